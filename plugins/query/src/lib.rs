@@ -24,6 +24,7 @@ mod host;
 mod infer;
 mod lines;
 mod memory;
+mod object_text;
 mod options;
 mod plan;
 mod planner;

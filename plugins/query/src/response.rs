@@ -2,6 +2,7 @@
 
 use crate::datastore::{Datastore, Platform, Together};
 use crate::exec::Passage;
+use crate::object_text::ObjectText;
 use crate::request::Request;
 use crate::run::{Run, State};
 use crate::service::{Begun, Service, Source};
@@ -378,23 +379,28 @@ impl Response {
         write_string(self.status().text(), out);
         if self.request.metrics {
             out.push_str(",\n\"metrics\":");
-            self.metrics(now_us).write_json(out);
+            out.push_str(&self.metrics(now_us));
         }
         out.push_str("\n}\n");
     }
 
-    fn metrics(&self, now_us: i64) -> Value {
+    fn metrics(&self, now_us: i64) -> String {
         let elapsed = duration((now_us - self.came_us).max(0));
-        let some = |count: u64| if count == 0 { Value::Missing } else { Value::Int(count as i64) };
-        Value::object([
-            ("elapsedTime", Value::from(elapsed.clone())),
-            ("executionTime", elapsed.into()),
-            ("resultCount", Value::Int(self.result_count as i64)),
-            ("resultSize", Value::Int(self.result_bytes as i64)),
-            ("mutationCount", some(self.state.mutation_count.get())),
-            ("sortCount", some(self.state.sort_count.get())),
-            ("errorCount", some(self.errors.len() as u64)),
-        ])
+        let mut metrics = ObjectText::new();
+        metrics.text("elapsedTime", &elapsed);
+        metrics.text("executionTime", &elapsed);
+        metrics.number("resultCount", self.result_count);
+        metrics.number("resultSize", self.result_bytes);
+        for (name, count) in [
+            ("mutationCount", self.state.mutation_count.get()),
+            ("sortCount", self.state.sort_count.get()),
+            ("errorCount", self.errors.len() as u64),
+        ] {
+            if count > 0 {
+                metrics.number(name, count);
+            }
+        }
+        metrics.end()
     }
 }
 
@@ -408,15 +414,8 @@ fn duration(us: i64) -> String {
 
 /// 32 hexadecimal digits of chance, in groups as UUIDs have them.
 fn new_id(platform: &dyn Platform) -> String {
-    let (high, low) = (platform.random(), platform.random());
-    format!(
-        "{:08x}-{:04x}-{:04x}-{:04x}-{:012x}",
-        high >> 32,
-        high >> 16 & 0xFFFF,
-        high & 0xFFFF,
-        low >> 48,
-        low & 0xFFFF_FFFF_FFFF
-    )
+    let digits = format!("{:016x}{:016x}", platform.random(), platform.random());
+    [(0, 8), (8, 12), (12, 16), (16, 20), (20, 32)].map(|(from, to)| &digits[from..to]).join("-")
 }
 
 fn begin(service: &Service, request: &Request, run: &Run<'_>) -> Result<Begun> {

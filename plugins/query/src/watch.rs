@@ -4,6 +4,7 @@
 //! request however that ends; the embedder sees to it.
 
 use crate::datastore::{Datastore, Platform};
+use crate::object_text::ObjectText;
 use crate::request::Request;
 use crate::run::Run;
 use nacre_sql::ast::Expr;
@@ -29,8 +30,8 @@ pub(crate) struct End {
 
 /// Tells all that a request runs.
 pub(crate) fn begin(id: &str, request: &Request, store: &dyn Datastore) {
-    let row = told(id, request, store, "running");
-    store.notes().note(&format!("{ACTIVE}{id}"), Some(&row.to_json()));
+    let row = told(id, request, store, "running").end();
+    store.notes().note(&format!("{ACTIVE}{id}"), Some(&row));
 }
 
 /// Tells all that a request has ended, and keeps what there is to say when it took long.
@@ -48,47 +49,38 @@ pub(crate) fn end(
         return;
     }
     let mut row = told(id, request, store, end.state);
-    if let Value::Object(fields) = &mut row {
-        let fields = std::sync::Arc::make_mut(fields);
-        let count = |count: u64| Value::Int(i64::try_from(count).unwrap_or(i64::MAX));
-        for (name, value) in [
-            ("elapsedTime", Value::from(format!("{elapsed_ms}ms"))),
-            ("errorCount", count(end.error_count as u64)),
-            ("mutations", count(end.mutation_count)),
-            ("resultCount", count(end.result_count)),
-            ("resultSize", count(end.result_bytes)),
-            ("serviceTime", format!("{elapsed_ms}ms").into()),
-        ] {
-            fields.insert(name.into(), value);
-        }
-    }
-    notes.note(&format!("{COMPLETED}{id}"), Some(&row.to_json()));
+    row.text("elapsedTime", &format!("{elapsed_ms}ms"));
+    row.number("errorCount", end.error_count as u64);
+    row.number("mutations", end.mutation_count);
+    row.number("resultCount", end.result_count);
+    row.number("resultSize", end.result_bytes);
+    row.text("serviceTime", &format!("{elapsed_ms}ms"));
+    notes.note(&format!("{COMPLETED}{id}"), Some(&row.end()));
 }
 
-fn told(id: &str, request: &Request, store: &dyn Datastore, state: &str) -> Value {
-    let text = |text: &Option<String>| text.as_deref().map_or(Value::Missing, Value::from);
+fn told(id: &str, request: &Request, store: &dyn Datastore, state: &str) -> ObjectText {
     let statement = request.statement.as_deref().map(|text| {
         let end =
             (0..=STATEMENT_BYTES_MAX.min(text.len())).rfind(|end| text.is_char_boundary(*end));
-        text[..end.unwrap_or(0)].to_owned()
+        &text[..end.unwrap_or(0)]
     });
     let level = match request.settings.consistency.level.as_str() {
         "" | "not_bounded" => "unbounded",
         "at_plus" => "at_plus",
         _ => "scan_plus",
     };
-    let context = request.settings.context.as_ref();
-    Value::object([
-        ("clientContextID", text(&request.client_context_id)),
-        ("preparedName", text(&request.prepared)),
-        ("queryContext", context.map_or(Value::Missing, |path| path.to_string().into())),
-        ("requestId", id.into()),
-        ("scanConsistency", level.into()),
-        ("startedMs", Value::Int(request.settings.statement_ms)),
-        ("state", state.into()),
-        ("statement", text(&statement)),
-        ("users", store.user().into()),
-    ])
+    let context = request.settings.context.as_ref().map(ToString::to_string);
+    let mut row = ObjectText::new();
+    row.text_if("clientContextID", request.client_context_id.as_deref());
+    row.text_if("preparedName", request.prepared.as_deref());
+    row.text_if("queryContext", context.as_deref());
+    row.text("requestId", id);
+    row.text("scanConsistency", level);
+    row.number("startedMs", request.settings.statement_ms);
+    row.text("state", state);
+    row.text_if("statement", statement);
+    row.text("users", &store.user());
+    row
 }
 
 /// The rows of `system:active_requests`.

@@ -73,7 +73,7 @@ pub(crate) fn build(node: &Rc<Node>, base: &Env) -> Rows {
     let node = node.clone();
     match &*node {
         Node::Dummy => Box::new(Once(Some(base.clone()))),
-        Node::Scan(scan) => Box::new(scan::ScanRows::new(scan.clone(), base.clone())),
+        Node::Scan(_) => Box::new(scan::ScanRows::new(node, base.clone())),
         Node::Count(..) => Box::new(Count { node, base: Some(base.clone()) }),
         Node::Join(..) => Box::new(join::JoinRows::new(node.clone(), below(input), base.clone())),
         Node::Group(..) => {

@@ -5,10 +5,12 @@ use super::spans::{partitions, spans};
 use super::staged;
 use super::{Operator, Passage};
 use crate::datastore::{self, Document, Documents, IndexRange, Indexed, Keyspace, Span, Together};
-use crate::plan::{Access, IndexScan, Passing, Scan, ScanSource};
+use crate::plan::{Access, IndexScan, Node, Passing, Scan, ScanSource};
 use crate::run::Run;
+use nacre_sql::index::Definition;
 use nacre_sql::{Content, Context, Env, Host, Meta, Name, Result, Value, eval};
 use std::collections::{BTreeSet, VecDeque};
+use std::rc::Rc;
 use std::sync::Arc;
 
 /// How many documents are asked for first; each further batch is twice as large.
@@ -324,10 +326,22 @@ impl Entry {
 
 /// What is left of an index to read.
 struct Part {
-    index: IndexScan,
+    /// The number of the index.
+    index: u64,
+    definition: Rc<Definition>,
+    reverse: bool,
     partitions: Vec<u16>,
     spans: Vec<Span>,
     after: Option<Vec<u8>>,
+}
+
+impl Part {
+    /// Its next entries.
+    fn range(&self, limit: usize) -> IndexRange<'_> {
+        let Part { index, reverse, partitions, spans, after, .. } = self;
+        let (index, reverse, after) = (*index, *reverse, after.as_deref());
+        IndexRange { index, partitions, spans, reverse, after, limit }
+    }
 }
 
 /// Entries of one index or several, one after the other.
@@ -343,7 +357,14 @@ struct Entries {
 impl Entries {
     fn open(index: &IndexScan, env: &Env, context: &Context<'_>) -> Result<Entries> {
         let (partitions, spans) = (partitions(index, env, context)?, spans(index, env, context)?);
-        let part = Part { index: index.clone(), partitions, spans, after: None };
+        let part = Part {
+            index: index.id,
+            definition: Rc::clone(&index.definition),
+            reverse: index.reverse,
+            partitions,
+            spans,
+            after: None,
+        };
         Ok(Entries {
             scans: VecDeque::from([part]),
             once: index.repeats().then(BTreeSet::new),
@@ -353,30 +374,22 @@ impl Entries {
 
     /// The next entries that are wanted; none after the last.
     fn next(&mut self, keyspace: &Keyspace, limit: usize, run: &Run<'_>) -> Result<Vec<Entry>> {
-        while let Some(Part { index, partitions, spans, after }) = self.scans.front_mut() {
-            let range = IndexRange {
-                index: index.id,
-                partitions,
-                spans,
-                reverse: index.reverse,
-                after: after.as_deref(),
-                limit,
-            };
-            let (found, ended) = if spans.is_empty() {
+        while let Some(part) = self.scans.front_mut() {
+            let (found, ended) = if part.spans.is_empty() {
                 (Vec::new(), true)
             } else {
-                staged::entries(index, keyspace, &range, run)?
+                staged::entries(&part.definition, keyspace, &part.range(limit), run)?
             };
             let mut entries = Vec::new();
             for entry in &found {
-                let Some((parts, id)) = index.definition.decode(entry) else {
+                let Some((parts, id)) = part.definition.decode(entry) else {
                     return Err(nacre_sql::Error::execution(
                         "an index has an entry that is none of its own",
                     ));
                 };
                 entries.push(Entry { parts, id });
             }
-            *after = found.into_iter().next_back();
+            part.after = found.into_iter().next_back();
             if ended {
                 self.scans.pop_front();
             }
@@ -409,22 +422,20 @@ impl Entries {
         if self.once.is_some() || !self.among.is_empty() || run.state.in_transaction.get() {
             return Ok(None);
         }
-        while let Some(Part { index, partitions, spans, after }) = self.scans.front_mut() {
-            let (index, reverse) = (index.id, index.reverse);
-            let after_key = after.as_deref();
-            let range = IndexRange { index, partitions, spans, reverse, after: after_key, limit };
-            if spans.is_empty() {
+        while let Some(part) = self.scans.front_mut() {
+            if part.spans.is_empty() {
                 self.scans.pop_front();
                 continue;
             }
             let consistency = &run.settings.consistency;
-            let indexed = run.store.scan_documents(keyspace, &range, consistency, alone)?;
+            let indexed =
+                run.store.scan_documents(keyspace, &part.range(limit), consistency, alone)?;
             let Some(Indexed { documents, last, is_whole }) = indexed else { return Ok(None) };
             // Without an entry there is nothing to go on from.
             if is_whole || last.is_none() {
                 self.scans.pop_front();
             } else {
-                *after = last;
+                part.after = last;
             }
             let batch = Batch::from(documents);
             if !batch.is_empty() {
@@ -458,21 +469,22 @@ fn fetch(keyspace: &Keyspace, ids: &[Name], wanted: Wanted, run: &Run<'_>) -> Re
 
 /// The rows of the first term.
 pub(super) struct ScanRows {
-    scan: Scan,
+    node: Rc<Node>,
     base: Env,
     rows: TermRows,
 }
 
 impl ScanRows {
-    pub fn new(scan: Scan, base: Env) -> ScanRows {
-        ScanRows { scan, base, rows: TermRows::new() }
+    pub fn new(node: Rc<Node>, base: Env) -> ScanRows {
+        ScanRows { node, base, rows: TermRows::new() }
     }
 }
 
 impl Operator for ScanRows {
     fn next(&mut self, run: &Run<'_>, context: &Context<'_>) -> Result<Option<Env>> {
-        let found = self.rows.next(&self.scan, &self.base, run, context)?;
-        Ok(found.map(|found| found.bind(&self.base, &self.scan.alias)))
+        let Node::Scan(scan) = &*self.node else { return Ok(None) };
+        let found = self.rows.next(scan, &self.base, run, context)?;
+        Ok(found.map(|found| found.bind(&self.base, &scan.alias)))
     }
 
     fn next_passage(
@@ -481,10 +493,11 @@ impl Operator for ScanRows {
         run: &Run<'_>,
         context: &Context<'_>,
     ) -> Result<Option<Passage>> {
-        if self.scan.passing != Passing::All {
+        let Node::Scan(scan) = &*self.node else { return Ok(None) };
+        if scan.passing != Passing::All {
             return Ok(None);
         }
-        let together = self.rows.next_together(&self.scan, max, &self.base, run, context)?;
+        let together = self.rows.next_together(scan, max, &self.base, run, context)?;
         Ok(together.map(|documents| Passage { documents, name: None }))
     }
 }

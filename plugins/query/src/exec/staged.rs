@@ -2,8 +2,8 @@
 //! documents have now.
 
 use crate::datastore::{Consistency, IndexRange, Keyspace};
-use crate::plan::IndexScan;
 use crate::run::Run;
+use nacre_sql::index::Definition;
 use nacre_sql::{Meta, Name, Result, Value};
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -18,7 +18,7 @@ pub(crate) struct Changed {
 }
 
 impl Changed {
-    fn read(index: &IndexScan, keyspace: &Keyspace, run: &Run<'_>) -> Result<Changed> {
+    fn read(index: &Definition, keyspace: &Keyspace, run: &Run<'_>) -> Result<Changed> {
         let mut changed = Changed::default();
         for (id, document) in run.store.staged(keyspace)? {
             changed.ids.insert(id.clone());
@@ -33,27 +33,32 @@ impl Changed {
                 json: document.json,
                 xattrs: Value::Missing,
             };
-            changed.entries.extend(index.definition.entries(&value, &Arc::new(meta))?);
+            changed.entries.extend(index.entries(&value, &Arc::new(meta))?);
             run.charge(document.body.len())?;
         }
         changed.entries.sort();
         Ok(changed)
     }
 
-    /// For the index of a scan, the same for the whole statement.
-    fn of(index: &IndexScan, keyspace: &Keyspace, run: &Run<'_>) -> Result<Rc<Changed>> {
-        if let Some(known) = run.state.changed.borrow().get(&index.id) {
+    /// For an index and its number, the same for the whole statement.
+    fn of(
+        index: &Definition,
+        number: u64,
+        keyspace: &Keyspace,
+        run: &Run<'_>,
+    ) -> Result<Rc<Changed>> {
+        if let Some(known) = run.state.changed.borrow().get(&number) {
             return Ok(Rc::clone(known));
         }
         let changed = Rc::new(Changed::read(index, keyspace, run)?);
-        run.state.changed.borrow_mut().insert(index.id, Rc::clone(&changed));
+        run.state.changed.borrow_mut().insert(number, Rc::clone(&changed));
         Ok(changed)
     }
 }
 
 /// The next entries of an index, and whether they are the last.
 pub(super) fn entries(
-    index: &IndexScan,
+    index: &Definition,
     keyspace: &Keyspace,
     range: &IndexRange<'_>,
     run: &Run<'_>,
@@ -64,7 +69,7 @@ pub(super) fn entries(
         let is_last = found.len() < range.limit;
         return Ok((found, is_last));
     }
-    let changed = Changed::of(index, keyspace, run)?;
+    let changed = Changed::of(index, range.index, keyspace, run)?;
     let mut after = range.after.map(<[u8]>::to_vec);
     loop {
         let range = IndexRange { after: after.as_deref(), ..range.clone() };
@@ -72,7 +77,7 @@ pub(super) fn entries(
         let is_last = found.len() < range.limit;
         let until = found.last().cloned();
         found.retain(|entry| {
-            let id = index.definition.decode(entry).map(|(_, id)| id);
+            let id = index.decode(entry).map(|(_, id)| id);
             id.is_none_or(|id| !changed.ids.contains(&id))
         });
         let until_here = until.as_deref().filter(|_| !is_last);

@@ -70,6 +70,7 @@ impl Held {
         between: String,
     ) -> Result<(), Refused> {
         let between = Body::from(between.into_bytes());
+        self.places.reserve(2 * self.bodies.len().min(count as usize));
         for number in (first..).take(count as usize) {
             let body = self.take(number).ok_or(Refused::NotHeld)?;
             if number > first {

@@ -1,0 +1,61 @@
+//! JSON objects that are written member by member, as what every request tells of itself is: no value has to be made for that.
+
+use nacre_sql::write_string;
+use std::fmt::{Display, Write};
+
+/// The text of an object.
+pub(crate) struct ObjectText(String);
+
+impl ObjectText {
+    pub fn new() -> ObjectText {
+        ObjectText("{".into())
+    }
+
+    pub fn text(&mut self, name: &str, value: &str) {
+        self.name(name);
+        write_string(value, &mut self.0);
+    }
+
+    /// The same, unless there is no value.
+    pub fn text_if(&mut self, name: &str, value: Option<&str>) {
+        if let Some(value) = value {
+            self.text(name, value);
+        }
+    }
+
+    pub fn number(&mut self, name: &str, value: impl Display) {
+        self.name(name);
+        // Writing to a text cannot fail.
+        let _ = write!(self.0, "{value}");
+    }
+
+    pub fn end(self) -> String {
+        self.0 + "}"
+    }
+
+    fn name(&mut self, name: &str) {
+        if self.0.len() > 1 {
+            self.0.push(',');
+        }
+        write_string(name, &mut self.0);
+        self.0.push(':');
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_are_in_the_order_in_which_they_were_written() {
+        assert_eq!(ObjectText::new().end(), "{}");
+        let mut object = ObjectText::new();
+        object.number("least", i64::MIN);
+        object.text_if("none", None);
+        object.text_if("some", Some("a \"b\""));
+        object.number("most", u64::MAX);
+        let expected =
+            r#"{"least":-9223372036854775808,"some":"a \"b\"","most":18446744073709551615}"#;
+        assert_eq!(object.end(), expected);
+    }
+}
