@@ -362,8 +362,8 @@ pub trait Datastore {
     ) -> Result<Vec<Vec<u8>>>;
 
     /// The documents that the next entries of an index come from, of a store that tells them at once. It may keep their bodies
-    /// until somebody reads them, and tell nothing of them where they are wanted `alone`, as all of them are passed on. There are fewer entries than are
-    /// wanted when the documents are large.
+    /// until somebody reads them, and tell nothing of them where they are wanted `alone`, as all of them are passed on. There are
+    /// fewer entries than are wanted when the documents are large.
     ///
     /// # Errors
     /// As [`Datastore::scan_index`].

@@ -71,9 +71,10 @@ impl Held {
     ) -> Result<(), Refused> {
         let between = Body::from(between.into_bytes());
         self.places.reserve(2 * self.bodies.len().min(count as usize));
-        for number in (first..).take(count as usize) {
+        for offset in 0..u64::from(count) {
+            let number = first.checked_add(offset).ok_or(Refused::NotHeld)?;
             let body = self.take(number).ok_or(Refused::NotHeld)?;
-            if number > first {
+            if offset > 0 {
                 self.place(at, between.clone())?;
             }
             self.place(at, body)?;
