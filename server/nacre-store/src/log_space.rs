@@ -192,7 +192,7 @@ struct Log {
     end: u64,
     /// That of the last one.
     crc: u32,
-    /// How long the file was when it was written anew, or when it was opened.
+    /// How long the file was when it was written anew, or what its rows took when it was opened.
     was_bytes: u64,
     /// How much of it is sure to survive a power cut.
     synced: u64,
@@ -254,7 +254,9 @@ impl LogSpace {
             let (name, head_bytes) = read_head(&*file)?.ok_or(io::ErrorKind::InvalidData)?;
             let mut log = Log::at_head(file, head_bytes);
             let (all, end, crc) = log.read(u64::MAX)?;
-            (log.end, log.crc, log.was_bytes, log.fresh) = (end, crc, end, Some(all));
+            // Not the length of the file: who is started often would never find it twice as long.
+            log.was_bytes = head_bytes + all.iter().map(row_bytes).sum::<u64>();
+            (log.end, log.crc, log.fresh) = (end, crc, Some(all));
             let is_damaged = spaces.on_damage == OnDamage::Refuse && log.was_longer()?;
             Ok((name, log, is_damaged))
         };
@@ -428,6 +430,11 @@ impl Batch {
         bytes[CRC_AT..BATCH_HEAD_BYTES].copy_from_slice(&crc.to_be_bytes());
         (bytes, crc)
     }
+}
+
+/// What a row takes in a file.
+fn row_bytes((key, value): (&Vec<u8>, &Vec<u8>)) -> u64 {
+    (ROW_HEAD_BYTES + key.len() + value.len()) as u64
 }
 
 /// What a batch begins with.

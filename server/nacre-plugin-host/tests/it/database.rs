@@ -16,8 +16,8 @@ struct Fixed {
     is_indexed: bool,
     /// Bytes in each document beside its id.
     padding: usize,
-    /// The document that is an array, if one is.
-    array: Option<&'static str>,
+    /// A document that is no object: its id, its body, and whether that is JSON.
+    odd: Option<(&'static str, &'static str, bool)>,
 }
 
 fn forbidden<T>() -> Result<T, Failure> {
@@ -50,12 +50,12 @@ impl Database for Fixed {
     ) -> Result<Vec<Option<Row>>, Failure> {
         let row = |id: &String| {
             let padding = "x".repeat(self.padding);
-            let body = match self.array == Some(id) {
-                true => "[1]".to_owned(),
-                false => format!("{{\"id\":\"{id}\", \"padding\":\"{padding}\"}}"),
+            let (body, is_json) = match self.odd {
+                Some((odd, body, is_json)) if odd == id => (body.to_owned(), is_json),
+                _ => (format!("{{\"id\":\"{id}\", \"padding\":\"{padding}\"}}"), true),
             };
             let body = body.into_bytes().into();
-            Some(Row { id: id.clone(), body, cas: 7, is_json: true, ..Row::default() })
+            Some(Row { id: id.clone(), body, cas: 7, is_json, ..Row::default() })
         };
         Ok(ids.iter().map(row).collect())
     }
@@ -252,7 +252,7 @@ fn documents_that_are_passed_on_stay_as_they_are() {
     }
 }
 
-const INDEXED: Fixed = Fixed { documents: 0, is_indexed: true, padding: 0, array: None };
+const INDEXED: Fixed = Fixed { documents: 0, is_indexed: true, padding: 0, odd: None };
 
 /// The rows of an answer, as they stand there.
 fn rows(reader: &Reader, statement: &str, database: Fixed) -> String {
@@ -266,11 +266,16 @@ fn rows(reader: &Reader, statement: &str, database: Fixed) -> String {
 fn what_is_no_object_is_passed_on_beside_those_that_are() {
     let reader = open(true).unwrap();
     let text = |n: usize| format!(r#"{{"id":"k{n}", "padding":""}}"#);
-    for (selected, array) in [("RAW d", "[1]"), ("d.*", "{}")] {
+    for (selected, body, is_json, expected) in [
+        ("RAW d", "[1]", true, "[1]"),
+        ("d.*", "[1]", true, "{}"),
+        ("RAW d", "{1}", false, "\"<binary (3 b)>\""),
+        ("d.*", "{1}", false, "{}"),
+    ] {
         let statement = format!("SELECT {selected} {IN_ORDER}");
-        let database = Fixed { documents: 3, array: Some("k1"), ..INDEXED };
-        let expected = [text(0), array.into(), text(2)].join(",\n");
-        assert_eq!(rows(&reader, &statement, database), expected, "{selected}");
+        let database = Fixed { documents: 3, odd: Some(("k1", body, is_json)), ..INDEXED };
+        let expected = [text(0), expected.into(), text(2)].join(",\n");
+        assert_eq!(rows(&reader, &statement, database), expected, "{selected} of {body}");
     }
 }
 

@@ -265,6 +265,23 @@ fn a_file_is_no_longer_than_twice_its_rows() {
 }
 
 #[test]
+fn a_file_is_no_longer_than_twice_its_rows_although_it_is_opened_again_and_again() {
+    let disk = SimDisk::new();
+    let mut longest = 0;
+    for life in 0..200_u32 {
+        let (_spaces, space) = open(&disk);
+        for number in 0..10_u32 {
+            let value = vec![(life + number) as u8; 100];
+            space.apply(&[(vec![number as u8], Some(value))], true).unwrap();
+        }
+        assert_eq!(rows(&*space).len(), 10);
+        let [(_, bytes)] = &disk.files()[..] else { panic!("{:?}", disk.files()) };
+        longest = longest.max(*bytes);
+    }
+    assert!(longest < 2 * 1500 + SLACK_BYTES as usize, "{longest} bytes for 10 rows");
+}
+
+#[test]
 fn a_full_disk_loses_nothing_that_was_there() {
     for chance in 0..400 {
         let disk = SimDisk::new();
