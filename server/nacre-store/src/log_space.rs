@@ -255,7 +255,9 @@ impl LogSpace {
             let mut log = Log::at_head(file, head_bytes);
             let (all, end, crc) = log.read(u64::MAX)?;
             // Not the length of the file: who is started often would never find it twice as long.
-            log.was_bytes = head_bytes + all.iter().map(row_bytes).sum::<u64>();
+            let rows_bytes: usize =
+                all.iter().map(|(key, value)| row_bytes(key, Some(value))).sum();
+            log.was_bytes = head_bytes + rows_bytes as u64;
             (log.end, log.crc, log.fresh) = (end, crc, Some(all));
             let is_damaged = spaces.on_damage == OnDamage::Refuse && log.was_longer()?;
             Ok((name, log, is_damaged))
@@ -433,8 +435,8 @@ impl Batch {
 }
 
 /// What a row takes in a file.
-fn row_bytes((key, value): (&Vec<u8>, &Vec<u8>)) -> u64 {
-    (ROW_HEAD_BYTES + key.len() + value.len()) as u64
+fn row_bytes(key: &[u8], value: Option<&[u8]>) -> usize {
+    ROW_HEAD_BYTES + key.len() + value.map_or(0, <[u8]>::len)
 }
 
 /// What a batch begins with.
@@ -532,9 +534,9 @@ impl Space for LogSpace {
             return Err(Error::Damaged { path: self.disk.path().to_owned(), what });
         }
         log.fresh = None;
-        let row_bytes =
-            |(key, value): &Write| ROW_HEAD_BYTES + key.len() + value.as_ref().map_or(0, Vec::len);
-        let bytes = BATCH_HEAD_BYTES + writes.iter().map(row_bytes).sum::<usize>();
+        let rows_bytes: usize =
+            writes.iter().map(|(key, value)| row_bytes(key, value.as_deref())).sum();
+        let bytes = BATCH_HEAD_BYTES + rows_bytes;
         let mut batch = Batch(Vec::with_capacity(bytes));
         writes.iter().for_each(|(key, value)| batch.add(key, value.as_deref()));
         log.append(batch).map_err(failed(&*self.disk, "write a space of"))?;
