@@ -35,27 +35,42 @@ pub fn run_chore(options: &Options) -> Result<(), String> {
     if options.aot { node::build("dev").map(|_| ()) } else { Ok(()) }
 }
 
-/// A component: its name, its crate, and the feature that it is built with.
-struct Component {
-    name: &'static str,
-    package: &'static str,
-    feature: Option<&'static str>,
+/// The components of a world, which are built together: `nacre-plugin` has the bindings of one world at a time.
+struct World {
+    /// Has the crate of the probe be built for this world; it is built for several.
+    probe: Option<&'static str>,
+    /// The name of each component, and its crate.
+    components: &'static [(&'static str, &'static str)],
 }
 
-/// The shipped ones, and what the tests of the host run. A crate that is built for several worlds is built for each by
-/// itself, as is every crate: features of one must not change another.
-const COMPONENTS: [Component; 11] = [
-    Component { name: "views", package: "nacre-views", feature: None },
-    Component { name: "js", package: "nacre-js-service", feature: None },
-    Component { name: "eventing", package: "nacre-eventing", feature: None },
-    Component { name: "index", package: "nacre-index", feature: None },
-    Component { name: "query", package: "nacre-query", feature: None },
-    Component { name: "evaluator", package: "nacre-evaluator", feature: None },
-    Component { name: "typescript", package: "nacre-typescript", feature: None },
-    Component { name: "probe", package: "nacre-probe", feature: None },
-    Component { name: "probe-resolver", package: "nacre-probe", feature: Some("resolver") },
-    Component { name: "probe-functions", package: "nacre-probe", feature: Some("functions") },
-    Component { name: "probe-index-type", package: "nacre-probe", feature: Some("index-type") },
+/// The shipped components, and what the tests of the host run.
+const WORLDS: [World; 4] = [
+    World {
+        probe: None,
+        components: &[
+            ("views", "nacre-views"),
+            ("js", "nacre-js-service"),
+            ("eventing", "nacre-eventing"),
+            ("query", "nacre-query"),
+            ("probe", "nacre-probe"),
+        ],
+    },
+    World {
+        probe: Some("nacre-probe/functions"),
+        components: &[
+            ("evaluator", "nacre-evaluator"),
+            ("typescript", "nacre-typescript"),
+            ("probe-functions", "nacre-probe"),
+        ],
+    },
+    World {
+        probe: Some("nacre-probe/index-type"),
+        components: &[("index", "nacre-index"), ("probe-index-type", "nacre-probe")],
+    },
+    World {
+        probe: Some("nacre-probe/resolver"),
+        components: &[("probe-resolver", "nacre-probe")],
+    },
 ];
 
 /// Builds all plugins into `<target directory>/plugins`, which it gives.
@@ -69,19 +84,22 @@ pub fn build() -> Result<PathBuf, String> {
     ensure_target()?;
     let compiler = Compiler::find()?;
     let folder = target_dir.join("plugins");
-    for component in &COMPONENTS {
+    for World { probe, components } in &WORLDS {
         let mut build = cargo();
         build
             .args(["build", "--quiet", "--profile", "guest", "--target", TARGET])
-            .args(["-p", component.package])
-            .args(component.feature.iter().flat_map(|feature| ["--features", feature]))
+            .args(components.iter().flat_map(|(_, package)| ["-p", package]))
+            .args(probe.iter().flat_map(|feature| ["--features", feature]))
             .env(CC, &compiler.cc)
             .env(AR, &compiler.ar)
             .env("CARGO_TARGET_DIR", &target_dir);
-        run(&mut build, &format!("build the plugin {}", component.name))?;
-        let module = format!("{}.wasm", component.package.replace('-', "_"));
-        let module = target_dir.join(TARGET).join("guest").join(module);
-        encode(&module, &folder.join(component.name).with_extension("wasm"))?;
+        let names: Vec<&str> = components.iter().map(|(name, _)| *name).collect();
+        run(&mut build, &format!("build the plugins {}", names.join(", ")))?;
+        for (name, package) in *components {
+            let module = format!("{}.wasm", package.replace('-', "_"));
+            let module = target_dir.join(TARGET).join("guest").join(module);
+            encode(&module, &folder.join(name).with_extension("wasm"))?;
+        }
     }
     Ok(folder)
 }
