@@ -67,10 +67,7 @@ const WORLDS: [World; 4] = [
         probe: Some("nacre-probe/index-type"),
         components: &[("index", "nacre-index"), ("probe-index-type", "nacre-probe")],
     },
-    World {
-        probe: Some("nacre-probe/resolver"),
-        components: &[("probe-resolver", "nacre-probe")],
-    },
+    World { probe: Some("nacre-probe/resolver"), components: &[("probe-resolver", "nacre-probe")] },
 ];
 
 /// Builds all plugins into `<target directory>/plugins`, which it gives.

@@ -159,6 +159,11 @@ pub fn announced_body_bytes(input: &[u8]) -> Option<usize> {
     (input.len() >= HEADER_BYTES).then(|| u32_at(input, 8) as usize)
 }
 
+/// How many bytes are missing of the frame that `input` begins with; 0 when it is whole, or its header is not.
+pub fn missing_bytes(input: &[u8]) -> usize {
+    announced_body_bytes(input).map_or(0, |body| (HEADER_BYTES + body).saturating_sub(input.len()))
+}
+
 /// Reads the frame at the start of `input`; gives it and its length in bytes.
 ///
 /// `Ok(None)` when the input ends within the frame: read more and call again.
@@ -217,9 +222,12 @@ mod tests {
         bytes.extend(b"\0k1");
         for length in 0..bytes.len() {
             assert_eq!(decode(&bytes[..length]), Ok(None), "{length} bytes");
+            let missing = if length < HEADER_BYTES { 0 } else { bytes.len() - length };
+            assert_eq!(missing_bytes(&bytes[..length]), missing, "{length} bytes");
         }
         let (frame, length) = decode(&bytes).unwrap().unwrap();
         assert_eq!((frame.key, frame.opaque, length), (&b"\0k1"[..], 0x0102_0304, bytes.len()));
+        assert_eq!(missing_bytes(&[&bytes[..], b"more"].concat()), 0);
     }
 
     #[test]

@@ -35,7 +35,7 @@ mod status;
 pub use feature::{Feature, Features};
 pub use frame::{
     BODY_BYTES_MAX, Frame, FrameError, Glance, HEADER_BYTES, Magic, announced_body_bytes, decode,
-    glance,
+    glance, missing_bytes,
 };
 pub use framing::{FrameInfo, FramingError};
 pub use opcode::Opcode;

@@ -3,6 +3,9 @@
 use crate::{HEADER_BYTES, Magic, Status};
 use nacre_types::DATATYPE_JSON;
 
+/// Framing extras of an answer: three of one byte for the kind and length, and two for the value.
+const FRAMING_BYTES_MAX: usize = 9;
+
 /// One answer. Fields that are empty cost nothing on the wire.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Reply<'a> {
@@ -77,15 +80,22 @@ pub fn server_duration(micros: u64) -> u16 {
 impl Reply<'_> {
     /// Appends the frame to `out`.
     pub fn encode(&self, out: &mut Vec<u8>) {
+        let parts = self.extras.len() + self.key.len() + self.value.len();
+        out.reserve(HEADER_BYTES + FRAMING_BYTES_MAX + parts);
+        self.encode_before(self.value.len(), out);
+        out.extend_from_slice(self.value);
+    }
+
+    /// Appends all of the frame but its value, which has so many bytes and is sent behind it. The value that is set does not count.
+    pub fn encode_before(&self, value_bytes: usize, out: &mut Vec<u8>) {
         let infos = [
             (0x02, self.duration.map_or(0, server_duration)),
             (0x12, self.units.read),
             (0x22, self.units.write),
         ];
-        // Each has one byte for its kind and length, and two for its value. None of the values is 0.
+        // None of the values is 0.
         let framing_bytes = infos.iter().filter(|(_, value)| *value > 0).count() * 3;
-        let body = framing_bytes + self.extras.len() + self.key.len() + self.value.len();
-        out.reserve(HEADER_BYTES + body);
+        let body = framing_bytes + self.extras.len() + self.key.len() + value_bytes;
         if framing_bytes > 0 {
             debug_assert!(self.key.len() <= usize::from(u8::MAX));
             out.extend([
@@ -109,7 +119,6 @@ impl Reply<'_> {
         }
         out.extend_from_slice(self.extras);
         out.extend_from_slice(self.key);
-        out.extend_from_slice(self.value);
     }
 }
 

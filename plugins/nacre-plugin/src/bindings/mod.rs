@@ -22,7 +22,7 @@ pub mod world;
     all(feature = "resolver", feature = "index-type"),
     all(feature = "functions", feature = "index-type"),
 ))]
-compile_error!("a component has one world: build each plugin by itself");
+compile_error!("a component has one world: build plugins of different worlds by themselves");
 
 use crate::Fault;
 use world::nacre::plugin::{log, types};

@@ -636,16 +636,14 @@ pub(super) fn send_document(
         value: document.body(),
         ..Reply::default()
     };
-    let deflated;
     if features.has(Feature::Snappy)
         && bucket.compresses()
         && let Some(smaller) = snappy::deflate(document.body())
     {
-        deflated = smaller;
         reply.datatype |= DATATYPE_SNAPPY;
-        reply.value = &deflated;
+        return answer.send(Reply { value: &smaller, ..reply });
     }
-    answer.send(reply);
+    answer.document(reply, document);
 }
 
 /// Whether the user may send this request for a document of `collection`.

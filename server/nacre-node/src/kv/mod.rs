@@ -14,4 +14,4 @@ mod stats;
 mod status;
 
 pub(crate) use lookahead::{Step, due};
-pub use session::{Next, Peer, Session};
+pub use session::{Apart, Next, Peer, Session};

@@ -15,7 +15,7 @@ use nacre_protocol::{
     Feature, Features, Frame, Glance, Magic, MapPush, Opcode, Reply, Request, Status, Units,
     announced_body_bytes, decode, parse,
 };
-use nacre_types::{CollectionId, DATATYPE_JSON, DATATYPE_SNAPPY, Now};
+use nacre_types::{CollectionId, DATATYPE_JSON, DATATYPE_SNAPPY, Document, Now};
 use nacre_vbucket::{self as vbucket, Token};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -40,6 +40,8 @@ const LOGIN_BODY_BYTES_MAX: usize = 16 << 10;
 /// Bytes of answers after which they are sent before more requests are handled, so that a burst of small requests for
 /// large documents cannot fill the memory.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
+/// Bodies that are shorter are copied into the answers.
+const APART_BYTES_MIN: usize = 32 << 10;
 /// Requests of one connection that may be under way while later ones are answered, and the bytes of them that are kept.
 const PARKED_MAX: usize = 1024;
 const PARKED_BYTES_MAX: usize = 16 << 20;
@@ -146,6 +148,9 @@ pub struct Session {
     pub(super) waiter: Arc<dyn Waiter>,
     /// The key of the request at hand, with its collection prefix; kept to be used again.
     key: Vec<u8>,
+    /// See [`Session::keep_bodies_apart`].
+    keeps_apart: bool,
+    apart: Vec<Apart>,
 }
 
 /// What became of a frame.
@@ -160,9 +165,22 @@ pub(super) enum Outcome {
     Park(Until),
 }
 
+/// A long body that stands in no buffer: it is sent from where the document lies.
+#[derive(Clone, Debug)]
+pub struct Apart {
+    /// The bytes of answers that come before it.
+    pub at: usize,
+    /// The document, which cannot change.
+    pub document: Document,
+}
+
 /// The answer under construction: where it goes and what it must echo.
 pub(super) struct Answer<'a> {
     pub out: &'a mut Vec<u8>,
+    /// The document whose body comes behind what is in `out`.
+    pub apart: Option<Document>,
+    /// Whether there may be one.
+    may_be_apart: bool,
     pub opcode: u8,
     pub opaque: u32,
     /// Microseconds since the request arrived, for clients that trace.
@@ -176,6 +194,17 @@ impl Answer<'_> {
     pub fn send(&mut self, reply: Reply<'_>) {
         let Answer { opcode, opaque, duration, units, .. } = *self;
         Reply { opcode, opaque, duration, units, ..reply }.encode(self.out);
+    }
+
+    /// Sends a document whose body is `reply`'s value.
+    pub fn document(&mut self, reply: Reply<'_>, document: &Document) {
+        if !self.may_be_apart || document.body().len() < APART_BYTES_MIN {
+            return self.send(reply);
+        }
+        let Answer { opcode, opaque, duration, units, .. } = *self;
+        let reply = Reply { opcode, opaque, duration, units, ..reply };
+        reply.encode_before(document.body().len(), self.out);
+        self.apart = Some(document.clone());
     }
 
     /// Sends a status and a value.
@@ -208,7 +237,19 @@ impl Session {
             decided: None,
             waiter,
             key: Vec::new(),
+            keeps_apart: false,
+            apart: Vec::new(),
         }
+    }
+
+    /// From now on leaves long bodies out of the answers, for a caller that puts them in: [`Session::take_apart`].
+    pub fn keep_bodies_apart(&mut self) {
+        self.keeps_apart = true;
+    }
+
+    /// What was left out of the answers since the last call.
+    pub fn take_apart(&mut self) -> Vec<Apart> {
+        std::mem::take(&mut self.apart)
     }
 
     /// Whether somebody has logged in.
@@ -251,7 +292,9 @@ impl Session {
                         lookahead.advance(take);
                     }
                     match self.handle(&frame, bytes, out, now) {
-                        Next::More if out.len() > ANSWER_BYTES_MAX => break Next::Flush,
+                        Next::More if out.len() + self.apart_bytes() > ANSWER_BYTES_MAX => {
+                            break Next::Flush;
+                        }
                         Next::More => {}
                         other => break other,
                     }
@@ -260,6 +303,10 @@ impl Session {
         };
         self.wake_readers();
         (consumed, next)
+    }
+
+    fn apart_bytes(&self) -> usize {
+        self.apart.iter().map(|apart| apart.document.body().len()).sum()
     }
 
     /// Wakes the readers of history if something was written. Called before the bucket of the connection may change.
@@ -415,6 +462,8 @@ impl Session {
             .then(|| self.node.now().monotonic_ns.saturating_sub(received.monotonic_ns) / 1000);
         Answer {
             out,
+            apart: None,
+            may_be_apart: self.keeps_apart,
             opcode: frame.opcode_byte,
             opaque: frame.opaque,
             duration,
@@ -441,10 +490,14 @@ impl Session {
                 let datatype = frame.datatype & !DATATYPE_SNAPPY;
                 let frame = Frame { value: &value, datatype, ..*frame };
                 let mut answer = self.answer(&frame, out, now);
-                match self.admit(&frame) {
+                let outcome = match self.admit(&frame) {
                     Ok(request) => self.dispatch(&frame, &request, &mut answer, now),
                     Err(status) => Outcome::Status(status),
+                };
+                if let Some(document) = answer.apart {
+                    self.apart.push(Apart { at: out.len(), document });
                 }
+                outcome
             }
             _ => Outcome::Status(Status::InvalidArguments),
         };

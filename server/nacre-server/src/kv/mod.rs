@@ -6,6 +6,7 @@
 //! A connection that has nothing to do holds no buffer: buffers belong to the threads. What remains in a connection is the
 //! part of a frame whose end has not come, or what its client does not take.
 
+mod answers;
 mod buffers;
 pub mod links;
 mod ring;

@@ -5,9 +5,13 @@
 //! that are sent, letters from other threads. Bytes go to the session at once; what it answers is sent at the end of the
 //! round, with one write for each connection.
 //!
+//! A frame that is longer than a buffer is read to where it belongs, once its header is there, and all of its rest at once. Long
+//! documents are sent from where they lie.
+//!
 //! The kernel writes to buffers and reads answers while we do other things. Therefore a connection is only let go once
 //! nothing is under way for it ([`Connection::is_idle`]).
 
+use super::answers::{Answers, Message};
 use super::buffers::{self, Buffers};
 use super::{Accepted, BUFFER_BYTES_KEPT, Deal, Door, LOGIN_TIMEOUT};
 use crate::serve::STACK_BYTES;
@@ -18,6 +22,7 @@ use io_uring::types::{Fd, Timespec};
 use io_uring::{IoUring, cqueue, opcode, squeue};
 use nacre_node::Waiter;
 use nacre_node::kv::{Next, Session};
+use nacre_protocol::missing_bytes;
 use nacre_types::Now;
 use parking_lot::Mutex;
 use slab::Slab;
@@ -44,6 +49,7 @@ const POLL_FIRST: u16 = 1;
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Receive,
+    Fill,
     Send,
     Letter,
     Tick,
@@ -57,8 +63,9 @@ impl Kind {
     fn of(tag: u64) -> (Kind, usize) {
         let kind = match tag >> 56 {
             0 => Kind::Receive,
-            1 => Kind::Send,
-            2 => Kind::Letter,
+            1 => Kind::Fill,
+            2 => Kind::Send,
+            3 => Kind::Letter,
             _ => Kind::Tick,
         };
         (kind, (tag & ((1 << 56) - 1)) as usize)
@@ -164,11 +171,15 @@ struct Connection {
     session: Session,
     /// What was read and not handled: part of a frame, or frames behind requests that are under way.
     rest: Vec<u8>,
+    /// The beginning of a long frame, behind which the kernel puts what is missing of it; nothing else is held meanwhile.
+    filling: Vec<u8>,
     /// Answers that are not yet on their way.
-    output: Vec<u8>,
+    output: Answers,
     /// Answers on their way, sent up to `sent`.
-    sending: Vec<u8>,
+    sending: Answers,
     sent: usize,
+    /// How the kernel is told where they are, when they are not all in one place.
+    message: Box<Message>,
     /// The kernel is at it.
     sends: bool,
     next: Next,
@@ -191,7 +202,37 @@ impl Connection {
     /// Whether more may be handled.
     fn takes_requests(&self) -> bool {
         matches!(self.next, Next::More)
-            && (self.sending.is_empty() || self.output.len() < ANSWERS_HELD_MAX)
+            && (self.sending.length == 0 || self.output.length < ANSWERS_HELD_MAX)
+    }
+
+    /// Has the kernel read what comes next.
+    fn read(&mut self, index: usize) -> Entry {
+        let fd = Fd(self.stream.as_raw_fd());
+        let missing = missing_bytes(&self.rest);
+        if missing > buffers::BYTES {
+            // How long a frame may be was looked at when its header came.
+            self.filling = std::mem::take(&mut self.rest);
+            self.filling.reserve_exact(missing);
+            let room = self.filling.spare_capacity_mut().as_mut_ptr().cast();
+            let receive = opcode::Recv::new(fd, room, missing as u32).flags(libc::MSG_WAITALL);
+            return receive.build().user_data(Kind::Fill.tag(index));
+        }
+        opcode::Recv::new(fd, std::ptr::null_mut(), buffers::BYTES as u32)
+            .buf_group(buffers::GROUP)
+            .ioprio(if self.has_more { 0 } else { POLL_FIRST })
+            .build()
+            .flags(squeue::Flags::BUFFER_SELECT)
+            .user_data(Kind::Receive.tag(index))
+    }
+
+    /// Takes so many bytes that were read behind the beginning of a long frame.
+    ///
+    /// # Safety
+    /// The kernel has written them there.
+    unsafe fn take_filled(&mut self, count: usize) {
+        self.rest = std::mem::take(&mut self.filling);
+        // SAFETY: there is room for what was asked for, and the kernel gives no more; that it is written, the caller says.
+        unsafe { self.rest.set_len(self.rest.len() + count) };
     }
 
     /// Handles what has arrived.
@@ -200,7 +241,8 @@ impl Connection {
             self.rest.extend_from_slice(bytes);
             return self.go_on(now);
         }
-        let (consumed, next) = self.session.receive(bytes, &mut self.output, now);
+        let receive = |session: &mut Session, out: &mut _| session.receive(bytes, out, now);
+        let (consumed, next) = self.output.add(&mut self.session, receive);
         self.next = next;
         self.rest.extend_from_slice(&bytes[consumed..]);
     }
@@ -212,12 +254,13 @@ impl Connection {
             // Also ends an answer that is not read.
             let _ = self.stream.shutdown(Shutdown::Both);
         }
+        let resume = |session: &mut Session, out: &mut _| session.resume(out, now);
         loop {
             match self.next {
                 Next::Close(_) => return,
-                Next::Flush if self.sending.is_empty() && self.output.is_empty() => {}
+                Next::Flush if self.sending.length + self.output.length == 0 => {}
                 Next::Wait if self.session.is_ready() => {
-                    let next = self.session.resume(&mut self.output, now);
+                    let next = self.output.add(&mut self.session, resume);
                     if matches!(next, Next::Close(_)) {
                         self.next = next;
                         return;
@@ -226,7 +269,7 @@ impl Connection {
                 Next::Flush | Next::Wait => return,
                 Next::More => {
                     if self.session.may_speak_first() && self.session.is_ready() {
-                        self.next = self.session.resume(&mut self.output, now);
+                        self.next = self.output.add(&mut self.session, resume);
                     }
                     if matches!(self.next, Next::Close(_)) {
                         return;
@@ -236,7 +279,9 @@ impl Connection {
                     }
                 }
             }
-            let (consumed, next) = self.session.receive(&self.rest, &mut self.output, now);
+            let receive =
+                |session: &mut Session, out: &mut _| session.receive(&self.rest, out, now);
+            let (consumed, next) = self.output.add(&mut self.session, receive);
             self.rest.drain(..consumed);
             if self.rest.is_empty() {
                 self.rest = Vec::new();
@@ -298,6 +343,7 @@ impl Thread {
             for (tag, result, flags) in happened.drain(..) {
                 match Kind::of(tag) {
                     (Kind::Receive, index) => self.received(index, result, flags, now),
+                    (Kind::Fill, index) => self.filled(index, result, flags),
                     (Kind::Send, index) => self.sent(index, result),
                     (Kind::Letter, _) => {
                         for letter in self.mailbox.take() {
@@ -321,7 +367,7 @@ impl Thread {
     fn push(&mut self, entry: &Entry) -> io::Result<()> {
         loop {
             // SAFETY: what the operations point to lives until they are complete: the buffers and the boxes of the thread
-            // as long as the ring, the answers of a connection until it is idle.
+            // as long as the ring, the answers of a connection and the frame that is read until it is idle.
             if unsafe { self.ring.submission().push(entry) }.is_ok() {
                 return Ok(());
             }
@@ -365,16 +411,19 @@ impl Thread {
         let (connection, name) = (entry.key(), self.names);
         let bell = Bell { mailbox: Arc::clone(&self.mailbox), connection, name };
         let peer = self.door.peer(accepted.from, false, Shown::default());
-        let session = Session::new(Arc::clone(&self.door.node), peer, Arc::new(bell));
+        let mut session = Session::new(Arc::clone(&self.door.node), peer, Arc::new(bell));
+        session.keep_bodies_apart();
         entry.insert(Connection {
             stream: accepted.stream,
             from: accepted.from,
             name,
             session,
             rest: Vec::new(),
-            output: Vec::new(),
-            sending: Vec::new(),
+            filling: Vec::new(),
+            output: Answers::default(),
+            sending: Answers::default(),
             sent: 0,
+            message: Box::new(Message::new()),
             sends: false,
             next: Next::More,
             receiving: false,
@@ -393,10 +442,10 @@ impl Thread {
             connection.has_more = cqueue::sock_nonempty(flags);
             match (result, buffer) {
                 (1.., Some(buffer)) => {
-                    if connection.output.capacity() == 0
+                    if connection.output.bytes.capacity() == 0
                         && let Some(spare) = self.spare.pop()
                     {
-                        connection.output = spare;
+                        connection.output.bytes = spare;
                     }
                     let bytes = self.buffers.filled(buffer, result as usize);
                     connection.receive(bytes, now);
@@ -412,18 +461,32 @@ impl Thread {
         self.list(index);
     }
 
+    /// More of a long frame is there: all that was missing, unless the peer went away.
+    fn filled(&mut self, index: usize, result: i32, flags: u32) {
+        let Some(connection) = self.connections.get_mut(index) else { return };
+        connection.receiving = false;
+        connection.has_more = cqueue::sock_nonempty(flags);
+        if result > 0 {
+            // SAFETY: the kernel says that it has written so many.
+            unsafe { connection.take_filled(result as usize) };
+        } else {
+            connection.ended = true;
+        }
+        self.list(index);
+    }
+
     fn sent(&mut self, index: usize, result: i32) {
         let Some(connection) = self.connections.get_mut(index) else { return };
         connection.sends = false;
         if result <= 0 {
             // The peer went away. What is left for it is left.
             connection.ended = true;
-            connection.output = Vec::new();
-            connection.sending = Vec::new();
+            connection.output = Answers::default();
+            connection.sending = Answers::default();
         } else {
             connection.sent += result as usize;
-            if connection.sent >= connection.sending.len() {
-                let mut sent = std::mem::take(&mut connection.sending);
+            if connection.sent >= connection.sending.length {
+                let mut sent = std::mem::take(&mut connection.sending).bytes;
                 sent.clear();
                 if sent.capacity() <= BUFFER_BYTES_KEPT && self.spare.len() < SPARE_BUFFERS_MAX {
                     self.spare.push(sent);
@@ -441,20 +504,26 @@ impl Thread {
         let fd = Fd(connection.stream.as_raw_fd());
         let mut entries: [Option<Entry>; 2] = [None, None];
 
-        if connection.sending.is_empty() && !connection.output.is_empty() {
+        if connection.sending.length == 0 && connection.output.length > 0 {
             connection.sending = std::mem::take(&mut connection.output);
             connection.sent = 0;
         }
-        if !connection.sends && !connection.sending.is_empty() {
+        if !connection.sends && connection.sending.length > 0 {
             connection.sends = true;
-            let rest = &connection.sending[connection.sent..];
-            let send = opcode::Send::new(fd, rest.as_ptr(), rest.len() as u32);
+            let Connection { sending, sent, message, .. } = connection;
             let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
-            entries[0] = Some(send.flags(flags).build().user_data(Kind::Send.tag(index)));
+            let send = if sending.apart.is_empty() {
+                let rest = &sending.bytes[*sent..];
+                opcode::Send::new(fd, rest.as_ptr(), rest.len() as u32).flags(flags).build()
+            } else {
+                let message = message.of(sending.pieces(*sent));
+                opcode::SendMsg::new(fd, message).flags(flags as u32).build()
+            };
+            entries[0] = Some(send.user_data(Kind::Send.tag(index)));
         }
 
         let closes = connection.ended || matches!(connection.next, Next::Close(_));
-        if closes && connection.sending.is_empty() {
+        if closes && connection.sending.length == 0 {
             if connection.is_idle() {
                 self.close(index);
                 return Ok(());
@@ -464,12 +533,7 @@ impl Thread {
         }
         if !connection.receiving && !closes && connection.takes_requests() {
             connection.receiving = true;
-            let receive = opcode::Recv::new(fd, std::ptr::null_mut(), buffers::BYTES as u32)
-                .buf_group(buffers::GROUP)
-                .ioprio(if connection.has_more { 0 } else { POLL_FIRST })
-                .build()
-                .flags(squeue::Flags::BUFFER_SELECT);
-            entries[1] = Some(receive.user_data(Kind::Receive.tag(index)));
+            entries[1] = Some(connection.read(index));
         }
         for entry in entries.iter().flatten() {
             self.push(entry)?;

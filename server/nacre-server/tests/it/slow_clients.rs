@@ -1,7 +1,8 @@
 //! Clients that are slow, idle or greedy: they cost the node little, and others nothing.
 
-use crate::process::{PASSWORD, Server, USER};
+use crate::process::{BUCKET, PASSWORD, Server, USER};
 use base64::Engine;
+use nacre_conformance::kv::{Request, vbid};
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
@@ -125,6 +126,98 @@ fn frames_that_come_a_byte_at_a_time_hold_nobody_up() {
         stream.read_exact(&mut answer).unwrap();
         assert_eq!(answer[..2], [0x81, 0x0a]);
     }
+}
+
+#[test]
+fn long_frames_that_come_in_pieces_are_put_together_between_short_ones() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(directory.path());
+    // No two parts of a text are the same, so that one in another's place is seen.
+    let text = |bytes: usize| {
+        let numbers: String = (0..).map(|n| format!("{n},")).take(bytes / 2 + 1).collect();
+        format!("\"{}\"", &numbers[..bytes]).into_bytes()
+    };
+    let set = |key: &str, value: Vec<u8>| Request {
+        opcode: 0x01,
+        vbid: vbid(key.as_bytes(), 1024),
+        key: key.into(),
+        extras: vec![0; 8],
+        value,
+        ..Request::default()
+    };
+    let login = |opcode, key: &str, value: String| Request {
+        opcode,
+        key: key.into(),
+        value: value.into(),
+        ..Request::default()
+    };
+    let mut requests = vec![
+        login(0x21, "PLAIN", format!("\0{USER}\0{PASSWORD}")),
+        login(0x89, BUCKET, String::new()),
+    ];
+    let lengths = [60_000, 65_450, 65_512, 131_000, 3_000_000, 70_000, 200_000, 10];
+    for (number, bytes) in lengths.into_iter().enumerate() {
+        requests.push(set(&format!("k{number}"), text(bytes)));
+        requests
+            .extend(std::iter::repeat_n(Request { opcode: 0x0a, ..Request::default() }, number));
+    }
+    let frames = (0..).zip(&requests).map(|(opaque, request)| request.encode(opaque));
+    let frames: Vec<u8> = frames.flatten().collect();
+    for piece in [1 << 20, 100_003, 8191] {
+        let mut stream = connect(&server.kv_address());
+        let mut answers = vec![0; requests.len() * 24];
+        std::thread::scope(|scope| {
+            let mut stream = stream.try_clone().unwrap();
+            let frames = &frames;
+            scope.spawn(move || {
+                frames.chunks(piece).for_each(|bytes| stream.write_all(bytes).unwrap());
+            });
+        });
+        stream.read_exact(&mut answers).unwrap();
+        for (number, answer) in answers.chunks(24).enumerate() {
+            assert_eq!(answer[..8], [0x81, requests[number].opcode, 0, 0, 0, 0, 0, 0]);
+            assert_eq!(answer[12..16], (number as u32).to_be_bytes());
+        }
+        // All of them at once, and between them others that are answered with a few bytes.
+        let get = |number: usize| {
+            let key = format!("k{number}").into_bytes();
+            Request { opcode: 0x00, vbid: vbid(&key, 1024), key, ..Request::default() }
+        };
+        let asked: Vec<Request> = (0..lengths.len())
+            .flat_map(|number| [get(number), Request { opcode: 0x0a, ..Request::default() }])
+            .collect();
+        let frames: Vec<u8> = asked.iter().flat_map(|request| request.encode(7)).collect();
+        stream.write_all(&frames).unwrap();
+        for bytes in lengths {
+            let mut answer = vec![0; 24 + 4 + bytes + 2 + 24];
+            stream.read_exact(&mut answer).unwrap();
+            assert_eq!(answer[..2], [0x81, 0x00]);
+            assert!(answer[28..].starts_with(&text(bytes)), "{bytes} bytes");
+            assert_eq!(answer[28 + bytes + 2..][..2], [0x81, 0x0a], "behind {bytes} bytes");
+        }
+        let mut client = server.client();
+        for (number, bytes) in lengths.into_iter().enumerate() {
+            let key = format!("k{number}").into_bytes();
+            assert_eq!(client.get(&key).unwrap().value, text(bytes), "{number}, pieces of {piece}");
+            assert!(client.delete(&key, 0).unwrap().is_success());
+        }
+    }
+
+    // One that is cut off is not written, and nobody else is held up.
+    let whole = set("cut", text(1_000_000)).encode(0);
+    let mut begun: Vec<TcpStream> = (0..3).map(|_| connect(&server.kv_address())).collect();
+    for stream in &mut begun {
+        for request in &requests[..2] {
+            stream.write_all(&request.encode(0)).unwrap();
+            stream.read_exact(&mut [0; 24]).unwrap();
+        }
+        stream.write_all(&whole[..700_000]).unwrap();
+    }
+    let mut client = server.client();
+    assert!(client.set(b"other", b"1").unwrap().is_success());
+    drop(begun);
+    assert_eq!(client.get(b"cut").unwrap().status, 0x01);
+    server.stop();
 }
 
 #[test]

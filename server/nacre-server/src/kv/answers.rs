@@ -1,0 +1,98 @@
+//! What a connection answers, from where it lies: a long document is not copied to be sent.
+
+use nacre_node::kv::{Apart, Session};
+
+/// Pieces that the kernel takes at once. Source: `UIO_MAXIOV` of Linux.
+const PIECES_MAX: usize = 1024;
+
+/// Answers in the order in which they go out: bytes, and between them long bodies of documents.
+#[derive(Default)]
+pub(super) struct Answers {
+    pub bytes: Vec<u8>,
+    pub apart: Vec<Apart>,
+    /// Bytes of both.
+    pub length: usize,
+}
+
+impl Answers {
+    /// Has a session add some.
+    pub fn add<T>(
+        &mut self,
+        session: &mut Session,
+        answer: impl FnOnce(&mut Session, &mut Vec<u8>) -> T,
+    ) -> T {
+        let before = self.bytes.len();
+        let outcome = answer(session, &mut self.bytes);
+        self.length += self.bytes.len() - before;
+        for apart in session.take_apart() {
+            self.length += apart.document.body().len();
+            self.apart.push(apart);
+        }
+        outcome
+    }
+
+    /// Where they are, from so many bytes on.
+    pub fn pieces(&self, mut from: usize) -> impl Iterator<Item = &[u8]> {
+        let mut begin = 0;
+        let last = (self.bytes.len(), &[][..]);
+        let bodies = self.apart.iter().map(|apart| (apart.at, apart.document.body()));
+        let pieces = bodies.chain([last]).flat_map(move |(at, body)| {
+            let bytes = &self.bytes[begin..at];
+            begin = at;
+            [bytes, body]
+        });
+        pieces.filter_map(move |piece| {
+            let skipped = from.min(piece.len());
+            from -= skipped;
+            Some(&piece[skipped..]).filter(|rest| !rest.is_empty())
+        })
+    }
+}
+
+/// What the kernel is told of answers that are in several places.
+pub(super) struct Message {
+    header: libc::msghdr,
+    pieces: Vec<libc::iovec>,
+}
+
+impl Message {
+    pub fn new() -> Message {
+        // SAFETY: a message without address, pieces and control data is all zeros.
+        Message { header: unsafe { std::mem::zeroed() }, pieces: Vec::new() }
+    }
+
+    /// Makes it one of these pieces, which must stay where they are until it is sent.
+    pub fn of<'a>(&mut self, pieces: impl Iterator<Item = &'a [u8]>) -> *const libc::msghdr {
+        let piece = |piece: &[u8]| libc::iovec {
+            iov_base: piece.as_ptr().cast_mut().cast(),
+            iov_len: piece.len(),
+        };
+        self.pieces.clear();
+        self.pieces.extend(pieces.map(piece).take(PIECES_MAX));
+        self.header.msg_iov = self.pieces.as_mut_ptr();
+        self.header.msg_iovlen = self.pieces.len();
+        &raw const self.header
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nacre_types::{Document, Meta};
+
+    #[test]
+    fn pieces_are_what_goes_out_from_any_byte_on() {
+        let apart = |at, body: &[u8]| {
+            let document = Document::new(Meta::default(), b"\0k", body);
+            Apart { at, document }
+        };
+        let apart = vec![apart(0, b"first"), apart(3, b"in"), apart(3, b""), apart(7, b"last")];
+        let answers = Answers { bytes: b"abcdefg".to_vec(), apart, length: 18 };
+        let whole = b"firstabcindefglast";
+        for from in 0..=whole.len() {
+            let pieces: Vec<&[u8]> = answers.pieces(from).collect();
+            assert_eq!(pieces.concat(), whole[from..], "from {from} on");
+            assert!(pieces.iter().all(|piece| !piece.is_empty()));
+        }
+    }
+}
