@@ -48,7 +48,9 @@ mod worker;
 pub use bucket::{Bucket, Home};
 pub use error::Error;
 pub use node::Node;
-pub use platform::{Hear, Link, Next, Platform, Signal, Task, Told, Unanswered};
+pub use platform::{
+    Hear, Link, Next, Platform, Signal, Task, Told, Unanswered, about_to_wait, before_waiting,
+};
 pub use spread::{Usage, Vbids};
 pub use ticket::Waiter;
 pub use watermark::Watermarks;

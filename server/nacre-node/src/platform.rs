@@ -5,6 +5,7 @@ use nacre_cluster::{Bucket, Endpoints};
 use nacre_plugin_host::{Capsule, Http, Plugin};
 use nacre_store::{Error, Spaces, Store};
 use nacre_types::{NodeId, Now};
+use std::cell::Cell;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, Thread};
@@ -169,6 +170,20 @@ pub enum Next {
     Done,
 }
 
+thread_local! {
+    static BEFORE_WAITING: Cell<fn()> = const { Cell::new(|| {}) };
+}
+
+/// Has this thread do `work` whenever a request that it carries out is about to wait: others may be waiting for the thread.
+pub fn before_waiting(work: fn()) {
+    BEFORE_WAITING.set(work);
+}
+
+/// To be called before a request waits for anything but a [`Signal`], which does so by itself.
+pub fn about_to_wait() {
+    BEFORE_WAITING.get()();
+}
+
 /// Wakes a sleeping task; waking one that is awake makes it take one more step.
 ///
 /// Whoever wakes never waits for who sleeps: the one may come before the other where the processor is short, and then the other
@@ -231,6 +246,9 @@ impl Signal {
 
     /// Whether it has not been woken already.
     fn lies_down(&self) -> bool {
+        if self.0.state.load(Ordering::Relaxed) == AWAKE {
+            about_to_wait();
+        }
         let sleeper = self.0.sleeper.get_or_init(thread::current);
         assert_eq!(sleeper.id(), thread::current().id(), "one thread waits for a signal");
         let state = &self.0.state;

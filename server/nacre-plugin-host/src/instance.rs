@@ -21,8 +21,8 @@ use wasmtime::{
 const RED_ZONE_BYTES: usize = WASM_STACK_BYTES + (512 << 10);
 /// Native stack that is made when it is not.
 const GROWN_STACK_BYTES: usize = RED_ZONE_BYTES + (512 << 10);
-/// Ticks between two questions whether a request may go on.
-const QUESTION_TICKS: u64 = 10;
+/// Ticks between two questions whether a request may go on. Whoever is asked may have others wait for the same thread.
+const QUESTION_TICKS: u64 = 2;
 /// Elements of one table; QuickJS needs some thousands.
 const TABLE_ELEMENTS_MAX: usize = 100_000;
 /// Bytes that a guest may pass to the host in one call, however small its results are to be.

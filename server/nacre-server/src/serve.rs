@@ -325,6 +325,9 @@ fn run(options: &Serve, ready: impl FnOnce(&Endpoints)) -> Result<(), String> {
     let (platform, node) = open(options, &mut endpoints)?;
     let agreeing = agreement_threads()?;
     let answering = answering_threads()?;
+    let querying = rest::apart::threads();
+    let querying =
+        querying.map_err(|error| format!("cannot start the threads for queries: {error}"))?;
     let wanted = options.clone();
     let claim = Arc::new(Claim::default());
     let unclaimed = Arc::clone(&claim);
@@ -382,7 +385,7 @@ fn run(options: &Serve, ready: impl FnOnce(&Endpoints)) -> Result<(), String> {
             StopSignals::catch().map_err(|error| format!("cannot wait for signals: {error}"))?;
         for (listener, service, encrypted) in rest_ports {
             let port = rest::Port { listener, service, encrypted };
-            rest::serve(&consensus, &tls, &claim, port)
+            rest::serve(&consensus, &tls, &claim, querying.handle(), port)
                 .map_err(|error| format!("cannot serve HTTP: {error}"))?;
         }
         tell(options, &endpoints);
@@ -402,6 +405,7 @@ fn run(options: &Serve, ready: impl FnOnce(&Endpoints)) -> Result<(), String> {
     }
     // Connections may still hold the node; the process ends with them.
     runtime.shutdown_background();
+    querying.shutdown_background();
     answering.shutdown_background();
     agreeing.shutdown_background();
     Ok(())

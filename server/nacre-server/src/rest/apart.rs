@@ -1,78 +1,98 @@
-//! Connections with a thread of their own, as those for queries have it: a request is answered where it was read. Between threads a
-//! short query would take longer to be handed over, there and back, than to be answered.
+//! Connections whose requests are answered by the thread that has read them, as those for queries are: between threads a short
+//! query would take longer to be handed over, there and back, than to be answered.
 //!
-//! There are not more than so many; the connections after them share threads, as those of the other ports do.
+//! As many threads as there are processors serve all of them. One whose request takes long, or waits, makes room ([`make_room`]):
+//! another thread serves the connections from then on, and this one ends with its request.
 
+use crate::serve::STACK_BYTES;
 use std::cell::RefCell;
+use std::future::poll_fn;
 use std::net::TcpStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::pin::pin;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+use tokio::runtime::{Builder, Handle, Runtime};
 
-/// Connections that have a thread of their own.
-const THREADS_MAX: usize = 64;
-
-static THREADS: AtomicUsize = AtomicUsize::new(0);
+/// How long a thread waits for another one to take over: longer only when there are no more threads.
+const TAKEN_OVER_WITHIN: Duration = Duration::from_millis(10);
 
 thread_local! {
-    /// The connection that the thread is for.
-    static CLIENT: RefCell<Option<Arc<TcpStream>>> = const { RefCell::new(None) };
+    /// The connection that the thread is at.
+    static AT: RefCell<Option<At>> = const { RefCell::new(None) };
 }
 
-/// One of the threads; counted while it lives.
-struct Counted;
+struct At {
+    client: Arc<TcpStream>,
+    has_made_room: bool,
+}
 
-impl Counted {
-    fn new() -> Option<Counted> {
-        let more = |count: usize| (count < THREADS_MAX).then_some(count + 1);
-        THREADS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok().map(|_| Counted)
+/// Says while it lives which connection the thread is at.
+struct Turn;
+
+impl Turn {
+    fn new(client: &Arc<TcpStream>) -> Turn {
+        AT.set(Some(At { client: Arc::clone(client), has_made_room: false }));
+        Turn
     }
 }
 
-impl Drop for Counted {
+impl Drop for Turn {
     fn drop(&mut self) {
-        THREADS.fetch_sub(1, Ordering::Relaxed);
+        AT.set(None);
     }
 }
 
-/// Serves a connection on a thread of its own until `converse` ends; gives it back where there is no thread for it.
-pub(super) fn serve<C: Future<Output = ()>>(
+/// The threads of such connections.
+///
+/// # Errors
+/// When they cannot be started.
+pub(crate) fn threads() -> std::io::Result<Runtime> {
+    Builder::new_multi_thread()
+        .worker_threads(std::thread::available_parallelism().map_or(1, usize::from))
+        .thread_name("query")
+        .thread_stack_size(STACK_BYTES)
+        .on_thread_start(|| nacre_node::before_waiting(make_room))
+        .enable_all()
+        .build()
+}
+
+/// Serves a connection on `threads` until `converse` ends.
+pub(super) fn serve<C: Future<Output = ()> + Send>(
+    threads: &Handle,
     stream: TcpStream,
     converse: impl FnOnce(tokio::net::TcpStream) -> C + Send + 'static,
-) -> Result<(), TcpStream> {
-    let (Some(counted), Ok(client)) = (Counted::new(), stream.try_clone()) else {
-        return Err(stream);
-    };
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .thread_name("query")
-        .thread_stack_size(crate::serve::STACK_BYTES)
-        .build();
-    let Ok(runtime) = runtime else { return Err(stream) };
-    let (give, given) = std::sync::mpsc::channel::<TcpStream>();
-    let work = move || {
-        let _counted = counted;
-        CLIENT.set(Some(Arc::new(client)));
-        let Ok(stream) = given.recv() else { return };
-        runtime.block_on(async {
-            // Fails when there are no descriptors left: the client sees a connection that is closed.
-            if let Ok(stream) = tokio::net::TcpStream::from_std(stream) {
-                converse(stream).await;
-            }
-        });
-        // What is still being sent from another thread must not hold up this one.
-        runtime.shutdown_background();
-    };
-    let thread = std::thread::Builder::new();
-    match thread.name("query".into()).stack_size(crate::serve::STACK_BYTES).spawn(work) {
-        Ok(_) => give.send(stream).map_err(|unsent| unsent.0),
-        Err(_) => Err(stream),
+) {
+    threads.spawn(async move {
+        // Both fail when there are no descriptors left: the client sees a connection that is closed.
+        let Ok(client) = stream.try_clone().map(Arc::new) else { return };
+        let Ok(stream) = tokio::net::TcpStream::from_std(stream) else { return };
+        let mut conversation = pin!(converse(stream));
+        poll_fn(|context| {
+            let _turn = Turn::new(&client);
+            conversation.as_mut().poll(context)
+        })
+        .await;
+    });
+}
+
+/// Has another thread serve the connections from now on, if this one is at one of them: to be called when a request takes long,
+/// and before it waits.
+pub(super) fn make_room() {
+    let is_needed = AT.with_borrow(|at| at.as_ref().is_some_and(|at| !at.has_made_room));
+    if is_needed {
+        let (tell, told) = mpsc::sync_channel(1);
+        // Another thread comes to this, as this one does not.
+        tokio::spawn(async move { tell.send(()) });
+        let told = tokio::task::block_in_place(|| told.recv_timeout(TAKEN_OVER_WITHIN));
+        let has_made_room = told.is_ok();
+        AT.with_borrow_mut(|at| at.iter_mut().for_each(|at| at.has_made_room = has_made_room));
     }
 }
 
-/// The connection that this thread is for, if it is for one.
+/// The connection that this thread is at, if it is at one.
 pub(super) fn client() -> Option<Arc<TcpStream>> {
-    CLIENT.with_borrow(Clone::clone)
+    AT.with_borrow(|at| at.as_ref().map(|at| Arc::clone(&at.client)))
 }
 
 /// Whether nobody is left on the other side of a connection.
@@ -87,11 +107,11 @@ pub(super) fn is_gone(client: &Arc<TcpStream>) -> bool {
     }
 }
 
-/// Does `work` here, if nobody but its own client waits for the thread; gives it back otherwise.
+/// Does `work` here, if the thread makes room when that takes long; gives it back otherwise.
 ///
 /// The outcome is an error when it has panicked.
 pub(super) fn here<T, W: FnOnce() -> T>(work: W) -> Result<std::thread::Result<T>, W> {
-    match CLIENT.with_borrow(Option::is_some) {
+    match AT.with_borrow(Option::is_some) {
         true => Ok(catch_unwind(AssertUnwindSafe(work))),
         false => Err(work),
     }

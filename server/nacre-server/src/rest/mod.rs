@@ -3,7 +3,7 @@
 
 mod alternate;
 mod answer;
-mod apart;
+pub(crate) mod apart;
 mod body;
 mod bucket_form;
 mod buckets;
@@ -50,6 +50,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio::runtime::Handle;
 
 /// The largest request body, in bytes.
 const BODY_BYTES_MAX: usize = 32 << 20;
@@ -189,7 +190,7 @@ struct Door {
     encrypted: bool,
 }
 
-/// Serves `port` on the current runtime until it ends.
+/// Serves `port` on the current runtime until it ends, and connections for queries on that of [`apart::threads`].
 ///
 /// # Errors
 /// When the listener cannot be used.
@@ -197,6 +198,7 @@ pub fn serve(
     consensus: &Arc<Consensus>,
     tls: &Arc<Tls>,
     claim: &Arc<Claim>,
+    queries: &Handle,
     port: Port,
 ) -> std::io::Result<()> {
     let Port { listener, service, encrypted } = port;
@@ -210,6 +212,7 @@ pub fn serve(
         service,
         encrypted,
     });
+    let queries = queries.clone();
     tokio::spawn(async move {
         loop {
             let Ok((stream, from)) = listener.accept().await else {
@@ -225,12 +228,8 @@ pub fn serve(
                 tokio::spawn(serve(stream));
                 continue;
             }
-            let shared = stream.into_std().and_then(|stream| {
-                let refused = apart::serve(stream, serve.clone()).err();
-                refused.map(tokio::net::TcpStream::from_std).transpose()
-            });
-            if let Ok(Some(stream)) = shared {
-                tokio::spawn(serve(stream));
+            if let Ok(stream) = stream.into_std() {
+                apart::serve(&queries, stream, serve);
             }
         }
     });

@@ -1,9 +1,11 @@
 //! Queries from outside: limits, cancelling, who may see what, and statements that no client should send.
 
 use crate::process::{PASSWORD, Server, USER};
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
 use nacre_conformance::http::{self, Answer};
 use serde_json::{Value, json};
-use std::io::Write;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
@@ -102,6 +104,70 @@ fn other_queries_are_answered_while_some_run() {
     });
 }
 
+/// A connection that is kept, as SDKs keep theirs.
+struct Kept(BufReader<TcpStream>);
+
+impl Kept {
+    fn open(server: &Server) -> Kept {
+        let stream = TcpStream::connect(address(server)).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(100))).unwrap();
+        Kept(BufReader::new(stream))
+    }
+
+    fn send(&mut self, request: &Value) {
+        let body = request.to_string();
+        let head = format!(
+            "POST /query/service HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nAuthorization: Basic {}\r\nContent-Length: {}\r\n\r\n{body}",
+            BASE64_STANDARD.encode(format!("{USER}:{PASSWORD}")),
+            body.len()
+        );
+        self.0.get_mut().write_all(head.as_bytes()).unwrap();
+    }
+
+    /// The status line of the answer, which is then read to its end.
+    fn status(&mut self) -> String {
+        let lines: Vec<String> =
+            (&mut self.0).lines().map(Result::unwrap).take_while(|line| !line.is_empty()).collect();
+        let length = lines.iter().find_map(|line| line.strip_prefix("content-length: "));
+        let mut body = vec![0; length.expect("a short answer has a length").parse().unwrap()];
+        self.0.read_exact(&mut body).unwrap();
+        lines[0].clone()
+    }
+}
+
+#[test]
+fn connections_share_threads_but_do_not_wait_for_each_other() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut server = serving(directory.path());
+    rows(&server, "CREATE PRIMARY INDEX ON default");
+    let written = server.client().set(b"k", b"1").unwrap().extras;
+    let number = |bytes: &[u8]| u64::from_be_bytes(bytes.try_into().unwrap());
+    let (uuid, seqno) = (number(&written[..8]), number(&written[8..]));
+    let vbid = nacre_conformance::kv::vbid(b"k", 1024).to_string();
+    // What was never written is waited for.
+    let waits = json!({
+        "statement": "SELECT RAW META(d).id FROM default AS d WHERE META(d).id > ''",
+        "scan_consistency": "at_plus", "scan_wait": "60s",
+        "scan_vector": {vbid: [seqno + 1_000_000, uuid.to_string()]},
+    });
+    let computes = json!({"statement": ENDLESS});
+    let mut connections: Vec<Kept> = (0..100).map(|_| Kept::open(&server)).collect();
+    // More of both than threads, of connections that were dealt out alike.
+    let long = [&waits, &computes].repeat(6);
+    for (number, request) in long.iter().enumerate() {
+        connections[number * 5].send(request);
+        server
+            .wait_for("the request to run", |server| (running(server) == number + 1).then_some(()));
+    }
+    for (number, connection) in connections.iter_mut().enumerate() {
+        if number % 5 != 0 || number / 5 >= long.len() {
+            connection.send(&json!({"statement": "SELECT 1"}));
+            assert_eq!(connection.status(), "HTTP/1.1 200 OK");
+        }
+    }
+    assert_eq!(running(&server), long.len(), "the others go on meanwhile");
+}
+
 fn running(server: &Server) -> usize {
     let active = send(server, USER, "GET", "/admin/active_requests", b"").json().unwrap();
     active.as_array().unwrap_or_else(|| panic!("{active}")).len()
@@ -141,7 +207,7 @@ fn a_query_ends_when_its_client_goes_away() {
     let rows = "SELECT a, b FROM ARRAY_RANGE(0, 100000) AS a, ARRAY_RANGE(0, 100000) AS b";
     // The one has no row ever, the other has them faster than anybody takes them.
     let statements = [ENDLESS, rows];
-    // With a thread of its own, and behind as many clients as have one.
+    // Alone, and beside many clients.
     let mut crowd = Vec::new();
     for (size, statement) in [0, 64].into_iter().flat_map(|size| statements.map(|s| (size, s))) {
         crowd.resize_with(size, || TcpStream::connect(address(&server)).unwrap());
