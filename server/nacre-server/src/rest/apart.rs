@@ -5,21 +5,41 @@
 //! another thread serves the connections from then on, and this one ends with its request.
 
 use crate::serve::STACK_BYTES;
+use parking_lot::Mutex;
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::net::TcpStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::{Arc, mpsc};
+use std::task::{Poll, Waker};
 use std::time::Duration;
 use tokio::runtime::{Builder, Handle, Runtime};
 
-/// How long a thread waits for another one to take over: longer only when there are no more threads.
-const TAKEN_OVER_WITHIN: Duration = Duration::from_millis(10);
+/// Requests that take long, and answers that are sent piece by piece, at most; those after them hold up others.
+const THREADS_MAX: usize = 4096;
+/// How long a thread waits for another one to take over. It must not go on before, however busy the machine is: it may be the last
+/// one that serves. It takes longer only when there are no more threads.
+const TAKEN_OVER_WITHIN: Duration = Duration::from_secs(5);
+
+/// Held by who makes room. A thread that is told that another one serves looks whether its place is still free, and takes it again
+/// if so: it must not find one that the other makes free meanwhile, for a third one.
+static MAKES_ROOM: Mutex<()> = Mutex::new(());
+/// Tells who makes room that another thread serves.
+static SERVES: Mutex<Option<mpsc::SyncSender<()>>> = Mutex::new(None);
+
+/// Says that this thread serves.
+fn serves() {
+    if let Some(tell) = SERVES.lock().take() {
+        let _ = tell.send(());
+    }
+}
 
 thread_local! {
     /// The connection that the thread is at.
     static AT: RefCell<Option<At>> = const { RefCell::new(None) };
+    /// Who goes on once the thread has nothing else to do.
+    static YIELDED: RefCell<Vec<Waker>> = const { RefCell::new(Vec::new()) };
 }
 
 struct At {
@@ -32,6 +52,7 @@ struct Turn;
 
 impl Turn {
     fn new(client: &Arc<TcpStream>) -> Turn {
+        serves();
         AT.set(Some(At { client: Arc::clone(client), has_made_room: false }));
         Turn
     }
@@ -52,6 +73,7 @@ pub(crate) fn threads() -> std::io::Result<Runtime> {
         .worker_threads(std::thread::available_parallelism().map_or(1, usize::from))
         .thread_name("query")
         .thread_stack_size(STACK_BYTES)
+        .max_blocking_threads(THREADS_MAX)
         .on_thread_start(|| nacre_node::before_waiting(make_room))
         .enable_all()
         .build()
@@ -81,9 +103,13 @@ pub(super) fn serve<C: Future<Output = ()> + Send>(
 pub(super) fn make_room() {
     let is_needed = AT.with_borrow(|at| at.as_ref().is_some_and(|at| !at.has_made_room));
     if is_needed {
+        let _one_at_a_time = MAKES_ROOM.lock();
         let (tell, told) = mpsc::sync_channel(1);
-        // Another thread comes to this, as this one does not.
-        tokio::spawn(async move { tell.send(()) });
+        *SERVES.lock() = Some(tell);
+        // They would wait for this thread to have nothing else to do.
+        YIELDED.take().into_iter().for_each(Waker::wake);
+        // Another thread comes to this, if to nothing else, as this one does not.
+        tokio::spawn(async { serves() });
         let told = tokio::task::block_in_place(|| told.recv_timeout(TAKEN_OVER_WITHIN));
         let has_made_room = told.is_ok();
         AT.with_borrow_mut(|at| at.iter_mut().for_each(|at| at.has_made_room = has_made_room));
@@ -105,6 +131,22 @@ pub(super) fn is_gone(client: &Arc<TcpStream>) -> bool {
             std::io::ErrorKind::WouldBlock | std::io::ErrorKind::Interrupted
         ),
     }
+}
+
+/// Goes on once the requests that have arrived by now are answered too, where a thread answers what it has read: answers that are sent
+/// one after the other wake a client once.
+pub(super) async fn after_others() {
+    if AT.with_borrow(Option::is_none) {
+        return;
+    }
+    poll_fn(|context| {
+        YIELDED.with_borrow_mut(|yielded| yielded.push(context.waker().clone()));
+        Poll::Ready(())
+    })
+    .await;
+    tokio::task::yield_now().await;
+    // All others go on as well.
+    YIELDED.with_borrow_mut(Vec::clear);
 }
 
 /// Does `work` here, if the thread makes room when that takes long; gives it back otherwise.

@@ -281,6 +281,7 @@ async fn answer(
         },
     };
     reply.headers_mut().insert(SERVER, HeaderValue::from_static("nacre"));
+    apart::after_others().await;
     Ok(reply)
 }
 
