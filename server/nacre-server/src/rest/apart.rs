@@ -18,6 +18,8 @@ use tokio::runtime::{Builder, Handle, Runtime};
 
 /// Requests that take long, and answers that are sent piece by piece, at most; those after them hold up others.
 const THREADS_MAX: usize = 4096;
+/// Of [`YIELDED`].
+const YIELDED_MAX: usize = 1024;
 /// How long a thread waits for another one to take over. It must not go on before, however busy the machine is: it may be the last
 /// one that serves. It takes longer only when there are no more threads.
 const TAKEN_OVER_WITHIN: Duration = Duration::from_secs(5);
@@ -38,7 +40,7 @@ fn serves() {
 thread_local! {
     /// The connection that the thread is at.
     static AT: RefCell<Option<At>> = const { RefCell::new(None) };
-    /// Who goes on once the thread has nothing else to do.
+    /// Who goes on once the thread has nothing else to do. Some of them may have gone on elsewhere since: waking them does no harm.
     static YIELDED: RefCell<Vec<Waker>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -139,14 +141,32 @@ pub(super) async fn after_others() {
     if AT.with_borrow(Option::is_none) {
         return;
     }
-    poll_fn(|context| {
-        YIELDED.with_borrow_mut(|yielded| yielded.push(context.waker().clone()));
-        Poll::Ready(())
+    with_waker(|waker| {
+        let yielded = YIELDED.with_borrow_mut(|yielded| {
+            yielded.push(waker.clone());
+            (yielded.len() > YIELDED_MAX).then(|| std::mem::take(yielded))
+        });
+        yielded.into_iter().flatten().for_each(Waker::wake);
     })
     .await;
     tokio::task::yield_now().await;
-    // All others go on as well.
-    YIELDED.with_borrow_mut(Vec::clear);
+    with_waker(|waker| {
+        YIELDED.with_borrow_mut(|yielded| {
+            // The last one that yielded goes on first, and where it is not stolen, on the same thread.
+            if let Some(at) = yielded.iter().rposition(|other| other.will_wake(waker)) {
+                yielded.swap_remove(at);
+            }
+        });
+    })
+    .await;
+}
+
+async fn with_waker(mut work: impl FnMut(&Waker)) {
+    poll_fn(|context| {
+        work(context.waker());
+        Poll::Ready(())
+    })
+    .await;
 }
 
 /// Does `work` here, if the thread makes room when that takes long; gives it back otherwise.
