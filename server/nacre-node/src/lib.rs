@@ -49,7 +49,7 @@ pub use bucket::{Bucket, Home};
 pub use error::Error;
 pub use node::Node;
 pub use platform::{
-    Hear, Link, Next, Platform, Signal, Task, Told, Unanswered, about_to_wait, before_waiting,
+    Hear, Link, Next, Platform, Signal, Task, Told, Unanswered, about_to_hold_up, before_holding_up,
 };
 pub use spread::{Usage, Vbids};
 pub use ticket::Waiter;

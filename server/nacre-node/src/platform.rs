@@ -171,17 +171,18 @@ pub enum Next {
 }
 
 thread_local! {
-    static BEFORE_WAITING: Cell<fn()> = const { Cell::new(|| {}) };
+    static BEFORE_HOLDING_UP: Cell<fn()> = const { Cell::new(|| {}) };
 }
 
-/// Has this thread do `work` whenever a request that it carries out is about to wait: others may be waiting for the thread.
-pub fn before_waiting(work: fn()) {
-    BEFORE_WAITING.set(work);
+/// Has this thread do `work` whenever a request that it carries out is about to wait, or computes for long: others may be waiting for
+/// the thread.
+pub fn before_holding_up(work: fn()) {
+    BEFORE_HOLDING_UP.set(work);
 }
 
-/// To be called before a request waits for anything but a [`Signal`], which does so by itself.
-pub fn about_to_wait() {
-    BEFORE_WAITING.get()();
+/// To be called where a request computes for long, and before it waits for anything but a [`Signal`], which calls it by itself.
+pub fn about_to_hold_up() {
+    BEFORE_HOLDING_UP.get()();
 }
 
 /// Wakes a sleeping task; waking one that is awake makes it take one more step.
@@ -247,7 +248,7 @@ impl Signal {
     /// Whether it has not been woken already.
     fn lies_down(&self) -> bool {
         if self.0.state.load(Ordering::Relaxed) == AWAKE {
-            about_to_wait();
+            about_to_hold_up();
         }
         let sleeper = self.0.sleeper.get_or_init(thread::current);
         assert_eq!(sleeper.id(), thread::current().id(), "one thread waits for a signal");

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 /// A host whose time passes.
 pub fn host() -> Host {
     let begun = Instant::now();
-    let host =
-        Host::new(move || begun.elapsed().as_nanos() as u64, drop).expect("the engine starts");
+    let host = Host::new(move || begun.elapsed().as_nanos() as u64, drop, || {})
+        .expect("the engine starts");
     let ticking = host.clone();
     std::thread::spawn(move || {
         loop {

@@ -19,19 +19,27 @@ pub struct Clock {
     counted_ms: AtomicU64,
     monotonic_ns: Box<dyn Fn() -> u64 + Send + Sync>,
     pause: Box<dyn Fn(Duration) + Send + Sync>,
+    goes_on: Box<dyn Fn() + Send + Sync>,
 }
 
 impl Clock {
     pub fn new(
         monotonic_ns: impl Fn() -> u64 + Send + Sync + 'static,
         pause: impl Fn(Duration) + Send + Sync + 'static,
+        goes_on: impl Fn() + Send + Sync + 'static,
     ) -> Clock {
         Clock {
             ticks: AtomicU64::new(0),
             counted_ms: AtomicU64::new(0),
             monotonic_ns: Box::new(monotonic_ns),
             pause: Box::new(pause),
+            goes_on: Box::new(goes_on),
         }
+    }
+
+    /// Tells the embedder that a call of this thread takes long, and goes on.
+    pub fn goes_on(&self) {
+        (self.goes_on)();
     }
 
     /// Has the calling thread rest after a call that began at `begun_ns` has failed.
@@ -68,7 +76,7 @@ mod tests {
     fn ticks_keep_up_with_a_thread_that_wakes_late_but_not_with_one_that_stood_still() {
         let now_us = Arc::new(AtomicU64::new(0));
         let clock_us = Arc::clone(&now_us);
-        let clock = Clock::new(move || clock_us.load(Ordering::Relaxed) * 1000, drop);
+        let clock = Clock::new(move || clock_us.load(Ordering::Relaxed) * 1000, drop, || {});
         let mut tick_at = |us: u64| {
             now_us.store(us, Ordering::Relaxed);
             clock.tick()
@@ -83,7 +91,8 @@ mod tests {
     fn a_rest_is_in_proportion_to_what_failed() {
         let rests = Arc::new(Mutex::new(Vec::new()));
         let rested = Arc::clone(&rests);
-        let clock = Clock::new(|| 1_000_000_000, move |rest| rested.lock().unwrap().push(rest));
+        let rest = move |rest| rested.lock().unwrap().push(rest);
+        let clock = Clock::new(|| 1_000_000_000, rest, || {});
         clock.rest(999_000_000);
         clock.rest(0);
         let expected = [Duration::from_millis(9), Duration::from_millis(250)];

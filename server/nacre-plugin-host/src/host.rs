@@ -40,19 +40,21 @@ impl Host {
     /// Starts the engine. `monotonic_ns` is a clock, in nanoseconds, for what [`crate::Usage`] shows, and for how long calls
     /// took that failed. After each of them, the thread of the writer lets time pass by `pause`, such as [`std::thread::sleep`]:
     /// nine times as long as the call took, and at most a quarter of a second, so that what does nothing but fail leaves the
-    /// machine to others.
+    /// machine to others. A call that takes long tells `goes_on` of that, on its thread, every two milliseconds: others may be waiting
+    /// for the thread.
     ///
     /// # Errors
     /// [`Error::Engine`] when the process has too little address space.
     pub fn new(
         monotonic_ns: impl Fn() -> u64 + Send + Sync + 'static,
         pause: impl Fn(Duration) + Send + Sync + 'static,
+        goes_on: impl Fn() + Send + Sync + 'static,
     ) -> Result<Host, Error> {
         let mut last = None;
         for instance_count in INSTANCE_COUNTS {
             match Engine::new(&config(instance_count)) {
                 Ok(engine) => {
-                    let clock = Arc::new(Clock::new(monotonic_ns, pause));
+                    let clock = Arc::new(Clock::new(monotonic_ns, pause, goes_on));
                     return Ok(Host { engine, clock });
                 }
                 Err(error) => last = Some(Error::Engine(format!("{error:#}"))),

@@ -21,7 +21,7 @@ use wasmtime::{
 const RED_ZONE_BYTES: usize = WASM_STACK_BYTES + (512 << 10);
 /// Native stack that is made when it is not.
 const GROWN_STACK_BYTES: usize = RED_ZONE_BYTES + (512 << 10);
-/// Ticks between two questions whether a request may go on. Whoever is asked may have others wait for the same thread.
+/// Ticks between two questions whether a call may go on.
 const QUESTION_TICKS: u64 = 2;
 /// Elements of one table; QuickJS needs some thousands.
 const TABLE_ELEMENTS_MAX: usize = 100_000;
@@ -150,13 +150,12 @@ impl Data {
         if left.is_zero() { Err(wasmtime::Error::new(Refused::Deadline)) } else { Ok(left) }
     }
 
-    /// Ticks until it is asked again whether the call may go on: soon while a request is answered from a database, whose end
-    /// may come at any time, and at each tick while stacks are counted.
+    /// Ticks until it is asked again whether the call may go on: at each tick while stacks are counted.
     fn pause_ticks(&self, left: u64) -> u64 {
         if self.context.profiler.is_on() {
             return 1;
         }
-        if self.view.database.is_some() { QUESTION_TICKS.min(left) } else { left }
+        QUESTION_TICKS.min(left)
     }
 
     /// Whether the call may go on, and when to ask again.
@@ -166,6 +165,7 @@ impl Data {
             return Err(wasmtime::Error::new(Refused::Over));
         }
         let left = self.time_left()?.as_millis() as u64;
+        self.context.plugin.clock.goes_on();
         Ok(UpdateDeadline::Continue(self.pause_ticks(left).max(1)))
     }
 }

@@ -26,7 +26,7 @@ pub use vbids::Vbids;
 
 use crate::block;
 use crate::node::Node;
-use crate::platform::{Told, Unanswered, about_to_wait};
+use crate::platform::{Told, Unanswered, about_to_hold_up};
 use crossbeam_channel::{Receiver, bounded};
 use nacre_cluster::Membership;
 use nacre_types::{NodeId, Vbid};
@@ -256,7 +256,7 @@ impl Node {
     /// Waits for the answer to a question that was sent.
     pub(crate) fn answered(&self, answer: &Answered) -> Result<Answer, Unanswered> {
         let lost = |why: String| Unanswered::Lost(why);
-        about_to_wait();
+        about_to_hold_up();
         let bytes = answer.recv().map_err(|_| lost("the node ends".into()))??;
         postcard::from_bytes(&bytes)
             .map_err(|error| lost(format!("an answer cannot be read: {error}")))

@@ -26,7 +26,7 @@ pub fn host() -> &'static Host {
         #[expect(clippy::disallowed_methods, reason = "calls are measured in real time")]
         let begun = std::time::Instant::now();
         let rest = |_| RESTS.set(RESTS.get() + 1);
-        let host = Host::new(move || begun.elapsed().as_nanos() as u64, rest).unwrap();
+        let host = Host::new(move || begun.elapsed().as_nanos() as u64, rest, || {}).unwrap();
         let ticking = host.clone();
         #[expect(clippy::disallowed_methods, reason = "deadlines are about real time")]
         std::thread::spawn(move || {

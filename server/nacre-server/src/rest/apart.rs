@@ -76,7 +76,7 @@ pub(crate) fn threads() -> std::io::Result<Runtime> {
         .thread_name("query")
         .thread_stack_size(STACK_BYTES)
         .max_blocking_threads(THREADS_MAX)
-        .on_thread_start(|| nacre_node::before_waiting(make_room))
+        .on_thread_start(|| nacre_node::before_holding_up(make_room))
         .enable_all()
         .build()
 }
@@ -102,7 +102,7 @@ pub(super) fn serve<C: Future<Output = ()> + Send>(
 
 /// Has another thread serve the connections from now on, if this one is at one of them: to be called when a request takes long,
 /// and before it waits.
-pub(super) fn make_room() {
+fn make_room() {
     let is_needed = AT.with_borrow(|at| at.as_ref().is_some_and(|at| !at.has_made_room));
     if is_needed {
         let _one_at_a_time = MAKES_ROOM.lock();

@@ -70,8 +70,6 @@ async fn asked(call: Call, path: String) -> Result<Reply, Reply> {
     let mut waiting = Waiting(Some(Arc::clone(&mark)));
     let client = apart::client();
     let gone: Gone = Arc::new(move || {
-        // Asked of what has computed for a while.
-        apart::make_room();
         mark.load(Ordering::Relaxed) || client.as_ref().is_some_and(apart::is_gone)
     });
     let reply =

@@ -151,9 +151,12 @@ fn connections_share_threads_but_do_not_wait_for_each_other() {
         "scan_vector": {vbid: [seqno + 1_000_000, uuid.to_string()]},
     });
     let computes = json!({"statement": ENDLESS});
+    let code = "function endless() { for (;;) {} }";
+    rows(&server, &format!("CREATE FUNCTION endless() LANGUAGE JAVASCRIPT AS {}", json!(code)));
+    let calls = json!({"statement": "EXECUTE FUNCTION endless()"});
     let mut connections: Vec<Kept> = (0..100).map(|_| Kept::open(&server)).collect();
-    // More of both than threads, of connections that were dealt out alike.
-    let long = [&waits, &computes].repeat(6);
+    // More of each than threads, of connections that were dealt out alike.
+    let long = [&waits, &computes, &calls].repeat(4);
     for (number, request) in long.iter().enumerate() {
         connections[number * 5].send(request);
         server
