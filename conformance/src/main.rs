@@ -3,7 +3,7 @@
 #![expect(clippy::disallowed_methods, reason = "the run's name comes from the clock")]
 
 use clap::Parser;
-use nacre_conformance::run::{Outcome, Target, bucket_exists, run, table};
+use nacre_conformance::run::{Outcome, SQLPP_BUCKET, Target, bucket_exists, run, table};
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -71,6 +71,11 @@ fn main() -> ExitCode {
         }
         // The cases need no management: a host without it is still worth a try.
         Err(error) => eprintln!("cluster management at port {}: {error}", target.mgmt_port),
+    }
+    if target.bucket != SQLPP_BUCKET {
+        eprintln!(
+            "the cases for SQL++ are left out: they need a bucket that is called {SQLPP_BUCKET}"
+        );
     }
     let outcomes = run(&target, |Outcome { group, name, problem }| match problem {
         Some(problem) => println!("FAIL {group}/{name}: {problem}"),

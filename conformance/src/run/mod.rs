@@ -10,6 +10,8 @@ mod reply;
 mod sqlpp;
 mod views;
 
+pub use sqlpp::BUCKET as SQLPP_BUCKET;
+
 use crate::case::{EVENTING, KV, VIEWS};
 use crate::http;
 use serde_json::Value as Json;

@@ -17,8 +17,8 @@ use world::World;
 
 /// The files of cases; those of datasets lie in `data`.
 static CASES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/cases/sqlpp");
-/// The bucket whose collections paths in the cases name.
-const BUCKET: &str = "default";
+/// The bucket that the paths in the cases name: on another one they are left out.
+pub const BUCKET: &str = "default";
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -86,7 +86,7 @@ struct Dataset {
     indexes: Vec<String>,
 }
 
-/// Plays all cases that the target wants. Their paths name the bucket `default`, so that they are left out on another.
+/// Plays all cases that the target wants, on the bucket that they are for.
 pub(super) fn play(target: &Target, done: super::Done<'_>) {
     if target.bucket != BUCKET {
         return;

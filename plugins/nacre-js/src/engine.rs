@@ -265,13 +265,24 @@ impl Engine {
             functions.map(|one| Some((one.name.clone(), one.source.clone()?))).collect();
         let Some(texts) = texts.filter(|_| !self.is_settled()) else { return Ok(()) };
         let mut next = Engine::new(self.limits)?;
-        for (name, source) in &texts {
-            next.compile(name, source)?;
-        }
+        next.compile_rest(texts.iter().map(|(name, source)| (&**name, &**source)))?;
         next.steps_left.set(self.steps_left.get());
         next.outbox.borrow_mut().log = self.take_log();
         next.watch.replace(self.watch.take());
+        // It may have been given for calls that are yet to come.
+        self.document.swap(&next.document);
         *self = next;
+        Ok(())
+    }
+
+    /// Compiles those of all functions, given by name and source, that come after those it has.
+    pub(crate) fn compile_rest<'a>(
+        &mut self,
+        all: impl Iterator<Item = (&'a str, &'a str)>,
+    ) -> Result<(), Error> {
+        for (name, source) in all.skip(self.functions.len()) {
+            self.compile(name, source)?;
+        }
         Ok(())
     }
 

@@ -8,7 +8,7 @@ pub struct Functions {
     /// Names and sources, in the order of their ids.
     texts: Vec<(String, String)>,
     /// It has the first of them.
-    engine: Option<(Engine, usize)>,
+    engine: Option<Engine>,
 }
 
 impl Functions {
@@ -41,14 +41,11 @@ impl Functions {
     /// # Errors
     /// [`Error::Engine`] when the limits do not hold an empty engine, [`Error::Syntax`] when a text is not that of a function.
     pub fn engine(&mut self) -> Result<&mut Engine, Error> {
-        if self.engine.is_none() {
-            self.engine = Some((Engine::new(self.limits)?, 0));
-        }
-        let (engine, compiled) = self.engine.as_mut().expect("it was made");
-        while let Some((name, source)) = self.texts.get(*compiled) {
-            engine.compile(name, source)?;
-            *compiled += 1;
-        }
+        let engine = match &mut self.engine {
+            Some(engine) => engine,
+            none => none.insert(Engine::new(self.limits)?),
+        };
+        engine.compile_rest(self.texts.iter().map(|(name, source)| (&**name, &**source)))?;
         Ok(engine)
     }
 
@@ -59,6 +56,6 @@ impl Functions {
 
     /// As [`Engine::take_log`].
     pub fn take_log(&mut self) -> Vec<String> {
-        self.engine.as_mut().map(|(engine, _)| engine.take_log()).unwrap_or_default()
+        self.engine.as_mut().map(Engine::take_log).unwrap_or_default()
     }
 }

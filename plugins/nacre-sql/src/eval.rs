@@ -498,7 +498,6 @@ fn eval_comprehension(
     })
 }
 
-/// `META(alias)`.
 /// The id of a document whose `META().id` this is: no object is made of what else there is.
 fn id_of<'e>(of: &Expr, name: &str, env: &'e Env) -> Option<&'e Name> {
     match of {
@@ -510,6 +509,7 @@ fn id_of<'e>(of: &Expr, name: &str, env: &'e Env) -> Option<&'e Name> {
     }
 }
 
+/// `META(alias)`.
 fn meta(of: &Expr, env: &Env) -> Value {
     let Expr::Ident(alias) = of else { return Value::Missing };
     let Some(meta) = env.meta(alias) else { return Value::Missing };

@@ -111,9 +111,9 @@ impl<'a> Lexer<'a> {
             let rest = self.rest();
             if rest.starts_with("--") {
                 self.take_while(|c| c != '\n');
-            } else if rest.starts_with("/*") {
-                match rest.find("*/") {
-                    Some(length) => self.at += length + 2,
+            } else if let Some(comment) = rest.strip_prefix("/*") {
+                match comment.find("*/") {
+                    Some(length) => self.at += length + 4,
                     None => return self.fail(self.at, "comment is not closed"),
                 }
             } else {

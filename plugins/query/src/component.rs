@@ -97,7 +97,7 @@ fn status_of(response: &Response) -> u16 {
     let Some(error) = response.errors().first() else { return 200 };
     match (response.status(), error.code) {
         (Status::Timeout | Status::Stopped, _) => 200,
-        (_, 4040 | 12003 | 12004 | 12016 | 12021) => 404,
+        (_, 4040 | 12003 | 12016 | 12021) => 404,
         (_, 10000 | 13014) => 401,
         (_, 4300) => 409,
         (_, 1000..5000) => 400,

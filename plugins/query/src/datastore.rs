@@ -178,11 +178,26 @@ impl Together {
 }
 
 /// Documents as an index has them in order.
-pub enum Documents {
+pub enum Documents<T = Found> {
     /// One by one.
-    Each(Vec<Found>),
+    Each(Vec<T>),
     /// Of which only so much is known.
     Together(Together),
+}
+
+impl<T> Documents<T> {
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        matches!(self, Documents::Each(each) if each.is_empty())
+    }
+
+    /// The same documents, each as something else.
+    pub fn map<U>(self, of: impl FnMut(T) -> U) -> Documents<U> {
+        match self {
+            Documents::Each(each) => Documents::Each(each.into_iter().map(of).collect()),
+            Documents::Together(together) => Documents::Together(together),
+        }
+    }
 }
 
 /// Documents of entries of an index, whose bodies may lie elsewhere.
@@ -422,7 +437,7 @@ pub trait Datastore {
     /// Runs a statement that makes, changes or removes an index, scope or collection.
     ///
     /// # Errors
-    /// Codes 4300 and 12004 for indexes, 12003 for keyspaces, 12021 for scopes.
+    /// Codes 4300 and 12016 for indexes, 12003 for keyspaces, 12021 for scopes.
     fn define(&self, statement: &Statement, context: Option<&Path>) -> Result<()>;
 
     /// The rows of a catalog, such as `keyspaces`; `None` when the store has none of this name.

@@ -93,12 +93,13 @@ impl Request {
     /// As [`Request::from_json`].
     pub fn from_pairs<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<Request> {
         let members = pairs.into_iter().map(|(name, text)| {
-            let structured = name.starts_with('$')
+            let is_argument = name.starts_with(['$', '@']);
+            let structured = is_argument
                 || matches!(name, "args" | "scan_vector" | "scan_vectors" | "creds" | "txdata");
             let unreadable =
                 |_| Error::new(1040, format!("Unable to parse {name}: it has to be JSON"));
             let value = match text {
-                "true" | "false" if !name.starts_with('$') => Value::Bool(text == "true"),
+                "true" | "false" if !is_argument => Value::Bool(text == "true"),
                 _ if structured => Value::parse(text.as_bytes()).map_err(unreadable)?,
                 _ => text.into(),
             };
@@ -314,5 +315,19 @@ mod tests {
         assert_eq!(decoded("SELECT+1%2B%e4%B8%80%2"), "SELECT 1+一%2");
         assert_eq!(decoded_pair("a=b=c"), Some(("a".into(), "b=c".into())));
         assert_eq!(decoded_pair("=x"), None);
+    }
+
+    #[test]
+    fn arguments_of_a_form_are_json_however_they_are_marked() {
+        let request = Request::from_form(["statement=SELECT+1&$a=%22x%22&@b=true&$c=[1]"]).unwrap();
+        let named = &request.settings.named;
+        let expected =
+            [("a", "x".into()), ("b", Value::Bool(true)), ("c", vec![Value::Int(1)].into())];
+        for (name, value) in expected {
+            assert_eq!(named.get(&Name::from(name)), Some(&value), "{name}");
+        }
+        for form in ["statement=SELECT+1&$a={x", "statement=SELECT+1&@a={x"] {
+            assert_eq!(Request::from_form([form]).unwrap_err().code, 1040, "{form}");
+        }
     }
 }

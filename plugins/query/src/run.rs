@@ -118,6 +118,11 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
+    /// Gives back memory of what is kept no longer.
+    pub fn give_back(&self, bytes: usize) {
+        self.state.memory.set(self.state.memory.get().saturating_sub(bytes));
+    }
+
     /// Holds a plan until the request ends, as what is remembered of its subqueries is found by their address.
     pub fn keep(&self, node: Rc<Node>) {
         self.state.kept.borrow_mut().push(node);

@@ -1,4 +1,4 @@
-//! The client's side of SCRAM over SHA-256: how a node logs in to another.
+//! The client's side of SCRAM over SHA-256: how nodes log in to each other, and commands to nodes.
 //!
 //! ```text
 //! n,,n=@nacre,r=abc                          ──────►
@@ -40,9 +40,10 @@ impl ScramClient {
     /// The mechanism, as it is named in requests.
     pub const MECHANISM: &str = "SCRAM-SHA256";
 
-    /// For `user`, whose name has neither a comma nor an equals sign. `nonce` is random, 16 bytes or more.
+    /// For `user`. `nonce` is random, 16 bytes or more.
     pub fn new(user: &str, password: &str, nonce: &[u8]) -> ScramClient {
         let nonce = STANDARD.encode(nonce);
+        let user = user.replace('=', "=3D").replace(',', "=2C");
         let first = format!("n={user},r={nonce}");
         ScramClient { password: password.to_owned(), nonce, first }
     }
@@ -85,11 +86,11 @@ mod tests {
     use crate::sasl::{Mechanism, Session, Step};
     use crate::{User, Users};
 
-    /// What the server says to a client with that password.
-    fn log_in(password: &str) -> Option<bool> {
+    /// What the server says to a client with that name and password.
+    fn log_in(user: &str, password: &str) -> Option<bool> {
         let mut users = Users::new([7; 32]);
-        users.insert(User::new("ann", "secret", Vec::new(), [1; crate::SALT_BYTES]));
-        let client = ScramClient::new("ann", password, &[3; 16]);
+        users.insert(User::new("ann,=", "secret", Vec::new(), [1; crate::SALT_BYTES]));
+        let client = ScramClient::new(user, password, &[3; 16]);
         let step = Session::start(Mechanism::ScramSha256, &client.first(), &users, &[9; 16]);
         let Step::Continue { reply, session } = step else { return None };
         let proof = client.prove(&reply)?;
@@ -101,8 +102,9 @@ mod tests {
 
     #[test]
     fn client_and_server_prove_to_each_other_that_they_know_the_password() {
-        assert_eq!(log_in("secret"), Some(true));
-        assert_eq!(log_in("guess"), Some(false));
+        assert_eq!(log_in("ann,=", "secret"), Some(true));
+        assert_eq!(log_in("ann,=", "guess"), Some(false));
+        assert_ne!(log_in("ann", "secret"), Some(true));
     }
 
     #[test]

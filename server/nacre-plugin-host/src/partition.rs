@@ -292,6 +292,10 @@ impl Partition {
             Err(_) => progress_of(batch, done, |vbid| self.progress(vbid)),
             Ok(()) => batch.progress.clone(),
         };
+        debug_assert!(
+            progress.iter().all(|(vbid, point)| point.seqno >= self.progress(*vbid).seqno),
+            "only a rollback takes a place back"
+        );
         self.finish(fed, progress, report, done, outcome)
     }
 

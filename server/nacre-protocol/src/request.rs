@@ -1,7 +1,6 @@
 //! Requests, validated once: what a frame asks for, with every length checked.
 
 use crate::{Frame, Opcode, Status};
-use nacre_types::KEY_BYTES_MAX;
 
 /// One operation of a sub-document request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -447,9 +446,8 @@ fn check_key(key: &[u8], collections: bool) -> Result<(), Status> {
     } else {
         key
     };
-    // In a named collection the limit counts the collection prefix: 246 bytes are left to the name.
     let prefix = key.len() - name.len();
-    let limit = if prefix > 0 && key[0] != 0 { KEY_BYTES_MAX - 4 } else { KEY_BYTES_MAX };
+    let limit = nacre_types::name_bytes_max(prefix == 0 || key[0] == 0);
     if name.is_empty() || name.len() > limit {
         return Err(Status::InvalidArguments);
     }

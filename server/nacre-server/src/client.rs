@@ -1,5 +1,6 @@
 //! A small key-value client for the tools of this binary: one connection, requests in flight as many as wanted.
 
+use nacre_auth::ScramClient;
 use nacre_protocol::{Frame, HEADER_BYTES, Opcode, Status, decode};
 use nacre_types::Vbid;
 use serde_json::Value;
@@ -92,7 +93,9 @@ pub fn refusal(opcode: Opcode, status: u16) -> String {
     let is = |known: Status| status == known as u16;
     let is_write = opcode == Opcode::Set;
     let hint = match opcode {
-        Opcode::SaslAuth if is(Status::AuthError) => ": look at the user and the password",
+        Opcode::SaslAuth | Opcode::SaslStep if is(Status::AuthError) => {
+            ": look at the user and the password"
+        }
         Opcode::SelectBucket if is(Status::AccessDenied) => {
             ": there is no such bucket, or the user may not open it"
         }
@@ -151,13 +154,7 @@ impl Client {
     ) -> Result<Client, String> {
         let mut client = Client::plain(address)?;
         client.hello(&FEATURES)?;
-        let login = format!("\0{user}\0{password}");
-        client.expect(
-            Opcode::SaslAuth,
-            b"PLAIN",
-            login.as_bytes(),
-            &format!("log in as {user}"),
-        )?;
+        client.log_in(user, password)?;
         client.expect(
             Opcode::SelectBucket,
             bucket.as_bytes(),
@@ -178,6 +175,30 @@ impl Client {
         let servers = servers.filter_map(Value::as_str);
         client.servers = servers.map(|server| server.replace("$HOST", host)).collect();
         Ok(client)
+    }
+
+    /// The password is not sent, as nodes take one that is from their own machine only.
+    fn log_in(&mut self, user: &str, password: &str) -> Result<(), String> {
+        let purpose = format!("log in as {user}");
+        let exchange = ScramClient::new(user, password, &rand::random::<[u8; 16]>());
+        let (key, first) = (ScramClient::MECHANISM.as_bytes(), exchange.first());
+        let opcode = Opcode::SaslAuth as u8;
+        let challenge = self.call(Request { opcode, key, value: &first, ..Request::default() })?;
+        if challenge.status != Status::AuthContinue as u16 {
+            return Err(format!(
+                "cannot {purpose}: {}",
+                refusal(Opcode::SaslAuth, challenge.status)
+            ));
+        }
+        let proof = exchange
+            .prove(&challenge.value)
+            .ok_or_else(|| format!("cannot {purpose}: the server's challenge is none"))?;
+        let answer = self.expect(Opcode::SaslStep, key, &proof.message, &purpose)?;
+        if answer.value == proof.signature {
+            Ok(())
+        } else {
+            Err(format!("cannot {purpose}: the server does not know the password itself"))
+        }
     }
 
     fn hello(&mut self, features: &[u16]) -> Result<(), String> {
@@ -322,6 +343,7 @@ impl Client {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::TcpListener;
 
     #[test]
     fn a_refusal_says_why_and_what_to_do() {
@@ -335,5 +357,32 @@ mod tests {
         );
         assert_eq!(refusal(Opcode::GetCollectionId, 0x8c), "Unknown scope (UNKNOWN_SCOPE)");
         assert_eq!(refusal(Opcode::Set, 0x7777), "status 0x7777");
+    }
+
+    #[test]
+    fn a_login_does_not_send_the_password() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let server = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut seen = Vec::new();
+            for (opcode, status) in [(Opcode::Hello, 0), (Opcode::SaslAuth, 0x20)] {
+                let mut header = [0; HEADER_BYTES];
+                stream.read_exact(&mut header).unwrap();
+                assert_eq!(header[1], opcode as u8);
+                let mut body =
+                    vec![0; u32::from_be_bytes(header[8..12].try_into().unwrap()) as usize];
+                stream.read_exact(&mut body).unwrap();
+                seen.extend(body);
+                let mut answer = [0; HEADER_BYTES];
+                (answer[0], answer[1], answer[7]) = (0x81, opcode as u8, status);
+                stream.write_all(&answer).unwrap();
+            }
+            seen
+        });
+        let refused = Client::connect(&address, "ann", "open sesame", "default").err().unwrap();
+        assert!(refused.ends_with("look at the user and the password"), "{refused}");
+        let seen = String::from_utf8_lossy(&server.join().unwrap()).into_owned();
+        assert!(seen.contains("n=ann") && !seen.contains("sesame"), "{seen}");
     }
 }

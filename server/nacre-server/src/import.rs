@@ -4,7 +4,7 @@ use crate::client::Client;
 use crate::loader::Loader;
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
-use nacre_types::leb128_encode;
+use nacre_types::{leb128_encode, name_bytes_max};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use std::io::{BufRead, BufReader};
@@ -75,6 +75,7 @@ pub fn import(options: &Import) -> Result<(), String> {
         .expect("the template is valid");
     bar.set_style(style);
 
+    let name_max = name_bytes_max(prefix == [0]);
     let mut loader = Loader::open(&connect, &options.server, client, prefix, bar.clone())?;
     let mut rows = 0;
     let mut bad = 0;
@@ -83,7 +84,9 @@ pub fn import(options: &Import) -> Result<(), String> {
             return Ok(false);
         }
         rows += 1;
-        match row.and_then(|document| Ok((key_of(&options.key, rows, &document)?, document))) {
+        match row
+            .and_then(|document| Ok((key_of(&options.key, rows, &document, name_max)?, document)))
+        {
             Ok((key, document)) => loader.write(key, document)?,
             Err(reason) => {
                 bad += 1;
@@ -194,8 +197,8 @@ fn check_pattern(pattern: &str) -> Result<(), String> {
     ))
 }
 
-/// Fills the pattern of keys for one row.
-fn key_of(pattern: &str, row: u64, document: &str) -> Result<String, String> {
+/// Fills the pattern of keys for one row; a key has at most `bytes_max`.
+fn key_of(pattern: &str, row: u64, document: &str, bytes_max: usize) -> Result<String, String> {
     let mut key = String::new();
     let mut fields: Option<Value> = None;
     for (index, part) in pattern.replace("#MONO_INCR#", &row.to_string()).split('%').enumerate() {
@@ -212,10 +215,10 @@ fn key_of(pattern: &str, row: u64, document: &str) -> Result<String, String> {
         }
     }
     let length = key.len();
-    if (1..=nacre_types::KEY_BYTES_MAX).contains(&length) {
+    if (1..=bytes_max).contains(&length) {
         Ok(key)
     } else {
-        Err(format!("its key would have {length} bytes"))
+        Err(format!("its key would have {length} bytes, which is not 1 to {bytes_max}"))
     }
 }
 
@@ -226,10 +229,12 @@ mod tests {
     #[test]
     fn keys_are_made_of_fields_and_row_numbers() {
         let document = r#"{"iata":"SFO","gate":7,"none":null}"#;
-        assert_eq!(key_of("airport_%iata%_%gate%", 3, document).unwrap(), "airport_SFO_7");
-        assert_eq!(key_of("flight_#MONO_INCR#", 3, document).unwrap(), "flight_3");
-        assert!(key_of("%none%", 3, document).unwrap_err().contains("no field \"none\""));
-        assert!(key_of("%%", 3, document).is_err());
+        let key_of = |pattern: &str| key_of(pattern, 3, document, 13);
+        assert_eq!(key_of("airport_%iata%_%gate%").unwrap(), "airport_SFO_7");
+        assert!(key_of("airports_%iata%_%gate%").unwrap_err().contains("14 bytes"));
+        assert_eq!(key_of("flight_#MONO_INCR#").unwrap(), "flight_3");
+        assert!(key_of("%none%").unwrap_err().contains("no field \"none\""));
+        assert!(key_of("%%").is_err());
         assert!(check_pattern("airport_%iata%_%gate%").is_ok());
         assert!(check_pattern("airport_%iata").unwrap_err().contains("one of them is missing"));
     }

@@ -10,6 +10,11 @@ use std::fmt;
 /// The longest name a key may have in the default collection, in bytes. Elsewhere the collection prefix counts too.
 pub const KEY_BYTES_MAX: usize = 250;
 
+/// The longest name a key may have in the default collection, or in another one, whose prefix counts as four bytes.
+pub const fn name_bytes_max(in_default: bool) -> usize {
+    if in_default { KEY_BYTES_MAX } else { KEY_BYTES_MAX - 4 }
+}
+
 /// Appends `value` as unsigned LEB128.
 pub fn leb128_encode(mut value: u32, out: &mut Vec<u8>) {
     while value >= 0x80 {

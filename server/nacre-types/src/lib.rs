@@ -16,7 +16,7 @@ pub use document::{
 };
 pub use history::{FailoverLog, VbRecord, VbState};
 pub use id::{Cas, CollectionId, NodeId, ParseHexError, ScopeId, Seqno, VbUuid, Vbid};
-pub use key::{DocKey, KEY_BYTES_MAX, leb128_decode, leb128_encode, write_key};
+pub use key::{DocKey, KEY_BYTES_MAX, leb128_decode, leb128_encode, name_bytes_max, write_key};
 pub use name::{PLUGIN_NAME_BYTES_MAX, check_plain_name};
 pub use time::{Expiry, Now};
 

@@ -15,6 +15,8 @@ pub(super) struct World<'a> {
     /// What there is to be with the dataset; nothing yet when it has to be set up.
     wanted: Option<Inventory>,
     with_indexes: bool,
+    /// Whether the collections are the cases' to remove.
+    is_ours: bool,
 }
 
 /// What there is beside documents.
@@ -32,7 +34,8 @@ struct Inventory {
 impl<'a> World<'a> {
     /// A world that is not set up.
     pub fn new(target: &'a Target, data: &'a Dataset) -> World<'a> {
-        World { target, data, found: Inventory::default(), wanted: None, with_indexes: false }
+        let found = Inventory::default();
+        World { target, data, found, wanted: None, with_indexes: false, is_ours: false }
     }
 
     /// Has the dataset be there, with its indexes or without.
@@ -41,8 +44,12 @@ impl<'a> World<'a> {
             return Ok(());
         }
         if self.wanted.is_none() {
-            self.remove_collections()?;
             self.found = self.inventory()?;
+            if !self.is_ours {
+                self.spare_others()?;
+                self.is_ours = true;
+            }
+            self.remove_collections()?;
             for name in self.data.keyspaces.keys() {
                 self.manage("POST", "_default/collections", &format!("name={name}"))?;
                 self.fill(name)?;
@@ -205,6 +212,26 @@ impl<'a> World<'a> {
         Ok(())
     }
 
+    /// What others have in a collection of a dataset's name stays, and nothing is played.
+    fn spare_others(&self) -> Result<(), String> {
+        for (name, documents) in &self.data.keyspaces {
+            if !self.found.collections.contains(&("_default".to_owned(), name.clone())) {
+                continue;
+            }
+            let ids: Vec<_> = documents.keys().collect();
+            let others = self.run(&format!(
+                "SELECT RAW META().id FROM `{name}` WHERE META().id NOT IN {} LIMIT 1",
+                json!(ids)
+            ))?;
+            if let Some(id) = others.first() {
+                return Err(format!(
+                    "the collection _default.{name} has documents that are not the cases', as {id}: use a node of its own, or drop the collection"
+                ));
+            }
+        }
+        Ok(())
+    }
+
     fn remove_collections(&self) -> Result<(), String> {
         for name in self.data.keyspaces.keys() {
             self.manage("DELETE", &format!("_default/collections/{name}"), "")?;
@@ -242,8 +269,10 @@ impl<'a> World<'a> {
 
 impl Drop for World<'_> {
     fn drop(&mut self) {
-        // What cannot be removed is in nobody's way but that of the next run, which says so.
-        let _ = self.remove_collections();
+        if self.is_ours {
+            // What cannot be removed is in nobody's way but that of the next run, which says so.
+            let _ = self.remove_collections();
+        }
     }
 }
 

@@ -103,6 +103,17 @@ fn each_call_has_a_document_of_its_own() {
 }
 
 #[test]
+fn a_document_outlives_a_call_that_leaves_something_to_run() {
+    let mut engine = engine();
+    let fails =
+        engine.compile("fails", "d => { Promise.resolve().then(() => d.a); throw 1 }").unwrap();
+    let reads = engine.compile("reads", "d => d.a").unwrap();
+    engine.set_document(r#"{"a":1}"#).unwrap();
+    assert!(engine.call(fails, &[Argument::Document]).is_err());
+    assert_eq!(engine.call(reads, &[Argument::Document]).unwrap().as_deref(), Some("1"));
+}
+
+#[test]
 fn documents_do_not_outlive_their_call() {
     let mut engine = engine();
     let keep = engine.compile("keep", "d => { kept = d; return d.a }").unwrap();

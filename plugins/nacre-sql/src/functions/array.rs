@@ -106,12 +106,14 @@ pub(super) const FUNCTIONS: &[Function] = &[
         (Value::Missing, _) => Ok(Value::Missing),
         (_, None) => Ok(if args[1].is_missing() { Value::Missing } else { Value::Null }),
         (_, Some(count)) if count < 0 => Ok(Value::Null),
-        (value, Some(count))
-            if (count as usize).saturating_mul(value.size_bytes()) <= RESULT_MAX =>
-        {
-            Ok(vec![value.clone(); count as usize].into())
+        (value, Some(count)) => {
+            // It has 32 bits in the sandbox.
+            let count = usize::try_from(count).unwrap_or(usize::MAX);
+            if count.saturating_mul(value.size_bytes()) > RESULT_MAX {
+                return Err(too_large());
+            }
+            Ok(vec![value.clone(); count].into())
         }
-        _ => Err(too_large()),
     }),
     strict("ARRAY_REPLACE", 3, 4, array_replace),
     open("ARRAY_REPLACE_EQUIVALENT", 3, 4, |args, context| {

@@ -254,7 +254,7 @@ fn add(date: &Date, count: i64, part: &str) -> Option<Date> {
     (local.abs() < *YEARS.end() * 366 * DAY_MS).then_some(moved)
 }
 
-/// How many bounds of a part lie between two dates.
+/// How many bounds of a part lie between two dates; of weeks, how many whole ones.
 fn difference(a: Option<Date>, b: Option<Date>, part: &Value) -> Value {
     let (Some(a), Some(b), Some(part)) = (a, b, part.as_str()) else { return Value::Null };
     let part = part.to_ascii_lowercase();

@@ -22,13 +22,16 @@ pub(super) struct JoinRows {
     base: Env,
     right: Right,
     ready: VecDeque<Env>,
+    /// Memory that what the last row may be joined to was charged with.
+    lent: usize,
     /// A right join is made at once.
     ended: bool,
 }
 
 impl JoinRows {
     pub fn new(node: Rc<Node>, left: Rows, base: Env) -> JoinRows {
-        JoinRows { node, left, base, right: Right::Unread, ready: VecDeque::new(), ended: false }
+        let ready = VecDeque::new();
+        JoinRows { node, left, base, right: Right::Unread, ready, lent: 0, ended: false }
     }
 
     fn right_join(&mut self, join: &Join, run: &Run<'_>, context: &Context<'_>) -> Result<()> {
@@ -68,7 +71,13 @@ impl JoinRows {
         context: &Context<'_>,
     ) -> Result<Vec<Found>> {
         match &join.strategy {
-            Strategy::Nested(scan) => read(scan, left, run, context),
+            Strategy::Nested(scan) => {
+                // What the row before was joined to has been passed on.
+                run.give_back(std::mem::take(&mut self.lent));
+                let found = read(scan, left, run, context)?;
+                self.lent = found.iter().map(Found::size_bytes).sum();
+                Ok(found)
+            }
             Strategy::Unnest(_) => Ok(Vec::new()),
             Strategy::Loop(scan) => {
                 if matches!(self.right, Right::Unread) {

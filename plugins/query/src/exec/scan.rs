@@ -66,25 +66,7 @@ enum Wanted {
 }
 
 /// What comes next of a scan.
-enum Batch {
-    Rows(VecDeque<Found>),
-    Together(Together),
-}
-
-impl Batch {
-    fn is_empty(&self) -> bool {
-        matches!(self, Batch::Rows(rows) if rows.is_empty())
-    }
-}
-
-impl From<Documents> for Batch {
-    fn from(documents: Documents) -> Batch {
-        match documents {
-            Documents::Each(found) => Batch::Rows(found.into_iter().map(Found::from).collect()),
-            Documents::Together(together) => Batch::Together(together),
-        }
-    }
-}
+type Batch = Documents<Found>;
 
 /// Where a scan is.
 enum Source {
@@ -221,7 +203,7 @@ impl TermRows {
                 // There are fewer than are wanted also where they are large.
                 let ended = found.is_empty();
                 *after = found.last().map(|document| document.id.clone()).or(after.take());
-                (Batch::Rows(of_documents(found, keyspace)), ended)
+                (Batch::Each(of_documents(found, keyspace)), ended)
             }
             Source::Keys(ids) => {
                 let ids: Vec<Name> = ids.drain(..limit.min(ids.len())).collect();
@@ -237,7 +219,7 @@ impl TermRows {
                     let batch = if wanted == Wanted::Entries {
                         let name: Name = keyspace.to_string().into();
                         let rows = found.into_iter().map(|entry| entry.covering(&name, access));
-                        Batch::Rows(rows.collect())
+                        Batch::Each(rows.collect())
                     } else {
                         let ids: Vec<Name> = found.into_iter().map(|entry| entry.id).collect();
                         fetch(keyspace, &ids, wanted, run)?
@@ -251,8 +233,8 @@ impl TermRows {
             self.source = Source::Done;
         }
         match batch {
-            Batch::Rows(rows) => {
-                self.buffer = rows;
+            Batch::Each(rows) => {
+                self.buffer = rows.into();
                 Ok(None)
             }
             Batch::Together(together) => Ok(Some(together)),
@@ -437,34 +419,31 @@ impl Entries {
             } else {
                 part.after = last;
             }
-            let batch = Batch::from(documents);
+            let batch = documents.map(Found::from);
             if !batch.is_empty() {
                 return Ok(Some(batch));
             }
         }
-        Ok(Some(Batch::Rows(VecDeque::new())))
+        Ok(Some(Batch::Each(Vec::new())))
     }
 }
 
-fn of_documents(
-    documents: impl IntoIterator<Item = Document>,
-    keyspace: &Keyspace,
-) -> VecDeque<Found> {
+fn of_documents(documents: impl IntoIterator<Item = Document>, keyspace: &Keyspace) -> Vec<Found> {
     let name: Name = keyspace.to_string().into();
     documents.into_iter().map(|document| document.found(&name).into()).collect()
 }
 
 fn fetch(keyspace: &Keyspace, ids: &[Name], wanted: Wanted, run: &Run<'_>) -> Result<Batch> {
     if ids.is_empty() {
-        return Ok(Batch::Rows(VecDeque::new()));
+        return Ok(Batch::Each(Vec::new()));
     }
     if matches!(wanted, Wanted::PassedOn | Wanted::Alone)
         && let Some(documents) = run.store.hold(keyspace, ids, wanted == Wanted::Alone)?
     {
-        return Ok(documents.into());
+        return Ok(documents.map(Found::from));
     }
     let found = run.store.fetch(keyspace, ids)?.into_iter().flatten();
-    Ok(Batch::Rows(of_documents(found, keyspace)))
+    Ok(Batch::Each(of_documents(found, keyspace)))
 }
 
 /// The rows of the first term.

@@ -5,6 +5,7 @@ use crate::plan::Node;
 use crate::run::Run;
 use nacre_sql::ast::{Body, Expr, Select, SetOp, With};
 use nacre_sql::{Context, DEPTH_MAX, Env, Error, Host, Result, Value, eval, key};
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 
@@ -70,8 +71,14 @@ impl SetRows {
             let mut counts: BTreeMap<Vec<u8>, usize> = BTreeMap::new();
             while let Some(row) = self.right.next(run, context)? {
                 let bytes = key::encoded(&result_of(&row));
-                run.charge(bytes.len() + 56)?;
-                *counts.entry(bytes).or_default() += 1;
+                let size = bytes.len() + 56;
+                match counts.entry(bytes) {
+                    Entry::Occupied(mut count) => *count.get_mut() += 1,
+                    Entry::Vacant(count) => {
+                        run.charge(size)?;
+                        count.insert(1);
+                    }
+                }
             }
             self.counts = Some(counts);
         }
@@ -190,8 +197,8 @@ fn recursive(
                     with.alias
                 )));
             }
-            run.charge(value.size_bytes() * 2)?;
             if all || seen.insert(key::encoded(&value)) {
+                run.charge(value.size_bytes() * 2)?;
                 recent.push_back(value);
             }
         }

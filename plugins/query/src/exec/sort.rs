@@ -28,6 +28,12 @@ pub(super) fn compare(terms: &[OrderTerm], a: &[Value], b: &[Value]) -> Ordering
     Ordering::Equal
 }
 
+/// Memory that a row and what it is sorted by are charged with.
+fn size_of(keys: &[Value], row: &Env) -> usize {
+    let keys: usize = keys.iter().map(Value::size_bytes).sum();
+    64 + keys + row.get(result_name()).map_or(0, Value::size_bytes)
+}
+
 /// The value of LIMIT or OFFSET; nothing is as good as none.
 fn count(
     expr: Option<&Expr>,
@@ -79,18 +85,15 @@ impl OrderRows {
             let keys: Vec<Value> =
                 terms.iter().map(|term| eval(&term.expr, &row, context)).collect::<Result<_>>()?;
             count += 1;
-            // What can no longer be among the first is dropped now and then.
-            match wanted {
-                Some(wanted) if rows.len() >= wanted.saturating_mul(2).max(64) => {
-                    rows.sort_by(|a, b| compare(terms, &a.0, &b.0));
-                    rows.truncate(wanted);
-                }
-                _ => {
-                    let bytes: usize = keys.iter().map(Value::size_bytes).sum();
-                    run.charge(bytes + 64 + row.get(result_name()).map_or(0, Value::size_bytes))?;
-                }
-            }
+            run.charge(size_of(&keys, &row))?;
             rows.push((keys, row));
+            // What can no longer be among the first is dropped now and then.
+            if let Some(wanted) = wanted
+                && rows.len() > wanted.saturating_mul(2).max(64)
+            {
+                rows.sort_by(|a, b| compare(terms, &a.0, &b.0));
+                run.give_back(rows.drain(wanted..).map(|(keys, row)| size_of(&keys, &row)).sum());
+            }
         }
         rows.sort_by(|a, b| compare(terms, &a.0, &b.0));
         run.state.sort_count.set(run.state.sort_count.get() + count);
@@ -169,12 +172,11 @@ impl Operator for PageRows {
             Some(left) => left,
             None => page_of(page, &self.base, context)?.0.unwrap_or(usize::MAX),
         };
-        self.left = Some(left);
-        if left == 0 {
-            return Ok(None);
-        }
-        let passage = self.input.next_passage(left.min(max), run, context)?;
-        self.left = passage.as_ref().map(|passage| left - passage.documents.count).or(self.left);
+        let passage = match left {
+            0 => None,
+            _ => self.input.next_passage(left.min(max), run, context)?,
+        };
+        self.left = Some(left - passage.as_ref().map_or(0, |passage| passage.documents.count));
         Ok(passage)
     }
 

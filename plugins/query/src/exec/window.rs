@@ -233,15 +233,23 @@ impl Partition<'_> {
                     run.charge(running.add(self.function, member.row, context)?)?;
                 }
                 taken = range.end;
-                values.push(running.value(&self.function.name));
+                let value = running.value(&self.function.name);
+                run.charge(value.size_bytes())?;
+                values.push(value);
                 continue;
             }
             let mut own = Accumulator::new(self.function);
+            let mut held = 0;
             for place in range.filter(|place| !self.excluded(at, *place)) {
                 run.tick()?;
-                own.add(self.function, self.members[place].row, context)?;
+                let grown = own.add(self.function, self.members[place].row, context)?;
+                run.charge(grown)?;
+                held += grown;
             }
-            values.push(own.value(&self.function.name));
+            let value = own.value(&self.function.name);
+            run.give_back(held);
+            run.charge(value.size_bytes())?;
+            values.push(value);
         }
         Ok(values)
     }
@@ -362,13 +370,10 @@ impl Partition<'_> {
         let Some(own) = own else {
             return if is_start { self.peers[at].start } else { self.peers[at].end };
         };
-        let descending = self.window.order[0].descending;
-        let wanted = Value::number(if descending { own - amount } else { own + amount });
+        let term = &self.window.order[..1];
+        let wanted = Value::number(if term[0].descending { own - amount } else { own + amount });
         self.members.partition_point(|member| {
-            let mut order = member.keys[0].collate(&wanted);
-            if descending {
-                order = order.reverse();
-            }
+            let order = compare(term, &member.keys, std::slice::from_ref(&wanted));
             if is_start { order.is_lt() } else { order.is_le() }
         })
     }

@@ -81,6 +81,7 @@ fn what_is_kept_is_charged_to_the_quota() {
         "SELECT ARRAY_AGG(d) FROM docs AS d",
         "SELECT 1 FROM docs AS a JOIN docs AS b ON a.n = b.n",
         "SELECT ROW_NUMBER() OVER (ORDER BY d.n) FROM docs AS d",
+        "SELECT ARRAY_AGG(d) OVER (ORDER BY d.n ROWS 3 PRECEDING) FROM docs AS d LIMIT 20",
         "SELECT (SELECT d.* FROM docs AS d) AS all_of_them",
     ] {
         let mut request = World::request(statement);
@@ -96,6 +97,20 @@ fn a_stream_of_rows_needs_no_memory() {
     let mut request = World::request("SELECT RAW d.n FROM docs AS d WHERE d.n % 2 = 0");
     request.settings.memory_quota = 1000;
     assert_eq!(world_of(1000).run(request).unwrap().len(), 500);
+}
+
+#[test]
+fn what_is_dropped_is_given_back_to_the_quota() {
+    let world = world_of(1000);
+    for (statement, rows) in [
+        ("SELECT RAW d.n FROM docs AS d ORDER BY d.text, d.n DESC LIMIT 10", 10),
+        ("SELECT a.n FROM docs AS a JOIN docs AS b ON KEYS META(a).id", 1000),
+        ("SELECT 1 AS x EXCEPT SELECT 1 AS x FROM docs AS d", 0),
+    ] {
+        let mut request = World::request(statement);
+        request.settings.memory_quota = 50_000;
+        assert_eq!(world.run(request).unwrap().len(), rows, "{statement}");
+    }
 }
 
 #[test]

@@ -372,7 +372,7 @@ fn all_seqnos(
     Ok(Outcome::Answered)
 }
 
-/// Any document of the collection. Documents are only searched for from a random vBucket on, so that the choice is
+/// A document of the collection whose value is in memory. Documents are only searched for from a random vBucket on, so that the choice is
 /// even within a vBucket but not across them.
 fn random_key(
     session: &mut Session,

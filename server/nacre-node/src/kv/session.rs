@@ -291,7 +291,7 @@ impl Session {
                         };
                         lookahead.advance(take);
                     }
-                    match self.handle(&frame, bytes, out, now) {
+                    match self.handle(&frame, bytes, out, now, now) {
                         Next::More if out.len() + self.apart_bytes() > ANSWER_BYTES_MAX => {
                             break Next::Flush;
                         }
@@ -411,7 +411,7 @@ impl Session {
                     if let Until::Decided(ticket) = until {
                         self.decided = ticket.outcome().cloned();
                     }
-                    let next = self.handle(&frame, &bytes, out, now);
+                    let next = self.handle(&frame, &bytes, out, received, now);
                     self.decided = None;
                     if let Next::Close(why) = next {
                         return Next::Close(why);
@@ -471,7 +471,15 @@ impl Session {
         }
     }
 
-    fn handle(&mut self, frame: &Frame<'_>, bytes: &[u8], out: &mut Vec<u8>, now: Now) -> Next {
+    /// Carries out a request, for the first time or again.
+    fn handle(
+        &mut self,
+        frame: &Frame<'_>,
+        bytes: &[u8],
+        out: &mut Vec<u8>,
+        received: Now,
+        now: Now,
+    ) -> Next {
         match frame.magic {
             Magic::Request | Magic::FlexRequest => {}
             // A client's answer to something the server pushed: nobody waits for it.
@@ -489,7 +497,7 @@ impl Session {
             Some(value) if !compressed || self.features.has(Feature::Snappy) => {
                 let datatype = frame.datatype & !DATATYPE_SNAPPY;
                 let frame = Frame { value: &value, datatype, ..*frame };
-                let mut answer = self.answer(&frame, out, now);
+                let mut answer = self.answer(&frame, out, received);
                 let outcome = match self.admit(&frame) {
                     Ok(request) => self.dispatch(&frame, &request, &mut answer, now),
                     Err(status) => Outcome::Status(status),
@@ -508,7 +516,7 @@ impl Session {
         {
             return Next::Close(None);
         }
-        self.conclude(frame, bytes, outcome, out, now)
+        self.conclude(frame, bytes, outcome, out, received)
     }
 
     /// Sends what an outcome still needs sent.

@@ -463,8 +463,8 @@ impl BucketDocuments {
             condition,
             cas,
             flags: content.flags,
-            expiry: call.expiry(content.expiry),
-            keep_expiry: false,
+            expiry: call.expiry(content.expiry.unwrap_or(0)),
+            keep_expiry: content.expiry.is_none(),
             body: &content.body,
         };
         let outcome = call.write(&command, None);

@@ -94,10 +94,9 @@ impl Feed {
         let news = bucket.add_reader_of(deployment.vbids_of(lane), Arc::new(signal.clone()));
         let streams = (0..bucket.vbucket_count()).map(|_| None).collect();
         let branches = vec![VbUuid::default(); usize::from(bucket.vbucket_count())];
-        for vbid in deployment.vbids_of(lane) {
-            if let Some(high) = bucket.active_high_seqno(vbid)
-                && !deployment.spec.keeps_places()
-            {
+        // Where places are kept, a vBucket counts once it was taken over from the node before.
+        for vbid in deployment.vbids_of(lane).filter(|_| !deployment.spec.keeps_places()) {
+            if let Some(high) = bucket.active_high_seqno(vbid) {
                 // What was deployed just now answers from what it has so far. What was there before has answered from all
                 // this where it was served.
                 let owed = if deployment.was_news_of(vbid) { Seqno::ZERO } else { high };
@@ -380,7 +379,9 @@ impl Feed {
         for vbid in self.deployment.vbids_of(self.lane) {
             self.close(vbid);
             self.deployment.processed.reset(vbid, Seqno::ZERO);
-            if let Some(high) = self.bucket.active_high_seqno(vbid) {
+            if !self.deployment.spec.keeps_places()
+                && let Some(high) = self.bucket.active_high_seqno(vbid)
+            {
                 self.deployment.coverage.has(vbid, high);
             }
             self.news.note(vbid);

@@ -269,14 +269,8 @@ impl Collection<'_> {
                 Action::Upsert => StoreMode::Upsert,
                 Action::Replace => StoreMode::Replace(cas),
             };
-            let expiry = match mutation.expiry {
-                Some(expiry) => expiry,
-                None => {
-                    let found = self.documents.get(self.path, id, self.left);
-                    found.map_or(0, |found| found.expiry)
-                }
-            };
-            let content = Content { body: mutation.body, flags: JSON_FLAGS, expiry };
+            let Mutation { body, expiry, .. } = mutation;
+            let content = Content { body, flags: JSON_FLAGS, expiry };
             write(DocumentCall::Store(content, mode))
         };
         let outcome = |mutation| match one(mutation) {

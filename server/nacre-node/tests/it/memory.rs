@@ -87,6 +87,29 @@ fn documents_that_were_evicted_whole_are_read_back() {
     a_bucket_serves_more_than_its_quota(EvictionPolicy::Full);
 }
 
+/// With the tracing that clients agree to: `03 00 xx`, of which the last byte grows with the time of the server.
+#[test]
+fn the_time_of_a_document_that_must_be_read_counts_from_its_request() {
+    let world = World::new();
+    let node = world.node_with(small(EvictionPolicy::ValueOnly, BucketKind::Persistent));
+    let mut connection = Connection::open(&node);
+    assert_eq!(connection.ask(&request(0x1f, b"", b"test", &[0, 0x0f])).value, [0, 0x0f]);
+    for n in 0..DOCUMENTS {
+        connection.set(&key(n), &value(n));
+        world.run_tasks();
+    }
+    let is_evicted =
+        |key: &String| connection.give(&request(0x00, b"", key.as_bytes(), b"")).0.is_empty();
+    (0..DOCUMENTS).map(key).find(is_evicted).expect("not all fits");
+    world.pass(200);
+    connection.now = node.now();
+    world.run_tasks();
+    let answer = connection.resume().pop().unwrap();
+    // (2 x 200,000 us) ^ (1 / 1.74), in two bytes.
+    let [0x02, high, low] = answer.framing[..] else { panic!("{:?}", answer.framing) };
+    assert!((1600..1800).contains(&u16::from_be_bytes([high, low])), "{:?}", answer.framing);
+}
+
 #[test]
 fn a_document_that_must_be_read_does_not_hold_up_others() {
     let world = World::new();

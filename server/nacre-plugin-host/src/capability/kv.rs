@@ -36,8 +36,9 @@ pub struct Content {
     pub body: Vec<u8>,
     /// What is kept beside it for clients.
     pub flags: u32,
-    /// As clients send it: seconds from now up to 30 days, or since the Unix epoch; 0 for never.
-    pub expiry: u32,
+    /// As clients send it: seconds from now up to 30 days, or since the Unix epoch; 0 for never. None keeps that of the document,
+    /// which is never where there is none.
+    pub expiry: Option<u32>,
 }
 
 /// What must be there for a document to be stored.
@@ -238,7 +239,7 @@ fn refused(outcome: Outcome<DocumentReply>) -> abi::Error {
 
 impl From<abi::Content> for Content {
     fn from(abi::Content { body, flags, expiry }: abi::Content) -> Content {
-        Content { body, flags, expiry }
+        Content { body, flags, expiry: Some(expiry) }
     }
 }
 

@@ -96,6 +96,7 @@ impl MemoryDocuments {
         }
         *last += 1;
         let Content { body, flags, expiry } = content;
+        let expiry = expiry.or(documents.get(&at).map(|found| found.expiry)).unwrap_or(0);
         let is_json = is_json(&body);
         documents.insert(at, Found { body, cas: Cas(*last), flags, expiry, is_json });
         Ok(Cas(*last))
@@ -133,14 +134,15 @@ impl MemoryDocuments {
             (Err(KvError::NotFound), Some(initial)) => (initial, 0, expiry),
             (Err(error), _) => return Err(error),
         };
-        let content = Content { body: value.to_string().into_bytes(), flags, expiry };
+        let body = value.to_string().into_bytes();
+        let content = Content { body, flags, expiry: Some(expiry) };
         let cas = self.store(keyspace, key, content, StoreMode::Upsert)?;
         Ok(Counted { value, cas })
     }
 
     fn touch(&self, keyspace: &str, key: &[u8], expiry: u32) -> Result<Cas, KvError> {
         let Found { body, flags, .. } = self.get(keyspace, key)?;
-        self.store(keyspace, key, Content { body, flags, expiry }, StoreMode::Upsert)
+        self.store(keyspace, key, Content { body, flags, expiry: Some(expiry) }, StoreMode::Upsert)
     }
 
     fn lookup(&self, keyspace: &str, key: &[u8], specs: &[PathLookup]) -> Result<Looked, KvError> {
@@ -179,8 +181,7 @@ impl MemoryDocuments {
                 return Ok(Mutated { cas, results: made.results });
             }
         };
-        let old = found.as_ref().map_or((0, 0), |found| (found.flags, found.expiry));
-        let (flags, expiry) = (flags.unwrap_or(old.0), expiry.unwrap_or(old.1));
+        let flags = flags.or(found.as_ref().map(|found| found.flags)).unwrap_or(0);
         let content = Content { body, flags, expiry };
         let cas = self.store(keyspace, key, content, mode)?;
         Ok(Mutated { cas, results: made.results })

@@ -139,14 +139,15 @@ fn answers_that_are_too_large_are_refused_to_who_asked() {
     let config = design("function (doc, meta) { emit(meta.id, 'x'.repeat(doc.n)) }", None);
     let mut partition = open(&config, limits, MemoryStorage::default());
     let keys: Vec<_> = (0..30).map(|number| format!("k{number}")).collect();
-    let batch = Stream::default().batch(keys.iter().map(|key| (&key[..], Some("{\"n\":1000}"))));
+    let mut stream = Stream::default();
+    let batch = stream.batch(keys.iter().map(|key| (&key[..], Some("{\"n\":1000}"))));
     partition.on_batch(&batch, NOW).unwrap();
     let reader = partition.reader();
     let all = Request { method: "GET".into(), path: "/v".into(), ..Request::default() };
     assert!(matches!(reader.handle(&all, NOW), Err(Error::Result { .. })));
     // One piece of the answer, which begins with the rows before, is now more than a guest may pass to its host at once.
     let large = [("more0", Some("{\"n\":200000}")), ("more1", Some("{\"n\":1000000}"))];
-    partition.on_batch(&Stream::default().batch(large), NOW).unwrap();
+    partition.on_batch(&stream.batch(large), NOW).unwrap();
     assert!(matches!(reader.handle(&all, NOW), Err(Error::Trap { .. })));
     let few = Request { query: "limit=2".into(), ..all };
     assert_eq!(reader.handle(&few, NOW).unwrap().status, 200);

@@ -91,6 +91,15 @@ enum Action {
         #[arg(long = "unsafe")]
         allow_unsafe: bool,
     },
+    /// Take back nodes whose place others have taken, once they run again; the next rebalance gives them their share
+    Recover {
+        /// Management of the nodes, as `status` shows them
+        #[arg(required = true)]
+        nodes: Vec<String>,
+        /// Copy everything to them anew, in place of what they have missed
+        #[arg(long)]
+        full: bool,
+    },
     /// Tell clients elsewhere, as outside of a network of containers, where they reach the node
     Elsewhere {
         /// Name or address there; with none, the node is reached where it is
@@ -240,6 +249,15 @@ pub fn run(options: &Options) -> Result<(), String> {
                 .map_err(|reason| format!("{}: {reason}", nodes.join(", ")))?;
             status(server)
         }
+        Action::Recover { nodes, full } => {
+            let kind = if *full { "full" } else { "delta" };
+            for node in nodes {
+                let fields = [("otpNode", &*otp_node(node)), ("recoveryType", kind)];
+                post("/controller/setRecoveryType", &fields)
+                    .map_err(|reason| format!("{node}: {reason}"))?;
+            }
+            status(server)
+        }
         Action::Elsewhere { host, ports } => {
             let ports = ports.iter().map(|(name, port)| (name.as_str(), port.as_str()));
             let fields: Vec<_> =
@@ -247,14 +265,10 @@ pub fn run(options: &Options) -> Result<(), String> {
             send(if host.is_some() { "PUT" } else { "DELETE" }, ELSEWHERE, &fields)?;
             status(server)
         }
-        Action::Status { map } => {
+        Action::Status { map: None } => status(server),
+        Action::Status { map: Some(bucket) } => {
             status(server)?;
-            if let Some(bucket) = map {
-                let bucket = utf8_percent_encode(bucket, NON_ALPHANUMERIC);
-                let map = server.call("GET", &format!("/pools/default/buckets/{bucket}"), b"")?;
-                print!("\n{}", picture::draw(&map));
-            }
-            Ok(())
+            show_map(server, bucket)
         }
         Action::Fingerprint => {
             let own = server.call("GET", "/nodes/self", b"")?;
@@ -357,6 +371,14 @@ fn see_off(server: &Server) -> Result<(), String> {
 
 fn status(server: &Server) -> Result<(), String> {
     println!("{}", table(&server.call("GET", "/pools/default", b"")?));
+    Ok(())
+}
+
+/// Draws which node serves each vBucket of a bucket.
+fn show_map(server: &Server, bucket: &str) -> Result<(), String> {
+    let bucket = utf8_percent_encode(bucket, NON_ALPHANUMERIC);
+    let map = server.call("GET", &format!("/pools/default/buckets/{bucket}"), b"")?;
+    print!("\n{}", picture::draw(&map));
     Ok(())
 }
 

@@ -228,6 +228,9 @@ async fn connection<S: AsyncRead + AsyncWrite + Unpin>(
                     return Ok(());
                 },
                 reason = cut(&session, bell) => return Err(reason.into()),
+                () = &mut login_deadline, if !session.is_logged_in() => {
+                    return Err(format!("nobody has logged in for {LOGIN_TIMEOUT:?}"));
+                }
             }
         }
         if let Some(reason) = session.cut() {
@@ -271,7 +274,7 @@ mod tests {
     use nacre_cluster::{Endpoints, Ports};
     use nacre_node::Node;
     use nacre_node::kv::Peer;
-    use tokio::io::AsyncReadExt;
+    use tokio::io::{AsyncReadExt, DuplexStream};
 
     /// A request without parts.
     fn bare(opcode: u8) -> Vec<u8> {
@@ -280,8 +283,10 @@ mod tests {
         bytes
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn a_client_that_never_logs_in_is_shown_out_however_busy_it_is() {
+    /// What a connection on which nobody logs in is closed with, while `client` is at the other end of it.
+    async fn closed<F: Future<Output = ()> + 'static>(
+        client: impl FnOnce(DuplexStream) -> F,
+    ) -> String {
         let directory = tempfile::tempdir().unwrap();
         let platform = Arc::new(
             SystemPlatform::open(directory.path(), directory.path().join("plugins")).unwrap(),
@@ -293,20 +298,40 @@ mod tests {
         let bell = Arc::new(Bell::default());
         let peer = Peer { confidential: true, ..Peer::default() };
         let session = Session::new(node, peer, Arc::clone(&bell) as _);
-        let (mut client, server) = tokio::io::duplex(1024);
+        let (far, near) = tokio::io::duplex(1024);
+        let client = client(far);
         let served = tokio::task::LocalSet::new();
         let ended = served.run_until(async {
-            let server = tokio::task::spawn_local(async move {
-                connection(session, server, &Buffers::default(), &bell).await
-            });
+            let client = tokio::task::spawn_local(client);
+            let buffers = Buffers::default();
+            let served = connection(session, near, &buffers, &bell);
+            let ended = tokio::time::timeout(2 * LOGIN_TIMEOUT, served).await;
+            client.abort();
+            ended.expect("it is closed")
+        });
+        ended.await.unwrap_err()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_never_logs_in_is_shown_out_however_busy_it_is() {
+        let reason = closed(|mut client| async move {
             let mut answer = [0; 24];
             for _ in 0..3 {
                 tokio::time::sleep(LOGIN_TIMEOUT / 4).await;
                 client.write_all(&bare(0x0a)).await.unwrap();
                 client.read_exact(&mut answer).await.unwrap();
             }
-            server.await.unwrap()
+            std::future::pending().await
         });
-        assert!(ended.await.unwrap_err().contains("nobody has logged in"));
+        assert!(reason.await.contains("nobody has logged in"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_never_logs_in_is_shown_out_also_if_it_reads_no_answers() {
+        let reason = closed(|mut client| async move {
+            let _ = client.write_all(&bare(0x0a).repeat(1000)).await;
+            std::future::pending().await
+        });
+        assert!(reason.await.contains("nobody has logged in"));
     }
 }

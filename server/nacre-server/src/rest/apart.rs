@@ -6,7 +6,7 @@
 
 use crate::serve::STACK_BYTES;
 use parking_lot::Mutex;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::net::TcpStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -40,6 +40,8 @@ fn serves() {
 thread_local! {
     /// The connection that the thread is at.
     static AT: RefCell<Option<At>> = const { RefCell::new(None) };
+    /// The connection whose request the thread answered last, as the address of its [`At::client`].
+    static ANSWERED: Cell<usize> = const { Cell::new(0) };
     /// Who goes on once the thread has nothing else to do. Some of them may have gone on elsewhere since: waking them does no harm.
     static YIELDED: RefCell<Vec<Waker>> = const { RefCell::new(Vec::new()) };
 }
@@ -136,9 +138,12 @@ pub(super) fn is_gone(client: &Arc<TcpStream>) -> bool {
 }
 
 /// Goes on once the requests that have arrived by now are answered too, where a thread answers what it has read: answers that are sent
-/// one after the other wake a client once.
+/// one after the other wake a client once. Goes on at once where the thread has answered nobody else since the connection's last
+/// request: to look for others wakes another thread too, which looks as well.
 pub(super) async fn after_others() {
-    if AT.with_borrow(Option::is_none) {
+    let Some(client) = client() else { return };
+    let client = Arc::as_ptr(&client).addr();
+    if ANSWERED.replace(client) == client {
         return;
     }
     with_waker(|waker| {

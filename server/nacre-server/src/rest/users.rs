@@ -166,7 +166,7 @@ pub(super) fn check_name(name: &str) -> Result<(), Reply> {
     } else if name.starts_with('@') {
         "The username must not begin with @: such names belong to the server."
     } else if name.contains(|character: char| {
-        character.is_control() || "()<>,;:\\\"/[]?={}".contains(character)
+        character.is_control() || character == ' ' || "()<>,;:\\\"/[]?={}".contains(character)
     }) {
         "The username must not contain spaces, control or any of ()<>,;:\\\"/[]?={} characters."
     } else {

@@ -265,13 +265,15 @@ async fn query(call: Call, bucket: &str, name: &str, view: &str) -> Result<Reply
     let deployment = deployment(&call, bucket, name).await?;
     let parameters = body::form(call.query.as_bytes());
     let posted: Value = serde_json::from_slice(&call.body).unwrap_or_default();
-    let parameter = |wanted: &str| {
-        let named =
-            parameters.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.as_str());
-        named.or_else(|| posted[wanted].as_str())
+    // As for the parameters that the plugin reads.
+    let parameter = |wanted: &str| match &posted[wanted] {
+        Value::Null => {
+            parameters.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.clone())
+        }
+        Value::String(text) => Some(text.clone()),
+        other => Some(other.to_string()),
     };
-    let is_true = |wanted: &str| parameter(wanted) == Some("true") || posted[wanted] == true;
-    let (fresh, updates) = match parameter("stale") {
+    let (fresh, updates) = match parameter("stale").as_deref() {
         None | Some("update_after") => (false, true),
         Some("ok" | "true") => (false, false),
         Some("false") => (true, false),
@@ -283,7 +285,10 @@ async fn query(call: Call, bucket: &str, name: &str, view: &str) -> Result<Reply
     };
     let patience = parameter("connection_timeout").and_then(|text| text.parse().ok());
     let terms = Terms {
-        vbids: if is_true("full_set") { None } else { deployment.development_subset() },
+        vbids: match parameter("full_set").as_deref() {
+            Some("true") => None,
+            _ => deployment.development_subset(),
+        },
         fresh,
         updates,
         patience: patience.map_or(FRESH_ROWS_TIMEOUT, Duration::from_millis),

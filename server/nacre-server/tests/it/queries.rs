@@ -1,9 +1,10 @@
 //! Queries from outside: limits, cancelling, who may see what, and statements that no client should send.
 
-use crate::process::{PASSWORD, Server, USER};
+use crate::process::{BUCKET, PASSWORD, Server, USER};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use nacre_conformance::http::{self, Answer};
+use nacre_conformance::run::{Target, run};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -350,4 +351,33 @@ fn a_flood_of_prepared_names_pushes_out_the_oldest_only() {
     }
     assert_eq!(code(&query(&server, "EXECUTE p0")), 4040);
     assert_eq!(query(&server, "EXECUTE p19")["status"], "success");
+}
+
+/// The datasets of the cases are collections, which somebody may have of the same name.
+#[test]
+fn conformance_cases_leave_alone_what_others_have() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = serving(directory.path());
+    rows(&server, "CREATE COLLECTION default._default.orders");
+    rows(&server, "INSERT INTO default._default.orders VALUES ('mine', {})");
+    let target = Target {
+        host: "127.0.0.1".into(),
+        kv_port: server.port_base + 10,
+        mgmt_port: server.port_base,
+        views_port: server.port_base + 1,
+        query_port: server.port_base + 2,
+        eventing_port: server.port_base + 5,
+        user: USER.into(),
+        password: PASSWORD.into(),
+        bucket: BUCKET.into(),
+        filter: "sqlpp/grouping".into(),
+        run: "x".into(),
+    };
+    let outcomes = run(&target, |_| ());
+    assert!(!outcomes.is_empty());
+    for outcome in outcomes {
+        let problem = outcome.problem.unwrap();
+        assert!(problem.contains("as \"mine\": use a node of its own"), "{problem}");
+    }
+    assert_eq!(rows(&server, "SELECT RAW META().id FROM default._default.orders"), json!(["mine"]));
 }

@@ -140,6 +140,40 @@ fn a_transaction_sees_what_it_has_changed_and_others_do_once_it_commits() {
 }
 
 #[test]
+fn a_change_that_preserves_the_expiry_does_so_within_a_transaction_and_without() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = node_with_documents(directory.path());
+    let outside = |statement: &str| rows(server.port_base, statement);
+    let keep = |transaction: Option<&Transaction>, statement: &str| {
+        let mut request = json!({"statement": statement, "preserve_expiry": true});
+        if let Some(transaction) = transaction {
+            request["txid"] = transaction.id.clone().into();
+        }
+        succeeded(&ask_as(server.port_base, USER, &request));
+    };
+    let insert = "INSERT INTO default VALUES ('k', {'n': 1}, {'expiration': 6000})";
+    let changes = ["UPDATE default USE KEYS 'k' SET n = 2", "UPSERT INTO default VALUES ('k', {})"];
+    for within in [false, true] {
+        for change in changes {
+            let transaction = within.then(|| Transaction::begin(server.port_base));
+            match &transaction {
+                Some(transaction) => transaction.rows(insert),
+                None => outside(insert),
+            };
+            keep(transaction.as_ref(), change);
+            if let Some(transaction) = &transaction {
+                transaction.rows("COMMIT");
+            }
+            let left = "SELECT RAW META().expiration > 0 FROM default USE KEYS 'k'";
+            assert_eq!(outside(left), json!([true]), "{change}, in a transaction: {within}");
+            outside("UPDATE default USE KEYS 'k' SET n = 3");
+            assert_eq!(outside(left), json!([false]), "what says nothing of it takes it away");
+            outside("DELETE FROM default USE KEYS 'k'");
+        }
+    }
+}
+
+#[test]
 fn transactions_of_any_node_change_documents_of_all() {
     let nodes = three();
     nodes[0].succeed(

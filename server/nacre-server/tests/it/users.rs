@@ -32,6 +32,10 @@ fn a_group_gives_its_users_rights_and_takes_them_away_again() {
     assert_ne!(client.get(b"k").unwrap().status, 0x01, "the connection has lost the right");
     assert_eq!(ask("DELETE", "/groups/readers", ""), (404, "\"Unknown group.\"".into()));
     assert_eq!(ask("DELETE", "/users/local/bob", ""), (404, "\"Unknown user.\"".into()));
+    for name in ["ann%20b", "ann%0ab", "ann%2cb", "%40ann"] {
+        let (status, text) = ask("PUT", &format!("/users/local/{name}"), "password=secret");
+        assert!(status == 400 && text.contains("The username must not"), "{name}: {text}");
+    }
 }
 
 #[test]

@@ -140,6 +140,17 @@ fn changes_gather_until_somebody_asks() {
     });
     client.set(b"last", b"{}").unwrap();
     assert_eq!(rows(&server, "false"), written + 1);
+    // What the body of a query says counts more.
+    client.set(b"later", b"{}").unwrap();
+    let posted = |path: &str, body: &str| {
+        let path = format!("/{BUCKET}/_design/d/_view/v{path}");
+        let answer: Value = server.views("POST", &path, body).json().unwrap();
+        answer["rows"].as_array().map_or(0, Vec::len)
+    };
+    for stale in [r#""false""#, "false"] {
+        assert_eq!(posted("?stale=ok", &format!(r#"{{"stale": {stale}}}"#)), written + 2);
+    }
+    assert_eq!(posted("?stale=ok", r#"{"stale": "maybe"}"#), 0, "it is refused");
 }
 
 /// Its state is made anew when that is lost; whoever is content with old rows does not see it grow.

@@ -166,11 +166,12 @@ impl Changes {
             (_, true) => Kind::Replace,
             (_, false) => Kind::Insert,
         };
+        let kept = known.filter(|known| known.is_there()).and_then(|known| known.expiry);
         self.last_cas += 1;
         let staged = Staged {
             kind,
             body: if mutation.action == Action::Remove { Vec::new() } else { mutation.body },
-            expiry: mutation.expiry,
+            expiry: mutation.expiry.or(kept),
             cas: self.last_cas,
             stored_cas: known.map_or(committed.unwrap_or(0), |known| known.stored_cas),
             stored: known.and_then(|known| known.stored),
@@ -275,6 +276,27 @@ mod tests {
                 assert_eq!(applied, outcome, "{action:?} on {committed:?}");
             }
             assert_eq!(shown(&changes).join(", "), expected);
+        }
+    }
+
+    /// The time to live of each statement on one key, where it gives one, and what they come to.
+    #[test]
+    fn a_statement_that_keeps_the_expiry_keeps_that_of_an_earlier_one() {
+        use Action::{Insert, Remove, Replace, Upsert};
+        for (committed, actions, expected) in [
+            (None, vec![(Insert, Some(60)), (Replace, None)], Some(60)),
+            (None, vec![(Insert, Some(60)), (Replace, Some(0))], Some(0)),
+            (None, vec![(Insert, Some(60)), (Remove, None), (Insert, None)], None),
+            (Some(7), vec![(Upsert, None)], None),
+            (Some(7), vec![(Upsert, Some(60)), (Replace, None), (Replace, None)], Some(60)),
+        ] {
+            let mut changes = Changes::new(100);
+            for (action, expiry) in actions {
+                let mutation = Mutation { expiry, ..mutation(action, "k", "1", 0) };
+                changes.apply(&keyspace(), mutation, committed).unwrap();
+            }
+            let expiry: Vec<_> = changes.iter().map(|(_, staged)| staged.expiry).collect();
+            assert_eq!(expiry, [expected], "{committed:?}");
         }
     }
 
