@@ -120,6 +120,21 @@ withNode('a write is not repeated when its connection is lost', async ({ node, c
   assert.equal(node.count(SET), 1)
 })
 
+withNode('a durable write is not repeated, and its error says what became of it', async ({ node, collection }) => {
+  // A bucket can ask for durability where the client does not.
+  const kinds = new Map([
+    [0xa0, nacre.DurabilityLevelNotAvailableError],
+    [0xa1, nacre.DurabilityImpossibleError],
+    [0xa3, nacre.DurabilityAmbiguousError],
+  ])
+  for (const [status, kind] of kinds) {
+    node.asked.length = 0
+    node.on.set(SET, () => [status, NONE, NONE])
+    await assert.rejects(collection.upsert('k', 1), kind)
+    assert.equal(node.count(SET), 1)
+  }
+})
+
 withNode('a moved vBucket is followed', async ({ node, collection }) => {
   await using other = await FakeNode.start()
   other.on.set(GET, () => text('moved'))

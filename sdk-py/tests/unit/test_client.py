@@ -88,6 +88,21 @@ class ClientTest(unittest.IsolatedAsyncioTestCase):
             await self.collection.upsert("k", 1)
         self.assertEqual(self.node.count(SET), 1)
 
+    async def test_a_durable_write_is_not_repeated_and_its_error_says_what_became_of_it(
+        self,
+    ) -> None:
+        # A bucket can ask for durability where the client does not.
+        for status, kind in (
+            (0xA0, e.DurabilityInvalidLevelException),
+            (0xA1, e.DurabilityImpossibleException),
+            (0xA3, e.DurabilitySyncWriteAmbiguousException),
+        ):
+            self.node.asked.clear()
+            self.answers(SET, (status, b"", b""))
+            with self.subTest(kind=kind), self.assertRaises(kind):
+                await self.collection.upsert("k", 1)
+            self.assertEqual(self.node.count(SET), 1)
+
     async def test_a_moved_vbucket_is_followed(self) -> None:
         async with FakeNode() as other:
             other.on[GET] = lambda _: (0, bytes(4), b'"moved"')
