@@ -145,9 +145,19 @@ export class DeltaInvalidError extends CouchbaseError {
   static override summary: string = 'The document is no counter, or the delta is no number that a counter can take.'
 }
 
+/** The bucket cannot be as durable as is asked of its writes. */
+export class DurabilityLevelNotAvailableError extends CouchbaseError {
+  static override summary: string = 'The bucket cannot be as durable as is asked of its writes.'
+}
+
 /** The bucket has fewer copies than the durability asks for. */
 export class DurabilityImpossibleError extends CouchbaseError {
   static override summary: string = 'The bucket has fewer copies than the durability asks for.'
+}
+
+/** The server gave up a durable write, and it is unknown whether it took effect. */
+export class DurabilityAmbiguousError extends CouchbaseError {
+  static override summary: string = 'The server gave up a durable write, and it is unknown whether it took effect.'
 }
 
 /** A fail-over lost the mutation before it was as durable as asked. */

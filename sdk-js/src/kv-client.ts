@@ -244,7 +244,7 @@ export class KvClient {
     const reason = retryReason(status, opcode)
     if (!reason) throw errorOf(status, opcode, context, operation.adds)
     attempt.refusal = () => errorOf(status, opcode, context, operation.adds)
-    if (status === Status.NotMyVbucket) await this.#moved(response, connection, attempt)
+    if (status === Status.NotMyVbucket) await this.#moved(response, connection.address, attempt)
     else if (status === Status.UnknownCollection || status === Status.UnknownScope) {
       this.#collectionIds.delete(collectionPath(operation))
     }
@@ -252,17 +252,10 @@ export class KvClient {
   }
 
   /** Takes the newer map, from the refusal itself or by asking. */
-  async #moved(response: Response, connection: Connection, attempt: Attempt): Promise<void> {
-    let text = response.value
-    if (!text.length) {
-      try {
-        text = (await connection.ask({ opcode: Opcode.GetClusterConfig }, attempt.deadline)).value
-      } catch (error) {
-        if (error instanceof ConnectionLost) return // The next attempt finds out.
-        throw error
-      }
-    }
-    this.#apply(parseClusterMap(text, connection.address.host))
+  async #moved(response: Response, address: Address, attempt: Attempt): Promise<void> {
+    if (response.value.length) this.#apply(parseClusterMap(response.value, address.host))
+    // Who refused knows of the move, but has no map to give once it has left the cluster.
+    else await this.#askForMap([address, ...this.#seeds, ...(this.#map?.kv ?? [])], attempt)
   }
 
   #apply(map: ClusterMap): ClusterMap {

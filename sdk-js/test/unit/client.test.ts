@@ -13,6 +13,8 @@ const CONFIG = 0xb5
 const COLLECTION_ID = 0xbb
 const NONE = Buffer.alloc(0)
 const TEMPORARY: Answer = [0x86, NONE, NONE]
+/** Not my vBucket, and no map. */
+const NOT_MINE: Answer = [0x07, NONE, NONE]
 const FOUND: Answer = text('v')
 const SHORT = { timeout: 200 }
 
@@ -120,6 +122,21 @@ withNode('a write is not repeated when its connection is lost', async ({ node, c
   assert.equal(node.count(SET), 1)
 })
 
+withNode('a durable write is not repeated, and its error says what became of it', async ({ node, collection }) => {
+  // A bucket can ask for durability where the client does not.
+  const kinds = new Map([
+    [0xa0, nacre.DurabilityLevelNotAvailableError],
+    [0xa1, nacre.DurabilityImpossibleError],
+    [0xa3, nacre.DurabilityAmbiguousError],
+  ])
+  for (const [status, kind] of kinds) {
+    node.asked.length = 0
+    node.on.set(SET, () => [status, NONE, NONE])
+    await assert.rejects(collection.upsert('k', 1), kind)
+    assert.equal(node.count(SET), 1)
+  }
+})
+
 withNode('a moved vBucket is followed', async ({ node, collection }) => {
   await using other = await FakeNode.start()
   other.on.set(GET, () => text('moved'))
@@ -131,9 +148,25 @@ withNode('a moved vBucket is followed', async ({ node, collection }) => {
 })
 
 withNode('a moved vBucket without a map makes the client ask for it', async ({ node, collection }) => {
-  node.on.set(GET, inTurn([0x07, NONE, NONE], FOUND))
+  node.on.set(GET, inTurn(NOT_MINE, FOUND))
   await collection.get('k')
   assert.equal(node.count(CONFIG), 1)
+})
+
+withNode('a node that has no map to give is asked again', async ({ node, collection }) => {
+  node.on.set(GET, inTurn(NOT_MINE, NOT_MINE, FOUND)).set(CONFIG, () => TEMPORARY)
+  assert.equal((await collection.get('k')).content, 'v')
+})
+
+withNode('others are asked for the map when a node has left', async ({ node }) => {
+  await using other = await FakeNode.start()
+  other.rev = 2
+  other.on.set(GET, () => text('moved'))
+  await using cluster = await nacre.connect(`${node.url},127.0.0.1:${other.port}`, 'user', 'password')
+  const collection = cluster.bucket('b').defaultCollection()
+  await collection.get('k')
+  node.on.set(GET, () => NOT_MINE).set(CONFIG, () => [0x08, NONE, NONE])
+  assert.equal((await collection.get('k')).content, 'moved')
 })
 
 withNode('an older map is ignored', async ({ node, collection }) => {

@@ -205,20 +205,18 @@ class KvClient:
             raise error
         attempt.refusal = error
         if response.status == Status.NOT_MY_VBUCKET:
-            await self._moved(response, connection)
+            await self._moved(response, connection.address)
         elif response.status in (Status.UNKNOWN_COLLECTION, Status.UNKNOWN_SCOPE):
             self._collection_ids.pop((op.scope, op.collection), None)
         await attempt.again(reason)
 
-    async def _moved(self, response: Response, connection: Connection) -> None:
+    async def _moved(self, response: Response, address: Address) -> None:
         """Takes the newer map, from the refusal itself or by asking."""
-        text = response.value
-        if not text:
-            try:
-                text = (await connection.ask(Request(Opcode.GET_CLUSTER_CONFIG))).value
-            except ConnectionLost:
-                return  # The next attempt finds out.
-        self._apply(ClusterMap.parse(text, connection.address.host))
+        if response.value:
+            self._apply(ClusterMap.parse(response.value, address.host))
+        else:
+            # Who refused knows of the move, but has no map to give once it has left the cluster.
+            await self._refresh(address)
 
     def _apply(self, newer: ClusterMap) -> None:
         if self.map is None or newer.version > self.map.version:
@@ -247,12 +245,13 @@ class KvClient:
                 if address is not None:
                     return await self._connection(address)
             except (OSError, ConnectionLost):
-                # The node may have left: ask the seeds for a newer map, but keep what there is.
+                # The node may have left: ask others for a newer map, but keep what there is.
                 await self._refresh()
             await attempt.again("NODE_NOT_AVAILABLE")
 
-    async def _refresh(self) -> None:
-        for address in (*self._seeds, *(self.map.kv if self.map else ())):
+    async def _refresh(self, *first: Address) -> None:
+        """Takes the map of the first node that gives one, if any does."""
+        for address in (*first, *self._seeds, *(self.map.kv if self.map else ())):
             try:
                 connection = await self._connection(address)
                 response = await connection.ask(Request(Opcode.GET_CLUSTER_CONFIG))

@@ -126,7 +126,10 @@ async def _read_body(reader: asyncio.StreamReader, headers: Mapping[str, str]) -
 async def _read_chunks(reader: asyncio.StreamReader) -> bytes:
     body = bytearray()
     while True:
-        line = (await reader.readline()).split(b";")[0].strip()
+        try:
+            line = (await reader.readuntil(b"\n")).split(b";")[0].strip()
+        except asyncio.LimitOverrunError:
+            raise DecodingFailureException("the head of a chunk is too long") from None
         try:
             size = int(line, 16)
         except ValueError:

@@ -136,8 +136,16 @@ class DeltaInvalidException(CouchbaseException):
     """The document is no counter, or the delta is no number that a counter can take."""
 
 
+class DurabilityInvalidLevelException(CouchbaseException):
+    """The bucket cannot be as durable as is asked of its writes."""
+
+
 class DurabilityImpossibleException(CouchbaseException):
     """The bucket has fewer copies than the durability asks for."""
+
+
+class DurabilitySyncWriteAmbiguousException(CouchbaseException):
+    """The server gave up a durable write, and it is unknown whether it took effect."""
 
 
 class DocumentMutationLostException(CouchbaseException):

@@ -4,12 +4,14 @@
         collection = cluster.bucket("default").default_collection()
         collection.upsert("greeting", {"text": "hello"})
 
-A cluster has one thread that runs the event loop; any number of threads may call.
+A cluster has one thread that runs the event loop; any number of threads may call. What they wait
+for when one of them closes the cluster ends with `RequestCanceledException`.
 """
 
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from concurrent.futures import CancelledError, Future
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack
 
@@ -32,33 +34,44 @@ class _Loop:
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="nacre", daemon=True)
+        self._lock = threading.Lock()
+        """Held while work is handed over, so that none comes after the last."""
+        self._end: Future[None] | None = None
+        """The last work, once `stop` was called."""
+        self._thread = threading.Thread(target=self._serve, name="nacre", daemon=True)
         self._thread.start()
-
-    @property
-    def stopped(self) -> bool:
-        """Whether `stop` was called."""
-        return self._loop.is_closed()
 
     def run(self, work: Coroutine[Any, Any, R]) -> R:
         """Result of the work, waited for; interrupting the wait cancels it.
 
         Raises:
-            RequestCanceledException: the cluster is closed.
+            RequestCanceledException: the cluster is closed, or was closed before the work was done.
         """
-        if self.stopped:
-            work.close()
-            raise RequestCanceledException("the cluster is closed")
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        with self._lock:
+            if self._end is not None:
+                work.close()
+                raise RequestCanceledException("the cluster is closed")
+            future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
+        except CancelledError:
+            raise RequestCanceledException("the cluster was closed meanwhile") from None
         finally:
             future.cancel()
 
-    def stop(self) -> None:
-        """Ends the thread."""
-        self._loop.call_soon_threadsafe(self._loop.stop)
+    def stop(self, last: Callable[[], Coroutine[Any, Any, None]] | None = None) -> None:
+        """Does the last work, gives up all other and ends the thread; called again, it waits."""
+        with self._lock:
+            if self._end is None:
+                self._end = asyncio.run_coroutine_threadsafe(_finish(last), self._loop)
+                self._end.add_done_callback(
+                    lambda _: self._loop.call_soon_threadsafe(self._loop.stop)
+                )
+        self._end.result()
         self._thread.join()
+
+    def _serve(self) -> None:
+        self._loop.run_forever()
         self._loop.close()
 
 
@@ -221,10 +234,8 @@ class Cluster(_Facade[_cluster.Cluster]):
         return BucketManager(self._loop, self._wrapped.buckets())
 
     def close(self) -> None:
-        """Ends all connections and the thread."""
-        if not self._loop.stopped:
-            self._loop.run(self._wrapped.close())
-            self._loop.stop()
+        """Ends all connections and the thread; requests of other threads fail."""
+        self._loop.stop(self._wrapped.close)
 
     def __enter__(self) -> Self:
         return self
@@ -249,6 +260,18 @@ def connect(
     authenticator = PasswordAuthenticator(username, password)
     options = ClusterOptions(authenticator, timeouts or ClusterTimeoutOptions())
     return Cluster.connect(connection_string, options)
+
+
+async def _finish(last: Callable[[], Coroutine[Any, Any, None]] | None) -> None:
+    try:
+        if last is not None:
+            await last()
+    finally:
+        # Whoever waits for another task would never hear of it once the loop has stopped.
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for other in others:
+            other.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
 
 
 async def _next(rows: AsyncIterator[_views.ViewRow]) -> _views.ViewRow | None:

@@ -38,7 +38,7 @@ class FakeNode:
         self.asked: list[Asked] = []
         self.connection_count = 0
         self.password = "password"
-        self.map_hosts = ["$HOST"]
+        self.services: dict[str, int] = {}
         self.rev = 1
         self._writers: set[asyncio.StreamWriter] = set()
         self._serving: set[asyncio.Task[None] | None] = set()
@@ -73,7 +73,7 @@ class FakeNode:
         return json.dumps(
             {
                 "rev": self.rev,
-                "nodesExt": [{"services": {"kv": port or self.port}}],
+                "nodesExt": [{"services": {"kv": port or self.port, **self.services}}],
                 "vBucketServerMap": {"serverList": [server], "vBucketMap": [[0]] * VBUCKETS},
             }
         ).encode()

@@ -9,7 +9,7 @@ from nacre import exceptions as e
 from tests.unit.fake_node import Answer, Asked, FakeNode
 
 GET, SET, CONFIG, COLLECTION_ID = 0x00, 0x01, 0xB5, 0xBB
-TEMPORARY, NOT_MINE, UNKNOWN_COLLECTION = 0x86, 0x07, 0x88
+TEMPORARY, NOT_MINE, NO_BUCKET, UNKNOWN_COLLECTION = 0x86, 0x07, 0x08, 0x88
 FOUND: Answer = (0, bytes.fromhex("02000000"), b'"v"')
 SHORT = timedelta(milliseconds=200)
 
@@ -88,6 +88,21 @@ class ClientTest(unittest.IsolatedAsyncioTestCase):
             await self.collection.upsert("k", 1)
         self.assertEqual(self.node.count(SET), 1)
 
+    async def test_a_durable_write_is_not_repeated_and_its_error_says_what_became_of_it(
+        self,
+    ) -> None:
+        # A bucket can ask for durability where the client does not.
+        for status, kind in (
+            (0xA0, e.DurabilityInvalidLevelException),
+            (0xA1, e.DurabilityImpossibleException),
+            (0xA3, e.DurabilitySyncWriteAmbiguousException),
+        ):
+            self.node.asked.clear()
+            self.answers(SET, (status, b"", b""))
+            with self.subTest(kind=kind), self.assertRaises(kind):
+                await self.collection.upsert("k", 1)
+            self.assertEqual(self.node.count(SET), 1)
+
     async def test_a_moved_vbucket_is_followed(self) -> None:
         async with FakeNode() as other:
             other.on[GET] = lambda _: (0, bytes(4), b'"moved"')
@@ -101,6 +116,23 @@ class ClientTest(unittest.IsolatedAsyncioTestCase):
         self.answers(GET, (NOT_MINE, b"", b""), FOUND)
         await self.collection.get("k")
         self.assertEqual(self.node.count(CONFIG), 1)
+
+    async def test_a_node_that_has_no_map_to_give_is_asked_again(self) -> None:
+        self.answers(GET, (NOT_MINE, b"", b""), (NOT_MINE, b"", b""), FOUND)
+        self.answers(CONFIG, (TEMPORARY, b"", b""))
+        self.assertEqual((await self.collection.get("k")).content, "v")
+
+    async def test_others_are_asked_for_the_map_when_a_node_has_left(self) -> None:
+        async with FakeNode() as other:
+            url = f"{self.node.url},127.0.0.1:{other.port}"
+            other.rev = 2
+            other.on[GET] = lambda _: (0, bytes(4), b'"moved"')
+            async with await nacre.connect(url, "user", "password") as cluster:
+                collection = cluster.bucket("b").default_collection()
+                await collection.get("k")
+                self.answers(GET, (NOT_MINE, b"", b""))
+                self.answers(CONFIG, (NO_BUCKET, b"", b""))
+                self.assertEqual((await collection.get("k")).content, "moved")
 
     async def test_an_older_map_is_ignored(self) -> None:
         self.node.rev = 0

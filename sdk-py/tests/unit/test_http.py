@@ -33,13 +33,22 @@ class HttpTest(unittest.IsolatedAsyncioTestCase):
             b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (BODY_BYTES_MAX + 1),
             b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffffffff\r\n",
             b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1;%s\r\n" % bytes(1 << 17),
         ):
-            with self.subTest(text=text), self.assertRaises(DecodingFailureException):
+            with self.subTest(text=text[:80]), self.assertRaises(DecodingFailureException):
                 await read(text)
 
     async def test_answers_that_are_cut_off_end_in_an_error(self) -> None:
-        with self.assertRaises(EOFError):
-            await read(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhel")
+        length, chunks = b"Content-Length: 5", b"Transfer-Encoding: chunked"
+        for head, body in (
+            (length, b"hel"),
+            (chunks, b""),
+            (chunks, b"5"),
+            (chunks, b"5\r\nhel"),
+            (chunks, b"5\r\nhello\r\n"),
+        ):
+            with self.subTest(head=head, body=body), self.assertRaises(EOFError):
+                await read(b"HTTP/1.1 200 OK\r\n" + head + b"\r\n\r\n" + body)
 
     def test_forms_leave_out_what_is_not_set(self) -> None:
         self.assertEqual(form({"name": "a b", "flush": True, "ttl": None}), b"name=a+b&flush=1")
