@@ -39,7 +39,8 @@ pub fn build(project: &Path, manifest: &Manifest) -> Result<(), String> {
     let core = project.join(CORE_MODULE);
     let mut go = Command::new("go");
     go.args(["build", "-buildmode=c-shared", "-trimpath", "-buildvcs=false"])
-        .args(["-ldflags=-s -w -buildid=", "-o", CORE_MODULE, "."])
+        // Profiles need the names of functions; nobody reads what a debugger would.
+        .args(["-ldflags=-w -buildid=", "-o", CORE_MODULE, "."])
         .env("GOOS", "wasip1")
         .env("GOARCH", "wasm")
         .env("CGO_ENABLED", "0")
