@@ -6,14 +6,14 @@
 //! is not called, so that a component imports the capabilities that its code uses, and no others.
 
 use super::project::{self, WIT};
-use nacre_plugin_host::Manifest;
+use nacre_plugin_host::{Manifest, World};
 use std::path::Path;
 use std::process::Command;
 use wit_component::{ComponentEncoder, StringEncoding, embed_component_metadata};
 use wit_parser::Resolve;
 
-/// What stands for WASI, in the text format.
-const WASI: &str = include_str!("go/wasi.wat");
+/// What stands for WASI.
+const WASI: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/wasi.wasm"));
 /// The module that the runtime of Go names.
 const WASI_MODULE: &str = "wasi_snapshot_preview1";
 /// The first 1.x that exports functions by any name, with pointers in their arguments.
@@ -30,6 +30,9 @@ const OTHER_FOLDERS: [&str; 1] = ["tests"];
 /// # Errors
 /// What is wrong with the project or the toolchain, for the author.
 pub fn build(project: &Path, manifest: &Manifest) -> Result<(), String> {
+    if manifest.world != World::Service {
+        return Err("plugins in Go are services: others are written in Rust or Python".into());
+    }
     let component = project.join(manifest.file());
     let made = std::fs::metadata(&component).and_then(|metadata| metadata.modified());
     if made.is_ok_and(|made| project::is_unchanged_since(made, project, &OTHER_FOLDERS)) {
@@ -86,11 +89,10 @@ fn encode(mut module: Vec<u8>) -> Result<Vec<u8>, String> {
     let world = resolve.packages[package].worlds["service"];
     embed_component_metadata(&mut module, &resolve, world, StringEncoding::UTF8)
         .map_err(|error| failed(&error))?;
-    let wasi = wat::parse_str(WASI).expect("what this build has for WASI can be read");
     ComponentEncoder::default()
         .validate(true)
         .module(&module)
-        .and_then(|encoder| encoder.adapter(WASI_MODULE, &wasi))
+        .and_then(|encoder| encoder.adapter(WASI_MODULE, WASI))
         .and_then(|mut encoder| encoder.encode())
         .map_err(|error| failed(&error))
 }
@@ -117,9 +119,8 @@ mod tests {
 
     #[test]
     fn what_stands_for_wasi_reaches_nothing_but_the_memory() {
-        let wasi = wat::parse_str(WASI).unwrap();
         let mut imports = Vec::new();
-        for payload in wasmparser::Parser::new(0).parse_all(&wasi) {
+        for payload in wasmparser::Parser::new(0).parse_all(WASI) {
             if let wasmparser::Payload::ImportSection(section) = payload.unwrap() {
                 for import in section.into_imports() {
                     let import = import.unwrap();
