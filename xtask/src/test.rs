@@ -240,7 +240,8 @@ fn go_kit() -> Result<(), String> {
         .args(sources.map(|folder| workspace().join(folder)))
         .output()
         .map_err(|error| format!("Go is needed (see https://go.dev/dl): gofmt: {error}"))?;
-    let unlike = String::from_utf8_lossy(&[formatted.stdout, formatted.stderr].concat()).into_owned();
+    let unlike =
+        String::from_utf8_lossy(&[formatted.stdout, formatted.stderr].concat()).into_owned();
     if !unlike.is_empty() {
         return Err(format!("not formatted, run `gofmt -w`:\n{unlike}"));
     }

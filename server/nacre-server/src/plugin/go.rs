@@ -64,9 +64,9 @@ fn check_toolchain(project: &Path) -> Result<(), String> {
     let version = String::from_utf8_lossy(&output.stdout).trim().to_owned();
     match minor(&version) {
         Some(minor) if minor >= GO_MINOR => Ok(()),
-        Some(_) => {
-            Err(format!("Go 1.{GO_MINOR} or newer is needed (see {GO_HOME}), and this is {version}"))
-        }
+        Some(_) => Err(format!(
+            "Go 1.{GO_MINOR} or newer is needed (see {GO_HOME}), and this is {version}"
+        )),
         None => {
             let told = String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; ");
             Err(format!("Go 1.{GO_MINOR} or newer is needed (see {GO_HOME}): {told}"))

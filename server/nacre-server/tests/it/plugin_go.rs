@@ -152,7 +152,11 @@ fn a_plugin_in_go_folds_documents_and_answers() {
         (fired == "timer late: false").then_some(())
     });
     let told = status(&server);
-    assert_eq!((&told["state"], &told["dead_letter_count"]), (&json!("running"), &json!(0)), "{told}");
+    assert_eq!(
+        (&told["state"], &told["dead_letter_count"]),
+        (&json!("running"), &json!(0)),
+        "{told}"
+    );
     let errors = told["last_errors"].to_string();
     assert!(errors.contains("it fails as it is told"), "{errors}");
     assert!(errors.contains("panic: assignment to entry in nil map (main.go:"), "{errors}");
@@ -164,7 +168,10 @@ fn a_plugin_in_go_folds_documents_and_answers() {
     assert_eq!(echoed, json!(["hello", "POST", "b c", "Administrator", "body"]));
     assert_eq!(ask(&server, "GET", "/_plugin/trial/pieces", "", b"").1, json!("abcd"));
     let (code, failed) = answer(&server, "panic");
-    assert!(code == 500 && failed.to_string().contains("panic: as it is told (main.go:"), "{failed}");
+    assert!(
+        code == 500 && failed.to_string().contains("panic: as it is told (main.go:"),
+        "{failed}"
+    );
     let (code, failed) = answer(&server, "never");
     assert!(code >= 400 && failed.to_string().contains("never"), "{code} {failed}");
     let wanted: Value = serde_json::from_str(ON_DOCUMENTS).unwrap();
