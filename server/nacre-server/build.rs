@@ -1,10 +1,13 @@
-//! Puts the components that `cargo xtask plugins` built into the binary.
+//! Puts the components that `cargo xtask plugins` built into the binary, and the module that stands for WASI in plugins in Go.
 //!
-//! They lie in `plugins` below the target directory. A binary that is built without them serves keys but no views,
+//! Components lie in `plugins` below the target directory. A binary that is built without them serves keys but no views,
 //! and says so when it starts.
 #![expect(clippy::disallowed_methods, reason = "a build script reads and writes files")]
 
 use std::path::{Path, PathBuf};
+
+/// What stands for WASI, in the text format.
+const WASI: &str = "src/plugin/go/wasi.wat";
 
 fn main() {
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo names a folder for output"));
@@ -18,4 +21,7 @@ fn main() {
         let bytes = std::fs::read(&component).unwrap_or_default();
         std::fs::write(out.join(name), bytes).expect("the folder for output can be written to");
     }
+    println!("cargo::rerun-if-changed={WASI}");
+    let wasi = wat::parse_file(WASI).unwrap_or_else(|error| panic!("{error}"));
+    std::fs::write(out.join("wasi.wasm"), wasi).expect("the folder for output can be written to");
 }

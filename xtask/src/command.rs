@@ -1,8 +1,9 @@
 //! Running other programs.
 
 use std::env;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitCode, Stdio};
 
 /// Runs `command` to its end.
 ///
@@ -45,6 +46,35 @@ pub fn wrapped(binary: &Path, wrapper: &[&str]) -> Command {
             let mut command = Command::new(program);
             command.args(arguments).arg(binary);
             command
+        }
+    }
+}
+
+/// Where the installer of Go puts it, which leaves it to people to add that to their path.
+const GO_FOLDER: &str = "/usr/local/go/bin";
+
+/// The search path with Go in it, where that is installed and not in reach.
+pub fn path_with_go() -> Option<OsString> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let mut folders: Vec<PathBuf> = env::split_paths(&path).collect();
+    let has_go = |folder: &Path| folder.join("go").is_file();
+    if folders.iter().any(|folder| has_go(folder)) || !has_go(Path::new(GO_FOLDER)) {
+        return None;
+    }
+    folders.push(GO_FOLDER.into());
+    env::join_paths(folders).ok()
+}
+
+/// Runs this program with the same arguments and another search path.
+pub fn again(path: &OsStr) -> ExitCode {
+    let program = env::args_os().next().unwrap_or_default();
+    let status = Command::new(program).args(env::args_os().skip(1)).env("PATH", path).status();
+    match status {
+        Ok(status) if status.success() => ExitCode::SUCCESS,
+        Ok(_) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("cannot begin again with another path: {error}");
+            ExitCode::FAILURE
         }
     }
 }

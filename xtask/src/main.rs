@@ -53,6 +53,9 @@ enum Chore {
 }
 
 fn main() -> ExitCode {
+    if let Some(path) = command::path_with_go() {
+        return command::again(&path);
+    }
     let outcome = match Arguments::parse().chore {
         Chore::Demo(options) => demo::run(&options),
         Chore::Test(options) => test::run(&options),

@@ -30,7 +30,7 @@ pub fn follow(page: &str, programs: &[&Path]) -> Result<(), String> {
     let folder = std::env::temp_dir().join(format!("nacre-lesson-{}", std::process::id()));
     let _ = std::fs::remove_dir_all(&folder);
     std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-    let mut script = String::from("trap 'kill $(jobs -p) 2> /dev/null; wait' EXIT\n");
+    let mut script = String::from("trap 'kill $(jobs -p) 2> /dev/null || true; wait' EXIT\n");
     let mut expected: Vec<Vec<&str>> = Vec::new();
     let mut sections = 0;
     for (language, block) in blocks(&text) {

@@ -68,7 +68,8 @@ pub fn run(options: &Test) -> Result<(), String> {
         step("conformance cases", || cases(&binary))?;
         step("official DCP client for Java", || java::check(&binary))?;
         step("official Node SDK", || node_sdk(&binary))?;
-        step("sdk-py and sdk-js", || own_sdks(&binary))
+        step("sdk-py and sdk-js", || own_sdks(&binary))?;
+        step("guest kit in Go", go_kit)
     };
     let by_default = || {
         let python = python_sdk(&binary)?;
@@ -228,6 +229,31 @@ fn own_sdks(binary: &Path) -> Result<(), String> {
         "pass the tests of sdk-js",
     )?;
     node.stop()
+}
+
+/// The guest kit in Go, where it runs and where its tests do; and whether all of Go that projects begin with is formatted.
+fn go_kit() -> Result<(), String> {
+    let kit = workspace().join("plugins/nacre-plugin-go");
+    let sources = ["server/nacre-server/templates/go", "server/nacre-server/tests/it/plugin_go"];
+    let formatted = Command::new("gofmt")
+        .arg("-l")
+        .arg(&kit)
+        .args(sources.map(|folder| workspace().join(folder)))
+        .output()
+        .map_err(|error| format!("Go is needed (see https://go.dev/dl): gofmt: {error}"))?;
+    let unlike =
+        String::from_utf8_lossy(&[formatted.stdout, formatted.stderr].concat()).into_owned();
+    if !unlike.is_empty() {
+        return Err(format!("not formatted, run `gofmt -w`:\n{unlike}"));
+    }
+    let go = |arguments: &[&str]| {
+        let mut command = Command::new("go");
+        command.args(arguments).current_dir(&kit);
+        command
+    };
+    run_command(go(&["vet", "./..."]).env("GOOS", "wasip1").env("GOARCH", "wasm"), "pass go vet")?;
+    run_command(&mut go(&["vet", "./..."]), "pass go vet outside of the sandbox")?;
+    run_command(&mut go(&["test", "./..."]), "pass the tests of the guest kit in Go")
 }
 
 fn step(name: &str, work: impl FnOnce() -> Result<(), String>) -> Result<(), String> {

@@ -2,6 +2,7 @@
 
 mod bench;
 mod dev;
+mod go;
 mod inspect;
 mod new;
 mod project;

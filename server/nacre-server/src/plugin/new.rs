@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 
 /// The guest SDK in Rust, which a project has a copy of: it needs nothing but a toolchain then.
 static KIT: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../plugins/nacre-plugin/src");
+/// The guest SDK in Go, which a project has a copy of as well.
+static GO_KIT: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../plugins/nacre-plugin-go");
 /// A script that all projects of services begin with.
 const SCRIPT: &str = include_str!("../../templates/counts.json");
 
@@ -20,6 +22,8 @@ enum Language {
     Rust,
     /// Python, built to a component
     Py,
+    /// Go, built to a component
+    Go,
 }
 
 /// What a plugin is for.
@@ -74,8 +78,10 @@ pub fn new(options: &New) -> Result<(), String> {
         let content = content.replace("{{name}}", name).replace("{{features}}", features);
         write(&project.join(path), &content)?;
     }
-    if language == Language::Rust {
-        copy(&KIT, &project.join("vendor/nacre-plugin/src"))?;
+    match language {
+        Language::Rust => copy(&KIT, &project.join("vendor/nacre-plugin/src"))?,
+        Language::Go => copy(&GO_KIT, &project.join("nacre"))?,
+        Language::Js | Language::Py => {}
     }
     println!("{name} is ready:");
     println!("  nacre plugin build {name}");
@@ -105,10 +111,13 @@ fn choose(world: World, language: Option<Language>) -> Result<(Files, Language),
             Err("functions in JavaScript need no plugin: CREATE FUNCTION … LANGUAGE JAVASCRIPT"
                 .into())
         }
-        (World::Resolver, Some(Language::Js | Language::Py)) => {
+        (World::Functions, Some(Language::Go)) => {
+            Err("functions are written in Rust or Python: use --lang rust or --lang py".into())
+        }
+        (World::Resolver, Some(Language::Js | Language::Py | Language::Go)) => {
             Err("resolvers are written in Rust: use --lang rust".into())
         }
-        (World::IndexType, Some(Language::Js | Language::Py)) => {
+        (World::IndexType, Some(Language::Js | Language::Py | Language::Go)) => {
             Err("kinds of index are written in Rust: use --lang rust".into())
         }
     }
@@ -197,6 +206,12 @@ fn service(language: Language) -> Files {
             ]);
             files
         }
+        Language::Go => vec![
+            ("plugin.toml", include_str!("../../templates/go/plugin.toml")),
+            ("go.mod", include_str!("../../templates/go/project.mod")),
+            ("main.go", include_str!("../../templates/go/main.go")),
+            (".gitignore", "*.wasm\n*.tar\n"),
+        ],
     });
     files
 }
@@ -204,6 +219,10 @@ fn service(language: Language) -> Files {
 fn copy(from: &Dir<'_>, to: &Path) -> Result<(), String> {
     for file in from.files() {
         let name = file.path().file_name().unwrap_or_default();
+        // The tests of the guest SDK in Go lie beside what they test.
+        if name.to_string_lossy().ends_with("_test.go") {
+            continue;
+        }
         let text = file.contents_utf8().unwrap_or_default();
         write(&to.join(name), text)?;
     }

@@ -1,7 +1,7 @@
 //! Projects of plugins: a folder with `plugin.toml` and the code that it names, which is built first where it is not
 //! JavaScript.
 
-use super::test;
+use super::{go, test};
 use crate::engine;
 use clap::Args;
 use nacre_node::plugins::{TypeScript, packages};
@@ -95,6 +95,8 @@ pub fn package(path: &Path) -> Result<Package, String> {
     manifest.check()?;
     if path.join("Cargo.toml").exists() {
         build_rust(path, &manifest)?;
+    } else if path.join("go.mod").exists() {
+        go::build(path, &manifest)?;
     } else if path.join("app.py").exists() {
         build_python(path, &manifest)?;
     } else {
@@ -109,11 +111,19 @@ pub fn package(path: &Path) -> Result<Package, String> {
     Package::new(manifest_text, files)
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, String> {
+/// The content of a file.
+///
+/// # Errors
+/// Why it cannot be read.
+pub fn read(path: &Path) -> Result<Vec<u8>, String> {
     std::fs::read(path).map_err(|error| format!("cannot read {}: {error}", path.display()))
 }
 
-fn write(path: &Path, content: impl AsRef<[u8]>) -> Result<(), String> {
+/// Writes a file.
+///
+/// # Errors
+/// Why it cannot be written.
+pub fn write(path: &Path, content: impl AsRef<[u8]>) -> Result<(), String> {
     std::fs::write(path, content)
         .map_err(|error| format!("cannot write {}: {error}", path.display()))
 }
@@ -124,7 +134,10 @@ fn make_folder(path: &Path) -> Result<(), String> {
 }
 
 /// Runs a tool, whose output is shown as it comes.
-fn run(command: &mut Command, purpose: &str) -> Result<(), String> {
+///
+/// # Errors
+/// When it does not start, or fails, with what it was to do.
+pub fn run(command: &mut Command, purpose: &str) -> Result<(), String> {
     let tool = command.get_program().to_string_lossy().into_owned();
     let status = command
         .status()
@@ -247,6 +260,21 @@ fn is_newer(file: &Path, project: &Path) -> bool {
         path.extension().is_some_and(|extension| extension == "py" || extension == "toml")
     };
     sources.filter(is_source).all(|path| modified(&path).unwrap_or(SystemTime::now()) < made)
+}
+
+/// Whether no file of `folder` was changed after `made`, but for those in `others`, in hidden folders, and what is built.
+pub fn is_unchanged_since(made: SystemTime, folder: &Path, others: &[&str]) -> bool {
+    let Ok(entries) = std::fs::read_dir(folder) else { return false };
+    entries.flatten().all(|entry| {
+        let (path, name) = (entry.path(), entry.file_name());
+        let name = name.to_string_lossy();
+        if path.is_dir() {
+            let is_other = name.starts_with('.') || others.contains(&name.as_ref());
+            return is_other || is_unchanged_since(made, &path, &[]);
+        }
+        let is_built = name.ends_with(".wasm") || name.ends_with(".tar");
+        is_built || entry.metadata().and_then(|data| data.modified()).is_ok_and(|at| at < made)
+    })
 }
 
 fn world_of(manifest: &Manifest) -> String {

@@ -21,6 +21,7 @@ mod models;
 mod node_tls;
 mod partitions;
 mod plugin_functions;
+mod plugin_go;
 mod plugin_projects;
 mod plugin_resolver;
 mod plugins;

@@ -1,0 +1,41 @@
+// Package nacre is the guest kit in Go: everything a plugin needs to fold the change stream into a state and answer from it.
+//
+// A plugin is a value that is handed to [Run]. What it can do is what it has methods for: see [Updater], [Deleter], [Batcher],
+// [Rollbacker], [Handler], [Continuer], [Merger], [TimerHandler] and [Initializer].
+//
+//	type cities struct{}
+//
+//	func init() { nacre.Run("cities", cities{}) }
+//
+//	func main() {}
+//
+//	func (cities) OnUpdate(event nacre.Event) error {
+//		var document struct{ City string }
+//		if err := event.JSON(&document); err != nil {
+//			return err
+//		}
+//		nacre.State.Put(event.ID(), []byte(document.City))
+//		return nil
+//	}
+//
+//	func (cities) OnDelete(event nacre.Event) error {
+//		nacre.State.Delete(event.ID())
+//		return nil
+//	}
+//
+//	func (cities) Handle(request nacre.Request) (nacre.Response, error) {
+//		city, _ := nacre.State.Get(request.Path[1:])
+//		return nacre.JSON(200, map[string]string{"city": string(city)})
+//	}
+//
+// The host relies on this: nothing that must survive lies outside the state, since an instance may be replaced between any
+// two calls; Init uses no capability but [Log]; equal calls give equal writes.
+//
+// What is outside is reached through [State], [Timers], [KV], [HTTP], [Metrics] and [Log]. Each is a capability, which a
+// plugin has to be granted once it uses it. There is no clock and no chance: the time is that of the event, the request or the
+// timer, [time.Now] counts up from 1970 by what it is asked, and random numbers are the same in each instance. There are no
+// files and no sockets, and what is printed goes nowhere.
+//
+// The kit has no dependencies: a copy lies in each project. Outside of the sandbox, as in tests of a plugin, state and timers
+// are kept in memory, and other capabilities are not there.
+package nacre

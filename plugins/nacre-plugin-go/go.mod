@@ -1,0 +1,3 @@
+module nacre
+
+go 1.24

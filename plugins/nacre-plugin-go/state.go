@@ -1,0 +1,140 @@
+package nacre
+
+import (
+	"encoding/json"
+	"fmt"
+	"iter"
+	"math"
+)
+
+// How many entries are fetched at a time.
+const scanEntries = 256
+
+// State is the capability `state`: the plugin's own ordered key space.
+//
+// Keys are compared as bytes, and have 1 to 65,536 of them. Nothing is visible to others before the call of the host ends
+// well. Handle, More and Merge read the last commit; writing ends their call.
+var State stateCapability
+
+type stateCapability struct{}
+
+// Entry is an entry of the state.
+type Entry struct {
+	// Key is the key.
+	Key string
+	// Value is the value.
+	Value []byte
+}
+
+// Scan is what part of the state [State] gives, and in which order.
+type Scan struct {
+	// Start is the first key of the range.
+	Start string
+	// End is the first key behind the range; empty for no bound.
+	End string
+	// Limit is how many entries are wanted at most; 0 for no bound.
+	Limit int
+	// Reverse has the entries come descending, from the end of the range.
+	Reverse bool
+}
+
+// Get is the value at key, and whether there is such an entry.
+func (stateCapability) Get(key string) ([]byte, bool) { return stateGet(key) }
+
+// GetJSON parses the value at key into target, and gives whether there is such an entry. It fails when the value is no JSON,
+// or not of that type.
+func (stateCapability) GetJSON(key string, target any) (bool, error) {
+	value, found := stateGet(key)
+	if !found {
+		return false, nil
+	}
+	if err := json.Unmarshal(value, target); err != nil {
+		return true, fmt.Errorf("the state at %q: %w", key, err)
+	}
+	return true, nil
+}
+
+// Put stores value at key, in place of what was there.
+func (stateCapability) Put(key string, value []byte) {
+	remember(key)
+	statePut(key, value)
+}
+
+// PutJSON stores value at key as JSON. It fails when JSON cannot say it.
+func (stateCapability) PutJSON(key string, value any) error {
+	text, err := json.Marshal(value)
+	if err != nil {
+		return err
+	}
+	State.Put(key, text)
+	return nil
+}
+
+// Delete removes the entry at key, if there is one.
+func (stateCapability) Delete(key string) {
+	remember(key)
+	stateDelete(key)
+}
+
+// Scan gives the entries of a range. They are fetched as they are asked for: what is written meanwhile is seen if it lies ahead.
+func (stateCapability) Scan(scan Scan) iter.Seq[Entry] {
+	return func(yield func(Entry) bool) {
+		start, end, left := scan.Start, scan.End, scan.Limit
+		if left <= 0 {
+			left = math.MaxInt
+		}
+		for left > 0 {
+			page := stateScan(start, end, uint32(min(left, scanEntries)), scan.Reverse)
+			for _, entry := range page {
+				if !yield(entry) {
+					return
+				}
+			}
+			if len(page) == 0 {
+				return
+			}
+			left -= len(page)
+			last := page[len(page)-1].Key
+			if scan.Reverse {
+				end = last
+			} else {
+				start = last + "\x00"
+			}
+		}
+	}
+}
+
+// ScanPrefix gives the entries whose keys start with prefix, ascending, as Scan does.
+func (stateCapability) ScanPrefix(prefix string) iter.Seq[Entry] {
+	return State.Scan(Scan{Start: prefix, End: Successor(prefix)})
+}
+
+// Successor is the smallest key above all that start with prefix; empty (no bound) when there is none.
+func Successor(prefix string) string {
+	for last := len(prefix) - 1; last >= 0; last-- {
+		if prefix[last] != 0xff {
+			return prefix[:last] + string([]byte{prefix[last] + 1})
+		}
+	}
+	return ""
+}
+
+// remember keeps what is at key, for the case that the document at work fails. The functions that undo are made here, so that
+// a plugin that does not write has no part of this capability.
+func remember(key string) {
+	if work == nil || work.remembered[key] {
+		return
+	}
+	if work.remembered == nil {
+		work.remembered = map[string]bool{}
+	}
+	work.remembered[key] = true
+	before, found := stateGet(key)
+	work.undo = append(work.undo, func() {
+		if found {
+			statePut(key, before)
+		} else {
+			stateDelete(key)
+		}
+	})
+}

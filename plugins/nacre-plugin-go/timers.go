@@ -1,0 +1,45 @@
+package nacre
+
+import "time"
+
+// Timers is the capability `timer`: calls of [TimerHandler] at a later time.
+//
+// Timers belong to the state: they are set, and removed when they fire, together with what the call writes.
+var Timers timerCapability
+
+type timerCapability struct{}
+
+// Timer is a timer that is due.
+type Timer struct {
+	// Name is its name.
+	Name string
+	// Due is when it was to fire.
+	Due time.Time
+	// Payload is what was given when it was set.
+	Payload []byte
+}
+
+// Set sets a timer, in place of one of the same name (1 to 1024 bytes). It fires once, at due or soon after.
+func (timerCapability) Set(name string, due time.Time, payload []byte) {
+	// Time before 1970 is due at once.
+	micros := uint64(max(due.UnixMicro(), 0))
+	later(func() { timerSet(name, micros, payload) })
+}
+
+// Cancel removes a timer, if there is one of that name.
+func (timerCapability) Cancel(name string) { later(func() { timerCancel(name) }) }
+
+// IsSet is whether a timer of that name was set by an earlier call.
+func (timerCapability) IsSet(name string) bool { return timerIsSet(name) }
+
+// later does something once the document at work has ended well; at once where there is none.
+func later(do func()) {
+	if work == nil {
+		do()
+	} else {
+		work.held = append(work.held, do)
+	}
+}
+
+// liftTime is a time that the host counts in microseconds since the Unix epoch.
+func liftTime(micros uint64) time.Time { return time.UnixMicro(int64(micros)).UTC() }

@@ -1,0 +1,133 @@
+//! Plugins in Go: the standard toolchain makes a core module, which becomes a component here, together with what stands for
+//! WASI in it.
+//!
+//! The runtime of Go asks WASI for its clock, for chance and for a place to print to, and the sandbox has none of it. So each
+//! component has a module of its own that answers (`go/wasi.wat`) and reaches nothing of the host. Go's linker leaves out what
+//! is not called, so that a component imports the capabilities that its code uses, and no others.
+
+use super::project::{self, WIT};
+use nacre_plugin_host::{Manifest, World};
+use std::path::Path;
+use std::process::Command;
+use wit_component::{ComponentEncoder, StringEncoding, embed_component_metadata};
+use wit_parser::Resolve;
+
+/// What stands for WASI.
+const WASI: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/wasi.wasm"));
+/// The module that the runtime of Go names.
+const WASI_MODULE: &str = "wasi_snapshot_preview1";
+/// The first 1.x that exports functions by any name, with pointers in their arguments.
+const GO_MINOR: u32 = 24;
+/// Where Go is to be had.
+const GO_HOME: &str = "https://go.dev/dl";
+/// What Go makes, for as long as it is not a component.
+const CORE_MODULE: &str = "core.wasm";
+/// Folders of a project that have nothing to do with its component.
+const OTHER_FOLDERS: [&str; 1] = ["tests"];
+
+/// Makes the component of a project, unless that was made after its last change.
+///
+/// # Errors
+/// What is wrong with the project or the toolchain, for the author.
+pub fn build(project: &Path, manifest: &Manifest) -> Result<(), String> {
+    if manifest.world != World::Service {
+        return Err("plugins in Go are services: others are written in Rust or Python".into());
+    }
+    let component = project.join(manifest.file());
+    let made = std::fs::metadata(&component).and_then(|metadata| metadata.modified());
+    if made.is_ok_and(|made| project::is_unchanged_since(made, project, &OTHER_FOLDERS)) {
+        return Ok(());
+    }
+    check_toolchain(project)?;
+    let core = project.join(CORE_MODULE);
+    let mut go = Command::new("go");
+    go.args(["build", "-buildmode=c-shared", "-trimpath", "-buildvcs=false"])
+        // Profiles need the names of functions; nobody reads what a debugger would.
+        .args(["-ldflags=-w -buildid=", "-o", CORE_MODULE, "."])
+        .env("GOOS", "wasip1")
+        .env("GOARCH", "wasm")
+        .env("CGO_ENABLED", "0")
+        .current_dir(project);
+    project::run(&mut go, "build the plugin")?;
+    let module = project::read(&core)?;
+    // It is of no use to anybody.
+    std::fs::remove_file(&core).ok();
+    project::write(&component, encode(module)?)
+}
+
+/// The toolchain as it is in the project, whose go.mod may name another one.
+fn check_toolchain(project: &Path) -> Result<(), String> {
+    let asked = Command::new("go").args(["env", "GOVERSION"]).current_dir(project).output();
+    let output = asked.map_err(|error| {
+        format!("Go 1.{GO_MINOR} or newer is needed (see {GO_HOME}): go does not start: {error}")
+    })?;
+    let version = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    match minor(&version) {
+        Some(minor) if minor >= GO_MINOR => Ok(()),
+        Some(_) => Err(format!(
+            "Go 1.{GO_MINOR} or newer is needed (see {GO_HOME}), and this is {version}"
+        )),
+        None => {
+            let told = String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; ");
+            Err(format!("Go 1.{GO_MINOR} or newer is needed (see {GO_HOME}): {told}"))
+        }
+    }
+}
+
+/// The second number of a version of Go: 24 of `go1.24.3`.
+fn minor(version: &str) -> Option<u32> {
+    let behind = version.strip_prefix("go1.")?;
+    behind.split(|digit: char| !digit.is_ascii_digit()).next()?.parse().ok()
+}
+
+fn encode(mut module: Vec<u8>) -> Result<Vec<u8>, String> {
+    let failed =
+        |error: &dyn std::fmt::Display| format!("the module cannot be made a component: {error:#}");
+    let mut resolve = Resolve::default();
+    let package =
+        resolve.push_source("plugin.wit", WIT).expect("the interface of this build can be read");
+    let world = resolve.packages[package].worlds["service"];
+    embed_component_metadata(&mut module, &resolve, world, StringEncoding::UTF8)
+        .map_err(|error| failed(&error))?;
+    ComponentEncoder::default()
+        .validate(true)
+        .module(&module)
+        .and_then(|encoder| encoder.adapter(WASI_MODULE, WASI))
+        .and_then(|mut encoder| encoder.encode())
+        .map_err(|error| failed(&error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{WASI, minor};
+
+    #[test]
+    fn versions_of_go_are_read_by_their_second_number() {
+        let cases = [
+            ("go1.24", Some(24)),
+            ("go1.26.8", Some(26)),
+            ("go1.25rc1", Some(25)),
+            ("go1.9", Some(9)),
+            ("go2.0", None),
+            ("devel go1.27-abcdef", None),
+            ("", None),
+        ];
+        for (version, wanted) in cases {
+            assert_eq!(minor(version), wanted, "{version}");
+        }
+    }
+
+    #[test]
+    fn what_stands_for_wasi_reaches_nothing_but_the_memory() {
+        let mut imports = Vec::new();
+        for payload in wasmparser::Parser::new(0).parse_all(WASI) {
+            if let wasmparser::Payload::ImportSection(section) = payload.unwrap() {
+                for import in section.into_imports() {
+                    let import = import.unwrap();
+                    imports.push(format!("{} {}", import.module, import.name));
+                }
+            }
+        }
+        assert_eq!(imports, ["env memory"]);
+    }
+}

@@ -1,0 +1,222 @@
+//! Plugins in Go: begun, built by the standard toolchain, and run by a node.
+
+use crate::plugins::ask;
+use crate::process::{BUCKET, PASSWORD, Server};
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+/// Does what documents and requests say.
+const TRIAL: &str = include_str!("plugin_go/trial.go");
+const CAPABILITIES: &str = "
+[capabilities]
+kv = { write = [\"_default._default\"] }
+http-out = [\"127.0.0.1:1\"]
+
+[limits]
+deadline_ms = 1000
+memory_mb = 64
+";
+/// What can be done to documents, each with what comes of it.
+const ON_DOCUMENTS: &str = r#"[
+    "done", "there is such a document already", "done", "the document has another version", "done",
+    "done", "a part of the mutation cannot be done: ", "{\"m\":{\"deep\":\"x\"}}",
+    ["x", null], true, 10, 7, true, "done", "done", "there is no such document", true, true, true
+]"#;
+
+fn command(folder: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_nacre"));
+    command.arg("plugin").args(arguments).current_dir(folder);
+    command
+}
+
+/// Does a chore of `nacre plugin`; gives whether it went well, and what it said.
+fn chore(command: &mut Command) -> (bool, String) {
+    let output = command.output().unwrap();
+    let told = [output.stdout, output.stderr].concat();
+    (output.status.success(), String::from_utf8_lossy(&told).into_owned())
+}
+
+fn succeed(folder: &Path, arguments: &[&str]) -> String {
+    let (is_done, told) = chore(&mut command(folder, arguments));
+    assert!(is_done, "{arguments:?}: {told}");
+    told
+}
+
+/// A folder with the project `counts` as it begins, and the project `trial`, both built.
+fn projects() -> &'static Path {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    FOLDER.get_or_init(|| {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("plugins-in-go");
+        let _ = std::fs::remove_dir_all(&folder);
+        std::fs::create_dir_all(&folder).unwrap();
+        for name in ["counts", "trial"] {
+            succeed(&folder, &["new", name, "--lang", "go"]);
+        }
+        let trial = folder.join("trial");
+        std::fs::write(trial.join("main.go"), TRIAL).unwrap();
+        let manifest = std::fs::read_to_string(trial.join("plugin.toml")).unwrap();
+        std::fs::write(trial.join("plugin.toml"), manifest + CAPABILITIES).unwrap();
+        for name in ["counts", "trial"] {
+            succeed(&folder, &["build", name]);
+        }
+        folder
+    })
+}
+
+#[test]
+fn a_project_in_go_passes_its_script_and_asks_for_what_it_uses() {
+    let folder = projects();
+    assert_eq!(succeed(folder, &["test", "counts"]), "ok      counts\n");
+    let built = |name: &str| folder.join(name).join("plugin.wasm").metadata().unwrap().modified();
+    let before = built("counts").unwrap();
+    succeed(folder, &["build", "counts"]);
+    assert_eq!(built("counts").unwrap(), before, "nothing has changed");
+    let told = succeed(folder, &["inspect", "counts"]);
+    let imports = told.lines().find(|line| line.starts_with("imports")).unwrap();
+    assert_eq!(imports.split_whitespace().collect::<Vec<_>>(), ["imports", "state"], "{told}");
+    let told = succeed(folder, &["inspect", "trial"]);
+    for name in ["state", "log", "timer", "metrics", "kv", "http-out"] {
+        assert!(told.contains(name), "{name}: {told}");
+    }
+}
+
+#[test]
+fn what_cannot_be_built_in_go_is_told_in_a_line() {
+    let folder = tempfile::tempdir().unwrap();
+    for (world, told) in [
+        ("functions", "functions are written in Rust or Python"),
+        ("resolver", "resolvers are written in Rust"),
+        ("index-type", "kinds of index are written in Rust"),
+    ] {
+        let arguments = ["new", "a", "--lang", "go", "--world", world];
+        let (is_done, said) = chore(&mut command(folder.path(), &arguments));
+        assert!(!is_done && said.contains(told), "{said}");
+    }
+    succeed(folder.path(), &["new", "a", "--lang", "go"]);
+    let build = |path: &Path| chore(command(folder.path(), &["build", "a"]).env("PATH", path));
+    let (is_done, told) = build(folder.path());
+    assert!(!is_done && told.contains("go does not start"), "{told}");
+    assert_eq!((told.lines().count(), told.contains("https://go.dev/dl")), (1, true), "{told}");
+    let old = folder.path().join("go");
+    std::fs::write(&old, "#!/bin/sh\necho go1.23.4\n").unwrap();
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&old, mode).unwrap();
+    let (is_done, told) = build(folder.path());
+    assert!(!is_done && told.contains("Go 1.24 or newer is needed"), "{told}");
+    assert_eq!((told.lines().count(), told.contains("this is go1.23.4")), (1, true), "{told}");
+}
+
+/// A node on which the trial is deployed.
+fn serving(directory: &Path) -> Server {
+    let server = Server::start(directory);
+    let address = format!("http://127.0.0.1:{}", server.port_base);
+    let mut deploy = command(projects(), &["deploy", "trial", "--bucket", BUCKET]);
+    deploy.args(["--grant", "kv:write=_default._default", "--grant", "http-out=127.0.0.1:1"]);
+    deploy.env("NACRE_SERVER", address).env("NACRE_PASSWORD", PASSWORD);
+    let (is_done, told) = chore(&mut deploy);
+    assert!(is_done, "{told}");
+    server
+}
+
+/// What the plugin answers once it has seen every write before.
+fn answer(server: &Server, path: &str) -> (u16, Value) {
+    let fresh = "Nacre-Consistency: request_plus\r\n";
+    ask(server, "GET", &format!("/_plugin/trial/{path}"), fresh, b"")
+}
+
+fn status(server: &Server) -> Value {
+    ask(server, "GET", "/deployments/trial", "", b"").1
+}
+
+#[test]
+fn a_plugin_in_go_folds_documents_and_answers() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut server = serving(directory.path());
+    let mut client = server.client();
+    let mut write = |key: &str, act: &str| {
+        let body = json!({"act": act}).to_string();
+        assert!(client.set(key.as_bytes(), body.as_bytes()).unwrap().is_success());
+    };
+    for act in ["none", "fail", "panic", "timer", "sleep", "log"] {
+        write(act, act);
+    }
+    let (code, state) = answer(&server, "seen/");
+    assert_eq!(code, 200, "{state}");
+    let seen: Vec<&String> = state.as_object().unwrap().keys().collect();
+    let left = ["seen/log", "seen/none", "seen/sleep", "seen/timer", "slept"];
+    assert_eq!(seen.iter().filter(|key| !key.starts_with("timer/")).count(), left.len(), "{state}");
+    assert!(left.iter().all(|key| state.get(key).is_some()), "{state}");
+    assert_eq!(state["slept"], "1h0m0s", "as the clock of a plugin has it");
+    server.wait_for("the timer", |server| {
+        let fired = answer(server, "timer/").1["timer/timer"].clone();
+        (fired == "timer late: false").then_some(())
+    });
+    let told = status(&server);
+    assert_eq!(
+        (&told["state"], &told["dead_letter_count"]),
+        (&json!("running"), &json!(0)),
+        "{told}"
+    );
+    let errors = told["last_errors"].to_string();
+    assert!(errors.contains("it fails as it is told"), "{errors}");
+    assert!(errors.contains("panic: assignment to entry in nil map (main.go:"), "{errors}");
+    let log = told["log"].to_string();
+    assert!(log.contains("log came in vBucket") && !log.contains("nobody reads this"), "{log}");
+
+    let (code, echoed) = ask(&server, "POST", "/_plugin/trial/echo?a=b%20c", "", b"body");
+    assert_eq!(code, 201);
+    assert_eq!(echoed, json!(["hello", "POST", "b c", "Administrator", "body"]));
+    // Four chunks, as they came.
+    let pieces = "1\r\na\r\n1\r\nb\r\n1\r\nc\r\n1\r\nd\r\n0\r\n\r\n";
+    assert_eq!(ask(&server, "GET", "/_plugin/trial/pieces", "", b"").1, json!(pieces));
+    let (code, failed) = answer(&server, "panic");
+    assert!(
+        code == 500 && failed.to_string().contains("panic: as it is told (main.go:"),
+        "{failed}"
+    );
+    let (code, failed) = answer(&server, "never");
+    assert!(code >= 400 && failed.to_string().contains("never"), "{code} {failed}");
+    let wanted: Value = serde_json::from_str(ON_DOCUMENTS).unwrap();
+    let (_, found) = answer(&server, "kv");
+    for (found, wanted) in found.as_array().unwrap().iter().zip(wanted.as_array().unwrap()) {
+        let begins = |text: &str| found.as_str().is_some_and(|found| found.starts_with(text));
+        assert!(found == wanted || wanted.as_str().is_some_and(begins), "{found}, not {wanted}");
+    }
+    assert_eq!(found.as_array().unwrap().len(), wanted.as_array().unwrap().len());
+}
+
+#[test]
+fn a_document_that_kills_a_plugin_in_go_is_skipped_and_its_call_is_kept() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = serving(directory.path());
+    let mut client = server.client();
+    for act in ["loop", "none", "grow", "other"] {
+        client.set(act.as_bytes(), json!({"act": act}).to_string().as_bytes()).unwrap();
+    }
+    let (code, state) = answer(&server, "seen/");
+    let seen: Vec<&String> = state.as_object().unwrap().keys().collect();
+    assert!(code == 200 && seen == ["seen/none", "seen/other"], "{code} {state}");
+    let (code, _) = answer(&server, "loop");
+    assert!(code >= 500, "{code}");
+    assert!(client.get(b"none").unwrap().is_success(), "the node serves on");
+    let told = status(&server);
+    assert_eq!((&told["state"], &told["dead_letter_count"]), (&json!("running"), &json!(2)));
+
+    // A call that was kept says how another one goes: history that is cut back.
+    let files = std::fs::read_dir(directory.path().join("capsules")).unwrap();
+    let file = files.map(|file| file.unwrap().path()).min().unwrap();
+    let mut capsule: Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
+    let mut cut_back = |project: &str, vb: u16| {
+        capsule["call"] = json!({"rollback": {"vb": vb, "seqno": 9}});
+        std::fs::write(projects().join("capsule.json"), capsule.to_string()).unwrap();
+        chore(&mut command(projects(), &["test", project, "--replay", "capsule.json"]))
+    };
+    let (is_done, told) = cut_back("trial", 3);
+    assert!(is_done && told.contains("it succeeds"), "{told}");
+    let (is_done, told) = cut_back("trial", 7);
+    assert!(!is_done && told.contains("not vBucket 7 to 9"), "{told}");
+    let (is_done, told) = cut_back("counts", 3);
+    assert!(!is_done && told.contains("vBucket 3 was cut back to 9"), "it begins anew: {told}");
+}
