@@ -87,7 +87,7 @@ fn documents_that_were_evicted_whole_are_read_back() {
     a_bucket_serves_more_than_its_quota(EvictionPolicy::Full);
 }
 
-/// With the tracing that clients agree to: `03 00 xx`, of which the last byte grows with the time of the server.
+/// With the tracing that clients agree to: `02` and two bytes, which grow with the time that the server took.
 #[test]
 fn the_time_of_a_document_that_must_be_read_counts_from_its_request() {
     let world = World::new();
