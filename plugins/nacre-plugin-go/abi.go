@@ -173,6 +173,21 @@ func liftHeaders(records []record) []Header {
 	return headers
 }
 
+func liftRequest(
+	method unsafe.Pointer, methodBytes uint32, path unsafe.Pointer, pathBytes uint32,
+	query unsafe.Pointer, queryBytes uint32, headers unsafe.Pointer, headerCount uint32,
+	body unsafe.Pointer, bodyBytes uint32, now uint64,
+) Request {
+	return Request{
+		Method:  liftText(method, methodBytes),
+		Path:    liftText(path, pathBytes),
+		Query:   liftText(query, queryBytes),
+		Headers: liftHeaders(liftRecords(headers, headerCount, 16)),
+		Body:    liftBytes(body, bodyBytes),
+		Now:     liftTime(now),
+	}
+}
+
 // give passes on the record of these fields as what an export gives.
 func give(fields ...uint32) unsafe.Pointer {
 	place := unsafe.Slice((*uint32)(unsafe.Pointer(&given)), 2*len(given))
@@ -254,14 +269,7 @@ func exportHandle(
 	query unsafe.Pointer, queryBytes uint32, headers unsafe.Pointer, headerCount uint32,
 	body unsafe.Pointer, bodyBytes uint32, now uint64,
 ) unsafe.Pointer {
-	request := Request{
-		Method:  liftText(method, methodBytes),
-		Path:    liftText(path, pathBytes),
-		Query:   liftText(query, queryBytes),
-		Headers: liftHeaders(liftRecords(headers, headerCount, 16)),
-		Body:    liftBytes(body, bodyBytes),
-		Now:     liftTime(now),
-	}
+	request := liftRequest(method, methodBytes, path, pathBytes, query, queryBytes, headers, headerCount, body, bodyBytes, now)
 	lifted()
 	return giveResponse(answer(request))
 }
@@ -285,14 +293,7 @@ func exportMerge(
 	query unsafe.Pointer, queryBytes uint32, headers unsafe.Pointer, headerCount uint32,
 	body unsafe.Pointer, bodyBytes uint32, now uint64, partials unsafe.Pointer, partialCount uint32,
 ) unsafe.Pointer {
-	request := Request{
-		Method:  liftText(method, methodBytes),
-		Path:    liftText(path, pathBytes),
-		Query:   liftText(query, queryBytes),
-		Headers: liftHeaders(liftRecords(headers, headerCount, 16)),
-		Body:    liftBytes(body, bodyBytes),
-		Now:     liftTime(now),
-	}
+	request := liftRequest(method, methodBytes, path, pathBytes, query, queryBytes, headers, headerCount, body, bodyBytes, now)
 	responses := make([]Response, partialCount)
 	for index, from := range liftRecords(partials, partialCount, 32) {
 		responses[index] = Response{from.half(0), from.headers(4), from.bytes(12), from.optional(20)}

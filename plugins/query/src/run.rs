@@ -118,6 +118,11 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
+    /// Memory that is taken now.
+    pub fn charged(&self) -> usize {
+        self.state.memory.get()
+    }
+
     /// Gives back memory of what is kept no longer.
     pub fn give_back(&self, bytes: usize) {
         self.state.memory.set(self.state.memory.get().saturating_sub(bytes));

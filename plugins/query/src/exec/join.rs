@@ -74,8 +74,9 @@ impl JoinRows {
             Strategy::Nested(scan) => {
                 // What the row before was joined to has been passed on.
                 run.give_back(std::mem::take(&mut self.lent));
+                let before = run.charged();
                 let found = read(scan, left, run, context)?;
-                self.lent = found.iter().map(Found::size_bytes).sum();
+                self.lent = run.charged().saturating_sub(before);
                 Ok(found)
             }
             Strategy::Unnest(_) => Ok(Vec::new()),

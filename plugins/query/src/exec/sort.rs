@@ -28,10 +28,21 @@ pub(super) fn compare(terms: &[OrderTerm], a: &[Value], b: &[Value]) -> Ordering
     Ordering::Equal
 }
 
-/// Memory that a row and what it is sorted by are charged with.
-fn size_of(keys: &[Value], row: &Env) -> usize {
-    let keys: usize = keys.iter().map(Value::size_bytes).sum();
-    64 + keys + row.get(result_name()).map_or(0, Value::size_bytes)
+/// A row that is sorted.
+struct Sorted {
+    keys: Vec<Value>,
+    row: Env,
+    /// Memory that it was charged with.
+    size: usize,
+}
+
+impl Sorted {
+    fn new(keys: Vec<Value>, row: Env) -> Sorted {
+        let size = keys.iter().map(Value::size_bytes).sum::<usize>()
+            + row.get(result_name()).map_or(0, Value::size_bytes)
+            + 64;
+        Sorted { keys, row, size }
+    }
 }
 
 /// The value of LIMIT or OFFSET; nothing is as good as none.
@@ -62,7 +73,7 @@ pub(super) struct OrderRows {
     node: Rc<Node>,
     input: Rows,
     base: Env,
-    rows: Option<IntoIter<(Vec<Value>, Env)>>,
+    rows: Option<IntoIter<Sorted>>,
 }
 
 impl OrderRows {
@@ -76,26 +87,28 @@ impl OrderRows {
         page: &Page,
         run: &Run<'_>,
         context: &Context<'_>,
-    ) -> Result<Vec<(Vec<Value>, Env)>> {
+    ) -> Result<Vec<Sorted>> {
         let (limit, offset) = page_of(page, &self.base, context)?;
         let wanted = limit.map(|limit| limit.saturating_add(offset));
-        let mut rows: Vec<(Vec<Value>, Env)> = Vec::new();
+        let mut rows: Vec<Sorted> = Vec::new();
+        let sort = |rows: &mut Vec<Sorted>| rows.sort_by(|a, b| compare(terms, &a.keys, &b.keys));
         let mut count = 0;
         while let Some(row) = self.input.next(run, context)? {
             let keys: Vec<Value> =
                 terms.iter().map(|term| eval(&term.expr, &row, context)).collect::<Result<_>>()?;
             count += 1;
-            run.charge(size_of(&keys, &row))?;
-            rows.push((keys, row));
+            let row = Sorted::new(keys, row);
+            run.charge(row.size)?;
+            rows.push(row);
             // What can no longer be among the first is dropped now and then.
             if let Some(wanted) = wanted
                 && rows.len() > wanted.saturating_mul(2).max(64)
             {
-                rows.sort_by(|a, b| compare(terms, &a.0, &b.0));
-                run.give_back(rows.drain(wanted..).map(|(keys, row)| size_of(&keys, &row)).sum());
+                sort(&mut rows);
+                run.give_back(rows.drain(wanted..).map(|row| row.size).sum());
             }
         }
-        rows.sort_by(|a, b| compare(terms, &a.0, &b.0));
+        sort(&mut rows);
         run.state.sort_count.set(run.state.sort_count.get() + count);
         Ok(rows)
     }
@@ -108,7 +121,7 @@ impl Operator for OrderRows {
         if self.rows.is_none() {
             self.rows = Some(self.read(terms, page, run, context)?.into_iter());
         }
-        Ok(self.rows.as_mut().and_then(Iterator::next).map(|(_, row)| row))
+        Ok(self.rows.as_mut().and_then(Iterator::next).map(|sorted| sorted.row))
     }
 }
 

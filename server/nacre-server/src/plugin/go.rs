@@ -22,8 +22,6 @@ const GO_MINOR: u32 = 24;
 const GO_HOME: &str = "https://go.dev/dl";
 /// What Go makes, for as long as it is not a component.
 const CORE_MODULE: &str = "core.wasm";
-/// Folders of a project that have nothing to do with its component.
-const OTHER_FOLDERS: [&str; 1] = ["tests"];
 
 /// Makes the component of a project, unless that was made after its last change.
 ///
@@ -34,8 +32,7 @@ pub fn build(project: &Path, manifest: &Manifest) -> Result<(), String> {
         return Err("plugins in Go are services: others are written in Rust or Python".into());
     }
     let component = project.join(manifest.file());
-    let made = std::fs::metadata(&component).and_then(|metadata| metadata.modified());
-    if made.is_ok_and(|made| project::is_unchanged_since(made, project, &OTHER_FOLDERS)) {
+    if project::is_newer(&component, project, &["tests"]) {
         return Ok(());
     }
     check_toolchain(project)?;

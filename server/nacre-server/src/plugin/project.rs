@@ -187,7 +187,7 @@ fn build_rust(project: &Path, manifest: &Manifest) -> Result<(), String> {
 /// asks for.
 fn build_python(project: &Path, manifest: &Manifest) -> Result<(), String> {
     let component = project.join(manifest.file());
-    if is_newer(&component, project) {
+    if is_newer(&component, project, &["tests", "wit"]) {
         return Ok(());
     }
     let tools = project.join(".venv").join("bin");
@@ -249,28 +249,21 @@ fn strip(file: &Path) -> Result<String, String> {
     stripped.map_err(|reason| format!("{}: {reason}", file.display()))
 }
 
-/// Whether `file` was made after all Python code of `project`, its copy of the guest SDK too, and its manifest.
-fn is_newer(file: &Path, project: &Path) -> bool {
-    let modified = |path: &Path| std::fs::metadata(path)?.modified();
-    let Ok(made) = modified(file) else { return false };
-    let folders = [project.to_owned(), project.join(PYTHON_KIT_FOLDER)];
-    let sources =
-        folders.iter().flat_map(std::fs::read_dir).flatten().flatten().map(|entry| entry.path());
-    let is_source = |path: &PathBuf| {
-        path.extension().is_some_and(|extension| extension == "py" || extension == "toml")
-    };
-    sources.filter(is_source).all(|path| modified(&path).unwrap_or(SystemTime::now()) < made)
+/// Whether `file` was made after the last change of a project, but for what is in its folders `others`.
+pub fn is_newer(file: &Path, project: &Path, others: &[&str]) -> bool {
+    let made = std::fs::metadata(file).and_then(|data| data.modified());
+    made.is_ok_and(|made| is_unchanged_since(made, project, others))
 }
 
 /// Whether no file of `folder` was changed after `made`, but for those in `others`, in hidden folders, and what is built.
-pub fn is_unchanged_since(made: SystemTime, folder: &Path, others: &[&str]) -> bool {
+fn is_unchanged_since(made: SystemTime, folder: &Path, others: &[&str]) -> bool {
     let Ok(entries) = std::fs::read_dir(folder) else { return false };
     entries.flatten().all(|entry| {
         let (path, name) = (entry.path(), entry.file_name());
         let name = name.to_string_lossy();
         if path.is_dir() {
             let is_other = name.starts_with('.') || others.contains(&name.as_ref());
-            return is_other || is_unchanged_since(made, &path, &[]);
+            return is_other || name == "__pycache__" || is_unchanged_since(made, &path, &[]);
         }
         let is_built = name.ends_with(".wasm") || name.ends_with(".tar");
         is_built || entry.metadata().and_then(|data| data.modified()).is_ok_and(|at| at < made)

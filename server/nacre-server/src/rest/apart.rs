@@ -141,8 +141,8 @@ pub(super) fn is_gone(client: &Arc<TcpStream>) -> bool {
 /// one after the other wake a client once. Goes on at once where the thread has answered nobody else since the connection's last
 /// request: to look for others wakes another thread too, which looks as well.
 pub(super) async fn after_others() {
-    let Some(client) = client() else { return };
-    let client = Arc::as_ptr(&client).addr();
+    let client = AT.with_borrow(|at| at.as_ref().map(|at| Arc::as_ptr(&at.client).addr()));
+    let Some(client) = client else { return };
     if ANSWERED.replace(client) == client {
         return;
     }
