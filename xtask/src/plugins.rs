@@ -4,9 +4,11 @@
 //! its archiver in `AR_wasm32_unknown_unknown`); otherwise the Zig compiler, a clang in a Python wheel, is installed
 //! into `$NACRE_TOOLS`, by default `~/.cache/nacre/tools`. It needs no root and touches nothing else.
 
-use crate::command::{cargo, run, target_dir};
+use crate::command::{cargo, output, run, target_dir, workspace};
 use crate::{node, tools};
 use clap::Args;
+use sha2::{Digest, Sha256};
+use std::collections::BTreeSet;
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -72,7 +74,8 @@ const WORLDS: [World; 4] = [
 
 /// Builds all plugins into `<target directory>/plugins`, which it gives.
 ///
-/// Fast when nothing has changed: cargo finds that out, and a component is only encoded again when its module is newer.
+/// They are kept until what they are made from is other than it was: a fresh clone has the same files with other times, and would
+/// have cargo build what is there already.
 ///
 /// # Errors
 /// One line that says what is missing or failed; the output of a failed command is shown as it comes.
@@ -81,6 +84,16 @@ pub fn build() -> Result<PathBuf, String> {
     ensure_target()?;
     let compiler = Compiler::find()?;
     let folder = target_dir.join("plugins");
+    let component = |name: &str| folder.join(name).with_extension("wasm");
+    let (origin, record) = (origin(&compiler)?, folder.join("origin"));
+    let names = || WORLDS.iter().flat_map(|world| world.components).map(|(name, _)| name);
+    if fs::read_to_string(&record).is_ok_and(|built| built == origin)
+        && names().all(|name| component(name).exists())
+    {
+        return Ok(folder);
+    }
+    // Until all are built, they are of no one origin.
+    drop(fs::remove_file(&record));
     for World { probe, components } in &WORLDS {
         let mut build = cargo();
         build
@@ -95,20 +108,68 @@ pub fn build() -> Result<PathBuf, String> {
         for (name, package) in *components {
             let module = format!("{}.wasm", package.replace('-', "_"));
             let module = target_dir.join(TARGET).join("guest").join(module);
-            encode(&module, &folder.join(name).with_extension("wasm"))?;
+            encode(&module, &component(name))?;
         }
     }
+    fs::write(&record, origin)
+        .map_err(|error| format!("cannot write {}: {error}", record.display()))?;
     Ok(folder)
 }
 
-/// Wraps a core module as a component, unless that is there already.
-fn encode(module: &Path, component: &Path) -> Result<(), String> {
-    let modified = |path: &Path| fs::metadata(path).and_then(|metadata| metadata.modified());
-    if let (Ok(module), Ok(component)) = (modified(module), modified(component))
-        && module < component
-    {
-        return Ok(());
+/// All that the components are made from, as a hash in hexadecimal: the files of their crates and of those of the workspace that
+/// they use, the versions of the others, the compilers and what these are told.
+fn origin(compiler: &Compiler) -> Result<String, String> {
+    let mut tree = cargo();
+    tree.args(["tree", "--quiet", "--target", TARGET, "--edges", "normal,build"])
+        .args(["--prefix", "none", "--format", "{p}"])
+        .args(WORLDS.iter().flat_map(|world| world.components).flat_map(|(_, name)| ["-p", name]));
+    let crates = output(&mut tree, "ask cargo what the plugins use")?;
+    let mut files = BTreeSet::new();
+    // A crate of the workspace is listed as `name version (folder)`, some with another remark after that.
+    for line in crates.lines() {
+        if let Some((_, folder)) = line.split_once(" (/") {
+            let folder = folder.split(')').next().unwrap_or(folder);
+            list(&Path::new("/").join(folder), &mut files)?;
+        }
     }
+    let root = workspace();
+    list(&root.join("plugins/wit"), &mut files)?;
+    files.extend(["Cargo.toml", "Cargo.lock", ".cargo/config.toml"].map(|name| root.join(name)));
+    let mut hash = Sha256::new();
+    let mut add = |name: &[u8], content: &[u8]| {
+        hash.update(format!("{} {} ", name.len(), content.len()));
+        hash.update(name);
+        hash.update(content);
+    };
+    let rustc = output(Command::new("rustc").arg("-vV"), "ask rustc for its version")?;
+    add(b"rustc", rustc.as_bytes());
+    add(b"flags", env::var_os("RUSTFLAGS").unwrap_or_default().as_encoded_bytes());
+    add(b"cc", compiler.cc.as_os_str().as_encoded_bytes());
+    for file in files {
+        let content =
+            fs::read(&file).map_err(|error| format!("cannot read {}: {error}", file.display()))?;
+        let name = file.strip_prefix(&root).unwrap_or(&file);
+        add(name.as_os_str().as_encoded_bytes(), &content);
+    }
+    Ok(format!("{:x}", hash.finalize()))
+}
+
+/// The files of a folder and of those in it, but for tests, which are in no component.
+fn list(folder: &Path, files: &mut BTreeSet<PathBuf>) -> Result<(), String> {
+    let failed = |error| format!("cannot list {}: {error}", folder.display());
+    for entry in fs::read_dir(folder).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        if !path.is_dir() {
+            files.insert(path);
+        } else if !path.ends_with("tests") {
+            list(&path, files)?;
+        }
+    }
+    Ok(())
+}
+
+/// Wraps a core module as a component, and writes it unless that very component is there: who has it compiled in is not built again.
+fn encode(module: &Path, component: &Path) -> Result<(), String> {
     let failed =
         |error: &dyn std::fmt::Display| format!("cannot encode {}: {error}", module.display());
     let bytes = fs::read(module).map_err(|error| failed(&error))?;
@@ -117,6 +178,9 @@ fn encode(module: &Path, component: &Path) -> Result<(), String> {
         .module(&bytes)
         .and_then(|mut encoder| encoder.encode())
         .map_err(|error| failed(&format!("{error:#}")))?;
+    if fs::read(component).is_ok_and(|present| present == encoded) {
+        return Ok(());
+    }
     let folder = component.parent().expect("the path has a folder");
     fs::create_dir_all(folder).map_err(|error| failed(&error))?;
     // Written beside and renamed, so that nobody ever loads half a component.
