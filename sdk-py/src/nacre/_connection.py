@@ -16,7 +16,7 @@ from ._connstr import Address
 from ._frame import FrameReader, Request, Response
 from ._opcodes import Feature, Opcode, Status, operation_name, status_name
 from ._scram import MECHANISM, Scram
-from ._statuses import detail_of, exception_of
+from ._statuses import detail_of, exception_of, retry_reason
 from .exceptions import (
     AuthenticationException,
     BucketNotFoundException,
@@ -31,6 +31,10 @@ _OPEN_SECONDS_MAX = 5.0
 
 class ConnectionLost(Exception):
     """The connection ended before the answer came; never leaves this package."""
+
+
+class BucketNotReady(ConnectionLost):
+    """The node is about to have the bucket; never leaves this package."""
 
 
 class Connection(asyncio.Protocol):
@@ -54,7 +58,7 @@ class Connection(asyncio.Protocol):
         """Connects, agrees on features, logs in and selects the bucket.
 
         Raises:
-            OSError, ConnectionLost: nobody answers there.
+            OSError, ConnectionLost: nobody answers there, or the bucket is not ready.
             AuthenticationException: the user or password is wrong.
             BucketNotFoundException: there is no such bucket.
         """
@@ -173,7 +177,11 @@ class Connection(asyncio.Protocol):
 
     async def _select(self, bucket: str) -> None:
         response = await self.ask(Request(Opcode.SELECT_BUCKET, key=bucket.encode()))
-        if response.status in (Status.KEY_NOT_FOUND, Status.ACCESS):
+        reason = retry_reason(response.status, response.opcode)
+        if reason or response.status == Status.KEY_NOT_FOUND:
+            # The node knows that there is one, or it would refuse access.
+            raise BucketNotReady
+        if response.status == Status.ACCESS:
             # Servers need not tell a missing bucket from one that the user may not see.
             raise BucketNotFoundException(
                 "there is no such bucket, or none that the user may use", self._context(response)

@@ -78,6 +78,10 @@ class FakeNode:
             }
         ).encode()
 
+    def config_without_bucket(self) -> bytes:
+        """The map that a connection without a bucket is given."""
+        return json.dumps({"rev": self.rev, "nodesExt": []}).encode()
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writers.add(writer)
         self._serving.add(asyncio.current_task())

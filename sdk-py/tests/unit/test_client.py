@@ -9,7 +9,9 @@ from nacre import exceptions as e
 from tests.unit.fake_node import Answer, Asked, FakeNode
 
 GET, SET, CONFIG, COLLECTION_ID = 0x00, 0x01, 0xB5, 0xBB
+SASL_AUTH, SELECT_BUCKET, OBSERVE_SEQNO = 0x21, 0x89, 0x91
 TEMPORARY, NOT_MINE, NO_BUCKET, UNKNOWN_COLLECTION = 0x86, 0x07, 0x08, 0x88
+NOT_FOUND, AUTH_ERROR, NO_ACCESS = 0x01, 0x20, 0x24
 FOUND: Answer = (0, bytes.fromhex("02000000"), b'"v"')
 SHORT = timedelta(milliseconds=200)
 
@@ -133,6 +135,73 @@ class ClientTest(unittest.IsolatedAsyncioTestCase):
                 self.answers(GET, (NOT_MINE, b"", b""))
                 self.answers(CONFIG, (NO_BUCKET, b"", b""))
                 self.assertEqual((await collection.get("k")).content, "moved")
+
+    async def test_others_are_asked_when_a_node_comes_back_without_the_bucket(self) -> None:
+        async with FakeNode() as other:
+            other.on[GET] = lambda _: (0, bytes(4), b'"moved"')
+            for opcode, refusal in (
+                (SELECT_BUCKET, (NO_ACCESS, b"", b"")),
+                (SELECT_BUCKET, (NOT_FOUND, b"", b"")),
+                (SASL_AUTH, (AUTH_ERROR, b"", b"")),
+                (GET, (NO_BUCKET, b"", b"")),
+            ):
+                with self.subTest(opcode=opcode, refusal=refusal):
+                    self.node.on = {GET: lambda _: FOUND}
+                    url = f"{self.node.url},127.0.0.1:{other.port}"
+                    async with await nacre.connect(url, "user", "password") as cluster:
+                        collection = cluster.bucket("b").default_collection()
+                        await collection.get("k")
+                        other.rev += 1
+                        self.answers(opcode, refusal)
+                        # Without the bucket a node has the map of the cluster at most.
+                        self.answers(CONFIG, (0, b"", self.node.config_without_bucket()))
+                        self.node.drop()
+                        self.assertEqual((await collection.get("k")).content, "moved")
+
+    async def test_a_bucket_that_is_nowhere_is_not_waited_for(self) -> None:
+        self.answers(SELECT_BUCKET, (NO_ACCESS, b"", b""))
+        self.node.drop()
+        with self.assertRaises(e.BucketNotFoundException):
+            await self.collection.get("k")
+        with self.assertRaises(e.BucketNotFoundException):
+            await self.cluster.bucket("other").on_connect()
+        self.node.on.pop(SELECT_BUCKET)
+        self.answers(GET, (NO_BUCKET, b"", b""))
+        self.answers(CONFIG, (0, b"", self.node.config_without_bucket()))
+        with self.assertRaises(e.BucketNotFoundException):
+            await self.collection.get("k")
+
+    async def test_a_bucket_that_may_come_is_waited_for_until_the_time_out_which_says_so(
+        self,
+    ) -> None:
+        async with FakeNode() as other:
+            down = other.url.removeprefix("couchbase://")
+        async with await nacre.connect(f"{self.node.url},{down}", "user", "password") as cluster:
+            two = cluster.bucket("b").default_collection()
+            await two.get("k")
+            for collection, opcode, refusal in (
+                # The node is about to have it.
+                (self.collection, SELECT_BUCKET, (NOT_FOUND, b"", b"")),
+                # The node has none, but another that cannot be asked may.
+                (two, SELECT_BUCKET, (NO_ACCESS, b"", b"")),
+                # The node has none to operate on, but its map says that it has.
+                (self.collection, GET, (NO_BUCKET, b"", b"")),
+            ):
+                with self.subTest(opcode=opcode, refusal=refusal):
+                    self.node.on = {GET: lambda _: FOUND}
+                    self.answers(opcode, refusal)
+                    self.node.drop()
+                    with self.assertRaises(e.UnAmbiguousTimeoutException) as caught:
+                        await collection.get("k", timeout=SHORT)
+                    reasons = caught.exception.context.retry_reasons
+                    self.assertIn("BUCKET_NOT_AVAILABLE", reasons)
+                    self.node.on = {GET: lambda _: FOUND}
+                    self.assertEqual((await collection.get("k")).content, "v")
+
+    async def test_a_map_without_the_bucket_is_not_taken(self) -> None:
+        self.node.rev = 2
+        self.answers(GET, (NOT_MINE, b"", self.node.config_without_bucket()), FOUND)
+        self.assertEqual((await self.collection.get("k")).content, "v")
 
     async def test_an_older_map_is_ignored(self) -> None:
         self.node.rev = 0
