@@ -2,6 +2,7 @@
 
 import asyncio
 import unittest
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
 import nacre
@@ -14,6 +15,8 @@ TEMPORARY, NOT_MINE, NO_BUCKET, UNKNOWN_COLLECTION = 0x86, 0x07, 0x08, 0x88
 NOT_FOUND, AUTH_ERROR, NO_ACCESS = 0x01, 0x20, 0x24
 FOUND: Answer = (0, bytes.fromhex("02000000"), b'"v"')
 SHORT = timedelta(milliseconds=200)
+SECONDS_MAX = 10.0
+"""How long a test waits for what should not take long before it fails."""
 
 
 class ClientTest(unittest.IsolatedAsyncioTestCase):
@@ -244,6 +247,38 @@ class ClientTest(unittest.IsolatedAsyncioTestCase):
             await self.collection.get("k")
         with self.assertRaises(e.RequestCanceledException):
             self.cluster.bucket("other")
+
+    async def test_closing_ends_requests_over_http_and_forbids_more(self) -> None:
+        asked, ended = asyncio.Semaphore(0), asyncio.Semaphore(0)
+
+        async def stay_silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            asked.release()
+            await reader.read()
+            writer.close()
+            ended.release()
+
+        async with await asyncio.start_server(stay_silent, "127.0.0.1", 0) as silent:
+            port = silent.sockets[0].getsockname()[1]
+            self.node.services.update(mgmt=port, capi=port)
+            cluster = await nacre.connect(self.node.url, "user", "password")
+            bucket = cluster.bucket("b")
+            requests: list[Callable[[], Awaitable[object]]] = [
+                lambda: cluster.buckets().get_all_buckets(),
+                lambda: bucket.collections().create_scope("s"),
+                lambda: bucket.view_query("d", "v").metadata(),
+                lambda: bucket.view_indexes().drop_design_document("d"),
+            ]
+            waiting = [asyncio.ensure_future(request()) for request in requests]
+            for _ in requests:
+                await asked.acquire()
+            await cluster.close()
+            for request in [*waiting, *(request() for request in requests)]:
+                with self.assertRaisesRegex(e.RequestCanceledException, "the cluster is closed"):
+                    await asyncio.wait_for(request, SECONDS_MAX)
+            for _ in requests:
+                await ended.acquire()
+            self.assertTrue(asked.locked())
 
 
 class LoginTest(unittest.IsolatedAsyncioTestCase):
