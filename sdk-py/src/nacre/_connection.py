@@ -103,7 +103,8 @@ class Connection(asyncio.Protocol):
         """Ends the connection; answers not yet received are lost."""
         self._end()
         if self._transport is not None:
-            self._transport.close()
+            # Not closed, which would wait until the peer has read what was written.
+            self._transport.abort()
 
     # What asyncio calls.
 

@@ -104,7 +104,8 @@ class HttpClient:
             await writer.drain()
             return await read_response(reader)
         finally:
-            writer.close()
+            # Not closed, which would wait until the peer has read a request that was given up.
+            writer.transport.abort()
 
 
 async def read_response(reader: asyncio.StreamReader) -> tuple[int, bytes]:

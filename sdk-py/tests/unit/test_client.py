@@ -280,6 +280,21 @@ class ClientTest(unittest.IsolatedAsyncioTestCase):
                 await ended.acquire()
             self.assertTrue(asked.locked())
 
+    async def test_closing_does_not_wait_for_a_node_that_reads_no_more(self) -> None:
+        for writer in self.node._writers:
+            writer.transport.pause_reading()
+        # More than the sockets between hold.
+        write = asyncio.create_task(self.collection.upsert("k", "v" * 20_000_000))
+        while not any(c._waiting for c in self.bucket.client._connections.values()):
+            await asyncio.sleep(0)
+        await self.cluster.close()
+        with self.assertRaises(e.RequestCanceledException):
+            await write
+        for writer in self.node._writers:
+            writer.transport.resume_reading()
+        await asyncio.gather(*(task for task in self.node._serving if task))
+        self.assertEqual(self.node.count(SET), 0)
+
 
 class LoginTest(unittest.IsolatedAsyncioTestCase):
     async def test_a_server_that_does_not_know_the_password_is_not_trusted(self) -> None:
