@@ -1,6 +1,7 @@
 """What the client does when a node is busy, moves, stays silent, breaks or lies."""
 
 import asyncio
+import struct
 import unittest
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
@@ -14,6 +15,7 @@ SASL_AUTH, SELECT_BUCKET, OBSERVE_SEQNO = 0x21, 0x89, 0x91
 TEMPORARY, NOT_MINE, NO_BUCKET, UNKNOWN_COLLECTION = 0x86, 0x07, 0x08, 0x88
 NOT_FOUND, AUTH_ERROR, NO_ACCESS = 0x01, 0x20, 0x24
 FOUND: Answer = (0, bytes.fromhex("02000000"), b'"v"')
+ON_DISK = nacre.ClientDurability(persist_to=nacre.PersistTo.ACTIVE)
 SHORT = timedelta(milliseconds=200)
 SECONDS_MAX = 10.0
 """How long a test waits for what should not take long before it fails."""
@@ -107,6 +109,26 @@ class ClientTest(unittest.IsolatedAsyncioTestCase):
             with self.subTest(kind=kind), self.assertRaises(kind):
                 await self.collection.upsert("k", 1)
             self.assertEqual(self.node.count(SET), 1)
+
+    async def test_a_durable_write_waits_for_no_more_copies_than_it_needs(self) -> None:
+        # As with a bucket on fewer nodes than it wants replicas on.
+        self.node.replicas = [-1]
+        self.answers(SET, (0, struct.pack(">QQ", 1, 7), b""))
+        self.answers(OBSERVE_SEQNO, (0, b"", struct.pack(">BHQQQ", 0, 0, 1, 7, 7)))
+        collection = self.cluster.bucket("replicated").default_collection()
+        await collection.upsert("k", 1, durability=ON_DISK, timeout=SHORT)
+
+    async def test_nothing_is_left_of_a_durable_write_whose_mutation_was_lost(self) -> None:
+        self.node.replicas = [-1]
+        self.answers(SET, (0, struct.pack(">QQ", 1, 7), b""))
+        failed_over = struct.pack(">BHQQQQQ", 1, 0, 2, 5, 5, 1, 6)
+        self.answers(OBSERVE_SEQNO, (0, b"", failed_over))
+        collection = self.cluster.bucket("replicated").default_collection()
+        await collection.get("k")
+        tasks = asyncio.all_tasks()
+        with self.assertRaises(e.DocumentMutationLostException):
+            await collection.upsert("k", 1, durability=ON_DISK)
+        self.assertEqual(asyncio.all_tasks() - tasks, set())
 
     async def test_a_moved_vbucket_is_followed(self) -> None:
         async with FakeNode() as other:
