@@ -96,6 +96,7 @@ class KvClient:
             AuthenticationException, BucketNotFoundException: a node says so, and no other gives a
                 map. That is not tried again.
         """
+        self._check_open()
         attempt = _Attempt(ErrorContext(bucket=self.bucket, operation="connect"))
         try:
             async with asyncio.timeout(timeout):
@@ -152,6 +153,10 @@ class KvClient:
             task.cancel()
         for connection in self._connections.values():
             connection.close()
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise RequestCanceledException("the cluster is closed")
 
     async def _attempts(self, operation: Operation, key: bytes, attempt: _Attempt) -> Response:
         while True:
@@ -286,8 +291,7 @@ class KvClient:
                 await attempt.again(_reason(error))
 
     async def _connection(self, address: Address | None) -> Connection:
-        if self.closed:
-            raise RequestCanceledException("the cluster is closed")
+        self._check_open()
         if address is None:
             raise ConnectionLost
         connection = self._connections.get(address)

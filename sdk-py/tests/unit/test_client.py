@@ -268,6 +268,8 @@ class ClientTest(unittest.IsolatedAsyncioTestCase):
         with self.assertRaises(e.RequestCanceledException):
             await self.collection.get("k")
         with self.assertRaises(e.RequestCanceledException):
+            await self.bucket.on_connect()
+        with self.assertRaises(e.RequestCanceledException):
             self.cluster.bucket("other")
 
     async def test_closing_ends_requests_over_http_and_forbids_more(self) -> None:
