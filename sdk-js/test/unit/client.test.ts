@@ -9,6 +9,7 @@ import { type Answer, type Asked, FakeNode } from './fake-node.js'
 
 const GET = 0x00
 const SET = 0x01
+const OBSERVE_SEQNO = 0x91
 const CONFIG = 0xb5
 const COLLECTION_ID = 0xbb
 const NONE = Buffer.alloc(0)
@@ -136,6 +137,41 @@ withNode('a durable write is not repeated, and its error says what became of it'
     assert.equal(node.count(SET), 1)
   }
 })
+
+/** A change of seqno 7, and what is seen of it. */
+function changed(node: FakeNode, seen: (bigint | number)[]): void {
+  const bytes = (...parts: (bigint | number)[]): Buffer =>
+    Buffer.concat(parts.map((part) => (typeof part === 'bigint' ? bigEndian(part) : Buffer.from([part]))))
+  node.on.set(SET, () => [0, bytes(1n, 7n), NONE]).set(OBSERVE_SEQNO, () => [0, NONE, bytes(...seen)])
+}
+
+function bigEndian(number: bigint): Buffer {
+  const bytes = Buffer.alloc(8)
+  bytes.writeBigUInt64BE(number)
+  return bytes
+}
+
+withNode('a durable write waits for no more copies than it needs', async ({ node, cluster }) => {
+  // As with a bucket on fewer nodes than it wants replicas on.
+  node.replicas = [-1]
+  changed(node, [0, 0, 0, 1n, 7n, 7n])
+  const collection = cluster.bucket('replicated').defaultCollection()
+  await collection.upsert('k', 1, { ...SHORT, durabilityPersistTo: 1 })
+})
+
+withNode('nothing is left of a durable write whose mutation was lost', async ({ node, cluster }) => {
+  node.replicas = [-1]
+  changed(node, [1, 0, 0, 2n, 5n, 5n, 1n, 6n])
+  const collection = cluster.bucket('replicated').defaultCollection()
+  await collection.get('k')
+  const running = timerCount()
+  await assert.rejects(collection.upsert('k', 1, { durabilityPersistTo: 1 }), nacre.MutationLostError)
+  assert.equal(timerCount(), running)
+})
+
+function timerCount(): number {
+  return process.getActiveResourcesInfo().filter((kind) => kind === 'Timeout').length
+}
 
 withNode('a moved vBucket is followed', async ({ node, collection }) => {
   await using other = await FakeNode.start()

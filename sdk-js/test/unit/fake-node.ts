@@ -28,6 +28,8 @@ export class FakeNode implements AsyncDisposable {
   connectionCount = 0
   password = 'password'
   rev = 1
+  /** Where each vBucket's replicas are; -1 is nowhere. */
+  replicas: number[] = []
   readonly #server: Server = createServer((socket) => this.#serve(socket))
 
   static async start(): Promise<FakeNode> {
@@ -58,7 +60,7 @@ export class FakeNode implements AsyncDisposable {
 
   /** A map in which all vBuckets are on one port. */
   config(port: number = this.port): Buffer {
-    const vBucketMap = Array.from({ length: VBUCKETS }, () => [0])
+    const vBucketMap = Array.from({ length: VBUCKETS }, () => [0, ...this.replicas])
     return Buffer.from(
       JSON.stringify({
         rev: this.rev,
