@@ -1,8 +1,11 @@
 /** What the client does when a node is busy, moves, stays silent, breaks or lies. */
 
 import assert from 'node:assert/strict'
+import { once } from 'node:events'
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
 import { test } from 'node:test'
-import { setTimeout as sleep } from 'node:timers/promises'
+import { setImmediate as turn, setTimeout as sleep } from 'node:timers/promises'
 
 import * as nacre from '../../src/index.js'
 import { type Answer, type Asked, FakeNode } from './fake-node.js'
@@ -18,6 +21,7 @@ const TEMPORARY: Answer = [0x86, NONE, NONE]
 const NOT_MINE: Answer = [0x07, NONE, NONE]
 const FOUND: Answer = text('v')
 const SHORT = { timeout: 200 }
+const CLOSED = { name: 'RequestCanceledError', message: /the cluster is closed/ }
 
 function text(value: string): Answer {
   return [0, Buffer.from('02000000', 'hex'), Buffer.from(JSON.stringify(value))]
@@ -246,6 +250,31 @@ withNode('closing ends requests and forbids more', async ({ node, cluster, colle
   await ended
   await assert.rejects(collection.get('k'), nacre.RequestCanceledError)
   assert.throws(() => cluster.bucket('other'), nacre.RequestCanceledError)
+})
+
+withNode('closing ends requests over HTTP and forbids more', async ({ node }) => {
+  let askedCount = 0
+  const silent = createServer(() => void askedCount++)
+  silent.listen(0, '127.0.0.1')
+  await once(silent, 'listening')
+  const { port } = silent.address() as AddressInfo
+  Object.assign(node.services, { mgmt: port, capi: port })
+  const cluster = await nacre.connect(node.url, 'user', 'password')
+  const bucket = cluster.bucket('b')
+  const requests: (() => PromiseLike<unknown>)[] = [
+    () => cluster.buckets().getAllBuckets(),
+    () => bucket.collections().createScope('s'),
+    () => bucket.viewQuery('d', 'v'),
+    () => bucket.viewIndexes().dropDesignDocument('d'),
+  ]
+  const waiting = requests.map((request) => assert.rejects(Promise.resolve(request()), CLOSED))
+  while (askedCount < requests.length) await turn()
+  await cluster.close()
+  await Promise.all(waiting)
+  for (const request of requests) await assert.rejects(Promise.resolve(request()), CLOSED)
+  assert.equal(askedCount, requests.length)
+  silent.close()
+  await once(silent, 'close')
 })
 
 test('a server that does not know the password is not trusted', async () => {

@@ -28,6 +28,7 @@ export class FakeNode implements AsyncDisposable {
   connectionCount = 0
   password = 'password'
   rev = 1
+  services: Record<string, number> = {}
   /** Where each vBucket's replicas are; -1 is nowhere. */
   replicas: number[] = []
   readonly #server: Server = createServer((socket) => this.#serve(socket))
@@ -64,7 +65,7 @@ export class FakeNode implements AsyncDisposable {
     return Buffer.from(
       JSON.stringify({
         rev: this.rev,
-        nodesExt: [{ services: { kv: port } }],
+        nodesExt: [{ services: { kv: port, ...this.services } }],
         vBucketServerMap: { serverList: [`$HOST:${port}`], vBucketMap },
       }),
     )
