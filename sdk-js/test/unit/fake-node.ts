@@ -71,6 +71,11 @@ export class FakeNode implements AsyncDisposable {
     )
   }
 
+  /** The map that a connection without a bucket is given. */
+  configWithoutBucket(): Buffer {
+    return Buffer.from(JSON.stringify({ rev: this.rev, nodesExt: [] }))
+  }
+
   async [Symbol.asyncDispose](): Promise<void> {
     this.#server.close()
     this.drop()
