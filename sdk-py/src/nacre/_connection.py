@@ -85,7 +85,8 @@ class Connection(asyncio.Protocol):
         The answer raises `ConnectionLost` when the connection ends first; so does this.
         """
         await self._writable.wait()
-        if self.lost or self._transport is None:
+        # A transport that is closing drops what is written to it.
+        if self.lost or self._transport is None or self._transport.is_closing():
             raise ConnectionLost
         self._opaque = self._opaque + 1 & 0xFFFFFFFF
         opaque = self._opaque

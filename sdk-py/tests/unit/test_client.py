@@ -95,6 +95,14 @@ class ClientTest(unittest.IsolatedAsyncioTestCase):
             await self.collection.upsert("k", 1)
         self.assertEqual(self.node.count(SET), 1)
 
+    async def test_a_write_that_was_never_sent_is_repeated(self) -> None:
+        self.node.on[SET] = lambda _: (0, b"", b"")
+        for connection in self.bucket.client._connections.values():
+            assert connection._transport is not None
+            # As when a write before it in the same turn of the loop has failed.
+            connection._transport.abort()
+        await self.collection.upsert("k", 1)
+
     async def test_a_durable_write_is_not_repeated_and_its_error_says_what_became_of_it(
         self,
     ) -> None:
