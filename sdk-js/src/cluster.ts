@@ -77,6 +77,7 @@ export class Cluster implements AsyncDisposable {
   /** Ends all connections; requests under way fail. */
   async close(): Promise<void> {
     this.#closed = true
+    this.http.close()
     this.#client.close()
     for (const bucket of this.#buckets.values()) bucket.client.close()
   }

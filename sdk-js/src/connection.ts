@@ -14,7 +14,7 @@ import { AuthenticationFailureError, BucketNotFoundError, type ErrorContext } fr
 import { encodeRequest, FrameReader, type Request, type Response } from './frame.js'
 import { Feature, Opcode, operationName, Status } from './opcodes.js'
 import { MECHANISM, Scram } from './scram.js'
-import { detailOf, errorOf } from './statuses.js'
+import { detailOf, errorOf, retryReason } from './statuses.js'
 
 const AGENT = 'nacre-js/0.1.0'
 
@@ -30,12 +30,15 @@ export interface Credentials {
 /** The connection ended before the answer came; never leaves this package. */
 export class ConnectionLost extends Error {}
 
+/** The node is about to have the bucket; never leaves this package. */
+export class BucketNotReady extends ConnectionLost {}
+
 interface Waiting {
   resolve: (response: Response) => void
   reject: (error: Error) => void
 }
 
-/** A connection, from `open` until `lost`. */
+/** A connection, from its beginning until it is `lost`. */
 export class Connection {
   readonly address: Address
   readonly #socket: Socket
@@ -46,34 +49,28 @@ export class Connection {
   #lost = false
   #corked = false
 
-  private constructor(address: Address) {
+  /**
+   * Resolves when it has agreed on features, logged in and selected the bucket.
+   *
+   * @throws ConnectionLost nobody answers there, or the bucket is not ready.
+   * @throws AuthenticationFailureError the user or password is wrong.
+   * @throws BucketNotFoundError there is no such bucket.
+   */
+  readonly opened: Promise<void>
+  #isOpen = false
+
+  constructor(address: Address, credentials: Credentials, bucket: string | undefined) {
     this.address = address
     this.#socket = connect({ host: address.host, port: address.port, noDelay: true })
     this.#socket.on('data', (data: Buffer) => this.#receive(data))
     this.#socket.on('error', () => this.close())
     this.#socket.on('close', () => this.close())
+    this.opened = this.#open(credentials, bucket)
   }
 
-  /**
-   * Connects, agrees on features, logs in and selects the bucket.
-   *
-   * @throws ConnectionLost nobody answers there.
-   * @throws AuthenticationFailureError the user or password is wrong.
-   * @throws BucketNotFoundError there is no such bucket.
-   */
-  static async open(address: Address, credentials: Credentials, bucket: string | undefined): Promise<Connection> {
-    const connection = new Connection(address)
-    const timer = setTimeout(() => connection.close(), OPEN_MS_MAX)
-    try {
-      await connection.#logIn(credentials)
-      if (bucket !== undefined) await connection.#select(bucket)
-      return connection
-    } catch (error) {
-      connection.close()
-      throw error
-    } finally {
-      clearTimeout(timer)
-    }
+  /** Whether it was `opened`. */
+  get isOpen(): boolean {
+    return this.#isOpen
   }
 
   /** Features that both sides know. */
@@ -141,6 +138,20 @@ export class Connection {
     }
   }
 
+  async #open(credentials: Credentials, bucket: string | undefined): Promise<void> {
+    const timer = setTimeout(() => this.close(), OPEN_MS_MAX)
+    try {
+      await this.#logIn(credentials)
+      if (bucket !== undefined) await this.#select(bucket)
+      this.#isOpen = true
+    } catch (error) {
+      this.close()
+      throw error
+    } finally {
+      clearTimeout(timer)
+    }
+  }
+
   async #logIn({ username, password }: Credentials): Promise<void> {
     const scram = new Scram(username, password, randomBytes(24).toString('hex'))
     const mechanism = Buffer.from(MECHANISM)
@@ -168,7 +179,11 @@ export class Connection {
   async #select(bucket: string): Promise<void> {
     const response = await this.ask({ opcode: Opcode.SelectBucket, key: Buffer.from(bucket) })
     const context = this.#context(response)
-    if (response.status === Status.KeyNotFound || response.status === Status.Access) {
+    // The node knows that there is one, or it would refuse access.
+    if (response.status === Status.KeyNotFound || retryReason(response.status, response.opcode)) {
+      throw new BucketNotReady()
+    }
+    if (response.status === Status.Access) {
       // Servers need not tell a missing bucket from one that the user may not see.
       throw new BucketNotFoundError('there is no such bucket, or none that the user may use', context)
     }

@@ -72,10 +72,11 @@ export class Deadline {
     })
   }
 
-  /** Forgets the time-out and the signal. */
+  /** Forgets the time-out and the signal, and ends what still waits. */
   clear(): void {
     clearTimeout(this.#timer)
     this.#signal?.removeEventListener('abort', this.#abort)
+    this.#end()
   }
 
   readonly #abort = (): void => {

@@ -23,6 +23,12 @@ import type { MutationToken } from './results.js'
 
 const PAUSE_MS = 10
 
+/** How far one copy of a vBucket is. */
+interface Seen {
+  persisted: bigint
+  current: bigint
+}
+
 /** Whether the options ask to wait at all. */
 export function isDurable(options: DurableOptions): boolean {
   return Boolean(options.durabilityPersistTo || options.durabilityReplicateTo)
@@ -53,17 +59,21 @@ export async function waitForDurability(
   remaining: OperationOptions,
 ): Promise<void> {
   if (!token) throw new FeatureNotAvailableError('the server does not say where its mutations are')
-  const copies = [...Array(replicaCount(client.map) + 1).keys()]
   const { durabilityPersistTo: persistTo = 0, durabilityReplicateTo: replicateTo = 0 } = options
   const deadline = new Deadline(remaining, 1)
-  try {
+  const seen = Array<Seen | undefined>(replicaCount(client.map) + 1).fill(undefined)
+  /** Resolves when what was seen of all copies is enough. One without a node is waited for. */
+  const watch = async (copy: number): Promise<void> => {
     for (;;) {
-      const seen = await Promise.all(copies.map((copy) => ask(client, token, copy, deadline)))
+      seen[copy] = await ask(client, token, copy, deadline)
       const persisted = seen.filter((copy) => copy && copy.persisted >= token.sequenceNumber).length
       const replicated = seen.slice(1).filter((copy) => copy && copy.current >= token.sequenceNumber).length
       if (persisted >= persistTo && replicated >= replicateTo) return
       await deadline.sleep(PAUSE_MS)
     }
+  }
+  try {
+    await Promise.race(seen.map((_, copy) => watch(copy)))
   } catch (error) {
     if (!(error instanceof DeadlineOver)) throw error
     const aborted = deadline.aborted
@@ -79,7 +89,7 @@ async function ask(
   token: MutationToken,
   copy: number,
   deadline: Deadline,
-): Promise<{ persisted: bigint; current: bigint } | undefined> {
+): Promise<Seen | undefined> {
   const history = Buffer.alloc(8)
   history.writeBigUInt64BE(token.partitionUuid)
   const request = { opcode: Opcode.ObserveSeqno, vbid: token.partitionId, value: history }

@@ -31,9 +31,12 @@ export interface HttpRequest {
   contentType?: string
 }
 
-/** Sends requests in the name of one user. */
+/** Sends requests in the name of one user, until it is closed. */
 export class HttpClient {
   readonly #authorization: string
+  /** One a request under way. */
+  readonly #controllers = new Set<AbortController>()
+  #closed = false
 
   constructor({ username, password }: Credentials) {
     this.#authorization = `Basic ${Buffer.from(`${username}:${password}`).toString('base64')}`
@@ -44,7 +47,7 @@ export class HttpClient {
    *
    * @throws AuthenticationFailureError the user or password is wrong (401).
    * @throws TimeoutError there was no complete answer in time.
-   * @throws RequestCanceledError the connection failed, or the caller aborted.
+   * @throws RequestCanceledError the connection failed, the caller aborted or the cluster is closed.
    */
   async send(
     address: Address,
@@ -53,9 +56,11 @@ export class HttpClient {
     defaultMs: number,
   ): Promise<HttpResponse> {
     const context: ErrorContext = { operation: `${request.method} ${request.path}`, endpoint: addressText(address) }
+    if (this.#closed) throw new RequestCanceledError('the cluster is closed', context)
     const deadline = new Deadline(options, defaultMs)
     const controller = new AbortController()
     deadline.onEnd(() => controller.abort())
+    this.#controllers.add(controller)
     try {
       if (deadline.over) throw new DeadlineOver()
       const response = await fetch(`http://${addressText(address)}${request.path}`, {
@@ -74,10 +79,19 @@ export class HttpClient {
       if (response.status === 401) throw new AuthenticationFailureError(undefined, context)
       return { status: response.status, text, context }
     } catch (error) {
-      throw deadline.over ? expired(deadline, request, context) : canceled(error, context)
+      if (deadline.over) throw expired(deadline, request, context)
+      if (controller.signal.aborted) throw new RequestCanceledError('the cluster is closed', context)
+      throw canceled(error, context)
     } finally {
+      this.#controllers.delete(controller)
       deadline.clear()
     }
+  }
+
+  /** Ends the requests under way, with `RequestCanceledError`, and refuses more. */
+  close(): void {
+    this.#closed = true
+    for (const controller of this.#controllers) controller.abort()
   }
 }
 

@@ -6,16 +6,21 @@
  *     connection to the node of its vBucket -> id of its collection -> send -> answer
  *     not my vBucket: take the newer map    | temporary failure, lock: wait, twice as long each time
  *     unknown collection: forget its id     | connection lost: again, unless it may have taken effect
+ *     node or bucket not there: take the map of another node, which may be newer
  *
- * There is one connection a node. It is opened when first needed, and again once lost, after a pause that grows.
+ * There is one connection a node. It is opened when first needed, and again once lost, after a pause that grows. A node
+ * that refuses the client, as one without the bucket does, is like one that is down while others may know better: there
+ * is no bucket once all nodes say so.
  */
 
 import { type ClusterMap, isNewer, nodeOf, parseClusterMap } from './cluster-map.js'
-import { Connection, ConnectionLost, type Credentials } from './connection.js'
+import { BucketNotReady, Connection, ConnectionLost, type Credentials } from './connection.js'
 import { type Address, addressText } from './connection-string.js'
 import { Deadline, DeadlineOver, type OperationOptions } from './deadline.js'
 import {
   AmbiguousTimeoutError,
+  AuthenticationFailureError,
+  BucketNotFoundError,
   type CouchbaseError,
   DecodingFailureError,
   type ErrorContext,
@@ -60,10 +65,9 @@ class Attempt {
     this.deadline = deadline
   }
 
-  async again(reason: string): Promise<void> {
+  async again(...reasons: string[]): Promise<void> {
     this.context.retryAttempts = (this.context.retryAttempts ?? 0) + 1
-    const reasons = (this.context.retryReasons ??= [])
-    if (!reasons.includes(reason)) reasons.push(reason)
+    this.context.retryReasons = [...new Set([...(this.context.retryReasons ?? []), ...reasons])]
     await this.deadline.sleep(this.#pause)
     this.#pause = Math.min(this.#pause * 2, PAUSE_MS_MAX)
   }
@@ -85,7 +89,6 @@ export class KvClient {
   readonly #seeds: Address[]
   readonly #credentials: Credentials
   readonly #connections = new Map<string, Connection>()
-  readonly #opening = new Map<string, Promise<Connection>>()
   readonly #collectionIds = new Map<string, number>([['_default._default', 0]])
   #map: ClusterMap | undefined
   #closed = false
@@ -105,7 +108,8 @@ export class KvClient {
    * The map, fetched from the first seed that has one.
    *
    * @throws UnambiguousTimeoutError no node answered in time.
-   * @throws AuthenticationFailureError, BucketNotFoundError final, so not tried again.
+   * @throws AuthenticationFailureError, BucketNotFoundError a node says so, and no other gives a map. That is not tried
+   *   again.
    */
   async bootstrap(options: OperationOptions, defaultMs: number): Promise<ClusterMap> {
     const context: ErrorContext = { operation: 'connect' }
@@ -243,6 +247,11 @@ export class KvClient {
     if (detail !== undefined) context.detail = detail
     const reason = retryReason(status, opcode)
     if (!reason) throw errorOf(status, opcode, context, operation.adds)
+    if (status === Status.NoBucket) {
+      // Of one node; whether there is none at all is for the others to say.
+      await this.#askForMap(this.#nodes(connection.address), attempt)
+      return attempt.again(reason)
+    }
     attempt.refusal = () => errorOf(status, opcode, context, operation.adds)
     if (status === Status.NotMyVbucket) await this.#moved(response, connection.address, attempt)
     else if (status === Status.UnknownCollection || status === Status.UnknownScope) {
@@ -253,77 +262,102 @@ export class KvClient {
 
   /** Takes the newer map, from the refusal itself or by asking. */
   async #moved(response: Response, address: Address, attempt: Attempt): Promise<void> {
-    if (response.value.length) this.#apply(parseClusterMap(response.value, address.host))
+    if (response.value.length && this.#take(response.value, address)) return
     // Who refused knows of the move, but has no map to give once it has left the cluster.
-    else await this.#askForMap([address, ...this.#seeds, ...(this.#map?.kv ?? [])], attempt)
+    await this.#askForMap(this.#nodes(address), attempt)
   }
 
-  #apply(map: ClusterMap): ClusterMap {
+  /** Takes a map if it is newer. False if it is that of the cluster and lacks the bucket. */
+  #take(text: Buffer, address: Address): boolean {
+    const map = parseClusterMap(text, address.host)
+    if (this.bucket !== undefined && !map.vbuckets.length) return false
     if (isNewer(map, this.#map)) this.#map = map
-    return this.#map ?? map
+    return true
   }
 
   async #fetchMap(attempt: Attempt): Promise<ClusterMap> {
-    for (;;) {
-      const map = await this.#askForMap(this.#seeds, attempt)
-      if (map) return map
-      await attempt.again('NODE_NOT_AVAILABLE')
+    while (!this.#map) {
+      const reasons = await this.#askForMap(this.#seeds, attempt)
+      if (reasons.length) await attempt.again(...reasons)
     }
+    return this.#map
   }
 
-  /** The map of the first of these nodes that gives one. */
-  async #askForMap(addresses: Address[], attempt: Attempt): Promise<ClusterMap | undefined> {
-    for (const address of addresses) {
+  #nodes(...first: Address[]): Address[] {
+    return [...first, ...this.#seeds, ...(this.#map?.kv ?? [])]
+  }
+
+  /**
+   * Takes the map of the first of these nodes that gives one; if none does, says why.
+   *
+   * @throws AuthenticationFailureError, BucketNotFoundError all say so. Where there was a map, one that cannot be asked
+   *   might know better.
+   */
+  async #askForMap(nodes: Address[], attempt: Attempt): Promise<string[]> {
+    const errors: Unavailable[] = []
+    for (const address of new Map(nodes.map((node) => [addressText(node), node])).values()) {
       try {
-        const connection = await this.#connection(address, attempt)
-        const response = await connection.ask({ opcode: Opcode.GetClusterConfig }, attempt.deadline)
-        if (response.status === Status.Success) return this.#apply(parseClusterMap(response.value, address.host))
+        await this.#askNode(address, attempt)
+        return []
       } catch (error) {
-        if (!(error instanceof ConnectionLost)) throw error
+        if (!isUnavailable(error)) throw error
+        errors.push(error)
       }
     }
-    return undefined
+    const refusals = errors.filter((error) => !(error instanceof ConnectionLost))
+    if (refusals[0] && (!this.#map || refusals.length === errors.length)) throw refusals[0]
+    return errors.map(reasonOf)
+  }
+
+  async #askNode(address: Address, attempt: Attempt): Promise<void> {
+    const connection = await this.#connection(address, attempt)
+    const { status, value } = await connection.ask({ opcode: Opcode.GetClusterConfig }, attempt.deadline)
+    if (status !== Status.Success && status !== Status.NoBucket) throw new ConnectionLost()
+    if (status === Status.NoBucket || !this.#take(value, address)) {
+      throw new BucketNotFoundError(undefined, attempt.context)
+    }
   }
 
   async #connectionFor(vbid: number, attempt: Attempt, copy = 0): Promise<Connection> {
     for (;;) {
       const map = this.#map ?? (await this.#fetchMap(attempt))
-      const address = nodeOf(map, vbid, copy)
       try {
-        if (address) return await this.#connection(address, attempt)
+        return await this.#connection(nodeOf(map, vbid, copy), attempt)
       } catch (error) {
-        if (!(error instanceof ConnectionLost)) throw error
-        // The node may have left: ask for a newer map, but keep what there is.
-        await this.#askForMap([...this.#seeds, ...map.kv], attempt)
+        if (!isUnavailable(error)) throw error
+        // The node may have left: ask others for a newer map, but keep what there is.
+        await this.#askForMap(this.#nodes(), attempt)
+        await attempt.again(reasonOf(error))
       }
-      await attempt.again('NODE_NOT_AVAILABLE')
     }
   }
 
-  async #connection(address: Address, attempt: Attempt): Promise<Connection> {
+  async #connection(address: Address | undefined, attempt: Attempt): Promise<Connection> {
     if (this.#closed) throw new RequestCanceledError('the cluster is closed', attempt.context)
+    if (!address) throw new ConnectionLost()
     const name = addressText(address)
-    const connection = this.#connections.get(name)
-    if (connection && !connection.lost) return connection
-    let opening = this.#opening.get(name)
-    if (!opening) {
-      // Shared by all who wait: it goes on for the others when one of them gives up.
-      opening = this.#open(name, address)
-      this.#opening.set(name, opening)
-    }
-    return attempt.deadline.race(opening)
-  }
-
-  async #open(name: string, address: Address): Promise<Connection> {
-    try {
-      const connection = await Connection.open(address, this.#credentials, this.bucket)
+    let connection = this.#connections.get(name)
+    if (!connection || connection.lost) {
+      connection = new Connection(address, this.#credentials, this.bucket)
       this.#connections.set(name, connection)
-      if (this.#closed) connection.close()
-      return connection
-    } finally {
-      this.#opening.delete(name)
     }
+    // Shared by all who wait: it goes on for the others when one of them gives up.
+    if (!connection.isOpen) await attempt.deadline.race(connection.opened)
+    return connection
   }
+}
+
+/** Errors of a node that cannot be asked, though others may be. */
+type Unavailable = ConnectionLost | AuthenticationFailureError | BucketNotFoundError
+
+function isUnavailable(error: unknown): error is Unavailable {
+  return [ConnectionLost, AuthenticationFailureError, BucketNotFoundError].some((kind) => error instanceof kind)
+}
+
+/** Why a node cannot be asked: the reason's official name. */
+function reasonOf(error: Unavailable): string {
+  if (error instanceof BucketNotFoundError || error instanceof BucketNotReady) return 'BUCKET_NOT_AVAILABLE'
+  return error instanceof AuthenticationFailureError ? 'AUTHENTICATION_ERROR' : 'NODE_NOT_AVAILABLE'
 }
 
 function collectionPath({ scope, collection }: Operation): string {

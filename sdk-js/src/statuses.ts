@@ -7,6 +7,7 @@ import { DATATYPE_JSON, Opcode, Status } from './opcodes.js'
 
 /** Statuses of requests that did nothing and may succeed later, with the reason's official name. */
 const RETRIED = new Map<number, string>([
+  [Status.NoBucket, 'BUCKET_NOT_AVAILABLE'],
   [Status.Locked, 'KV_LOCKED'],
   [Status.NoMemory, 'KV_TEMPORARY_FAILURE'],
   [Status.Busy, 'KV_TEMPORARY_FAILURE'],

@@ -1,22 +1,33 @@
 /** What the client does when a node is busy, moves, stays silent, breaks or lies. */
 
 import assert from 'node:assert/strict'
+import { once } from 'node:events'
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
 import { test } from 'node:test'
-import { setTimeout as sleep } from 'node:timers/promises'
+import { setImmediate as turn, setTimeout as sleep } from 'node:timers/promises'
 
 import * as nacre from '../../src/index.js'
 import { type Answer, type Asked, FakeNode } from './fake-node.js'
 
 const GET = 0x00
 const SET = 0x01
+const SASL_AUTH = 0x21
+const SELECT_BUCKET = 0x89
+const OBSERVE_SEQNO = 0x91
 const CONFIG = 0xb5
 const COLLECTION_ID = 0xbb
 const NONE = Buffer.alloc(0)
 const TEMPORARY: Answer = [0x86, NONE, NONE]
+const NO_BUCKET: Answer = [0x08, NONE, NONE]
+const NOT_FOUND: Answer = [0x01, NONE, NONE]
+const NO_ACCESS: Answer = [0x24, NONE, NONE]
+const AUTH_ERROR: Answer = [0x20, NONE, NONE]
 /** Not my vBucket, and no map. */
 const NOT_MINE: Answer = [0x07, NONE, NONE]
 const FOUND: Answer = text('v')
 const SHORT = { timeout: 200 }
+const CLOSED = { name: 'RequestCanceledError', message: /the cluster is closed/ }
 
 function text(value: string): Answer {
   return [0, Buffer.from('02000000', 'hex'), Buffer.from(JSON.stringify(value))]
@@ -137,6 +148,41 @@ withNode('a durable write is not repeated, and its error says what became of it'
   }
 })
 
+/** A change of seqno 7, and what is seen of it. */
+function changed(node: FakeNode, seen: (bigint | number)[]): void {
+  const bytes = (...parts: (bigint | number)[]): Buffer =>
+    Buffer.concat(parts.map((part) => (typeof part === 'bigint' ? bigEndian(part) : Buffer.from([part]))))
+  node.on.set(SET, () => [0, bytes(1n, 7n), NONE]).set(OBSERVE_SEQNO, () => [0, NONE, bytes(...seen)])
+}
+
+function bigEndian(number: bigint): Buffer {
+  const bytes = Buffer.alloc(8)
+  bytes.writeBigUInt64BE(number)
+  return bytes
+}
+
+withNode('a durable write waits for no more copies than it needs', async ({ node, cluster }) => {
+  // As with a bucket on fewer nodes than it wants replicas on.
+  node.replicas = [-1]
+  changed(node, [0, 0, 0, 1n, 7n, 7n])
+  const collection = cluster.bucket('replicated').defaultCollection()
+  await collection.upsert('k', 1, { ...SHORT, durabilityPersistTo: 1 })
+})
+
+withNode('nothing is left of a durable write whose mutation was lost', async ({ node, cluster }) => {
+  node.replicas = [-1]
+  changed(node, [1, 0, 0, 2n, 5n, 5n, 1n, 6n])
+  const collection = cluster.bucket('replicated').defaultCollection()
+  await collection.get('k')
+  const running = timerCount()
+  await assert.rejects(collection.upsert('k', 1, { durabilityPersistTo: 1 }), nacre.MutationLostError)
+  assert.equal(timerCount(), running)
+})
+
+function timerCount(): number {
+  return process.getActiveResourcesInfo().filter((kind) => kind === 'Timeout').length
+}
+
 withNode('a moved vBucket is followed', async ({ node, collection }) => {
   await using other = await FakeNode.start()
   other.on.set(GET, () => text('moved'))
@@ -167,6 +213,74 @@ withNode('others are asked for the map when a node has left', async ({ node }) =
   await collection.get('k')
   node.on.set(GET, () => NOT_MINE).set(CONFIG, () => [0x08, NONE, NONE])
   assert.equal((await collection.get('k')).content, 'moved')
+})
+
+withNode('others are asked when a node comes back without the bucket', async ({ node }) => {
+  await using other = await FakeNode.start()
+  other.on.set(GET, () => text('moved'))
+  const cases: [number, Answer][] = [
+    [SELECT_BUCKET, NO_ACCESS],
+    [SELECT_BUCKET, NOT_FOUND],
+    [SASL_AUTH, AUTH_ERROR],
+    [GET, NO_BUCKET],
+  ]
+  for (const [opcode, refusal] of cases) {
+    node.on.clear()
+    node.on.set(GET, () => FOUND)
+    await using cluster = await nacre.connect(`${node.url},127.0.0.1:${other.port}`, 'user', 'password')
+    const collection = cluster.bucket('b').defaultCollection()
+    await collection.get('k')
+    other.rev++
+    // Without the bucket a node has the map of the cluster at most.
+    node.on.set(opcode, () => refusal).set(CONFIG, () => [0, NONE, node.configWithoutBucket()])
+    node.drop()
+    assert.equal((await collection.get('k')).content, 'moved')
+  }
+})
+
+withNode('a bucket that is nowhere is not waited for', async ({ node, cluster, collection }) => {
+  node.on.set(SELECT_BUCKET, () => NO_ACCESS)
+  node.drop()
+  await assert.rejects(collection.get('k'), nacre.BucketNotFoundError)
+  await assert.rejects(cluster.bucket('other').defaultCollection().get('k'), nacre.BucketNotFoundError)
+  node.on.delete(SELECT_BUCKET)
+  node.on.set(GET, () => NO_BUCKET).set(CONFIG, () => [0, NONE, node.configWithoutBucket()])
+  await assert.rejects(collection.get('k'), nacre.BucketNotFoundError)
+})
+
+withNode('a bucket that may come is waited for until the time-out, which says so', async ({ node, collection }) => {
+  const gone = await FakeNode.start()
+  const down = `127.0.0.1:${gone.port}`
+  await gone[Symbol.asyncDispose]()
+  await using cluster = await nacre.connect(`${node.url},${down}`, 'user', 'password')
+  const two = cluster.bucket('b').defaultCollection()
+  await two.get('k')
+  const cases: [nacre.Collection, number, Answer][] = [
+    // The node is about to have it.
+    [collection, SELECT_BUCKET, NOT_FOUND],
+    // The node has none, but another that cannot be asked may.
+    [two, SELECT_BUCKET, NO_ACCESS],
+    // The node has none to operate on, but its map says that it has.
+    [collection, GET, NO_BUCKET],
+  ]
+  for (const [asked, opcode, refusal] of cases) {
+    node.on.set(opcode, () => refusal)
+    node.drop()
+    await assert.rejects(asked.get('k', SHORT), (error) => {
+      assert(error instanceof nacre.UnambiguousTimeoutError, `${error}`)
+      assert(error.context.retryReasons?.includes('BUCKET_NOT_AVAILABLE'))
+      return true
+    })
+    node.on.clear()
+    node.on.set(GET, () => FOUND)
+    assert.equal((await asked.get('k')).content, 'v')
+  }
+})
+
+withNode('a map without the bucket is not taken', async ({ node, collection }) => {
+  node.rev = 2
+  node.on.set(GET, inTurn([0x07, NONE, node.configWithoutBucket()], FOUND))
+  assert.equal((await collection.get('k')).content, 'v')
 })
 
 withNode('an older map is ignored', async ({ node, collection }) => {
@@ -210,6 +324,47 @@ withNode('closing ends requests and forbids more', async ({ node, cluster, colle
   await ended
   await assert.rejects(collection.get('k'), nacre.RequestCanceledError)
   assert.throws(() => cluster.bucket('other'), nacre.RequestCanceledError)
+})
+
+withNode('closing ends requests over HTTP and forbids more', async ({ node }) => {
+  let askedCount = 0
+  const silent = createServer(() => void askedCount++)
+  silent.listen(0, '127.0.0.1')
+  await once(silent, 'listening')
+  const { port } = silent.address() as AddressInfo
+  Object.assign(node.services, { mgmt: port, capi: port })
+  const cluster = await nacre.connect(node.url, 'user', 'password')
+  const bucket = cluster.bucket('b')
+  const requests: (() => PromiseLike<unknown>)[] = [
+    () => cluster.buckets().getAllBuckets(),
+    () => bucket.collections().createScope('s'),
+    () => bucket.viewQuery('d', 'v'),
+    () => bucket.viewIndexes().dropDesignDocument('d'),
+  ]
+  const waiting = requests.map((request) => assert.rejects(Promise.resolve(request()), CLOSED))
+  while (askedCount < requests.length) await turn()
+  await cluster.close()
+  await Promise.all(waiting)
+  for (const request of requests) await assert.rejects(Promise.resolve(request()), CLOSED)
+  assert.equal(askedCount, requests.length)
+  silent.close()
+  await once(silent, 'close')
+})
+
+withNode('closing ends requests that wait for a connection', async ({ node }) => {
+  await using silent = await FakeNode.start()
+  silent.on.set(0x1f, () => undefined)
+  node.on.set(GET, () => {
+    node.rev++
+    return [0x07, NONE, node.config(silent.port)]
+  })
+  const cluster = await nacre.connect(node.url, 'user', 'password')
+  const get = assert.rejects(cluster.bucket('b').defaultCollection().get('k'), CLOSED)
+  while (!silent.sockets.size) await turn()
+  const [socket] = silent.sockets
+  const ended = new Promise((resolve) => socket!.on('close', resolve))
+  await cluster.close()
+  await Promise.all([get, ended])
 })
 
 test('a server that does not know the password is not trusted', async () => {

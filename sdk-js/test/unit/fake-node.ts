@@ -28,6 +28,9 @@ export class FakeNode implements AsyncDisposable {
   connectionCount = 0
   password = 'password'
   rev = 1
+  services: Record<string, number> = {}
+  /** Where each vBucket's replicas are; -1 is nowhere. */
+  replicas: number[] = []
   readonly #server: Server = createServer((socket) => this.#serve(socket))
 
   static async start(): Promise<FakeNode> {
@@ -58,14 +61,19 @@ export class FakeNode implements AsyncDisposable {
 
   /** A map in which all vBuckets are on one port. */
   config(port: number = this.port): Buffer {
-    const vBucketMap = Array.from({ length: VBUCKETS }, () => [0])
+    const vBucketMap = Array.from({ length: VBUCKETS }, () => [0, ...this.replicas])
     return Buffer.from(
       JSON.stringify({
         rev: this.rev,
-        nodesExt: [{ services: { kv: port } }],
+        nodesExt: [{ services: { kv: port, ...this.services } }],
         vBucketServerMap: { serverList: [`$HOST:${port}`], vBucketMap },
       }),
     )
+  }
+
+  /** The map that a connection without a bucket is given. */
+  configWithoutBucket(): Buffer {
+    return Buffer.from(JSON.stringify({ rev: this.rev, nodesExt: [] }))
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

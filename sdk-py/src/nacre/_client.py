@@ -5,16 +5,18 @@ A request goes round this loop until it has a final answer or its time is up:
     connection to the node of its vBucket -> id of its collection -> send -> answer
     not my vBucket: take the newer map    | temporary failure, lock: wait, twice as long each time
     unknown collection: forget its id     | connection lost: again, unless it may have taken effect
+    node or bucket not there: take the map of another node, which may be newer
 
 There is one connection a node. It is opened when first needed, and again once lost, after a pause
-that grows.
+that grows. A node that refuses the client, as one without the bucket does, is like one that is down
+while others may know better: there is no bucket once all nodes say so.
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-from ._connection import Connection, ConnectionLost
+from ._connection import BucketNotReady, Connection, ConnectionLost
 from ._connstr import Address
 from ._frame import Request, Response
 from ._keys import check_key, leb128, vbucket_of
@@ -23,6 +25,8 @@ from ._opcodes import Feature, Opcode, Status, operation_name
 from ._statuses import detail_of, exception_of, retry_reason
 from .exceptions import (
     AmbiguousTimeoutException,
+    AuthenticationException,
+    BucketNotFoundException,
     CouchbaseException,
     DecodingFailureException,
     ErrorContext,
@@ -32,6 +36,8 @@ from .exceptions import (
 )
 
 _PAUSE_FIRST, _PAUSE_MAX = 0.005, 0.5
+_UNAVAILABLE = (OSError, ConnectionLost, AuthenticationException, BucketNotFoundException)
+"""Errors of a node that cannot be asked, though others may be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +67,9 @@ class _Attempt:
     """The error of the last answer, if that was one to try again after."""
     pauses: Iterator[float] = field(default_factory=lambda: _pauses())
 
-    async def again(self, reason: str) -> None:
+    async def again(self, *reasons: str) -> None:
         self.context.retry_attempts += 1
-        if reason not in self.context.retry_reasons:
-            self.context.retry_reasons += (reason,)
+        self.context.retry_reasons = (*dict.fromkeys(self.context.retry_reasons + reasons),)
         await asyncio.sleep(next(self.pauses))
 
 
@@ -88,8 +93,10 @@ class KvClient:
 
         Raises:
             UnAmbiguousTimeoutException: no node answered in time.
-            AuthenticationException, BucketNotFoundException: final, so not tried again.
+            AuthenticationException, BucketNotFoundException: a node says so, and no other gives a
+                map. That is not tried again.
         """
+        self._check_open()
         attempt = _Attempt(ErrorContext(bucket=self.bucket, operation="connect"))
         try:
             async with asyncio.timeout(timeout):
@@ -147,6 +154,10 @@ class KvClient:
         for connection in self._connections.values():
             connection.close()
 
+    def _check_open(self) -> None:
+        if self.closed:
+            raise RequestCanceledException("the cluster is closed")
+
     async def _attempts(self, operation: Operation, key: bytes, attempt: _Attempt) -> Response:
         while True:
             cluster_map = self.map or await self._map(attempt)
@@ -203,67 +214,86 @@ class KvClient:
         reason = retry_reason(response.status, response.opcode)
         if reason is None:
             raise error
+        if response.status == Status.NO_BUCKET:
+            # Of one node; whether there is none at all is for the others to say.
+            await self._ask_for_map(self._nodes(connection.address), attempt)
+            return await attempt.again(reason)
         attempt.refusal = error
         if response.status == Status.NOT_MY_VBUCKET:
-            await self._moved(response, connection.address)
+            await self._moved(response, connection.address, attempt)
         elif response.status in (Status.UNKNOWN_COLLECTION, Status.UNKNOWN_SCOPE):
             self._collection_ids.pop((op.scope, op.collection), None)
         await attempt.again(reason)
 
-    async def _moved(self, response: Response, address: Address) -> None:
+    async def _moved(self, response: Response, address: Address, attempt: _Attempt) -> None:
         """Takes the newer map, from the refusal itself or by asking."""
-        if response.value:
-            self._apply(ClusterMap.parse(response.value, address.host))
-        else:
+        if not response.value or not self._take(response.value, address):
             # Who refused knows of the move, but has no map to give once it has left the cluster.
-            await self._refresh(address)
+            await self._ask_for_map(self._nodes(address), attempt)
 
-    def _apply(self, newer: ClusterMap) -> None:
+    def _take(self, text: bytes, address: Address) -> bool:
+        """Takes a map if it is newer. False if it is that of the cluster and lacks the bucket."""
+        newer = ClusterMap.parse(text, address.host)
+        if self.bucket is not None and not newer.vbuckets:
+            return False
         if self.map is None or newer.version > self.map.version:
             self.map = newer
+        return True
 
     async def _map(self, attempt: _Attempt) -> ClusterMap:
         while self.map is None:
-            for seed in self._seeds:
-                try:
-                    connection = await self._connection(seed)
-                    response = await connection.ask(Request(Opcode.GET_CLUSTER_CONFIG))
-                except (OSError, ConnectionLost):
-                    continue
-                if response.status == Status.SUCCESS:
-                    self._apply(ClusterMap.parse(response.value, seed.host))
-                    break
-            else:
-                await attempt.again("NODE_NOT_AVAILABLE")
+            if reasons := await self._ask_for_map(self._seeds, attempt):
+                await attempt.again(*reasons)
         return self.map
+
+    def _nodes(self, *first: Address) -> Iterable[Address]:
+        return (*first, *self._seeds, *(self.map.kv if self.map else ()))
+
+    async def _ask_for_map(self, nodes: Iterable[Address], attempt: _Attempt) -> list[str]:
+        """Takes the map of the first of these nodes that gives one; if none does, says why.
+
+        Raises:
+            AuthenticationException, BucketNotFoundException: all say so. Where there was a map, one
+                that cannot be asked might know better.
+        """
+        errors: list[Exception] = []
+        for address in dict.fromkeys(nodes):
+            try:
+                await self._fetch_map(address, attempt)
+                return []
+            except _UNAVAILABLE as error:
+                errors.append(error)
+        refusals = [error for error in errors if isinstance(error, CouchbaseException)]
+        if refusals and (self.map is None or len(refusals) == len(errors)):
+            raise refusals[0]
+        return [_reason(error) for error in errors]
+
+    async def _fetch_map(self, address: Address, attempt: _Attempt) -> None:
+        connection = await self._connection(address)
+        response = await connection.ask(Request(Opcode.GET_CLUSTER_CONFIG))
+        if response.status == Status.SUCCESS:
+            found = self._take(response.value, address)
+        elif response.status == Status.NO_BUCKET:
+            found = False
+        else:
+            raise ConnectionLost
+        if not found:
+            raise BucketNotFoundException(context=attempt.context)
 
     async def _connection_for(self, vbid: int, attempt: _Attempt, copy: int = 0) -> Connection:
         while True:
             cluster_map = self.map or await self._map(attempt)
-            address = cluster_map.node_of(vbid, copy)
             try:
-                if address is not None:
-                    return await self._connection(address)
-            except (OSError, ConnectionLost):
+                return await self._connection(cluster_map.node_of(vbid, copy))
+            except _UNAVAILABLE as error:
                 # The node may have left: ask others for a newer map, but keep what there is.
-                await self._refresh()
-            await attempt.again("NODE_NOT_AVAILABLE")
+                await self._ask_for_map(self._nodes(), attempt)
+                await attempt.again(_reason(error))
 
-    async def _refresh(self, *first: Address) -> None:
-        """Takes the map of the first node that gives one, if any does."""
-        for address in (*first, *self._seeds, *(self.map.kv if self.map else ())):
-            try:
-                connection = await self._connection(address)
-                response = await connection.ask(Request(Opcode.GET_CLUSTER_CONFIG))
-            except (OSError, ConnectionLost):
-                continue
-            if response.status == Status.SUCCESS:
-                self._apply(ClusterMap.parse(response.value, address.host))
-                return
-
-    async def _connection(self, address: Address) -> Connection:
-        if self.closed:
-            raise RequestCanceledException("the cluster is closed")
+    async def _connection(self, address: Address | None) -> Connection:
+        self._check_open()
+        if address is None:
+            raise ConnectionLost
         connection = self._connections.get(address)
         if connection is not None and not connection.lost:
             return connection
@@ -291,6 +321,15 @@ class KvClient:
     @staticmethod
     def _is_default(operation: Operation) -> bool:
         return (operation.scope, operation.collection) == ("_default", "_default")
+
+
+def _reason(error: Exception) -> str:
+    """Why a node cannot be asked: the reason's official name."""
+    if isinstance(error, BucketNotFoundException | BucketNotReady):
+        return "BUCKET_NOT_AVAILABLE"
+    if isinstance(error, AuthenticationException):
+        return "AUTHENTICATION_ERROR"
+    return "NODE_NOT_AVAILABLE"
 
 
 def _pauses() -> Iterator[float]:

@@ -16,7 +16,7 @@ from ._connstr import Address
 from ._frame import FrameReader, Request, Response
 from ._opcodes import Feature, Opcode, Status, operation_name, status_name
 from ._scram import MECHANISM, Scram
-from ._statuses import detail_of, exception_of
+from ._statuses import detail_of, exception_of, retry_reason
 from .exceptions import (
     AuthenticationException,
     BucketNotFoundException,
@@ -31,6 +31,10 @@ _OPEN_SECONDS_MAX = 5.0
 
 class ConnectionLost(Exception):
     """The connection ended before the answer came; never leaves this package."""
+
+
+class BucketNotReady(ConnectionLost):
+    """The node is about to have the bucket; never leaves this package."""
 
 
 class Connection(asyncio.Protocol):
@@ -54,7 +58,7 @@ class Connection(asyncio.Protocol):
         """Connects, agrees on features, logs in and selects the bucket.
 
         Raises:
-            OSError, ConnectionLost: nobody answers there.
+            OSError, ConnectionLost: nobody answers there, or the bucket is not ready.
             AuthenticationException: the user or password is wrong.
             BucketNotFoundException: there is no such bucket.
         """
@@ -81,7 +85,8 @@ class Connection(asyncio.Protocol):
         The answer raises `ConnectionLost` when the connection ends first; so does this.
         """
         await self._writable.wait()
-        if self.lost or self._transport is None:
+        # A transport that is closing drops what is written to it.
+        if self.lost or self._transport is None or self._transport.is_closing():
             raise ConnectionLost
         self._opaque = self._opaque + 1 & 0xFFFFFFFF
         opaque = self._opaque
@@ -99,7 +104,8 @@ class Connection(asyncio.Protocol):
         """Ends the connection; answers not yet received are lost."""
         self._end()
         if self._transport is not None:
-            self._transport.close()
+            # Not closed, which would wait until the peer has read what was written.
+            self._transport.abort()
 
     # What asyncio calls.
 
@@ -173,7 +179,11 @@ class Connection(asyncio.Protocol):
 
     async def _select(self, bucket: str) -> None:
         response = await self.ask(Request(Opcode.SELECT_BUCKET, key=bucket.encode()))
-        if response.status in (Status.KEY_NOT_FOUND, Status.ACCESS):
+        reason = retry_reason(response.status, response.opcode)
+        if reason or response.status == Status.KEY_NOT_FOUND:
+            # The node knows that there is one, or it would refuse access.
+            raise BucketNotReady
+        if response.status == Status.ACCESS:
             # Servers need not tell a missing bucket from one that the user may not see.
             raise BucketNotFoundException(
                 "there is no such bucket, or none that the user may use", self._context(response)

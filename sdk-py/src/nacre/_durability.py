@@ -57,21 +57,33 @@ async def wait(
     """
     if token is None:
         raise FeatureUnavailableException("the server does not say where its mutations are")
-    copies = (client.map.replica_count if client.map else 0) + 1
+    seqno = token.sequence_number
+    seen: list[_Seen | None] = [None] * (1 + (client.map.replica_count if client.map else 0))
+
+    async def watch(copy: int) -> None:
+        """Returns when what was seen of all copies is enough. One without a node is waited for."""
+        while True:
+            seen[copy] = await _ask(client, token, copy)
+            persisted = sum(s is not None and s.persisted >= seqno for s in seen)
+            replicated = sum(s is not None and s.current >= seqno for s in seen[1:])
+            if persisted >= durability.persist_to and replicated >= durability.replicate_to:
+                return
+            await asyncio.sleep(_PAUSE_SECONDS)
+
+    watchers = [asyncio.create_task(watch(copy)) for copy in range(len(seen))]
     try:
         async with asyncio.timeout(timeout):
-            while True:
-                seen = await asyncio.gather(*(_ask(client, token, copy) for copy in range(copies)))
-                seqno = token.sequence_number
-                persisted = sum(s is not None and s.persisted >= seqno for s in seen)
-                replicated = sum(s is not None and s.current >= seqno for s in seen[1:])
-                if persisted >= durability.persist_to and replicated >= durability.replicate_to:
-                    return
-                await asyncio.sleep(_PAUSE_SECONDS)
+            done, _ = await asyncio.wait(watchers, return_when=asyncio.FIRST_COMPLETED)
+            for watcher in done:
+                watcher.result()
     except TimeoutError:
         raise AmbiguousTimeoutException(
             "the mutation is not yet as durable as asked", ErrorContext(bucket=client.bucket)
         ) from None
+    finally:
+        for watcher in watchers:
+            watcher.cancel()
+        await asyncio.gather(*watchers, return_exceptions=True)
 
 
 async def _ask(client: KvClient, token: MutationToken, copy: int) -> _Seen | None:

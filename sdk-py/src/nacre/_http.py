@@ -35,10 +35,20 @@ class HttpResponse:
 
 
 class HttpClient:
-    """Sends requests in the name of one user."""
+    """Sends requests in the name of one user, until it is closed."""
 
     def __init__(self, username: str, password: str) -> None:
         self._authorization = base64.b64encode(f"{username}:{password}".encode()).decode()
+        self._limits: set[asyncio.Timeout] = set()
+        """Of the requests under way."""
+        self._closed = False
+
+    def close(self) -> None:
+        """Ends the requests under way, with `RequestCanceledException`, and refuses more."""
+        self._closed = True
+        for limit in self._limits:
+            if not limit.expired():
+                limit.reschedule(0)
 
     async def send(
         self,
@@ -54,19 +64,27 @@ class HttpClient:
         Raises:
             AuthenticationException: the user or password is wrong (401).
             TimeoutException: there was no complete answer within ``timeout`` seconds.
-            RequestCanceledException: the connection failed.
+            RequestCanceledException: the connection failed, or the cluster is closed.
             DecodingFailureException: the answer is no HTTP or too large.
         """
         context = ErrorContext(operation=f"{method} {path}", endpoint=str(address))
+        if self._closed:
+            raise RequestCanceledException("the cluster is closed", context)
+        limit = asyncio.timeout(timeout)
         try:
-            async with asyncio.timeout(timeout):
+            async with limit:
+                self._limits.add(limit)
                 status, content = await self._exchange(address, method, path, body, content_type)
         except TimeoutError:
+            if self._closed:
+                raise RequestCanceledException("the cluster is closed", context) from None
             reads = method == "GET"
             kind = UnAmbiguousTimeoutException if reads else AmbiguousTimeoutException
             raise kind(context=context) from None
         except (OSError, EOFError) as error:
             raise RequestCanceledException(f"the connection failed: {error}", context) from None
+        finally:
+            self._limits.discard(limit)
         context.status = status
         if status == 401:
             raise AuthenticationException(context=context)
@@ -86,7 +104,8 @@ class HttpClient:
             await writer.drain()
             return await read_response(reader)
         finally:
-            writer.close()
+            # Not closed, which would wait until the peer has read a request that was given up.
+            writer.transport.abort()
 
 
 async def read_response(reader: asyncio.StreamReader) -> tuple[int, bytes]:

@@ -7,6 +7,7 @@ from ._frame import Response
 from ._opcodes import DATATYPE_JSON, Opcode, Status
 
 RETRIED = {
+    Status.NO_BUCKET: "BUCKET_NOT_AVAILABLE",
     Status.LOCKED: "KV_LOCKED",
     Status.NO_MEMORY: "KV_TEMPORARY_FAILURE",
     Status.BUSY: "KV_TEMPORARY_FAILURE",

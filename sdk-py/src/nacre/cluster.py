@@ -67,6 +67,7 @@ class Cluster:
     async def close(self) -> None:
         """Ends all connections; requests under way fail."""
         self._closed = True
+        self.http.close()
         self._client.close()
         for bucket in self._buckets.values():
             bucket.client.close()

@@ -67,8 +67,10 @@ class _Loop:
                 self._end.add_done_callback(
                     lambda _: self._loop.call_soon_threadsafe(self._loop.stop)
                 )
-        self._end.result()
-        self._thread.join()
+        try:
+            self._end.result()
+        finally:
+            self._thread.join()
 
     def _serve(self) -> None:
         self._loop.run_forever()
@@ -226,8 +228,8 @@ class Cluster(_Facade[_cluster.Cluster]):
             raise
 
     def bucket(self, name: str) -> Bucket:
-        """A bucket."""
-        return Bucket(self._loop, self._wrapped.bucket(name))
+        """A bucket; the same connections for the same name."""
+        return Bucket(self._loop, self._loop.run(_bucket_of(self._wrapped, name)))
 
     def buckets(self) -> BucketManager:
         """Creates, drops and lists buckets."""
@@ -272,6 +274,11 @@ async def _finish(last: Callable[[], Coroutine[Any, Any, None]] | None) -> None:
         for other in others:
             other.cancel()
         await asyncio.gather(*others, return_exceptions=True)
+
+
+async def _bucket_of(cluster: _cluster.Cluster, name: str) -> _bucket.Bucket:
+    # In the thread of the loop, where the cluster's buckets are closed.
+    return cluster.bucket(name)
 
 
 async def _next(rows: AsyncIterator[_views.ViewRow]) -> _views.ViewRow | None:

@@ -40,6 +40,8 @@ class FakeNode:
         self.password = "password"
         self.services: dict[str, int] = {}
         self.rev = 1
+        self.replicas: list[int] = []
+        """Where each vBucket's replicas are; -1 is nowhere."""
         self._writers: set[asyncio.StreamWriter] = set()
         self._serving: set[asyncio.Task[None] | None] = set()
 
@@ -70,13 +72,18 @@ class FakeNode:
     def config(self, port: int | None = None) -> bytes:
         """A map in which all vBuckets are on one port."""
         server = f"$HOST:{port or self.port}"
+        rows = [[0, *self.replicas]] * VBUCKETS
         return json.dumps(
             {
                 "rev": self.rev,
                 "nodesExt": [{"services": {"kv": port or self.port, **self.services}}],
-                "vBucketServerMap": {"serverList": [server], "vBucketMap": [[0]] * VBUCKETS},
+                "vBucketServerMap": {"serverList": [server], "vBucketMap": rows},
             }
         ).encode()
+
+    def config_without_bucket(self) -> bytes:
+        """The map that a connection without a bucket is given."""
+        return json.dumps({"rev": self.rev, "nodesExt": []}).encode()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writers.add(writer)

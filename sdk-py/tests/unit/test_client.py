@@ -1,7 +1,9 @@
 """What the client does when a node is busy, moves, stays silent, breaks or lies."""
 
 import asyncio
+import struct
 import unittest
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
 import nacre
@@ -9,9 +11,14 @@ from nacre import exceptions as e
 from tests.unit.fake_node import Answer, Asked, FakeNode
 
 GET, SET, CONFIG, COLLECTION_ID = 0x00, 0x01, 0xB5, 0xBB
+SASL_AUTH, SELECT_BUCKET, OBSERVE_SEQNO = 0x21, 0x89, 0x91
 TEMPORARY, NOT_MINE, NO_BUCKET, UNKNOWN_COLLECTION = 0x86, 0x07, 0x08, 0x88
+NOT_FOUND, AUTH_ERROR, NO_ACCESS = 0x01, 0x20, 0x24
 FOUND: Answer = (0, bytes.fromhex("02000000"), b'"v"')
+ON_DISK = nacre.ClientDurability(persist_to=nacre.PersistTo.ACTIVE)
 SHORT = timedelta(milliseconds=200)
+SECONDS_MAX = 10.0
+"""How long a test waits for what should not take long before it fails."""
 
 
 class ClientTest(unittest.IsolatedAsyncioTestCase):
@@ -88,6 +95,14 @@ class ClientTest(unittest.IsolatedAsyncioTestCase):
             await self.collection.upsert("k", 1)
         self.assertEqual(self.node.count(SET), 1)
 
+    async def test_a_write_that_was_never_sent_is_repeated(self) -> None:
+        self.node.on[SET] = lambda _: (0, b"", b"")
+        for connection in self.bucket.client._connections.values():
+            assert connection._transport is not None
+            # As when a write before it in the same turn of the loop has failed.
+            connection._transport.abort()
+        await self.collection.upsert("k", 1)
+
     async def test_a_durable_write_is_not_repeated_and_its_error_says_what_became_of_it(
         self,
     ) -> None:
@@ -102,6 +117,26 @@ class ClientTest(unittest.IsolatedAsyncioTestCase):
             with self.subTest(kind=kind), self.assertRaises(kind):
                 await self.collection.upsert("k", 1)
             self.assertEqual(self.node.count(SET), 1)
+
+    async def test_a_durable_write_waits_for_no_more_copies_than_it_needs(self) -> None:
+        # As with a bucket on fewer nodes than it wants replicas on.
+        self.node.replicas = [-1]
+        self.answers(SET, (0, struct.pack(">QQ", 1, 7), b""))
+        self.answers(OBSERVE_SEQNO, (0, b"", struct.pack(">BHQQQ", 0, 0, 1, 7, 7)))
+        collection = self.cluster.bucket("replicated").default_collection()
+        await collection.upsert("k", 1, durability=ON_DISK, timeout=SHORT)
+
+    async def test_nothing_is_left_of_a_durable_write_whose_mutation_was_lost(self) -> None:
+        self.node.replicas = [-1]
+        self.answers(SET, (0, struct.pack(">QQ", 1, 7), b""))
+        failed_over = struct.pack(">BHQQQQQ", 1, 0, 2, 5, 5, 1, 6)
+        self.answers(OBSERVE_SEQNO, (0, b"", failed_over))
+        collection = self.cluster.bucket("replicated").default_collection()
+        await collection.get("k")
+        tasks = asyncio.all_tasks()
+        with self.assertRaises(e.DocumentMutationLostException):
+            await collection.upsert("k", 1, durability=ON_DISK)
+        self.assertEqual(asyncio.all_tasks() - tasks, set())
 
     async def test_a_moved_vbucket_is_followed(self) -> None:
         async with FakeNode() as other:
@@ -133,6 +168,73 @@ class ClientTest(unittest.IsolatedAsyncioTestCase):
                 self.answers(GET, (NOT_MINE, b"", b""))
                 self.answers(CONFIG, (NO_BUCKET, b"", b""))
                 self.assertEqual((await collection.get("k")).content, "moved")
+
+    async def test_others_are_asked_when_a_node_comes_back_without_the_bucket(self) -> None:
+        async with FakeNode() as other:
+            other.on[GET] = lambda _: (0, bytes(4), b'"moved"')
+            for opcode, refusal in (
+                (SELECT_BUCKET, (NO_ACCESS, b"", b"")),
+                (SELECT_BUCKET, (NOT_FOUND, b"", b"")),
+                (SASL_AUTH, (AUTH_ERROR, b"", b"")),
+                (GET, (NO_BUCKET, b"", b"")),
+            ):
+                with self.subTest(opcode=opcode, refusal=refusal):
+                    self.node.on = {GET: lambda _: FOUND}
+                    url = f"{self.node.url},127.0.0.1:{other.port}"
+                    async with await nacre.connect(url, "user", "password") as cluster:
+                        collection = cluster.bucket("b").default_collection()
+                        await collection.get("k")
+                        other.rev += 1
+                        self.answers(opcode, refusal)
+                        # Without the bucket a node has the map of the cluster at most.
+                        self.answers(CONFIG, (0, b"", self.node.config_without_bucket()))
+                        self.node.drop()
+                        self.assertEqual((await collection.get("k")).content, "moved")
+
+    async def test_a_bucket_that_is_nowhere_is_not_waited_for(self) -> None:
+        self.answers(SELECT_BUCKET, (NO_ACCESS, b"", b""))
+        self.node.drop()
+        with self.assertRaises(e.BucketNotFoundException):
+            await self.collection.get("k")
+        with self.assertRaises(e.BucketNotFoundException):
+            await self.cluster.bucket("other").on_connect()
+        self.node.on.pop(SELECT_BUCKET)
+        self.answers(GET, (NO_BUCKET, b"", b""))
+        self.answers(CONFIG, (0, b"", self.node.config_without_bucket()))
+        with self.assertRaises(e.BucketNotFoundException):
+            await self.collection.get("k")
+
+    async def test_a_bucket_that_may_come_is_waited_for_until_the_time_out_which_says_so(
+        self,
+    ) -> None:
+        async with FakeNode() as other:
+            down = other.url.removeprefix("couchbase://")
+        async with await nacre.connect(f"{self.node.url},{down}", "user", "password") as cluster:
+            two = cluster.bucket("b").default_collection()
+            await two.get("k")
+            for collection, opcode, refusal in (
+                # The node is about to have it.
+                (self.collection, SELECT_BUCKET, (NOT_FOUND, b"", b"")),
+                # The node has none, but another that cannot be asked may.
+                (two, SELECT_BUCKET, (NO_ACCESS, b"", b"")),
+                # The node has none to operate on, but its map says that it has.
+                (self.collection, GET, (NO_BUCKET, b"", b"")),
+            ):
+                with self.subTest(opcode=opcode, refusal=refusal):
+                    self.node.on = {GET: lambda _: FOUND}
+                    self.answers(opcode, refusal)
+                    self.node.drop()
+                    with self.assertRaises(e.UnAmbiguousTimeoutException) as caught:
+                        await collection.get("k", timeout=SHORT)
+                    reasons = caught.exception.context.retry_reasons
+                    self.assertIn("BUCKET_NOT_AVAILABLE", reasons)
+                    self.node.on = {GET: lambda _: FOUND}
+                    self.assertEqual((await collection.get("k")).content, "v")
+
+    async def test_a_map_without_the_bucket_is_not_taken(self) -> None:
+        self.node.rev = 2
+        self.answers(GET, (NOT_MINE, b"", self.node.config_without_bucket()), FOUND)
+        self.assertEqual((await self.collection.get("k")).content, "v")
 
     async def test_an_older_map_is_ignored(self) -> None:
         self.node.rev = 0
@@ -174,7 +276,56 @@ class ClientTest(unittest.IsolatedAsyncioTestCase):
         with self.assertRaises(e.RequestCanceledException):
             await self.collection.get("k")
         with self.assertRaises(e.RequestCanceledException):
+            await self.bucket.on_connect()
+        with self.assertRaises(e.RequestCanceledException):
             self.cluster.bucket("other")
+
+    async def test_closing_ends_requests_over_http_and_forbids_more(self) -> None:
+        asked, ended = asyncio.Semaphore(0), asyncio.Semaphore(0)
+
+        async def stay_silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            asked.release()
+            await reader.read()
+            writer.close()
+            ended.release()
+
+        async with await asyncio.start_server(stay_silent, "127.0.0.1", 0) as silent:
+            port = silent.sockets[0].getsockname()[1]
+            self.node.services.update(mgmt=port, capi=port)
+            cluster = await nacre.connect(self.node.url, "user", "password")
+            bucket = cluster.bucket("b")
+            requests: list[Callable[[], Awaitable[object]]] = [
+                lambda: cluster.buckets().get_all_buckets(),
+                lambda: bucket.collections().create_scope("s"),
+                lambda: bucket.view_query("d", "v").metadata(),
+                lambda: bucket.view_indexes().drop_design_document("d"),
+            ]
+            waiting = [asyncio.ensure_future(request()) for request in requests]
+            for _ in requests:
+                await asked.acquire()
+            await cluster.close()
+            for request in [*waiting, *(request() for request in requests)]:
+                with self.assertRaisesRegex(e.RequestCanceledException, "the cluster is closed"):
+                    await asyncio.wait_for(request, SECONDS_MAX)
+            for _ in requests:
+                await ended.acquire()
+            self.assertTrue(asked.locked())
+
+    async def test_closing_does_not_wait_for_a_node_that_reads_no_more(self) -> None:
+        for writer in self.node._writers:
+            writer.transport.pause_reading()
+        # More than the sockets between hold.
+        write = asyncio.create_task(self.collection.upsert("k", "v" * 20_000_000))
+        while not any(c._waiting for c in self.bucket.client._connections.values()):
+            await asyncio.sleep(0)
+        await self.cluster.close()
+        with self.assertRaises(e.RequestCanceledException):
+            await write
+        for writer in self.node._writers:
+            writer.transport.resume_reading()
+        await asyncio.gather(*(task for task in self.node._serving if task))
+        self.assertEqual(self.node.count(SET), 0)
 
 
 class LoginTest(unittest.IsolatedAsyncioTestCase):

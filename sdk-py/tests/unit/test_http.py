@@ -3,8 +3,9 @@
 import asyncio
 import unittest
 
-from nacre._http import BODY_BYTES_MAX, form, read_response
-from nacre.exceptions import DecodingFailureException
+from nacre._connstr import Address
+from nacre._http import BODY_BYTES_MAX, HttpClient, form, read_response
+from nacre.exceptions import AmbiguousTimeoutException, DecodingFailureException
 
 
 async def read(text: bytes) -> tuple[int, bytes]:
@@ -49,6 +50,25 @@ class HttpTest(unittest.IsolatedAsyncioTestCase):
         ):
             with self.subTest(head=head, body=body), self.assertRaises(EOFError):
                 await read(b"HTTP/1.1 200 OK\r\n" + head + b"\r\n\r\n" + body)
+
+    async def test_a_request_out_of_time_does_not_wait_until_the_server_has_read_it(self) -> None:
+        given_up, byte_counts = asyncio.Event(), asyncio.Queue[int]()
+
+        async def read_late(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.transport.pause_reading()
+            await given_up.wait()
+            writer.transport.resume_reading()
+            byte_counts.put_nowait(len(await reader.read()))
+            writer.close()
+
+        # More than the sockets between hold.
+        body = bytes(20_000_000)
+        async with await asyncio.start_server(read_late, "127.0.0.1", 0) as server:
+            address = Address(*server.sockets[0].getsockname())
+            with self.assertRaises(AmbiguousTimeoutException):
+                await HttpClient("user", "password").send(address, "POST", "/", 0.2, body)
+            given_up.set()
+            self.assertLess(await byte_counts.get(), len(body))
 
     def test_forms_leave_out_what_is_not_set(self) -> None:
         self.assertEqual(form({"name": "a b", "flush": True, "ttl": None}), b"name=a+b&flush=1")

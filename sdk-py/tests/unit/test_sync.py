@@ -62,8 +62,9 @@ class CloseTest(unittest.IsolatedAsyncioTestCase):
             first = in_thread(self.cluster.close)
             await closing.wait()
             second = in_thread(self.cluster.close)
-            with self.assertRaises(e.RequestCanceledException):
-                await in_thread(lambda: self.collection.get("k"))
+            for late in (lambda: self.collection.get("k"), lambda: self.cluster.bucket("other")):
+                with self.assertRaises(e.RequestCanceledException):
+                    await in_thread(late)
             self.assertFalse(second.done())
             going_on.set()
             await asyncio.gather(first, second)
