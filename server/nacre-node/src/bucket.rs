@@ -1,5 +1,10 @@
 //! One bucket on this node: its vBuckets, each behind one short lock, its store, and those who read its history.
 
+mod memory;
+mod persistence;
+
+pub(crate) use memory::{LOW_WATER_PERCENT, eviction_of};
+
 use crate::compactor::Compactor;
 use crate::conflict::Conflicts;
 use crate::copies::{self, Keep};
@@ -10,35 +15,27 @@ use crate::line::Lines;
 use crate::node::Node;
 use crate::orchestration::Lease;
 use crate::range_scan::Scans;
-use crate::reader::News;
+use crate::reader::Readers;
 use crate::retention;
 use crate::spread::Vbids;
-use crate::ticket::{Ticket, Waiter};
 use crate::waits::Waits;
 use crate::warmup;
 use crate::worker::{Jobs, WORKERS, Worker};
 use crate::{Platform, Signal, Watermarks};
+use memory::{Memory, memory_of};
 use nacre_cluster::{
     BucketKind, BucketSettings, CompressionMode, ConflictResolution, EvictionPolicy,
     HistoryRetention, Manifest,
 };
-use nacre_dcp::Past;
-use nacre_store::{Error, Scan, Store, Which};
-use nacre_types::{CollectionId, Document, NodeId, Now, Seqno, VbState, VbUuid, Vbid};
-use nacre_vbucket::{
-    CollectionCounts, Command, Cost, Eviction, Refusal, Reply, Resolution, Vbucket,
-};
+use nacre_store::{Error, Store};
+use nacre_types::{CollectionId, NodeId, Now, Seqno, VbState, VbUuid, Vbid};
+use nacre_vbucket::{CollectionCounts, Command, Cost, Refusal, Reply, Resolution, Vbucket};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Share of the quota above which writes are refused for the time being, in percent.
-const MUTATION_LIMIT_PERCENT: u64 = 93;
-/// Share of the quota above which values leave memory, and the share at which that ends.
-const HIGH_WATER_PERCENT: u64 = 85;
-pub(crate) const LOW_WATER_PERCENT: u64 = 75;
 /// Seconds that tombstones are kept: three days, or where there is no store, a minute.
 const PURGE_AGE_S: u32 = 3 * 86_400;
 const PURGE_AGE_EPHEMERAL_S: u32 = 60;
@@ -56,12 +53,13 @@ pub struct Bucket {
     pub(crate) store: Option<Arc<dyn Store>>,
     /// What the store holds, by vBucket.
     pub persisted: Watermarks,
-    readers: RwLock<Vec<Arc<News>>>,
+    /// Those who read its history.
+    pub(crate) readers: Readers,
     /// Those who tell other nodes how far the copies here have come.
-    followers: RwLock<Vec<Arc<News>>>,
+    pub(crate) followers: Readers,
     manifest: RwLock<Arc<Manifest>>,
+    memory: Memory,
     /// Read on every write, so kept beside the settings they come from.
-    quota_bytes: AtomicU64,
     max_ttl: AtomicU64,
     expiry_pager_s: AtomicU32,
     pub(crate) durability_min_level: AtomicU8,
@@ -71,7 +69,6 @@ pub struct Bucket {
     can_keep_history: AtomicBool,
     history_limits: Mutex<Option<HistoryRetention>>,
     discards_documents: AtomicBool,
-    memory_bytes: AtomicI64,
     pub(crate) waits: Waits,
     pub(crate) jobs: Jobs,
     pub(crate) conflicts: Conflicts,
@@ -145,18 +142,18 @@ impl Bucket {
         let doubted = doubted.map(Vbucket::id).collect();
         let waits = Waits::default();
         waits.begin_hand_overs(&doubted);
-        let memory_bytes = vbuckets.iter().map(memory_of).sum::<i64>();
+        let count = vbuckets.len();
         let bucket = Arc::new(Bucket {
             name: config.name.clone(),
             uuid: config.uuid.clone(),
             lease: home.lease,
+            memory: Memory::of(&vbuckets),
             vbuckets: vbuckets.into_iter().map(Mutex::new).collect(),
             store,
             persisted,
-            readers: RwLock::default(),
-            followers: RwLock::default(),
+            readers: Readers::of(count),
+            followers: Readers::of(count),
             manifest: RwLock::new(Arc::new(config.manifest.clone())),
-            quota_bytes: AtomicU64::new(0),
             max_ttl: AtomicU64::new(0),
             expiry_pager_s: AtomicU32::new(0),
             durability_min_level: AtomicU8::new(0),
@@ -168,7 +165,6 @@ impl Bucket {
             can_keep_history: AtomicBool::new(false),
             history_limits: Mutex::new(None),
             discards_documents: AtomicBool::new(false),
-            memory_bytes: AtomicI64::new(memory_bytes),
             waits,
             jobs: Jobs::default(),
             conflicts: Conflicts::default(),
@@ -200,7 +196,7 @@ impl Bucket {
 
     /// Takes over changed settings, scopes and collections.
     pub(crate) fn configure(&self, settings: &BucketSettings, manifest: &Manifest) {
-        self.quota_bytes.store(settings.ram_quota_mb << 20, Ordering::Relaxed);
+        self.memory.set_quota(settings.ram_quota_mb << 20);
         self.max_ttl.store(u64::from(settings.max_ttl), Ordering::Relaxed);
         self.expiry_pager_s.store(settings.expiry_pager_s, Ordering::Relaxed);
         self.durability_min_level.store(settings.durability_min_level, Ordering::Relaxed);
@@ -337,11 +333,6 @@ impl Bucket {
         (served.sum(), self.memory_bytes())
     }
 
-    /// Bytes of memory in use.
-    pub fn memory_bytes(&self) -> u64 {
-        self.memory_bytes.load(Ordering::Relaxed).max(0) as u64
-    }
-
     /// What a collection has in the vBuckets that are served here. Its seqno means nothing here and is zero.
     pub fn counts_of(&self, collection: CollectionId) -> CollectionCounts {
         self.counts_in(collection, &Vbids::first(self.vbucket_count()))
@@ -359,31 +350,6 @@ impl Bucket {
         sum
     }
 
-    /// Whether writes are refused until memory is free again, or space on the disk.
-    pub fn refuses_growth(&self) -> bool {
-        self.memory_bytes() > self.quota_share(MUTATION_LIMIT_PERCENT)
-            || self.disk_full.load(Ordering::Relaxed)
-    }
-
-    fn quota_share(&self, percent: u64) -> u64 {
-        self.quota_bytes() / 100 * percent
-    }
-
-    /// Bytes to free: those above the low-water mark, once the high-water mark was passed (`begun`).
-    pub(crate) fn excess_bytes(&self, begun: bool) -> u64 {
-        let used = self.memory_bytes();
-        let mark = if begun { LOW_WATER_PERCENT } else { HIGH_WATER_PERCENT };
-        if used <= self.quota_share(mark) {
-            return 0;
-        }
-        used - self.quota_share(LOW_WATER_PERCENT)
-    }
-
-    /// Notes whether the disk has no space, so that writes are refused for the time being.
-    pub(crate) fn set_disk_full(&self, full: bool) {
-        self.disk_full.store(full, Ordering::Relaxed);
-    }
-
     /// Whether values are compressed for clients that can read them.
     pub fn compresses(&self) -> bool {
         self.compresses.load(Ordering::Relaxed)
@@ -392,11 +358,6 @@ impl Bucket {
     /// Which of two versions of a document stays.
     pub fn resolution(&self) -> Resolution {
         self.resolution
-    }
-
-    /// Memory per node, in bytes.
-    pub fn quota_bytes(&self) -> u64 {
-        self.quota_bytes.load(Ordering::Relaxed)
     }
 
     /// The longest life of documents of a collection, as [`nacre_cluster::Collection::max_ttl`] has it; `None` when
@@ -443,11 +404,8 @@ impl Bucket {
         if let Some(kept) = kept {
             self.tell_of_kept(vbid, kept);
         }
-        if after != before {
-            let used = self.memory_bytes.fetch_add(after - before, Ordering::Relaxed);
-            if after > before && used as u64 > self.quota_share(HIGH_WATER_PERCENT) {
-                self.keeper.wake();
-            }
+        if self.memory.grow(after - before) {
+            self.keeper.wake();
         }
         Some(result)
     }
@@ -481,60 +439,6 @@ impl Bucket {
         Some((reply, mutation.is_some(), cost))
     }
 
-    /// Has a worker read a document of the store back into memory. The ticket says true once it is there, false when it
-    /// cannot be read; there is none when the bucket has ended.
-    pub(crate) fn fetch_later(
-        &self,
-        vbid: Vbid,
-        key: &[u8],
-        waiter: &Arc<dyn Waiter>,
-    ) -> Option<Arc<Ticket<bool>>> {
-        let key = Box::<[u8]>::from(key);
-        self.jobs.push(waiter, move |bucket| {
-            let fetched = bucket.fetch(vbid, &key);
-            if let Err(error) = &fetched
-                && !bucket.is_discarded()
-            {
-                tracing::error!(
-                    "bucket {}: cannot read a document of {vbid}: {error}",
-                    bucket.name
-                );
-            }
-            fetched.is_ok()
-        })
-    }
-
-    /// Reads a document of the store back into memory.
-    pub(crate) fn fetch(&self, vbid: Vbid, key: &[u8]) -> Result<(), Error> {
-        let Some(store) = &self.store else { return Ok(()) };
-        loop {
-            let Some(epoch) = self.vbucket(vbid).map(|vbucket| vbucket.eviction_epoch()) else {
-                return Ok(());
-            };
-            let stored = store.get(vbid, key)?;
-            if self.change(vbid, |vbucket| vbucket.restore(key, stored, epoch)) != Some(false) {
-                return Ok(());
-            }
-        }
-    }
-
-    /// Takes about `percent` of a vBucket out of memory, or deletes it where the bucket does that. Gives a number above 0 if
-    /// that made room.
-    pub fn make_room(&self, vbid: Vbid, percent: u8, now: Now) -> usize {
-        if self.store.is_some() {
-            return self.change(vbid, |vbucket| vbucket.evict(percent, now)).unwrap_or(0);
-        }
-        if !self.discards_documents.load(Ordering::Relaxed) {
-            return 0;
-        }
-        let deleted = self.change(vbid, |vbucket| vbucket.discard(percent, now)).unwrap_or(0);
-        if deleted > 0 {
-            self.note(vbid);
-            self.wake_readers();
-        }
-        deleted
-    }
-
     /// Buries the documents of a vBucket that have expired.
     pub(crate) fn expire(&self, vbid: Vbid, now: Now) {
         let expire = |vbucket: &mut Vbucket| vbucket.expire(now);
@@ -556,56 +460,22 @@ impl Bucket {
         (seconds > 0).then(|| Duration::from_secs(u64::from(seconds)))
     }
 
-    /// Whether it has a store.
-    pub(crate) fn is_persistent(&self) -> bool {
-        self.store.is_some()
-    }
-
     /// How long tombstones are kept, in seconds.
     pub(crate) fn purge_age_s(&self) -> u32 {
         if self.store.is_some() { PURGE_AGE_S } else { PURGE_AGE_EPHEMERAL_S }
     }
 
-    /// Has the store give back all the space it can.
-    pub fn compact(&self) {
-        self.compaction_asked.store(true, Ordering::Release);
-        self.compactor.wake();
-    }
-
-    /// Whether a compaction that was asked for is under way.
-    pub fn compaction_asked(&self) -> bool {
-        self.compaction_asked.load(Ordering::Acquire)
-    }
-
-    pub(crate) fn compaction_done(&self) {
-        self.compaction_asked.store(false, Ordering::Release);
-    }
-
-    /// What the store takes on disk; nothing where there is none.
-    pub fn disk_usage(&self) -> nacre_store::Usage {
-        self.store.as_ref().map(|store| store.usage()).unwrap_or_default()
-    }
-
     /// Tells every reader that `vbid` has news.
     pub(crate) fn note(&self, vbid: Vbid) {
-        for reader in self.readers.read().iter() {
-            reader.note(vbid);
-        }
+        self.readers.note(vbid);
     }
 
     /// Wakes those who have news; called once for the requests that arrived together.
     pub fn wake_readers(&self) {
-        for reader in self.readers.read().iter().filter(|reader| !reader.is_empty()) {
-            reader.wake();
-        }
+        self.readers.wake();
         if self.store.is_none() {
             self.persisted.publish();
         }
-    }
-
-    /// Has every reader look, since something else than history has changed for some.
-    pub(crate) fn have_readers_look(&self) {
-        self.readers.read().iter().for_each(|reader| reader.wake());
     }
 
     /// Writes what happened to scopes and collections into the history of every vBucket, and forgets the documents of
@@ -645,160 +515,13 @@ impl Bucket {
         std::mem::take(&mut self.dropped.lock())
     }
 
-    /// Without a store, memory keeps what a store would: history goes at once that every cursor has. Gives how far that is, if it is
-    /// news.
-    fn keep(&self, vbucket: &mut Vbucket) -> Option<Kept> {
-        let seqno = vbucket.high_seqno();
-        vbucket.take_graves(seqno);
-        if vbucket.persisted() == seqno {
-            return None;
-        }
-        self.persisted.raise(vbucket.id(), seqno);
-        Some(self.kept(vbucket, seqno))
-    }
-
-    /// Notes in a vBucket that it is kept up to `seqno`, and lets history go that nobody waits for.
-    fn kept(&self, vbucket: &mut Vbucket, seqno: Seqno) -> Kept {
-        let follows = vbucket.state() == VbState::Replica;
-        let reached =
-            |vbucket: &Vbucket| follows.then(|| (vbucket.prepared(), vbucket.reaches_branch()));
-        let before = reached(vbucket);
-        vbucket.set_persisted(seqno, self.checkpoint_bytes_max());
-        Kept { seqno, is_news: reached(vbucket) != before }
-    }
-
-    /// Tells those who wait for what a store would hold.
-    fn tell_of_kept(&self, vbid: Vbid, Kept { seqno, is_news }: Kept) {
-        if is_news {
-            self.note_followers(vbid);
-        }
-        self.waits.persisted(vbid, seqno);
-    }
-
-    /// How many bytes of a vBucket's history slow cursors may hold in memory.
-    fn checkpoint_bytes_max(&self) -> usize {
-        self.quota_bytes() as usize / 5 / self.vbuckets.len()
-    }
-
-    /// Notes that the store holds `vbid` up to `seqno`, and lets history go that nobody waits for.
-    ///
-    /// It is ignored when the history that `seqno` is of has been thrown away since: it had another `generation`.
-    pub(crate) fn set_persisted(&self, vbid: Vbid, seqno: Seqno, generation: u32, now: Now) {
-        let mut kept = None;
-        self.complete(vbid, |vbucket| {
-            if vbucket.generation() != generation {
-                return Vec::new();
-            }
-            kept = Some(self.kept(vbucket, seqno));
-            vbucket.complete(now)
-        });
-        if let Some(kept) = kept {
-            self.persisted.raise(vbid, seqno);
-            self.tell_of_kept(vbid, kept);
-        }
-    }
-
-    /// The history of `vbid` after a seqno, from the store or, for a bucket without one, from memory. With
-    /// superseded versions that are kept, if `history` is set; but for those of collections that are gone by now, as nobody
-    /// is told any more that these ever were.
-    pub(crate) fn scan(
-        &self,
-        vbid: Vbid,
-        after: Seqno,
-        history: bool,
-    ) -> Result<Past<Error>, Error> {
-        if let Some(store) = &self.store {
-            let which = if history { Which::All } else { Which::Current };
-            let Scan { end, history_start, mut documents } = store.scan(vbid, after, which)?;
-            if history {
-                let manifest = self.manifest();
-                let is_known = move |document: &Document| {
-                    let collection = document.collection();
-                    !collection.holds_documents() || manifest.collection_by_id(collection).is_some()
-                };
-                documents =
-                    Box::new(documents.filter(move |found| found.as_ref().map_or(true, &is_known)));
-            }
-            return Ok(Past { documents, end, history_start });
-        }
-        let Some(vbucket) = self.vbucket(vbid) else {
-            let documents = Box::new(std::iter::empty());
-            return Ok(Past { documents, end: after, history_start: None });
-        };
-        let all = vbucket.documents().chain(vbucket.prepared_documents());
-        let mut documents: Vec<_> =
-            all.filter(|document| document.meta.seqno > after).cloned().collect();
-        let end = vbucket.high_seqno();
-        drop(vbucket);
-        documents.sort_unstable_by_key(|document| document.meta.seqno);
-        let documents = Box::new(documents.into_iter().map(Ok));
-        Ok(Past { documents, end, history_start: None })
-    }
-
-    /// The version that a stored one took the place of, if it is kept.
-    pub(crate) fn previous(&self, vbid: Vbid, seqno: Seqno) -> Result<Option<Document>, Error> {
-        self.store.as_ref().map_or(Ok(None), |store| store.previous(vbid, seqno))
-    }
-
-    /// Registers a reader, which at first has news of every vBucket. `waiter` wakes it.
-    pub(crate) fn add_reader(&self, waiter: Arc<dyn Waiter>) -> Arc<News> {
-        self.add_reader_of((0..self.vbucket_count()).map(Vbid), waiter)
-    }
-
-    /// The same for a reader of some vBuckets.
-    pub(crate) fn add_reader_of(
-        &self,
-        vbids: impl Iterator<Item = Vbid>,
-        waiter: Arc<dyn Waiter>,
-    ) -> Arc<News> {
-        let news = self.add_listener(waiter);
-        for vbid in vbids {
-            news.heed(vbid);
-            news.note(vbid);
-        }
-        news.wake();
-        news
-    }
-
-    /// Registers a reader, which has news of the vBuckets that it heeds. `waiter` wakes it.
-    pub(crate) fn add_listener(&self, waiter: Arc<dyn Waiter>) -> Arc<News> {
-        let news = Arc::new(News::of_none(self.vbuckets.len(), waiter));
-        self.readers.write().push(Arc::clone(&news));
-        news
-    }
-
-    /// Registers one who follows another node; it has news where a copy has come further.
-    pub(crate) fn add_follower(&self, waiter: Arc<dyn Waiter>) -> Arc<News> {
-        let news = Arc::new(News::of_all(self.vbuckets.len(), waiter));
-        self.followers.write().push(Arc::clone(&news));
-        news
-    }
-
-    /// Forgets a follower.
-    pub(crate) fn remove_follower(&self, news: &Arc<News>) {
-        self.followers.write().retain(|known| !Arc::ptr_eq(known, news));
-    }
-
-    /// Tells those who follow other nodes that a copy here has come further.
-    fn note_followers(&self, vbid: Vbid) {
-        for follower in self.followers.read().iter() {
-            follower.note(vbid);
-            follower.wake();
-        }
-    }
-
-    /// Forgets a reader.
-    pub(crate) fn remove_reader(&self, news: &Arc<News>) {
-        self.readers.write().retain(|known| !Arc::ptr_eq(known, news));
-    }
-
     /// Ends the bucket: no write is taken any more, and its tasks end once they have done what is to do.
     pub(crate) fn close(&self) {
         for vbucket in &self.vbuckets {
             vbucket.lock().make_read_only();
         }
         self.closed.store(true, Ordering::Release);
-        self.have_readers_look();
+        self.readers.have_look();
         self.waits.end();
         self.jobs.close();
         self.conflicts.jobs.close();
@@ -847,15 +570,6 @@ impl Home {
     }
 }
 
-/// What may leave memory, given where the bucket's documents are kept.
-pub(crate) fn eviction_of(settings: &BucketSettings) -> Eviction {
-    match (settings.kind, settings.eviction_policy) {
-        (BucketKind::Ephemeral, _) => Eviction::Nothing,
-        (BucketKind::Persistent, EvictionPolicy::Full) => Eviction::Items,
-        (BucketKind::Persistent, _) => Eviction::Values,
-    }
-}
-
 /// Something that happened to a scope or a collection.
 pub(crate) struct Event {
     /// Under which it stands in history: the same for all that happens to one scope or collection.
@@ -866,14 +580,4 @@ pub(crate) struct Event {
     pub ended: bool,
     /// The collection whose documents go with it.
     pub dropped: Option<CollectionId>,
-}
-
-/// How far a vBucket is kept, and whether the node that it follows is to hear of that.
-struct Kept {
-    seqno: Seqno,
-    is_news: bool,
-}
-
-fn memory_of(vbucket: &Vbucket) -> i64 {
-    (vbucket.memory_bytes() + vbucket.checkpoint().memory_bytes()) as i64
 }

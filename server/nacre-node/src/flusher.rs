@@ -55,7 +55,8 @@ pub(crate) fn record_of(vbucket: &Vbucket) -> VbRecord {
 impl Flusher {
     pub fn new(bucket: Arc<Bucket>, store: Arc<dyn Store>, platform: Arc<dyn Platform>) -> Flusher {
         let signal = Signal::default();
-        let news = bucket.add_reader(Arc::new(signal.clone()));
+        let vbids = (0..bucket.vbucket_count()).map(Vbid);
+        let news = bucket.readers.add_reader(vbids, Arc::new(signal.clone()));
         let generations = vec![0; usize::from(bucket.vbucket_count())];
         Flusher {
             bucket,
@@ -278,6 +279,6 @@ impl Task for Flusher {
 
 impl Drop for Flusher {
     fn drop(&mut self) {
-        self.bucket.remove_reader(&self.news);
+        self.bucket.readers.remove(&self.news);
     }
 }

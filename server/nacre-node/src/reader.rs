@@ -2,6 +2,7 @@
 
 use crate::ticket::Waiter;
 use nacre_types::Vbid;
+use parking_lot::RwLock;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -81,6 +82,70 @@ impl News {
             }
         }
         None
+    }
+}
+
+/// Those who read what a bucket's vBuckets have.
+pub(crate) struct Readers {
+    vbucket_count: usize,
+    all: RwLock<Vec<Arc<News>>>,
+}
+
+impl Readers {
+    /// None so far, of as many vBuckets.
+    pub fn of(vbucket_count: usize) -> Readers {
+        Readers { vbucket_count, all: RwLock::default() }
+    }
+
+    /// Registers one who hears of every vBucket.
+    pub fn add(&self, waiter: Arc<dyn Waiter>) -> Arc<News> {
+        self.register(News::of_all(self.vbucket_count, waiter))
+    }
+
+    /// Registers one who hears of the vBuckets that it [heeds](News::heed).
+    pub fn add_listener(&self, waiter: Arc<dyn Waiter>) -> Arc<News> {
+        self.register(News::of_none(self.vbucket_count, waiter))
+    }
+
+    /// Registers one who hears of these vBuckets, and has news of each at first.
+    pub fn add_reader(
+        &self,
+        vbids: impl Iterator<Item = Vbid>,
+        waiter: Arc<dyn Waiter>,
+    ) -> Arc<News> {
+        let news = self.add_listener(waiter);
+        for vbid in vbids {
+            news.heed(vbid);
+            news.note(vbid);
+        }
+        news.wake();
+        news
+    }
+
+    fn register(&self, news: News) -> Arc<News> {
+        let news = Arc::new(news);
+        self.all.write().push(Arc::clone(&news));
+        news
+    }
+
+    /// Forgets one.
+    pub fn remove(&self, news: &Arc<News>) {
+        self.all.write().retain(|known| !Arc::ptr_eq(known, news));
+    }
+
+    /// Tells each that `vbid` has news. Does not wake.
+    pub fn note(&self, vbid: Vbid) {
+        self.all.read().iter().for_each(|news| news.note(vbid));
+    }
+
+    /// Wakes those who have news.
+    pub fn wake(&self) {
+        self.all.read().iter().filter(|news| !news.is_empty()).for_each(|news| news.wake());
+    }
+
+    /// Wakes each, since something else than history has changed for some.
+    pub fn have_look(&self) {
+        self.all.read().iter().for_each(|news| news.wake());
     }
 }
 

@@ -370,7 +370,7 @@ impl Follower {
 impl Link for Follower {
     fn attach(&mut self, waiter: Arc<dyn Waiter>) {
         self.node.watch_map(&waiter);
-        self.news = Some(self.bucket.add_follower(waiter));
+        self.news = Some(self.bucket.followers.add(waiter));
     }
 
     fn connected(&mut self, out: &mut Vec<u8>) {
@@ -438,7 +438,7 @@ impl Link for Follower {
 
 impl Drop for Follower {
     fn drop(&mut self) {
-        self.news.iter().for_each(|news| self.bucket.remove_follower(news));
+        self.news.iter().for_each(|news| self.bucket.followers.remove(news));
         self.node.follower_ended(&self.bucket, self.peer);
     }
 }

@@ -27,7 +27,7 @@ pub(crate) struct Tap {
 impl Tap {
     /// Without streams. `waiter` is woken when there is something to take.
     pub fn new(bucket: Arc<Bucket>, waiter: Arc<dyn Waiter>) -> Tap {
-        let news = bucket.add_listener(Arc::clone(&waiter));
+        let news = bucket.readers.add_listener(Arc::clone(&waiter));
         Tap { bucket, producer: Producer::default(), news, waiter, scans: Vec::new() }
     }
 
@@ -84,7 +84,7 @@ impl Tap {
 
 impl Drop for Tap {
     fn drop(&mut self) {
-        self.bucket.remove_reader(&self.news);
+        self.bucket.readers.remove(&self.news);
         self.producer.clear(&*self.bucket);
     }
 }

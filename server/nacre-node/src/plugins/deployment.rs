@@ -200,7 +200,7 @@ impl Deployment {
         let known = |replay: &Replay| replay.range.vbid.0 < self.bucket.vbucket_count();
         let replays: Vec<_> = replays.into_iter().filter(known).filter_map(cut).collect();
         self.replays.add(&replays);
-        self.bucket.have_readers_look();
+        self.bucket.readers.have_look();
         replays
     }
 
@@ -244,7 +244,7 @@ impl Deployment {
         }
         drop(current);
         self.processed.publish();
-        self.bucket.have_readers_look();
+        self.bucket.readers.have_look();
         self.forget_if_idle();
     }
 
@@ -337,7 +337,7 @@ impl Deployment {
     pub fn ask_for_update(&self) {
         let all = u64::MAX >> (64 - self.spec.lanes());
         if self.spec.pace.is_some() && self.asked.swap(all, Ordering::AcqRel) != all {
-            self.bucket.have_readers_look();
+            self.bucket.readers.have_look();
         }
     }
 

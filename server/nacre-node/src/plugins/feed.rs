@@ -91,7 +91,7 @@ impl Feed {
         lane: usize,
     ) -> Feed {
         let signal = Signal::default();
-        let news = bucket.add_reader_of(deployment.vbids_of(lane), Arc::new(signal.clone()));
+        let news = bucket.readers.add_reader(deployment.vbids_of(lane), Arc::new(signal.clone()));
         let streams = (0..bucket.vbucket_count()).map(|_| None).collect();
         let branches = vec![VbUuid::default(); usize::from(bucket.vbucket_count())];
         // Where places are kept, a vBucket counts once it was taken over from the node before.
@@ -653,7 +653,7 @@ impl Drop for Feed {
         } else if let Err(error) = self.partition.settle() {
             tracing::warn!("{error}: it will be built from what was stored before");
         }
-        self.bucket.remove_reader(&self.news);
+        self.bucket.readers.remove(&self.news);
         for stream in self.streams.drain(..).flatten() {
             if let Some(mut vbucket) = self.bucket.vbucket(stream.vbid()) {
                 stream.close(&mut vbucket);

@@ -375,7 +375,7 @@ impl Plugins {
             let building = deploy(node, bucket, &runtime, spec, None);
             put(serving, Some(building));
             // It may have had all there is before anybody knew that it is to take a place.
-            bucket.have_readers_look();
+            bucket.readers.have_look();
         } else {
             self.leave_one(&serving);
             put(deploy(node, bucket, &runtime, spec, None), None);
@@ -484,7 +484,7 @@ impl Plugins {
         self.stopped.store(true, Ordering::Release);
         self.wanted.wake();
         for slot in self.slots.read().values() {
-            slot.serving.bucket.have_readers_look();
+            slot.serving.bucket.readers.have_look();
         }
     }
 }

@@ -155,7 +155,7 @@ impl Plugins {
             let mut others = found.others.lock();
             told.iter().for_each(|(vbid, moment)| note(&mut others, *vbid, *moment, from));
             drop(others);
-            found.bucket.have_readers_look();
+            found.bucket.readers.have_look();
         }
     }
 
