@@ -41,7 +41,7 @@ fn mutate(bytes: &mut Vec<u8>, chance: &mut Chance) {
 #[test]
 fn no_target_falls_over_its_corpus_or_what_is_near_it() {
     for (name, target, mutations) in TARGETS {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(name);
+        let folder = Path::new("corpus").join(name);
         let mut files: Vec<_> =
             std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
         files.sort();

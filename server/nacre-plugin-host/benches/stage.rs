@@ -23,10 +23,8 @@ pub fn host() -> Host {
 
 /// The component called `name`.
 pub fn component(name: &str) -> Vec<u8> {
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(
-        || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target"),
-        PathBuf::from,
-    );
+    let target = std::env::var_os("CARGO_TARGET_DIR")
+        .map_or_else(|| PathBuf::from("../../target"), PathBuf::from);
     let path = target.join("plugins").join(name).with_extension("wasm");
     std::fs::read(&path)
         .unwrap_or_else(|_| panic!("{} is missing: run cargo xtask plugins first", path.display()))

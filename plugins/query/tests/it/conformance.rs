@@ -8,7 +8,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 fn directory() -> PathBuf {
-    let own = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../conformance/cases/sqlpp");
+    let own = || PathBuf::from("../../conformance/cases/sqlpp");
     std::env::var_os("NACRE_SQLPP_CASES").map_or_else(own, PathBuf::from)
 }
 

@@ -269,7 +269,7 @@ mod tests {
 
     #[test]
     fn a_project_in_python_has_all_files_of_the_guest_sdk() {
-        let sdk = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../sdk-py/plugin");
+        let sdk = Path::new("../../sdk-py/plugin");
         let entries = std::fs::read_dir(sdk.join("nacre_plugin")).unwrap();
         let mut files: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
         files.retain(|path| path.extension().is_some_and(|kind| kind == "py"));
