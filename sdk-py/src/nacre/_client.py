@@ -10,6 +10,8 @@ A request goes round this loop until it has a final answer or its time is up:
 There is one connection a node. It is opened when first needed, and again once lost, after a pause
 that grows. A node that refuses the client, as one without the bucket does, is like one that is down
 while others may know better: there is no bucket once all nodes say so.
+
+`_http.HttpClient` learns here which nodes run the other services.
 """
 
 import asyncio
@@ -32,10 +34,13 @@ from .exceptions import (
     ErrorContext,
     FeatureUnavailableException,
     RequestCanceledException,
+    ServiceUnavailableException,
     UnAmbiguousTimeoutException,
 )
 
 _PAUSE_FIRST, _PAUSE_MAX = 0.005, 0.5
+_MAP_SECONDS_MAX = 5.0
+"""How long a node may take to give its map before the next one is asked."""
 _UNAVAILABLE = (OSError, ConnectionLost, AuthenticationException, BucketNotFoundException)
 """Errors of a node that cannot be asked, though others may be."""
 
@@ -57,7 +62,7 @@ class Operation:
 
 
 @dataclass(slots=True)
-class _Attempt:
+class Attempt:
     """What is known of a request so far, for the error at the deadline."""
 
     context: ErrorContext
@@ -67,10 +72,26 @@ class _Attempt:
     """The error of the last answer, if that was one to try again after."""
     pauses: Iterator[float] = field(default_factory=lambda: _pauses())
 
-    async def again(self, *reasons: str) -> None:
+    def failed(self, *reasons: str) -> None:
+        """Notes why it is tried again."""
         self.context.retry_attempts += 1
         self.context.retry_reasons = (*dict.fromkeys(self.context.retry_reasons + reasons),)
+
+    async def pause(self) -> None:
+        """Waits, longer each time."""
         await asyncio.sleep(next(self.pauses))
+
+    async def again(self, *reasons: str) -> None:
+        """Notes why it is tried again, and waits until then."""
+        self.failed(*reasons)
+        await self.pause()
+
+    def expired(self, reads: bool) -> CouchbaseException:
+        """The error of a request that found no end in time."""
+        if self.in_flight and not reads:
+            return AmbiguousTimeoutException(context=self.context)
+        # An answer that was had says more than the one that is missing.
+        return self.refusal or UnAmbiguousTimeoutException(context=self.context)
 
 
 class KvClient:
@@ -81,7 +102,10 @@ class KvClient:
     ) -> None:
         self.bucket = bucket
         self.map: ClusterMap | None = None
+        self.map_in_doubt = False
+        """A node of the map could not be reached: it may have left."""
         self.closed = False
+        self._turn = 0
         self._seeds = seeds
         self._credentials = (username, password)
         self._connections: dict[Address, Connection] = {}
@@ -97,7 +121,7 @@ class KvClient:
                 map. That is not tried again.
         """
         self._check_open()
-        attempt = _Attempt(ErrorContext(bucket=self.bucket, operation="connect"))
+        attempt = Attempt(ErrorContext(bucket=self.bucket, operation="connect"))
         try:
             async with asyncio.timeout(timeout):
                 return await self._map(attempt)
@@ -121,30 +145,43 @@ class KvClient:
             collection=operation.collection,
             operation=operation_name(operation.request.opcode),
         )
-        attempt = _Attempt(context)
+        attempt = Attempt(context)
         try:
             async with asyncio.timeout(timeout):
                 return await self._attempts(operation, key, attempt)
         except TimeoutError:
-            if attempt.in_flight and not operation.reads:
-                raise AmbiguousTimeoutException(context=context) from None
-            if attempt.refusal is not None:
-                # An answer that was had says more than the one that is missing.
-                raise attempt.refusal from None
-            raise UnAmbiguousTimeoutException(context=context) from None
+            raise attempt.expired(operation.reads) from None
 
     async def ask_copy(self, request: Request, copy: int) -> Response:
         """Answer about a vBucket from the node of one of its copies (0 is the active one).
 
         For requests that only read. Waits until the node can be asked; the caller limits the time.
         """
-        attempt = _Attempt(ErrorContext(bucket=self.bucket))
+        attempt = Attempt(ErrorContext(bucket=self.bucket))
         while True:
             try:
                 connection = await self._connection_for(request.vbid, attempt, copy)
                 return await connection.ask(request)
             except ConnectionLost:
                 await attempt.again("SOCKET_CLOSED_WHILE_IN_FLIGHT")
+
+    async def nodes(self, service: str, attempt: Attempt) -> tuple[Address, ...]:
+        """Nodes that run a service besides key-value, each time beginning with the next one.
+
+        Raises:
+            ServiceUnavailableException: there are none.
+        """
+        cluster_map = self.map or await self._map(attempt)
+        if self.map_in_doubt or not cluster_map.nodes(service):
+            self.map_in_doubt = False
+            await self._ask_for_map(self._nodes(), attempt)
+            cluster_map = self.map or cluster_map
+        nodes = cluster_map.nodes(service)
+        if not nodes:
+            raise ServiceUnavailableException(f"no node runs {service}", attempt.context)
+        first = self._turn % len(nodes)
+        self._turn += 1
+        return nodes[first:] + nodes[:first]
 
     def close(self) -> None:
         """Ends all connections. Requests under way fail with `RequestCanceledException`."""
@@ -158,7 +195,7 @@ class KvClient:
         if self.closed:
             raise RequestCanceledException("the cluster is closed")
 
-    async def _attempts(self, operation: Operation, key: bytes, attempt: _Attempt) -> Response:
+    async def _attempts(self, operation: Operation, key: bytes, attempt: Attempt) -> Response:
         while True:
             cluster_map = self.map or await self._map(attempt)
             vbid = vbucket_of(key, len(cluster_map.vbuckets))
@@ -182,7 +219,7 @@ class KvClient:
             await self._after_refusal(operation, response, connection, attempt)
 
     async def _addressed(
-        self, op: Operation, key: bytes, vbid: int, connection: Connection, attempt: _Attempt
+        self, op: Operation, key: bytes, vbid: int, connection: Connection, attempt: Attempt
     ) -> Request | None:
         """The request with vBucket and key; None to start over, as the collection is unknown."""
         if Feature.COLLECTIONS not in connection.features:
@@ -203,7 +240,7 @@ class KvClient:
         return replace(op.request, key=leb128(collection_id) + key, vbid=vbid)
 
     async def _after_refusal(
-        self, op: Operation, response: Response, connection: Connection, attempt: _Attempt
+        self, op: Operation, response: Response, connection: Connection, attempt: Attempt
     ) -> None:
         """Prepares another attempt, or raises."""
         attempt.context.status = response.status
@@ -225,7 +262,7 @@ class KvClient:
             self._collection_ids.pop((op.scope, op.collection), None)
         await attempt.again(reason)
 
-    async def _moved(self, response: Response, address: Address, attempt: _Attempt) -> None:
+    async def _moved(self, response: Response, address: Address, attempt: Attempt) -> None:
         """Takes the newer map, from the refusal itself or by asking."""
         if not response.value or not self._take(response.value, address):
             # Who refused knows of the move, but has no map to give once it has left the cluster.
@@ -240,16 +277,21 @@ class KvClient:
             self.map = newer
         return True
 
-    async def _map(self, attempt: _Attempt) -> ClusterMap:
+    async def _map(self, attempt: Attempt) -> ClusterMap:
         while self.map is None:
             if reasons := await self._ask_for_map(self._seeds, attempt):
                 await attempt.again(*reasons)
         return self.map
 
     def _nodes(self, *first: Address) -> Iterable[Address]:
-        return (*first, *self._seeds, *(self.map.kv if self.map else ()))
+        """Nodes to ask for the map. Those that the client is connected to answer soonest."""
+        nodes = (*first, *(self.map.members if self.map else ()), *self._seeds)
+        return sorted(nodes, key=lambda node: not self._is_connected(node))
 
-    async def _ask_for_map(self, nodes: Iterable[Address], attempt: _Attempt) -> list[str]:
+    def _is_connected(self, address: Address) -> bool:
+        return address in self._connections and not self._connections[address].lost
+
+    async def _ask_for_map(self, nodes: Iterable[Address], attempt: Attempt) -> list[str]:
         """Takes the map of the first of these nodes that gives one; if none does, says why.
 
         Raises:
@@ -259,7 +301,8 @@ class KvClient:
         errors: list[Exception] = []
         for address in dict.fromkeys(nodes):
             try:
-                await self._fetch_map(address, attempt)
+                async with asyncio.timeout(_MAP_SECONDS_MAX):
+                    await self._fetch_map(address, attempt)
                 return []
             except _UNAVAILABLE as error:
                 errors.append(error)
@@ -268,7 +311,7 @@ class KvClient:
             raise refusals[0]
         return [_reason(error) for error in errors]
 
-    async def _fetch_map(self, address: Address, attempt: _Attempt) -> None:
+    async def _fetch_map(self, address: Address, attempt: Attempt) -> None:
         connection = await self._connection(address)
         response = await connection.ask(Request(Opcode.GET_CLUSTER_CONFIG))
         if response.status == Status.SUCCESS:
@@ -280,7 +323,7 @@ class KvClient:
         if not found:
             raise BucketNotFoundException(context=attempt.context)
 
-    async def _connection_for(self, vbid: int, attempt: _Attempt, copy: int = 0) -> Connection:
+    async def _connection_for(self, vbid: int, attempt: Attempt, copy: int = 0) -> Connection:
         while True:
             cluster_map = self.map or await self._map(attempt)
             try:
@@ -294,9 +337,8 @@ class KvClient:
         self._check_open()
         if address is None:
             raise ConnectionLost
-        connection = self._connections.get(address)
-        if connection is not None and not connection.lost:
-            return connection
+        if self._is_connected(address):
+            return self._connections[address]
         task = self._opening.get(address)
         if task is None:
             task = asyncio.create_task(Connection.open(address, *self._credentials, self.bucket))
