@@ -9,7 +9,8 @@ A request goes round this loop until it has a final answer or its time is up:
 
 There is one connection a node. It is opened when first needed, and again once lost, after a pause
 that grows. A node that refuses the client, as one without the bucket does, is like one that is down
-while others may know better: there is no bucket once all nodes say so.
+while others may know better: there is no bucket once all nodes say so. The connection to a node
+that has left the cluster ends with the last answer on it.
 
 `_http.HttpClient` learns here which nodes run the other services.
 """
@@ -275,6 +276,8 @@ class KvClient:
             return False
         if self.map is None or newer.version > self.map.version:
             self.map = newer
+            for address in self._connections.keys() - set(newer.members):
+                self._connections.pop(address).close_when_idle()
         return True
 
     async def _map(self, attempt: Attempt) -> ClusterMap:
@@ -356,9 +359,10 @@ class KvClient:
         self._opening.pop(address, None)
         if task.cancelled() or task.exception() is not None:
             return
-        self._connections[address] = task.result()
-        if self.closed:
+        if self.closed or address not in self._nodes():
             task.result().close()
+        else:
+            self._connections[address] = task.result()
 
     @staticmethod
     def _is_default(operation: Operation) -> bool:
