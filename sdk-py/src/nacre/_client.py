@@ -40,8 +40,11 @@ from .exceptions import (
 )
 
 _PAUSE_FIRST, _PAUSE_MAX = 0.005, 0.5
-_MAP_SECONDS_MAX = 5.0
+_MAP_WAIT_SECONDS_MAX = 5.0
 """How long a node may take to give its map before the next one is asked."""
+_MAP_AGE_SECONDS_MAX = 2.5
+"""How old the map may be for requests over HTTP: a node that has left the cluster but still runs
+answers them as a cluster of its own, where it refuses those for documents. As in official SDKs."""
 _UNAVAILABLE = (OSError, ConnectionLost, AuthenticationException, BucketNotFoundException)
 """Errors of a node that cannot be asked, though others may be."""
 
@@ -103,8 +106,8 @@ class KvClient:
     ) -> None:
         self.bucket = bucket
         self.map: ClusterMap | None = None
-        self.map_in_doubt = False
-        """A node of the map could not be reached: it may have left."""
+        self.map_due = 0.0
+        """When `nodes` fetches the map again, by the clock of the loop; 0 is at once."""
         self.closed = False
         self._turn = 0
         self._seeds = seeds
@@ -173,8 +176,8 @@ class KvClient:
             ServiceUnavailableException: there are none.
         """
         cluster_map = self.map or await self._map(attempt)
-        if self.map_in_doubt or not cluster_map.nodes(service):
-            self.map_in_doubt = False
+        if self.map_due <= asyncio.get_running_loop().time() or not cluster_map.nodes(service):
+            # Where none gives one, there is still the old one.
             await self._ask_for_map(self._nodes(), attempt)
             cluster_map = self.map or cluster_map
         nodes = cluster_map.nodes(service)
@@ -265,19 +268,23 @@ class KvClient:
 
     async def _moved(self, response: Response, address: Address, attempt: Attempt) -> None:
         """Takes the newer map, from the refusal itself or by asking."""
-        if not response.value or not self._take(response.value, address):
+        found = self._map_in(response, address) if response.value else None
+        if found is None or not self._take(found):
             # Who refused knows of the move, but has no map to give once it has left the cluster.
             await self._ask_for_map(self._nodes(address), attempt)
 
-    def _take(self, text: bytes, address: Address) -> bool:
-        """Takes a map if it is newer. False if it is that of the cluster and lacks the bucket."""
-        newer = ClusterMap.parse(text, address.host)
-        if self.bucket is not None and not newer.vbuckets:
-            return False
-        if self.map is None or newer.version > self.map.version:
-            self.map = newer
-            for address in self._connections.keys() - set(newer.members):
-                self._connections.pop(address).close_when_idle()
+    def _map_in(self, response: Response, address: Address) -> ClusterMap | None:
+        """The map that a node gave; None if it is that of the cluster and lacks the bucket."""
+        found = ClusterMap.parse(response.value, address.host)
+        return found if self.bucket is None or found.vbuckets else None
+
+    def _take(self, found: ClusterMap) -> bool:
+        """Takes a map if it is newer. False if it is older, as of a node that left the cluster."""
+        if self.map is not None and found.version <= self.map.version:
+            return found.version == self.map.version
+        self.map = found
+        for address in self._connections.keys() - set(found.members):
+            self._connections.pop(address).close_when_idle()
         return True
 
     async def _map(self, attempt: Attempt) -> ClusterMap:
@@ -301,10 +308,11 @@ class KvClient:
             AuthenticationException, BucketNotFoundException: all say so. Where there was a map, one
                 that cannot be asked might know better.
         """
+        self.map_due = asyncio.get_running_loop().time() + _MAP_AGE_SECONDS_MAX
         errors: list[Exception] = []
         for address in dict.fromkeys(nodes):
             try:
-                async with asyncio.timeout(_MAP_SECONDS_MAX):
+                async with asyncio.timeout(_MAP_WAIT_SECONDS_MAX):
                     await self._fetch_map(address, attempt)
                 return []
             except _UNAVAILABLE as error:
@@ -317,14 +325,13 @@ class KvClient:
     async def _fetch_map(self, address: Address, attempt: Attempt) -> None:
         connection = await self._connection(address)
         response = await connection.ask(Request(Opcode.GET_CLUSTER_CONFIG))
-        if response.status == Status.SUCCESS:
-            found = self._take(response.value, address)
-        elif response.status == Status.NO_BUCKET:
-            found = False
-        else:
+        if response.status not in (Status.SUCCESS, Status.NO_BUCKET):
             raise ConnectionLost
-        if not found:
+        found = self._map_in(response, address) if response.status == Status.SUCCESS else None
+        if found is None:
             raise BucketNotFoundException(context=attempt.context)
+        if not self._take(found):
+            raise ConnectionLost
 
     async def _connection_for(self, vbid: int, attempt: Attempt, copy: int = 0) -> Connection:
         while True:

@@ -107,7 +107,8 @@ class HttpClient:
                 try:
                     reader, writer = await _connect(address)
                 except OSError:
-                    client.map_in_doubt = True
+                    # It may have left the cluster.
+                    client.map_due = 0
                     attempt.failed("NODE_NOT_AVAILABLE")
                     continue
                 attempt.in_flight = True

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import nacre
 from nacre import exceptions as e
-from nacre._connstr import Address
+from nacre._map import ClusterMap
 from tests.unit.fake_node import Answer, Asked, FakeNode, encode
 
 GET, SET, CONFIG, COLLECTION_ID = 0x00, 0x01, 0xB5, 0xBB
@@ -175,7 +175,7 @@ class ClientTest(unittest.IsolatedAsyncioTestCase):
             while not hello:
                 await asyncio.sleep(0)
             self.node.rev = 3
-            self.bucket.client._take(self.node.config(), Address("127.0.0.1", self.node.port))
+            self.bucket.client._take(ClusterMap.parse(self.node.config(), "127.0.0.1"))
             for writer in other._writers:
                 writer.write(encode(hello[0], 0, b"", b""))
             self.assertEqual((await get).content, "v")

@@ -100,8 +100,24 @@ class ServicesTest(unittest.IsolatedAsyncioTestCase):
             silent.neighbours = [{"kv": self.node.port}, {"mgmt": self.down}]
             async with await nacre.connect(silent.url, "user", "password") as cluster:
                 silent.on[CONFIG] = lambda _: None
-                with patch("nacre._client._MAP_SECONDS_MAX", 0.1):
+                with patch("nacre._client._MAP_WAIT_SECONDS_MAX", 0.1):
                     await cluster.buckets().drop_bucket("b")
+
+    async def test_others_are_asked_when_a_node_that_has_left_gives_its_own_map(self) -> None:
+        async with FakeNode() as left:
+            left.neighbours = [{"kv": self.node.port}, {"mgmt": self.down}]
+            async with await nacre.connect(left.url, "user", "password") as cluster:
+                left.rev, left.neighbours = 0, []
+                await cluster.buckets().drop_bucket("b")
+
+    async def test_a_node_that_has_left_is_not_asked_for_long(self) -> None:
+        with patch("nacre._client._MAP_AGE_SECONDS_MAX", 0):
+            for request in (self.query, self.create_scope):
+                await self.connect_to(self.one.port)
+                await self.bucket.on_connect()
+                self.serve_at(self.two.port)
+                await request()
+                self.assertEqual(self.one.asked, [])
 
     async def test_what_reads_is_repeated_when_its_connection_breaks(self) -> None:
         self.one.on_request = lambda writer: writer.close()
