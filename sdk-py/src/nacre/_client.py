@@ -16,7 +16,7 @@ that has left the cluster ends with the last answer on it.
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from ._connection import BucketNotReady, Connection, ConnectionLost
@@ -178,7 +178,7 @@ class KvClient:
         cluster_map = self.map or await self._map(attempt)
         if self.map_due <= asyncio.get_running_loop().time() or not cluster_map.nodes(service):
             # Where none gives one, there is still the old one.
-            await self._ask_for_map(self._nodes(), attempt)
+            await self._ask_for_map(attempt)
             cluster_map = self.map or cluster_map
         nodes = cluster_map.nodes(service)
         if not nodes:
@@ -257,7 +257,7 @@ class KvClient:
             raise error
         if response.status == Status.NO_BUCKET:
             # Of one node; whether there is none at all is for the others to say.
-            await self._ask_for_map(self._nodes(connection.address), attempt)
+            await self._ask_for_map(attempt, connection.address)
             return await attempt.again(reason)
         attempt.refusal = error
         if response.status == Status.NOT_MY_VBUCKET:
@@ -271,7 +271,7 @@ class KvClient:
         found = self._map_in(response, address) if response.value else None
         if found is None or not self._take(found):
             # Who refused knows of the move, but has no map to give once it has left the cluster.
-            await self._ask_for_map(self._nodes(address), attempt)
+            await self._ask_for_map(attempt, address)
 
     def _map_in(self, response: Response, address: Address) -> ClusterMap | None:
         """The map that a node gave; None if it is that of the cluster and lacks the bucket."""
@@ -289,20 +289,20 @@ class KvClient:
 
     async def _map(self, attempt: Attempt) -> ClusterMap:
         while self.map is None:
-            if reasons := await self._ask_for_map(self._seeds, attempt):
+            if reasons := await self._ask_for_map(attempt):
                 await attempt.again(*reasons)
         return self.map
 
-    def _nodes(self, *first: Address) -> Iterable[Address]:
+    def _nodes(self, *first: Address) -> list[Address]:
         """Nodes to ask for the map. Those that the client is connected to answer soonest."""
         nodes = (*first, *(self.map.members if self.map else ()), *self._seeds)
-        return sorted(nodes, key=lambda node: not self._is_connected(node))
+        return sorted(dict.fromkeys(nodes), key=lambda node: not self._is_connected(node))
 
     def _is_connected(self, address: Address) -> bool:
         return address in self._connections and not self._connections[address].lost
 
-    async def _ask_for_map(self, nodes: Iterable[Address], attempt: Attempt) -> list[str]:
-        """Takes the map of the first of these nodes that gives one; if none does, says why.
+    async def _ask_for_map(self, attempt: Attempt, *first: Address) -> list[str]:
+        """Takes the map of the first node that gives one; if none does, says why.
 
         Raises:
             AuthenticationException, BucketNotFoundException: all say so. Where there was a map, one
@@ -310,7 +310,7 @@ class KvClient:
         """
         self.map_due = asyncio.get_running_loop().time() + _MAP_AGE_SECONDS_MAX
         errors: list[Exception] = []
-        for address in dict.fromkeys(nodes):
+        for address in self._nodes(*first):
             try:
                 async with asyncio.timeout(_MAP_WAIT_SECONDS_MAX):
                     await self._fetch_map(address, attempt)
@@ -340,7 +340,7 @@ class KvClient:
                 return await self._connection(cluster_map.node_of(vbid, copy))
             except _UNAVAILABLE as error:
                 # The node may have left: ask others for a newer map, but keep what there is.
-                await self._ask_for_map(self._nodes(), attempt)
+                await self._ask_for_map(attempt)
                 await attempt.again(_reason(error))
 
     async def _connection(self, address: Address | None) -> Connection:

@@ -150,8 +150,8 @@ class Connection(asyncio.Protocol):
         self._waiting.pop(opaque, None)
         if not answer.cancelled():
             answer.exception()
-        if self._closes_when_idle and not self._waiting:
-            self.close()
+        if self._closes_when_idle:
+            self.close_when_idle()
 
     def _end(self) -> None:
         self.lost = True
