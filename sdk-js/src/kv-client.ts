@@ -10,7 +10,7 @@
  *
  * There is one connection a node. It is opened when first needed, and again once lost, after a pause that grows. A node
  * that refuses the client, as one without the bucket does, is like one that is down while others may know better: there
- * is no bucket once all nodes say so.
+ * is no bucket once all nodes say so. The connection to a node that has left the cluster ends with the last answer on it.
  *
  * The `HttpClient` learns here which nodes run the other services.
  */
@@ -323,6 +323,12 @@ export class KvClient {
   #take(found: ClusterMap): boolean {
     if (this.#map && !isNewer(found, this.#map)) return !isNewer(this.#map, found)
     this.#map = found
+    const members = membersOf(found)
+    for (const [name, connection] of this.#connections) {
+      if (members.has(name)) continue
+      this.#connections.delete(name)
+      connection.closeWhenIdle()
+    }
     return true
   }
 
