@@ -178,6 +178,12 @@ withServices('what changes is not repeated when its connection breaks', async ({
   assert.equal(one.asked.length + two.asked.length, 2)
 })
 
+withServices('an answer that is no HTTP is an error', async ({ one, two, connectTo }) => {
+  one.onRequest = two.onRequest = (response) => response.socket!.end('garbage\r\n\r\n')
+  const bucket = await connectTo(one.port, two.port)
+  await assert.rejects(Promise.resolve(query(bucket, SHORT)), nacre.DecodingFailureError)
+})
+
 withServices('nodes that stay down are named at the time-out', async ({ down, connectTo }) => {
   const bucket = await connectTo(down)
   for (const request of [query, createScope]) {
