@@ -326,8 +326,8 @@ export class KvClient {
     const members = membersOf(found)
     for (const [name, connection] of this.#connections) {
       if (members.has(name)) continue
-      this.#connections.delete(name)
       connection.closeWhenIdle()
+      if (connection.lost) this.#connections.delete(name)
     }
     return true
   }

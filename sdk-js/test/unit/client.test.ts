@@ -212,6 +212,20 @@ withNode('the connection to a node that has left ends with the last answer', asy
   await ended
 })
 
+withNode('closing ends requests to a node that has left', async ({ node, cluster, collection }) => {
+  await using other = await FakeNode.start()
+  other.on.set(GET, () => FOUND)
+  const underWay: Asked[] = []
+  node.on.set(SET, (asked) => void underWay.push(asked))
+  const write = assert.rejects(collection.upsert('k', 1), nacre.RequestCanceledError)
+  while (!underWay.length) await turn()
+  node.rev = 2
+  node.on.set(GET, () => [0x07, NONE, node.config(other.port)])
+  await collection.get('k')
+  await cluster.close()
+  await write
+})
+
 withNode('a connection to a node that leaves while it is opened ends', async ({ node, bucket, collection }) => {
   await using other = await FakeNode.start()
   const hello: Asked[] = []

@@ -284,7 +284,9 @@ class KvClient:
             return found.version == self.map.version
         self.map = found
         for address in self._connections.keys() - set(found.members):
-            self._connections.pop(address).close_when_idle()
+            self._connections[address].close_when_idle()
+            if self._connections[address].lost:
+                del self._connections[address]
         return True
 
     async def _map(self, attempt: Attempt) -> ClusterMap:

@@ -165,6 +165,21 @@ class ClientTest(unittest.IsolatedAsyncioTestCase):
             self.assertEqual((await late).content, "v")
             await self.one_ended(self.node)
 
+    async def test_closing_ends_requests_to_a_node_that_has_left(self) -> None:
+        async with FakeNode() as other:
+            other.on[GET] = lambda _: FOUND
+            under_way: list[Asked] = []
+            self.node.on[SET] = lambda asked: under_way.append(asked)
+            write = asyncio.create_task(self.collection.upsert("k", 1))
+            while not under_way:
+                await asyncio.sleep(0)
+            self.node.rev = 2
+            self.answers(GET, (NOT_MINE, b"", self.node.config(other.port)))
+            await self.collection.get("k")
+            await self.cluster.close()
+            with self.assertRaises(e.RequestCanceledException):
+                await write
+
     async def test_a_connection_to_a_node_that_leaves_while_it_is_opened_ends(self) -> None:
         async with FakeNode() as other:
             hello: list[Asked] = []
