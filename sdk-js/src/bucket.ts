@@ -1,10 +1,9 @@
 /** A bucket and its scopes: names on the way to collections, and queries of views. */
 
-import { serviceOf } from './cluster-map.js'
 import type { Cluster } from './cluster.js'
 import { Collection } from './collection.js'
 import type { OperationOptions } from './deadline.js'
-import { InvalidArgumentError, ServiceNotAvailableError } from './errors.js'
+import { InvalidArgumentError } from './errors.js'
 import type { HttpRequest, HttpResponse } from './http.js'
 import type { KvClient } from './kv-client.js'
 import { CollectionManager } from './management.js'
@@ -72,10 +71,7 @@ export class Bucket {
 
   /** @internal */
   async askViews(request: HttpRequest, options: OperationOptions, defaultMs?: number): Promise<HttpResponse> {
-    const ms = defaultMs ?? this.timeouts.viewTimeout
-    const address = serviceOf(this.client.map ?? (await this.client.bootstrap(options, ms)), 'capi')
-    if (!address) throw new ServiceNotAvailableError('no node of the cluster serves views')
-    return this.#cluster.http.send(address, request, options, ms)
+    return this.#cluster.http.send(this.client, 'capi', request, options, defaultMs ?? this.timeouts.viewTimeout)
   }
 }
 

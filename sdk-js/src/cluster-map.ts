@@ -1,6 +1,6 @@
 /** The cluster's map: which node serves which vBucket, and where its other services are. */
 
-import type { Address } from './connection-string.js'
+import { type Address, addressText } from './connection-string.js'
 import { DecodingFailureError } from './errors.js'
 
 /** A map as the server gave it; of two maps the newer one counts. */
@@ -20,9 +20,19 @@ export function nodeOf(map: ClusterMap, vbid: number, copy = 0): Address | undef
   return map.kv[map.vbuckets[vbid]?.[copy] ?? -1]
 }
 
-/** A node that runs the service, for example `mgmt` or `capi`. */
-export function serviceOf(map: ClusterMap, name: string): Address | undefined {
-  return map.services.find(([service]) => service === name)?.[1]
+/** Nodes that run the service, for example `mgmt` or `capi`. */
+export function nodesWith(map: ClusterMap, service: string): Address[] {
+  return map.services.filter(([name]) => name === service).map(([, address]) => address)
+}
+
+/** Nodes that can be asked for the map, by their addresses; those that hold documents of the bucket first. */
+export function membersOf(map: ClusterMap): Map<string, Address> {
+  return byText([...map.kv, ...nodesWith(map, 'kv')])
+}
+
+/** Each address once. */
+export function byText(addresses: Address[]): Map<string, Address> {
+  return new Map(addresses.map((address) => [addressText(address), address]))
 }
 
 /** How many replicas the bucket is configured for. */

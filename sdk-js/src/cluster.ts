@@ -1,11 +1,10 @@
 /** A cluster: the way in. */
 
 import { Bucket } from './bucket.js'
-import { serviceOf } from './cluster-map.js'
 import { type Address, parseConnectionString } from './connection-string.js'
 import type { Credentials } from './connection.js'
 import type { OperationOptions } from './deadline.js'
-import { InvalidArgumentError, RequestCanceledError, ServiceNotAvailableError } from './errors.js'
+import { InvalidArgumentError, RequestCanceledError } from './errors.js'
 import { HttpClient, type HttpRequest, type HttpResponse } from './http.js'
 import { KvClient } from './kv-client.js'
 import { BucketManager } from './management.js'
@@ -89,10 +88,7 @@ export class Cluster implements AsyncDisposable {
 
   /** @internal */
   async askManagement(request: HttpRequest, options: OperationOptions): Promise<HttpResponse> {
-    const ms = this.timeouts.managementTimeout
-    const address = serviceOf(this.#client.map ?? (await this.#client.bootstrap(options, ms)), 'mgmt')
-    if (!address) throw new ServiceNotAvailableError('no node of the cluster can be managed')
-    return this.http.send(address, request, options, ms)
+    return this.http.send(this.#client, 'mgmt', request, options, this.timeouts.managementTimeout)
   }
 }
 

@@ -48,6 +48,7 @@ export class Connection {
   #opaque = 0
   #lost = false
   #corked = false
+  #closesWhenIdle = false
 
   /**
    * Resolves when it has agreed on features, logged in and selected the bucket.
@@ -98,6 +99,7 @@ export class Connection {
         this.#waiting.delete(opaque)
         forget?.()
         action(value)
+        if (this.#closesWhenIdle) this.closeWhenIdle()
       }
       this.#waiting.set(opaque, { resolve: settle(resolve), reject: settle(reject) })
       forget = deadline?.onEnd(() => this.#waiting.get(opaque)?.reject(new DeadlineOver()))
@@ -113,6 +115,12 @@ export class Connection {
     this.#lost = true
     this.#socket.destroy()
     for (const waiting of [...this.#waiting.values()]) waiting.reject(new ConnectionLost())
+  }
+
+  /** Ends the connection once no answer is waited for. */
+  closeWhenIdle(): void {
+    this.#closesWhenIdle = true
+    if (!this.#waiting.size) this.close()
   }
 
   #write(bytes: Buffer): void {

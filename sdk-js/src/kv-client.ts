@@ -10,10 +10,12 @@
  *
  * There is one connection a node. It is opened when first needed, and again once lost, after a pause that grows. A node
  * that refuses the client, as one without the bucket does, is like one that is down while others may know better: there
- * is no bucket once all nodes say so.
+ * is no bucket once all nodes say so. The connection to a node that has left the cluster ends with the last answer on it.
+ *
+ * The `HttpClient` learns here which nodes run the other services.
  */
 
-import { type ClusterMap, isNewer, nodeOf, parseClusterMap } from './cluster-map.js'
+import { byText, type ClusterMap, isNewer, membersOf, nodeOf, nodesWith, parseClusterMap } from './cluster-map.js'
 import { BucketNotReady, Connection, ConnectionLost, type Credentials } from './connection.js'
 import { type Address, addressText } from './connection-string.js'
 import { Deadline, DeadlineOver, type OperationOptions } from './deadline.js'
@@ -26,6 +28,7 @@ import {
   type ErrorContext,
   FeatureNotAvailableError,
   RequestCanceledError,
+  ServiceNotAvailableError,
   UnambiguousTimeoutError,
 } from './errors.js'
 import type { Request, Response } from './frame.js'
@@ -35,6 +38,15 @@ import { detailOf, errorOf, retryReason } from './statuses.js'
 
 const PAUSE_MS_FIRST = 5
 const PAUSE_MS_MAX = 500
+
+/** How long a node may take to give its map before the next one is asked. */
+const MAP_WAIT_MS_MAX = 5000
+
+/**
+ * How old the map may be for requests over HTTP: a node that has left the cluster but still runs answers them as a
+ * cluster of its own, where it refuses those for documents. As in official SDKs.
+ */
+const MAP_AGE_MS_MAX = 2500
 
 /** What a request needs besides its bytes. Its frame carries neither key nor vBucket yet. */
 export interface Operation {
@@ -51,7 +63,7 @@ export interface Operation {
 }
 
 /** What is known of a request so far, for the error at the deadline. */
-class Attempt {
+export class Attempt {
   readonly context: ErrorContext
   readonly deadline: Deadline
   /** It is on its way to the server, which has not answered. */
@@ -65,9 +77,20 @@ class Attempt {
     this.deadline = deadline
   }
 
-  async again(...reasons: string[]): Promise<void> {
+  /** Notes why it is tried again. */
+  failed(...reasons: string[]): void {
     this.context.retryAttempts = (this.context.retryAttempts ?? 0) + 1
     this.context.retryReasons = [...new Set([...(this.context.retryReasons ?? []), ...reasons])]
+  }
+
+  /** Notes why it is tried again, and waits until then. */
+  async again(...reasons: string[]): Promise<void> {
+    this.failed(...reasons)
+    await this.pause()
+  }
+
+  /** Waits, longer each time. */
+  async pause(): Promise<void> {
     await this.deadline.sleep(this.#pause)
     this.#pause = Math.min(this.#pause * 2, PAUSE_MS_MAX)
   }
@@ -90,7 +113,10 @@ export class KvClient {
   readonly #credentials: Credentials
   readonly #connections = new Map<string, Connection>()
   readonly #collectionIds = new Map<string, number>([['_default._default', 0]])
+  /** When `nodes` fetches the map again, on the clock of `performance.now()`; 0 is at once. */
+  mapDue = 0
   #map: ClusterMap | undefined
+  #turn = 0
   #closed = false
 
   constructor(seeds: Address[], credentials: Credentials, bucket?: string) {
@@ -114,7 +140,7 @@ export class KvClient {
   async bootstrap(options: OperationOptions, defaultMs: number): Promise<ClusterMap> {
     const context: ErrorContext = { operation: 'connect' }
     if (this.bucket !== undefined) context.bucket = this.bucket
-    return this.#within(context, options, defaultMs, true, (attempt) => this.#fetchMap(attempt))
+    return this.within(context, options, defaultMs, true, (attempt) => this.#fetchMap(attempt))
   }
 
   /**
@@ -129,7 +155,7 @@ export class KvClient {
     const context: ErrorContext = { key: operation.key, scope, collection }
     if (this.bucket !== undefined) context.bucket = this.bucket
     context.operation = operationName(operation.request.opcode)
-    return this.#within(context, options, defaultMs, operation.reads ?? false, (attempt) =>
+    return this.within(context, options, defaultMs, operation.reads ?? false, (attempt) =>
       this.#attempts(operation, key, attempt),
     )
   }
@@ -152,13 +178,26 @@ export class KvClient {
     }
   }
 
-  /** Ends all connections. Requests under way fail with `RequestCanceledError`. */
-  close(): void {
-    this.#closed = true
-    for (const connection of this.#connections.values()) connection.close()
+  /**
+   * Nodes that run a service besides key-value, each time beginning with the next one.
+   *
+   * @throws ServiceNotAvailableError there are none.
+   */
+  async nodes(service: string, attempt: Attempt): Promise<Address[]> {
+    let map = this.#map ?? (await this.#fetchMap(attempt))
+    if (this.mapDue <= performance.now() || !nodesWith(map, service).length) {
+      // Where none gives one, there is still the old one.
+      await this.#askForMap(attempt)
+      map = this.#map ?? map
+    }
+    const nodes = nodesWith(map, service)
+    if (!nodes.length) throw new ServiceNotAvailableError(`no node runs ${service}`, attempt.context)
+    const first = this.#turn++ % nodes.length
+    return [...nodes.slice(first), ...nodes.slice(0, first)]
   }
 
-  async #within<T>(
+  /** What `work` gives, or the error that says what became of it in time. `reads`: it may be done twice. */
+  async within<T>(
     context: ErrorContext,
     options: OperationOptions,
     defaultMs: number,
@@ -175,6 +214,12 @@ export class KvClient {
     } finally {
       deadline.clear()
     }
+  }
+
+  /** Ends all connections. Requests under way fail with `RequestCanceledError`. */
+  close(): void {
+    this.#closed = true
+    for (const connection of this.#connections.values()) connection.close()
   }
 
   async #attempts(operation: Operation, key: Buffer, attempt: Attempt): Promise<Response> {
@@ -249,7 +294,7 @@ export class KvClient {
     if (!reason) throw errorOf(status, opcode, context, operation.adds)
     if (status === Status.NoBucket) {
       // Of one node; whether there is none at all is for the others to say.
-      await this.#askForMap(this.#nodes(connection.address), attempt)
+      await this.#askForMap(attempt, connection.address)
       return attempt.again(reason)
     }
     attempt.refusal = () => errorOf(status, opcode, context, operation.adds)
@@ -262,40 +307,60 @@ export class KvClient {
 
   /** Takes the newer map, from the refusal itself or by asking. */
   async #moved(response: Response, address: Address, attempt: Attempt): Promise<void> {
-    if (response.value.length && this.#take(response.value, address)) return
+    const found = response.value.length ? this.#mapIn(response, address) : undefined
+    if (found && this.#take(found)) return
     // Who refused knows of the move, but has no map to give once it has left the cluster.
-    await this.#askForMap(this.#nodes(address), attempt)
+    await this.#askForMap(attempt, address)
   }
 
-  /** Takes a map if it is newer. False if it is that of the cluster and lacks the bucket. */
-  #take(text: Buffer, address: Address): boolean {
-    const map = parseClusterMap(text, address.host)
-    if (this.bucket !== undefined && !map.vbuckets.length) return false
-    if (isNewer(map, this.#map)) this.#map = map
+  /** The map that a node gave; nothing if it is that of the cluster and lacks the bucket. */
+  #mapIn(response: Response, address: Address): ClusterMap | undefined {
+    const found = parseClusterMap(response.value, address.host)
+    return this.bucket === undefined || found.vbuckets.length ? found : undefined
+  }
+
+  /** Takes a map if it is newer. False if it is older, as of a node that left the cluster. */
+  #take(found: ClusterMap): boolean {
+    if (this.#map && !isNewer(found, this.#map)) return !isNewer(this.#map, found)
+    this.#map = found
+    const members = membersOf(found)
+    for (const [name, connection] of this.#connections) {
+      if (members.has(name)) continue
+      connection.closeWhenIdle()
+      if (connection.lost) this.#connections.delete(name)
+    }
     return true
   }
 
   async #fetchMap(attempt: Attempt): Promise<ClusterMap> {
     while (!this.#map) {
-      const reasons = await this.#askForMap(this.#seeds, attempt)
+      const reasons = await this.#askForMap(attempt)
       if (reasons.length) await attempt.again(...reasons)
     }
     return this.#map
   }
 
+  /** Nodes to ask for the map. Those that the client is connected to answer soonest. */
   #nodes(...first: Address[]): Address[] {
-    return [...first, ...this.#seeds, ...(this.#map?.kv ?? [])]
+    const members = this.#map ? membersOf(this.#map).values() : []
+    const [connected, others]: Address[][] = [[], []]
+    for (const [name, node] of byText([...first, ...members, ...this.#seeds])) {
+      const connection = this.#connections.get(name)
+      ;(connection?.isOpen && !connection.lost ? connected : others)!.push(node)
+    }
+    return [...connected!, ...others!]
   }
 
   /**
-   * Takes the map of the first of these nodes that gives one; if none does, says why.
+   * Takes the map of the first node that gives one; if none does, says why.
    *
    * @throws AuthenticationFailureError, BucketNotFoundError all say so. Where there was a map, one that cannot be asked
    *   might know better.
    */
-  async #askForMap(nodes: Address[], attempt: Attempt): Promise<string[]> {
+  async #askForMap(attempt: Attempt, ...first: Address[]): Promise<string[]> {
+    this.mapDue = performance.now() + MAP_AGE_MS_MAX
     const errors: Unavailable[] = []
-    for (const address of new Map(nodes.map((node) => [addressText(node), node])).values()) {
+    for (const address of this.#nodes(...first)) {
       try {
         await this.#askNode(address, attempt)
         return []
@@ -311,11 +376,15 @@ export class KvClient {
 
   async #askNode(address: Address, attempt: Attempt): Promise<void> {
     const connection = await this.#connection(address, attempt)
-    const { status, value } = await connection.ask({ opcode: Opcode.GetClusterConfig }, attempt.deadline)
+    const response = await Promise.race([
+      connection.ask({ opcode: Opcode.GetClusterConfig }, attempt.deadline),
+      attempt.deadline.sleep(MAP_WAIT_MS_MAX).then(() => Promise.reject(new ConnectionLost())),
+    ])
+    const { status } = response
     if (status !== Status.Success && status !== Status.NoBucket) throw new ConnectionLost()
-    if (status === Status.NoBucket || !this.#take(value, address)) {
-      throw new BucketNotFoundError(undefined, attempt.context)
-    }
+    const found = status === Status.Success ? this.#mapIn(response, address) : undefined
+    if (!found) throw new BucketNotFoundError(undefined, attempt.context)
+    if (!this.#take(found)) throw new ConnectionLost()
   }
 
   async #connectionFor(vbid: number, attempt: Attempt, copy = 0): Promise<Connection> {
@@ -326,7 +395,7 @@ export class KvClient {
       } catch (error) {
         if (!isUnavailable(error)) throw error
         // The node may have left: ask others for a newer map, but keep what there is.
-        await this.#askForMap(this.#nodes(), attempt)
+        await this.#askForMap(attempt)
         await attempt.again(reasonOf(error))
       }
     }

@@ -94,7 +94,7 @@ export class ViewQuery<V = any, K = any> implements PromiseLike<ViewResult<V, K>
     const query = queryString(options)
     this.#bucket = bucket
     this.#options = options
-    this.#request = { method: 'GET', path: query ? `${path}?${query}` : path }
+    this.#request = { method: 'GET', path: query ? `${path}?${query}` : path, reads: true }
     // Lists of keys may be longer than a line of a request can be.
     if (options.keys) {
       Object.assign(this.#request, { method: 'POST', body: encodeJson({ keys: options.keys }).toString() })

@@ -8,10 +8,11 @@ import { test } from 'node:test'
 import { setImmediate as turn, setTimeout as sleep } from 'node:timers/promises'
 
 import * as nacre from '../../src/index.js'
-import { type Answer, type Asked, FakeNode } from './fake-node.js'
+import { type Answer, type Asked, encode, FakeNode } from './fake-node.js'
 
 const GET = 0x00
 const SET = 0x01
+const HELLO = 0x1f
 const SASL_AUTH = 0x21
 const SELECT_BUCKET = 0x89
 const OBSERVE_SEQNO = 0x91
@@ -27,6 +28,8 @@ const AUTH_ERROR: Answer = [0x20, NONE, NONE]
 const NOT_MINE: Answer = [0x07, NONE, NONE]
 const FOUND: Answer = text('v')
 const SHORT = { timeout: 200 }
+/** How long a test waits for what should not take long before it fails. */
+const MS_MAX = 10_000
 const CLOSED = { name: 'RequestCanceledError', message: /the cluster is closed/ }
 
 function text(value: string): Answer {
@@ -192,6 +195,60 @@ withNode('a moved vBucket is followed', async ({ node, collection }) => {
   assert.equal((await collection.get('k')).content, 'moved')
   assert.equal(node.count(GET), 1)
 })
+
+withNode('the connection to a node that has left ends with the last answer', async ({ node, collection }) => {
+  await using other = await FakeNode.start()
+  other.on.set(GET, () => text('moved'))
+  const underWay: Asked[] = []
+  node.on.set(GET, (asked) => void underWay.push(asked))
+  const late = collection.get('k')
+  while (!underWay.length) await turn()
+  const ended = oneEnds(node)
+  node.rev = 2
+  node.on.set(GET, () => [0x07, NONE, node.config(other.port)])
+  assert.equal((await collection.get('k')).content, 'moved')
+  for (const socket of node.sockets) socket.write(encode(underWay[0]!, FOUND!))
+  assert.equal((await late).content, 'v')
+  await ended
+})
+
+withNode('closing ends requests to a node that has left', async ({ node, cluster, collection }) => {
+  await using other = await FakeNode.start()
+  other.on.set(GET, () => FOUND)
+  const underWay: Asked[] = []
+  node.on.set(SET, (asked) => void underWay.push(asked))
+  const write = assert.rejects(collection.upsert('k', 1), nacre.RequestCanceledError)
+  while (!underWay.length) await turn()
+  node.rev = 2
+  node.on.set(GET, () => [0x07, NONE, node.config(other.port)])
+  await collection.get('k')
+  await cluster.close()
+  await write
+})
+
+withNode('a connection to a node that leaves while it is opened ends', async ({ node, bucket, collection }) => {
+  await using other = await FakeNode.start()
+  const hello: Asked[] = []
+  other.on.set(HELLO, (asked) => void hello.push(asked))
+  node.neighbours = [{ kv: node.port }]
+  node.rev = 2
+  node.on.set(GET, inTurn([0x07, NONE, node.config(other.port)], FOUND))
+  const get = collection.get('k')
+  while (!hello.length) await turn()
+  const ended = oneEnds(other)
+  node.rev = 3
+  // Makes the client fetch the map.
+  await assert.rejects(Promise.resolve(bucket.viewQuery('d', 'v')), nacre.ServiceNotAvailableError)
+  for (const socket of other.sockets) socket.write(encode(hello[0]!, [0, NONE, NONE]))
+  assert.equal((await get).content, 'v')
+  await ended
+})
+
+/** Resolves when a connection to the node has ended. */
+async function oneEnds(node: FakeNode): Promise<void> {
+  const timeout = AbortSignal.timeout(MS_MAX)
+  await Promise.race([...node.sockets].map((socket) => once(socket, 'close', { signal: timeout })))
+}
 
 withNode('a moved vBucket without a map makes the client ask for it', async ({ node, collection }) => {
   node.on.set(GET, inTurn(NOT_MINE, FOUND))

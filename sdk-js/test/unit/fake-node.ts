@@ -2,6 +2,7 @@
 
 import { createHmac, pbkdf2Sync } from 'node:crypto'
 import { once } from 'node:events'
+import { createServer as createHttpServer, type ServerResponse } from 'node:http'
 import { type AddressInfo, createServer, type Server, type Socket } from 'node:net'
 
 const VBUCKETS = 16
@@ -29,6 +30,8 @@ export class FakeNode implements AsyncDisposable {
   password = 'password'
   rev = 1
   services: Record<string, number> = {}
+  /** Services of the other nodes of its cluster. */
+  neighbours: Record<string, number>[] = []
   /** Where each vBucket's replicas are; -1 is nowhere. */
   replicas: number[] = []
   readonly #server: Server = createServer((socket) => this.#serve(socket))
@@ -65,7 +68,7 @@ export class FakeNode implements AsyncDisposable {
     return Buffer.from(
       JSON.stringify({
         rev: this.rev,
-        nodesExt: [{ services: { kv: port, ...this.services } }],
+        nodesExt: [{ kv: port, ...this.services }, ...this.neighbours].map((services) => ({ services })),
         vBucketServerMap: { serverList: [`$HOST:${port}`], vBucketMap },
       }),
     )
@@ -132,7 +135,36 @@ export class FakeNode implements AsyncDisposable {
   }
 }
 
-function encode({ opcode, opaque }: Asked, [status, extras, value]: NonNullable<Answer>): Buffer {
+/** A service over HTTP. It answers all requests alike, unless `onRequest` does otherwise. */
+export class FakeService implements AsyncDisposable {
+  /** Method and path of each request. */
+  readonly asked: string[] = []
+  onRequest: (response: ServerResponse) => void = (response) => response.end('{"rows": [], "scopes": []}')
+  readonly #server = createHttpServer((request, response) => {
+    this.asked.push(`${request.method} ${request.url}`)
+    this.onRequest(response)
+  })
+
+  static async start(): Promise<FakeService> {
+    const service = new FakeService()
+    service.#server.listen(0, '127.0.0.1')
+    await once(service.#server, 'listening')
+    return service
+  }
+
+  get port(): number {
+    return (this.#server.address() as AddressInfo).port
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#server.close()
+    this.#server.closeAllConnections()
+    await once(this.#server, 'close')
+  }
+}
+
+/** An answer as bytes. */
+export function encode({ opcode, opaque }: Asked, [status, extras, value]: NonNullable<Answer>): Buffer {
   const header = Buffer.alloc(24)
   header[0] = 0x81
   header[1] = opcode

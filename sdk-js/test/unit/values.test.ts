@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
-import { isNewer, nodeOf, parseClusterMap, replicaCount, serviceOf } from '../../src/cluster-map.js'
+import { isNewer, nodeOf, nodesWith, parseClusterMap, replicaCount } from '../../src/cluster-map.js'
 import { DecodingFailureError, EncodingFailureError, InvalidArgumentError } from '../../src/errors.js'
 import { formBody } from '../../src/http.js'
 import { checkCas, wireExpiry } from '../../src/options.js'
@@ -95,8 +95,8 @@ test('the map leads from vBuckets to nodes and replicas', () => {
   assert.equal(nodeOf(map, 2), undefined)
   assert.equal(nodeOf(map, 0, 2), undefined)
   assert.equal(replicaCount(map), 1)
-  assert.deepEqual(serviceOf(map, 'capi'), { host: 'a', port: 8092 })
-  assert.equal(serviceOf(map, 'n1ql'), undefined)
+  assert.deepEqual(nodesWith(map, 'capi'), [{ host: 'a', port: 8092 }])
+  assert.deepEqual(nodesWith(map, 'n1ql'), [])
 })
 
 test('epochs count before revisions', () => {

@@ -9,11 +9,14 @@ A request goes round this loop until it has a final answer or its time is up:
 
 There is one connection a node. It is opened when first needed, and again once lost, after a pause
 that grows. A node that refuses the client, as one without the bucket does, is like one that is down
-while others may know better: there is no bucket once all nodes say so.
+while others may know better: there is no bucket once all nodes say so. The connection to a node
+that has left the cluster ends with the last answer on it.
+
+`_http.HttpClient` learns here which nodes run the other services.
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from ._connection import BucketNotReady, Connection, ConnectionLost
@@ -32,10 +35,16 @@ from .exceptions import (
     ErrorContext,
     FeatureUnavailableException,
     RequestCanceledException,
+    ServiceUnavailableException,
     UnAmbiguousTimeoutException,
 )
 
 _PAUSE_FIRST, _PAUSE_MAX = 0.005, 0.5
+_MAP_WAIT_SECONDS_MAX = 5.0
+"""How long a node may take to give its map before the next one is asked."""
+_MAP_AGE_SECONDS_MAX = 2.5
+"""How old the map may be for requests over HTTP: a node that has left the cluster but still runs
+answers them as a cluster of its own, where it refuses those for documents. As in official SDKs."""
 _UNAVAILABLE = (OSError, ConnectionLost, AuthenticationException, BucketNotFoundException)
 """Errors of a node that cannot be asked, though others may be."""
 
@@ -57,7 +66,7 @@ class Operation:
 
 
 @dataclass(slots=True)
-class _Attempt:
+class Attempt:
     """What is known of a request so far, for the error at the deadline."""
 
     context: ErrorContext
@@ -67,10 +76,26 @@ class _Attempt:
     """The error of the last answer, if that was one to try again after."""
     pauses: Iterator[float] = field(default_factory=lambda: _pauses())
 
-    async def again(self, *reasons: str) -> None:
+    def failed(self, *reasons: str) -> None:
+        """Notes why it is tried again."""
         self.context.retry_attempts += 1
         self.context.retry_reasons = (*dict.fromkeys(self.context.retry_reasons + reasons),)
+
+    async def pause(self) -> None:
+        """Waits, longer each time."""
         await asyncio.sleep(next(self.pauses))
+
+    async def again(self, *reasons: str) -> None:
+        """Notes why it is tried again, and waits until then."""
+        self.failed(*reasons)
+        await self.pause()
+
+    def expired(self, reads: bool) -> CouchbaseException:
+        """The error of a request that found no end in time."""
+        if self.in_flight and not reads:
+            return AmbiguousTimeoutException(context=self.context)
+        # An answer that was had says more than the one that is missing.
+        return self.refusal or UnAmbiguousTimeoutException(context=self.context)
 
 
 class KvClient:
@@ -81,7 +106,10 @@ class KvClient:
     ) -> None:
         self.bucket = bucket
         self.map: ClusterMap | None = None
+        self.map_due = 0.0
+        """When `nodes` fetches the map again, by the clock of the loop; 0 is at once."""
         self.closed = False
+        self._turn = 0
         self._seeds = seeds
         self._credentials = (username, password)
         self._connections: dict[Address, Connection] = {}
@@ -97,7 +125,7 @@ class KvClient:
                 map. That is not tried again.
         """
         self._check_open()
-        attempt = _Attempt(ErrorContext(bucket=self.bucket, operation="connect"))
+        attempt = Attempt(ErrorContext(bucket=self.bucket, operation="connect"))
         try:
             async with asyncio.timeout(timeout):
                 return await self._map(attempt)
@@ -121,30 +149,43 @@ class KvClient:
             collection=operation.collection,
             operation=operation_name(operation.request.opcode),
         )
-        attempt = _Attempt(context)
+        attempt = Attempt(context)
         try:
             async with asyncio.timeout(timeout):
                 return await self._attempts(operation, key, attempt)
         except TimeoutError:
-            if attempt.in_flight and not operation.reads:
-                raise AmbiguousTimeoutException(context=context) from None
-            if attempt.refusal is not None:
-                # An answer that was had says more than the one that is missing.
-                raise attempt.refusal from None
-            raise UnAmbiguousTimeoutException(context=context) from None
+            raise attempt.expired(operation.reads) from None
 
     async def ask_copy(self, request: Request, copy: int) -> Response:
         """Answer about a vBucket from the node of one of its copies (0 is the active one).
 
         For requests that only read. Waits until the node can be asked; the caller limits the time.
         """
-        attempt = _Attempt(ErrorContext(bucket=self.bucket))
+        attempt = Attempt(ErrorContext(bucket=self.bucket))
         while True:
             try:
                 connection = await self._connection_for(request.vbid, attempt, copy)
                 return await connection.ask(request)
             except ConnectionLost:
                 await attempt.again("SOCKET_CLOSED_WHILE_IN_FLIGHT")
+
+    async def nodes(self, service: str, attempt: Attempt) -> tuple[Address, ...]:
+        """Nodes that run a service besides key-value, each time beginning with the next one.
+
+        Raises:
+            ServiceUnavailableException: there are none.
+        """
+        cluster_map = self.map or await self._map(attempt)
+        if self.map_due <= asyncio.get_running_loop().time() or not cluster_map.nodes(service):
+            # Where none gives one, there is still the old one.
+            await self._ask_for_map(attempt)
+            cluster_map = self.map or cluster_map
+        nodes = cluster_map.nodes(service)
+        if not nodes:
+            raise ServiceUnavailableException(f"no node runs {service}", attempt.context)
+        first = self._turn % len(nodes)
+        self._turn += 1
+        return nodes[first:] + nodes[:first]
 
     def close(self) -> None:
         """Ends all connections. Requests under way fail with `RequestCanceledException`."""
@@ -158,7 +199,7 @@ class KvClient:
         if self.closed:
             raise RequestCanceledException("the cluster is closed")
 
-    async def _attempts(self, operation: Operation, key: bytes, attempt: _Attempt) -> Response:
+    async def _attempts(self, operation: Operation, key: bytes, attempt: Attempt) -> Response:
         while True:
             cluster_map = self.map or await self._map(attempt)
             vbid = vbucket_of(key, len(cluster_map.vbuckets))
@@ -182,7 +223,7 @@ class KvClient:
             await self._after_refusal(operation, response, connection, attempt)
 
     async def _addressed(
-        self, op: Operation, key: bytes, vbid: int, connection: Connection, attempt: _Attempt
+        self, op: Operation, key: bytes, vbid: int, connection: Connection, attempt: Attempt
     ) -> Request | None:
         """The request with vBucket and key; None to start over, as the collection is unknown."""
         if Feature.COLLECTIONS not in connection.features:
@@ -203,7 +244,7 @@ class KvClient:
         return replace(op.request, key=leb128(collection_id) + key, vbid=vbid)
 
     async def _after_refusal(
-        self, op: Operation, response: Response, connection: Connection, attempt: _Attempt
+        self, op: Operation, response: Response, connection: Connection, attempt: Attempt
     ) -> None:
         """Prepares another attempt, or raises."""
         attempt.context.status = response.status
@@ -216,7 +257,7 @@ class KvClient:
             raise error
         if response.status == Status.NO_BUCKET:
             # Of one node; whether there is none at all is for the others to say.
-            await self._ask_for_map(self._nodes(connection.address), attempt)
+            await self._ask_for_map(attempt, connection.address)
             return await attempt.again(reason)
         attempt.refusal = error
         if response.status == Status.NOT_MY_VBUCKET:
@@ -225,41 +266,56 @@ class KvClient:
             self._collection_ids.pop((op.scope, op.collection), None)
         await attempt.again(reason)
 
-    async def _moved(self, response: Response, address: Address, attempt: _Attempt) -> None:
+    async def _moved(self, response: Response, address: Address, attempt: Attempt) -> None:
         """Takes the newer map, from the refusal itself or by asking."""
-        if not response.value or not self._take(response.value, address):
+        found = self._map_in(response, address) if response.value else None
+        if found is None or not self._take(found):
             # Who refused knows of the move, but has no map to give once it has left the cluster.
-            await self._ask_for_map(self._nodes(address), attempt)
+            await self._ask_for_map(attempt, address)
 
-    def _take(self, text: bytes, address: Address) -> bool:
-        """Takes a map if it is newer. False if it is that of the cluster and lacks the bucket."""
-        newer = ClusterMap.parse(text, address.host)
-        if self.bucket is not None and not newer.vbuckets:
-            return False
-        if self.map is None or newer.version > self.map.version:
-            self.map = newer
+    def _map_in(self, response: Response, address: Address) -> ClusterMap | None:
+        """The map that a node gave; None if it is that of the cluster and lacks the bucket."""
+        found = ClusterMap.parse(response.value, address.host)
+        return found if self.bucket is None or found.vbuckets else None
+
+    def _take(self, found: ClusterMap) -> bool:
+        """Takes a map if it is newer. False if it is older, as of a node that left the cluster."""
+        if self.map is not None and found.version <= self.map.version:
+            return found.version == self.map.version
+        self.map = found
+        for address in self._connections.keys() - set(found.members):
+            self._connections[address].close_when_idle()
+            if self._connections[address].lost:
+                del self._connections[address]
         return True
 
-    async def _map(self, attempt: _Attempt) -> ClusterMap:
+    async def _map(self, attempt: Attempt) -> ClusterMap:
         while self.map is None:
-            if reasons := await self._ask_for_map(self._seeds, attempt):
+            if reasons := await self._ask_for_map(attempt):
                 await attempt.again(*reasons)
         return self.map
 
-    def _nodes(self, *first: Address) -> Iterable[Address]:
-        return (*first, *self._seeds, *(self.map.kv if self.map else ()))
+    def _nodes(self, *first: Address) -> list[Address]:
+        """Nodes to ask for the map. Those that the client is connected to answer soonest."""
+        nodes = (*first, *(self.map.members if self.map else ()), *self._seeds)
+        return sorted(dict.fromkeys(nodes), key=lambda node: not self._is_connected(node))
 
-    async def _ask_for_map(self, nodes: Iterable[Address], attempt: _Attempt) -> list[str]:
-        """Takes the map of the first of these nodes that gives one; if none does, says why.
+    def _is_connected(self, address: Address) -> bool:
+        return address in self._connections and not self._connections[address].lost
+
+    async def _ask_for_map(self, attempt: Attempt, *first: Address) -> list[str]:
+        """Takes the map of the first node that gives one; if none does, says why.
 
         Raises:
             AuthenticationException, BucketNotFoundException: all say so. Where there was a map, one
                 that cannot be asked might know better.
         """
+        self.map_due = asyncio.get_running_loop().time() + _MAP_AGE_SECONDS_MAX
         errors: list[Exception] = []
-        for address in dict.fromkeys(nodes):
+        for address in self._nodes(*first):
             try:
-                await self._fetch_map(address, attempt)
+                async with asyncio.timeout(_MAP_WAIT_SECONDS_MAX):
+                    await self._fetch_map(address, attempt)
                 return []
             except _UNAVAILABLE as error:
                 errors.append(error)
@@ -268,35 +324,33 @@ class KvClient:
             raise refusals[0]
         return [_reason(error) for error in errors]
 
-    async def _fetch_map(self, address: Address, attempt: _Attempt) -> None:
+    async def _fetch_map(self, address: Address, attempt: Attempt) -> None:
         connection = await self._connection(address)
         response = await connection.ask(Request(Opcode.GET_CLUSTER_CONFIG))
-        if response.status == Status.SUCCESS:
-            found = self._take(response.value, address)
-        elif response.status == Status.NO_BUCKET:
-            found = False
-        else:
+        if response.status not in (Status.SUCCESS, Status.NO_BUCKET):
             raise ConnectionLost
-        if not found:
+        found = self._map_in(response, address) if response.status == Status.SUCCESS else None
+        if found is None:
             raise BucketNotFoundException(context=attempt.context)
+        if not self._take(found):
+            raise ConnectionLost
 
-    async def _connection_for(self, vbid: int, attempt: _Attempt, copy: int = 0) -> Connection:
+    async def _connection_for(self, vbid: int, attempt: Attempt, copy: int = 0) -> Connection:
         while True:
             cluster_map = self.map or await self._map(attempt)
             try:
                 return await self._connection(cluster_map.node_of(vbid, copy))
             except _UNAVAILABLE as error:
                 # The node may have left: ask others for a newer map, but keep what there is.
-                await self._ask_for_map(self._nodes(), attempt)
+                await self._ask_for_map(attempt)
                 await attempt.again(_reason(error))
 
     async def _connection(self, address: Address | None) -> Connection:
         self._check_open()
         if address is None:
             raise ConnectionLost
-        connection = self._connections.get(address)
-        if connection is not None and not connection.lost:
-            return connection
+        if self._is_connected(address):
+            return self._connections[address]
         task = self._opening.get(address)
         if task is None:
             task = asyncio.create_task(Connection.open(address, *self._credentials, self.bucket))
@@ -314,9 +368,10 @@ class KvClient:
         self._opening.pop(address, None)
         if task.cancelled() or task.exception() is not None:
             return
-        self._connections[address] = task.result()
-        if self.closed:
+        if self.closed or address not in self._nodes():
             task.result().close()
+        else:
+            self._connections[address] = task.result()
 
     @staticmethod
     def _is_default(operation: Operation) -> bool:

@@ -44,6 +44,7 @@ class Connection(asyncio.Protocol):
         self.address = address
         self.features: frozenset[int] = frozenset()
         self.lost = False
+        self._closes_when_idle = False
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._reader = FrameReader()
@@ -107,6 +108,12 @@ class Connection(asyncio.Protocol):
             # Not closed, which would wait until the peer has read what was written.
             self._transport.abort()
 
+    def close_when_idle(self) -> None:
+        """Ends the connection once no answer is waited for."""
+        self._closes_when_idle = True
+        if not self._waiting:
+            self.close()
+
     # What asyncio calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -143,6 +150,8 @@ class Connection(asyncio.Protocol):
         self._waiting.pop(opaque, None)
         if not answer.cancelled():
             answer.exception()
+        if self._closes_when_idle:
+            self.close_when_idle()
 
     def _end(self) -> None:
         self.lost = True

@@ -1,4 +1,8 @@
-"""Just enough HTTP/1.1 for the management and view services: one request a connection."""
+"""Just enough HTTP/1.1 for the management and view services: one request a connection.
+
+The nodes of a service take turns. One that cannot be connected to is passed over, as nothing was
+sent; so is one whose connection breaks under a request that changes nothing.
+"""
 
 import asyncio
 import base64
@@ -6,18 +10,32 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import urlencode
 
+from ._client import Attempt, KvClient
 from ._connstr import Address
 from .exceptions import (
-    AmbiguousTimeoutException,
     AuthenticationException,
     DecodingFailureException,
     ErrorContext,
     RequestCanceledException,
-    UnAmbiguousTimeoutException,
 )
+
+_CONNECT_SECONDS_MAX = 5.0
+"""How long a node may take to be connected to before the next one is tried."""
 
 BODY_BYTES_MAX = 256 * 1024 * 1024
 """Largest answer that is read, as it is kept in memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class HttpRequest:
+    """What to ask for."""
+
+    method: str
+    path: str
+    body: bytes = b""
+    content_type: str = "application/json"
+    reads: bool = False
+    """It changes nothing, so it may be sent twice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,61 +69,82 @@ class HttpClient:
                 limit.reschedule(0)
 
     async def send(
-        self,
-        address: Address,
-        method: str,
-        path: str,
-        timeout: float,
-        body: bytes = b"",
-        content_type: str = "application/json",
+        self, client: KvClient, service: str, request: HttpRequest, timeout: float
     ) -> HttpResponse:
-        """Answer to a request, whatever its status but 401.
+        """Answer of a node that runs the service, whatever its status but 401.
 
         Raises:
             AuthenticationException: the user or password is wrong (401).
+            ServiceUnavailableException: no node runs the service.
             TimeoutException: there was no complete answer within ``timeout`` seconds.
-            RequestCanceledException: the connection failed, or the cluster is closed.
+            RequestCanceledException: the connection broke, or the cluster is closed.
             DecodingFailureException: the answer is no HTTP or too large.
         """
-        context = ErrorContext(operation=f"{method} {path}", endpoint=str(address))
+        attempt = Attempt(
+            ErrorContext(bucket=client.bucket, operation=f"{request.method} {request.path}")
+        )
         if self._closed:
-            raise RequestCanceledException("the cluster is closed", context)
+            raise RequestCanceledException("the cluster is closed", attempt.context)
         limit = asyncio.timeout(timeout)
         try:
             async with limit:
                 self._limits.add(limit)
-                status, content = await self._exchange(address, method, path, body, content_type)
+                return await self._attempts(client, service, request, attempt)
         except TimeoutError:
             if self._closed:
-                raise RequestCanceledException("the cluster is closed", context) from None
-            reads = method == "GET"
-            kind = UnAmbiguousTimeoutException if reads else AmbiguousTimeoutException
-            raise kind(context=context) from None
-        except (OSError, EOFError) as error:
-            raise RequestCanceledException(f"the connection failed: {error}", context) from None
+                raise RequestCanceledException("the cluster is closed", attempt.context) from None
+            raise attempt.expired(request.reads) from None
         finally:
             self._limits.discard(limit)
-        context.status = status
-        if status == 401:
-            raise AuthenticationException(context=context)
-        return HttpResponse(status, content, context)
 
-    async def _exchange(
-        self, address: Address, method: str, path: str, body: bytes, content_type: str
-    ) -> tuple[int, bytes]:
-        reader, writer = await asyncio.open_connection(address.host, address.port)
-        try:
-            head = (
-                f"{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n"
-                f"Authorization: Basic {self._authorization}\r\nAccept: application/json\r\n"
-                f"Content-Type: {content_type}\r\nContent-Length: {len(body)}\r\n\r\n"
-            )
-            writer.write(head.encode() + body)
-            await writer.drain()
-            return await read_response(reader)
-        finally:
-            # Not closed, which would wait until the peer has read a request that was given up.
-            writer.transport.abort()
+    async def _attempts(
+        self, client: KvClient, service: str, request: HttpRequest, attempt: Attempt
+    ) -> HttpResponse:
+        context = attempt.context
+        while True:
+            for address in await client.nodes(service, attempt):
+                context.endpoint = str(address)
+                try:
+                    reader, writer = await _connect(address)
+                except OSError:
+                    # It may have left the cluster.
+                    client.map_due = 0
+                    attempt.failed("NODE_NOT_AVAILABLE")
+                    continue
+                attempt.in_flight = True
+                try:
+                    writer.write(self._head(address, request) + request.body)
+                    await writer.drain()
+                    status, body = await read_response(reader)
+                except (OSError, EOFError) as error:
+                    if not request.reads:
+                        raise RequestCanceledException(
+                            f"the connection failed: {error}", context
+                        ) from None
+                    attempt.in_flight = False
+                    attempt.failed("SOCKET_CLOSED_WHILE_IN_FLIGHT")
+                    continue
+                finally:
+                    # Not closed, which would wait until the peer has read what was given up.
+                    writer.transport.abort()
+                context.status = status
+                if status == 401:
+                    raise AuthenticationException(context=context)
+                return HttpResponse(status, body, context)
+            await attempt.pause()
+
+    def _head(self, address: Address, request: HttpRequest) -> bytes:
+        return (
+            f"{request.method} {request.path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n"
+            f"Authorization: Basic {self._authorization}\r\nAccept: application/json\r\n"
+            f"Content-Type: {request.content_type}\r\n"
+            f"Content-Length: {len(request.body)}\r\n\r\n"
+        ).encode()
+
+
+async def _connect(address: Address) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async with asyncio.timeout(_CONNECT_SECONDS_MAX):
+        return await asyncio.open_connection(address.host, address.port)
 
 
 async def read_response(reader: asyncio.StreamReader) -> tuple[int, bytes]:

@@ -39,9 +39,14 @@ class ClusterMap:
         number = row[copy] if copy < len(row) else -1
         return self.kv[number] if number >= 0 else None
 
-    def service(self, name: str) -> Address | None:
-        """A node that runs the service, for example ``mgmt`` or ``capi``."""
-        return next((address for service, address in self.services if service == name), None)
+    def nodes(self, service: str) -> tuple[Address, ...]:
+        """Nodes that run the service, for example ``mgmt`` or ``capi``."""
+        return tuple(address for name, address in self.services if name == service)
+
+    @property
+    def members(self) -> tuple[Address, ...]:
+        """Nodes that can be asked for the map; those that hold documents of the bucket first."""
+        return (*dict.fromkeys(self.kv + self.nodes("kv")),)
 
     @property
     def replica_count(self) -> int:

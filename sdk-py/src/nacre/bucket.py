@@ -3,9 +3,9 @@
 from typing import TYPE_CHECKING, Unpack
 
 from ._client import KvClient
-from ._http import HttpResponse
+from ._http import HttpRequest, HttpResponse
 from .collection import Collection
-from .exceptions import InvalidArgumentException, ServiceUnavailableException
+from .exceptions import InvalidArgumentException
 from .management import CollectionManager
 from .options import ClusterTimeoutOptions
 from .views import ViewIndexManager, ViewOptions, ViewResult
@@ -70,13 +70,9 @@ class Bucket:
         """Queries a view: ``async for row in bucket.view_query("shop", "by_price", limit=10)``."""
         return ViewResult(self, design_doc, view_name, {**(options or {}), **kwargs})
 
-    async def http_capi(self, method: str, path: str, timeout: float, body: bytes) -> HttpResponse:
+    async def http_capi(self, request: HttpRequest, timeout: float) -> HttpResponse:
         """Answer of the view service."""
-        cluster_map = self.client.map or await self.client.bootstrap(timeout)
-        address = cluster_map.service("capi")
-        if address is None:
-            raise ServiceUnavailableException("no node of the cluster serves views")
-        return await self._cluster.http.send(address, method, path, timeout, body)
+        return await self._cluster.http.send(self.client, "capi", request, timeout)
 
 
 class Scope:

@@ -5,17 +5,11 @@ from typing import Self
 
 from ._client import KvClient
 from ._connstr import ConnectionString
-from ._http import HttpClient, HttpResponse
+from ._http import HttpClient, HttpRequest, HttpResponse
 from .bucket import Bucket
-from .exceptions import (
-    InvalidArgumentException,
-    RequestCanceledException,
-    ServiceUnavailableException,
-)
+from .exceptions import InvalidArgumentException, RequestCanceledException
 from .management import BucketManager
 from .options import ClusterOptions, ClusterTimeoutOptions, PasswordAuthenticator
-
-_FORM = "application/x-www-form-urlencoded"
 
 
 class Cluster:
@@ -72,15 +66,9 @@ class Cluster:
         for bucket in self._buckets.values():
             bucket.client.close()
 
-    async def http_management(
-        self, method: str, path: str, timeout: float, body: bytes
-    ) -> HttpResponse:
+    async def http_management(self, request: HttpRequest, timeout: float) -> HttpResponse:
         """Answer of the management service."""
-        cluster_map = self._client.map or await self._client.bootstrap(timeout)
-        address = cluster_map.service("mgmt")
-        if address is None:
-            raise ServiceUnavailableException("no node of the cluster can be managed")
-        return await self.http.send(address, method, path, timeout, body, _FORM)
+        return await self.http.send(self._client, "mgmt", request, timeout)
 
     async def __aenter__(self) -> Self:
         return self

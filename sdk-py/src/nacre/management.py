@@ -8,7 +8,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 from urllib.parse import quote
 
-from ._http import HttpResponse, form
+from ._http import HttpRequest, HttpResponse, form
 from .exceptions import (
     BucketAlreadyExistsException,
     BucketNotFoundException,
@@ -25,6 +25,7 @@ from .options import TimeoutOptions, seconds_of
 if TYPE_CHECKING:
     from .cluster import Cluster
 
+_FORM = "application/x-www-form-urlencoded"
 T = TypeVar("T")
 
 
@@ -91,7 +92,8 @@ class _Manager:
         fields: dict[str, object] | None = None,
     ) -> HttpResponse:
         timeout = seconds_of(options.get("timeout"), self._cluster.timeouts.management_timeout)
-        return await self._cluster.http_management(method, path, timeout, form(fields or {}))
+        request = HttpRequest(method, path, form(fields or {}), _FORM, reads=method == "GET")
+        return await self._cluster.http_management(request, timeout)
 
 
 class BucketManager(_Manager):

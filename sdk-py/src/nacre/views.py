@@ -8,7 +8,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 from urllib.parse import quote, urlencode
 
-from ._http import HttpResponse
+from ._http import HttpRequest, HttpResponse
 from .exceptions import (
     CouchbaseException,
     DecodingFailureException,
@@ -147,7 +147,8 @@ class ViewResult:
         keys = self._options.get("keys")
         body = b"" if keys is None else encode_json({"keys": keys})
         method = "GET" if keys is None else "POST"
-        response = await self._bucket.http_capi(method, path, timeout, body)
+        request = HttpRequest(method, path, body, reads=True)
+        response = await self._bucket.http_capi(request, timeout)
         self._answer = _rows(response)
         return self._answer
 
@@ -263,8 +264,8 @@ class ViewIndexManager:
         self, method: str, name: str, body: bytes, options: TimeoutOptions
     ) -> HttpResponse:
         timeout = seconds_of(options.get("timeout"), self._bucket.timeouts.management_timeout)
-        path = _path(self._bucket.name, name)
-        response = await self._bucket.http_capi(method, path, timeout, body)
+        request = HttpRequest(method, _path(self._bucket.name, name), body, reads=method == "GET")
+        response = await self._bucket.http_capi(request, timeout)
         if response.status == 404:
             raise DesignDocumentNotFoundException(response.text, response.context)
         if response.status not in (200, 201):

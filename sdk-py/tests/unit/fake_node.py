@@ -39,6 +39,8 @@ class FakeNode:
         self.connection_count = 0
         self.password = "password"
         self.services: dict[str, int] = {}
+        self.neighbours: list[dict[str, int]] = []
+        """Services of the other nodes of its cluster."""
         self.rev = 1
         self.replicas: list[int] = []
         """Where each vBucket's replicas are; -1 is nowhere."""
@@ -73,10 +75,11 @@ class FakeNode:
         """A map in which all vBuckets are on one port."""
         server = f"$HOST:{port or self.port}"
         rows = [[0, *self.replicas]] * VBUCKETS
+        nodes = [{"kv": port or self.port, **self.services}, *self.neighbours]
         return json.dumps(
             {
                 "rev": self.rev,
-                "nodesExt": [{"services": {"kv": port or self.port, **self.services}}],
+                "nodesExt": [{"services": services} for services in nodes],
                 "vBucketServerMap": {"serverList": [server], "vBucketMap": rows},
             }
         ).encode()
@@ -127,6 +130,36 @@ class FakeNode:
         salted = hashlib.pbkdf2_hmac("sha512", self.password.encode(), SALT, ITERATIONS)
         server_key = hmac.digest(salted, b"Server Key", "sha512")
         return b"v=" + base64.b64encode(hmac.digest(server_key, transcript, "sha512"))
+
+
+class FakeService:
+    """A service over HTTP. It answers all requests alike, unless ``on_request`` does otherwise."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        """Method and path of each request."""
+        self.on_request: Callable[[asyncio.StreamWriter], None] = answer_nothing
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+        await self._server.wait_closed()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        self.asked.append(head.decode().partition(" HTTP/1.1")[0])
+        self.on_request(writer)
+        await reader.read()
+        writer.close()
+
+
+def answer_nothing(writer: asyncio.StreamWriter) -> None:
+    """No buckets, scopes, rows or views."""
+    writer.write(b'HTTP/1.1 200 OK\r\nContent-Length: 26\r\n\r\n{"rows": [], "scopes": []}')
 
 
 def encode(asked: Asked, status: int, extras: bytes, value: bytes) -> bytes:

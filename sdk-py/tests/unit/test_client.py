@@ -8,10 +8,11 @@ from datetime import timedelta
 
 import nacre
 from nacre import exceptions as e
-from tests.unit.fake_node import Answer, Asked, FakeNode
+from nacre._map import ClusterMap
+from tests.unit.fake_node import Answer, Asked, FakeNode, encode
 
 GET, SET, CONFIG, COLLECTION_ID = 0x00, 0x01, 0xB5, 0xBB
-SASL_AUTH, SELECT_BUCKET, OBSERVE_SEQNO = 0x21, 0x89, 0x91
+HELLO, SASL_AUTH, SELECT_BUCKET, OBSERVE_SEQNO = 0x1F, 0x21, 0x89, 0x91
 TEMPORARY, NOT_MINE, NO_BUCKET, UNKNOWN_COLLECTION = 0x86, 0x07, 0x08, 0x88
 NOT_FOUND, AUTH_ERROR, NO_ACCESS = 0x01, 0x20, 0x24
 FOUND: Answer = (0, bytes.fromhex("02000000"), b'"v"')
@@ -146,6 +147,62 @@ class ClientTest(unittest.IsolatedAsyncioTestCase):
             self.assertEqual((await self.collection.get("k")).content, "moved")
             self.assertEqual((await self.collection.get("k")).content, "moved")
             self.assertEqual(self.node.count(GET), 1)
+
+    async def test_the_connection_to_a_node_that_has_left_ends_with_the_last_answer(self) -> None:
+        async with FakeNode() as other:
+            other.on[GET] = lambda _: (0, bytes(4), b'"moved"')
+            under_way: list[Asked] = []
+            self.node.on[GET] = lambda asked: under_way.append(asked)
+            late = asyncio.create_task(self.collection.get("k"))
+            while not under_way:
+                await asyncio.sleep(0)
+            self.node.rev = 2
+            self.answers(GET, (NOT_MINE, b"", self.node.config(other.port)))
+            self.assertEqual((await self.collection.get("k")).content, "moved")
+            assert FOUND is not None
+            for writer in self.node._writers:
+                writer.write(encode(under_way[0], *FOUND))
+            self.assertEqual((await late).content, "v")
+            await self.one_ended(self.node)
+
+    async def test_closing_ends_requests_to_a_node_that_has_left(self) -> None:
+        async with FakeNode() as other:
+            other.on[GET] = lambda _: FOUND
+            under_way: list[Asked] = []
+            self.node.on[SET] = lambda asked: under_way.append(asked)
+            write = asyncio.create_task(self.collection.upsert("k", 1))
+            while not under_way:
+                await asyncio.sleep(0)
+            self.node.rev = 2
+            self.answers(GET, (NOT_MINE, b"", self.node.config(other.port)))
+            await self.collection.get("k")
+            await self.cluster.close()
+            with self.assertRaises(e.RequestCanceledException):
+                await write
+
+    async def test_a_connection_to_a_node_that_leaves_while_it_is_opened_ends(self) -> None:
+        async with FakeNode() as other:
+            hello: list[Asked] = []
+            other.on[HELLO] = lambda asked: hello.append(asked)
+            self.node.rev = 2
+            self.answers(GET, (NOT_MINE, b"", self.node.config(other.port)), FOUND)
+            get = asyncio.create_task(self.collection.get("k"))
+            while not hello:
+                await asyncio.sleep(0)
+            self.node.rev = 3
+            self.bucket.client._take(ClusterMap.parse(self.node.config(), "127.0.0.1"))
+            for writer in other._writers:
+                writer.write(encode(hello[0], 0, b"", b""))
+            self.assertEqual((await get).content, "v")
+            await self.one_ended(other)
+
+    async def one_ended(self, node: FakeNode) -> None:
+        """Waits until a connection to the node has ended."""
+        serving = [task for task in node._serving if task]
+        ended, _ = await asyncio.wait(
+            serving, timeout=SECONDS_MAX, return_when=asyncio.FIRST_COMPLETED
+        )
+        self.assertEqual(len(ended), 1)
 
     async def test_a_moved_vbucket_without_a_map_makes_the_client_ask_for_it(self) -> None:
         self.answers(GET, (NOT_MINE, b"", b""), FOUND)

@@ -3,8 +3,10 @@
 import asyncio
 import unittest
 
+from nacre._client import KvClient
 from nacre._connstr import Address
-from nacre._http import BODY_BYTES_MAX, HttpClient, form, read_response
+from nacre._http import BODY_BYTES_MAX, HttpClient, HttpRequest, form, read_response
+from nacre._map import ClusterMap
 from nacre.exceptions import AmbiguousTimeoutException, DecodingFailureException
 
 
@@ -66,7 +68,10 @@ class HttpTest(unittest.IsolatedAsyncioTestCase):
         async with await asyncio.start_server(read_late, "127.0.0.1", 0) as server:
             address = Address(*server.sockets[0].getsockname())
             with self.assertRaises(AmbiguousTimeoutException):
-                await HttpClient("user", "password").send(address, "POST", "/", 0.2, body)
+                client = KvClient((), "user", "password", None)
+                client.map = ClusterMap((0, 1), (), (), (("mgmt", address),))
+                request = HttpRequest("POST", "/", body)
+                await HttpClient("user", "password").send(client, "mgmt", request, 0.2)
             given_up.set()
             self.assertLess(await byte_counts.get(), len(body))
 

@@ -33,8 +33,8 @@ class ClusterMapTest(unittest.TestCase):
 
     def test_services_are_on_the_host_that_was_asked_unless_named(self) -> None:
         read = ClusterMap.parse(json.dumps(MAP).encode(), "a")
-        self.assertEqual(read.service("capi"), Address("a", 8092))
-        self.assertIsNone(read.service("n1ql"))
+        self.assertEqual(read.nodes("capi"), (Address("a", 8092),))
+        self.assertEqual(read.nodes("n1ql"), ())
 
     def test_epochs_count_before_revisions(self) -> None:
         older = ClusterMap.parse(json.dumps({**MAP, "rev": 9, "revEpoch": 0}).encode(), "a")
