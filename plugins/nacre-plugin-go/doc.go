@@ -36,6 +36,12 @@
 // timer, [time.Now] counts up from 1970 by what it is asked, and random numbers are the same in each instance. There are no
 // files and no sockets, and what is printed goes nowhere.
 //
+// Goroutines may use what is outside, one at a time. They run while a method of the plugin does: what is left behind when it
+// returns goes on in a later call, where what it writes counts as done by another document, or never. So wait for them.
+//
+// The collector knows the memory that the deployment has, from `[limits] memory_mb` in plugin.toml, else 256 MiB: a plugin for
+// nodes that give it less has to say so there.
+//
 // The kit has no dependencies: a copy lies in each project. Outside of the sandbox, as in tests of a plugin, state and timers
 // are kept in memory, and other capabilities are not there.
 package nacre

@@ -220,3 +220,31 @@ fn a_document_that_kills_a_plugin_in_go_is_skipped_and_its_call_is_kept() {
     let (is_done, told) = cut_back("counts", 3);
     assert!(!is_done && told.contains("vBucket 3 was cut back to 9"), "it begins anew: {told}");
 }
+
+/// The host puts values into the memory of an instance, which may have the collector begin, and another goroutine go on.
+#[test]
+fn goroutines_of_a_plugin_in_go_reach_the_host_in_turn() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = serving(directory.path());
+    server.client().set(b"large", json!({"act": "large"}).to_string().as_bytes()).unwrap();
+    for _ in 0..2 {
+        assert_eq!(answer(&server, "gather"), (200, json!(8 << 20)));
+    }
+    // Another instance, where the collector has not begun yet.
+    assert_eq!(answer(&server, "deadlock").0, 500);
+    assert_eq!(answer(&server, "leave").0, 200);
+    let body = vec![b' '; 8_000_000];
+    for _ in 0..3 {
+        let answer = ask(&server, "POST", "/_plugin/trial/size", "", &body);
+        assert_eq!(answer, (200, json!(body.len())), "whatever another request has left");
+    }
+}
+
+#[test]
+fn the_collector_of_a_plugin_in_go_knows_the_limit_of_its_memory() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = serving(directory.path());
+    for _ in 0..20 {
+        assert_eq!(answer(&server, "garbage"), (200, json!(20 << 20)));
+    }
+}

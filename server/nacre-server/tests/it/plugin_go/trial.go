@@ -4,7 +4,9 @@ package main
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
+	"sync"
 	"time"
 
 	"nacre"
@@ -51,6 +53,8 @@ func (*trial) OnUpdate(event nacre.Event) error {
 		before := time.Now()
 		time.Sleep(time.Hour)
 		nacre.State.Put("slept", []byte(time.Since(before).Round(time.Hour).String()))
+	case "large":
+		nacre.State.Put("large", make([]byte, 1<<20))
 	case "log":
 		nacre.Log.Warn("%s came in vBucket %d\xff", event.ID(), event.VB)
 		nacre.Metrics.Add("came", 2)
@@ -88,6 +92,22 @@ func (self *trial) Handle(request nacre.Request) (nacre.Response, error) {
 	case "/loop":
 		for {
 		}
+	case "/garbage":
+		return nacre.JSON(200, litter())
+	case "/deadlock":
+		select {}
+	case "/size":
+		return nacre.JSON(200, len(request.Body))
+	case "/gather":
+		return nacre.JSON(200, gather())
+	case "/leave":
+		go func() {
+			for {
+				nacre.State.Get("none")
+				runtime.Gosched()
+			}
+		}()
+		return nacre.Response{}, nil
 	case "/never":
 		return nacre.Response{}, nacre.Reject("never")
 	case "/pieces":
@@ -109,6 +129,38 @@ func (self *trial) Handle(request nacre.Request) (nacre.Response, error) {
 		entries[entry.Key] = string(entry.Value)
 	}
 	return nacre.JSON(200, entries)
+}
+
+// litter makes 20 MiB of garbage where 34 of 64 are in use, and gives how many bytes were made.
+func litter() (total int) {
+	if grown == nil {
+		grown = [][]byte{make([]byte, 34<<20)}
+	}
+	for range 20 {
+		one := make([]byte, 1<<20)
+		nacre.State.Get(string(one[:1]))
+		total += len(one)
+	}
+	return total
+}
+
+// gather reads a large value at the same time in several goroutines, and gives how many bytes there were.
+func gather() (total int) {
+	var all sync.WaitGroup
+	var sizes [8]int
+	for index := range sizes {
+		all.Add(1)
+		go func() {
+			defer all.Done()
+			value, _ := nacre.State.Get("large")
+			sizes[index] = len(value)
+		}()
+	}
+	all.Wait()
+	for _, size := range sizes {
+		total += size
+	}
+	return total
 }
 
 func (*trial) More(cursor []byte) (nacre.Chunk, error) {
