@@ -5,8 +5,9 @@
 //
 //	type cities struct{}
 //
-//	func init() { nacre.Run("cities", cities{}) }
+//	func init() { nacre.Run(cities{}) }
 //
+//	// main is asked for by Go; a plugin is called by its methods.
 //	func main() {}
 //
 //	func (cities) OnUpdate(event nacre.Event) error {

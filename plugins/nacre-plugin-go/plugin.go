@@ -62,15 +62,10 @@ type Initializer interface {
 }
 
 // plugin is what [Run] was given.
-var plugin struct {
-	name string
-	self any
-}
+var plugin any
 
-// Run makes plugin the one that the component is. It is called once, from a function `init`.
-func Run(name string, self any) {
-	plugin.name, plugin.self = name, self
-}
+// Run makes self the plugin that the component is. It is called once, from a function `init`.
+func Run(self any) { plugin = self }
 
 // attempt is what the document at work has done so far.
 type attempt struct {
@@ -99,17 +94,20 @@ func attempted(call func() error) error {
 }
 
 func describe() string {
-	// The version is that of the package, which plugin.toml names.
-	text, _ := json.Marshal(map[string]any{"name": plugin.name, "version": "0.1.0", "limits": struct{}{}})
+	// Name and version are those of the package, which plugin.toml has and the component does not know.
+	text, _ := json.Marshal(map[string]any{"name": "go", "version": "0.1.0", "limits": struct{}{}})
 	return string(text)
 }
 
 func initialize(config []byte) error {
 	return guarded(func() error {
-		switch self := plugin.self.(type) {
-		case nil:
+		if plugin == nil {
 			return Reject("nothing is a plugin here: nacre.Run is called from a function init")
-		case Initializer:
+		}
+		if err := checkRoles(plugin); err != nil {
+			return err
+		}
+		if self, ok := plugin.(Initializer); ok {
 			return self.Init(config)
 		}
 		return nil
@@ -122,12 +120,12 @@ func takeBatch(buffer []byte) (errors []DocumentError, err error) {
 		if err != nil {
 			return err
 		}
-		if self, ok := plugin.self.(Batcher); ok {
+		if self, ok := plugin.(Batcher); ok {
 			errors, err = self.OnBatch(events)
 			return err
 		}
-		updater, _ := plugin.self.(Updater)
-		deleter, _ := plugin.self.(Deleter)
+		updater, _ := plugin.(Updater)
+		deleter, _ := plugin.(Deleter)
 		for index, event := range events.All() {
 			err := attempted(func() error { return takeEvent(updater, deleter, event) })
 			if isFault(err) {
@@ -153,7 +151,7 @@ func takeEvent(updater Updater, deleter Deleter, event Event) error {
 }
 
 func cutBack(vb uint16, seqno uint64) (reached uint64, done bool, err error) {
-	self, ok := plugin.self.(Rollbacker)
+	self, ok := plugin.(Rollbacker)
 	if !ok {
 		return 0, false, Fatal("vBucket %d was cut back to %d, and this plugin cannot be", vb, seqno)
 	}
@@ -165,7 +163,7 @@ func cutBack(vb uint16, seqno uint64) (reached uint64, done bool, err error) {
 }
 
 func answer(request Request) (response Response, err error) {
-	self, ok := plugin.self.(Handler)
+	self, ok := plugin.(Handler)
 	if !ok {
 		return JSON(404, map[string]string{"error": "not_found", "reason": "missing"})
 	}
@@ -180,7 +178,7 @@ func answer(request Request) (response Response, err error) {
 }
 
 func goOn(cursor []byte) (chunk Chunk, err error) {
-	self, ok := plugin.self.(Continuer)
+	self, ok := plugin.(Continuer)
 	if !ok {
 		return Chunk{}, Reject("this plugin gives its answers whole")
 	}
@@ -192,7 +190,7 @@ func goOn(cursor []byte) (chunk Chunk, err error) {
 }
 
 func merge(request Request, partials []Response) (response Response, err error) {
-	self, ok := plugin.self.(Merger)
+	self, ok := plugin.(Merger)
 	if !ok {
 		return Response{}, Reject("this plugin cannot merge answers")
 	}
@@ -205,7 +203,7 @@ func merge(request Request, partials []Response) (response Response, err error) 
 
 func takeTimers(now time.Time, timers []Timer) error {
 	return guarded(func() error {
-		if self, ok := plugin.self.(TimerHandler); ok {
+		if self, ok := plugin.(TimerHandler); ok {
 			return self.OnTimer(now, timers)
 		}
 		return nil

@@ -40,10 +40,15 @@ func (tester) OnDelete(event Event) error {
 
 func (self tester) Handle(request Request) (Response, error) { return self.handled(request) }
 
+// batcher takes batches as it is told.
+type batcher struct{ failed []DocumentError }
+
+func (self batcher) OnBatch(Events) ([]DocumentError, error) { return self.failed, nil }
+
 // run makes a plugin the one that is called, with an empty state.
 func run(self any) {
 	nativeState, nativeTimers = map[string][]byte{}, map[string]Timer{}
-	Run("tester", self)
+	Run(self)
 }
 
 // batch is a buffer with documents, of keys and bodies in turn; no body is a deletion.
@@ -145,7 +150,40 @@ func TestWithoutAPluginNothingBegins(t *testing.T) {
 	is(t, "kind", faultOf(initialize(nil)).Kind, FaultReject)
 	run(tester{})
 	is(t, "error", initialize(nil), nil)
-	is(t, "description", describe(), `{"limits":{},"name":"tester","version":"0.1.0"}`)
+	is(t, "description", describe(), `{"limits":{},"name":"go","version":"0.1.0"}`)
+}
+
+// reached has its methods by pointer alone.
+type reached struct{ batcher }
+
+func (*reached) Handle(Request) (Response, error) { return Response{}, nil }
+
+// mistaken has a method of another signature.
+type mistaken struct{ tester }
+
+func (mistaken) OnDelete(...*Event) error { return nil }
+
+func TestMethodsThatWouldNotBeCalledAreTold(t *testing.T) {
+	for _, one := range []struct {
+		self   any
+		wanted string
+	}{
+		{tester{}, ""},
+		{&tester{}, ""},
+		{&reached{}, ""},
+		{reached{}, "Handle has a pointer receiver: hand &nacre.reached{} to nacre.Run"},
+		{mistaken{}, "OnDelete is func(...*nacre.Event) error: func(nacre.Event) error is wanted"},
+		{&mistaken{}, "OnDelete is func(...*nacre.Event) error: func(nacre.Event) error is wanted"},
+		{struct{}{}, "struct {} has no method of a plugin"},
+		{7, "int has no method of a plugin"},
+	} {
+		run(one.self)
+		told := ""
+		if err := initialize(nil); err != nil {
+			told = err.Error()
+		}
+		is(t, fmt.Sprintf("%T", one.self), told, one.wanted)
+	}
 }
 
 func TestErrorsOfDocumentsAreKnownByTheirKind(t *testing.T) {

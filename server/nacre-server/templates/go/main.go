@@ -12,7 +12,14 @@ import (
 
 type counter struct{}
 
-func init() { nacre.Run("{{name}}", counter{}) }
+func init() { nacre.Run(counter{}) }
+
+// The compiler says what a method lacks to be one of a plugin.
+var _ interface {
+	nacre.Updater
+	nacre.Deleter
+	nacre.Handler
+} = counter{}
 
 // Go asks for it; a plugin is called by its methods.
 func main() {}

@@ -108,6 +108,27 @@ fn what_cannot_be_built_in_go_is_told_in_a_line() {
     assert_eq!((told.lines().count(), told.contains("this is go1.23.4")), (1, true), "{told}");
 }
 
+/// The linker keeps a method that is not called, so that it can be told why.
+#[test]
+fn a_method_in_go_that_would_not_be_called_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    succeed(folder.path(), &["new", "a", "--lang", "go"]);
+    let main = folder.path().join("a/main.go");
+    for (receiver, event, wanted) in [
+        ("*plugin", "nacre.Event", "OnUpdate has a pointer receiver: hand &main.plugin{}"),
+        ("plugin", "*nacre.Event", "OnUpdate is func(*nacre.Event) error: func(nacre.Event) error"),
+    ] {
+        let code = format!(
+            "package main\n\nimport \"nacre\"\n\ntype plugin struct{{}}\n\n\
+             func init() {{ nacre.Run(plugin{{}}) }}\n\nfunc main() {{}}\n\n\
+             func ({receiver}) OnUpdate({event}) error {{ return nil }}\n"
+        );
+        std::fs::write(&main, code).unwrap();
+        let (is_done, told) = chore(&mut command(folder.path(), &["test", "a"]));
+        assert!(!is_done && told.contains(wanted), "{told}");
+    }
+}
+
 /// A node on which the trial is deployed.
 fn serving(directory: &Path) -> Server {
     let server = Server::start(directory);

@@ -14,7 +14,7 @@ import (
 
 type trial struct{ greeting string }
 
-func init() { nacre.Run("trial", &trial{}) }
+func init() { nacre.Run(&trial{}) }
 
 func main() {}
 
