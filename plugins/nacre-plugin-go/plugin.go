@@ -8,7 +8,11 @@ import (
 // Updater takes documents that were created or changed.
 //
 // When OnUpdate fails or panics, what it did to [State] and [Timers] is taken back, the document is reported, and the feed goes
-// on; a [Fault] is one of the whole batch. What it did outside stays.
+// on. What it did outside, by [KV] and [HTTP], stays.
+//
+// With a [Fault], the call as a whole ends. After [Retry], and after errors of [KV] and [HTTP] that pass by themselves such as
+// [ErrLocked] and [ErrFailed], the host calls again, and the feed stands still meanwhile: an error that is not to hold it up is
+// given as another, as by errors.New(err.Error()). What documents before this one did outside is not done again.
 type Updater interface {
 	OnUpdate(event Event) error
 }
@@ -18,8 +22,11 @@ type Deleter interface {
 	OnDelete(event Event) error
 }
 
-// Batcher folds a batch into the state, and gives the documents that failed. A plugin that has it is not asked for its OnUpdate
-// and OnDelete. With an error, the batch as a whole could not be taken; its writes are dropped then.
+// Batcher folds a batch into the state, and gives the documents that failed; what it did for these is its own to take back. A
+// plugin that has it is not asked for its OnUpdate and OnDelete. With an error, the batch as a whole could not be taken; its writes
+// are dropped then.
+//
+// It is for folding: what it does outside is done again when the call is made again, from the first document on.
 type Batcher interface {
 	OnBatch(events Events) ([]DocumentError, error)
 }
@@ -50,9 +57,12 @@ type Merger interface {
 	Merge(request Request, partials []Response) (Response, error)
 }
 
-// TimerHandler takes timers that are due. They are gone, and may be set again. With an error or a panic nothing has happened.
+// TimerHandler takes a timer that is due. It is gone, and may be set again.
+//
+// With an error or a panic, nothing that it did to [State] and [Timers] has happened; the host fires it again after [Retry], and
+// else does without it. What timers before this one did outside is not done again.
 type TimerHandler interface {
-	OnTimer(now time.Time, timers []Timer) error
+	OnTimer(now time.Time, timer Timer) error
 }
 
 // Initializer prepares an instance for the deployment with that configuration, JSON. It is also called to check a configuration
@@ -122,11 +132,17 @@ func takeBatch(buffer []byte) (errors []DocumentError, err error) {
 		}
 		if self, ok := plugin.(Batcher); ok {
 			errors, err = self.OnBatch(events)
+			if err != nil {
+				return err
+			}
+			errors, err = oneEach(errors, events.Len())
 			return err
 		}
 		updater, _ := plugin.(Updater)
 		deleter, _ := plugin.(Deleter)
+		hasActed = false
 		for index, event := range events.All() {
+			beginItem(index)
 			err := attempted(func() error { return takeEvent(updater, deleter, event) })
 			if isFault(err) {
 				return err
@@ -138,6 +154,22 @@ func takeBatch(buffer []byte) (errors []DocumentError, err error) {
 		return nil
 	})
 	return errors, err
+}
+
+// oneEach is the first error of each document of a batch.
+func oneEach(errors []DocumentError, count int) ([]DocumentError, error) {
+	told := map[int]bool{}
+	var first []DocumentError
+	for _, one := range errors {
+		if one.Index < 0 || one.Index >= count {
+			return nil, Reject("OnBatch names event %d of %d", one.Index, count)
+		}
+		if !told[one.Index] {
+			told[one.Index] = true
+			first = append(first, one)
+		}
+	}
+	return first, nil
 }
 
 func takeEvent(updater Updater, deleter Deleter, event Event) error {
@@ -203,8 +235,16 @@ func merge(request Request, partials []Response) (response Response, err error) 
 
 func takeTimers(now time.Time, timers []Timer) error {
 	return guarded(func() error {
-		if self, ok := plugin.(TimerHandler); ok {
-			return self.OnTimer(now, timers)
+		self, ok := plugin.(TimerHandler)
+		if !ok {
+			return nil
+		}
+		hasActed = false
+		for index, timer := range timers {
+			beginItem(index)
+			if err := self.OnTimer(now, timer); err != nil {
+				return err
+			}
 		}
 		return nil
 	})

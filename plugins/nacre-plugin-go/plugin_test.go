@@ -186,6 +186,28 @@ func TestMethodsThatWouldNotBeCalledAreTold(t *testing.T) {
 	}
 }
 
+func TestErrorsOfABatchAreOneEachOfItsDocuments(t *testing.T) {
+	run(batcher{[]DocumentError{{1, "a"}, {0, "b"}, {1, "c"}}})
+	failed, err := takeBatch(batch("a", "1", "b", "2"))
+	is(t, "errors", fmt.Sprint(failed, err), "[{1 a} {0 b}] <nil>")
+	for _, index := range []int{-1, 2} {
+		run(batcher{[]DocumentError{{index, "a"}}})
+		_, err = takeBatch(batch("a", "1", "b", "2"))
+		is(t, "kind", faultOf(err).Kind, FaultReject)
+		is(t, "message", err.Error(), fmt.Sprintf("OnBatch names event %d of 2", index))
+	}
+}
+
+func TestValuesAreReadWithoutAVariable(t *testing.T) {
+	events := decoded(t, "event-buffer.example")
+	var value any
+	is(t, "error", events.At(0).JSON(&value), nil)
+	is(t, "id", events.At(0).ID(), "k1")
+	is(t, "JSON", Version{Datatype: DatatypeJSON}.IsJSON(), true)
+	is(t, "request", Request{Body: []byte("7"), Query: "a=b"}.JSON(&value), nil)
+	is(t, "document", Document{Body: []byte("7")}.JSON(&value), nil)
+}
+
 func TestErrorsOfDocumentsAreKnownByTheirKind(t *testing.T) {
 	err := error(&refusal{ErrTemporary, "the disk is full"})
 	is(t, "itself", errors.Is(err, ErrTemporary), true)

@@ -10,9 +10,12 @@ import (
 // How many entries are fetched at a time.
 const scanEntries = 256
 
+// The longest key.
+const keyBytesMax = 64 << 10
+
 // State is the capability `state`: the plugin's own ordered key space.
 //
-// Keys are compared as bytes, and have 1 to 65,536 of them. Nothing is visible to others before the call of the host ends
+// Keys are compared as bytes, and have 1 to 65,536 of them; to store at another one panics. Nothing is visible to others before the call of the host ends
 // well. Handle, More and Merge read the last commit; writing ends their call.
 var State stateCapability
 
@@ -56,6 +59,10 @@ func (stateCapability) GetJSON(key string, target any) (bool, error) {
 
 // Put stores value at key, in place of what was there.
 func (stateCapability) Put(key string, value []byte) {
+	// The host would end the call.
+	if key == "" || len(key) > keyBytesMax {
+		panic(fmt.Sprintf("a key of the state has 1 to %d bytes, not %d", keyBytesMax, len(key)))
+	}
 	remember(key)
 	statePut(key, value)
 }
@@ -125,11 +132,15 @@ func remember(key string) {
 	if work == nil || work.remembered[key] {
 		return
 	}
+	before, found := stateGet(key)
+	// Another goroutine may have gone on meanwhile.
+	if work == nil || work.remembered[key] {
+		return
+	}
 	if work.remembered == nil {
 		work.remembered = map[string]bool{}
 	}
 	work.remembered[key] = true
-	before, found := stateGet(key)
 	work.undo = append(work.undo, func() {
 		if found {
 			statePut(key, before)

@@ -75,7 +75,7 @@ fn a_project_in_go_passes_its_script_and_asks_for_what_it_uses() {
     assert_eq!(built("counts").unwrap(), before, "nothing has changed");
     let told = succeed(folder, &["inspect", "counts"]);
     let imports = told.lines().find(|line| line.starts_with("imports")).unwrap();
-    assert_eq!(imports.split_whitespace().collect::<Vec<_>>(), ["imports", "state"], "{told}");
+    assert_eq!(imports.split_whitespace().collect::<Vec<_>>(), ["imports", "state,", "log"]);
     let told = succeed(folder, &["inspect", "trial"]);
     for name in ["state", "log", "timer", "metrics", "kv", "http-out"] {
         assert!(told.contains(name), "{name}: {told}");
@@ -132,13 +132,17 @@ fn a_method_in_go_that_would_not_be_called_is_told() {
 /// A node on which the trial is deployed.
 fn serving(directory: &Path) -> Server {
     let server = Server::start(directory);
+    deploy(&server);
+    server
+}
+
+fn deploy(server: &Server) {
     let address = format!("http://127.0.0.1:{}", server.port_base);
     let mut deploy = command(projects(), &["deploy", "trial", "--bucket", BUCKET]);
     deploy.args(["--grant", "kv:write=_default._default", "--grant", "http-out=127.0.0.1:1"]);
     deploy.env("NACRE_SERVER", address).env("NACRE_PASSWORD", PASSWORD);
     let (is_done, told) = chore(&mut deploy);
     assert!(is_done, "{told}");
-    server
 }
 
 /// What the plugin answers once it has seen every write before.
@@ -160,7 +164,7 @@ fn a_plugin_in_go_folds_documents_and_answers() {
         let body = json!({"act": act}).to_string();
         assert!(client.set(key.as_bytes(), body.as_bytes()).unwrap().is_success());
     };
-    for act in ["none", "fail", "panic", "timer", "sleep", "log"] {
+    for act in ["none", "fail", "panic", "key", "timer", "sleep", "log"] {
         write(act, act);
     }
     let (code, state) = answer(&server, "seen/");
@@ -183,6 +187,8 @@ fn a_plugin_in_go_folds_documents_and_answers() {
     let errors = told["last_errors"].to_string();
     assert!(errors.contains("it fails as it is told"), "{errors}");
     assert!(errors.contains("panic: assignment to entry in nil map (main.go:"), "{errors}");
+    let wanted = "panic: a key of the state has 1 to 65536 bytes, not 0 (main.go:";
+    assert!(errors.contains(wanted), "{errors}");
     let log = told["log"].to_string();
     assert!(log.contains("log came in vBucket") && !log.contains("nobody reads this"), "{log}");
 
@@ -202,8 +208,10 @@ fn a_plugin_in_go_folds_documents_and_answers() {
     let wanted: Value = serde_json::from_str(ON_DOCUMENTS).unwrap();
     let (_, found) = answer(&server, "kv");
     for (found, wanted) in found.as_array().unwrap().iter().zip(wanted.as_array().unwrap()) {
-        let begins = |text: &str| found.as_str().is_some_and(|found| found.starts_with(text));
-        assert!(found == wanted || wanted.as_str().is_some_and(begins), "{found}, not {wanted}");
+        // Which part of it is said behind.
+        let begun = wanted.as_str().filter(|text| text.ends_with(": ")).unwrap_or("\0");
+        let begins = found.as_str().is_some_and(|found| found.starts_with(begun));
+        assert!(found == wanted || begins, "{found}, not {wanted}");
     }
     assert_eq!(found.as_array().unwrap().len(), wanted.as_array().unwrap().len());
 }
@@ -252,7 +260,9 @@ fn goroutines_of_a_plugin_in_go_reach_the_host_in_turn() {
         assert_eq!(answer(&server, "gather"), (200, json!(8 << 20)));
     }
     // Another instance, where the collector has not begun yet.
-    assert_eq!(answer(&server, "deadlock").0, 500);
+    let (code, told) = answer(&server, "deadlock");
+    let wanted = "fatal error: all goroutines are asleep - deadlock!";
+    assert!(code == 500 && told.to_string().contains(wanted), "{code} {told}");
     assert_eq!(answer(&server, "leave").0, 200);
     let body = vec![b' '; 8_000_000];
     for _ in 0..3 {
@@ -268,4 +278,30 @@ fn the_collector_of_a_plugin_in_go_knows_the_limit_of_its_memory() {
     for _ in 0..20 {
         assert_eq!(answer(&server, "garbage"), (200, json!(20 << 20)));
     }
+}
+
+/// All documents come in one batch, some before the one that has it made again and some behind.
+#[test]
+fn what_documents_did_outside_in_go_is_done_once_and_fatal_ends_are_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(directory.path());
+    let mut client = server.client();
+    let added: Vec<String> = (0..16).map(|number| format!("a{number}")).collect();
+    for id in &added {
+        client.set(id.as_bytes(), br#"{"act": "add"}"#).unwrap();
+    }
+    for act in ["again", "goroutine"] {
+        client.set(act.as_bytes(), json!({"act": act}).to_string().as_bytes()).unwrap();
+    }
+    deploy(&server);
+    let (code, state) = answer(&server, "seen/");
+    assert_eq!((code, state["seen/again"].is_string()), (200, true), "{state}");
+    for id in added {
+        let found = client.get(format!("sum/{id}").as_bytes()).unwrap();
+        assert_eq!(String::from_utf8_lossy(&found.value), "1", "{id}");
+    }
+    let tries = client.get(b"tries/again").unwrap();
+    assert_eq!(String::from_utf8_lossy(&tries.value), "2");
+    let letters = status(&server)["dead_letters"].to_string();
+    assert!(letters.contains("panic: nobody recovers: ?"), "{letters}");
 }

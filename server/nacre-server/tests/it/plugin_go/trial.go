@@ -53,6 +53,20 @@ func (*trial) OnUpdate(event nacre.Event) error {
 		before := time.Now()
 		time.Sleep(time.Hour)
 		nacre.State.Put("slept", []byte(time.Since(before).Round(time.Hour).String()))
+	case "goroutine":
+		go func() { panic("nobody recovers: \xff") }()
+		time.Sleep(time.Second)
+	case "add":
+		_, err := count("sum/" + event.ID())
+		return err
+	case "again":
+		tries, err := count("tries/" + event.ID())
+		if err == nil && tries < 2 {
+			err = nacre.Retry("once more")
+		}
+		return err
+	case "key":
+		nacre.State.Put("", nil)
 	case "large":
 		nacre.State.Put("large", make([]byte, 1<<20))
 	case "log":
@@ -63,15 +77,20 @@ func (*trial) OnUpdate(event nacre.Event) error {
 	return nil
 }
 
+// count adds to a counter beside the documents.
+func count(key string) (uint64, error) {
+	first := uint64(1)
+	counted, err := nacre.KV.Counter("_default._default", key, 1, &first, 0)
+	return counted.Value, err
+}
+
 func (*trial) OnDelete(event nacre.Event) error {
 	nacre.State.Delete("seen/" + event.ID())
 	return nil
 }
 
-func (*trial) OnTimer(now time.Time, timers []nacre.Timer) error {
-	for _, timer := range timers {
-		nacre.State.Put(timer.Name, fmt.Append(nil, string(timer.Payload), " late: ", now.Before(timer.Due)))
-	}
+func (*trial) OnTimer(now time.Time, timer nacre.Timer) error {
+	nacre.State.Put(timer.Name, fmt.Append(nil, string(timer.Payload), " late: ", now.Before(timer.Due)))
 	return nil
 }
 
