@@ -43,6 +43,6 @@
 // The collector knows the memory that the deployment has, from `[limits] memory_mb` in plugin.toml, else 256 MiB: a plugin for
 // nodes that give it less has to say so there.
 //
-// The kit has no dependencies: a copy lies in each project. Outside of the sandbox, as in tests of a plugin, state and timers
-// are kept in memory, and other capabilities are not there.
+// The kit has no dependencies: a copy lies in each project. Outside of the sandbox, in tests of a plugin by `go test`, a [Harness]
+// takes the place of the host.
 package nacre

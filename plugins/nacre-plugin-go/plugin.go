@@ -2,6 +2,7 @@ package nacre
 
 import (
 	"encoding/json"
+	"sync"
 	"time"
 )
 
@@ -86,6 +87,9 @@ type attempt struct {
 
 // work is the document at work; nil when there is none.
 var work *attempt
+
+// working is held by who changes what is known of the item at work: several goroutines may.
+var working sync.Mutex
 
 // attempted makes a call; when it fails, state and timers are as they were before.
 func attempted(call func() error) error {

@@ -129,10 +129,12 @@ func Successor(prefix string) string {
 // remember keeps what is at key, for the case that the document at work fails. The functions that undo are made here, so that
 // a plugin that does not write has no part of this capability.
 func remember(key string) {
-	if work == nil || work.remembered[key] {
+	if isRemembered(key) {
 		return
 	}
 	before, found := stateGet(key)
+	working.Lock()
+	defer working.Unlock()
 	// Another goroutine may have gone on meanwhile.
 	if work == nil || work.remembered[key] {
 		return
@@ -148,4 +150,11 @@ func remember(key string) {
 			stateDelete(key)
 		}
 	})
+}
+
+// isRemembered is whether there is nothing to be remembered.
+func isRemembered(key string) bool {
+	working.Lock()
+	defer working.Unlock()
+	return work == nil || work.remembered[key]
 }

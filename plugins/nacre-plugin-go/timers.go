@@ -47,11 +47,13 @@ func (timerCapability) IsSet(name string) bool { return timerIsSet(name) }
 
 // later does something once the document at work has ended well; at once where there is none.
 func later(do func()) {
-	if work == nil {
-		do()
-	} else {
+	working.Lock()
+	if work != nil {
 		work.held = append(work.held, do)
+		do = func() {}
 	}
+	working.Unlock()
+	do()
 }
 
 // liftTime is a time that the host counts in microseconds since the Unix epoch.

@@ -8,7 +8,11 @@ var hasActed bool
 var beginTurn func(index uint32)
 
 // acts is called before something is done outside.
-func acts() { hasActed, beginTurn = true, turnBegin }
+func acts() {
+	working.Lock()
+	defer working.Unlock()
+	hasActed, beginTurn = true, turnBegin
+}
 
 // beginItem begins the item at an index of the call. Where one before has acted outside, the host is told: it does not have
 // that done again because a later item ends the call. What only folds is made again for less than this costs.

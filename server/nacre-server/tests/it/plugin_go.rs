@@ -69,6 +69,9 @@ fn projects() -> &'static Path {
 fn a_project_in_go_passes_its_script_and_asks_for_what_it_uses() {
     let folder = projects();
     assert_eq!(succeed(folder, &["test", "counts"]), "ok      counts\n");
+    let mut tests = Command::new("go");
+    let (is_done, told) = chore(tests.args(["test", "."]).current_dir(folder.join("counts")));
+    assert!(is_done, "{told}");
     let built = |name: &str| folder.join(name).join("plugin.wasm").metadata().unwrap().modified();
     let before = built("counts").unwrap();
     succeed(folder, &["build", "counts"]);
