@@ -132,7 +132,8 @@ func TestWhatIsDoneOutsideIsDoneOnceForEachDocument(t *testing.T) {
 	}))
 	_, err := harness.Feed(document("a", ""), document("b", ""), document("plain", ""), document("c", ""), document("d", ""))
 	is(t, "kind", kindOf(err), "retry")
-	is(t, "state", fmt.Sprint(harness.State()), "map[a: b:]")
+	is(t, "state", fmt.Sprint(harness.State()), "map[a: b: plain:]")
+	is(t, "left", len(harness.left), 2)
 	_, err = harness.Feed()
 	is(t, "again", err, nil)
 	counts := map[string]string{}
