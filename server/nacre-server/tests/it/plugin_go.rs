@@ -17,6 +17,9 @@ http-out = [\"127.0.0.1:1\"]
 [limits]
 deadline_ms = 1000
 memory_mb = 64
+
+[events]
+old = true
 ";
 /// What can be done to documents, each with what comes of it.
 const ON_DOCUMENTS: &str = r#"[
@@ -307,4 +310,22 @@ fn what_documents_did_outside_in_go_is_done_once_and_fatal_ends_are_told() {
     assert_eq!(String::from_utf8_lossy(&tries.value), "2");
     let letters = status(&server)["dead_letters"].to_string();
     assert!(letters.contains("panic: nobody recovers: ?"), "{letters}");
+}
+
+#[test]
+fn a_version_before_comes_along_in_go() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(directory.path());
+    let bucket = format!("/pools/default/buckets/{BUCKET}");
+    assert_eq!(server.rest("DELETE", &bucket, "").unwrap().status, 200);
+    let settings = "ramQuotaMB=256&storageBackend=magma&historyRetentionSeconds=60";
+    let settings = format!("name={BUCKET}&{settings}");
+    assert_eq!(server.rest("POST", "/pools/default/buckets", &settings).unwrap().status, 202);
+    deploy(&server);
+    let mut client = server.client();
+    for body in [r#"{"act": "old", "n": 1}"#, r#"{"act": "old", "n": 2}"#] {
+        assert!(client.set(b"v", body.as_bytes()).unwrap().is_success());
+    }
+    let (_, state) = answer(&server, "old/");
+    assert_eq!(state["old/v"], r#"{"act": "old", "n": 1}"#, "{state}");
 }

@@ -65,6 +65,10 @@ func (*trial) OnUpdate(event nacre.Event) error {
 			err = nacre.Retry("once more")
 		}
 		return err
+	case "old":
+		if event.Previous != nil {
+			nacre.State.Put("old/"+event.ID(), event.Previous.Body)
+		}
 	case "key":
 		nacre.State.Put("", nil)
 	case "large":
