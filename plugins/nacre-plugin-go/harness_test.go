@@ -49,6 +49,8 @@ func TestAHarnessHasDocuments(t *testing.T) {
 	is(t, "touched", err, nil)
 	found, err := KV.GetMany("a.b", []string{"k", "none"})
 	is(t, "many", fmt.Sprint(found[0] != nil, found[1] == nil, err), "true true <nil>")
+	many, err := KV.GetMany("a.b", append(make([]string, 2*getManyMax), "k"))
+	is(t, "more than at once", fmt.Sprint(len(many), many[2*getManyMax] != nil, err), fmt.Sprint(2*getManyMax+1, " true <nil>"))
 	is(t, "advanced", harness.Advance(time.Hour), nil)
 	_, err = KV.Remove("a.b", "k", 0)
 	is(t, "expired", errors.Is(err, ErrNotFound), true)

@@ -3,6 +3,7 @@ package nacre
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 )
 
 // KV is the capability `kv`: documents.
@@ -90,9 +91,20 @@ type Change struct {
 // Get is the document at key. It fails with [ErrNotFound] when there is none.
 func (kvCapability) Get(keyspace, key string) (Document, error) { return kvGet(keyspace, key) }
 
-// GetMany gives the documents at keys, at most 1024, in that order; nil where there is none.
+// The most keys that the host takes at once.
+const getManyMax = 1024
+
+// GetMany gives the documents at keys, in that order; nil where there is none.
 func (kvCapability) GetMany(keyspace string, keys []string) ([]*Document, error) {
-	return kvGetMany(keyspace, keys)
+	documents := make([]*Document, 0, len(keys))
+	for some := range slices.Chunk(keys, getManyMax) {
+		found, err := kvGetMany(keyspace, some)
+		if err != nil {
+			return nil, err
+		}
+		documents = append(documents, found...)
+	}
+	return documents, nil
 }
 
 // Insert stores a document and gives its version. It fails with [ErrExists] when there is one.
