@@ -33,10 +33,10 @@
 // two calls; Init uses no capability but [Log]; equal calls give equal writes.
 //
 // What is outside is reached through [State], [Timers], [KV], [HTTP], [Metrics] and [Log]. Each is a capability, which the
-// component asks for once the code uses it; KV and HTTP have to be granted. There is no clock and no chance: the time is that of the event, the request or the
-// timer, [time.Now] counts up from 1970 by what it is asked, and random numbers are the same in each instance, also
-// those of crypto/rand: neither keys nor tokens can be made. There are no files and no sockets ([net.Listen] succeeds, and nothing
-// reaches it), and what is printed goes nowhere. [time.LoadLocation] needs the package time/tzdata.
+// component asks for once the code uses it; KV and HTTP have to be granted. There is no clock and no chance: the time is that of
+// the event, the request or the timer, [time.Now] counts up from 1970 by what it is asked, and random numbers are the same in each
+// instance, also those of crypto/rand: neither keys nor tokens can be made. There are no files and no sockets ([net.Listen]
+// succeeds, and nothing reaches it), and what is printed goes nowhere. [time.LoadLocation] needs the package time/tzdata.
 //
 // Goroutines may use what is outside, one at a time. They run while a method of the plugin does: what is left behind when it
 // returns goes on in a later call, where what it writes counts as done by another document, or never. So wait for them.
