@@ -1,7 +1,9 @@
 //! Plugins in Go: begun, built by the standard toolchain, and run by a node.
 
+use crate::copies::{is_rebalancing, rebalance};
 use crate::plugins::ask;
 use crate::process::{BUCKET, PASSWORD, Server};
+use crate::spread;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -138,13 +140,13 @@ fn a_method_in_go_that_would_not_be_called_is_told() {
 /// A node on which the trial is deployed.
 fn serving(directory: &Path) -> Server {
     let server = Server::start(directory);
-    deploy(&server);
+    deploy(&server, BUCKET);
     server
 }
 
-fn deploy(server: &Server) {
+fn deploy(server: &Server, bucket: &str) {
     let address = format!("http://127.0.0.1:{}", server.port_base);
-    let mut deploy = command(projects(), &["deploy", "trial", "--bucket", BUCKET]);
+    let mut deploy = command(projects(), &["deploy", "trial", "--bucket", bucket]);
     deploy.args(["--grant", "kv:write=_default._default", "--grant", "http-out=127.0.0.1:1"]);
     deploy.env("NACRE_SERVER", address).env("NACRE_PASSWORD", PASSWORD);
     let (is_done, told) = chore(&mut deploy);
@@ -299,7 +301,7 @@ fn what_documents_did_outside_in_go_is_done_once_and_fatal_ends_are_told() {
     for act in ["again", "goroutine"] {
         client.set(act.as_bytes(), json!({"act": act}).to_string().as_bytes()).unwrap();
     }
-    deploy(&server);
+    deploy(&server, BUCKET);
     let (code, state) = answer(&server, "seen/");
     assert_eq!((code, state["seen/again"].is_string()), (200, true), "{state}");
     for id in added {
@@ -321,11 +323,23 @@ fn a_version_before_comes_along_in_go() {
     let settings = "ramQuotaMB=256&storageBackend=magma&historyRetentionSeconds=60";
     let settings = format!("name={BUCKET}&{settings}");
     assert_eq!(server.rest("POST", "/pools/default/buckets", &settings).unwrap().status, 202);
-    deploy(&server);
+    deploy(&server, BUCKET);
     let mut client = server.client();
     for body in [r#"{"act": "old", "n": 1}"#, r#"{"act": "old", "n": 2}"#] {
         assert!(client.set(b"v", body.as_bytes()).unwrap().is_success());
     }
     let (_, state) = answer(&server, "old/");
     assert_eq!(state["old/v"], r#"{"act": "old", "n": 1}"#, "{state}");
+}
+
+#[test]
+fn one_answer_is_made_in_go_of_those_of_several_nodes() {
+    let nodes = spread::nodes_with_bucket(0);
+    rebalance(&nodes, &[]);
+    nodes[0].wait_until("the rebalance", |node| !is_rebalancing(node));
+    spread::fill(&nodes[0]);
+    deploy(nodes[0].server(), spread::BUCKET);
+    nodes[1].wait_until("the plugin", |node| answer(node.server(), "count").0 == 200);
+    let wanted = json!([nodes.len(), spread::DOCUMENTS]);
+    assert_eq!(answer(nodes[1].server(), "count"), (200, wanted));
 }

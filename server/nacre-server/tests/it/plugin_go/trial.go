@@ -2,9 +2,11 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -144,6 +146,14 @@ func (self *trial) Handle(request nacre.Request) (nacre.Response, error) {
 		}
 		arguments := request.Arguments()
 		return nacre.JSON(201, []string{self.greeting, request.Method, arguments.Get("a"), header, string(request.Body)})
+	case "/count":
+		count := 0
+		for range nacre.State.ScanPrefix("seen/") {
+			count++
+		}
+		response, err := nacre.JSON(200, count)
+		response.Headers = append(response.Headers, nacre.Header{Name: "counted", Value: request.Path})
+		return response, err
 	case "/kv":
 		return documents()
 	}
@@ -192,6 +202,23 @@ func (*trial) More(cursor []byte) (nacre.Chunk, error) {
 		chunk.Cursor = cursor[1:]
 	}
 	return chunk, nil
+}
+
+// Merge adds up what several nodes have counted.
+func (*trial) Merge(request nacre.Request, partials []nacre.Response) (nacre.Response, error) {
+	sum := 0
+	for _, partial := range partials {
+		var count int
+		if err := json.Unmarshal(partial.Body, &count); err != nil {
+			return nacre.Response{}, err
+		}
+		counted := nacre.Header{Name: "counted", Value: request.Path}
+		if partial.Status != 200 || partial.Cursor != nil || !slices.Contains(partial.Headers, counted) {
+			return nacre.Response{}, fmt.Errorf("%v was not counted for %s", partial, request.Path)
+		}
+		sum += count
+	}
+	return nacre.JSON(200, []int{len(partials), sum})
 }
 
 // documents does everything once that can be done to documents.
