@@ -4,7 +4,10 @@ package nacre
 
 import (
 	"encoding/json"
+	"runtime/debug"
+	"strconv"
 	"strings"
+	"sync"
 	"unicode/utf8"
 	"unsafe"
 )
@@ -22,6 +25,34 @@ var (
 	given    [5]uint64
 	nothing  uint64
 )
+
+// host is held by who calls an import, and by the kit while no method of the plugin runs. What the host allocates may have the
+// collector begin, and another goroutine go on: it must not reach the host then, which ends the call of who calls it from
+// inside of an allocation, nor touch the blocks above.
+var host sync.Mutex
+
+// isHeld is whether the kit holds host: not before the first call.
+var isHeld bool
+
+// letGo has the goroutines of the plugin reach the host, until what it gives is called.
+func letGo() func() {
+	if isHeld {
+		host.Unlock()
+	}
+	isHeld = true
+	return host.Lock
+}
+
+// memoryMB is the limit of the deployment in MiB, in decimal, which `nacre plugin build` sets.
+var memoryMB string
+
+// The collector has to know the limit: it would let garbage grow to the size of what is in use, whatever that is. What is left
+// is for stacks of WebAssembly's own, globals, and blocks that do not fit in between.
+func init() {
+	if limit, err := strconv.ParseInt(memoryMB, 10, 32); err == nil && limit > 0 {
+		debug.SetMemoryLimit(limit << 20 * 15 / 16)
+	}
+}
 
 // allocate is where the host puts what it passes on.
 //
@@ -57,6 +88,7 @@ func release() {
 func asked() {
 	lifted()
 	release()
+	host.Unlock()
 }
 
 // hold has a block stay where it is, on the heap, until [release].
@@ -213,7 +245,10 @@ func exportDescribe() unsafe.Pointer {
 func exportInit(config unsafe.Pointer, configBytes uint32) unsafe.Pointer {
 	taken := liftBytes(config, configBytes)
 	lifted()
-	if err := initialize(taken); err != nil {
+	holdHost := letGo()
+	err := initialize(taken)
+	holdHost()
+	if err != nil {
 		return giveFault(err, 1)
 	}
 	return give(0)
@@ -225,7 +260,9 @@ func exportInit(config unsafe.Pointer, configBytes uint32) unsafe.Pointer {
 func exportOnBatch(buffer unsafe.Pointer, bufferBytes uint32) unsafe.Pointer {
 	taken := liftBytes(buffer, bufferBytes)
 	lifted()
+	holdHost := letGo()
 	errors, err := takeBatch(taken)
+	holdHost()
 	if err != nil {
 		return giveFault(err, 1)
 	}
@@ -240,7 +277,9 @@ func exportOnBatch(buffer unsafe.Pointer, bufferBytes uint32) unsafe.Pointer {
 
 //go:wasmexport nacre:plugin/feed@0.1.0#rollback
 func exportRollback(vb uint32, seqno uint64) unsafe.Pointer {
+	holdHost := letGo()
 	reached, done, err := cutBack(uint16(vb), seqno)
+	holdHost()
 	if err != nil {
 		return giveFault(err, 1, 0)
 	}
@@ -271,14 +310,19 @@ func exportHandle(
 ) unsafe.Pointer {
 	request := liftRequest(method, methodBytes, path, pathBytes, query, queryBytes, headers, headerCount, body, bodyBytes, now)
 	lifted()
-	return giveResponse(answer(request))
+	holdHost := letGo()
+	response, err := answer(request)
+	holdHost()
+	return giveResponse(response, err)
 }
 
 //go:wasmexport nacre:plugin/reader@0.1.0#more
 func exportMore(cursor unsafe.Pointer, cursorBytes uint32) unsafe.Pointer {
 	taken := liftBytes(cursor, cursorBytes)
 	lifted()
+	holdHost := letGo()
 	chunk, err := goOn(taken)
+	holdHost()
 	if err != nil {
 		return giveFault(err, 1)
 	}
@@ -299,7 +343,10 @@ func exportMerge(
 		responses[index] = Response{from.half(0), from.headers(4), from.bytes(12), from.optional(20)}
 	}
 	lifted()
-	return giveResponse(merge(request, responses))
+	holdHost := letGo()
+	response, err := merge(request, responses)
+	holdHost()
+	return giveResponse(response, err)
 }
 
 // The interface `timer-handler`.
@@ -311,7 +358,10 @@ func exportOnTimer(now uint64, due unsafe.Pointer, dueCount uint32) unsafe.Point
 		timers[index] = Timer{from.text(4), liftTime(from.long(16)), from.bytes(24)}
 	}
 	lifted()
-	if err := takeTimers(liftTime(now), timers); err != nil {
+	holdHost := letGo()
+	err := takeTimers(liftTime(now), timers)
+	holdHost()
+	if err != nil {
 		return giveFault(err, 1)
 	}
 	return give(0)
@@ -364,6 +414,7 @@ func importStateScan(
 func result() record { return record{unsafe.Pointer(&answered)} }
 
 func stateGet(key string) ([]byte, bool) {
+	host.Lock()
 	defer asked()
 	start, size := lowerKey(key)
 	importStateGet(start, size, result().start)
@@ -371,6 +422,7 @@ func stateGet(key string) ([]byte, bool) {
 }
 
 func statePut(key string, value []byte) {
+	host.Lock()
 	defer asked()
 	start, size := lowerKey(key)
 	from, valueBytes := lowerBytes(value)
@@ -378,12 +430,14 @@ func statePut(key string, value []byte) {
 }
 
 func stateDelete(key string) {
+	host.Lock()
 	defer asked()
 	start, size := lowerKey(key)
 	importStateDelete(start, size)
 }
 
 func stateScan(start, end string, limit uint32, reverse bool) []Entry {
+	host.Lock()
 	defer asked()
 	first, firstBytes := lowerKey(start)
 	last, lastBytes := lowerKey(end)
@@ -408,18 +462,21 @@ func importMetricsAdd(name unsafe.Pointer, nameBytes uint32, delta float64)
 func importMetricsSet(name unsafe.Pointer, nameBytes uint32, value float64)
 
 func logWrite(level uint32, message string) {
+	host.Lock()
 	defer asked()
 	start, size := lowerText(message)
 	importLogWrite(level, start, size)
 }
 
 func metricsAdd(name string, delta float64) {
+	host.Lock()
 	defer asked()
 	start, size := lowerText(name)
 	importMetricsAdd(start, size, delta)
 }
 
 func metricsSet(name string, value float64) {
+	host.Lock()
 	defer asked()
 	start, size := lowerText(name)
 	importMetricsSet(start, size, value)
@@ -437,6 +494,7 @@ func importTimerCancel(name unsafe.Pointer, nameBytes uint32) uint32
 func importTimerIsSet(name unsafe.Pointer, nameBytes uint32) uint32
 
 func timerSet(name string, due uint64, payload []byte) {
+	host.Lock()
 	defer asked()
 	start, size := lowerText(name)
 	from, payloadBytes := lowerBytes(payload)
@@ -444,15 +502,28 @@ func timerSet(name string, due uint64, payload []byte) {
 }
 
 func timerCancel(name string) {
+	host.Lock()
 	defer asked()
 	start, size := lowerText(name)
 	importTimerCancel(start, size)
 }
 
 func timerIsSet(name string) bool {
+	host.Lock()
 	defer asked()
 	start, size := lowerText(name)
 	return importTimerIsSet(start, size) == 1
+}
+
+// The interface `turn`.
+
+//go:wasmimport nacre:plugin/turn@0.1.0 begin
+func importTurnBegin(index uint32)
+
+func turnBegin(index uint32) {
+	host.Lock()
+	defer asked()
+	importTurnBegin(index)
 }
 
 // The interface `http-out`.
@@ -467,6 +538,7 @@ func importHTTPSend(
 var httpErrors = [...]error{ErrDenied, ErrTimeout, ErrTooLarge, ErrFailed}
 
 func httpSend(method, url string, headers []Header, body []byte) (Response, error) {
+	host.Lock()
 	defer asked()
 	verb, verbBytes := lowerText(method)
 	place, placeBytes := lowerText(url)
@@ -572,6 +644,7 @@ func (from record) version() (uint64, error) {
 }
 
 func kvGet(keyspace, key string) (Document, error) {
+	host.Lock()
 	defer asked()
 	space, spaceBytes := lowerText(keyspace)
 	start, size := lowerKey(key)
@@ -580,6 +653,7 @@ func kvGet(keyspace, key string) (Document, error) {
 }
 
 func kvGetMany(keyspace string, keys []string) ([]*Document, error) {
+	host.Lock()
 	defer asked()
 	space, spaceBytes := lowerText(keyspace)
 	fields := make([]uint32, 0, 2*len(keys))
@@ -605,6 +679,7 @@ func kvGetMany(keyspace string, keys []string) ([]*Document, error) {
 }
 
 func kvInsert(keyspace, key string, content Content) (uint64, error) {
+	host.Lock()
 	defer asked()
 	space, spaceBytes := lowerText(keyspace)
 	start, size := lowerKey(key)
@@ -614,6 +689,7 @@ func kvInsert(keyspace, key string, content Content) (uint64, error) {
 }
 
 func kvUpsert(keyspace, key string, content Content) (uint64, error) {
+	host.Lock()
 	defer asked()
 	space, spaceBytes := lowerText(keyspace)
 	start, size := lowerKey(key)
@@ -623,6 +699,7 @@ func kvUpsert(keyspace, key string, content Content) (uint64, error) {
 }
 
 func kvReplace(keyspace, key string, content Content, cas uint64) (uint64, error) {
+	host.Lock()
 	defer asked()
 	space, spaceBytes := lowerText(keyspace)
 	start, size := lowerKey(key)
@@ -633,6 +710,7 @@ func kvReplace(keyspace, key string, content Content, cas uint64) (uint64, error
 }
 
 func kvRemove(keyspace, key string, cas uint64) (uint64, error) {
+	host.Lock()
 	defer asked()
 	space, spaceBytes := lowerText(keyspace)
 	start, size := lowerKey(key)
@@ -641,6 +719,7 @@ func kvRemove(keyspace, key string, cas uint64) (uint64, error) {
 }
 
 func kvCounter(keyspace, key string, delta int64, initial *uint64, expiry uint32) (Counted, error) {
+	host.Lock()
 	defer asked()
 	space, spaceBytes := lowerText(keyspace)
 	start, size := lowerKey(key)
@@ -657,6 +736,7 @@ func kvCounter(keyspace, key string, delta int64, initial *uint64, expiry uint32
 }
 
 func kvTouch(keyspace, key string, expiry uint32) (uint64, error) {
+	host.Lock()
 	defer asked()
 	space, spaceBytes := lowerText(keyspace)
 	start, size := lowerKey(key)
@@ -665,6 +745,7 @@ func kvTouch(keyspace, key string, expiry uint32) (uint64, error) {
 }
 
 func kvLookupIn(keyspace, key string, paths []string, xattr bool) ([]json.RawMessage, error) {
+	host.Lock()
 	defer asked()
 	space, spaceBytes := lowerText(keyspace)
 	start, size := lowerKey(key)
@@ -689,6 +770,7 @@ func kvLookupIn(keyspace, key string, paths []string, xattr bool) ([]json.RawMes
 }
 
 func kvMutateIn(keyspace, key string, changes []Change, values [][]byte, cas uint64) (uint64, error) {
+	host.Lock()
 	defer asked()
 	space, spaceBytes := lowerText(keyspace)
 	start, size := lowerKey(key)

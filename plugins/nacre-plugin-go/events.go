@@ -55,12 +55,13 @@ type Version struct {
 }
 
 // IsJSON is whether the body is JSON.
-func (version *Version) IsJSON() bool { return version.Datatype&DatatypeJSON != 0 }
+func (version Version) IsJSON() bool { return version.Datatype&DatatypeJSON != 0 }
 
 // JSON parses the body into target, as [json.Unmarshal] does. It fails when the body is no JSON, or not of that type.
-func (version *Version) JSON(target any) error { return json.Unmarshal(version.Body, target) }
+func (version Version) JSON(target any) error { return json.Unmarshal(version.Body, target) }
 
-// Event is one change of one document. Its slices are parts of the batch, and not to be changed.
+// Event is one change of one document. Its slices are parts of the batch, and not to be changed. What is kept of them keeps the
+// whole batch in memory, up to 16 MiB: keep a copy, as of [bytes.Clone] or ID.
 type Event struct {
 	// Version is what the document is now.
 	Version
@@ -77,7 +78,7 @@ type Event struct {
 }
 
 // ID is the key as text.
-func (event *Event) ID() string { return string(event.Key) }
+func (event Event) ID() string { return string(event.Key) }
 
 // Events is a decoded buffer: the events of a batch, in history order within each vBucket. No JSON is parsed.
 //

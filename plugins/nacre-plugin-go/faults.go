@@ -30,7 +30,7 @@ type Fault struct {
 // Error is the message.
 func (fault *Fault) Error() string { return fault.Message }
 
-// Retry is an error that has the host make the call again.
+// Retry is an error that has the host make the call again. Of a document, the feed stands still meanwhile.
 func Retry(format string, arguments ...any) error { return newFault(FaultRetry, format, arguments) }
 
 // Reject is an error of a caller that asked for something that cannot be.
@@ -74,7 +74,9 @@ func panicked(reason any) error {
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs)])
 	for {
 		frame, more := frames.Next()
-		if !strings.HasPrefix(frame.Function, "runtime.") {
+		// What the kit refuses is the fault of who calls it.
+		isKit := strings.Contains(frame.Function, "nacre.stateCapability") || strings.Contains(frame.Function, "nacre.timerCapability")
+		if !isKit && !strings.HasPrefix(frame.Function, "runtime.") {
 			file := frame.File[strings.LastIndexByte(frame.File, '/')+1:]
 			return fmt.Errorf("panic: %v (%s:%d)", reason, file, frame.Line)
 		}
@@ -84,7 +86,7 @@ func panicked(reason any) error {
 	}
 }
 
-// Errors of [KV] and [HTTP], for [errors.Is].
+// Errors of [KV] and [HTTP], for [errors.Is]. While a call is made again, the feed stands still.
 var (
 	// ErrNotFound: there is no such document.
 	ErrNotFound = errors.New("there is no such document")

@@ -9,5 +9,6 @@ type httpCapability struct{}
 //
 // It fails with [ErrDenied], [ErrTimeout], [ErrTooLarge] or [ErrFailed].
 func (httpCapability) Send(method, url string, headers []Header, body []byte) (Response, error) {
+	acts()
 	return httpSend(method, url, headers, body)
 }

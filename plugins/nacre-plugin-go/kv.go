@@ -3,13 +3,14 @@ package nacre
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 )
 
 // KV is the capability `kv`: documents.
 //
 // A keyspace is `scope.collection`, or `bucket.scope.collection` in another bucket; the empty string is the deployment's own.
 // An expiry is in seconds from now up to 30 days, or since the Unix epoch; 0 is never. What is written takes effect at once: a
-// call that is made again, because it failed or the node did, writes again. All methods may fail with [ErrDenied],
+// document or timer whose method is called again, because it asked for that or the node failed, writes again. All methods may fail with [ErrDenied],
 // [ErrTooLarge], [ErrLocked], [ErrTemporary] and [ErrInvalid], and with what they name.
 var KV kvCapability
 
@@ -30,7 +31,7 @@ type Document struct {
 }
 
 // JSON parses the body into target, as [json.Unmarshal] does. It fails when the body is no JSON, or not of that type.
-func (document *Document) JSON(target any) error { return json.Unmarshal(document.Body, target) }
+func (document Document) JSON(target any) error { return json.Unmarshal(document.Body, target) }
 
 // Content is a document to be written.
 type Content struct {
@@ -78,7 +79,8 @@ const (
 type Change struct {
 	// Operation is what is done.
 	Operation Operation
-	// Path is where, as in `a.b[0]`. Missing parents are made.
+	// Path is where, as in `a.b[0]`. Missing parents are made, but for PathRemove, PathReplace and ArrayInsert, which work on
+	// what is there.
 	Path string
 	// Value is with what, as JSON; nothing to remove.
 	Value any
@@ -89,41 +91,58 @@ type Change struct {
 // Get is the document at key. It fails with [ErrNotFound] when there is none.
 func (kvCapability) Get(keyspace, key string) (Document, error) { return kvGet(keyspace, key) }
 
-// GetMany gives the documents at keys, at most 1024, in that order; nil where there is none.
+// The most keys that the host takes at once.
+const getManyMax = 1024
+
+// GetMany gives the documents at keys, in that order; nil where there is none.
 func (kvCapability) GetMany(keyspace string, keys []string) ([]*Document, error) {
-	return kvGetMany(keyspace, keys)
+	documents := make([]*Document, 0, len(keys))
+	for some := range slices.Chunk(keys, getManyMax) {
+		found, err := kvGetMany(keyspace, some)
+		if err != nil {
+			return nil, err
+		}
+		documents = append(documents, found...)
+	}
+	return documents, nil
 }
 
 // Insert stores a document and gives its version. It fails with [ErrExists] when there is one.
 func (kvCapability) Insert(keyspace, key string, content Content) (uint64, error) {
+	acts()
 	return kvInsert(keyspace, key, content)
 }
 
 // Upsert stores a document, whatever is there, and gives its version.
 func (kvCapability) Upsert(keyspace, key string, content Content) (uint64, error) {
+	acts()
 	return kvUpsert(keyspace, key, content)
 }
 
 // Replace stores a document where there is one, of the version cas unless that is 0, and gives its new version. It fails with
 // [ErrNotFound] and [ErrCASMismatch].
 func (kvCapability) Replace(keyspace, key string, content Content, cas uint64) (uint64, error) {
+	acts()
 	return kvReplace(keyspace, key, content, cas)
 }
 
 // Remove deletes a document, of the version cas unless that is 0, and gives the version of its tombstone. It fails with
 // [ErrNotFound] and [ErrCASMismatch].
 func (kvCapability) Remove(keyspace, key string, cas uint64) (uint64, error) {
+	acts()
 	return kvRemove(keyspace, key, cas)
 }
 
 // Counter adds delta to a counter, which stops at 0. Where there is none, initial becomes one with that expiry; nil has it fail
 // with [ErrNotFound] then.
 func (kvCapability) Counter(keyspace, key string, delta int64, initial *uint64, expiry uint32) (Counted, error) {
+	acts()
 	return kvCounter(keyspace, key, delta, initial, expiry)
 }
 
 // Touch sets when a document expires, and gives its new version. It fails with [ErrNotFound] when there is none.
 func (kvCapability) Touch(keyspace, key string, expiry uint32) (uint64, error) {
+	acts()
 	return kvTouch(keyspace, key, expiry)
 }
 
@@ -147,5 +166,6 @@ func (kvCapability) MutateIn(keyspace, key string, changes []Change, cas uint64)
 		}
 		values[index] = value
 	}
+	acts()
 	return kvMutateIn(keyspace, key, changes, values, cas)
 }

@@ -2,13 +2,18 @@ package nacre
 
 import (
 	"encoding/json"
+	"sync"
 	"time"
 )
 
 // Updater takes documents that were created or changed.
 //
 // When OnUpdate fails or panics, what it did to [State] and [Timers] is taken back, the document is reported, and the feed goes
-// on; a [Fault] is one of the whole batch. What it did outside stays.
+// on. What it did outside, by [KV] and [HTTP], stays.
+//
+// With a [Fault], the call as a whole ends. After [Retry], and after errors of [KV] and [HTTP] that pass by themselves such as
+// [ErrLocked] and [ErrFailed], the host calls again, and the feed stands still meanwhile: an error that is not to hold it up is
+// given as another, as by errors.New(err.Error()). What documents before this one did outside is not done again.
 type Updater interface {
 	OnUpdate(event Event) error
 }
@@ -18,8 +23,11 @@ type Deleter interface {
 	OnDelete(event Event) error
 }
 
-// Batcher folds a batch into the state, and gives the documents that failed. A plugin that has it is not asked for its OnUpdate
-// and OnDelete. With an error, the batch as a whole could not be taken; its writes are dropped then.
+// Batcher folds a batch into the state, and gives the documents that failed; what it did for these is its own to take back. A
+// plugin that has it is not asked for its OnUpdate and OnDelete. With an error, the batch as a whole could not be taken; its writes
+// are dropped then.
+//
+// It is for folding: what it does outside is done again when the call is made again, from the first document on.
 type Batcher interface {
 	OnBatch(events Events) ([]DocumentError, error)
 }
@@ -50,9 +58,12 @@ type Merger interface {
 	Merge(request Request, partials []Response) (Response, error)
 }
 
-// TimerHandler takes timers that are due. They are gone, and may be set again. With an error or a panic nothing has happened.
+// TimerHandler takes a timer that is due. It is gone, and may be set again.
+//
+// With an error or a panic, nothing that it did to [State] and [Timers] has happened; the host fires it again after [Retry], and
+// else does without it. What timers before this one did outside is not done again.
 type TimerHandler interface {
-	OnTimer(now time.Time, timers []Timer) error
+	OnTimer(now time.Time, timer Timer) error
 }
 
 // Initializer prepares an instance for the deployment with that configuration, JSON. It is also called to check a configuration
@@ -62,15 +73,10 @@ type Initializer interface {
 }
 
 // plugin is what [Run] was given.
-var plugin struct {
-	name string
-	self any
-}
+var plugin any
 
-// Run makes plugin the one that the component is. It is called once, from a function `init`.
-func Run(name string, self any) {
-	plugin.name, plugin.self = name, self
-}
+// Run makes self the plugin that the component is. It is called once, from a function `init`.
+func Run(self any) { plugin = self }
 
 // attempt is what the document at work has done so far.
 type attempt struct {
@@ -81,6 +87,9 @@ type attempt struct {
 
 // work is the document at work; nil when there is none.
 var work *attempt
+
+// working is held by who changes what is known of the item at work: several goroutines may.
+var working sync.Mutex
 
 // attempted makes a call; when it fails, state and timers are as they were before.
 func attempted(call func() error) error {
@@ -99,17 +108,20 @@ func attempted(call func() error) error {
 }
 
 func describe() string {
-	// The version is that of the package, which plugin.toml names.
-	text, _ := json.Marshal(map[string]any{"name": plugin.name, "version": "0.1.0", "limits": struct{}{}})
+	// Name and version are those of the package, which plugin.toml has and the component does not know.
+	text, _ := json.Marshal(map[string]any{"name": "go", "version": "0.1.0", "limits": struct{}{}})
 	return string(text)
 }
 
 func initialize(config []byte) error {
 	return guarded(func() error {
-		switch self := plugin.self.(type) {
-		case nil:
+		if plugin == nil {
 			return Reject("nothing is a plugin here: nacre.Run is called from a function init")
-		case Initializer:
+		}
+		if err := checkRoles(plugin); err != nil {
+			return err
+		}
+		if self, ok := plugin.(Initializer); ok {
 			return self.Init(config)
 		}
 		return nil
@@ -122,13 +134,19 @@ func takeBatch(buffer []byte) (errors []DocumentError, err error) {
 		if err != nil {
 			return err
 		}
-		if self, ok := plugin.self.(Batcher); ok {
+		if self, ok := plugin.(Batcher); ok {
 			errors, err = self.OnBatch(events)
+			if err != nil {
+				return err
+			}
+			errors, err = oneEach(errors, events.Len())
 			return err
 		}
-		updater, _ := plugin.self.(Updater)
-		deleter, _ := plugin.self.(Deleter)
+		updater, _ := plugin.(Updater)
+		deleter, _ := plugin.(Deleter)
+		hasActed = false
 		for index, event := range events.All() {
+			beginItem(index)
 			err := attempted(func() error { return takeEvent(updater, deleter, event) })
 			if isFault(err) {
 				return err
@@ -142,6 +160,22 @@ func takeBatch(buffer []byte) (errors []DocumentError, err error) {
 	return errors, err
 }
 
+// oneEach is the first error of each document of a batch.
+func oneEach(errors []DocumentError, count int) ([]DocumentError, error) {
+	told := map[int]bool{}
+	var first []DocumentError
+	for _, one := range errors {
+		if one.Index < 0 || one.Index >= count {
+			return nil, Reject("OnBatch names event %d of %d", one.Index, count)
+		}
+		if !told[one.Index] {
+			told[one.Index] = true
+			first = append(first, one)
+		}
+	}
+	return first, nil
+}
+
 func takeEvent(updater Updater, deleter Deleter, event Event) error {
 	switch {
 	case event.Kind == Upsert && updater != nil:
@@ -153,7 +187,7 @@ func takeEvent(updater Updater, deleter Deleter, event Event) error {
 }
 
 func cutBack(vb uint16, seqno uint64) (reached uint64, done bool, err error) {
-	self, ok := plugin.self.(Rollbacker)
+	self, ok := plugin.(Rollbacker)
 	if !ok {
 		return 0, false, Fatal("vBucket %d was cut back to %d, and this plugin cannot be", vb, seqno)
 	}
@@ -165,7 +199,7 @@ func cutBack(vb uint16, seqno uint64) (reached uint64, done bool, err error) {
 }
 
 func answer(request Request) (response Response, err error) {
-	self, ok := plugin.self.(Handler)
+	self, ok := plugin.(Handler)
 	if !ok {
 		return JSON(404, map[string]string{"error": "not_found", "reason": "missing"})
 	}
@@ -180,7 +214,7 @@ func answer(request Request) (response Response, err error) {
 }
 
 func goOn(cursor []byte) (chunk Chunk, err error) {
-	self, ok := plugin.self.(Continuer)
+	self, ok := plugin.(Continuer)
 	if !ok {
 		return Chunk{}, Reject("this plugin gives its answers whole")
 	}
@@ -192,7 +226,7 @@ func goOn(cursor []byte) (chunk Chunk, err error) {
 }
 
 func merge(request Request, partials []Response) (response Response, err error) {
-	self, ok := plugin.self.(Merger)
+	self, ok := plugin.(Merger)
 	if !ok {
 		return Response{}, Reject("this plugin cannot merge answers")
 	}
@@ -205,8 +239,16 @@ func merge(request Request, partials []Response) (response Response, err error) 
 
 func takeTimers(now time.Time, timers []Timer) error {
 	return guarded(func() error {
-		if self, ok := plugin.self.(TimerHandler); ok {
-			return self.OnTimer(now, timers)
+		self, ok := plugin.(TimerHandler)
+		if !ok {
+			return nil
+		}
+		hasActed = false
+		for index, timer := range timers {
+			beginItem(index)
+			if err := self.OnTimer(now, timer); err != nil {
+				return err
+			}
 		}
 		return nil
 	})

@@ -3,19 +3,57 @@
 package nacre
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
 
-// tester does what documents say.
-type tester struct {
-	handled func(Request) (Response, error)
+// deployed is a harness with a plugin.
+func deployed(t *testing.T, self any) *Harness {
+	t.Helper()
+	harness, err := NewHarness(self, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return harness
 }
+
+// document is an event of a document that was created.
+func document(key, body string) Event {
+	return Event{Key: []byte(key), Version: Version{Body: []byte(body)}}
+}
+
+// kindOf is the kind of the fault that an error is taken for, in words.
+func kindOf(err error) string {
+	if err == nil {
+		return "none"
+	}
+	return [...]string{"retry", "reject", "fatal"}[faultOf(err).Kind]
+}
+
+// updates, fires and answers are plugins of one method.
+type (
+	updates func(Event) error
+	fires   func(time.Time, Timer) error
+	answers func(Request) (Response, error)
+	batches func(Events) ([]DocumentError, error)
+)
+
+func (self updates) OnUpdate(event Event) error { return self(event) }
+
+func (self fires) OnTimer(now time.Time, timer Timer) error { return self(now, timer) }
+
+func (self answers) Handle(request Request) (Response, error) { return self(request) }
+
+func (self batches) OnBatch(events Events) ([]DocumentError, error) { return self(events) }
+
+// tester does what documents say.
+type tester struct{}
 
 func (tester) OnUpdate(event Event) error {
 	State.Put("last", event.Key)
@@ -27,6 +65,10 @@ func (tester) OnUpdate(event Event) error {
 	case "panic":
 		var none []int
 		_ = none[len(event.Body)]
+	case "key":
+		State.Put(strings.Repeat("k", keyBytesMax+1), nil)
+	case "timer":
+		Timers.Set("", event.Now, nil)
 	case "retry":
 		return fmt.Errorf("later: %w", Retry("try again"))
 	}
@@ -38,127 +80,314 @@ func (tester) OnDelete(event Event) error {
 	return nil
 }
 
-func (self tester) Handle(request Request) (Response, error) { return self.handled(request) }
-
-// run makes a plugin the one that is called, with an empty state.
-func run(self any) {
-	nativeState, nativeTimers = map[string][]byte{}, map[string]Timer{}
-	Run("tester", self)
-}
-
-// batch is a buffer with documents, of keys and bodies in turn; no body is a deletion.
-func batch(pairs ...string) []byte {
-	count := len(pairs) / 2
-	buffer, arena := make([]byte, headerBytes+count*eventBytes), []byte{}
-	copy(buffer, Magic)
-	binary.LittleEndian.PutUint32(buffer[4:], uint32(count))
-	binary.LittleEndian.PutUint64(buffer[8:], 1_700_000_000_000_000)
-	binary.LittleEndian.PutUint32(buffer[16:], uint32(len(buffer)))
-	for index := range count {
-		key, body := pairs[2*index], pairs[2*index+1]
-		record := buffer[headerBytes+index*eventBytes:]
-		binary.LittleEndian.PutUint64(record, uint64(index+1))
-		binary.LittleEndian.PutUint32(record[36:], uint32(len(arena)))
-		binary.LittleEndian.PutUint32(record[40:], uint32(len(arena)+len(key)))
-		binary.LittleEndian.PutUint32(record[44:], uint32(len(body)))
-		binary.LittleEndian.PutUint16(record[54:], uint16(len(key)))
-		record[56] = byte(Upsert)
-		if body == "" {
-			record[56] = byte(Delete)
-		}
-		arena = append(arena, key+body...)
-	}
-	buffer = append(buffer, arena...)
-	binary.LittleEndian.PutUint32(buffer[20:], uint32(len(buffer)))
-	return buffer
-}
-
 func TestADocumentThatFailsLeavesNothing(t *testing.T) {
-	for _, body := range []string{"fail", "panic"} {
-		run(tester{})
-		failed, err := takeBatch(batch("a", "1", "b", body, "c", "3"))
-		if err != nil || len(failed) != 1 || failed[0].Index != 1 {
-			t.Fatalf("%v, %v", failed, err)
+	for body, wanted := range map[string]string{
+		"fail":  "it fails",
+		"panic": "panic: runtime error: index out of range [5] with length 0 (plugin_test.go:",
+		"key":   "panic: a key of the state has 1 to 65536 bytes, not 65537 (plugin_test.go:",
+		"timer": "panic: the name of a timer has 1 to 1024 bytes, not 0 (plugin_test.go:",
+	} {
+		harness := deployed(t, tester{})
+		failed, err := harness.Feed(document("a", "1"), document("b", body), document("c", "3"))
+		if err != nil || len(failed) != 1 || failed[0].Index != 1 || !strings.HasPrefix(failed[0].Message, wanted) {
+			t.Fatalf("%s: %v, %v", body, failed, err)
 		}
-		if _, found := State.Get("doc/b"); found {
-			t.Errorf("%s has left its document", body)
-		}
-		last, _ := State.Get("last")
-		is(t, "the last", string(last), "c")
-		is(t, "timer of what failed", Timers.IsSet("b"), false)
-		is(t, "timer of what did not", Timers.IsSet("a"), true)
+		is(t, body, fmt.Sprint(harness.State()), "map[doc/a:1 doc/c:3 last:c]")
+		is(t, body, len(harness.Timers()), 2)
 	}
 }
 
 func TestWhatWasThereIsPutBack(t *testing.T) {
-	run(tester{})
-	if _, err := takeBatch(batch("a", "1", "b", "fail")); err != nil {
-		t.Fatal(err)
-	}
-	last, _ := State.Get("last")
-	is(t, "the last", string(last), "a")
-}
-
-func TestAPanicIsToldWithItsPlace(t *testing.T) {
-	run(tester{})
-	failed, _ := takeBatch(batch("a", "panic"))
-	for _, part := range []string{"panic: runtime error: index out of range [5] with length 0", "plugin_test.go:"} {
-		if len(failed) != 1 || !strings.Contains(failed[0].Message, part) {
-			t.Errorf("%v does not tell %q", failed, part)
-		}
-	}
+	harness := deployed(t, tester{})
+	is(t, "a", harness.Upsert("a", "1"), nil)
+	is(t, "b", harness.Upsert("b", "fail").Error(), "it fails")
+	is(t, "state", fmt.Sprint(harness.State()), "map[doc/a:1 last:a]")
+	is(t, "deletion", harness.Delete("a"), nil)
+	is(t, "state", fmt.Sprint(harness.State()), "map[last:a]")
 }
 
 func TestAFaultOfADocumentIsOneOfTheBatch(t *testing.T) {
-	run(tester{})
-	_, err := takeBatch(batch("a", "1", "b", "retry"))
-	fault := faultOf(err)
-	is(t, "kind", fault.Kind, FaultRetry)
-	is(t, "message", fault.Message, "later: try again")
+	harness := deployed(t, tester{})
+	_, err := harness.Feed(document("a", "1"), document("b", "retry"))
+	is(t, "kind", kindOf(err), "retry")
+	is(t, "message", err.Error(), "later: try again")
+	is(t, "state", len(harness.State()), 0)
+}
+
+// Each adds to a counter beside the state, and one wants to be taken again.
+func TestWhatIsDoneOutsideIsDoneOnceForEachDocument(t *testing.T) {
+	one, tries := uint64(1), 0
+	harness := deployed(t, updates(func(event Event) error {
+		State.Put(event.ID(), nil)
+		if event.ID() == "plain" {
+			return nil
+		}
+		if _, err := KV.Counter("", event.ID(), 1, &one, 0); err != nil {
+			return err
+		}
+		if tries++; tries == 3 {
+			return Retry("once more")
+		}
+		return nil
+	}))
+	_, err := harness.Feed(document("a", ""), document("b", ""), document("plain", ""), document("c", ""), document("d", ""))
+	is(t, "kind", kindOf(err), "retry")
+	is(t, "state", fmt.Sprint(harness.State()), "map[a: b: plain:]")
+	is(t, "left", len(harness.left), 2)
+	_, err = harness.Feed()
+	is(t, "again", err, nil)
+	counts := map[string]string{}
+	for key, document := range harness.Documents("") {
+		counts[key] = string(document.Body)
+	}
+	is(t, "counts", fmt.Sprint(counts), "map[a:1 b:1 c:2 d:1]")
+	is(t, "state", fmt.Sprint(slices.Sorted(maps.Keys(harness.State()))), "[a b c d plain]")
+}
+
+func TestWhatIsDoneOutsideIsDoneOnceForEachTimer(t *testing.T) {
+	sent := map[string]int{}
+	harness := deployed(t, fires(func(now time.Time, timer Timer) error {
+		State.Put("fired/"+timer.Name, timer.Payload)
+		if _, err := HTTP.Send("POST", "https://a/"+timer.Name, nil, timer.Payload); err != nil {
+			return err
+		}
+		if timer.Name == "b" && sent["https://a/b"] == 1 {
+			return Retry("once more")
+		}
+		return nil
+	}))
+	harness.OnHTTP(func(_, url string, _ []Header, _ []byte) (Response, error) {
+		sent[url]++
+		return Response{}, nil
+	})
+	for _, name := range []string{"c", "a", "b"} {
+		Timers.Set(name, harness.Now().Add(time.Second), []byte(name))
+	}
+	is(t, "before", harness.Advance(time.Second/2), nil)
+	is(t, "kind", kindOf(harness.Advance(time.Second)), "retry")
+	is(t, "state", fmt.Sprint(harness.State()), "map[fired/a:a]")
+	is(t, "left", len(harness.Timers()), 2)
+	is(t, "again", harness.Advance(time.Second), nil)
+	is(t, "sent", fmt.Sprint(sent), "map[https://a/a:1 https://a/b:2 https://a/c:1]")
+	is(t, "state", fmt.Sprint(harness.State()), "map[fired/a:a fired/b:b fired/c:c]")
+	is(t, "left", len(harness.Timers()), 0)
+}
+
+func TestAPayloadIsThatOfTheCallThatSetTheTimer(t *testing.T) {
+	harness := deployed(t, updates(func(event Event) error {
+		buffer := []byte("first")
+		Timers.Set("a", event.Now, buffer)
+		copy(buffer, "other")
+		return nil
+	}))
+	is(t, "error", harness.Upsert("a", ""), nil)
+	is(t, "payload", string(harness.Timers()[0].Payload), "first")
+}
+
+func TestGoroutinesOfADocumentAreTakenBackWithIt(t *testing.T) {
+	harness := deployed(t, updates(func(event Event) error {
+		var all sync.WaitGroup
+		for number := range 16 {
+			all.Add(1)
+			go func() {
+				defer all.Done()
+				State.Put(fmt.Sprint(number%8), event.Body)
+				Timers.Set(fmt.Sprint(number), event.Now, nil)
+			}()
+		}
+		all.Wait()
+		if string(event.Body) == "fail" {
+			return errors.New("it fails")
+		}
+		return nil
+	}))
+	is(t, "error", harness.Upsert("a", "1"), nil)
+	is(t, "error", harness.Upsert("a", "fail").Error(), "it fails")
+	is(t, "entries", len(harness.State()), 8)
+	for key, value := range harness.State() {
+		is(t, key, value, "1")
+	}
+	is(t, "timers", len(harness.Timers()), 16)
 }
 
 func TestHistoryIsFoldedAnewWithoutARollback(t *testing.T) {
-	run(tester{})
-	_, _, err := cutBack(7, 9)
-	is(t, "kind", faultOf(err).Kind, FaultFatal)
+	_, err := deployed(t, tester{}).Rollback(7, 9)
+	is(t, "kind", kindOf(err), "fatal")
+}
+
+// cut removes an entry each time that it is called.
+type cut struct{ tester }
+
+func (cut) Rollback(vb uint16, seqno uint64) (uint64, bool, error) {
+	for entry := range State.ScanPrefix("doc/") {
+		State.Delete(entry.Key)
+		return 0, false, nil
+	}
+	return seqno - 1, true, nil
+}
+
+func TestHistoryIsCutBackInPieces(t *testing.T) {
+	harness := deployed(t, cut{})
+	_, err := harness.Feed(document("a", ""), document("b", ""))
+	is(t, "error", err, nil)
+	reached, err := harness.Rollback(7, 9)
+	is(t, "reached", reached, 8)
+	is(t, "error", err, nil)
+	is(t, "state", fmt.Sprint(harness.State()), "map[last:b]")
 }
 
 func TestWhatFailsToAnswerAnswersWithItsError(t *testing.T) {
-	run(tester{handled: func(Request) (Response, error) { return Response{}, errors.New("no") }})
-	response, err := answer(Request{})
+	ask := func(self any) (Response, error) { return deployed(t, self).Request("GET", "/", "") }
+	response, err := ask(answers(func(Request) (Response, error) { return Response{}, errors.New("no") }))
 	is(t, "status", response.Status, 500)
 	is(t, "body", string(response.Body), `{"error":"exception","reason":"no"}`)
 	is(t, "error", err, nil)
-	run(tester{handled: func(Request) (Response, error) { panic("oh") }})
-	response, _ = answer(Request{})
+	response, _ = ask(answers(func(Request) (Response, error) { panic("oh") }))
 	is(t, "panic", strings.Contains(string(response.Body), "panic: oh (plugin_test.go:"), true)
-	run(tester{handled: func(Request) (Response, error) { return Response{}, Reject("never") }})
-	_, err = answer(Request{})
-	is(t, "kind", faultOf(err).Kind, FaultReject)
-	run(struct{}{})
-	response, _ = answer(Request{})
+	response, _ = ask(answers(func(Request) (Response, error) { State.Put("a", nil); return Response{}, nil }))
+	is(t, "writing", strings.Contains(string(response.Body), "State cannot be written"), true)
+	_, err = ask(answers(func(Request) (Response, error) { return Response{}, Reject("never") }))
+	is(t, "kind", kindOf(err), "reject")
+	response, _ = ask(tester{})
 	is(t, "without an answer", response.Status, 404)
 }
 
-func TestWithoutAPluginNothingBegins(t *testing.T) {
-	run(nil)
-	is(t, "kind", faultOf(initialize(nil)).Kind, FaultReject)
-	run(tester{})
-	is(t, "error", initialize(nil), nil)
-	is(t, "description", describe(), `{"limits":{},"name":"tester","version":"0.1.0"}`)
+// teller answers in pieces, and has one answer of several.
+type teller struct{}
+
+func (teller) Handle(request Request) (Response, error) {
+	return Response{Body: []byte(request.Arguments().Get("a")), Cursor: request.Body}, nil
+}
+
+func (teller) More(cursor []byte) (Chunk, error) {
+	chunk := Chunk{Body: cursor[:1]}
+	if len(cursor) > 1 {
+		chunk.Cursor = cursor[1:]
+	}
+	return chunk, nil
+}
+
+func (teller) Merge(_ Request, partials []Response) (whole Response, err error) {
+	for _, partial := range partials {
+		whole.Body = append(whole.Body, partial.Body...)
+	}
+	return whole, nil
+}
+
+func TestPiecesAndPartsAreOneAnswer(t *testing.T) {
+	harness := deployed(t, teller{})
+	response, err := harness.Request("POST", "/?a=b%20", "cde")
+	is(t, "answer", fmt.Sprint(response.Status, " ", string(response.Body), err), "200 b cde<nil>")
+	response, err = harness.Merge(Request{}, response, Response{Body: []byte("f")})
+	is(t, "whole", fmt.Sprint(string(response.Body), err), "b cdef<nil>")
+	_, err = deployed(t, tester{}).Merge(Request{})
+	is(t, "kind", kindOf(err), "reject")
+}
+
+func TestAVersionBeforeComesWithItsEvent(t *testing.T) {
+	harness := deployed(t, updates(func(event Event) error {
+		State.Put(event.ID(), append(event.Previous.Body, event.Xattrs...))
+		return nil
+	}))
+	event := document("a", "2")
+	event.Xattrs = []byte("attributes")
+	event.Previous = &Version{Kind: Upsert, Body: []byte("before "), Xattrs: []byte("other")}
+	failed, err := harness.Feed(event)
+	is(t, "errors", fmt.Sprint(failed, err), "[] <nil>")
+	is(t, "state", fmt.Sprint(harness.State()), "map[a:before attributes]")
+}
+
+// starter is given its configuration.
+type starter struct {
+	tester
+	start func(config string) error
+}
+
+func (self starter) Init(config []byte) error { return self.start(string(config)) }
+
+func TestAConfigurationIsTakenOrRefused(t *testing.T) {
+	harness, err := NewHarness(starter{start: func(config string) error {
+		Log.Warn("begun with %s", config)
+		return nil
+	}}, "")
+	is(t, "error", err, nil)
+	is(t, "log", fmt.Sprint(harness.Logged()), "[warn begun with {}]")
+	_, err = NewHarness(starter{start: func(config string) error { return Reject("not %s", config) }}, "7")
+	is(t, "error", err.Error(), "not 7")
+	_, err = NewHarness(starter{start: func(string) error { State.Get("a"); return nil }}, "")
+	is(t, "error", strings.Contains(err.Error(), "Init uses State"), true)
+}
+
+// reached has its methods by pointer alone.
+type reached struct{ tester }
+
+func (*reached) Handle(Request) (Response, error) { return Response{}, nil }
+
+// mistaken has a method of another signature.
+type mistaken struct{ tester }
+
+func (mistaken) OnDelete(...*Event) error { return nil }
+
+func TestMethodsThatWouldNotBeCalledAreTold(t *testing.T) {
+	for _, one := range []struct {
+		self   any
+		wanted string
+	}{
+		{tester{}, ""},
+		{&tester{}, ""},
+		{&reached{}, ""},
+		{nil, "nothing is a plugin here: nacre.Run is called from a function init"},
+		{reached{}, "Handle has a pointer receiver: hand &nacre.reached{} to nacre.Run"},
+		{mistaken{}, "OnDelete is func(...*nacre.Event) error: func(nacre.Event) error is wanted"},
+		{&mistaken{}, "OnDelete is func(...*nacre.Event) error: func(nacre.Event) error is wanted"},
+		{struct{}{}, "struct {} has no method of a plugin"},
+		{7, "int has no method of a plugin"},
+	} {
+		told := ""
+		if _, err := NewHarness(one.self, ""); err != nil {
+			told = err.Error()
+			is(t, "kind", kindOf(err), "reject")
+		}
+		is(t, fmt.Sprintf("%T", one.self), told, one.wanted)
+	}
+	is(t, "description", describe(), `{"limits":{},"name":"go","version":"0.1.0"}`)
+}
+
+func TestErrorsOfABatchAreOneEachOfItsDocuments(t *testing.T) {
+	feed := func(failed ...DocumentError) ([]DocumentError, error) {
+		harness := deployed(t, batches(func(Events) ([]DocumentError, error) { return failed, nil }))
+		return harness.Feed(document("a", ""), document("b", ""))
+	}
+	failed, err := feed(DocumentError{1, "a"}, DocumentError{0, "b"}, DocumentError{1, "c"})
+	is(t, "errors", fmt.Sprint(failed, err), "[{1 a} {0 b}] <nil>")
+	for _, index := range []int{-1, 2} {
+		_, err = feed(DocumentError{index, "a"})
+		is(t, "kind", kindOf(err), "reject")
+		is(t, "message", err.Error(), fmt.Sprintf("OnBatch names event %d of 2", index))
+	}
+}
+
+func TestValuesAreReadWithoutAVariable(t *testing.T) {
+	events := decoded(t, "event-buffer.example")
+	var value any
+	is(t, "error", events.At(0).JSON(&value), nil)
+	is(t, "id", events.At(0).ID(), "k1")
+	is(t, "JSON", Version{Datatype: DatatypeJSON}.IsJSON(), true)
+	is(t, "request", Request{Body: []byte("7")}.JSON(&value), nil)
+	is(t, "document", Document{Body: []byte("7")}.JSON(&value), nil)
 }
 
 func TestErrorsOfDocumentsAreKnownByTheirKind(t *testing.T) {
 	err := error(&refusal{ErrTemporary, "the disk is full"})
 	is(t, "itself", errors.Is(err, ErrTemporary), true)
 	is(t, "another", errors.Is(err, ErrLocked), false)
-	is(t, "kind", faultOf(err).Kind, FaultRetry)
+	is(t, "kind", kindOf(err), "retry")
 	is(t, "message", err.Error(), "not now: the disk is full")
 	is(t, "fault of what stays so", isFault(&refusal{ErrNotFound, ""}), false)
 }
 
 func TestScansGoFromPageToPage(t *testing.T) {
-	run(nil)
+	deployed(t, tester{})
 	for index := range 3*scanEntries + 7 {
 		State.Put(fmt.Sprintf("k/%05d", index), nil)
 	}

@@ -31,13 +31,13 @@ type Request struct {
 }
 
 // Arguments is the query string, decoded. What of it is malformed is left out.
-func (request *Request) Arguments() url.Values {
+func (request Request) Arguments() url.Values {
 	arguments, _ := url.ParseQuery(request.Query)
 	return arguments
 }
 
 // JSON parses the body into target, as [json.Unmarshal] does. It fails when the body is no JSON, or not of that type.
-func (request *Request) JSON(target any) error { return json.Unmarshal(request.Body, target) }
+func (request Request) JSON(target any) error { return json.Unmarshal(request.Body, target) }
 
 // Response is the answer to a request, or its beginning.
 type Response struct {

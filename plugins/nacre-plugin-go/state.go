@@ -10,9 +10,12 @@ import (
 // How many entries are fetched at a time.
 const scanEntries = 256
 
+// The longest key.
+const keyBytesMax = 64 << 10
+
 // State is the capability `state`: the plugin's own ordered key space.
 //
-// Keys are compared as bytes, and have 1 to 65,536 of them. Nothing is visible to others before the call of the host ends
+// Keys are compared as bytes, and have 1 to 65,536 of them; to store at another one panics. Nothing is visible to others before the call of the host ends
 // well. Handle, More and Merge read the last commit; writing ends their call.
 var State stateCapability
 
@@ -56,6 +59,10 @@ func (stateCapability) GetJSON(key string, target any) (bool, error) {
 
 // Put stores value at key, in place of what was there.
 func (stateCapability) Put(key string, value []byte) {
+	// The host would end the call.
+	if key == "" || len(key) > keyBytesMax {
+		panic(fmt.Sprintf("a key of the state has 1 to %d bytes, not %d", keyBytesMax, len(key)))
+	}
 	remember(key)
 	statePut(key, value)
 }
@@ -122,6 +129,13 @@ func Successor(prefix string) string {
 // remember keeps what is at key, for the case that the document at work fails. The functions that undo are made here, so that
 // a plugin that does not write has no part of this capability.
 func remember(key string) {
+	if isRemembered(key) {
+		return
+	}
+	before, found := stateGet(key)
+	working.Lock()
+	defer working.Unlock()
+	// Another goroutine may have gone on meanwhile.
 	if work == nil || work.remembered[key] {
 		return
 	}
@@ -129,7 +143,6 @@ func remember(key string) {
 		work.remembered = map[string]bool{}
 	}
 	work.remembered[key] = true
-	before, found := stateGet(key)
 	work.undo = append(work.undo, func() {
 		if found {
 			statePut(key, before)
@@ -137,4 +150,11 @@ func remember(key string) {
 			stateDelete(key)
 		}
 	})
+}
+
+// isRemembered is whether there is nothing to be remembered.
+func isRemembered(key string) bool {
+	working.Lock()
+	defer working.Unlock()
+	return work == nil || work.remembered[key]
 }

@@ -1,6 +1,10 @@
 package nacre
 
-import "time"
+import (
+	"fmt"
+	"slices"
+	"time"
+)
 
 // Timers is the capability `timer`: calls of [TimerHandler] at a later time.
 //
@@ -19,10 +23,19 @@ type Timer struct {
 	Payload []byte
 }
 
-// Set sets a timer, in place of one of the same name (1 to 1024 bytes). It fires once, at due or soon after.
+// The longest name of a timer.
+const timerNameBytesMax = 1024
+
+// Set sets a timer, in place of one of the same name (1 to 1024 bytes; it panics with others). It fires once, at due or soon
+// after.
 func (timerCapability) Set(name string, due time.Time, payload []byte) {
+	// The host would end the call.
+	if name == "" || len(name) > timerNameBytesMax {
+		panic(fmt.Sprintf("the name of a timer has 1 to %d bytes, not %d", timerNameBytesMax, len(name)))
+	}
 	// Time before 1970 is due at once.
 	micros := uint64(max(due.UnixMicro(), 0))
+	payload = slices.Clone(payload)
 	later(func() { timerSet(name, micros, payload) })
 }
 
@@ -34,11 +47,13 @@ func (timerCapability) IsSet(name string) bool { return timerIsSet(name) }
 
 // later does something once the document at work has ended well; at once where there is none.
 func later(do func()) {
-	if work == nil {
-		do()
-	} else {
+	working.Lock()
+	if work != nil {
 		work.held = append(work.held, do)
+		do = func() {}
 	}
+	working.Unlock()
+	do()
 }
 
 // liftTime is a time that the host counts in microseconds since the Unix epoch.

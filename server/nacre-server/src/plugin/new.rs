@@ -210,6 +210,7 @@ fn service(language: Language) -> Files {
             ("plugin.toml", include_str!("../../templates/go/plugin.toml")),
             ("go.mod", include_str!("../../templates/go/project.mod")),
             ("main.go", include_str!("../../templates/go/main.go")),
+            ("main_test.go", include_str!("../../templates/go/main_test.go")),
             (".gitignore", "*.wasm\n*.tar\n"),
         ],
     });

@@ -12,19 +12,29 @@ import (
 
 type counter struct{}
 
-func init() { nacre.Run("{{name}}", counter{}) }
+func init() { nacre.Run(counter{}) }
+
+// The compiler says what a method lacks to be one of a plugin.
+var _ interface {
+	nacre.Updater
+	nacre.Deleter
+	nacre.Handler
+} = counter{}
 
 // Go asks for it; a plugin is called by its methods.
 func main() {}
 
 // OnUpdate counts a document that was created or changed.
 func (counter) OnUpdate(event nacre.Event) error {
-	document := map[string]any{}
+	// What is not named here is skipped: to read a large document into a map takes much longer.
+	var document struct {
+		Type any `json:"type"`
+	}
 	if event.IsJSON() {
 		// A document that is no object has no type.
 		_ = event.JSON(&document)
 	}
-	kind, ok := document["type"].(string)
+	kind, ok := document.Type.(string)
 	if !ok {
 		kind = "none"
 	}

@@ -1,7 +1,9 @@
 //! Plugins in Go: begun, built by the standard toolchain, and run by a node.
 
+use crate::copies::{is_rebalancing, rebalance};
 use crate::plugins::ask;
 use crate::process::{BUCKET, PASSWORD, Server};
+use crate::spread;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -17,6 +19,9 @@ http-out = [\"127.0.0.1:1\"]
 [limits]
 deadline_ms = 1000
 memory_mb = 64
+
+[events]
+old = true
 ";
 /// What can be done to documents, each with what comes of it.
 const ON_DOCUMENTS: &str = r#"[
@@ -69,13 +74,16 @@ fn projects() -> &'static Path {
 fn a_project_in_go_passes_its_script_and_asks_for_what_it_uses() {
     let folder = projects();
     assert_eq!(succeed(folder, &["test", "counts"]), "ok      counts\n");
+    let mut tests = Command::new("go");
+    let (is_done, told) = chore(tests.args(["test", "."]).current_dir(folder.join("counts")));
+    assert!(is_done, "{told}");
     let built = |name: &str| folder.join(name).join("plugin.wasm").metadata().unwrap().modified();
     let before = built("counts").unwrap();
     succeed(folder, &["build", "counts"]);
     assert_eq!(built("counts").unwrap(), before, "nothing has changed");
     let told = succeed(folder, &["inspect", "counts"]);
     let imports = told.lines().find(|line| line.starts_with("imports")).unwrap();
-    assert_eq!(imports.split_whitespace().collect::<Vec<_>>(), ["imports", "state"], "{told}");
+    assert_eq!(imports.split_whitespace().collect::<Vec<_>>(), ["imports", "state,", "log"]);
     let told = succeed(folder, &["inspect", "trial"]);
     for name in ["state", "log", "timer", "metrics", "kv", "http-out"] {
         assert!(told.contains(name), "{name}: {told}");
@@ -108,16 +116,41 @@ fn what_cannot_be_built_in_go_is_told_in_a_line() {
     assert_eq!((told.lines().count(), told.contains("this is go1.23.4")), (1, true), "{told}");
 }
 
+/// The linker keeps a method that is not called, so that it can be told why.
+#[test]
+fn a_method_in_go_that_would_not_be_called_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    succeed(folder.path(), &["new", "a", "--lang", "go"]);
+    let main = folder.path().join("a/main.go");
+    for (receiver, event, wanted) in [
+        ("*plugin", "nacre.Event", "OnUpdate has a pointer receiver: hand &main.plugin{}"),
+        ("plugin", "*nacre.Event", "OnUpdate is func(*nacre.Event) error: func(nacre.Event) error"),
+    ] {
+        let code = format!(
+            "package main\n\nimport \"nacre\"\n\ntype plugin struct{{}}\n\n\
+             func init() {{ nacre.Run(plugin{{}}) }}\n\nfunc main() {{}}\n\n\
+             func ({receiver}) OnUpdate({event}) error {{ return nil }}\n"
+        );
+        std::fs::write(&main, code).unwrap();
+        let (is_done, told) = chore(&mut command(folder.path(), &["test", "a"]));
+        assert!(!is_done && told.contains(wanted), "{told}");
+    }
+}
+
 /// A node on which the trial is deployed.
 fn serving(directory: &Path) -> Server {
     let server = Server::start(directory);
+    deploy(&server, BUCKET);
+    server
+}
+
+fn deploy(server: &Server, bucket: &str) {
     let address = format!("http://127.0.0.1:{}", server.port_base);
-    let mut deploy = command(projects(), &["deploy", "trial", "--bucket", BUCKET]);
+    let mut deploy = command(projects(), &["deploy", "trial", "--bucket", bucket]);
     deploy.args(["--grant", "kv:write=_default._default", "--grant", "http-out=127.0.0.1:1"]);
     deploy.env("NACRE_SERVER", address).env("NACRE_PASSWORD", PASSWORD);
     let (is_done, told) = chore(&mut deploy);
     assert!(is_done, "{told}");
-    server
 }
 
 /// What the plugin answers once it has seen every write before.
@@ -139,7 +172,7 @@ fn a_plugin_in_go_folds_documents_and_answers() {
         let body = json!({"act": act}).to_string();
         assert!(client.set(key.as_bytes(), body.as_bytes()).unwrap().is_success());
     };
-    for act in ["none", "fail", "panic", "timer", "sleep", "log"] {
+    for act in ["none", "fail", "panic", "key", "timer", "sleep", "log"] {
         write(act, act);
     }
     let (code, state) = answer(&server, "seen/");
@@ -162,6 +195,8 @@ fn a_plugin_in_go_folds_documents_and_answers() {
     let errors = told["last_errors"].to_string();
     assert!(errors.contains("it fails as it is told"), "{errors}");
     assert!(errors.contains("panic: assignment to entry in nil map (main.go:"), "{errors}");
+    let wanted = "panic: a key of the state has 1 to 65536 bytes, not 0 (main.go:";
+    assert!(errors.contains(wanted), "{errors}");
     let log = told["log"].to_string();
     assert!(log.contains("log came in vBucket") && !log.contains("nobody reads this"), "{log}");
 
@@ -181,8 +216,10 @@ fn a_plugin_in_go_folds_documents_and_answers() {
     let wanted: Value = serde_json::from_str(ON_DOCUMENTS).unwrap();
     let (_, found) = answer(&server, "kv");
     for (found, wanted) in found.as_array().unwrap().iter().zip(wanted.as_array().unwrap()) {
-        let begins = |text: &str| found.as_str().is_some_and(|found| found.starts_with(text));
-        assert!(found == wanted || wanted.as_str().is_some_and(begins), "{found}, not {wanted}");
+        // Which part of it is said behind.
+        let begun = wanted.as_str().filter(|text| text.ends_with(": ")).unwrap_or("\0");
+        let begins = found.as_str().is_some_and(|found| found.starts_with(begun));
+        assert!(found == wanted || begins, "{found}, not {wanted}");
     }
     assert_eq!(found.as_array().unwrap().len(), wanted.as_array().unwrap().len());
 }
@@ -219,4 +256,90 @@ fn a_document_that_kills_a_plugin_in_go_is_skipped_and_its_call_is_kept() {
     assert!(!is_done && told.contains("not vBucket 7 to 9"), "{told}");
     let (is_done, told) = cut_back("counts", 3);
     assert!(!is_done && told.contains("vBucket 3 was cut back to 9"), "it begins anew: {told}");
+}
+
+/// The host puts values into the memory of an instance, which may have the collector begin, and another goroutine go on.
+#[test]
+fn goroutines_of_a_plugin_in_go_reach_the_host_in_turn() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = serving(directory.path());
+    server.client().set(b"large", json!({"act": "large"}).to_string().as_bytes()).unwrap();
+    for _ in 0..2 {
+        assert_eq!(answer(&server, "gather"), (200, json!(8 << 20)));
+    }
+    // Another instance, where the collector has not begun yet.
+    let (code, told) = answer(&server, "deadlock");
+    let wanted = "fatal error: all goroutines are asleep - deadlock!";
+    assert!(code == 500 && told.to_string().contains(wanted), "{code} {told}");
+    assert_eq!(answer(&server, "leave").0, 200);
+    let body = vec![b' '; 8_000_000];
+    for _ in 0..3 {
+        let answer = ask(&server, "POST", "/_plugin/trial/size", "", &body);
+        assert_eq!(answer, (200, json!(body.len())), "whatever another request has left");
+    }
+}
+
+#[test]
+fn the_collector_of_a_plugin_in_go_knows_the_limit_of_its_memory() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = serving(directory.path());
+    for _ in 0..20 {
+        assert_eq!(answer(&server, "garbage"), (200, json!(20 << 20)));
+    }
+}
+
+/// All documents come in one batch, some before the one that has it made again and some behind.
+#[test]
+fn what_documents_did_outside_in_go_is_done_once_and_fatal_ends_are_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(directory.path());
+    let mut client = server.client();
+    let added: Vec<String> = (0..16).map(|number| format!("a{number}")).collect();
+    for id in &added {
+        client.set(id.as_bytes(), br#"{"act": "add"}"#).unwrap();
+    }
+    for act in ["again", "goroutine"] {
+        client.set(act.as_bytes(), json!({"act": act}).to_string().as_bytes()).unwrap();
+    }
+    deploy(&server, BUCKET);
+    let (code, state) = answer(&server, "seen/");
+    assert_eq!((code, state["seen/again"].is_string()), (200, true), "{state}");
+    for id in added {
+        let found = client.get(format!("sum/{id}").as_bytes()).unwrap();
+        assert_eq!(String::from_utf8_lossy(&found.value), "1", "{id}");
+    }
+    let tries = client.get(b"tries/again").unwrap();
+    assert_eq!(String::from_utf8_lossy(&tries.value), "2");
+    let letters = status(&server)["dead_letters"].to_string();
+    assert!(letters.contains("panic: nobody recovers: ?"), "{letters}");
+}
+
+#[test]
+fn a_version_before_comes_along_in_go() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(directory.path());
+    let bucket = format!("/pools/default/buckets/{BUCKET}");
+    assert_eq!(server.rest("DELETE", &bucket, "").unwrap().status, 200);
+    let settings = "ramQuotaMB=256&storageBackend=magma&historyRetentionSeconds=60";
+    let settings = format!("name={BUCKET}&{settings}");
+    assert_eq!(server.rest("POST", "/pools/default/buckets", &settings).unwrap().status, 202);
+    deploy(&server, BUCKET);
+    let mut client = server.client();
+    for body in [r#"{"act": "old", "n": 1}"#, r#"{"act": "old", "n": 2}"#] {
+        assert!(client.set(b"v", body.as_bytes()).unwrap().is_success());
+    }
+    let (_, state) = answer(&server, "old/");
+    assert_eq!(state["old/v"], r#"{"act": "old", "n": 1}"#, "{state}");
+}
+
+#[test]
+fn one_answer_is_made_in_go_of_those_of_several_nodes() {
+    let nodes = spread::nodes_with_bucket(0);
+    rebalance(&nodes, &[]);
+    nodes[0].wait_until("the rebalance", |node| !is_rebalancing(node));
+    spread::fill(&nodes[0]);
+    deploy(nodes[0].server(), spread::BUCKET);
+    nodes[1].wait_until("the plugin", |node| answer(node.server(), "count").0 == 200);
+    let wanted = json!([nodes.len(), spread::DOCUMENTS]);
+    assert_eq!(answer(nodes[1].server(), "count"), (200, wanted));
 }

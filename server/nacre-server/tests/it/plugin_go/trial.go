@@ -2,9 +2,13 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"runtime"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"nacre"
@@ -12,7 +16,7 @@ import (
 
 type trial struct{ greeting string }
 
-func init() { nacre.Run("trial", &trial{}) }
+func init() { nacre.Run(&trial{}) }
 
 func main() {}
 
@@ -51,6 +55,26 @@ func (*trial) OnUpdate(event nacre.Event) error {
 		before := time.Now()
 		time.Sleep(time.Hour)
 		nacre.State.Put("slept", []byte(time.Since(before).Round(time.Hour).String()))
+	case "goroutine":
+		go func() { panic("nobody recovers: \xff") }()
+		time.Sleep(time.Second)
+	case "add":
+		_, err := count("sum/" + event.ID())
+		return err
+	case "again":
+		tries, err := count("tries/" + event.ID())
+		if err == nil && tries < 2 {
+			err = nacre.Retry("once more")
+		}
+		return err
+	case "old":
+		if event.Previous != nil {
+			nacre.State.Put("old/"+event.ID(), event.Previous.Body)
+		}
+	case "key":
+		nacre.State.Put("", nil)
+	case "large":
+		nacre.State.Put("large", make([]byte, 1<<20))
 	case "log":
 		nacre.Log.Warn("%s came in vBucket %d\xff", event.ID(), event.VB)
 		nacre.Metrics.Add("came", 2)
@@ -59,15 +83,20 @@ func (*trial) OnUpdate(event nacre.Event) error {
 	return nil
 }
 
+// count adds to a counter beside the documents.
+func count(key string) (uint64, error) {
+	first := uint64(1)
+	counted, err := nacre.KV.Counter("_default._default", key, 1, &first, 0)
+	return counted.Value, err
+}
+
 func (*trial) OnDelete(event nacre.Event) error {
 	nacre.State.Delete("seen/" + event.ID())
 	return nil
 }
 
-func (*trial) OnTimer(now time.Time, timers []nacre.Timer) error {
-	for _, timer := range timers {
-		nacre.State.Put(timer.Name, fmt.Append(nil, string(timer.Payload), " late: ", now.Before(timer.Due)))
-	}
+func (*trial) OnTimer(now time.Time, timer nacre.Timer) error {
+	nacre.State.Put(timer.Name, fmt.Append(nil, string(timer.Payload), " late: ", now.Before(timer.Due)))
 	return nil
 }
 
@@ -88,6 +117,22 @@ func (self *trial) Handle(request nacre.Request) (nacre.Response, error) {
 	case "/loop":
 		for {
 		}
+	case "/garbage":
+		return nacre.JSON(200, litter())
+	case "/deadlock":
+		select {}
+	case "/size":
+		return nacre.JSON(200, len(request.Body))
+	case "/gather":
+		return nacre.JSON(200, gather())
+	case "/leave":
+		go func() {
+			for {
+				nacre.State.Get("none")
+				runtime.Gosched()
+			}
+		}()
+		return nacre.Response{}, nil
 	case "/never":
 		return nacre.Response{}, nacre.Reject("never")
 	case "/pieces":
@@ -101,6 +146,14 @@ func (self *trial) Handle(request nacre.Request) (nacre.Response, error) {
 		}
 		arguments := request.Arguments()
 		return nacre.JSON(201, []string{self.greeting, request.Method, arguments.Get("a"), header, string(request.Body)})
+	case "/count":
+		count := 0
+		for range nacre.State.ScanPrefix("seen/") {
+			count++
+		}
+		response, err := nacre.JSON(200, count)
+		response.Headers = append(response.Headers, nacre.Header{Name: "counted", Value: request.Path})
+		return response, err
 	case "/kv":
 		return documents()
 	}
@@ -111,12 +164,61 @@ func (self *trial) Handle(request nacre.Request) (nacre.Response, error) {
 	return nacre.JSON(200, entries)
 }
 
+// litter makes 20 MiB of garbage where 34 of 64 are in use, and gives how many bytes were made.
+func litter() (total int) {
+	if grown == nil {
+		grown = [][]byte{make([]byte, 34<<20)}
+	}
+	for range 20 {
+		one := make([]byte, 1<<20)
+		nacre.State.Get(string(one[:1]))
+		total += len(one)
+	}
+	return total
+}
+
+// gather reads a large value at the same time in several goroutines, and gives how many bytes there were.
+func gather() (total int) {
+	var all sync.WaitGroup
+	var sizes [8]int
+	for index := range sizes {
+		all.Add(1)
+		go func() {
+			defer all.Done()
+			value, _ := nacre.State.Get("large")
+			sizes[index] = len(value)
+		}()
+	}
+	all.Wait()
+	for _, size := range sizes {
+		total += size
+	}
+	return total
+}
+
 func (*trial) More(cursor []byte) (nacre.Chunk, error) {
 	chunk := nacre.Chunk{Body: cursor[:1]}
 	if len(cursor) > 1 {
 		chunk.Cursor = cursor[1:]
 	}
 	return chunk, nil
+}
+
+// Merge adds up what several nodes have counted.
+func (*trial) Merge(request nacre.Request, partials []nacre.Response) (nacre.Response, error) {
+	sum := 0
+	for _, partial := range partials {
+		var count int
+		if err := json.Unmarshal(partial.Body, &count); err != nil {
+			return nacre.Response{}, err
+		}
+		counted := nacre.Header{Name: "counted", Value: request.Path}
+		if partial.Status != 200 || partial.Cursor != nil || !slices.Contains(partial.Headers, counted) {
+			return nacre.Response{}, fmt.Errorf("%v was not counted for %s", partial, request.Path)
+		}
+		sum += count
+	}
+	return nacre.JSON(200, []int{len(partials), sum})
 }
 
 // documents does everything once that can be done to documents.
