@@ -60,7 +60,7 @@ pub struct Bridge {
     timers: Vec<TimerChange>,
     /// Queries that the handler at hand has begun.
     queries: queries::Open,
-    /// Whether something was done outside that is not taken back, since an item began.
+    /// Whether something was done outside in this call that is not taken back.
     has_acted: bool,
     answered: Option<Answered>,
 }
@@ -105,10 +105,10 @@ impl<'a> Loan<'a> {
         }
     }
 
-    /// The same where a handler has acted outside since an item began, and must not do so again because a later one ends the
-    /// call. What only folds is made again for less than this costs.
+    /// The same once a handler has acted outside in this call, and must not do so again because a later one ends it. What only
+    /// folds is made again for less than this costs.
     pub fn begin_if_acted(&self, index: u32) {
-        let has_acted = std::mem::take(&mut self.bridge.borrow_mut().has_acted);
+        let has_acted = self.bridge.borrow().has_acted;
         if has_acted {
             self.begin(index);
         }

@@ -6,7 +6,7 @@
 //! is not called, so that a component imports the capabilities that its code uses, and no others.
 
 use super::project::{self, WIT};
-use nacre_plugin_host::{Manifest, World};
+use nacre_plugin_host::{Limits, Manifest, World};
 use std::path::Path;
 use std::process::Command;
 use wit_component::{ComponentEncoder, StringEncoding, embed_component_metadata};
@@ -23,7 +23,7 @@ const GO_HOME: &str = "https://go.dev/dl";
 /// What Go makes, for as long as it is not a component.
 const CORE_MODULE: &str = "core.wasm";
 
-/// Makes the component of a project, unless that was made after its last change.
+/// Makes the component of a project. Go finds out what has changed of it and of what it uses.
 ///
 /// # Errors
 /// What is wrong with the project or the toolchain, for the author.
@@ -31,16 +31,12 @@ pub fn build(project: &Path, manifest: &Manifest) -> Result<(), String> {
     if manifest.world != World::Service {
         return Err("plugins in Go are services: others are written in Rust or Python".into());
     }
-    let component = project.join(manifest.file());
-    if project::is_newer(&component, project, &["tests"]) {
-        return Ok(());
-    }
     check_toolchain(project)?;
     let core = project.join(CORE_MODULE);
     let mut go = Command::new("go");
     go.args(["build", "-buildmode=c-shared", "-trimpath", "-buildvcs=false"])
-        // Profiles need the names of functions; nobody reads what a debugger would.
-        .args(["-ldflags=-w -buildid=", "-o", CORE_MODULE, "."])
+        .arg(format!("-ldflags={}", linker_flags(manifest)))
+        .args(["-o", CORE_MODULE, "."])
         .env("GOOS", "wasip1")
         .env("GOARCH", "wasm")
         .env("CGO_ENABLED", "0")
@@ -49,7 +45,14 @@ pub fn build(project: &Path, manifest: &Manifest) -> Result<(), String> {
     let module = project::read(&core)?;
     // It is of no use to anybody.
     std::fs::remove_file(&core).ok();
-    project::write(&component, encode(module)?)
+    project::write(&project.join(manifest.file()), encode(module)?)
+}
+
+/// Profiles need the names of functions; nobody reads what a debugger would. The guest kit tells the collector how much memory
+/// the plugin may take, which no call of the host says.
+fn linker_flags(manifest: &Manifest) -> String {
+    let memory_mb = manifest.limits.within(Limits::default()).memory_bytes >> 20;
+    format!("-w -buildid= -X nacre.memoryMB={memory_mb}")
 }
 
 /// The toolchain as it is in the project, whose go.mod may name another one.
@@ -66,14 +69,15 @@ fn check_toolchain(project: &Path) -> Result<(), String> {
         )),
         None => {
             let told = String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; ");
+            let told = if told.is_empty() { format!("this is {version:?}") } else { told };
             Err(format!("Go 1.{GO_MINOR} or newer is needed (see {GO_HOME}): {told}"))
         }
     }
 }
 
-/// The second number of a version of Go: 24 of `go1.24.3`.
+/// The second number of a version of Go: 24 of `go1.24.3`, 27 of `devel go1.27-abcdef`.
 fn minor(version: &str) -> Option<u32> {
-    let behind = version.strip_prefix("go1.")?;
+    let (_, behind) = version.split_once("go1.")?;
     behind.split(|digit: char| !digit.is_ascii_digit()).next()?.parse().ok()
 }
 
@@ -106,7 +110,7 @@ mod tests {
             ("go1.25rc1", Some(25)),
             ("go1.9", Some(9)),
             ("go2.0", None),
-            ("devel go1.27-abcdef", None),
+            ("devel go1.27-abcdef", Some(27)),
             ("", None),
         ];
         for (version, wanted) in cases {

@@ -250,7 +250,7 @@ fn strip(file: &Path) -> Result<String, String> {
 }
 
 /// Whether `file` was made after the last change of a project, but for what is in its folders `others`.
-pub fn is_newer(file: &Path, project: &Path, others: &[&str]) -> bool {
+fn is_newer(file: &Path, project: &Path, others: &[&str]) -> bool {
     let made = std::fs::metadata(file).and_then(|data| data.modified());
     made.is_ok_and(|made| is_unchanged_since(made, project, others))
 }

@@ -89,9 +89,7 @@ pub(super) async fn sent<A: Pieces>(
         blocking("the request", begin).await?.map_err(|reason: String| {
             error_reply(StatusCode::INTERNAL_SERVER_ERROR, failure, &reason)
         })?;
-    let (status, given) = answer.head();
-    let status = StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_GATEWAY);
-    let headers = headers_of(given)
+    let (status, headers) = head_of(answer.head())
         .map_err(|reason| error_reply(StatusCode::INTERNAL_SERVER_ERROR, failure, &reason))?;
     let mut reply = match second {
         None => reply(status, "application/octet-stream", first),
@@ -102,11 +100,14 @@ pub(super) async fn sent<A: Pieces>(
     Ok(reply)
 }
 
-/// The headers of an answer, without those that the server sets, whatever a plugin says.
+/// The status of an answer, and its headers without those that the server sets, whatever a plugin says.
 ///
 /// # Errors
 /// Which of them is none, for the author of the plugin.
-fn headers_of(given: &[Header]) -> Result<HeaderMap, String> {
+fn head_of((status, given): (u16, &[Header])) -> Result<(StatusCode, HeaderMap), String> {
+    // What is below announces another answer.
+    let known = StatusCode::from_u16(status).ok().filter(|_| (200..600).contains(&status));
+    let status = known.ok_or(format!("the answer has the status {status}, not 200 to 599"))?;
     let of_the_connection = [CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING, TRAILER, UPGRADE];
     let header = |(name, value): &(String, String)| {
         let known = HeaderName::from_bytes(name.as_bytes())
@@ -118,7 +119,7 @@ fn headers_of(given: &[Header]) -> Result<HeaderMap, String> {
     let headers: Result<HeaderMap, String> = given.iter().map(header).collect();
     let mut headers = headers?;
     of_the_connection.iter().for_each(|name| drop(headers.remove(name)));
-    Ok(headers)
+    Ok((status, headers))
 }
 
 /// An answer that goes out piece by piece, as fast as the client takes them.

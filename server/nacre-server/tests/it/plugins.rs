@@ -449,6 +449,7 @@ fn a_plugin_is_told_who_asks_and_what_it_answers_is_checked() {
     let source = r#"
 export function handle({ path, headers }) {
     if (path === "/bad") return new Response("", { headers: { "a b": "c" } });
+    if (path.startsWith("/status/")) return new Response("", { status: Number(path.slice(8)) });
     return { user: headers["nacre-user"] };
 }"#;
     assert_eq!(deploy_script(&server, "who", source, "").0, 200);
@@ -456,5 +457,10 @@ export function handle({ path, headers }) {
     assert_eq!((code, &told["user"]), (200, &json!(USER)));
     let (code, told) = ask(&server, "GET", "/_plugin/who/bad", "", b"");
     assert!(code == 500 && told["reason"].to_string().contains("a b"), "{code} {told}");
+    for status in [42, 101, 600, 1000] {
+        let (code, told) = ask(&server, "GET", &format!("/_plugin/who/status/{status}"), "", b"");
+        let named = told["reason"].to_string().contains(&format!("the status {status},"));
+        assert!(code == 500 && named, "{status}: {code} {told}");
+    }
     assert_eq!(ask(&server, "GET", "/_plugin/who/", "Nacre-Consistency: bogus\r\n", b"").0, 400);
 }

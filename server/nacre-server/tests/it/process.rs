@@ -2,6 +2,7 @@
 
 use nacre_conformance::http::{self, Answer};
 use nacre_conformance::kv::KvClient;
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -11,7 +12,9 @@ pub const USER: &str = "Administrator";
 pub const PASSWORD: &str = "password";
 pub const BUCKET: &str = "default";
 
-/// Port ranges of the nodes of this test binary, relative to `NACRE_TEST_PORT_BASE`; each node takes 20 ports.
+/// Ports that a node takes.
+const PORTS: u16 = 20;
+/// Port ranges of the nodes of this test binary, relative to `NACRE_TEST_PORT_BASE`.
 static NEXT_PORT_OFFSET: AtomicU16 = AtomicU16::new(0);
 const PORT_BASE_DEFAULT: u16 = 23_000;
 
@@ -23,10 +26,16 @@ pub struct Server {
     pub port_base: u16,
 }
 
+/// The first of as many ports as a node takes, which no other program listens on.
 pub fn port_base() -> u16 {
-    let base = std::env::var("NACRE_TEST_PORT_BASE")
+    let first = std::env::var("NACRE_TEST_PORT_BASE")
         .map_or(PORT_BASE_DEFAULT, |base| base.parse().expect("NACRE_TEST_PORT_BASE is a port"));
-    base + NEXT_PORT_OFFSET.fetch_add(20, Ordering::Relaxed)
+    loop {
+        let base = first + NEXT_PORT_OFFSET.fetch_add(PORTS, Ordering::Relaxed);
+        if (base..base + PORTS).all(|port| TcpListener::bind(("127.0.0.1", port)).is_ok()) {
+            return base;
+        }
+    }
 }
 
 fn command(data_dir: &Path, port_base: u16, buckets: &str) -> Command {

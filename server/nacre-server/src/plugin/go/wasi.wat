@@ -1,7 +1,7 @@
 ;; What the runtime of Go asks of WASI, for a sandbox that has nothing of it: a part of each plugin in Go, which reaches nothing
 ;; but its memory. Equal calls get equal answers.
 ;;
-;; There are no arguments, no variables and no files. What is written goes nowhere. The clock counts up from 1970 by a
+;; There is one argument, the name of the program, which is `plugin` for each; there are no variables and no files. What is written goes nowhere. The clock counts up from 1970 by a
 ;; microsecond each time that it is read, and by what is slept. Random numbers are the same in each instance. To exit is a trap.
 (module
   (import "env" "memory" (memory 1))
@@ -15,16 +15,26 @@
   (global $ok i32 (i32.const 0))
   (global $badf i32 (i32.const 8))
 
-  ;; Arguments and variables: none, in no bytes.
-  (func $no_sizes (param $count i32) (param $bytes i32) (result i32)
+  ;; How many arguments there are, and their bytes. Libraries take the first for granted.
+  (func (export "args_sizes_get") (param $count i32) (param $bytes i32) (result i32)
+    (i32.store (local.get $count) (i32.const 1))
+    (i32.store (local.get $bytes) (i32.const 7))
+    (global.get $ok))
+
+  ;; A pointer to each argument, and the bytes of each with a zero behind: `plug` and `in`.
+  (func (export "args_get") (param $list i32) (param $bytes i32) (result i32)
+    (i32.store (local.get $list) (local.get $bytes))
+    (i32.store (local.get $bytes) (i32.const 0x67756c70))
+    (i32.store16 offset=4 (local.get $bytes) (i32.const 0x6e69))
+    (i32.store8 offset=6 (local.get $bytes) (i32.const 0))
+    (global.get $ok))
+
+  ;; Variables: none, in no bytes.
+  (func (export "environ_sizes_get") (param $count i32) (param $bytes i32) (result i32)
     (i32.store (local.get $count) (i32.const 0))
     (i32.store (local.get $bytes) (i32.const 0))
     (global.get $ok))
-  (func $no_list (param i32 i32) (result i32) (global.get $ok))
-  (export "args_sizes_get" (func $no_sizes))
-  (export "args_get" (func $no_list))
-  (export "environ_sizes_get" (func $no_sizes))
-  (export "environ_get" (func $no_list))
+  (func (export "environ_get") (param i32 i32) (result i32) (global.get $ok))
 
   (func (export "clock_time_get") (param $clock i32) (param $precision i64) (param $time i32) (result i32)
     (global.set $now (i64.add (global.get $now) (i64.const 1000)))
