@@ -116,7 +116,7 @@ impl Arguments {
 
     pub fn answered(&mut self) -> Result<Answered, HostError> {
         let status = self.number()?;
-        if !(100.0..600.0).contains(&status) {
+        if !(200.0..600.0).contains(&status) {
             return Err(error("invalid", format!("{status} is no status")));
         }
         let (body, has_more) = (self.body()?, self.flag()?);

@@ -45,7 +45,7 @@ pub fn build(project: &Path, manifest: &Manifest) -> Result<(), String> {
     let module = project::read(&core)?;
     // It is of no use to anybody.
     std::fs::remove_file(&core).ok();
-    project::write(&project.join(manifest.file()), encode(module)?)
+    project::renew(&project.join(manifest.file()), encode(module)?)
 }
 
 /// Profiles need the names of functions; nobody reads what a debugger would. The guest kit tells the collector how much memory

@@ -128,6 +128,17 @@ pub fn write(path: &Path, content: impl AsRef<[u8]>) -> Result<(), String> {
         .map_err(|error| format!("cannot write {}: {error}", path.display()))
 }
 
+/// Writes a file, unless that is what it has: who watches the folder sees a change only where there is one.
+///
+/// # Errors
+/// Why it cannot be written.
+pub fn renew(path: &Path, content: impl AsRef<[u8]>) -> Result<(), String> {
+    match std::fs::read(path) {
+        Ok(known) if known == content.as_ref() => Ok(()),
+        _ => write(path, content),
+    }
+}
+
 fn make_folder(path: &Path) -> Result<(), String> {
     std::fs::create_dir_all(path)
         .map_err(|error| format!("cannot make {}: {error}", path.display()))
@@ -180,7 +191,7 @@ fn build_rust(project: &Path, manifest: &Manifest) -> Result<(), String> {
         .module(&module)
         .and_then(|mut encoder| encoder.encode())
         .map_err(|error| format!("the module cannot be made a component: {error:#}"))?;
-    write(&project.join(manifest.file()), component)
+    renew(&project.join(manifest.file()), component)
 }
 
 /// A component of Python code imports all of its world, used or not: so the project gets a world with what its manifest
@@ -231,12 +242,7 @@ fn build_typescript(project: &Path, manifest: &Manifest) -> Result<(), String> {
     if manifest.script.is_none() || !source.exists() {
         return Ok(());
     }
-    let stripped = strip(&source)?;
-    // Who watches the folder sees a change only where there is one.
-    match std::fs::read(&script) {
-        Ok(known) if known == stripped.as_bytes() => Ok(()),
-        _ => write(&script, stripped),
-    }
+    renew(&script, strip(&source)?)
 }
 
 /// The text of a file in TypeScript, without its types.

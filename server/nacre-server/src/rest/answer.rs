@@ -146,3 +146,19 @@ fn streamed(mut answer: impl Pieces, begun: [Vec<u8>; 2]) -> Reply {
     });
     Reply::new(body.boxed())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::head_of;
+
+    #[test]
+    fn a_status_that_ends_no_request_is_named() {
+        for status in [0, 42, 100, 101, 199, 600, 1000, u16::MAX] {
+            let reason = head_of((status, &[])).unwrap_err();
+            assert_eq!(reason, format!("the answer has the status {status}, not 200 to 599"));
+        }
+        for status in [200, 204, 404, 599] {
+            assert_eq!(head_of((status, &[])).unwrap().0.as_u16(), status);
+        }
+    }
+}

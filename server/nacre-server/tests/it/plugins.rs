@@ -457,10 +457,10 @@ export function handle({ path, headers }) {
     assert_eq!((code, &told["user"]), (200, &json!(USER)));
     let (code, told) = ask(&server, "GET", "/_plugin/who/bad", "", b"");
     assert!(code == 500 && told["reason"].to_string().contains("a b"), "{code} {told}");
-    for status in [42, 101, 600, 1000] {
-        let (code, told) = ask(&server, "GET", &format!("/_plugin/who/status/{status}"), "", b"");
-        let named = told["reason"].to_string().contains(&format!("the status {status},"));
-        assert!(code == 500 && named, "{status}: {code} {told}");
-    }
+    let (code, told) = ask(&server, "GET", "/_plugin/who/status/101", "", b"");
+    assert!(
+        code == 500 && told["reason"].to_string().contains("101 is no status"),
+        "{code} {told}"
+    );
     assert_eq!(ask(&server, "GET", "/_plugin/who/", "Nacre-Consistency: bogus\r\n", b"").0, 400);
 }
