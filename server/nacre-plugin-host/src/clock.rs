@@ -1,6 +1,7 @@
 //! The time that calls are measured and bounded by.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use parking_lot::{Condvar, Mutex};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// How much longer than a call that failed its deployment rests after it: what keeps failing within moments takes a
@@ -11,12 +12,21 @@ const REST_MAX: Duration = Duration::from_millis(250);
 /// Ticks that one wake counts for at most. What is more is time in which others had the processors, so that calls did not
 /// have it either.
 const TICKS_MAX: u64 = 2;
+/// Ticks without a call after which nobody has to tick: to be woken costs the first call after that some microseconds.
+const IDLE_TICKS: u64 = 100;
 
 /// Ticks of a millisecond for deadlines, and the embedder's clock and pauses.
 pub struct Clock {
     ticks: AtomicU64,
     /// The whole milliseconds of the embedder's clock that ticks were counted for.
     counted_ms: AtomicU64,
+    /// Calls that run, and the tick at which one ran last.
+    calls: AtomicU32,
+    called_tick: AtomicU64,
+    /// Whether who ticks waits for a call to begin, and how it is told.
+    is_still: AtomicBool,
+    stillness: Mutex<()>,
+    call_begins: Condvar,
     monotonic_ns: Box<dyn Fn() -> u64 + Send + Sync>,
     pause: Box<dyn Fn(Duration) + Send + Sync>,
     goes_on: Box<dyn Fn() + Send + Sync>,
@@ -31,6 +41,11 @@ impl Clock {
         Clock {
             ticks: AtomicU64::new(0),
             counted_ms: AtomicU64::new(0),
+            calls: AtomicU32::new(0),
+            called_tick: AtomicU64::new(0),
+            is_still: AtomicBool::new(false),
+            stillness: Mutex::new(()),
+            call_begins: Condvar::new(),
             monotonic_ns: Box::new(monotonic_ns),
             pause: Box::new(pause),
             goes_on: Box::new(goes_on),
@@ -51,19 +66,72 @@ impl Clock {
     /// Counts the milliseconds that have passed since it was last called; gives how many. A thread that sleeps for one wakes
     /// later than that, and a deadline of a second would be a tenth of it late if each wake counted for one.
     pub fn tick(&self) -> u64 {
-        let now_ms = self.now_ns() / 1_000_000;
-        let before_ms = self.counted_ms.fetch_max(now_ms, Ordering::Relaxed);
-        let passed = now_ms.saturating_sub(before_ms).min(TICKS_MAX);
+        let passed = self.uncounted_ms().min(TICKS_MAX);
         self.ticks.fetch_add(passed, Ordering::Relaxed);
         passed
     }
 
+    fn uncounted_ms(&self) -> u64 {
+        let now_ms = self.now_ns() / 1_000_000;
+        let before_ms = self.counted_ms.fetch_max(now_ms, Ordering::Relaxed);
+        now_ms.saturating_sub(before_ms)
+    }
+
     pub fn ticks(&self) -> u64 {
+        if self.is_still.load(Ordering::Relaxed) {
+            self.catch_up();
+        }
         self.ticks.load(Ordering::Relaxed)
+    }
+
+    /// Counts all of the time in which nobody ticked. No call ran in it.
+    fn catch_up(&self) {
+        self.ticks.fetch_add(self.uncounted_ms(), Ordering::Relaxed);
+    }
+
+    /// A call begins, which runs for as long as what this gives lives.
+    pub fn begin_call(&self) -> Running<'_> {
+        self.calls.fetch_add(1, Ordering::SeqCst);
+        if self.is_still.load(Ordering::SeqCst) {
+            let _held = self.stillness.lock();
+            self.catch_up();
+            self.is_still.store(false, Ordering::SeqCst);
+            self.call_begins.notify_all();
+        }
+        Running(self)
+    }
+
+    /// Whether no call runs, nor has for a while.
+    pub fn is_idle(&self) -> bool {
+        let called = self.called_tick.load(Ordering::Relaxed);
+        self.calls.load(Ordering::SeqCst) == 0 && self.ticks().saturating_sub(called) > IDLE_TICKS
+    }
+
+    /// Blocks the thread that ticks until a call begins, if none runs.
+    pub fn await_call(&self) {
+        let mut held = self.stillness.lock();
+        self.is_still.store(true, Ordering::SeqCst);
+        // Who began a call just before has not seen that, and is seen here; who does after that waits for the lock.
+        while self.is_still.load(Ordering::SeqCst) && self.calls.load(Ordering::SeqCst) == 0 {
+            self.call_begins.wait(&mut held);
+        }
+        if self.is_still.swap(false, Ordering::SeqCst) {
+            self.catch_up();
+        }
     }
 
     pub fn now_ns(&self) -> u64 {
         (self.monotonic_ns)()
+    }
+}
+
+/// A call that runs.
+pub struct Running<'a>(&'a Clock);
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.called_tick.store(self.0.ticks.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.0.calls.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -85,6 +153,43 @@ mod tests {
         assert_eq!(passed, [0, 1, 1, 2, 0, 1]);
         assert_eq!([10_000_000, 10_001_000].map(tick_at), [TICKS_MAX, 1]);
         assert_eq!(clock.ticks(), 8);
+    }
+
+    #[test]
+    fn nobody_has_to_tick_while_no_call_runs_and_that_time_is_counted() {
+        let now_ms = Arc::new(AtomicU64::new(0));
+        let clock_ms = Arc::clone(&now_ms);
+        let now_ns = move || clock_ms.load(Ordering::Relaxed) * 1_000_000;
+        let clock = Arc::new(Clock::new(now_ns, drop, || {}));
+        let tick_to = |ms: u64| {
+            for ms in now_ms.load(Ordering::Relaxed) + 1..=ms {
+                now_ms.store(ms, Ordering::Relaxed);
+                clock.tick();
+            }
+        };
+        let call = clock.begin_call();
+        tick_to(IDLE_TICKS + 10);
+        assert!(!clock.is_idle(), "a call runs");
+        drop(call);
+        tick_to(2 * IDLE_TICKS + 10);
+        assert!(!clock.is_idle(), "one ran not long ago");
+        tick_to(2 * IDLE_TICKS + 11);
+        assert!(clock.is_idle());
+
+        let waiting = Arc::clone(&clock);
+        let ticker = std::thread::spawn(move || waiting.await_call());
+        while !clock.is_still.load(Ordering::SeqCst) {
+            std::thread::yield_now();
+        }
+        now_ms.store(75_000, Ordering::Relaxed);
+        assert_eq!(clock.ticks(), 75_000, "also before a call begins");
+        now_ms.store(80_000, Ordering::Relaxed);
+        let call = clock.begin_call();
+        assert_eq!(clock.ticks(), 80_000, "it begins now");
+        ticker.join().unwrap();
+        assert!(!clock.is_idle());
+        clock.await_call();
+        drop(call);
     }
 
     #[test]

@@ -64,11 +64,20 @@ impl Host {
     }
 
     /// Advances the clock of deadlines by the milliseconds that have passed; to be called about every millisecond, from any
-    /// thread. After more than two without a call only two count: others had the processors, and calls did not either.
-    pub fn tick(&self) {
+    /// thread. After more than two without a tick only two count: others had the processors, and calls did not either.
+    ///
+    /// Gives whether to go on. If not, no plugin has been called for a tenth of a second, and the thread that ticks may rest
+    /// in [`Host::await_call`].
+    pub fn tick(&self) -> bool {
         for _ in 0..self.clock.tick() {
             self.engine.increment_epoch();
         }
+        !self.clock.is_idle()
+    }
+
+    /// Blocks the thread that ticks until a plugin is called.
+    pub fn await_call(&self) {
+        self.clock.await_call();
     }
 
     /// Names this engine: artefacts compiled under one name load under the same name only.

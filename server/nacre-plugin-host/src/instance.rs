@@ -254,6 +254,7 @@ impl Instance {
         // What one call of the guest into the host may carry, or a result bring back; checked before anything is
         // copied.
         store.set_hostcall_fuel(limits.result_bytes.saturating_add(HOST_CALL_BYTES_MIN));
+        let _running = plugin.clock.begin_call();
         store.set_epoch_deadline(limits.deadline_ticks());
         store.epoch_deadline_callback(|store| {
             let profiler = &store.data().context.profiler;
@@ -324,6 +325,7 @@ impl Instance {
         call: impl FnOnce(&Exports, &mut Store<Data>) -> wasmtime::Result<Result<T, Fault>>,
     ) -> Result<T, Error> {
         let clock = Arc::clone(&self.context.plugin.clock);
+        let _running = clock.begin_call();
         let data = self.store.data_mut();
         data.limiter.refused = false;
         data.host_calls = Default::default();

@@ -19,8 +19,8 @@
 //! - The deadline is armed anew before every call; an instance that trapped is dropped, never called again.
 //! - A document that kills its instance is found by narrowing the batch, parked as a [`DeadLetter`] and skipped.
 //! - A commit that fails stops the partition: memory and storage may differ then.
-//! - No thread, clock, file or socket. The embedder calls [`Host::tick`] about once a millisecond; deadlines count
-//!   ticks, so without them nothing is ever interrupted.
+//! - No thread, clock, file or socket. The embedder calls [`Host::tick`] about once a millisecond while plugins are
+//!   called; deadlines count ticks, so without them nothing is ever interrupted.
 //!
 //! This is the only crate that names wasmtime.
 

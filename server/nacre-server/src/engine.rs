@@ -110,7 +110,9 @@ fn tick(host: &Host) {
     depend_on_this_thread();
     loop {
         std::thread::sleep(TICK);
-        host.tick();
+        if !host.tick() {
+            host.await_call();
+        }
     }
 }
 

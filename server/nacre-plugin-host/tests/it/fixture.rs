@@ -32,7 +32,9 @@ pub fn host() -> &'static Host {
         std::thread::spawn(move || {
             loop {
                 std::thread::sleep(Duration::from_millis(1));
-                ticking.tick();
+                if !ticking.tick() {
+                    ticking.await_call();
+                }
             }
         });
         host
