@@ -72,6 +72,11 @@ const WORLDS: [World; 4] = [
     World { probe: Some("nacre-probe/resolver"), components: &[("probe-resolver", "nacre-probe")] },
 ];
 
+/// The name of each component of all worlds, and its crate.
+fn components() -> impl Iterator<Item = &'static (&'static str, &'static str)> {
+    WORLDS.iter().flat_map(|world| world.components)
+}
+
 /// Builds all plugins into `<target directory>/plugins`, which it gives.
 ///
 /// They are kept until what they are made from is other than it was: a fresh clone has the same files with other times, and would
@@ -86,9 +91,8 @@ pub fn build() -> Result<PathBuf, String> {
     let folder = target_dir.join("plugins");
     let component = |name: &str| folder.join(name).with_extension("wasm");
     let (origin, record) = (origin(&compiler)?, folder.join("origin"));
-    let names = || WORLDS.iter().flat_map(|world| world.components).map(|(name, _)| name);
     if fs::read_to_string(&record).is_ok_and(|built| built == origin)
-        && names().all(|name| component(name).exists())
+        && components().all(|(name, _)| component(name).exists())
     {
         return Ok(folder);
     }
@@ -122,7 +126,7 @@ fn origin(compiler: &Compiler) -> Result<String, String> {
     let mut tree = cargo();
     tree.args(["tree", "--quiet", "--target", TARGET, "--edges", "normal,build"])
         .args(["--prefix", "none", "--format", "{p}"])
-        .args(WORLDS.iter().flat_map(|world| world.components).flat_map(|(_, name)| ["-p", name]));
+        .args(components().flat_map(|(_, package)| ["-p", package]));
     let crates = output(&mut tree, "ask cargo what the plugins use")?;
     let mut files = BTreeSet::new();
     // A crate of the workspace is listed as `name version (folder)`, some with another remark after that.

@@ -30,7 +30,19 @@ Answer = tuple[int, bytes, bytes] | None
 """Status, extras and value; None to stay silent."""
 
 
-class FakeNode:
+class Listener:
+    """Listens on a port of its own until it is left; what serves connections is a subclass."""
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        raise NotImplementedError
+
+
+class FakeNode(Listener):
     """Logs clients in; ``on`` says what to answer to the requests of a test, by opcode."""
 
     def __init__(self) -> None:
@@ -46,11 +58,6 @@ class FakeNode:
         """Where each vBucket's replicas are; -1 is nowhere."""
         self._writers: set[asyncio.StreamWriter] = set()
         self._serving: set[asyncio.Task[None] | None] = set()
-
-    async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        self.port = self._server.sockets[0].getsockname()[1]
-        return self
 
     async def __aexit__(self, *_: object) -> None:
         self._server.close()
@@ -132,18 +139,13 @@ class FakeNode:
         return b"v=" + base64.b64encode(hmac.digest(server_key, transcript, "sha512"))
 
 
-class FakeService:
+class FakeService(Listener):
     """A service over HTTP. It answers all requests alike, unless ``on_request`` does otherwise."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
         """Method and path of each request."""
         self.on_request: Callable[[asyncio.StreamWriter], None] = answer_nothing
-
-    async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        self.port = self._server.sockets[0].getsockname()[1]
-        return self
 
     async def __aexit__(self, *_: object) -> None:
         self._server.close()

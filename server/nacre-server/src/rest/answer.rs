@@ -107,7 +107,8 @@ pub(super) async fn sent<A: Pieces>(
 fn head_of((status, given): (u16, &[Header])) -> Result<(StatusCode, HeaderMap), String> {
     // What is below announces another answer.
     let known = StatusCode::from_u16(status).ok().filter(|_| (200..600).contains(&status));
-    let status = known.ok_or(format!("the answer has the status {status}, not 200 to 599"))?;
+    let status =
+        known.ok_or_else(|| format!("the answer has the status {status}, not 200 to 599"))?;
     let of_the_connection = [CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING, TRAILER, UPGRADE];
     let header = |(name, value): &(String, String)| {
         let known = HeaderName::from_bytes(name.as_bytes())
