@@ -63,7 +63,7 @@ class AuditTrail(Service):
         state.put("sweep", shown(due_us))
         timer.set("sweep", due_us)
 
-    def on_timer(self, now_us: int, timers: list[Timer]) -> None:
+    def on_timer(self, now_us: int, due: Timer) -> None:
         """Removes what is older than the retention, and comes again when the next entry is."""
         state.delete("sweep")
         for removed, (key, document) in enumerate(state.scan_prefix("time/")):

@@ -520,10 +520,20 @@ func timerIsSet(name string) bool {
 //go:wasmimport nacre:plugin/turn@0.1.0 begin
 func importTurnBegin(index uint32)
 
+//go:wasmimport nacre:plugin/turn@0.1.0 failed
+func importTurnFailed(index uint32, message unsafe.Pointer, messageBytes uint32)
+
 func turnBegin(index uint32) {
 	host.Lock()
 	defer asked()
 	importTurnBegin(index)
+}
+
+func turnFailed(index uint32, message string) {
+	host.Lock()
+	defer asked()
+	start, size := lowerText(message)
+	importTurnFailed(index, start, size)
 }
 
 // The interface `http-out`.

@@ -42,7 +42,9 @@ type Harness struct {
 	// What happens to state and timers when the call ends by an error, and the item that it is made again from.
 	kept  folded
 	begun int
-	stage stage
+	// The documents of the call that failed, as far as it was told before its end.
+	failed []DocumentError
+	stage  stage
 	folded
 	outside
 }
@@ -83,7 +85,7 @@ func (harness *Harness) call(stage stage, do func() error) error {
 	harnesses.Lock()
 	defer harnesses.Unlock()
 	plugin, native = harness.self, harness
-	harness.kept, harness.begun, harness.stage = harness.clone(), 0, stage
+	harness.kept, harness.begun, harness.failed, harness.stage = harness.clone(), 0, nil, stage
 	defer func() { harness.stage = aside }()
 	err := do()
 	if err != nil {
@@ -116,7 +118,8 @@ func (harness *Harness) feedOne(event Event) error {
 // Feed feeds a batch; gives the documents that failed. Of an event, the key is needed: what else is zero is what it would be of a
 // document that was created now.
 //
-// Its error is a [Fault]. After [Retry], the events that the plugin wants again are the first of the next batch.
+// Its error is a [Fault]. After [Retry], the events that the plugin wants again are the first of the next batch; failed are those
+// of the others.
 func (harness *Harness) Feed(events ...Event) (failed []DocumentError, err error) {
 	for _, event := range events {
 		harness.left = append(harness.left, harness.completed(event))
@@ -127,10 +130,13 @@ func (harness *Harness) Feed(events ...Event) (failed []DocumentError, err error
 		failed, err = takeBatch(pack(batch, harness.now))
 		return err
 	})
-	if err != nil && faultOf(err).Kind == FaultRetry {
+	if err == nil {
+		return append(harness.failed, failed...), nil
+	}
+	if faultOf(err).Kind == FaultRetry {
 		harness.left = batch[harness.begun:]
 	}
-	return failed, err
+	return harness.failed, err
 }
 
 // completed is an event with what a document has that was created now.

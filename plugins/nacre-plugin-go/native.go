@@ -124,6 +124,11 @@ func turnBegin(index uint32) {
 	native.kept, native.begun = native.clone(), int(index)
 }
 
+func turnFailed(index uint32, message string) {
+	defer using("the turn", true)()
+	native.failed = append(native.failed, DocumentError{int(index), message})
+}
+
 func httpSend(method, url string, headers []Header, body []byte) (Response, error) {
 	using("HTTP", false)()
 	if native.send == nil {

@@ -146,7 +146,7 @@ func takeBatch(buffer []byte) (errors []DocumentError, err error) {
 		deleter, _ := plugin.(Deleter)
 		hasActed = false
 		for index, event := range events.All() {
-			beginItem(index)
+			errors = beginItem(index, errors)
 			err := attempted(func() error { return takeEvent(updater, deleter, event) })
 			if isFault(err) {
 				return err
@@ -245,7 +245,7 @@ func takeTimers(now time.Time, timers []Timer) error {
 		}
 		hasActed = false
 		for index, timer := range timers {
-			beginItem(index)
+			beginItem(index, nil)
 			if err := self.OnTimer(now, timer); err != nil {
 				return err
 			}

@@ -122,6 +122,9 @@ func TestWhatIsDoneOutsideIsDoneOnceForEachDocument(t *testing.T) {
 		if event.ID() == "plain" {
 			return nil
 		}
+		if event.ID() == "bad" {
+			return errors.New("it fails")
+		}
 		if _, err := KV.Counter("", event.ID(), 1, &one, 0); err != nil {
 			return err
 		}
@@ -130,12 +133,18 @@ func TestWhatIsDoneOutsideIsDoneOnceForEachDocument(t *testing.T) {
 		}
 		return nil
 	}))
-	_, err := harness.Feed(document("a", ""), document("b", ""), document("plain", ""), document("c", ""), document("d", ""))
+	var batch []Event
+	for _, key := range []string{"bad", "a", "bad", "b", "plain", "c", "bad", "d"} {
+		batch = append(batch, document(key, ""))
+	}
+	failed, err := harness.Feed(batch...)
 	is(t, "kind", kindOf(err), "retry")
 	is(t, "state", fmt.Sprint(harness.State()), "map[a: b: plain:]")
-	is(t, "left", len(harness.left), 2)
-	_, err = harness.Feed()
+	is(t, "left", len(harness.left), 3)
+	is(t, "failed", fmt.Sprint(failed), "[{0 it fails} {2 it fails}]")
+	failed, err = harness.Feed()
 	is(t, "again", err, nil)
+	is(t, "failed", fmt.Sprint(failed), "[{1 it fails}]")
 	counts := map[string]string{}
 	for key, document := range harness.Documents("") {
 		counts[key] = string(document.Body)

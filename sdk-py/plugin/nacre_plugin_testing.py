@@ -8,7 +8,8 @@ moves.
 
 Like the host, it gives every call a new instance, so that nothing that must survive can hide in the
 service, and drops what a failed call wrote. What a service does outside (documents, requests) is
-not taken back. Nothing has to be granted.
+not taken back; that of the documents and timers before one that fails is not done again. Nothing
+has to be granted.
 
     python3 nacre_plugin_testing.py
 
@@ -39,6 +40,7 @@ from nacre_plugin import (
     Events,
     Request,
     Response,
+    Retry,
     Service,
     Timer,
     kv,
@@ -46,7 +48,7 @@ from nacre_plugin import (
 )
 from nacre_plugin._kv import document_of
 from nacre_plugin._outside import Err
-from nacre_plugin._plugins import handled
+from nacre_plugin._plugins import fired, handled
 
 BEGIN_US = 1_767_225_600_000_000
 """The clock of a new harness and of every script: 2026-01-01 00:00:00 UTC, in microseconds since
@@ -372,6 +374,36 @@ class _Http:
         )
 
 
+class _Turn:
+    """What `turn` reaches in a test."""
+
+    def __init__(self, state: _State, timers: _Timers) -> None:
+        self._state, self._timers = state, timers
+        self.start()
+
+    def start(self) -> None:
+        """A call begins."""
+        self.index = 0
+        """The item at work: those before it are done."""
+        self.errors: list[DocumentError] = []
+        """The documents that failed, as far as the service has said so itself."""
+        self._keep()
+
+    def begin(self, index: int) -> None:
+        self.index = index
+        self._keep()
+
+    def failed(self, index: int, message: str) -> None:
+        self.errors.append(DocumentError(index, message))
+
+    def take_back(self) -> None:
+        """State and timers are as they were when the item at work began."""
+        self._state.entries, self._timers.by_name = self._kept
+
+    def _keep(self) -> None:
+        self._kept = dict(self._state.entries), dict(self._timers.by_name)
+
+
 class _Log:
     """What `log` reaches in a test."""
 
@@ -416,6 +448,7 @@ class Harness:
         self._seqnos = dict.fromkeys(range(VBUCKETS), 0)
         self._state, self._kv, self._timers, self._http = _State(), _Kv(), _Timers(), _Http()
         self._log, self._metrics = _Log(), _Metrics()
+        self._turn = _Turn(self._state, self._timers)
         self.now_us = BEGIN_US
         """The time, in microseconds since the Unix epoch."""
         outside.update(
@@ -425,6 +458,7 @@ class Harness:
             http_out=self._http,
             log=self._log,
             metrics=self._metrics,
+            turn=self._turn,
         )
         service(self._config)
 
@@ -462,11 +496,17 @@ class Harness:
         """Feeds what is queued as one batch; gives the documents that failed.
 
         Raises:
-            Fault: what the service says; its writes are dropped then, and the batch with them.
+            Fault: what the service says; its writes are dropped then. After `Retry`, the documents
+                that it wants again are the first of the next batch.
         """
         changes, self._changes = self._changes, []
         events = Events(pack(changes, self.now_us))
-        return self._write(lambda service: service.on_batch(events)) or []
+        try:
+            errors = self._write(lambda service: service.on_batch(events)) or []
+        except Retry:
+            self._changes = changes[self._turn.index :]
+            raise
+        return self._turn.errors + errors
 
     def advance(self, seconds: float) -> None:
         """Moves the clock, and fires the timers that are due on the way, each at its time.
@@ -484,13 +524,15 @@ class Harness:
         """Gives the service the timers that are due now, in one call.
 
         Raises:
-            Fault: what the service says; the timers stay then.
+            Fault: what the service says; the timers stay then, but for those that are done.
         """
-
-        def call(service: Service) -> None:
-            service.on_timer(self.now_us, self._timers.take(self.now_us))
-
-        self._write(call)
+        due = self._timers.take(self.now_us)
+        try:
+            self._write(lambda service: fired(service, self.now_us, due))
+        except BaseException:
+            for timer in due[self._turn.index :]:
+                self._timers.by_name.setdefault(timer.name, timer)
+            raise
 
     def rollback(self, vb: int, seqno: int) -> int:
         """Cuts the history of a vBucket back to ``seqno``; gives where the feed goes on.
@@ -567,12 +609,12 @@ class Harness:
         return "".join(f"{_shown(key)} = {_shown(value)}\n" for key, value in self.state.items())
 
     def _write(self, call: Callable[[Service], T]) -> T:
-        entries, timers = dict(self._state.entries), dict(self._timers.by_name)
+        self._turn.start()
         self._state.is_writable = True
         try:
             return call(self._service(self._config))
         except BaseException:
-            self._state.entries, self._timers.by_name = entries, timers
+            self._turn.take_back()
             raise
         finally:
             self._state.is_writable = False

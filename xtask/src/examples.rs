@@ -37,6 +37,11 @@ pub fn run(binary: &Path) -> Result<(), String> {
             tests.env("CARGO_TARGET_DIR", lesson_dir()?);
             run_command(&mut tests, &format!("pass the tests of {name}"))?;
         }
+        if project.join("go.mod").exists() {
+            let mut tests = Command::new("go");
+            tests.args(["test", "./..."]).current_dir(&project);
+            run_command(&mut tests, &format!("pass the tests of {name}"))?;
+        }
         let mut scripts = plugin(binary, "test")?;
         run_command(scripts.arg(&project), &format!("pass the scripts of {name}"))?;
     }

@@ -234,7 +234,11 @@ fn own_sdks(binary: &Path) -> Result<(), String> {
 /// The guest kit in Go, where it runs and where its tests do; and whether all of Go that projects begin with is formatted.
 fn go_kit() -> Result<(), String> {
     let kit = workspace().join("plugins/nacre-plugin-go");
-    let sources = ["server/nacre-server/templates/go", "server/nacre-server/tests/it/plugin_go"];
+    let sources = [
+        "examples/webhooks",
+        "server/nacre-server/templates/go",
+        "server/nacre-server/tests/it/plugin_go",
+    ];
     let formatted = Command::new("gofmt")
         .arg("-l")
         .arg(&kit)

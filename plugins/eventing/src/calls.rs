@@ -6,8 +6,7 @@ use crate::{Program, mark};
 use nacre_js::{Argument, Error, FunctionId};
 use nacre_js_bridge::{Bridge, Loan};
 use nacre_plugin::{
-    DATATYPE_JSON, DocumentError, Event, EventKind, Events, Fault, Previous, StateMut, Timer,
-    timer, turn,
+    DATATYPE_JSON, Event, EventKind, Events, Fault, Previous, StateMut, Timer, timer, turn,
 };
 use std::rc::Rc;
 
@@ -37,18 +36,14 @@ impl Program {
         &mut self,
         events: &Events<'_>,
         state: &mut dyn StateMut,
-    ) -> Result<Vec<DocumentError>, Fault> {
+    ) -> Result<(), Fault> {
         let outcome = self.handle(events, state);
         // Those before the one that is to be given again are not counted again.
         self.numbers.tell();
         outcome
     }
 
-    fn handle(
-        &mut self,
-        events: &Events<'_>,
-        state: &mut dyn StateMut,
-    ) -> Result<Vec<DocumentError>, Fault> {
+    fn handle(&mut self, events: &Events<'_>, state: &mut dyn StateMut) -> Result<(), Fault> {
         // A collection that is not known yet is new: the node is about to tell of it. Looked at before anything is done.
         let is_unknown =
             |event: &Event<'_>| !self.config.collections.contains_key(&event.collection);
@@ -59,7 +54,6 @@ impl Program {
         let bridge = Rc::clone(&self.bridge);
         let loan = Loan::writing(&bridge, state);
         let now_us = events.now_us();
-        let mut errors = Vec::new();
         for event in events.iter() {
             if mark::is_own(event.xattrs, event.cas, &self.config.id) {
                 self.numbers.count("suppressed_count");
@@ -85,10 +79,10 @@ impl Program {
             let of = format!("{} of {:?}", names[0], String::from_utf8_lossy(event.key));
             let call = Ended { of: &of, names: [names[1], names[2]], home: Some(event.vb), now_us };
             if let Err(message) = self.ended(outcome, &loan, &call)? {
-                errors.push(DocumentError { index: event.index, message });
+                turn::failed(event.index, &message);
             }
         }
-        Ok(errors)
+        Ok(())
     }
 
     fn update(&mut self, handler: FunctionId, event: &Event<'_>) -> Result<(), Error> {

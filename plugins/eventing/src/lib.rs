@@ -99,7 +99,9 @@ impl Service for Program {
         state: &mut dyn StateMut,
     ) -> Result<Vec<DocumentError>, Fault> {
         self.engine.set_now(events.now_us());
-        self.documents(events, state)
+        self.documents(events, state)?;
+        // Who failed is told as it happens.
+        Ok(Vec::new())
     }
 
     fn rollback(

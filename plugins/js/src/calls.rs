@@ -7,7 +7,7 @@ use nacre_js::{Argument, Error, FunctionId, quote};
 use nacre_js_bridge::{Answered, Bridge, Loan, forward_log};
 use nacre_plugin::{
     Chunk, DATATYPE_JSON, DocumentError, Event, EventKind, Events, Fault, MemoryState, Previous,
-    Request, Response, State, StateMut, Timer,
+    Request, Response, State, StateMut, Timer, turn,
 };
 use serde_json::{Value, json};
 use std::cell::RefCell;
@@ -27,14 +27,13 @@ impl Program {
     ) -> Result<Vec<DocumentError>, Fault> {
         let bridge = Rc::clone(&self.bridge);
         let loan = Loan::writing(&bridge, state);
-        let mut errors = Vec::new();
         for event in events.iter() {
             loan.begin_if_acted(event.index);
             match self.one_document(&event) {
                 Ok(()) => loan.keep(),
                 Err(Fault::Reject(message)) => {
                     loan.undo();
-                    errors.push(DocumentError { index: event.index, message });
+                    turn::failed(event.index, &message);
                 }
                 Err(fault) => {
                     self.end_call()?;
@@ -43,7 +42,8 @@ impl Program {
             }
             self.end_call()?;
         }
-        Ok(errors)
+        // Who failed is told as it happens.
+        Ok(Vec::new())
     }
 
     fn one_document(&mut self, event: &Event<'_>) -> Result<(), Fault> {

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Protocol, TypeVar, cast
 from ._events import Events
 from ._faults import Fatal, Fault, Reject, Retry, said
 from ._outside import Err
-from ._plugins import Functions, Plugin, Service, handled
+from ._plugins import Functions, Plugin, Service, fired, handled
 from ._requests import Response, headers_of, request_of
 from ._timers import Timer
 
@@ -100,7 +100,7 @@ def _component_of_service(service: type[Service], answer: _Answer, types: Any) -
 
         def on_timer(self, now_us: int, timers: list[Any]) -> None:
             due = [Timer(timer.name, timer.due_us, timer.payload) for timer in timers]
-            answer(lambda: Component.running.on_timer(now_us, due))
+            answer(lambda: fired(Component.running, now_us, due))
 
         def handle(self, request: Any) -> Any:
             return answer(lambda: lowered(handled(Component.running, request_of(request))))

@@ -8,6 +8,7 @@ from typing import Any
 from ._faults import Retry
 from ._outside import Err, bytes_of, named, outside
 from ._requests import Header, Response, headers_of
+from ._turns import turns
 
 
 class Http:
@@ -42,6 +43,7 @@ class Http:
         """
         if "http_out" not in outside:
             raise Http.Denied("plugin.toml does not ask for the capability http-out")
+        turns.act()
         wit = outside["http_out"]
         sent = [wit.types.Header(name, value) for name, value in headers]
         try:

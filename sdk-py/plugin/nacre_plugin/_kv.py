@@ -9,6 +9,10 @@ from typing import Any, NamedTuple
 from ._events import DATATYPE_JSON
 from ._faults import Retry
 from ._outside import Err, bytes_of, named, outside
+from ._turns import turns
+
+
+_READS = ("get", "get_many", "lookup_in")
 
 
 class Document(NamedTuple):
@@ -49,8 +53,8 @@ class Kv:
     A keyspace is ``scope.collection``, or ``bucket.scope.collection`` in another bucket; the empty
     string is the deployment's own. A body is bytes or
     text; everything else is stored as JSON. An ``expiry`` is in seconds from now up to 30 days, or
-    since the Unix epoch; 0 is never. What is written takes effect at once: a call that is made
-    again, because it failed or the node did, writes again.
+    since the Unix epoch; 0 is never. What is written takes effect at once: who is called again for
+    the same document or timer, because it failed or the node did, writes again.
     """
 
     class Error(Exception):
@@ -213,6 +217,8 @@ class Kv:
     def _ask(self, function: str, *arguments: Any) -> Any:
         if "kv" not in outside:
             raise Kv.Denied("plugin.toml does not ask for the capability kv")
+        if function not in _READS:
+            turns.act()
         try:
             return getattr(outside["kv"], function)(*arguments)
         except Err as error:

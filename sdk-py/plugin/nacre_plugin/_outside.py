@@ -11,7 +11,7 @@ outside: dict[str, Any] = {}
 their place.
 """
 
-for _name in ("state", "log", "kv", "timer", "http_out", "metrics"):
+for _name in ("state", "log", "kv", "timer", "http_out", "metrics", "turn"):
     try:
         outside[_name] = importlib.import_module(f"wit_world.imports.{_name}")
     except ImportError:

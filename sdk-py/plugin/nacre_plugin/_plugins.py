@@ -11,6 +11,7 @@ from ._faults import Fatal, Fault, Reject, said
 from ._requests import Chunk, Request, Response
 from ._state import state
 from ._timers import Timer, timer
+from ._turns import turns
 
 
 def _attempt(call: Callable[[], None]) -> None:
@@ -84,7 +85,8 @@ class Service(Plugin):
         none.
 
         When it raises, what it did to state and timers is taken back, the document is reported, and
-        the feed goes on; a `Fault` is one of the whole batch. What it did outside stays.
+        the feed goes on; a `Fault` ends the call. What it did outside stays, and what documents
+        before this one did outside is not done again.
         """
 
     def on_delete(self, meta: Event) -> None:
@@ -92,20 +94,22 @@ class Service(Plugin):
 
     def on_batch(self, events: Events) -> list[DocumentError]:
         """Folds a batch into the state; gives the documents that failed. Unless overridden, calls
-        `on_update` and `on_delete`.
+        `on_update` and `on_delete`. One that overrides it is for folding: what it does outside is
+        done again when the call is made again, from the first document on.
 
         Raises:
             Fault: the batch as a whole could not be taken; its writes are dropped then.
         """
-        errors = []
-        for index, event in enumerate(events):
-            try:
-                _attempt(lambda event=event: self._on_event(event))  # type: ignore[misc]
-            except Fault:
-                raise
-            except Exception as error:
-                errors.append(DocumentError(index, said(error)))
-        return errors
+        return turns.take(events, self._error_of)
+
+    def _error_of(self, index: int, event: Event) -> DocumentError | None:
+        try:
+            _attempt(lambda: self._on_event(event))
+        except Fault:
+            raise
+        except Exception as error:
+            return DocumentError(index, said(error))
+        return None
 
     def _on_event(self, event: Event) -> None:
         if event.kind != EventKind.UPSERT:
@@ -152,12 +156,18 @@ class Service(Plugin):
         """
         raise Reject("this plugin cannot merge answers")
 
-    def on_timer(self, now_us: int, timers: list[Timer]) -> None:
-        """Takes timers that are due. They are gone, and may be set again.
+    def on_timer(self, now_us: int, due: Timer) -> None:
+        """Takes a timer that is due. It is gone, and may be set again.
 
-        Raises:
-            Fault: they could not be taken; nothing has happened then.
+        When it raises, nothing that it did to state and timers has happened; the host fires it
+        again after `Retry`, and else does without it. What timers before this one did outside is
+        not done again.
         """
+
+
+def fired(service: Service, now_us: int, timers: list[Timer]) -> None:
+    """Gives a service timers that are due."""
+    turns.take(timers, lambda _, due: service.on_timer(now_us, due))
 
 
 def handled(service: Service, request: Request) -> Response:

@@ -350,11 +350,10 @@ class ServiceTest(unittest.TestCase):
             def on_update(self, doc: Any, meta: Event) -> None:
                 timer.set(meta.id, meta.now_us + 1_000_000, doc)
 
-            def on_timer(self, now_us: int, timers: list[Timer]) -> None:
-                for due in timers:
-                    state.put(str(now_us - BEGIN_US), due.payload)
-                    if left := json.loads(due.payload) - 1:
-                        timer.set(due.name, now_us + 1_000_000, left)
+            def on_timer(self, now_us: int, due: Timer) -> None:
+                state.put(str(now_us - BEGIN_US), due.payload)
+                if left := json.loads(due.payload) - 1:
+                    timer.set(due.name, now_us + 1_000_000, left)
 
         beat = Harness(Beat)
         beat.put("a", 2).feed()
@@ -379,6 +378,61 @@ class ServiceTest(unittest.TestCase):
         self.assertEqual(asking.state_text(), 'k = {"id":"k"}\n')
         self.assertEqual(asking.log, ["warn 202 [('x-a', '1')]"])
         self.assertEqual(asking.metrics, {"sent": 1})
+
+    def test_what_is_done_outside_is_done_once_for_each_document(self) -> None:
+        class Counting(Service):
+            tries = 0
+
+            def on_update(self, doc: Any, meta: Event) -> None:
+                state.put(meta.key, doc)
+                if doc == "bad":
+                    raise ValueError("it is bad")
+                if doc == "counted":
+                    kv.counter("", meta.key, 1, 1)
+                    Counting.tries += 1
+                    if Counting.tries == 3:
+                        raise Retry("once more")
+
+        harness = Harness(Counting)
+        harness.put("a", "bad").put("b", "counted").put("c", "bad").put("d", "counted")
+        harness.put("e", "plain").put("f", "counted").put("g", "bad").put("h", "counted")
+        with self.assertRaisesRegex(Retry, "once more"):
+            harness.feed()
+        self.assertEqual([*harness.state], [b"b", b"d", b"e"])
+        self.assertEqual([error.index for error in harness._turn.errors], [0, 2])
+        (error,) = harness.feed()
+        self.assertEqual(error.index, 1)
+        counts = {key: document.body for (_, key), document in harness.documents.items()}
+        self.assertEqual(counts, {"b": b"1", "d": b"1", "f": b"2", "h": b"1"})
+        self.assertEqual([*harness.state], [b"b", b"d", b"e", b"f", b"h"])
+
+    def test_what_is_done_outside_is_done_once_for_each_timer(self) -> None:
+        sent: list[str] = []
+
+        class Sending(Service):
+            def on_update(self, doc: Any, meta: Event) -> None:
+                timer.set(meta.id, meta.now_us)
+
+            def on_timer(self, now_us: int, due: Timer) -> None:
+                state.put(due.name, "fired")
+                http.send("POST", due.name)
+                if sent == ["a", "b"]:
+                    raise Retry("once more")
+
+        def answer(request: Any) -> Response:
+            sent.append(request.url)
+            return Response()
+
+        harness = Harness(Sending)
+        harness.on_http(answer)
+        harness.put("a", 1).put("b", 1).put("c", 1).feed()
+        with self.assertRaises(Retry):
+            harness.fire()
+        self.assertEqual([*harness.state], [b"a"])
+        self.assertEqual([due.name for due in harness.timers], ["b", "c"])
+        harness.fire()
+        self.assertEqual((sent, harness.timers), (["a", "b", "b", "c"], []))
+        self.assertEqual([*harness.state], [b"a", b"b", b"c"])
 
     def test_a_script_says_what_came_otherwise(self) -> None:
         steps = [

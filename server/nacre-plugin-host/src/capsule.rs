@@ -105,7 +105,7 @@ pub struct CapsuleGrants {
 pub enum Call {
     /// `feed.on-batch`.
     OnBatch {
-        /// The packed events.
+        /// The packed event: the one that the call failed for.
         buffer: Bytes,
     },
     /// `projection.project`.
@@ -124,7 +124,7 @@ pub enum Call {
     OnTimer {
         /// The time.
         now_us: u64,
-        /// The timers.
+        /// The timer that the call failed for.
         timers: Vec<DueTimer>,
     },
     /// `reader.handle`, and then `reader.more` until it fails.

@@ -72,16 +72,22 @@ impl Clock {
     }
 
     fn uncounted_ms(&self) -> u64 {
-        let now_ms = self.now_ns() / 1_000_000;
+        let now_ms = self.now_ms();
         let before_ms = self.counted_ms.fetch_max(now_ms, Ordering::Relaxed);
         now_ms.saturating_sub(before_ms)
     }
 
+    fn now_ms(&self) -> u64 {
+        self.now_ns() / 1_000_000
+    }
+
+    /// With those that who ticks is late to count: a call that begins now must not pay for them.
     pub fn ticks(&self) -> u64 {
         if self.is_still.load(Ordering::Relaxed) {
             self.catch_up();
         }
-        self.ticks.load(Ordering::Relaxed)
+        let late = self.now_ms().saturating_sub(self.counted_ms.load(Ordering::Relaxed));
+        self.ticks.load(Ordering::Relaxed) + late.min(TICKS_MAX)
     }
 
     /// Counts all of the time in which nobody ticked. No call ran in it.
@@ -153,6 +159,13 @@ mod tests {
         assert_eq!(passed, [0, 1, 1, 2, 0, 1]);
         assert_eq!([10_000_000, 10_001_000].map(tick_at), [TICKS_MAX, 1]);
         assert_eq!(clock.ticks(), 8);
+        // Until it wakes, what it will count is known already.
+        let ticks = [10_001_900, 10_002_100, 10_090_000].map(|us| {
+            now_us.store(us, Ordering::Relaxed);
+            clock.ticks()
+        });
+        assert_eq!(ticks, [8, 9, 10]);
+        assert_eq!((clock.tick(), clock.ticks()), (2, 10));
     }
 
     #[test]

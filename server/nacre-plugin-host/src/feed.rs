@@ -6,7 +6,7 @@ use crate::capsule::{Bytes, Call, DueTimer};
 use crate::index::{self, Form};
 use crate::instance::{Instance, Refused};
 use crate::pack::{event_bytes, pack, previous_bytes};
-use crate::space::{State, Turn, View, Writes};
+use crate::space::{Failure, State, Turn, View, Writes};
 use crate::status::{DeadLetter, DeadTimer, DocumentError, Report};
 use crate::{Error, Limits};
 use nacre_dcp::Previous;
@@ -18,8 +18,6 @@ use std::sync::Arc;
 pub const CALL_EVENTS_MAX: usize = 8192;
 /// Bytes of one call at most, unless a single document or timer is larger.
 const CALL_BYTES_MAX: usize = 16 << 20;
-/// Characters of an error message that are kept.
-const MESSAGE_CHARS_MAX: usize = 2000;
 
 /// What a batch makes of the state; nothing of it is visible yet.
 pub struct Fed {
@@ -78,8 +76,8 @@ pub trait Writer {
     /// Runs what the host itself does to the state, and names what ends it.
     fn fold<T>(&self, work: impl FnOnce() -> Result<T, Refused>) -> Result<T, Error>;
 
-    /// The item that the call which failed last was at.
-    fn take_turn(&mut self) -> Option<Turn>;
+    /// The item that the call which failed last was at, and which could not be processed so far.
+    fn take_turn(&mut self) -> Option<(Turn, Vec<Failure>)>;
 
     /// Keeps what the call that failed last would need to be made again.
     fn keep(&mut self, call: Call, error: &Error);
@@ -237,28 +235,19 @@ impl Work for Documents<'_> {
         let called = writer.call(fed.state.clone(), documents.len(), |instance, view| {
             instance.call(view, |exports, store| exports.feed()?.call_on_batch(store, &buffer))
         });
-        let (outcome, view) = called.map_err(|error| {
-            let turn = writer.take_turn();
-            let at_work = turn.as_ref().map(|turn| items.start + turn.index);
-            if let Some(turn) = turn {
-                report.documents += turn.index as u64;
-                fed.take_done(turn);
-            }
+        let (outcome, mut view) = called.map_err(|error| {
+            let Some((turn, failures)) = writer.take_turn() else { return error.into() };
+            let (at_work, done) = (Some(items.start + turn.index), &documents[..turn.index]);
+            report.documents += turn.index as u64;
+            report.errors.extend(errors(done, failures));
+            fed.take_done(turn);
             Halt { error, at_work }
         })?;
-        fed.take(view);
+        let told = outcome.errors.iter().map(|error| Failure::new(error.index, &error.message));
+        let failures = std::mem::take(&mut view.failures).into_iter().chain(told);
         report.documents += documents.len() as u64;
-        // A plugin may name an event that does not exist; there is nobody to tell.
-        let errors = outcome.errors.into_iter().filter_map(|error| {
-            let (vbid, document) = documents.get(error.index as usize)?;
-            Some(DocumentError {
-                vbid: *vbid,
-                seqno: document.meta.seqno,
-                key: document.name().to_vec(),
-                message: error.message.chars().take(MESSAGE_CHARS_MAX).collect(),
-            })
-        });
-        report.errors.extend(errors);
+        report.errors.extend(errors(documents, failures));
+        fed.take(view);
         Ok(())
     }
 
@@ -275,6 +264,19 @@ impl Work for Documents<'_> {
     fn call_of(&self, at: usize) -> Call {
         Call::OnBatch { buffer: Bytes(pack(&self.documents[at..=at], self.previous, self.now)) }
     }
+}
+
+/// What is told of those of `documents` that could not be processed. A plugin may name one that does not exist; there is nobody to
+/// tell.
+fn errors(
+    documents: &[(Vbid, Document)],
+    failures: impl IntoIterator<Item = Failure>,
+) -> impl Iterator<Item = DocumentError> {
+    failures.into_iter().filter_map(|Failure { index, message }| {
+        let (vbid, document) = documents.get(index)?;
+        let (seqno, key) = (document.meta.seqno, document.name().to_vec());
+        Some(DocumentError { vbid: *vbid, seqno, key, message })
+    })
 }
 
 /// Documents for `projection.project`, whose entries the host keeps.
@@ -407,12 +409,10 @@ impl Work for DueTimers {
             })
         });
         let ((), view) = called.map_err(|error| {
-            let turn = writer.take_turn();
-            let at_work = turn.as_ref().map(|turn| first + places[turn.index]);
-            if let Some(turn) = turn {
-                report.timers += turn.index as u64;
-                DueTimers::take_done(&timers, turn, fed);
-            }
+            let Some((turn, _)) = writer.take_turn() else { return error.into() };
+            let at_work = Some(first + places[turn.index]);
+            report.timers += turn.index as u64;
+            DueTimers::take_done(&timers, turn, fed);
             Halt { error, at_work }
         })?;
         fed.writes.extend(fired);

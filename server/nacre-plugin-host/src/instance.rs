@@ -8,7 +8,7 @@ use crate::capability::{Capability, Filled, Held, LogLine, MetricChanges, OpenQu
 use crate::context::{Context, Role};
 use crate::host::WASM_STACK_BYTES;
 use crate::journal::Journal;
-use crate::space::{Turn, View};
+use crate::space::{Failure, Turn, View};
 use crate::tree::KEY_BYTES_MAX;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -186,6 +186,15 @@ impl turn::Host for Data {
         *turn = Some(Turn { index, state: state.clone(), writes: done });
         self.journal.begin(&self.view.state);
         self.begun_tick = self.context.plugin.clock.ticks();
+        Ok(())
+    }
+
+    fn failed(&mut self, index: u32, message: String) -> wasmtime::Result<()> {
+        // A plugin may name an event that does not exist, or one again and again; there is nobody to tell.
+        let View { failures, items_count, .. } = &mut self.view;
+        if failures.len() < *items_count {
+            failures.push(Failure::new(index, &message));
+        }
         Ok(())
     }
 

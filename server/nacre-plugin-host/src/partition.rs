@@ -9,7 +9,7 @@ use crate::index;
 use crate::instance::{Instance, Refused};
 use crate::journal::Journal;
 use crate::reader::{Published, Reader, Shared};
-use crate::space::{KeySpace, State, Turn, View, Writes};
+use crate::space::{Failure, KeySpace, State, Turn, View, Writes};
 use crate::standing::{Moment, Standing, TimerChanges, Track};
 use crate::status::{Report, Status};
 use crate::{Changes, Error, Limits, Plugin, Setup, StateStorage};
@@ -43,7 +43,7 @@ struct Slot {
     /// What the instance that was lost last had asked.
     wreck: Journal,
     /// The item that it was at.
-    turn: Option<Turn>,
+    turn: Option<(Turn, Vec<Failure>)>,
 }
 
 impl Writer for Slot {
@@ -73,7 +73,8 @@ impl Writer for Slot {
             // What an instance remembers of a call that came to nothing is not true.
             Err(error) => {
                 self.wreck = instance.take_journal();
-                self.turn = instance.take_view().turn;
+                let View { turn, failures, .. } = instance.take_view();
+                self.turn = turn.map(|turn| (turn, failures));
                 drop(instance);
                 clock.rest(begun_ns);
                 Err(error)
@@ -88,7 +89,7 @@ impl Writer for Slot {
         })
     }
 
-    fn take_turn(&mut self) -> Option<Turn> {
+    fn take_turn(&mut self) -> Option<(Turn, Vec<Failure>)> {
         self.turn.take()
     }
 

@@ -76,9 +76,10 @@ fn call(context: &Arc<Context>, capsule: &Capsule) -> Result<(), Error> {
         state.timers.set(None, name.as_str().into(), timer.into());
     }
     let writing = |state| View::writing(state, capsule.limits.state_bytes);
+    let of_one_item = |state| View { items_count: 1, ..writing(state) };
     match &capsule.call {
         Call::OnBatch { buffer } => {
-            context.instance(Role::Writer)?.call(writing(state), |exports, store| {
+            context.instance(Role::Writer)?.call(of_one_item(state), |exports, store| {
                 exports.feed()?.call_on_batch(store, &buffer.0)
             })?;
         }
@@ -102,7 +103,7 @@ fn call(context: &Arc<Context>, capsule: &Capsule) -> Result<(), Error> {
                     payload: timer.payload.0.clone(),
                 })
                 .collect();
-            context.instance(Role::Writer)?.call(writing(state), |exports, store| {
+            context.instance(Role::Writer)?.call(of_one_item(state), |exports, store| {
                 exports.timer_handler()?.call_on_timer(store, *now_us, &timers)
             })?;
         }

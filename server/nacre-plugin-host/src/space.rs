@@ -143,6 +143,24 @@ pub struct Turn {
     pub writes: Writes,
 }
 
+/// An event of a call that could not be processed.
+pub struct Failure {
+    /// Which one.
+    pub index: usize,
+    /// Why, at most [`MESSAGE_CHARS_MAX`] characters.
+    pub message: String,
+}
+
+impl Failure {
+    pub fn new(index: u32, message: &str) -> Failure {
+        let message = message.chars().take(MESSAGE_CHARS_MAX).collect();
+        Failure { index: index as usize, message }
+    }
+}
+
+/// Characters of an error message that are kept.
+const MESSAGE_CHARS_MAX: usize = 2000;
+
 /// What an instance sees of a state during one call.
 #[derive(Default)]
 pub struct View {
@@ -162,6 +180,8 @@ pub struct View {
     pub items_count: usize,
     /// The one that is at work, when the plugin has said so. The other writes of the view are those since it began.
     pub turn: Option<Turn>,
+    /// Those that could not be processed, as far as the plugin has said so.
+    pub failures: Vec<Failure>,
 }
 
 /// One scan gives about this much at most; the plugin scans on from the last key.

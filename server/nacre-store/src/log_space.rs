@@ -7,12 +7,16 @@
 //! ```
 //! Numbers are big-endian. A batch names the one before, so that what was left behind by a longer file is not taken for what comes
 //! next, and says how much of the file was sure to survive a power cut when it was written. A file is made, and written anew once it
-//! has become twice as long as its rows were, under another name, and takes its own when it is whole, with a batch without rows at its
-//! end that says so. Where damage is forgiven a new file is not waited for before something in it is to be durable.
+//! has become twice as long as its rows were, under another name, and takes its own when it is whole. Where damage is forgiven a new
+//! file is not waited for before something in it is to be durable.
+//!
+//! What is synced has a mark behind it, a batch without rows, until the next batch takes its place: so the last one has somebody, too,
+//! who says that it had been synced. The mark is not synced itself; without it less is known, and nothing is wrong.
 //!
 //! Invariants: whatever a crash leaves, the rows are those after some batch, and all before it; none of those that were durable is
 //! lost. A batch that cannot be read ends the file, as a crash may leave one at the end. Where a batch behind it says that it had been
-//! synced it is damaged: then the space does not open, unless [`OnDamage::Forget`] was chosen.
+//! synced it is damaged: then the space does not open, unless [`OnDamage::Forget`] was chosen. Otherwise what is read when it opens
+//! survives a power cut from then on, although the process before may have ended because it could not be synced.
 
 use crate::Error;
 use crate::codec::{u16_at, u32_at, u64_at};
@@ -253,13 +257,19 @@ impl LogSpace {
             let file = disk.open(&file_name)?;
             let (name, head_bytes) = read_head(&*file)?.ok_or(io::ErrorKind::InvalidData)?;
             let mut log = Log::at_head(file, head_bytes);
-            let (all, end, crc) = log.read(u64::MAX)?;
+            let Found { all, end, crc, synced } = log.read(u64::MAX)?;
             // Not the length of the file: who is started often would never find it twice as long.
             let rows_bytes: usize =
                 all.iter().map(|(key, value)| row_bytes(key, Some(value))).sum();
             log.was_bytes = head_bytes + rows_bytes as u64;
             (log.end, log.crc, log.fresh) = (end, crc, Some(all));
-            let is_damaged = spaces.on_damage == OnDamage::Refuse && log.was_longer()?;
+            if spaces.on_damage == OnDamage::Forget {
+                return Ok((name, log, false));
+            }
+            let is_damaged = log.was_longer()?;
+            if !is_damaged {
+                log.write_again(synced)?;
+            }
             Ok((name, log, is_damaged))
         };
         let (name, log, is_damaged) = open().map_err(failed(&**disk, "open a space of"))?;
@@ -274,7 +284,7 @@ impl LogSpace {
     /// All rows.
     fn read(&self, log: &Log) -> Result<Table, Error> {
         let read = log.read(log.end).map_err(failed(&*self.disk, "read a space of"))?;
-        let (all, end, _) = read;
+        let Found { all, end, .. } = read;
         if end < log.end {
             let what =
                 format!("of the space {}, a batch at byte {end} does not read back", self.name);
@@ -315,8 +325,9 @@ impl Log {
             }
         }
         log.append(batch)?;
+        // The file gets its name with the mark, or not at all.
         log.synced = log.end;
-        log.append(Batch::mark())?;
+        log.mark()?;
         log.sync(disk)?;
         log.was_bytes = log.end;
         disk.rename(&new, file_name)?;
@@ -346,24 +357,40 @@ impl Log {
         }
     }
 
-    /// The rows up to `end`, or to a batch that is damaged; where that is, and the crc of the last batch.
-    fn read(&self, end: u64) -> io::Result<(Table, u64, u32)> {
-        let mut all = Table::new();
-        let (mut came_to, mut last) = (self.head_bytes, 0);
-        batches(&*self.file, self.head_bytes, end, |batch, next, crc| {
+    /// The rows up to `end`, or to a batch that is damaged. A mark at the end is left for the next batch to take its place.
+    fn read(&self, end: u64) -> io::Result<Found> {
+        let mut found = Found { all: Table::new(), end: self.head_bytes, crc: 0, synced: 0 };
+        batches(&*self.file, self.head_bytes, end, |batch, next, head| {
             let is_whole = rows(batch, |_, _| {});
             if is_whole {
+                found.synced = head.synced;
+            }
+            if is_whole && !batch.is_empty() {
                 rows(batch, |key, value| {
                     match value {
-                        Some(value) => drop(all.insert(key.to_vec(), value.to_vec())),
-                        None => drop(all.remove(key)),
+                        Some(value) => drop(found.all.insert(key.to_vec(), value.to_vec())),
+                        None => drop(found.all.remove(key)),
                     };
                 });
-                (came_to, last) = (next, crc);
+                (found.end, found.crc) = (next, head.crc);
             }
             is_whole
         })?;
-        Ok((all, came_to, last))
+        Ok(found)
+    }
+
+    /// Makes sure of what follows the first `synced` bytes: the process before may have ended because it could not be synced, and
+    /// then the operating system shows it, and does not know that it is not on the disk.
+    fn write_again(&mut self, synced: u64) -> io::Result<()> {
+        let from = synced.max(self.head_bytes);
+        if from < self.end {
+            let mut rest = vec![0; (self.end - from) as usize];
+            read_exact(&*self.file, &mut rest, from)?;
+            self.file.write_at(&rest, from)?;
+            self.file.sync()?;
+        }
+        self.synced = self.end;
+        Ok(())
     }
 
     /// Whether something behind its end, which cannot be read, had been synced: a batch further on says so.
@@ -383,7 +410,15 @@ impl Log {
             self.file.sync().and_then(|()| if is_new { disk.sync_names() } else { Ok(()) });
         synced.inspect_err(|_| self.is_doubtful = true)?;
         self.synced = self.end;
+        // Where there is no room for the mark, what it is about is there all the same.
+        let _ = self.mark();
         Ok(())
+    }
+
+    /// Says that all of the file is synced, where the next batch goes.
+    fn mark(&self) -> io::Result<()> {
+        let (bytes, _) = Batch::mark().finish(self.synced, self.crc);
+        self.file.write_at(&bytes, self.end)
     }
 
     fn append(&mut self, batch: Batch) -> io::Result<()> {
@@ -397,6 +432,16 @@ impl Log {
         self.crc = crc;
         Ok(())
     }
+}
+
+/// What was read of a file.
+struct Found {
+    all: Table,
+    /// Where the last batch with rows ends, and its crc.
+    end: u64,
+    crc: u32,
+    /// How much of the file was sure to survive a power cut, as the last batch says.
+    synced: u64,
 }
 
 /// A batch, with room for its head.
@@ -470,12 +515,12 @@ fn checksum(batch: &[u8]) -> u32 {
 }
 
 /// Goes through the batches of a file from `at` on, up to `end`, to one that is damaged, or until `take` gives false: it is given the
-/// rows, where the next batch begins, and the crc.
+/// rows, where the next batch begins, and the head.
 fn batches(
     file: &dyn DiskFile,
     mut at: u64,
     end: u64,
-    mut take: impl FnMut(&[u8], u64, u32) -> bool,
+    mut take: impl FnMut(&[u8], u64, &Head) -> bool,
 ) -> io::Result<()> {
     let (mut before, end) = (0, file.bytes()?.min(end));
     let mut batch = Vec::new();
@@ -489,7 +534,7 @@ fn batches(
         batch.resize(BATCH_HEAD_BYTES + head.length as usize, 0);
         read_exact(file, &mut batch[BATCH_HEAD_BYTES..], at + BATCH_HEAD_BYTES as u64)?;
         at += batch.len() as u64;
-        if !head.rows(&batch).is_some_and(|rows| take(rows, at, head.crc)) {
+        if !head.rows(&batch).is_some_and(|rows| take(rows, at, &head)) {
             return Ok(());
         }
         before = head.crc;

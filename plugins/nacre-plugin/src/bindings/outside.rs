@@ -113,6 +113,10 @@ pub fn begin_turn(index: u32) {
     turn::begin(index);
 }
 
+pub fn turn_failed(index: u32, message: &str) {
+    turn::failed(index, message);
+}
+
 pub fn passed_ms() -> u32 {
     turn::passed_ms()
 }

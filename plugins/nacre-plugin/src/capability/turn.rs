@@ -10,6 +10,12 @@ pub fn begin(index: u32, state: &mut dyn StateMut) {
     outside::begin_turn(index);
 }
 
+/// The event at `index` of the batch could not be processed: for an error that `on_batch` would give, and is to be told although a
+/// later item ends the call. Each is told once.
+pub fn failed(index: u32, message: &str) {
+    outside::turn_failed(index, message);
+}
+
 /// Milliseconds since the item began, or the call where none did.
 pub fn passed_ms() -> u32 {
     outside::passed_ms()

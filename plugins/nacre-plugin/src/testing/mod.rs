@@ -158,7 +158,10 @@ impl<S: Service> Harness<S> {
         let events: Vec<_> = changes.iter().map(event).collect();
         let buffer = pack(&events, self.now_us);
         let events = Events::decode(&buffer).expect("it was just packed");
-        self.write(|service, state| service.on_batch(&events, state))
+        let errors = self.write(|service, state| service.on_batch(&events, state))?;
+        let mut all = outside::with(|outside| std::mem::take(&mut outside.failures));
+        all.extend(errors);
+        Ok(all)
     }
 
     /// Moves the clock, and fires the timers that are due on the way, each at its time.
@@ -348,6 +351,7 @@ impl<S: Service> Harness<S> {
     ) -> Result<T, Fault> {
         let timers = outside::with(|outside| {
             (outside.timers_vb, outside.turn, outside.passed_ms) = (None, None, 0);
+            outside.failures.clear();
             outside.timers.clone()
         });
         let mut state = self.state.clone();

@@ -1,7 +1,7 @@
 //! What is outside the sandbox, as a test has set it up: one for each thread.
 
 use super::paths;
-use crate::{Header, Timer, http, kv, query};
+use crate::{DocumentError, Header, Timer, http, kv, query};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
@@ -24,6 +24,8 @@ pub(crate) struct Outside {
     pub timers_vb: Option<u16>,
     /// The item that is at work.
     pub turn: Option<u32>,
+    /// The events that could not be processed, as far as the service has said so itself.
+    pub failures: Vec<DocumentError>,
     /// Milliseconds that the item has taken, and how many more each time that it is asked.
     pub passed_ms: u32,
     pub ask_ms: u32,
@@ -187,6 +189,11 @@ pub(crate) fn begin_turn(index: u32) {
         assert!(outside.turn < Some(index), "an item began out of turn");
         (outside.turn, outside.passed_ms) = (Some(index), 0);
     });
+}
+
+pub(crate) fn turn_failed(index: u32, message: &str) {
+    let message = message.to_owned();
+    with(|outside| outside.failures.push(DocumentError { index, message }));
 }
 
 pub(crate) fn passed_ms() -> u32 {

@@ -4,7 +4,7 @@ use crate::fixture::*;
 use nacre_plugin_host::{
     DocumentCall, DocumentReply, Documents, Failure, Grants, Http, HttpError, HttpRequest,
     HttpResponse, KeyspaceGrant, KvError, Limits, MemoryDocuments, MemoryStorage, Partition,
-    Queries, Query, QueryRows, Setup, Timer, validate,
+    Queries, Query, QueryRows, Setup, Timer, replay, validate,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -104,6 +104,7 @@ fn documents_that_take_too_long_are_given_up_one_by_one_and_the_others_go_on() {
 /// Counts how often each document was handled; some never end, one in what the engine cannot interrupt.
 const COUNTING: &str = "function Again(context) { OnUpdate(context, { id: 'late ' + context.id }) }
     function OnUpdate(doc, meta) {
+        if (doc.fails) throw new Error('it fails');
         if (doc.stuck === 'loop') for (;;);
         if (doc.stuck === 'regex') /^(a+)+$/.test('a'.repeat(60) + 'b');
         if (doc.stuck === 'native') 'a'.repeat(2 ** 24).indexOf('a'.repeat(2 ** 20) + 'b');
@@ -140,8 +141,14 @@ fn documents_that_never_end_have_no_other_handled_twice() {
     };
     let batch = names.iter().enumerate().map(|(number, name)| (&name[..], Some(body(number))));
     let report = partition.on_batch(&Stream::default().batch(batch), NOW).unwrap();
-    assert_eq!((report.errors.len(), report.dead_letters.len()), (0, 1), "{report:?}");
+    // Those that failed before the one that ended the call are told of.
+    let failed: Vec<_> = report.errors.iter().map(|error| &error.key[..]).collect();
+    assert_eq!((failed, report.dead_letters.len()), (vec![&b"040"[..], b"100"], 1));
     assert_eq!(report.dead_letters[0].key, b"150");
+    let capsules = partition.take_capsules();
+    assert_eq!(capsules.len(), 1);
+    let again = replay(&plugin("eventing"), &capsules[0]).unwrap_err().to_string();
+    assert!(again.ends_with(&report.dead_letters[0].reason), "{again}");
     let counts = counts(&documents);
     assert_eq!(counts.len(), 297);
     assert!(counts.iter().all(|(_, count)| count == "1"), "{counts:?}");
@@ -161,6 +168,8 @@ fn timers_that_never_end_have_no_other_fire_twice() {
     partition.on_batch(&Stream::default().batch(batch), NOW).unwrap();
     let report = partition.on_timers(NOW).unwrap();
     assert_eq!((report.timers, report.dead_timers.len()), (9, 1), "{report:?}");
+    let again = replay(&plugin("eventing"), &partition.take_capsules()[0]).unwrap_err();
+    assert!(again.to_string().ends_with(&report.dead_timers[0].reason), "{again}");
     let counts = counts(&documents);
     assert_eq!(counts.len(), 8);
     assert!(counts.iter().all(|(_, count)| count == "1"), "{counts:?}");
@@ -196,22 +205,28 @@ fn a_batch_that_waits_for_a_document_goes_on_where_it_stopped() {
     let setup = counting(&memory);
     let mut partition =
         open(Setup { documents: Arc::clone(&locked) as Arc<dyn Documents>, ..setup });
-    let names = ["a", "b", "c", "locked", "d", "e"];
-    let mut batch = Stream::default().batch(names.map(|name| (name, Some("{}"))));
+    let names = ["a", "b", "fails", "c", "locked", "d", "fails too", "e"];
+    let body = |name: &str| if name.starts_with("fails") { r#"{"fails":1}"# } else { "{}" };
+    let mut batch = Stream::default().batch(names.map(|name| (name, Some(body(name)))));
     for _ in 0..3 {
         let error = partition.on_batch(&batch, NOW).unwrap_err();
         assert!(error.is_retryable(), "{error}");
         batch.documents.drain(..partition.taken());
-        assert_eq!(batch.documents.len(), 3);
+        assert_eq!(batch.documents.len(), 4);
+        // One that is done is told of once.
+        let told = partition.status();
+        let told: Vec<_> = told.last_errors.iter().map(|error| &error.key[..]).collect();
+        assert_eq!(told, [b"fails"]);
     }
     // A feed that begins anew leaves out what is done.
     let place = |partition: &Partition| {
         batch.progress.keys().map(|vbid| partition.progress(*vbid).seqno.0).sum::<u64>()
     };
-    assert_eq!(place(&partition), 3);
+    assert_eq!(place(&partition), 4);
     locked.is_locked.store(false, Ordering::Relaxed);
-    assert_eq!(partition.on_batch(&batch, NOW).unwrap().documents, 3);
-    assert_eq!(place(&partition), 6);
+    let report = partition.on_batch(&batch, NOW).unwrap();
+    assert_eq!((report.documents, report.errors.len()), (4, 1));
+    assert_eq!((&report.errors[0].key[..], place(&partition)), (&b"fails too"[..], 8));
     let counts = counts(&memory);
     assert!(counts.len() == 6 && counts.iter().all(|(_, count)| count == "1"), "{counts:?}");
     assert_eq!(partition.status().metrics["on_update_success"], 6.0);

@@ -31,7 +31,7 @@ pub const WIT: &str = include_str!("../../../../plugins/wit/plugin.wit");
 /// Where a project has the guest SDK in Python.
 const PYTHON_KIT_FOLDER: &str = "nacre_plugin";
 /// The guest SDK in Python, which projects have a copy of: path in the project, and text.
-pub const PYTHON_KIT: [(&str, &str); 12] = [
+pub const PYTHON_KIT: [(&str, &str); 13] = [
     python_kit!("__init__.py"),
     python_kit!("_component.py"),
     python_kit!("_events.py"),
@@ -44,6 +44,7 @@ pub const PYTHON_KIT: [(&str, &str); 12] = [
     python_kit!("_requests.py"),
     python_kit!("_state.py"),
     python_kit!("_timers.py"),
+    python_kit!("_turns.py"),
 ];
 
 /// Options of `nacre plugin build`.
@@ -280,7 +281,7 @@ fn world_of(manifest: &Manifest) -> String {
     if manifest.world == World::Functions {
         return world_with(&["log"], &["lifecycle", "scalar"]);
     }
-    let mut imports = vec!["state", "log", "timer", "metrics"];
+    let mut imports = vec!["state", "log", "timer", "metrics", "turn"];
     let grants = manifest.grants();
     if !grants.kv.is_empty() {
         imports.push("kv");

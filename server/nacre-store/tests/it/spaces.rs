@@ -209,6 +209,52 @@ fn what_was_synced_and_is_damaged_is_told() {
 }
 
 #[test]
+fn the_last_batch_is_told_of_like_those_before_it_when_it_is_synced() {
+    let disk = SimDisk::new();
+    let (spaces, space) = open(&disk);
+    let (mut now, mut chance) = (Rows::new(), Chance(6));
+    for _ in 0..8 {
+        let writes = writes(&mut chance);
+        space.apply(&writes, true).unwrap();
+        change(&mut now, &writes);
+    }
+    drop((spaces, space));
+    let [(name, bytes)] = &disk.files()[..] else { panic!("{:?}", disk.files()) };
+    let mark_at = (bytes - 24) * 8;
+    for bit in 0..bytes * 8 {
+        let disk = disk.copy();
+        disk.flip(name, bit);
+        match try_open(&disk, OnDamage::Refuse) {
+            Ok((_spaces, space)) => {
+                assert!(bit >= mark_at, "bit {bit} of {bytes} bytes was not noticed");
+                assert_eq!(rows(&*space), now, "bit {bit}");
+            }
+            Err(error) => assert!(bit < mark_at, "bit {bit} of {bytes} bytes: {error}"),
+        }
+    }
+}
+
+#[test]
+fn what_is_read_is_sure_to_stay_although_it_could_not_be_synced_before() {
+    let disk = SimDisk::new();
+    let (spaces, space) = open(&disk);
+    let row = |key: &[u8]| vec![(key.to_vec(), Some(b"1".to_vec()))];
+    space.apply(&row(b"a"), true).unwrap();
+    space.apply(&row(b"b"), false).unwrap();
+    disk.trouble(0, Trouble::Sync);
+    space.apply(&row(b"c"), true).unwrap_err();
+    drop((spaces, space));
+    // The next process finds what the operating system shows.
+    let disk = disk.copy();
+    let (_spaces, space) = open(&disk);
+    let found = rows(&*space);
+    assert_eq!(found.keys().collect::<Vec<_>>(), [b"a", b"b", b"c"]);
+    assert_eq!(rows(&*open(&disk.cut(Loss::Everything)).1), found);
+    space.apply(&row(b"d"), true).unwrap();
+    assert_eq!(rows(&*open(&disk.cut(Loss::Everything)).1).len(), 4);
+}
+
+#[test]
 fn what_is_damaged_while_it_is_open_is_told_and_not_built_upon() {
     let disk = SimDisk::new();
     let (spaces, space) = open(&disk);

@@ -216,6 +216,12 @@ fn storms_of_host_calls_end_at_the_deadline() {
             ),
         ),
         case(
+            "failures",
+            Batch,
+            TIME,
+            storm("(call $failed (i32.const 0) (i32.const 2048) (i32.const 100000))"),
+        ),
+        case(
             "metrics",
             Batch,
             TIME,

@@ -46,6 +46,7 @@ pub const IMPORTS: &str = r#"
     (import "nacre:plugin/kv@0.1.0" "get-many" (func $get-many (param i32 i32 i32 i32 i32)))
     (import "nacre:plugin/timer@0.1.0" "set" (func $timer (param i32 i32 i64 i32 i32)))
     (import "nacre:plugin/turn@0.1.0" "begin" (func $begin (param i32)))
+    (import "nacre:plugin/turn@0.1.0" "failed" (func $failed (param i32 i32 i32)))
     (import "nacre:plugin/http-out@0.1.0" "send"
         (func $send (param i32 i32 i32 i32 i32 i32 i32 i32 i32)))
     (import "nacre:plugin/metrics@0.1.0" "add" (func $add (param i32 i32 f64)))"#;
