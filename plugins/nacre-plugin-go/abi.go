@@ -84,11 +84,14 @@ func release() {
 	lowered = lowered[:0]
 }
 
-// asked ends a call of an import.
-func asked() {
-	lifted()
-	release()
-	host.Unlock()
+// asking begins a call of an import; what it gives ends it.
+func asking() func() {
+	host.Lock()
+	return func() {
+		lifted()
+		release()
+		host.Unlock()
+	}
 }
 
 // hold has a block stay where it is, on the heap, until [release].
@@ -414,31 +417,27 @@ func importStateScan(
 func result() record { return record{unsafe.Pointer(&answered)} }
 
 func stateGet(key string) ([]byte, bool) {
-	host.Lock()
-	defer asked()
+	defer asking()()
 	start, size := lowerKey(key)
 	importStateGet(start, size, result().start)
 	return result().optional(0), result().byte(0) == 1
 }
 
 func statePut(key string, value []byte) {
-	host.Lock()
-	defer asked()
+	defer asking()()
 	start, size := lowerKey(key)
 	from, valueBytes := lowerBytes(value)
 	importStatePut(start, size, from, valueBytes)
 }
 
 func stateDelete(key string) {
-	host.Lock()
-	defer asked()
+	defer asking()()
 	start, size := lowerKey(key)
 	importStateDelete(start, size)
 }
 
 func stateScan(start, end string, limit uint32, reverse bool) []Entry {
-	host.Lock()
-	defer asked()
+	defer asking()()
 	first, firstBytes := lowerKey(start)
 	last, lastBytes := lowerKey(end)
 	importStateScan(first, firstBytes, last, lastBytes, limit, flag(reverse), result().start)
@@ -462,22 +461,19 @@ func importMetricsAdd(name unsafe.Pointer, nameBytes uint32, delta float64)
 func importMetricsSet(name unsafe.Pointer, nameBytes uint32, value float64)
 
 func logWrite(level uint32, message string) {
-	host.Lock()
-	defer asked()
+	defer asking()()
 	start, size := lowerText(message)
 	importLogWrite(level, start, size)
 }
 
 func metricsAdd(name string, delta float64) {
-	host.Lock()
-	defer asked()
+	defer asking()()
 	start, size := lowerText(name)
 	importMetricsAdd(start, size, delta)
 }
 
 func metricsSet(name string, value float64) {
-	host.Lock()
-	defer asked()
+	defer asking()()
 	start, size := lowerText(name)
 	importMetricsSet(start, size, value)
 }
@@ -494,23 +490,20 @@ func importTimerCancel(name unsafe.Pointer, nameBytes uint32) uint32
 func importTimerIsSet(name unsafe.Pointer, nameBytes uint32) uint32
 
 func timerSet(name string, due uint64, payload []byte) {
-	host.Lock()
-	defer asked()
+	defer asking()()
 	start, size := lowerText(name)
 	from, payloadBytes := lowerBytes(payload)
 	importTimerSet(start, size, due, from, payloadBytes)
 }
 
 func timerCancel(name string) {
-	host.Lock()
-	defer asked()
+	defer asking()()
 	start, size := lowerText(name)
 	importTimerCancel(start, size)
 }
 
 func timerIsSet(name string) bool {
-	host.Lock()
-	defer asked()
+	defer asking()()
 	start, size := lowerText(name)
 	return importTimerIsSet(start, size) == 1
 }
@@ -524,14 +517,12 @@ func importTurnBegin(index uint32)
 func importTurnFailed(index uint32, message unsafe.Pointer, messageBytes uint32)
 
 func turnBegin(index uint32) {
-	host.Lock()
-	defer asked()
+	defer asking()()
 	importTurnBegin(index)
 }
 
 func turnFailed(index uint32, message string) {
-	host.Lock()
-	defer asked()
+	defer asking()()
 	start, size := lowerText(message)
 	importTurnFailed(index, start, size)
 }
@@ -548,8 +539,7 @@ func importHTTPSend(
 var httpErrors = [...]error{ErrDenied, ErrTimeout, ErrTooLarge, ErrFailed}
 
 func httpSend(method, url string, headers []Header, body []byte) (Response, error) {
-	host.Lock()
-	defer asked()
+	defer asking()()
 	verb, verbBytes := lowerText(method)
 	place, placeBytes := lowerText(url)
 	list, count := lowerHeaders(headers)
@@ -654,8 +644,7 @@ func (from record) version() (uint64, error) {
 }
 
 func kvGet(keyspace, key string) (Document, error) {
-	host.Lock()
-	defer asked()
+	defer asking()()
 	space, spaceBytes := lowerText(keyspace)
 	start, size := lowerKey(key)
 	importKVGet(space, spaceBytes, start, size, result().start)
@@ -663,8 +652,7 @@ func kvGet(keyspace, key string) (Document, error) {
 }
 
 func kvGetMany(keyspace string, keys []string) ([]*Document, error) {
-	host.Lock()
-	defer asked()
+	defer asking()()
 	space, spaceBytes := lowerText(keyspace)
 	fields := make([]uint32, 0, 2*len(keys))
 	for _, key := range keys {
@@ -689,8 +677,7 @@ func kvGetMany(keyspace string, keys []string) ([]*Document, error) {
 }
 
 func kvInsert(keyspace, key string, content Content) (uint64, error) {
-	host.Lock()
-	defer asked()
+	defer asking()()
 	space, spaceBytes := lowerText(keyspace)
 	start, size := lowerKey(key)
 	body, bodyBytes := lowerBytes(content.Body)
@@ -699,8 +686,7 @@ func kvInsert(keyspace, key string, content Content) (uint64, error) {
 }
 
 func kvUpsert(keyspace, key string, content Content) (uint64, error) {
-	host.Lock()
-	defer asked()
+	defer asking()()
 	space, spaceBytes := lowerText(keyspace)
 	start, size := lowerKey(key)
 	body, bodyBytes := lowerBytes(content.Body)
@@ -709,8 +695,7 @@ func kvUpsert(keyspace, key string, content Content) (uint64, error) {
 }
 
 func kvReplace(keyspace, key string, content Content, cas uint64) (uint64, error) {
-	host.Lock()
-	defer asked()
+	defer asking()()
 	space, spaceBytes := lowerText(keyspace)
 	start, size := lowerKey(key)
 	body, bodyBytes := lowerBytes(content.Body)
@@ -720,8 +705,7 @@ func kvReplace(keyspace, key string, content Content, cas uint64) (uint64, error
 }
 
 func kvRemove(keyspace, key string, cas uint64) (uint64, error) {
-	host.Lock()
-	defer asked()
+	defer asking()()
 	space, spaceBytes := lowerText(keyspace)
 	start, size := lowerKey(key)
 	importKVRemove(space, spaceBytes, start, size, flag(cas != 0), cas, result().start)
@@ -729,8 +713,7 @@ func kvRemove(keyspace, key string, cas uint64) (uint64, error) {
 }
 
 func kvCounter(keyspace, key string, delta int64, initial *uint64, expiry uint32) (Counted, error) {
-	host.Lock()
-	defer asked()
+	defer asking()()
 	space, spaceBytes := lowerText(keyspace)
 	start, size := lowerKey(key)
 	var first uint64
@@ -746,8 +729,7 @@ func kvCounter(keyspace, key string, delta int64, initial *uint64, expiry uint32
 }
 
 func kvTouch(keyspace, key string, expiry uint32) (uint64, error) {
-	host.Lock()
-	defer asked()
+	defer asking()()
 	space, spaceBytes := lowerText(keyspace)
 	start, size := lowerKey(key)
 	importKVTouch(space, spaceBytes, start, size, expiry, result().start)
@@ -755,8 +737,7 @@ func kvTouch(keyspace, key string, expiry uint32) (uint64, error) {
 }
 
 func kvLookupIn(keyspace, key string, paths []string, xattr bool) ([]json.RawMessage, error) {
-	host.Lock()
-	defer asked()
+	defer asking()()
 	space, spaceBytes := lowerText(keyspace)
 	start, size := lowerKey(key)
 	fields := make([]uint32, 0, 4*len(paths))
@@ -780,8 +761,7 @@ func kvLookupIn(keyspace, key string, paths []string, xattr bool) ([]json.RawMes
 }
 
 func kvMutateIn(keyspace, key string, changes []Change, values [][]byte, cas uint64) (uint64, error) {
-	host.Lock()
-	defer asked()
+	defer asking()()
 	space, spaceBytes := lowerText(keyspace)
 	start, size := lowerKey(key)
 	fields := make([]uint32, 0, 6*len(changes))
