@@ -98,7 +98,8 @@ class Event(NamedTuple):
     """When the batch was made, in microseconds since the Unix epoch: the only clock a plugin has.
     """
     previous: Previous | None = None
-    """The version that this one took the place of, if `[events] old = true` asks for it and it is kept.
+    """The version that this one took the place of, if `[events] old = true` asks for it and it is
+    kept.
     """
 
     @property

@@ -11,7 +11,6 @@ from ._faults import Retry
 from ._outside import Err, bytes_of, named, outside
 from ._turns import turns
 
-
 _READS = ("get", "get_many", "lookup_in")
 
 

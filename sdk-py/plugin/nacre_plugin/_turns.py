@@ -39,8 +39,8 @@ class Turns:
                     turn.failed(error.index, error.message)
                 errors = []
                 turn.begin(index)
-            if error := call(index, item):
-                errors.append(error)
+            if failed := call(index, item):
+                errors.append(failed)
         return errors
 
 
