@@ -33,7 +33,8 @@ pub fn run(binary: &Path) -> Result<(), String> {
         let name = project.display();
         if project.join("Cargo.toml").exists() {
             let mut tests = cargo();
-            tests.args(["test", "--quiet"]).current_dir(&project);
+            // A clone stays as it is: what its lock lacks is told, and not added.
+            tests.args(["test", "--quiet", "--locked"]).current_dir(&project);
             tests.env("CARGO_TARGET_DIR", lesson_dir()?);
             run_command(&mut tests, &format!("pass the tests of {name}"))?;
         }
