@@ -20,6 +20,7 @@ mod kv;
 mod loader;
 mod platform;
 mod plugin;
+mod priority;
 mod rest;
 mod serve;
 mod sh;

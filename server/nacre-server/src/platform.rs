@@ -5,6 +5,7 @@ use crate::cluster::{Peers, membership};
 use crate::engine::{self, Engine};
 use crate::http_out::HttpClient;
 use crate::kv::links::Links;
+use crate::priority::be_right_for;
 use crate::serve::STACK_BYTES;
 use crate::tls::NodeKey;
 use crate::vital::depend_on_this_thread;
@@ -29,25 +30,6 @@ const REMOVAL_PATIENCE: Duration = Duration::from_secs(10);
 const REMOVAL_PAUSE: Duration = Duration::from_millis(1);
 /// The format of a data directory: with 1, sled kept the settings.
 const FORMAT: u32 = 2;
-/// How much less often a background thread runs than others when both want to, as `nice` counts. Measured beside an
-/// endless map function: with 10 the p99 of reads nearly doubles, with 19 it stays within a quarter. The price: on a saturated machine a view
-/// falls behind until there is air again.
-const BACKGROUND_NICENESS: i32 = 19;
-
-/// How much more often a thread runs on which the whole node depends, where this process may ask for that. On a busy machine
-/// other nodes would otherwise take this one for lost.
-const URGENT_NICENESS: i32 = -15;
-
-/// Has the calling thread come before others, where the system lets it.
-pub fn be_urgent() {
-    be_nice(URGENT_NICENESS);
-}
-
-fn be_nice(niceness: i32) {
-    // SAFETY: setpriority takes numbers only; with 0 it changes the calling thread. A refusal is harmless.
-    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, niceness) };
-}
-
 /// The memory of this machine.
 #[derive(Clone, Copy, Debug)]
 pub struct Memory {
@@ -254,12 +236,7 @@ impl Platform for SystemPlatform {
     fn run(&self, mut task: Box<dyn Task>) {
         let thread = std::thread::Builder::new().name(task.name().to_owned());
         let thread = thread.stack_size(STACK_BYTES).spawn(move || {
-            if task.is_background() {
-                be_nice(BACKGROUND_NICENESS);
-            }
-            if task.is_urgent() {
-                be_urgent();
-            }
+            be_right_for(&*task);
             if task.is_vital() {
                 depend_on_this_thread();
             }

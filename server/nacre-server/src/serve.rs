@@ -2,10 +2,10 @@
 
 use crate::cluster::Consensus;
 use crate::cluster::link::Lane;
-use crate::platform::{self, SystemPlatform};
+use crate::platform::SystemPlatform;
 use crate::rest::{self, Claim, Service};
 use crate::tls::{Files, NodeKey, Tls};
-use crate::{huge_pages, kv, vital};
+use crate::{huge_pages, kv, priority, vital};
 use clap::Args;
 use nacre_auth::{Role, User};
 use nacre_cluster::{BucketSettings, Change};
@@ -431,7 +431,7 @@ fn agreement_threads() -> Result<tokio::runtime::Runtime, String> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .thread_name("agreement")
-        .on_thread_start(platform::be_urgent)
+        .on_thread_start(priority::be_urgent)
         .enable_all()
         .build();
     runtime.map_err(|error| format!("cannot start the thread of the agreement: {error}"))

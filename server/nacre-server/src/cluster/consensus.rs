@@ -14,7 +14,7 @@ use super::peers::{CallError, Peers};
 use super::request::Caller;
 use super::room::Room;
 use super::types::{Metrics, Place, Position, Raft, Ticketed, Types};
-use crate::platform::be_urgent;
+use crate::priority::be_urgent;
 use crate::tls::NodeKey;
 use crate::vital::depend_on_this_thread;
 use crossbeam_channel::{Sender, bounded};

@@ -199,6 +199,10 @@ fn a_plugin_in_go_folds_documents_and_answers() {
     assert!(errors.contains(wanted), "{errors}");
     let log = told["log"].to_string();
     assert!(log.contains("log came in vBucket") && !log.contains("nobody reads this"), "{log}");
+    for line in ["log by the standard package", "WARN structured n=1"] {
+        let wanted = json!({"level": "info", "message": line});
+        assert!(told["log"].as_array().unwrap().contains(&wanted), "{log}");
+    }
 
     let (code, echoed) = ask(&server, "POST", "/_plugin/trial/echo?a=b%20c", "", b"body");
     assert_eq!(code, 201);
@@ -298,7 +302,7 @@ fn what_documents_did_outside_in_go_is_done_once_and_fatal_ends_are_told() {
     for id in &added {
         client.set(id.as_bytes(), br#"{"act": "add"}"#).unwrap();
     }
-    for act in ["again", "goroutine"] {
+    for act in ["again", "goroutine", "exit"] {
         client.set(act.as_bytes(), json!({"act": act}).to_string().as_bytes()).unwrap();
     }
     deploy(&server, BUCKET);
@@ -312,6 +316,7 @@ fn what_documents_did_outside_in_go_is_done_once_and_fatal_ends_are_told() {
     assert_eq!(String::from_utf8_lossy(&tries.value), "2");
     let letters = status(&server)["dead_letters"].to_string();
     assert!(letters.contains("panic: nobody recovers: ?"), "{letters}");
+    assert!(letters.contains("exit cannot be done"), "{letters}");
 }
 
 #[test]

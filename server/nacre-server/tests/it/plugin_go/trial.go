@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log"
+	"log/slog"
 	"runtime"
 	"slices"
 	"strings"
@@ -79,6 +81,10 @@ func (*trial) OnUpdate(event nacre.Event) error {
 		nacre.Log.Warn("%s came in vBucket %d\xff", event.ID(), event.VB)
 		nacre.Metrics.Add("came", 2)
 		fmt.Println("nobody reads this")
+		log.Printf("%s by the standard package", event.ID())
+		slog.Warn("structured", "n", 1)
+	case "exit":
+		log.Fatalf("%s cannot be done", event.ID())
 	}
 	return nil
 }
