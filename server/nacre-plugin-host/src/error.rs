@@ -137,8 +137,9 @@ pub enum Error {
         /// Why.
         reason: String,
     },
-    /// All instances of the process are in use: try again, or give fewer deployments to this node.
-    #[error("{deployment}: no free instance: {message}")]
+    /// Not now: all instances of the process are in use, or it was interrupted ([`crate::Partition::interrupt_when`]). Try again, or give
+    /// fewer deployments to this node.
+    #[error("{deployment}: {message}")]
     Busy {
         /// The deployment.
         deployment: String,

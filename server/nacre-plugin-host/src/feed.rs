@@ -81,6 +81,9 @@ pub trait Writer {
 
     /// Keeps what the call that failed last would need to be made again.
     fn keep(&mut self, call: Call, error: &Error);
+
+    /// Why no more calls are to be made for now, if so.
+    fn interrupted(&self) -> Option<Error>;
 }
 
 /// Items that are given to a plugin in order, some at a time.
@@ -145,6 +148,10 @@ impl Cut {
         let mut too_large = false;
         self.items = (self.items * 2).min(CALL_EVENTS_MAX);
         while at < work.count() {
+            // Of items that are poison each takes its time, however many there are.
+            if let Some(interrupted) = writer.interrupted() {
+                return (at, Err(interrupted));
+            }
             let end = match at < suspects_end {
                 true => suspects_end.min(at + self.items),
                 false => at + self.items,

@@ -280,7 +280,7 @@ impl Instance {
             Ok(exports) => Ok(Instance { context: Arc::clone(context), role, store, exports }),
             Err(error) if error.is::<PoolConcurrencyLimitError>() => Err(Error::Busy {
                 deployment: context.setup.name.clone(),
-                message: error.to_string(),
+                message: format!("no free instance: {error}"),
             }),
             Err(error) => Err(failure(&error, store.data())),
         }

@@ -44,6 +44,8 @@ struct Slot {
     wreck: Journal,
     /// The item that it was at.
     turn: Option<(Turn, Vec<Failure>)>,
+    /// Whether somebody waits for the partition to come back.
+    is_interrupted: Box<dyn Fn() -> bool + Send>,
 }
 
 impl Writer for Slot {
@@ -97,6 +99,13 @@ impl Writer for Slot {
         let journal = std::mem::take(&mut self.wreck);
         self.context.keep(call, &journal, error);
     }
+
+    fn interrupted(&self) -> Option<Error> {
+        (self.is_interrupted)().then(|| Error::Busy {
+            deployment: self.context.setup.name.clone(),
+            message: "it was interrupted".into(),
+        })
+    }
 }
 
 impl Partition {
@@ -133,7 +142,13 @@ impl Partition {
         let tracks = tracks.map(|(vbid, standing)| (vbid, Track::at(standing))).collect();
         *shared.published.write() = Published { state, tracks, ..Published::default() };
         Ok(Partition {
-            slot: Slot { context, instance: Some(instance), wreck: Journal::default(), turn: None },
+            slot: Slot {
+                context,
+                instance: Some(instance),
+                wreck: Journal::default(),
+                turn: None,
+                is_interrupted: Box::new(|| false),
+            },
             shared,
             storage,
             served: BTreeMap::new(),
@@ -144,6 +159,12 @@ impl Partition {
             documents_cut: Cut::default(),
             timers_cut: Cut::default(),
         })
+    }
+
+    /// Has batches and timers be given up between two calls whenever `is_interrupted` says so: they end with [`Error::Busy`], and
+    /// what is done of them counts.
+    pub fn interrupt_when(&mut self, is_interrupted: impl Fn() -> bool + Send + 'static) {
+        self.slot.is_interrupted = Box::new(is_interrupted);
     }
 
     /// Where the feed of a vBucket goes on.

@@ -1,6 +1,7 @@
 //! Plugins as machine code: compiled once for this machine, then loaded from the cache.
 
 use crate::huge_pages;
+use crate::priority::be_usual;
 use crate::vital::depend_on_this_thread;
 use nacre_plugin_host::{Error, Host, Plugin};
 use std::path::{Path, PathBuf};
@@ -108,6 +109,8 @@ fn start() -> Result<Host, String> {
 
 fn tick(host: &Host) {
     depend_on_this_thread();
+    // Who loads plugins in the background has started it.
+    be_usual();
     loop {
         std::thread::sleep(TICK);
         if !host.tick() {

@@ -18,13 +18,18 @@ pub fn be_right_for(task: &dyn Task) {
     match (task.is_background(), task.is_urgent()) {
         (true, _) => be_background(),
         (false, true) => be_urgent(),
-        (false, false) => be_nice(0),
+        (false, false) => be_usual(),
     }
+}
+
+/// Has the calling thread run as most do. Who lacks the right to it stays as nice as a background thread that has started it.
+pub fn be_usual() {
+    be_ordinary(0);
 }
 
 /// Has the calling thread come before others, where the system lets it.
 pub fn be_urgent() {
-    be_nice(URGENT_NICENESS);
+    be_ordinary(URGENT_NICENESS);
 }
 
 /// Has the calling thread come after others. It interrupts nobody else when it wakes, as one does again and again whose plugin fails
@@ -45,6 +50,13 @@ fn be_background() {
     if refused {
         be_nice(BACKGROUND_NICENESS);
     }
+}
+
+fn be_ordinary(niceness: i32) {
+    let parameters = libc::sched_param { sched_priority: 0 };
+    // SAFETY: it reads the parameters only; with 0 it changes the calling thread. A refusal is harmless.
+    unsafe { libc::sched_setscheduler(0, libc::SCHED_OTHER, &raw const parameters) };
+    be_nice(niceness);
 }
 
 fn be_nice(niceness: i32) {
@@ -84,26 +96,33 @@ mod tests {
         }
     }
 
-    /// How a thread for such a task runs that an urgent one starts: its niceness, and its policy.
-    fn started_by_an_urgent_one(is_background: bool, is_urgent: bool) -> (i32, i32) {
+    /// How a thread for such a task runs that another one starts: its niceness, and its policy.
+    fn started(by: fn(), is_background: bool, is_urgent: bool) -> (i32, i32) {
         let started = move || {
             be_right_for(&Probe { is_background, is_urgent });
             // SAFETY: both take numbers only; with 0 they ask about the calling thread.
             unsafe { (libc::getpriority(libc::PRIO_PROCESS, 0), libc::sched_getscheduler(0)) }
         };
-        let urgent = std::thread::spawn(move || {
-            be_urgent();
+        let starts = std::thread::spawn(move || {
+            by();
             std::thread::spawn(started).join().unwrap()
         });
-        urgent.join().unwrap()
+        starts.join().unwrap()
     }
 
     #[test]
     fn a_thread_runs_as_its_task_wants_whoever_starts_it() {
-        assert_eq!(started_by_an_urgent_one(false, false), (0, libc::SCHED_OTHER));
-        assert_eq!(started_by_an_urgent_one(true, false), (19, libc::SCHED_BATCH));
-        let (urgent, policy) = started_by_an_urgent_one(false, true);
-        // Without the right to it, it runs like others.
-        assert!(policy == libc::SCHED_OTHER && [URGENT_NICENESS, 0].contains(&urgent), "{urgent}");
+        assert_eq!(started(be_urgent, false, false), (0, libc::SCHED_OTHER));
+        assert_eq!(started(be_urgent, true, false), (BACKGROUND_NICENESS, libc::SCHED_BATCH));
+        // Without the right to come before others, it runs as most do, or as nice as who has started it.
+        for (by, is_urgent, wanted, otherwise) in [
+            (be_usual as fn(), true, URGENT_NICENESS, 0),
+            (be_background, false, 0, BACKGROUND_NICENESS),
+            (be_background, true, URGENT_NICENESS, BACKGROUND_NICENESS),
+        ] {
+            let (niceness, policy) = started(by, false, is_urgent);
+            assert_eq!(policy, libc::SCHED_OTHER);
+            assert!([wanted, otherwise].contains(&niceness), "{niceness}");
+        }
     }
 }

@@ -112,7 +112,8 @@ pub fn run(rounds: usize, seconds: f64, only: Option<&str>) -> Result<(), String
     table.column_iter_mut().skip(1).for_each(|it| it.set_cell_alignment(CellAlignment::Right));
     let mut ratios = Vec::new();
     for attack in attacks {
-        let pairs: Result<Vec<_>, String> = (0..rounds).map(|_| bench.pair(attack)).collect();
+        let pairs: Result<Vec<_>, String> =
+            (0..rounds).map(|number| bench.pair(attack, number)).collect();
         let pairs = pairs?;
         let middle = |of: fn(&Found) -> f64| {
             let beside = median(pairs.iter().map(|(_, beside)| of(beside)).collect());
@@ -185,9 +186,30 @@ impl Bench<'_> {
         self.node.plugin(self.binary, &[&deploy[..], &GRANTS].concat())
     }
 
-    /// Measures without an attack, and then beside it.
-    fn pair(&self, attack: &Attack) -> Result<(Found, Found), String> {
-        let alone = self.measure()?;
+    /// Measures without an attack and beside it; what comes first changes from pair to pair.
+    fn pair(&self, attack: &Attack, number: usize) -> Result<(Found, Found), String> {
+        let (alone, (beside, work)) = if number.is_multiple_of(2) {
+            (self.measure()?, self.beside(attack)?)
+        } else {
+            let beside = self.beside(attack)?;
+            (self.measure()?, beside)
+        };
+        println!(
+            "{}: reads p50 {:.0} us, beside {:.0}; p99 {:.0} us, beside {:.0}; requests p99 {:.0} us, beside {:.0}; {work} calls \
+             meanwhile",
+            attack.name,
+            alone.reads.p50,
+            beside.reads.p50,
+            alone.reads.p99,
+            beside.reads.p99,
+            alone.request_p99,
+            beside.request_p99
+        );
+        Ok((alone, beside))
+    }
+
+    /// Measures beside an attack; gives also how much of it was done meanwhile.
+    fn beside(&self, attack: &Attack) -> Result<(Found, u64), String> {
         match attack.step {
             None => self.node.put_design(BUCKET, attack.name, ENDLESS)?,
             Some(_) => self.deploy(attack.name)?,
@@ -211,18 +233,7 @@ impl Bench<'_> {
             }
             Some(_) => self.node.plugin(self.binary, &["undeploy", attack.name])?,
         }
-        println!(
-            "{}: reads p50 {:.0} us, beside {:.0}; p99 {:.0} us, beside {:.0}; requests p99 {:.0} us, beside {:.0}; {work} calls \
-             meanwhile",
-            attack.name,
-            alone.reads.p50,
-            beside.reads.p50,
-            alone.reads.p99,
-            beside.reads.p99,
-            alone.request_p99,
-            beside.request_p99
-        );
-        Ok((alone, beside))
+        Ok((beside, work))
     }
 
     fn measure(&self) -> Result<Found, String> {

@@ -214,10 +214,10 @@ enum What {
     /// Latencies beside plugins that loop, grow, storm the host and trap, against the same without them
     Isolation {
         /// Pairs of measurements; the median ratio is shown
-        #[arg(long, default_value_t = 5)]
+        #[arg(long, default_value_t = 9)]
         rounds: usize,
         /// Seconds of each measurement
-        #[arg(long, default_value_t = 3.0)]
+        #[arg(long, default_value_t = 2.0)]
         seconds: f64,
         /// Only beside this plugin, of those that the table names
         #[arg(long)]

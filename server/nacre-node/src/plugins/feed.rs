@@ -87,9 +87,11 @@ impl Feed {
         platform: Arc<dyn Platform>,
         bucket: Arc<Bucket>,
         deployment: Arc<Deployment>,
-        partition: Partition,
+        mut partition: Partition,
         lane: usize,
     ) -> Feed {
+        let (closes, ends) = (Arc::clone(&bucket), Arc::clone(&deployment));
+        partition.interrupt_when(move || closes.is_closed() || ends.is_ended());
         let signal = Signal::default();
         let news = bucket.readers.add_reader(deployment.vbids_of(lane), Arc::new(signal.clone()));
         let streams = (0..bucket.vbucket_count()).map(|_| None).collect();

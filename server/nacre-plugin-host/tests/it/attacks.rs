@@ -2,6 +2,8 @@
 
 use crate::fixture::*;
 use nacre_plugin_host::{Error, Limits, MemoryStorage, Request};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 /// Runs `attack` for the document called "bad" and indexes all others; gives what is reported.
@@ -100,6 +102,34 @@ fn poison_in_a_row_stops_the_partition_with_the_reason() {
     assert_eq!(reader.handle(&asked, NOW).err().unwrap(), error);
     assert_eq!(partition.status().dead_letters.len(), 3);
     assert_eq!(partition.progress_of_all().count(), 0, "nothing of the batch was committed");
+}
+
+/// Each of them takes its deadline and a rest, and who ends a deployment waits for its batch.
+#[test]
+fn a_batch_full_of_poison_is_given_up_when_somebody_waits_for_it() {
+    let map = "function (doc, meta) { if (meta.id > 'm') while (true) 'x'.repeat(1e6).toUpperCase(); emit(meta.id) }";
+    let limits = Limits { deadline: Duration::from_millis(20), ..Limits::default() };
+    let mut partition = open(&design(map, Some("_count")), limits, MemoryStorage::default());
+    let calls_left = Arc::new(AtomicU32::new(6));
+    let counted = Arc::clone(&calls_left);
+    let left = move |calls: u32| calls.checked_sub(1);
+    let relaxed = Ordering::Relaxed;
+    partition.interrupt_when(move || counted.fetch_update(relaxed, relaxed, left).is_err());
+    let changes = ["z1", "a1", "z2", "a2", "z3", "a3"].map(|key| (key, Some("{}")));
+    let mut batch = Stream::default().batch(changes);
+    let error = partition.on_batch(&batch, NOW).unwrap_err();
+    assert!(error.is_retryable(), "{error}");
+    insta::assert_snapshot!(error, @"travel/_design/d: it was interrupted");
+    let taken = partition.taken();
+    assert!(0 < taken && taken < changes.len(), "{taken}");
+    let parked = partition.status().dead_letter_count;
+    assert!(0 < parked && parked < 3, "{parked}");
+
+    calls_left.store(1000, relaxed);
+    batch.documents.drain(..taken);
+    partition.on_batch(&batch, NOW).unwrap();
+    assert_eq!(partition.status().dead_letter_count, 3);
+    assert_eq!(query(&partition.reader(), ""), r#"{"rows":[{"key":null,"value":3}]}"#);
 }
 
 #[test]
