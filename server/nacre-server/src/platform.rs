@@ -30,6 +30,7 @@ const REMOVAL_PATIENCE: Duration = Duration::from_secs(10);
 const REMOVAL_PAUSE: Duration = Duration::from_millis(1);
 /// The format of a data directory: with 1, sled kept the settings.
 const FORMAT: u32 = 2;
+
 /// The memory of this machine.
 #[derive(Clone, Copy, Debug)]
 pub struct Memory {
