@@ -234,7 +234,8 @@ impl Deployment {
 
     /// Whether its feed has nothing more to do: one that is paused still follows others.
     pub(super) fn is_over(&self) -> bool {
-        !matches!(*self.progress.lock(), Progress::Running | Progress::Paused)
+        self.bucket.is_closed()
+            || !matches!(*self.progress.lock(), Progress::Running | Progress::Paused)
     }
 
     pub(super) fn end(&self, progress: Progress) {

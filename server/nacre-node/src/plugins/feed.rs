@@ -87,11 +87,9 @@ impl Feed {
         platform: Arc<dyn Platform>,
         bucket: Arc<Bucket>,
         deployment: Arc<Deployment>,
-        mut partition: Partition,
+        partition: Partition,
         lane: usize,
     ) -> Feed {
-        let (closes, ends) = (Arc::clone(&bucket), Arc::clone(&deployment));
-        partition.interrupt_when(move || closes.is_closed() || ends.is_ended());
         let signal = Signal::default();
         let news = bucket.readers.add_reader(deployment.vbids_of(lane), Arc::new(signal.clone()));
         let streams = (0..bucket.vbucket_count()).map(|_| None).collect();
@@ -620,7 +618,7 @@ impl Task for Feed {
     }
 
     fn step(&mut self) -> Next {
-        if self.bucket.is_closed() || self.deployment.is_over() {
+        if self.deployment.is_over() {
             return Next::Done;
         }
         match self.work() {

@@ -547,7 +547,9 @@ fn deploy(
     let deployment = Deployment::new(node, bucket, spec, &lanes, progress, news_of);
     let deployment = Arc::new(deployment);
     if deployment.is_feeding() {
-        for (lane, partition) in lanes.into_iter().enumerate() {
+        for (lane, mut partition) in lanes.into_iter().enumerate() {
+            let ending = Arc::clone(&deployment);
+            partition.interrupt_when(move || ending.is_over());
             let platform = Arc::clone(&node.platform);
             let (bucket, following) = (Arc::clone(bucket), Arc::clone(&deployment));
             node.platform.run(match deployment.spec.share {

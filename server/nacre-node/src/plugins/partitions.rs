@@ -241,7 +241,7 @@ impl Task for PartitionsFeed {
     }
 
     fn step(&mut self) -> Next {
-        if self.bucket.is_closed() || self.deployment.is_over() {
+        if self.deployment.is_over() {
             return Next::Done;
         }
         let error = match self.work() {
