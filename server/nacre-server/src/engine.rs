@@ -1,7 +1,7 @@
 //! Plugins as machine code: compiled once for this machine, then loaded from the cache.
 
 use crate::huge_pages;
-use crate::priority::be_usual;
+use crate::priority::be_first_of_background;
 use crate::vital::depend_on_this_thread;
 use nacre_plugin_host::{Error, Host, Plugin};
 use std::path::{Path, PathBuf};
@@ -109,8 +109,8 @@ fn start() -> Result<Host, String> {
 
 fn tick(host: &Host) {
     depend_on_this_thread();
-    // Who loads plugins in the background has started it.
-    be_usual();
+    // Where others have the processors, it counts less: calls do not have that time either.
+    be_first_of_background();
     loop {
         std::thread::sleep(TICK);
         if !host.tick() {

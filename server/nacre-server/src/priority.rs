@@ -23,8 +23,13 @@ pub fn be_right_for(task: &dyn Task) {
 }
 
 /// Has the calling thread run as most do. Who lacks the right to it stays as nice as a background thread that has started it.
-pub fn be_usual() {
+fn be_usual() {
     be_ordinary(0);
+}
+
+/// Has the calling thread come after others, and before background threads when it wakes.
+pub fn be_first_of_background() {
+    be_ordinary(BACKGROUND_NICENESS);
 }
 
 /// Has the calling thread come before others, where the system lets it.
