@@ -20,8 +20,6 @@ const WASI_MODULE: &str = "wasi_snapshot_preview1";
 const GO_MINOR: u32 = 24;
 /// Where Go is to be had.
 const GO_HOME: &str = "https://go.dev/dl";
-/// What Go makes, for as long as it is not a component.
-const CORE_MODULE: &str = "core.wasm";
 
 /// Makes the component of a project. Go finds out what has changed of it and of what it uses.
 ///
@@ -32,11 +30,13 @@ pub fn build(project: &Path, manifest: &Manifest) -> Result<(), String> {
         return Err("plugins in Go are services: others are written in Rust or Python".into());
     }
     check_toolchain(project)?;
-    let core = project.join(CORE_MODULE);
+    // For as long as it is not a component; a project may be built twice at the same time.
+    let core_module = format!("core-{}.wasm", std::process::id());
+    let core = project.join(&core_module);
     let mut go = Command::new("go");
     go.args(["build", "-buildmode=c-shared", "-trimpath", "-buildvcs=false"])
         .arg(format!("-ldflags={}", linker_flags(manifest)))
-        .args(["-o", CORE_MODULE, "."])
+        .args(["-o", &core_module, "."])
         .env("GOOS", "wasip1")
         .env("GOARCH", "wasm")
         .env("CGO_ENABLED", "0")

@@ -91,6 +91,14 @@ fn a_project_in_go_passes_its_script_and_asks_for_what_it_uses() {
 }
 
 #[test]
+fn a_project_in_go_can_be_built_several_times_at_once() {
+    let building = [(); 8].map(|()| command(projects(), &["build", "counts"]).spawn().unwrap());
+    for mut build in building {
+        assert!(build.wait().unwrap().success());
+    }
+}
+
+#[test]
 fn what_cannot_be_built_in_go_is_told_in_a_line() {
     let folder = tempfile::tempdir().unwrap();
     for (world, told) in [
