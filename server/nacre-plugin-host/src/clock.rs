@@ -9,6 +9,8 @@ use std::time::Duration;
 const REST_TIMES: u32 = 9;
 /// A rest at most.
 const REST_MAX: Duration = Duration::from_millis(250);
+/// A rest at least: what fails at once would otherwise wake so often that one in a hundred requests to others meets it.
+const REST_MIN: Duration = Duration::from_millis(10);
 /// Ticks that one wake counts for at most. What is more is time in which others had the processors, so that calls did not
 /// have it either.
 const TICKS_MAX: u64 = 2;
@@ -60,7 +62,7 @@ impl Clock {
     /// Has the calling thread rest after a call that began at `begun_ns` has failed.
     pub fn rest(&self, begun_ns: u64) {
         let took = Duration::from_nanos(self.now_ns().saturating_sub(begun_ns));
-        (self.pause)((REST_TIMES * took).min(REST_MAX));
+        (self.pause)((REST_TIMES * took).clamp(REST_MIN, REST_MAX));
     }
 
     /// Counts the milliseconds that have passed since it was last called; gives how many. A thread that sleeps for one wakes
@@ -211,9 +213,10 @@ mod tests {
         let rested = Arc::clone(&rests);
         let rest = move |rest| rested.lock().unwrap().push(rest);
         let clock = Clock::new(|| 1_000_000_000, rest, || {});
-        clock.rest(999_000_000);
+        clock.rest(995_000_000);
+        clock.rest(999_900_000);
         clock.rest(0);
-        let expected = [Duration::from_millis(9), Duration::from_millis(250)];
+        let expected = [45, 10, 250].map(Duration::from_millis);
         assert_eq!(*rests.lock().unwrap(), expected);
     }
 }
