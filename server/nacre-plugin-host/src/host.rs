@@ -39,9 +39,9 @@ pub struct Host {
 impl Host {
     /// Starts the engine. `monotonic_ns` is a clock, in nanoseconds, for what [`crate::Usage`] shows, and for how long calls
     /// took that failed. After each of them, the thread of the writer lets time pass by `pause`, such as [`std::thread::sleep`]:
-    /// nine times as long as the call took, and at most a quarter of a second, so that what does nothing but fail leaves the
-    /// machine to others. A call that takes long tells `goes_on` of that, on its thread, every two milliseconds: others may be waiting
-    /// for the thread.
+    /// nine times as long as the call took, but 10 ms at least and a quarter of a second at most, so that what does nothing but
+    /// fail leaves the machine to others. A call that takes long tells `goes_on` of that, on its thread, every two milliseconds:
+    /// others may be waiting for the thread, or for its processor.
     ///
     /// # Errors
     /// [`Error::Engine`] when the process has too little address space.
