@@ -41,7 +41,7 @@ impl Host {
     /// took that failed. After each of them, the thread of the writer lets time pass by `pause`, such as [`std::thread::sleep`]:
     /// nine times as long as the call took, but 10 ms at least and a quarter of a second at most, so that what does nothing but
     /// fail leaves the machine to others. A call that takes long tells `goes_on` of that, on its thread, every two milliseconds:
-    /// others may be waiting for the thread, or for its processor.
+    /// others may be waiting for the thread.
     ///
     /// # Errors
     /// [`Error::Engine`] when the process has too little address space.
