@@ -1,4 +1,4 @@
-//! Project chores: `cargo xtask demo | test | plugins | bench | sim | chaos | conformance`.
+//! Project chores: `cargo xtask demo | test | plugins | bench | sim | chaos | attack | conformance`.
 //!
 //! Each installs or builds what it needs into folders of the project's own, or says in one line what is missing.
 #![expect(
@@ -6,6 +6,7 @@
     reason = "a chore reads and writes files, starts programs and reads the clock"
 )]
 
+mod attack;
 mod bench;
 mod chaos;
 mod command;
@@ -46,6 +47,8 @@ enum Chore {
     Sim(sim::Sim),
     /// Put real nodes through faults, with an official SDK as their client
     Chaos(chaos::Chaos),
+    /// Attack nodes as hostile strangers, users, browsers and neighbours would
+    Attack(attack::Attack),
     /// Look for bytes over which decoders fall
     Fuzz(fuzz::Fuzz),
     /// Run the SDKs' own test suites against a node and write down the results
@@ -63,6 +66,7 @@ fn main() -> ExitCode {
         Chore::Bench(options) => bench::run(&options),
         Chore::Sim(options) => sim::run(&options),
         Chore::Chaos(options) => chaos::run(&options),
+        Chore::Attack(options) => attack::run(&options),
         Chore::Fuzz(options) => fuzz::run(&options),
         Chore::Conformance(options) => suites::run(&options),
     };

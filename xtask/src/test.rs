@@ -4,7 +4,7 @@ use crate::command::{cargo, run as run_command, target_dir, workspace};
 use crate::demo::{self, Demo};
 use crate::node::{self, Node, PASSWORD, USER};
 use crate::suites::java;
-use crate::{examples, plugins, readme, tools};
+use crate::{attack, examples, plugins, readme, tools};
 use clap::Args;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -66,6 +66,7 @@ pub fn run(options: &Test) -> Result<(), String> {
     step("demo", || demo::show(&Demo { once: true, port_base: Some(DEMO_PORT_BASE) }, &binary))?;
     let elsewhere = || {
         step("conformance cases", || cases(&binary))?;
+        step("attacks", || attack::attack(&binary, true, None))?;
         step("official DCP client for Java", || java::check(&binary))?;
         step("official Node SDK", || node_sdk(&binary))?;
         step("sdk-py and sdk-js", || own_sdks(&binary))?;

@@ -1,0 +1,52 @@
+//! `cargo xtask attack`: attacks nodes as hostile strangers, users, browsers and neighbours would, and shows that they hold.
+
+use crate::command::{run as run_command, workspace};
+use crate::node;
+use clap::Args;
+use std::path::Path;
+use std::process::Command;
+
+/// Options of `cargo xtask attack`.
+#[derive(Args)]
+pub struct Attack {
+    /// Only the cases whose group or name contains this
+    #[arg(long, value_name = "TEXT")]
+    only: Option<String>,
+    /// Leave out the cases that take long or much memory
+    #[arg(long)]
+    short: bool,
+    /// The profile with which the server is built
+    #[arg(long, default_value = "release")]
+    profile: String,
+}
+
+/// Builds a node and runs the cases in `conformance/attacks` against it.
+///
+/// # Errors
+/// What does not compile, or that a case failed.
+pub fn run(options: &Attack) -> Result<(), String> {
+    let binary = node::build(&options.profile)?;
+    attack(&binary, options.short, options.only.as_deref())
+}
+
+/// Runs the cases against `binary`: all of them, or without those that take long.
+///
+/// # Errors
+/// When a case fails.
+pub fn attack(binary: &Path, short: bool, only: Option<&str>) -> Result<(), String> {
+    let mut attacks = Command::new("python3");
+    attacks
+        .args(["-m", "attacks", "--binary"])
+        .arg(binary)
+        .arg("--plugin-cache")
+        .arg(node::aot_dir()?)
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .current_dir(workspace().join("conformance"));
+    if short {
+        attacks.arg("--short");
+    }
+    if let Some(only) = only {
+        attacks.args(["--only", only]);
+    }
+    run_command(&mut attacks, "hold against each attack (Python 3.11 is needed)")
+}
