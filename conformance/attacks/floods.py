@@ -1,0 +1,272 @@
+"""Floods: many clients that take without giving. A well-behaved client goes on, memory stays bounded, and nothing is lost."""
+
+import socket
+import threading
+import time
+from contextlib import ExitStack, contextmanager, suppress
+
+from . import kv
+from .harness import BUCKET, MEMORY_MB, PASSWORD, basic, case, eventually
+
+# Where the flood comes from, unlike the well-behaved client.
+FROM = "127.0.0.2"
+QUIET_S = 2.0
+FLOOD_S = 4.0
+WRITES = 200
+
+
+@contextmanager
+def flood(node):
+    """Runs a flood beside a well-behaved client; afterwards everything works without a restart, and what was acknowledged is there.
+
+    Gives a list that holds, once the flood is over, a note on what the client met.
+    """
+    with node.bystander() as quiet:
+        time.sleep(QUIET_S)
+    notes = []
+    written, memory = Writer(node), Peak(node)
+    with node.bystander() as met, written, memory:
+        begun = time.monotonic()
+        yield notes
+        time.sleep(max(0, begun + FLOOD_S - time.monotonic()))
+    assert memory.peak_bytes < MEMORY_MB << 20
+    works_again(node)
+    written.all_there(node)
+    node.stop()
+    node.start()
+    written.all_there(node)
+    ratio = met.p99_ms / quiet.p99_ms
+    notes.insert(0, f"p99 {quiet.p99_ms:.2f} to {met.p99_ms:.2f} ms ({ratio:.1f}x), gap {met.gap_s:.2f} s, {memory.peak_bytes >> 20} MB")
+
+
+class Meanwhile:
+    """A thread that does something until the block that it belongs to is left."""
+
+    def __init__(self, node):
+        self.node, self.ends = node, threading.Event()
+        self.thread = threading.Thread(target=self.run, daemon=True)
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.ends.set()
+        self.thread.join(30)
+
+
+class Peak(Meanwhile):
+    """Samples the memory of the node."""
+
+    peak_bytes = 0
+
+    def run(self):
+        """Looks at the resident memory twenty times a second."""
+        while not self.ends.wait(0.05):
+            self.peak_bytes = max(self.peak_bytes, self.node.rss_bytes())
+
+
+class Writer(Meanwhile):
+    """Writes documents, and remembers which were acknowledged."""
+
+    def __init__(self, node):
+        super().__init__(node)
+        self.acknowledged = []
+
+    def run(self):
+        """Writes one document after another."""
+        connection, index = None, 0
+        while not self.ends.is_set():
+            key = b"written-%d" % index
+            with suppress(OSError):
+                connection = connection or self.node.kv()
+                if connection.set(key, b"{}").status == kv.SUCCESS:
+                    self.acknowledged.append(key)
+                index += 1
+                time.sleep(0.01)
+                continue
+            connection = None
+            time.sleep(0.01)
+
+    def all_there(self, node):
+        """Reads every document that was acknowledged."""
+        assert self.acknowledged
+        with node.kv() as connection:
+            missing = [key for key in self.acknowledged if connection.get(key).status != kv.SUCCESS]
+        assert not missing, f"{len(missing)} of {len(self.acknowledged)} acknowledged writes are lost"
+
+
+def works_again(node):
+    """Waits until management, keys, queries and durable writes work."""
+
+    def works():
+        with suppress(OSError):
+            with node.kv() as connection:
+                if connection.set(b"after", b"{}").status != kv.SUCCESS:
+                    return False
+            query = node.query("SELECT 1", timeout=5)
+            return node.rest("GET", "/pools/default", timeout=5).status == 200 and query["status"] == "success"
+        return False
+
+    eventually(works, within=10)
+
+
+def open_many(node, count, begin):
+    """Opens up to `count` connections, each begun by `begin(socket)`; returns those that the node has taken."""
+    taken = []
+    for _ in range(count):
+        with suppress(OSError):
+            client = socket.create_connection(("127.0.0.1", node.port("kv")), 2, source_address=(FROM, 0))
+            client.settimeout(2)
+            taken.append(client)
+            begin(client)
+    return taken
+
+
+@case("1,100 idle strangers stop nobody and lose nothing")
+def idle_strangers(node):
+    with flood(node) as notes, ExitStack() as stack:
+        for port in ("kv", "mgmt", "query"):
+            for _ in range(1100 if port == "kv" else 200):
+                with suppress(OSError):
+                    stack.enter_context(socket.create_connection(("127.0.0.1", node.port(port)), 2, source_address=(FROM, 0)))
+        time.sleep(FLOOD_S)
+    return notes[0]
+
+
+@case("clients that withhold the last byte of a large frame do not take the memory", heavy=True)
+def half_frames(node):
+    node.add_user("nobody")
+    login = kv.frame(kv.SASL_AUTH, b"PLAIN", b"\0nobody\0" + PASSWORD.encode())
+    head = kv.HEADER.pack(kv.REQUEST, kv.SET, 1, 8, 0, 0, 29 << 20, 0, 0)
+    chunk = bytes(1 << 20)
+
+    def begin(client):
+        client.sendall(login)
+        client.recv(4096)
+        client.sendall(head)
+        for _ in range(28):
+            client.sendall(chunk)
+
+    with flood(node) as notes:
+        clients = []
+        workers = [threading.Thread(target=lambda: clients.extend(open_many(node, 50, begin))) for _ in range(4)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+        for client in clients:
+            client.close()
+    return notes[0]
+
+
+@case("bodies that never end do not take the memory", heavy=True)
+def half_bodies(node):
+    node.add_user("nobody")
+    head = (
+        f"POST /pools/default/buckets HTTP/1.1\r\nHost: localhost\r\nAuthorization: {basic('nobody', PASSWORD)}\r\n"
+        f"Content-Length: {32 << 20}\r\n\r\n"
+    ).encode()
+    chunk = bytes(1 << 20)
+    clients = []
+
+    def send():
+        for _ in range(45):
+            with suppress(OSError):
+                client = socket.create_connection(("127.0.0.1", node.port("mgmt")), 2, source_address=(FROM, 0))
+                client.settimeout(2)
+                clients.append(client)
+                client.sendall(head)
+                for _ in range(31):
+                    client.sendall(chunk)
+
+    with flood(node) as notes:
+        workers = [threading.Thread(target=send) for _ in range(4)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+        for client in clients:
+            client.close()
+    return notes[0]
+
+
+@case("wrong passwords delay nobody else")
+def wrong_passwords(node):
+    attempt = kv.frame(kv.SASL_AUTH, b"PLAIN", b"\0n\0x")
+    ends = threading.Event()
+
+    def keys():
+        while not ends.is_set():
+            with suppress(OSError), node.stranger(source=FROM, timeout=2) as stranger:
+                stranger.send(attempt * 1600)
+                while not ends.is_set():
+                    stranger.receive()
+
+    def http():
+        while not ends.is_set():
+            with suppress(OSError):
+                node.rest("GET", "/pools/default", password="wrong", source=FROM, timeout=5)
+
+    with flood(node) as notes:
+        workers = [threading.Thread(target=work, daemon=True) for work in (keys, keys, *[http] * 30)]
+        for worker in workers:
+            worker.start()
+        time.sleep(FLOOD_S)
+        ends.set()
+        for worker in workers:
+            worker.join(20)
+    return notes[0]
+
+
+@case("clients that read no answer stop nobody", heavy=True)
+def unread_answers(node):
+    node.add_user("reader", f"views_reader[{BUCKET}],data_reader[{BUCKET}],query_select[{BUCKET}]")
+    with node.kv() as connection:
+        for index in range(1000):
+            connection.set(b"doc-%d" % index, b'{"text":"' + b"x" * 500 + b'"}')
+    view = '{"views":{"all":{"map":"function (doc, meta) { emit(meta.id, doc) }"}}}'
+    answer = node.rest("PUT", f"/{BUCKET}/_design/dd", view, port="views", headers={"Content-Type": "application/json"})
+    assert answer.status == 201, answer.body
+    assert node.rest("GET", f"/{BUCKET}/_design/dd/_view/all?stale=false&limit=1", port="views", timeout=60).status == 200
+    request = (
+        f"GET /{BUCKET}/_design/dd/_view/all?limit=1000 HTTP/1.1\r\nHost: localhost\r\n"
+        f"Authorization: {basic('reader', PASSWORD)}\r\n\r\n"
+    ).encode()
+    with flood(node) as notes:
+        clients = []
+        for _ in range(530):
+            with suppress(OSError):
+                client = socket.socket()
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                client.bind((FROM, 0))
+                client.settimeout(2)
+                client.connect(("127.0.0.1", node.port("views")))
+                client.sendall(request)
+                clients.append(client)
+        # The administrator can remove who does this, meanwhile.
+        assert node.rest("GET", "/pools/default/buckets", timeout=8).status == 200
+        assert node.rest("DELETE", "/settings/rbac/users/local/reader", timeout=8).status == 200
+        for client in clients:
+            client.close()
+    return notes[0]
+
+
+@case("queries that want all memory are ended, and give it back", heavy=True)
+def heavy_queries(node):
+    node.add_user("nobody")
+    statement = 'SELECT ARRAY_LENGTH((SELECT a, REPEAT("x", 100000) AS s FROM ARRAY_RANGE(0, 3000) AS a ORDER BY s)) AS n'
+    rss_before = node.rss_bytes()
+
+    def ask():
+        with suppress(OSError, ValueError):
+            node.query(statement, user="nobody", timeout=60)
+
+    with flood(node) as notes:
+        workers = [threading.Thread(target=ask, daemon=True) for _ in range(30)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join(90)
+    assert node.rss_bytes() < rss_before + (512 << 20), "memory of ended queries is kept"
+    return notes[0]
