@@ -16,6 +16,7 @@ use super::consensus::Consensus;
 use super::directory::Directory;
 use super::frame::{self, Frame, Kind};
 use super::request::Login;
+use crate::rest::request_target::Lenient;
 use crate::rest::{Reply, basic, error_reply, no_node, reply, unauthorized};
 use crate::tls::{Purpose, Shown, Socket};
 use base64::Engine;
@@ -145,11 +146,11 @@ pub async fn accept(
     consensus.peers(lane).found(from);
     consensus.runtime(lane).clone().spawn(async move {
         let Ok(upgraded) = hyper::upgrade::on(request).await else { return };
-        let parts = upgraded.downcast::<TokioIo<server::TlsStream<Socket>>>();
+        let parts = upgraded.downcast::<TokioIo<Lenient<server::TlsStream<Socket>>>>();
         let parts = parts.expect("whoever shows a key comes with TLS");
         let mut stream = parts.io.into_inner();
         // The socket moves to this runtime: what others ask of the one it came from does not delay it.
-        if stream.get_mut().0.move_here().is_err() {
+        if stream.get_mut().get_mut().0.move_here().is_err() {
             return;
         }
         let (reader, writer) = tokio::io::split(stream);

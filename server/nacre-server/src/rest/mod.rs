@@ -24,6 +24,7 @@ mod plugins;
 mod profile;
 mod query;
 mod rebalance;
+pub(crate) mod request_target;
 mod setup;
 mod users;
 mod views;
@@ -43,6 +44,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use nacre_auth::{INTERNAL, Keyspace, Privilege};
 use nacre_cluster::{Change, Cluster, Endpoints, Fingerprint, GROUP_DEFAULT};
 use nacre_node::Node;
+use request_target::Lenient;
 pub use setup::Claim;
 use std::convert::Infallible;
 use std::net::{SocketAddr, TcpListener};
@@ -260,7 +262,7 @@ async fn converse(
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_TIMEOUT)
         .max_buf_size(HEADER_BYTES_MAX)
-        .serve_connection(TokioIo::new(stream), handler)
+        .serve_connection(TokioIo::new(Lenient::new(stream)), handler)
         .with_upgrades()
         .await;
 }
