@@ -4,8 +4,8 @@
 //! `$HOST` is replaced by the client with the host it connected to.
 
 use nacre_cluster::{
-    Alternate, Bucket, BucketKind, Chain, Cluster, Endpoints, GROUP_DEFAULT, Ports, Service,
-    StorageBackend,
+    Alternate, Bucket, BucketKind, Chain, Cluster, Collection, Endpoints, GROUP_DEFAULT, Ports,
+    Service, StorageBackend,
 };
 use nacre_types::NodeId;
 use serde_json::{Value, json};
@@ -302,20 +302,38 @@ fn bucket_capabilities(bucket: &Bucket) -> Vec<&'static str> {
     BUCKET_CAPABILITIES.into_iter().chain(history).collect()
 }
 
-/// Scopes and collections as clients read them; all numbers are hexadecimal text. Of a bucket that cannot keep history,
-/// nothing is said about it.
+/// Returns the scopes and collections as the management port shows them; all IDs are hexadecimal text.
+///
+/// `maxTTL` and `history` are always there: 0 is the bucket's, -1 none. Source: Couchbase Server 7.6, `GET …/scopes`.
 pub fn manifest(bucket: &Bucket) -> Value {
+    let history =
+        |collection: &Collection| bucket.settings.can_keep_history() && collection.history;
+    manifest_with(bucket, |collection, fields| {
+        fields["maxTTL"] = json!(collection.max_ttl);
+        fields["history"] = json!(history(collection));
+    })
+}
+
+/// Returns the manifest as the key-value port sends it: `maxTTL` is never negative and left out when the collection has none of its own,
+/// `history` is there when it is kept. Source: Couchbase Server 7.6, opcode 0xba.
+pub fn wire_manifest(bucket: &Bucket) -> Value {
     let can_keep_history = bucket.settings.can_keep_history();
+    manifest_with(bucket, |collection, fields| {
+        if collection.max_ttl != 0 {
+            fields["maxTTL"] = json!(collection.max_ttl.max(0));
+        }
+        if can_keep_history && collection.history {
+            fields["history"] = json!(true);
+        }
+    })
+}
+
+fn manifest_with(bucket: &Bucket, complete: impl Fn(&Collection, &mut Value)) -> Value {
     let scopes = bucket.manifest.scopes.iter().map(|scope| {
         let collections = scope.collections.iter().map(|collection| {
             let mut fields =
                 json!({"name": collection.name, "uid": format!("{:x}", collection.id)});
-            if collection.max_ttl != 0 {
-                fields["maxTTL"] = json!(collection.max_ttl);
-            }
-            if can_keep_history {
-                fields["history"] = json!(collection.history);
-            }
+            complete(collection, &mut fields);
             fields
         });
         json!({
@@ -407,5 +425,35 @@ mod tests {
         };
         cluster.apply(&rebalance).unwrap();
         assert_eq!(servers(&cluster), 2);
+    }
+    #[test]
+    fn manifests_of_the_two_ports_differ_in_lives_and_history() {
+        let mut cluster = Cluster::new("c".repeat(32));
+        let (name, uuid, settings) = ("b".to_owned(), "u".to_owned(), BucketSettings::default());
+        cluster.apply(&Change::CreateBucket { name, uuid, settings }).unwrap();
+        for (collection, max_ttl) in [("never", -1), ("short", 60)] {
+            let (bucket, scope) = ("b".to_owned(), "_default".to_owned());
+            let collection = collection.to_owned();
+            let change =
+                Change::CreateCollection { bucket, scope, collection, max_ttl, history: None };
+            cluster.apply(&change).unwrap();
+        }
+        let bucket = &cluster.buckets["b"];
+        let fields = |manifest: Value| {
+            let collections = manifest["scopes"][0]["collections"].clone();
+            let shown = |collection: &Value| {
+                let name = collection["name"].as_str().unwrap();
+                format!("{name} {} {}", collection["maxTTL"], collection["history"])
+            };
+            collections.as_array().unwrap().iter().map(shown).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            fields(manifest(bucket)),
+            ["_default 0 false", "never -1 false", "short 60 false"]
+        );
+        assert_eq!(
+            fields(wire_manifest(bucket)),
+            ["_default null null", "never 0 null", "short 60 null"]
+        );
     }
 }

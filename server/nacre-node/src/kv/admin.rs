@@ -219,7 +219,7 @@ fn manifest(session: &mut Session, answer: &mut Answer<'_>) -> Result<Outcome, S
     let name = session.bucket()?.bucket.name.clone();
     let cluster = session.node.cluster();
     let bucket = cluster.bucket(&name).map_err(|_| Status::NoBucket)?;
-    answer.value(DATATYPE_JSON, cluster_map::manifest(bucket).to_string().as_bytes());
+    answer.value(DATATYPE_JSON, cluster_map::wire_manifest(bucket).to_string().as_bytes());
     Ok(Outcome::Answered)
 }
 
