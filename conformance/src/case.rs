@@ -435,6 +435,8 @@ pub const KV: &[(&str, &str)] = &[
     ("kv/subdoc_mutation", include_str!("../cases/kv/subdoc_mutation.json")),
     ("kv/subdoc_array", include_str!("../cases/kv/subdoc_array.json")),
     ("kv/subdoc_counter", include_str!("../cases/kv/subdoc_counter.json")),
+    ("kv/subdoc_flags", include_str!("../cases/kv/subdoc_flags.json")),
+    ("kv/subdoc_paths", include_str!("../cases/kv/subdoc_paths.json")),
     ("kv/subdoc_multi", include_str!("../cases/kv/subdoc_multi.json")),
     ("kv/xattr", include_str!("../cases/kv/xattr.json")),
 ];

@@ -5,11 +5,12 @@
 //! orders[0].total    first element of an array, then a member of it
 //! orders[-1]         last element; no other negative number exists
 //! [2]                an element of a root array
-//! `a.b`.c            back-ticks quote the signs of the grammar; a doubled back-tick stands for one
+//! `a.b`.c            back-ticks quote the signs of the grammar, of a whole name or a part of it; a doubled one is a back-tick
+//! a.[0]  a.  a[]     the forms that Couchbase takes as well: a dot before a bracket or at the end, and `[]` for `[0]`
 //! ```
 //!
-//! Names are JSON string contents: a quote or backslash in a name is escaped in the path as it is in the document.
-//! Source: the sub-document API of the memcached binary protocol; limits as in Couchbase.
+//! Names are JSON string contents: a quote or backslash in a name is escaped in the path as it is in the document. A name is never empty.
+//! Source: the sub-document API of the memcached binary protocol; grammar and limits as in Couchbase.
 
 use std::borrow::Cow;
 
@@ -73,16 +74,7 @@ impl<'p> Path<'p> {
                 return Err(Error::TooDeep);
             }
             let component;
-            if rest.starts_with('[') {
-                (component, rest) = index(rest)?;
-            } else {
-                if !components.is_empty() {
-                    rest = rest.strip_prefix('.').ok_or(Error::Invalid)?;
-                }
-                let name;
-                (name, rest) = if rest.starts_with('`') { quoted(rest)? } else { bare(rest)? };
-                component = Component::Name(name);
-            }
+            (component, rest) = if rest.starts_with('[') { index(rest)? } else { name(rest)? };
             components.push(component);
         }
         Ok(Path { components })
@@ -99,47 +91,51 @@ impl<'p> Path<'p> {
     }
 }
 
-/// `[12]rest` or `[-1]rest`.
+/// Splits `[12]rest`, `[-1]rest` or `[12].rest` into the index and what follows it.
 fn index(text: &str) -> Result<(Component<'_>, &str), Error> {
     let (digits, rest) = text[1..].split_once(']').ok_or(Error::Invalid)?;
+    if !rest.is_empty() && !rest.starts_with(['[', '.']) {
+        return Err(Error::Invalid);
+    }
+    let rest = rest.strip_prefix('.').unwrap_or(rest);
     if digits == "-1" {
         return Ok((Component::Last, rest));
     }
-    let plain = digits.bytes().all(|byte| byte.is_ascii_digit());
-    let padded = digits.len() > 1 && digits.starts_with('0');
-    if !plain || padded {
+    if !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(Error::Invalid);
     }
-    let index = digits.parse().map_err(|_| Error::Invalid)?;
+    let index = if digits.is_empty() { 0 } else { digits.parse().map_err(|_| Error::Invalid)? };
     Ok((Component::Index(index), rest))
 }
 
-/// `` `quoted`rest ``; the name may be empty, as a name in JSON may.
-fn quoted(text: &str) -> Result<(Cow<'_, str>, &str), Error> {
-    let body = &text[1..];
-    let mut end = 0;
-    loop {
-        end += body[end..].find('`').ok_or(Error::Invalid)?;
-        if !body[end + 1..].starts_with('`') {
-            break;
-        }
-        end += 2;
+/// Splits `name.rest`, `` `quoted`.rest `` or `name[0]` into the name and what follows it and its dot.
+fn name(text: &str) -> Result<(Component<'_>, &str), Error> {
+    let mut is_quoted = false;
+    let end = text.find(|sign| {
+        is_quoted ^= sign == '`';
+        !is_quoted && matches!(sign, '.' | '[' | ']')
+    });
+    if end.is_none() && is_quoted {
+        return Err(Error::Invalid);
     }
-    let (name, rest) = (&body[..end], &body[end + 1..]);
-    check_name(name)?;
-    let name = if name.contains('`') { name.replace("``", "`").into() } else { name.into() };
-    Ok((name, rest))
-}
-
-fn bare(text: &str) -> Result<(Cow<'_, str>, &str), Error> {
-    let end = text.find(['.', '[', ']', '`']).unwrap_or(text.len());
-    let (name, rest) = text.split_at(end);
-    // Dots and brackets go on with the path; the two other signs cannot stand within a name.
-    if name.is_empty() || rest.starts_with([']', '`']) {
+    let (written, rest) = text.split_at(end.unwrap_or(text.len()));
+    if rest.starts_with(']') {
+        return Err(Error::Invalid);
+    }
+    let quoted_whole = written.strip_prefix('`').and_then(|inner| inner.strip_suffix('`'));
+    let name = quoted_whole.unwrap_or(written);
+    if name.is_empty() {
         return Err(Error::Invalid);
     }
     check_name(name)?;
-    Ok((name.into(), rest))
+    let name = if name.contains('`') { unquoted(name).into() } else { name.into() };
+    Ok((Component::Name(name), rest.strip_prefix('.').unwrap_or(rest)))
+}
+
+/// Removes single back-ticks from a name and leaves one of each doubled pair.
+fn unquoted(name: &str) -> String {
+    let parts: Vec<String> = name.split("``").map(|part| part.replace('`', "")).collect();
+    parts.join("`")
 }
 
 /// A name goes into the document between quotes as it is, so it has to be the inside of a JSON string.
@@ -179,12 +175,20 @@ mod tests {
             "[0][1].c",
             "`a.b`.c",
             "`a``b`",
-            "``",
             "`[0]`[0]",
             "a b",
             "é",
             r#"say\"hi\""#,
             "$document.CAS",
+            "a.[0]",
+            "a.",
+            "a[0].",
+            "a[]",
+            "a[01]",
+            "a`b`",
+            "`a`b",
+            "trailing``",
+            "x`.`y.z",
         ];
         let shown: Vec<String> =
             table.iter().map(|text| format!("{text} => {}", show(text))).collect();
@@ -198,12 +202,20 @@ mod tests {
         [0][1].c => #0 #1 <c>
         `a.b`.c => <a.b> <c>
         `a``b` => <a`b>
-        `` => <>
         `[0]`[0] => <[0]> #0
         a b => <a b>
         é => <é>
         say\"hi\" => <say\"hi\">
         $document.CAS => <$document> <CAS>
+        a.[0] => <a> #0
+        a. => <a>
+        a[0]. => <a> #0
+        a[] => <a> #0
+        a[01] => <a> #1
+        a`b` => <ab>
+        `a`b => <ab>
+        trailing`` => <trailing`>
+        x`.`y.z => <x.y> <z>
         "#);
     }
 
@@ -212,24 +224,23 @@ mod tests {
         let table = [
             ".",
             ".a",
-            "a.",
             "a..b",
-            "a.[0]",
             "a[",
             "a[0",
-            "a[]",
             "a[x]",
             "a[-2]",
             "a[+1]",
-            "a[01]",
             "a[0]b",
             "a]",
             "`a",
-            "`a`b",
-            "a`b`",
             "a\"b",
             "a\\",
             "a\nb",
+            "``",
+            "a.``.b",
+            "``.b",
+            "a[0]..b",
+            "a[0].]",
             "a[99999999999999999999999]",
         ];
         for text in table {

@@ -599,7 +599,8 @@ impl<'a> Call<'a> {
             create_as_deleted,
             revive: has(doc_flag::REVIVE),
             cas: Cas(self.frame.cas),
-            expiry: expiry.map(|expiry| self.bucket.expiry(self.max_ttl, expiry, now)),
+            // On the wire no expiry is 0, unless the request preserves the old one: such a write ends the document's old time to live.
+            expiry: Some(self.bucket.expiry(self.max_ttl, expiry.unwrap_or(0), now)),
             expiry_when_new: self.bucket.expiry(self.max_ttl, 0, now),
             flags,
             keep_expiry: self.preserve_expiry,
@@ -709,9 +710,25 @@ fn send_mutation_refusal(refusal: &Refusal, single: bool, answer: &mut Answer<'_
     Outcome::Answered
 }
 
+/// The path flags that an operation takes; whole documents take none of their own, but are sent with any.
+/// Source: the sub-document commands of Couchbase Server 7.6.
+fn path_flags_of(opcode: Option<Opcode>) -> u8 {
+    const XATTR: u8 = path_flag::XATTR;
+    const VALUE: u8 = XATTR | path_flag::EXPAND_MACROS | path_flag::BINARY;
+    match opcode {
+        Some(Opcode::SubdocExists | Opcode::SubdocGetCount | Opcode::SubdocDelete) => XATTR,
+        Some(Opcode::SubdocGet) => XATTR | path_flag::BINARY,
+        Some(Opcode::SubdocReplace | Opcode::SubdocArrayInsert) => VALUE,
+        Some(Opcode::SubdocArrayAddUnique | Opcode::SubdocCounter) => {
+            XATTR | path_flag::CREATE_PATH
+        }
+        _ => path_flag::KNOWN,
+    }
+}
+
 fn flags(spec: &SubdocSpec<'_>) -> Result<Flags, Status> {
     let has = |flag: u8| spec.flags & flag != 0;
-    if spec.flags & !path_flag::KNOWN != 0 {
+    if spec.flags & !path_flags_of(Opcode::from_byte(spec.opcode)) != 0 {
         return Err(Status::InvalidArguments);
     }
     if has(path_flag::EXPAND_MACROS) && !has(path_flag::XATTR) {
