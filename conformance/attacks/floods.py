@@ -12,7 +12,8 @@ from .harness import BUCKET, MEMORY_MB, PASSWORD, basic, case, eventually
 FROM = "127.0.0.2"
 QUIET_S = 2.0
 FLOOD_S = 4.0
-WRITES = 200
+# Large enough that the node begins new files meanwhile.
+VALUE = b'{"text":"' + b"x" * (64 << 10) + b'"}'
 
 
 @contextmanager
@@ -80,7 +81,7 @@ class Writer(Meanwhile):
             key = b"written-%d" % index
             with suppress(OSError):
                 connection = connection or self.node.kv()
-                if connection.set(key, b"{}").status == kv.SUCCESS:
+                if connection.set(key, VALUE).status == kv.SUCCESS:
                     self.acknowledged.append(key)
                 index += 1
                 time.sleep(0.01)
@@ -126,9 +127,9 @@ def open_many(node, count, begin):
 @case("1,100 idle strangers stop nobody and lose nothing")
 def idle_strangers(node):
     with flood(node) as notes, ExitStack() as stack:
-        for port in ("kv", "mgmt", "query"):
-            for _ in range(1100 if port == "kv" else 200):
-                with suppress(OSError):
+        for port, count in (("kv", 1100), ("mgmt", 200), ("query", 200)):
+            with suppress(OSError):
+                for _ in range(count):
                     stack.enter_context(socket.create_connection(("127.0.0.1", node.port(port)), 2, source_address=(FROM, 0)))
         time.sleep(FLOOD_S)
     return notes[0]
