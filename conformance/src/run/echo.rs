@@ -1,8 +1,8 @@
 //! A server that says what it was asked, for functions that send requests.
 //!
-//! `/text`, `/form` and `/bytes` answer with something of that type, `/status/N` with that status, `/broken` with half of a
-//! JSON text, `/redirect` leads to
-//! `/moved`, `/elsewhere` to a host that nobody grants; anything else gives the request as JSON.
+//! `/text`, `/form` and `/bytes` answer with something of that type, `/gzip` and `/deflate` with a coded text, `/nothing` with an empty
+//! body, `/status/N` with that status, `/broken` with half of a JSON text, `/never` not at all; `/redirect` leads to `/moved`,
+//! `/elsewhere` to a host that nobody grants; anything else gives the request as JSON.
 
 use serde_json::{Map, Value, json};
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -10,6 +10,11 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 
 /// The largest body that is read.
 const BODY_BYTES_MAX: u64 = 16 << 20;
+
+/// The text `plain` by gzip.
+const GZIPPED: &[u8] = b"\x1f\x8b\x08\0\0\0\0\0\x02\x03+\xc8I\xcc\xcc\x03\0\xcfb \x19\x05\0\0\0";
+/// The text `plain` by zlib.
+const DEFLATED: &[u8] = b"x\x9c+\xc8I\xcc\xcc\x03\0\x06H\x02\x15";
 
 /// The server; its thread ends with the process.
 pub(super) struct Echo(SocketAddr);
@@ -49,12 +54,16 @@ fn answer(stream: TcpStream) -> io::Result<()> {
     let length = length.and_then(|length| length.parse::<u64>().ok()).unwrap_or(0);
     let mut body = Vec::new();
     reader.by_ref().take(length.min(BODY_BYTES_MAX)).read_to_end(&mut body)?;
+    if path == "/never" {
+        // Until the client gives up.
+        return reader.read_to_end(&mut body).map(drop);
+    }
     let (status, head, text) = reply(&method, &path, headers, &body);
     let head = format!(
         "HTTP/1.1 {status} X\r\n{head}Connection: close\r\nContent-Length: {}\r\n\r\n",
         text.len()
     );
-    let body = if method == "HEAD" { &[] } else { text.as_bytes() };
+    let body = if method == "HEAD" { &[] } else { &text[..] };
     reader.get_mut().write_all(&[head.as_bytes(), body].concat())
 }
 
@@ -63,21 +72,25 @@ fn reply(
     path: &str,
     headers: Map<String, Value>,
     body: &[u8],
-) -> (u16, String, String) {
+) -> (u16, String, Vec<u8>) {
     let typed = |kind: &str| format!("Content-Type: {kind}\r\n");
+    let coded = |coding: &str| format!("{}Content-Encoding: {coding}\r\n", typed("text/plain"));
     match path {
         "/text" => (200, typed("text/plain; charset=utf-8"), "plain".into()),
         "/form" => (200, typed("application/x-www-form-urlencoded"), "a=b+c&d=%C3%A9".into()),
         "/bytes" => (200, typed("application/octet-stream"), "\u{1}\u{2}".into()),
         "/broken" => (200, typed("application/json"), "{".into()),
-        "/redirect" => (302, "Location: /moved\r\n".into(), String::new()),
-        "/elsewhere" => (302, "Location: http://example.invalid/\r\n".into(), String::new()),
-        "/circle" => (302, "Location: /circle\r\n".into(), String::new()),
+        "/gzip" => (200, coded("gzip"), GZIPPED.into()),
+        "/deflate" => (200, coded("deflate"), DEFLATED.into()),
+        "/nothing" => (200, typed("application/json"), Vec::new()),
+        "/redirect" => (302, "Location: /moved\r\n".into(), Vec::new()),
+        "/elsewhere" => (302, "Location: http://example.invalid/\r\n".into(), Vec::new()),
+        "/circle" => (302, "Location: /circle\r\n".into(), Vec::new()),
         _ => {
             let status = path.strip_prefix("/status/").and_then(|status| status.parse().ok());
             let body = String::from_utf8_lossy(body);
             let said = json!({"method": method, "path": path, "headers": headers, "body": body});
-            (status.unwrap_or(200), typed("application/json"), said.to_string())
+            (status.unwrap_or(200), typed("application/json"), said.to_string().into())
         }
     }
 }

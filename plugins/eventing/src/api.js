@@ -63,8 +63,21 @@ function stored(value) {
     const bytes = bytesOf(value);
     if (bytes !== null) return [bytes, FLAGS_BYTES];
     const text = stringify(value);
-    if (text === undefined) throw new TypeError("a document must be JSON or bytes");
+    if (text === undefined) throw new KVError("a document must be JSON or bytes", "value");
     return [text, FLAGS_JSON];
+}
+
+/** Texts that a value becomes when it is used as a key by mistake. */
+const MISTAKEN_KEYS = ["undefined", "null", "[object Object]"];
+const FUNCTION_TEXT = /^(async\s+)?function\b|^(async\s*)?\([^)]*\)\s*=>|^class\b/;
+
+/** The key of a document that is written by an alias; what only a mistake can have made is refused. */
+function keyOf(alias, key) {
+    if (typeof key === "symbol") throw new KVError(`a symbol is no key of a document in ${alias}`, "key");
+    if (MISTAKEN_KEYS.includes(key) || FUNCTION_TEXT.test(key)) {
+        throw new KVError(`${stringify(key.slice(0, 40))} is no key of a document in ${alias}: name one by a string`, "key");
+    }
+    return key;
 }
 
 /** A body as the code sees it. */
@@ -106,11 +119,24 @@ function writable(binding) {
     if (!binding.writes) throw new KVError(`${binding.alias} is read-only`, "denied");
 }
 
+/** Documents that were read with `{cache: true}` in this call, by keyspace and key. */
+const cached = new Map_();
+
+const nameOf = (keyspace, id) => `${keyspace}\0${id}`;
+
+function read(keyspace, id, cache) {
+    if (cache !== true) return host("kv.get", keyspace, id);
+    const name = nameOf(keyspace, id);
+    if (!cached.has(name)) cached.set(name, host("kv.get", keyspace, id));
+    return cached.get(name);
+}
+
 /** Stores a document; gives its CAS. */
 function store(binding, meta, doc, mode, { cas, expiry = 0, selfRecursion = false } = {}) {
     writable(binding);
     const { keyspace, isSource } = place(binding, meta);
     const [body, flags] = stored(doc);
+    cached.delete(nameOf(keyspace, meta.id));
     if (!isSource || selfRecursion) return host(`kv.${mode}`, keyspace, meta.id, body, flags, expiry, cas);
     const operations = stringify([...marks(), { operation: "setDocument" }]);
     return host("kv.mutateIn", keyspace, meta.id, operations, mode, cas, expiry, flags, body)[0];
@@ -120,6 +146,7 @@ function store(binding, meta, doc, mode, { cas, expiry = 0, selfRecursion = fals
 function remove(binding, meta, cas) {
     writable(binding);
     const { keyspace, isSource } = place(binding, meta);
+    cached.delete(nameOf(keyspace, meta.id));
     if (!isSource) return host("kv.remove", keyspace, meta.id, cas);
     const operations = stringify([...marks(), { operation: "removeDocument" }]);
     return host("kv.mutateIn", keyspace, meta.id, operations, "replace", cas)[0];
@@ -146,13 +173,13 @@ function bucket(binding) {
             });
         },
         set(target, key, doc) {
-            thrown(() => store(binding, { id: String(key) }, doc, "upsert"));
+            thrown(() => store(binding, { id: keyOf(binding.alias, key) }, doc, "upsert"));
             return true;
         },
         deleteProperty(target, key) {
             thrown(() => {
                 try {
-                    remove(binding, { id: String(key) });
+                    remove(binding, { id: keyOf(binding.alias, key) });
                 } catch (error) {
                     if (error.code !== "not-found") throw error;
                 }
@@ -201,12 +228,15 @@ function expiryOf(meta, what) {
     return Math.min(Math.max(Math.ceil(ms / 1000), 30 * 86400 + 1), 0xffffffff);
 }
 
+/** Refusals that accessors throw: a keyspace that is not there, and values that no document can have. */
+const THROWN = ["outside", "keyspace", "value"];
+
 /** What `work` gives, with what the host says when it refuses. */
 function result(work) {
     try {
         return { ...work(), success: true };
     } catch (error) {
-        if (typeof error?.code !== "string" || error.code === "outside") throw error;
+        if (typeof error?.code !== "string" || THROWN.includes(error.code)) throw error;
         const reason = REASONS[error.code] ?? { code: 1, name: "LCB_ERR_GENERIC" };
         return { error: { desc: error.message, ...reason }, success: false };
     }
@@ -214,11 +244,11 @@ function result(work) {
 
 const withExpiry = (meta, expiry) => (expiry === 0 ? meta : { ...meta, expiry_date: new Date_(expiry * 1000) });
 
-function get(proxy, meta) {
+function get(proxy, meta, options = {}) {
     const binding = target(proxy, meta, "couchbase.get");
     return result(() => {
         const { keyspace } = place(binding, meta);
-        const found = host("kv.get", keyspace, meta.id);
+        const found = read(keyspace, meta.id, options?.cache);
         if (found === undefined) throw new KVError("", "not-found");
         const [cas, , expiry, value] = found;
         const data_type = value instanceof Bytes ? "binary" : "json";
@@ -246,6 +276,7 @@ function change(binding, meta, operations, mode, { cas, expiry, selfRecursion = 
     writable(binding);
     const { keyspace, isSource } = place(binding, meta);
     const added = isSource && !selfRecursion ? marks() : [];
+    cached.delete(nameOf(keyspace, meta.id));
     const [version, counters] =
         host("kv.mutateIn", keyspace, meta.id, stringify([...added, ...operations]), mode, cas, expiry);
     return { cas: version, counters: counters.map(([index, value]) => [index - added.length, value]) };
@@ -335,7 +366,9 @@ function lookupIn(proxy, meta, list) {
     });
 }
 
-const checksum = (value) => host("crc64", bytesOf(value) ?? (typeof value === "string" ? value : stringify(value) ?? ""));
+/** JSON, or the word `undefined` where there is none: what checksums are made of. */
+const checked = (value) => stringify(value) ?? "undefined";
+const checksum = (value) => host("crc64", bytesOf(value) ?? (typeof value === "string" ? value : checked(value)));
 
 const encode = (Kind) => (numbers) => {
     if (!isArray(numbers)) throw new TypeError("expected an array of numbers");
@@ -367,10 +400,14 @@ offer("couchbase", {
     base64Float64EncodeArray: encode(Float64Array),
     base64Float32DecodeArray: decode(Float32Array),
     base64Float64DecodeArray: decode(Float64Array),
+    base64Float32ArrayEncode: encode(Float32Array),
+    base64Float64ArrayEncode: encode(Float64Array),
+    base64Float32ArrayDecode: decode(Float32Array),
+    base64Float64ArrayDecode: decode(Float64Array),
     analyticsQuery() { throw new EventingError("there is no analytics service"); },
 });
 
-offer("crc64", (value) => host("crc64", stringify(value) ?? ""));
+offer("crc64", (value) => host("crc64", checked(value)));
 
 // ---- Queries
 
@@ -473,8 +510,12 @@ function sent(body, encoding) {
     }
 }
 
-const form = (values) =>
-    Object.entries(values).map(([name, value]) => `${encodeURIComponent(name)}=${encodeURIComponent(value)}`).join("&");
+/** A value of a form or of parameters: text as it is, everything else as JSON. */
+const field = (value) => encodeURIComponent(typeof value === "string" ? value : stringify(value) ?? String(value));
+const form = (values) => {
+    if (typeof values === "string") return values;
+    return Object.entries(values).map(([name, value]) => `${encodeURIComponent(name)}=${field(value)}`).join("&");
+};
 
 const unform = (text) => {
     const plain = (part) => decodeURIComponent(part.replaceAll("+", " "));
@@ -487,7 +528,7 @@ const unform = (text) => {
 /** A body as it was received, by its media type. */
 function received(bytes, text, type) {
     const kind = type.split(";", 1)[0].trim().toLowerCase();
-    if (bytes.byteLength === 0) return kind === "text/plain" ? "" : undefined;
+    if (bytes.byteLength === 0) return null;
     if (kind === "application/json") {
         // Status and headers are worth having all the same.
         try { return parse(text); } catch { return text; }
@@ -497,22 +538,60 @@ function received(bytes, text, type) {
     return bytes.buffer;
 }
 
-function request(method, binding, { path = "", params, headers = {}, body, encoding, redirect = true } = {}) {
+/** A name of a header as servers write it: `Content-Type`. */
+const written = (name) => name.replace(/(^|-)[a-z]/g, (part) => part.toUpperCase());
+
+/** Headers of an answer, found whatever the case of their names. */
+function headersOf(answered) {
+    const named = Object.fromEntries(Object.entries(answered).map(([name, value]) => [written(name), value]));
+    const own = (name) => (typeof name === "string" && !Object.hasOwn(named, name) ? written(name.toLowerCase()) : name);
+    return new Proxy_(named, {
+        get: (target, name) => target[own(name)],
+        has: (target, name) => own(name) in target,
+        getOwnPropertyDescriptor: (target, name) => Object.getOwnPropertyDescriptor(target, own(name)),
+    });
+}
+
+/** The URL of a request: `path` within the binding, whatever dots it has. */
+function urlWithin(base, path) {
+    const [, names, rest] = /^([^?#]*)([^]*)$/.exec(String(path));
+    const kept = [];
+    for (const name of names.split("/")) {
+        const dots = name.replace(/%2e/gi, ".");
+        if (dots === "..") kept.pop();
+        else if (dots !== ".") kept.push(name);
+    }
+    const within = kept.join("/").replace(/^\/+/, "") + rest;
+    return within === "" ? base : `${base.replace(/\/$/, "")}/${within}`;
+}
+
+/** Options of curl that are known, and those that Couchbase has and that mean nothing here. */
+const CURL_OPTIONS = ["path", "params", "headers", "body", "encoding", "redirect", "timeout", "url_encode_version"];
+
+function request(method, binding, options) {
+    const unknown = Object.keys(options).find((name) => !CURL_OPTIONS.includes(name));
+    if (unknown !== undefined) throw new CurlError(`curl has no option ${unknown}`);
+    const { path = "", params, headers = {}, body, encoding, redirect = true, timeout } = options;
     const [content, type] = sent(body, encoding);
     const all = new Map_(Object.entries(headers).map(([name, value]) => [name.toLowerCase(), String(value)]));
     if (type !== null && !all.has("content-type")) all.set("content-type", type);
     if (binding.authorization !== "") all.set("authorization", binding.authorization);
-    const base = path === "" ? binding.url : `${binding.url.replace(/\/$/, "")}/${String(path).replace(/^\//, "")}`;
-    const query = params === undefined ? "" : form(params);
+    if (timeout !== undefined) {
+        if (!(timeout > 0)) throw new CurlError("the timeout of curl is a positive number of seconds");
+        all.set("nacre-timeout-ms", String(Math.ceil(timeout * 1000)));
+    }
+    const base = urlWithin(binding.url, path);
+    const query = params === undefined || params === null ? "" : form(params);
     let url = query === "" ? base : `${base}${base.includes("?") ? "&" : "?"}${query}`;
     let carried = content;
     for (let left = REDIRECTIONS_MAX; ; left--) {
         const [status, names, bytes, text] = host("http.send", method, url, carried, ...[...all].flat());
         const answered = parse(names);
         const location = answered.location;
-        if (!redirect || location === undefined || status < 300 || status > 399 || left === 0) {
-            return { status, headers: answered, body: received(bytes, text, answered["content-type"] ?? "") };
+        if (!redirect || location === undefined || status < 300 || status > 399) {
+            return { status, headers: headersOf(answered), body: received(bytes, text, answered["content-type"] ?? "") };
         }
+        if (left === 0) throw new CurlError("Unable to perform the request: Number of redirects hit maximum amount");
         const origin = /^[a-z]+:\/\/[^/]+/i.exec(url)[0];
         url = /^[a-z]+:/i.test(location) ? location : `${origin}/${location.replace(/^\//, "")}`;
         // Where to look for the answer is said, and not where to send the body (RFC 9110, 15.4).
@@ -559,7 +638,11 @@ export function setUp(config) {
     }
 }
 
+/** Forgets what the call before has read. */
+const begin = () => cached.clear();
+
 export function makeMeta(id, cas, seq, vb, expiration, flags, collection, kind, isJson, oldKind, old) {
+    begin();
     const path = self.collections[collection];
     const dot = path.indexOf(".");
     return {
@@ -576,9 +659,10 @@ export function makeMeta(id, cas, seq, vb, expiration, flags, collection, kind, 
     };
 }
 
-export const runBinary = (handler, bytes, meta) => handler(bytes.buffer, meta);
+export const runBinary = (handler, bytes, meta, xattrs) => handler(bytes.buffer, meta, xattrs);
 
 export function runTimer([name, reference, context]) {
+    begin();
     let callback;
     try {
         callback = named(name);

@@ -89,17 +89,20 @@ impl Program {
         let (id, cas) = (String::from_utf8_lossy(event.key), event.cas.to_string());
         let kind = if event.rev == 1 { "insert" } else { "update" };
         let text = std::str::from_utf8(event.body).ok();
+        let xattrs = user_attributes(event.xattrs);
+        let xattrs = Argument::Json(&xattrs);
         match text.filter(|_| event.datatype & DATATYPE_JSON != 0) {
             Some(text) => {
                 self.engine.set_document(text)?;
                 let meta = meta(event, &id, &cas, kind, true);
                 let meta = Argument::Made(self.api.make_meta, &meta);
-                self.engine.call(handler, &[Argument::Document, meta])?;
+                self.engine.call(handler, &[Argument::Document, meta, xattrs])?;
             }
             None => {
                 let meta = meta(event, &id, &cas, kind, false);
                 let meta = Argument::Made(self.api.make_meta, &meta);
-                let arguments = [Argument::Function(handler), Argument::Bytes(event.body), meta];
+                let arguments =
+                    [Argument::Function(handler), Argument::Bytes(event.body), meta, xattrs];
                 self.engine.call(self.api.run_binary, &arguments)?;
             }
         }
@@ -243,6 +246,16 @@ impl Program {
         nacre_plugin::log(&format!("{} [ERROR] {of}: {message}", stamp(now_us)));
         Ok(Err(message))
     }
+}
+
+/// The extended attributes of a document as an object of JSON, without those of the system, whose names begin with `_`.
+fn user_attributes(xattrs: &[u8]) -> String {
+    let pairs = mark::pairs(xattrs).filter(|(name, _)| !name.starts_with(b"_"));
+    let members = pairs.filter_map(|(name, value)| {
+        let (name, value) = (std::str::from_utf8(name).ok()?, std::str::from_utf8(value).ok()?);
+        Some(format!("{}:{value}", serde_json::Value::from(name)))
+    });
+    format!("{{{}}}", members.collect::<Vec<_>>().join(","))
 }
 
 fn meta<'a>(

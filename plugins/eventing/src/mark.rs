@@ -23,17 +23,20 @@ pub fn is_own(section: &[u8], cas: u64, id: &str) -> bool {
     mark.fiid == id && mark.cas == format!("0x{:016x}", cas.swap_bytes())
 }
 
-/// The attribute `name` of a section: a length, and pairs with a length each, `name 00 value 00`.
+/// Returns the attribute `name` of a section.
 fn attribute<'a>(section: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
-    let (mut rest, _) = prefixed(section)?;
-    while !rest.is_empty() {
+    pairs(section).find(|(found, _)| *found == name).map(|(_, value)| value)
+}
+
+/// Iterates over names and values of a section: a length, and pairs with a length each, `name 00 value 00`. Ends where it is cut short.
+pub fn pairs(section: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
+    let mut rest = prefixed(section).map_or(&[][..], |(pairs, _)| pairs);
+    std::iter::from_fn(move || {
         let pair;
         (pair, rest) = prefixed(rest)?;
-        if let Some(value) = pair.strip_prefix(name).and_then(|rest| rest.strip_prefix(&[0])) {
-            return value.strip_suffix(&[0]);
-        }
-    }
-    None
+        let end = pair.iter().position(|byte| *byte == 0)?;
+        Some((&pair[..end], pair[end + 1..].strip_suffix(&[0])?))
+    })
 }
 
 /// What a length covers, and what stands behind.

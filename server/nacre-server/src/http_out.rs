@@ -1,7 +1,8 @@
 //! The requests that plugins send to hosts they were granted.
 
+use flate2::read::{DeflateDecoder, MultiGzDecoder, ZlibDecoder};
 use nacre_plugin_host::{Http, HttpError, HttpRequest, HttpResponse};
-use std::io::Read;
+use std::io::{self, Read};
 use std::time::Duration;
 use ureq::Agent;
 use ureq::config::Config;
@@ -31,7 +32,8 @@ impl Http for HttpClient {
         bytes_max: usize,
         left: Duration,
     ) -> Result<HttpResponse, HttpError> {
-        let HttpRequest { method, is_secure, host, port, target, headers, body } = request;
+        let HttpRequest { method, is_secure, host, port, target, headers, body, timeout: _ } =
+            request;
         let scheme = if *is_secure { "https" } else { "http" };
         let mut built = ureq::http::Request::builder()
             .method(method.as_str())
@@ -47,18 +49,37 @@ impl Http for HttpClient {
             .allow_non_standard_methods(true)
             .build();
         let mut answer = self.agent.run(configured).map_err(failure)?;
-        let mut body = Vec::new();
-        // One more than is allowed tells a body that is too large.
-        let mut reader = answer.body_mut().as_reader().take(bytes_max as u64 + 1);
-        reader.read_to_end(&mut body).map_err(|error| failure(ureq::Error::from(error)))?;
-        if body.len() > bytes_max {
-            return Err(HttpError::TooLarge);
-        }
+        let body = up_to(answer.body_mut().as_reader(), bytes_max)
+            .map_err(|error| failure(ureq::Error::from(error)))??;
         let text = |value: &ureq::http::HeaderValue| {
             String::from_utf8_lossy(value.as_bytes()).into_owned()
         };
+        let coding = answer.headers().get("content-encoding").map(text);
+        let body = decoded(body, coding.as_deref(), bytes_max)?;
         let headers = answer.headers().iter().map(|(name, value)| (name.to_string(), text(value)));
         Ok(HttpResponse { status: answer.status().as_u16(), headers: headers.collect(), body })
+    }
+}
+
+/// Reads all of `reader`; the inner error says that this is more than `bytes_max`.
+fn up_to(reader: impl Read, bytes_max: usize) -> io::Result<Result<Vec<u8>, HttpError>> {
+    let mut body = Vec::new();
+    // One more byte than is allowed shows a body that is too large.
+    reader.take(bytes_max as u64 + 1).read_to_end(&mut body)?;
+    Ok(if body.len() > bytes_max { Err(HttpError::TooLarge) } else { Ok(body) })
+}
+
+/// Undoes the content coding of a body: gzip, or deflate with or without its zlib wrapper. Other codings stay as they are.
+fn decoded(body: Vec<u8>, coding: Option<&str>, bytes_max: usize) -> Result<Vec<u8>, HttpError> {
+    let broken = |error: io::Error| HttpError::Failed(format!("the body does not decode: {error}"));
+    match coding.unwrap_or_default().trim().to_ascii_lowercase().as_str() {
+        "gzip" | "x-gzip" => up_to(MultiGzDecoder::new(&body[..]), bytes_max).map_err(broken)?,
+        // RFC 9110 means zlib by deflate; some servers send what is inside of it.
+        "deflate" => match up_to(ZlibDecoder::new(&body[..]), bytes_max) {
+            Ok(decoded) => decoded,
+            Err(_) => up_to(DeflateDecoder::new(&body[..]), bytes_max).map_err(broken)?,
+        },
+        _ => Ok(body),
     }
 }
 
@@ -101,6 +122,7 @@ mod tests {
             target: "/a?b".into(),
             headers: vec![("x-a".into(), "1".into())],
             body: b"hello".to_vec(),
+            timeout: None,
         };
         HttpClient::default().send(&request, 10, Duration::from_millis(300))
     }
@@ -128,5 +150,30 @@ mod tests {
         assert_eq!(send(serve(None)), Err(HttpError::Timeout));
         let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         assert!(matches!(send(closed), Err(HttpError::Failed(_))));
+    }
+
+    #[test]
+    fn coded_bodies_are_decoded_within_their_bound() {
+        use flate2::Compression;
+        use flate2::read::{DeflateEncoder, GzEncoder, ZlibEncoder};
+        let text = b"hello hello hello";
+        let coded = |mut encoder: Box<dyn Read>| {
+            let mut bytes = Vec::new();
+            encoder.read_to_end(&mut bytes).unwrap();
+            bytes
+        };
+        let best = Compression::best();
+        for (coding, bytes) in [
+            ("gzip", coded(Box::new(GzEncoder::new(&text[..], best)))),
+            ("deflate", coded(Box::new(ZlibEncoder::new(&text[..], best)))),
+            ("deflate", coded(Box::new(DeflateEncoder::new(&text[..], best)))),
+            ("identity", text.to_vec()),
+        ] {
+            assert_eq!(decoded(bytes.clone(), Some(coding), 17).unwrap(), text, "{coding}");
+            if coding != "identity" {
+                assert_eq!(decoded(bytes, Some(coding), 16), Err(HttpError::TooLarge), "{coding}");
+            }
+        }
+        assert!(matches!(decoded(b"no".to_vec(), Some("gzip"), 99), Err(HttpError::Failed(_))));
     }
 }

@@ -39,11 +39,66 @@ fn an_alias_is_a_map_of_documents() {
     1
     "KVError: ro is read-only"
     "KVError: ro is read-only"
-    "TypeError: a document must be JSON or bytes"
+    "KVError: a document must be JSON or bytes"
     "TypeError: all stands for several collections: name one in meta.keyspace"
     4
     "ReferenceError: someliteral is not defined"
     "#);
+}
+
+#[test]
+fn keys_and_values_that_only_a_mistake_makes_are_refused() {
+    insta::assert_snapshot!(told(
+        "attempt(() => dst[undefined] = 1); attempt(() => dst[null] = 1); attempt(() => dst[{}] = 1); attempt(() => dst[Symbol('s')] = 1);
+         attempt(() => dst[function () {}] = 1); attempt(() => dst[() => 1] = 1); attempt(() => delete dst[undefined]);
+         attempt(() => dst.a = () => 1); attempt(() => dst.a = Symbol('s')); attempt(() => dst.functional = 1);
+         attempt(() => couchbase.upsert(dst, {id: 'a'}, undefined)); attempt(() => dst.a); attempt(() => dst['undefined']);"
+    ), @r#"
+    "KVError: \"undefined\" is no key of a document in dst: name one by a string"
+    "KVError: \"null\" is no key of a document in dst: name one by a string"
+    "KVError: \"[object Object]\" is no key of a document in dst: name one by a string"
+    "KVError: a symbol is no key of a document in dst"
+    "KVError: \"function () {}\" is no key of a document in dst: name one by a string"
+    "KVError: \"() => 1\" is no key of a document in dst: name one by a string"
+    "KVError: \"undefined\" is no key of a document in dst: name one by a string"
+    "KVError: a document must be JSON or bytes"
+    "KVError: a document must be JSON or bytes"
+    1
+    "KVError: a document must be JSON or bytes"
+    undefined
+    undefined
+    "#);
+}
+
+#[test]
+fn a_cached_read_lasts_for_its_call_and_until_the_call_writes() {
+    let mut function = function(
+        "function OnUpdate(doc, meta) {
+            const read = (options) => couchbase.get(dst, { id: 'n' }, options).doc.count;
+            const seen = [read({ cache: true }), read({ cache: true })];
+            couchbase.increment(dst, { id: 'n' });
+            log(...seen, read({ cache: true }), read());
+        }",
+    );
+    function.store("shop.copies", "n", &kv::Content::from(r#"{"count":1}"#));
+    assert_eq!(function.put("a", "{}").feed().unwrap(), []);
+    assert_eq!(function.put("b", "{}").feed().unwrap(), []);
+    assert_eq!(log(&function), "[INFO] 1 1 2 2\n[INFO] 2 2 3 3");
+}
+
+#[test]
+fn a_handler_sees_the_attributes_that_users_have_set() {
+    let mut function =
+        function("function OnUpdate(doc, meta, xattrs) { log(xattrs, xattrs.test?.a) }");
+    let pair = |name: &str, value: &str| {
+        let pair = [name.as_bytes(), b"\0", value.as_bytes(), b"\0"].concat();
+        [&(pair.len() as u32).to_be_bytes()[..], &pair].concat()
+    };
+    let pairs = [pair("_sync", "{}"), pair("test", r#"{"a":[1]}"#), pair("b", "2")].concat();
+    let section = [&(pairs.len() as u32).to_be_bytes()[..], &pairs].concat();
+    function.put("k", "{}").with_xattrs(&section).put("l", "{}");
+    assert_eq!(function.feed().unwrap(), []);
+    assert_eq!(log(&function), "[INFO] {\"test\":{\"a\":[1]},\"b\":2} [1]\n[INFO] {} undefined");
 }
 
 #[test]
@@ -157,6 +212,12 @@ fn curl_sends_requests_and_reads_answers_by_their_type() {
             go('PUT', server, {body: {a: 'b c'}, encoding: 'FORM'}); go('POST', server, {body: 'plain'});
             go('GET', server, {path: 'redirect'}); go('GET', server, {path: 'redirect', redirect: false});
             go('GET', server, {path: 'fails'}); go('PATCH', server); go('GET', dst);
+            go('GET', server, {params: 'a=1&b'}); go('GET', server, {params: {list: ['x', 'y'], o: {n: 1}, t: true}});
+            go('POST', server, {body: {o: {n: [1]}}, encoding: 'FORM'}); go('GET', server, {path: '../..'});
+            go('GET', server, {path: 'x/%2e%2E/../y/./z?to=..'}); go('GET', server, {path: 'circle'}); go('GET', server, {colour: 1});
+            go('GET', server, {timeout: 0.5}); go('GET', server, {timeout: 'abc'});
+            const { headers } = curl('GET', server);
+            log(headers['Content-Type'], headers['content-type'], 'CONTENT-TYPE' in headers, headers.none, Object.keys(headers));
         }",
     );
     function.on_http(|request| {
@@ -164,7 +225,7 @@ fn curl_sends_requests_and_reads_answers_by_their_type() {
         let reply =
             |status, kind: &str, body: String, more: Vec<(String, String)>| http::Response {
                 status,
-                headers: [vec![("Content-Type".into(), kind.into())], more].concat(),
+                headers: [vec![("content-type".into(), kind.into())], more].concat(),
                 body: body.into(),
             };
         match path {
@@ -172,9 +233,13 @@ fn curl_sends_requests_and_reads_answers_by_their_type() {
                 302,
                 "text/plain",
                 String::new(),
-                vec![("Location".into(), "/base/moved".into())],
+                vec![("location".into(), "/base/moved".into())],
             )),
             "/fails" => Err(http::Error::Timeout),
+            "/circle" => {
+                let circle = vec![("location".into(), "/base/circle".into())];
+                Ok(reply(302, "text/plain", String::new(), circle))
+            }
             _ => {
                 let headers: Vec<_> =
                     request.headers.iter().map(|(name, value)| format!("{name}={value}")).collect();
@@ -190,19 +255,29 @@ fn curl_sends_requests_and_reads_answers_by_their_type() {
     });
     assert_eq!(function.put("k", "{}").feed().unwrap(), []);
     insta::assert_snapshot!(log(&function), @r#"
-    [INFO] {"status":200,"headers":{"content-type":"application/json"},"body":["GET","http://server:81/base","",["authorization=Basic eDp5"]]}
-    [INFO] {"status":200,"headers":{"content-type":"application/json"},"body":["POST","http://server:81/base/p?a=1&q=x%20y","{\"n\":1}",["x-a=b","content-type=application/json","authorization=Basic eDp5"]]}
-    [INFO] {"status":200,"headers":{"content-type":"application/json"},"body":["PUT","http://server:81/base","a=b%20c",["content-type=application/x-www-form-urlencoded","authorization=Basic eDp5"]]}
-    [INFO] {"status":200,"headers":{"content-type":"application/json"},"body":["POST","http://server:81/base","plain",["content-type=text/plain","authorization=Basic eDp5"]]}
-    [INFO] {"status":200,"headers":{"content-type":"application/json"},"body":["GET","http://server:81/base/moved","",["authorization=Basic eDp5"]]}
-    [INFO] {"status":302,"headers":{"content-type":"text/plain","location":"/base/moved"},"body":""}
+    [INFO] {"status":200,"headers":{"Content-Type":"application/json"},"body":["GET","http://server:81/base","",["authorization=Basic eDp5"]]}
+    [INFO] {"status":200,"headers":{"Content-Type":"application/json"},"body":["POST","http://server:81/base/p?a=1&q=x%20y","{\"n\":1}",["x-a=b","content-type=application/json","authorization=Basic eDp5"]]}
+    [INFO] {"status":200,"headers":{"Content-Type":"application/json"},"body":["PUT","http://server:81/base","a=b%20c",["content-type=application/x-www-form-urlencoded","authorization=Basic eDp5"]]}
+    [INFO] {"status":200,"headers":{"Content-Type":"application/json"},"body":["POST","http://server:81/base","plain",["content-type=text/plain","authorization=Basic eDp5"]]}
+    [INFO] {"status":200,"headers":{"Content-Type":"application/json"},"body":["GET","http://server:81/base/moved","",["authorization=Basic eDp5"]]}
+    [INFO] {"status":302,"headers":{"Content-Type":"text/plain","Location":"/base/moved"},"body":null}
     [INFO] "CurlError: no answer in time"
     [INFO] "CurlError: curl needs one of GET, POST, PUT, HEAD, DELETE first"
     [INFO] "CurlError: curl needs the alias of a URL as its second argument"
+    [INFO] {"status":200,"headers":{"Content-Type":"application/json"},"body":["GET","http://server:81/base?a=1&b","",["authorization=Basic eDp5"]]}
+    [INFO] {"status":200,"headers":{"Content-Type":"application/json"},"body":["GET","http://server:81/base?list=%5B%22x%22%2C%22y%22%5D&o=%7B%22n%22%3A1%7D&t=true","",["authorization=Basic eDp5"]]}
+    [INFO] {"status":200,"headers":{"Content-Type":"application/json"},"body":["POST","http://server:81/base","o=%7B%22n%22%3A%5B1%5D%7D",["content-type=application/x-www-form-urlencoded","authorization=Basic eDp5"]]}
+    [INFO] {"status":200,"headers":{"Content-Type":"application/json"},"body":["GET","http://server:81/base","",["authorization=Basic eDp5"]]}
+    [INFO] {"status":200,"headers":{"Content-Type":"application/json"},"body":["GET","http://server:81/base/y/z?to=..","",["authorization=Basic eDp5"]]}
+    [INFO] "CurlError: Unable to perform the request: Number of redirects hit maximum amount"
+    [INFO] "CurlError: curl has no option colour"
+    [INFO] {"status":200,"headers":{"Content-Type":"application/json"},"body":["GET","http://server:81/base","",["authorization=Basic eDp5","nacre-timeout-ms=500"]]}
+    [INFO] "CurlError: the timeout of curl is a positive number of seconds"
+    [INFO] "application/json" "application/json" true undefined ["Content-Type"]
     "#);
     assert_eq!(
         (count(&function, "curl_success_count"), count(&function, "curl_failure_count")),
-        (6.0, 1.0)
+        (13.0, 4.0)
     );
 }
 
@@ -213,6 +288,8 @@ fn builtins_compute_what_they_say() {
          attempt(() => couchbase.base64Encode('Hello')); attempt(() => couchbase.base64Decode('SGVsbG8='));
          attempt(() => couchbase.base64Decode('??')); attempt(() => couchbase.base64Float32EncodeArray([1, 2.5]));
          attempt(() => couchbase.base64Float32DecodeArray('AACAPwAAIEA=')); attempt(() => couchbase.base64Float64DecodeArray(couchbase.base64Float64EncodeArray([0.1])));
+         attempt(() => couchbase.base64Float64ArrayDecode(couchbase.base64Float64ArrayEncode([0.1])));
+         attempt(() => couchbase.crc_64_go_iso(undefined)); attempt(() => couchbase.crc_64_go_iso(Symbol()));
          attempt(() => couchbase.analyticsQuery('x')); attempt(() => Date.now()); attempt(() => Math.random() < 1 && Math.random() !== Math.random());"
     ), @r#"
     "24236c2ac47ad1c0"
@@ -223,6 +300,9 @@ fn builtins_compute_what_they_say() {
     "AACAPwAAIEA="
     [1,2.5]
     [0.1]
+    [0.1]
+    "fcd0dd899002d36d"
+    "fcd0dd899002d36d"
     "EventingError: there is no analytics service"
     1700000000000
     true
@@ -349,7 +429,7 @@ fn a_redirected_post_becomes_a_get_and_a_body_that_is_no_json_is_text() {
     [INFO] ["GET","",1]
     [INFO] ["GET","",1]
     [INFO] ["POST","{\"n\":1}",2]
-    [INFO] {"status":502,"headers":{"content-type":"application/json","location":"/base/moved"},"body":"<html>"} 10
+    [INFO] {"status":502,"headers":{"Content-Type":"application/json","Location":"/base/moved"},"body":"<html>"} 10
     "#);
 }
 

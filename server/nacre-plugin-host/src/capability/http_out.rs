@@ -25,6 +25,9 @@ const CONNECTION_HEADERS: [&str; 8] = [
     "upgrade",
 ];
 
+/// The header of a request that bounds its wait, in milliseconds; the host keeps it to itself.
+const TIMEOUT_HEADER: &str = "nacre-timeout-ms";
+
 /// A request to a host that was granted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpRequest {
@@ -42,6 +45,8 @@ pub struct HttpRequest {
     pub headers: Vec<Header>,
     /// The body.
     pub body: Vec<u8>,
+    /// How long its answer may take, if the request bounds that itself.
+    pub timeout: Option<Duration>,
 }
 
 /// An answer.
@@ -129,8 +134,21 @@ fn checked(
             return denied(format!("the header {name:?} belongs to the connection"));
         }
     }
-    let headers = headers.into_iter().map(|header| (header.name, header.value)).collect();
-    Ok(HttpRequest { method, is_secure, host, port, target, headers, body })
+    let mut timeout = None;
+    let mut sent = Vec::with_capacity(headers.len());
+    for types::Header { name, value } in headers {
+        if name.eq_ignore_ascii_case(TIMEOUT_HEADER) {
+            let Ok(ms) = value.parse() else {
+                return denied(format!(
+                    "{TIMEOUT_HEADER} is a number of milliseconds, not {value:?}"
+                ));
+            };
+            timeout = Some(Duration::from_millis(ms));
+        } else {
+            sent.push((name, value));
+        }
+    }
+    Ok(HttpRequest { method, is_secure, host, port, target, headers: sent, body, timeout })
 }
 
 fn default_port(is_secure: bool) -> u16 {
@@ -181,7 +199,9 @@ impl abi::Host for Data {
         let answer = match checked(request, &setup.grants.http_out) {
             Ok(request) => {
                 let bytes_max = setup.limits.http_bytes;
-                let answer = match setup.http.send(&request, bytes_max, self.time_left()?) {
+                let left = self.time_left()?;
+                let left = request.timeout.map_or(left, |timeout| timeout.min(left));
+                let answer = match setup.http.send(&request, bytes_max, left) {
                     Ok(response) if response.body.len() > bytes_max => Err(HttpError::TooLarge),
                     answer => answer,
                 };

@@ -14,6 +14,8 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
 /// Seconds that a call may take when nothing is said.
+/// The line before the code of a function that says nothing else.
+const STRICT: &str = "'use strict';";
 const TIMEOUT_S: u32 = TIMEOUT_S_MAX;
 /// Bytes of a timer's context when nothing is said, at least and at most.
 const TIMER_CONTEXT_BYTES: u32 = 1024;
@@ -363,7 +365,11 @@ pub(super) fn apply_settings(
         Some(Some("request")) => true,
         Some(_) => return Err(invalid("n1ql_consistency is none or request")),
     };
-    definition.headers = lines("handler_headers")?;
+    // As at Couchbase: code is strict unless its definition brings headers of its own.
+    definition.headers = match all.get("handler_headers") {
+        None | Some(Value::Null) => vec![STRICT.to_owned()],
+        Some(_) => lines("handler_headers")?,
+    };
     definition.footers = lines("handler_footers")?;
     definition.since = match all.get("dcp_stream_boundary").map(|boundary| boundary.as_str()) {
         None | Some(Some("everything" | "")) => Since::Everything,
