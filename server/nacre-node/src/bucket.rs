@@ -88,7 +88,7 @@ pub struct Bucket {
     pub(crate) doubted: RwLock<BTreeSet<Vbid>>,
     /// Dropped collections whose stored documents are still to be erased.
     dropped: Mutex<Vec<CollectionId>>,
-    disk_full: AtomicBool,
+    store_waiting: AtomicBool,
     closed: AtomicBool,
     discarded: AtomicBool,
 }
@@ -177,7 +177,7 @@ impl Bucket {
             served: Mutex::default(),
             doubted: RwLock::new(doubted),
             dropped: Mutex::new(dropped),
-            disk_full: AtomicBool::new(false),
+            store_waiting: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             discarded: AtomicBool::new(false),
         });

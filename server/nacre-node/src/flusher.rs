@@ -15,8 +15,8 @@ use std::time::Duration;
 const GROUP_DOCUMENTS_MAX: usize = 4096;
 /// Bytes that one group commit takes, give or take one vBucket's share.
 const GROUP_BYTES_MAX: usize = 16 << 20;
-/// How often a full disk is tried again.
-const FULL_DISK_INTERVAL: Duration = Duration::from_millis(500);
+/// How often a store is tried again that had no space or no descriptors.
+const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 
 pub(crate) struct Flusher {
     bucket: Arc<Bucket>,
@@ -24,7 +24,7 @@ pub(crate) struct Flusher {
     platform: Arc<dyn Platform>,
     news: Arc<News>,
     signal: Signal,
-    /// What did not fit on the disk, to be tried again before anything else.
+    /// What the store could not take for want of space or descriptors, to be tried again before anything else.
     held: Vec<Commit>,
     /// vBuckets whose commit failed: what the store holds of them is unknown.
     failed: BTreeSet<Vbid>,
@@ -133,12 +133,14 @@ impl Flusher {
         commits
     }
 
-    /// What erases the histories that were thrown away. They are stored before anything of the new ones is read.
+    /// Returns the commits that erase the histories that were thrown away. They are stored before anything of the new ones is read.
+    /// vBuckets that could not be read for want of descriptors stay in `begun_anew`.
     fn erasures(&mut self) -> Vec<Commit> {
         let mut commits = Vec::new();
         for vbid in std::mem::take(&mut self.begun_anew) {
             match self.erasure(vbid) {
                 Ok(commit) => commits.extend(commit),
+                Err(error) if error.is_temporary() => drop(self.begun_anew.insert(vbid)),
                 Err(error) => {
                     tracing::error!(
                         "bucket {}, vBucket {vbid}: it cannot begin anew, it is read-only now: {error}",
@@ -239,6 +241,9 @@ impl Task for Flusher {
             (false, false) => self.collect(),
         };
         if commits.is_empty() {
+            if erases && !self.begun_anew.is_empty() {
+                return Next::After(RETRY_INTERVAL);
+            }
             if erases || !self.begun_anew.is_empty() {
                 return Next::Again;
             }
@@ -247,21 +252,21 @@ impl Task for Flusher {
         match self.store.commit(&commits) {
             Ok(()) => {
                 if waited {
-                    tracing::info!("bucket {}: there is space on the disk again", self.bucket.name);
-                    self.bucket.set_disk_full(false);
+                    tracing::info!("bucket {}: documents are stored again", self.bucket.name);
+                    self.bucket.set_store_waiting(false);
                 }
                 self.acknowledge(&commits);
             }
-            Err(Error::Full) if !self.bucket.is_closed() => {
+            Err(error) if error.is_temporary() && !self.bucket.is_closed() => {
                 if !waited {
                     tracing::error!(
-                        "bucket {}: the disk is full, writes are refused until there is space",
+                        "bucket {}: documents cannot be stored for the time being, writes are refused until they can: {error}",
                         self.bucket.name
                     );
                 }
-                self.bucket.set_disk_full(true);
+                self.bucket.set_store_waiting(true);
                 self.held = commits;
-                return Next::After(FULL_DISK_INTERVAL);
+                return Next::After(RETRY_INTERVAL);
             }
             // The files of a discarded bucket may be gone already.
             Err(_) if self.bucket.is_discarded() => {}

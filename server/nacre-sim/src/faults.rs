@@ -37,6 +37,8 @@ pub enum Fault {
     SlowDisk(usize),
     /// A node's disk is full.
     FullDisk(usize),
+    /// The process of that node has no descriptors left for its files.
+    NoDescriptors(usize),
     /// A commit fails in the middle; the node is started again in the end.
     TornDisk(usize),
     /// The wall clock of a node steps by seconds.
@@ -65,6 +67,7 @@ impl fmt::Display for Fault {
             Fault::Weather => write!(f, "messages are lost and late"),
             Fault::SlowDisk(node) => write!(f, "the disk of node {node} is slow"),
             Fault::FullDisk(node) => write!(f, "the disk of node {node} is full"),
+            Fault::NoDescriptors(node) => write!(f, "node {node} has no descriptors left"),
             Fault::TornDisk(node) => write!(f, "a commit of node {node} fails"),
             Fault::ClockStep(node, s) => write!(f, "the wall clock of node {node} steps {s} s"),
             Fault::Depose => write!(f, "another node is to lead"),
@@ -278,6 +281,7 @@ impl Mix {
             8 => Fault::Close(node),
             9 => Fault::Weather,
             10 => Fault::SlowDisk(node),
+            11 if chance.once_in(3) => Fault::NoDescriptors(node),
             11 => Fault::FullDisk(node),
             12 => Fault::TornDisk(node),
             13 => Fault::ClockStep(node, chance.one_of(&[-120, -1, 1, 120])),

@@ -354,6 +354,9 @@ impl Simulation {
                 cluster.slow_disk(node, delay * MS);
             }
             Fault::FullDisk(node) => cluster.break_disk(node, Some(nacre_store::Fault::Full)),
+            Fault::NoDescriptors(node) => {
+                cluster.break_disk(node, Some(nacre_store::Fault::Exhausted));
+            }
             Fault::TornDisk(node) => cluster.break_disk(node, Some(nacre_store::Fault::Torn)),
             Fault::ClockStep(node, seconds) => {
                 cluster.step_wall_clock(node, seconds * 1000 * MS as i64);
@@ -398,7 +401,7 @@ impl Simulation {
             Fault::Close(node) => cluster.network.closed[node] = false,
             Fault::Weather => (cluster.network.loss, cluster.network.spikes) = (0, 0),
             Fault::SlowDisk(node) => cluster.slow_disk(node, self.mix.disk_ns),
-            Fault::FullDisk(node) => cluster.break_disk(node, None),
+            Fault::FullDisk(node) | Fault::NoDescriptors(node) => cluster.break_disk(node, None),
             Fault::TornDisk(node) => {
                 // What was not stored for sure is not to be written to before a restart.
                 cluster.break_disk(node, None);

@@ -79,14 +79,30 @@ pub trait Disk: Send + Sync {
 
 /// What a disk refused, by what was being done.
 pub(crate) fn failed(disk: &dyn Disk, what: &str, error: io::Error) -> Error {
-    match is_full(&error) {
-        true => Error::Full,
-        false => Error::io(format!("{what} {}", disk.path().display()))(error),
+    let what = format!("{what} {}", disk.path().display());
+    if is_full(&error) {
+        return Error::Full;
+    }
+    if is_exhausted(&error) {
+        Error::Exhausted { what, source: error }
+    } else {
+        Error::io(what)(error)
     }
 }
 
 pub(crate) fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+/// Whether the system was out of something else than space, and has it again later.
+pub(crate) fn is_exhausted(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    let is_code = |code: i32| {
+        [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::AGAIN]
+            .map(Errno::raw_os_error)
+            .contains(&code)
+    };
+    error.raw_os_error().is_some_and(is_code)
 }
 
 /// Fills `buffer`, however little each read gives.

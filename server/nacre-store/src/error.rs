@@ -18,6 +18,15 @@ pub enum Error {
     /// The disk has no space: the operator frees some. Nothing was written, so the same may be tried again.
     #[error("the disk has no space left")]
     Full,
+    /// The process or the machine is out of file descriptors or memory, which others give back: the operator raises the limit or
+    /// finds out who uses them up. Nothing was written, so the same may be tried again.
+    #[error("{what}: {source}")]
+    Exhausted {
+        /// What was being done, with the path.
+        what: String,
+        /// The operating system's reason.
+        source: std::io::Error,
+    },
     /// Stored data is damaged or missing: the operator restores a backup or re-creates the copy.
     #[error("data directory {path} is damaged: {what}")]
     Damaged {
@@ -53,6 +62,11 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether nothing was written, and the same may be tried again later.
+    pub fn is_temporary(&self) -> bool {
+        matches!(self, Error::Full | Error::Exhausted { .. })
+    }
+
     /// Names what was being done when the operating system refused.
     pub fn io(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Error {
         let what = what.into();

@@ -9,6 +9,8 @@ use parking_lot::Mutex;
 pub enum Fault {
     /// The disk is full: commits fail and leave nothing behind.
     Full,
+    /// The process has no descriptors left: commits fail and leave nothing behind.
+    Exhausted,
     /// The disk fails in the middle of a commit: its first half is there, the call fails.
     Torn,
     /// What is there of that vBucket cannot be scanned.
@@ -43,6 +45,10 @@ impl<S: Store> Store for FaultStore<S> {
         match *self.fault.lock() {
             None | Some(Fault::Unreadable(_)) => self.inner.commit(commits),
             Some(Fault::Full) => Err(Error::Full),
+            Some(Fault::Exhausted) => Err(Error::Exhausted {
+                what: "create a segment".into(),
+                source: std::io::Error::from_raw_os_error(rustix::io::Errno::MFILE.raw_os_error()),
+            }),
             Some(Fault::Torn) => {
                 self.inner.commit(&commits[..commits.len() / 2])?;
                 Err(Error::io("commit")(std::io::ErrorKind::Other.into()))

@@ -85,6 +85,8 @@ pub enum Operation {
 pub enum Trouble {
     /// There is no space: a file cannot be created, or a write stops half way.
     Full,
+    /// There are no descriptors or no memory: a file cannot be created, or a write stops half way.
+    Exhausted,
     /// The sync of a file fails.
     Sync,
 }
@@ -159,16 +161,12 @@ impl State {
         self.pending_names.push(change);
     }
 
-    /// Counts a chance for trouble, and says whether it is taken.
-    fn meets(&mut self, kinds: &[Trouble]) -> bool {
+    /// Counts a chance for trouble, and gives the trouble if it is taken.
+    fn meets(&mut self, kinds: &[Trouble]) -> Option<Trouble> {
         self.chances += 1;
-        match self.trouble {
-            Some((at, trouble)) if at <= self.chances && kinds.contains(&trouble) => {
-                self.trouble = None;
-                true
-            }
-            _ => false,
-        }
+        self.trouble
+            .take_if(|(at, trouble)| *at <= self.chances && kinds.contains(trouble))
+            .map(|(_, trouble)| trouble)
     }
 
     /// The disk after a power cut at this moment.
@@ -379,6 +377,15 @@ impl Replay {
     }
 }
 
+/// How the system reports it.
+fn error_of(trouble: Trouble) -> io::Error {
+    match trouble {
+        Trouble::Full => io::ErrorKind::StorageFull.into(),
+        Trouble::Exhausted => io::Error::from_raw_os_error(rustix::io::Errno::MFILE.raw_os_error()),
+        Trouble::Sync => io::Error::other("the disk failed"),
+    }
+}
+
 struct SimFile {
     disk: Arc<Mutex<State>>,
     file: usize,
@@ -396,13 +403,16 @@ impl Disk for SimDisk {
 
     fn create(&self, name: &str, bytes: u64) -> io::Result<Arc<dyn DiskFile>> {
         let mut state = self.0.lock();
-        let full = state.meets(&[Trouble::Full]);
+        let trouble = state.meets(&[Trouble::Full, Trouble::Exhausted]);
+        if trouble == Some(Trouble::Exhausted) {
+            return Err(error_of(Trouble::Exhausted));
+        }
         let file = state.files.len();
-        let bytes = if full { 0 } else { bytes };
+        let bytes = if trouble.is_some() { 0 } else { bytes };
         state.apply(Operation::Create { name: name.to_owned(), file, bytes });
-        match full {
-            true => Err(io::ErrorKind::StorageFull.into()),
-            false => Ok(Arc::new(SimFile { disk: Arc::clone(&self.0), file })),
+        match trouble {
+            Some(trouble) => Err(error_of(trouble)),
+            None => Ok(Arc::new(SimFile { disk: Arc::clone(&self.0), file })),
         }
     }
 
@@ -446,17 +456,17 @@ impl DiskFile for SimFile {
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         let mut state = self.disk.lock();
-        let full = state.meets(&[Trouble::Full]);
-        let written = if full { &bytes[..bytes.len() / 2] } else { bytes };
+        let trouble = state.meets(&[Trouble::Full, Trouble::Exhausted]);
+        let written = if trouble.is_some() { &bytes[..bytes.len() / 2] } else { bytes };
         state.apply(Operation::Write { file: self.file, offset, bytes: written.into() });
-        if full { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
+        trouble.map_or(Ok(()), |trouble| Err(error_of(trouble)))
     }
 
     fn sync(&self) -> io::Result<()> {
         let mut state = self.disk.lock();
-        if state.meets(&[Trouble::Sync]) {
+        if state.meets(&[Trouble::Sync]).is_some() {
             state.apply(Operation::FailedSync { file: self.file });
-            return Err(io::Error::other("the disk failed"));
+            return Err(error_of(Trouble::Sync));
         }
         state.apply(Operation::Sync { file: self.file });
         Ok(())

@@ -30,7 +30,7 @@ pub trait Space: Send + Sync {
     /// `durable` waits until they survive a power cut; otherwise they survive the process, in order.
     ///
     /// # Errors
-    /// [`Error::Full`] with nothing written: the same may be tried again. Or what else the disk refuses; nothing may be assumed
+    /// [`Error::Full`] or [`Error::Exhausted`] with nothing written: the same may be tried again. Or what else the disk refuses; nothing may be assumed
     /// about these rows then.
     fn apply(&self, writes: &[Write], durable: bool) -> Result<(), Error>;
 

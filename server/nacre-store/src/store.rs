@@ -97,8 +97,8 @@ pub trait Store: Send + Sync {
     /// Makes `commits` durable, in order.
     ///
     /// # Errors
-    /// [`Error::Full`] when there was no space: nothing was written, and the same commits may be passed again. After
-    /// any other error nothing may be assumed about these commits, and the vBuckets in them must not be written to
+    /// [`Error::Full`] when there was no space and [`Error::Exhausted`] when there were no descriptors or memory: nothing was
+    /// written, and the same commits may be passed again. After any other error nothing may be assumed about these commits, and the vBuckets in them must not be written to
     /// again.
     fn commit(&self, commits: &[Commit]) -> Result<(), Error>;
 

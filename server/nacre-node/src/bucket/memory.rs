@@ -68,7 +68,7 @@ impl Bucket {
     /// Whether writes are refused until memory is free again, or space on the disk.
     pub fn refuses_growth(&self) -> bool {
         self.memory.used() > self.memory.share(MUTATION_LIMIT_PERCENT)
-            || self.disk_full.load(Ordering::Relaxed)
+            || self.store_waiting.load(Ordering::Relaxed)
     }
 
     /// Bytes to free: those above the low-water mark, once the high-water mark was passed (`begun`).
@@ -81,9 +81,13 @@ impl Bucket {
         used - self.memory.share(LOW_WATER_PERCENT)
     }
 
-    /// Notes whether the disk has no space, so that writes are refused for the time being.
-    pub(crate) fn set_disk_full(&self, full: bool) {
-        self.disk_full.store(full, Ordering::Relaxed);
+    /// Whether the store waits for space or descriptors, so that writes are refused for the time being.
+    pub fn store_is_waiting(&self) -> bool {
+        self.store_waiting.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_store_waiting(&self, waiting: bool) {
+        self.store_waiting.store(waiting, Ordering::Relaxed);
     }
 
     /// Has a worker read a document of the store back into memory. The ticket says true once it is there, false when it

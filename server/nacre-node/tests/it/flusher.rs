@@ -101,10 +101,19 @@ fn a_bucket_that_comes_back_is_there_for_open_connections_too() {
 
 #[test]
 fn a_full_disk_refuses_writes_serves_reads_and_loses_nothing() {
+    refuses_writes_and_loses_nothing(Fault::Full);
+}
+
+#[test]
+fn a_want_of_descriptors_refuses_writes_serves_reads_and_loses_nothing() {
+    refuses_writes_and_loses_nothing(Fault::Exhausted);
+}
+
+fn refuses_writes_and_loses_nothing(fault: Fault) {
     let world = World::new();
     let node = world.node();
     let mut connection = Connection::open(&node);
-    world.store().inject(Some(Fault::Full));
+    world.store().inject(Some(fault));
     assert_eq!(connection.set("k", "1").status, 0, "memory first");
     world.run_tasks();
     assert_eq!(connection.set("k", "2").status, TEMPORARY_FAILURE);

@@ -15,10 +15,15 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// What is said of it.
 const NO_SPACE: &str = "the disk of this node has no space left: free some";
 
+/// Said of changes while something waits already.
+const NO_ROOM: &str =
+    "this node cannot write to its disk for the time being: it has no space or no descriptors left";
+
 /// Whether there is room on the disk for what nodes agree on.
 #[derive(Default)]
 pub struct Room {
     waiting: Waiting,
+    /// Whether the last write was refused for want of space or descriptors.
     is_full: AtomicBool,
     is_over: AtomicBool,
 }
@@ -35,7 +40,7 @@ impl Room {
     /// [`Error::Unavailable`] while something waits for space.
     pub fn check(&self) -> Result<(), Error> {
         match self.is_full.load(Ordering::Relaxed) {
-            true => Err(Error::Unavailable(format!("{NO_SPACE}; nothing was changed"))),
+            true => Err(Error::Unavailable(format!("{NO_ROOM}; nothing was changed"))),
             false => Ok(()),
         }
     }
@@ -57,11 +62,15 @@ impl Room {
     pub fn wait<T>(&self, mut write: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
         loop {
             let outcome = write();
-            let is_full = matches!(outcome, Err(Error::Store(StoreError::Full)));
+            let is_full = matches!(&outcome, Err(Error::Store(error)) if error.is_temporary());
             let was_full = self.is_full.swap(is_full, Ordering::Relaxed);
             if is_full && !was_full {
-                tracing::error!("{NO_SPACE}: what the nodes agree on waits here until then");
-                let reason = format!("{NO_SPACE}; the change may still be made");
+                let reason = match &outcome {
+                    Err(Error::Store(error @ StoreError::Exhausted { .. })) => error.to_string(),
+                    _ => NO_SPACE.to_owned(),
+                };
+                tracing::error!("{reason}: what the nodes agree on waits here until then");
+                let reason = format!("{reason}; the change may still be made");
                 self.waiting.tell_all(|| Err(Error::Unavailable(reason.clone())));
             }
             if !is_full || self.is_over() {

@@ -347,7 +347,9 @@ impl Cluster {
         machine.paused_until = 0;
         let world = World::new(index, &machine.disk, machine.clock, self.now, chance);
         let node = match Node::open(Arc::clone(&world) as _, World::endpoints(index)) {
-            Err(Error::Store(StoreError::Full | StoreError::Io { .. })) => {
+            Err(Error::Store(
+                StoreError::Full | StoreError::Exhausted { .. } | StoreError::Io { .. },
+            )) => {
                 return self.at(START_AGAIN_NS, Event::Start { node: index });
             }
             node => node.expect("a node starts with what it has stored"),

@@ -185,6 +185,8 @@ impl LogStore {
         }
         // Without this the next open takes longer, and that is all.
         let _ = self.save(&mut compactor);
+        // A full disk may have refused the note of the last batch, or half of it.
+        let _ = self.write_note(batch);
         let _ = self.note.sync();
     }
 }

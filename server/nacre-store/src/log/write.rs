@@ -4,7 +4,7 @@ use super::LogStore;
 use super::batch::{BATCH_HEADER_BYTES, BatchHeader, Staged, key_hash};
 use super::locations::{Change, Location, Old, Version};
 use super::segment::{HEADER_BYTES, Kind, Segment};
-use crate::disk::{Disk, is_full};
+use crate::disk::{Disk, is_exhausted, is_full};
 use crate::{Commit, Error, note};
 use nacre_types::{CollectionId, Seqno, VbRecord, Vbid};
 use std::collections::HashMap;
@@ -54,7 +54,7 @@ impl LogStore {
         }
         let staged = self.stage(commits)?;
         let runs = self.plan(&writer, &staged).inspect_err(|error| {
-            writer.stopped |= !matches!(error, Error::Full);
+            writer.stopped |= !error.is_temporary();
         })?;
         let mut buffer = std::mem::take(&mut writer.buffer);
         let mut changes = Vec::with_capacity(staged.len());
@@ -63,10 +63,11 @@ impl LogStore {
             let commits = &staged[run.commits.clone()];
             encode(&mut buffer, run, batch, self.salt, commits, &mut changes);
             if let Err((error, synced)) = put(run, &buffer) {
-                let undone = is_full(&error) && !synced && self.take_back(&runs, index).is_ok();
+                let is_temporary = is_full(&error) || is_exhausted(&error);
+                let undone = is_temporary && !synced && self.take_back(&runs, index).is_ok();
                 writer.stopped = !undone;
                 return Err(match undone {
-                    true => Error::Full,
+                    true => self.failed("write to", error),
                     false => Error::io(format!("write to {}", self.disk.path().display()))(error),
                 });
             }
@@ -77,7 +78,15 @@ impl LogStore {
         buffer.shrink_to(BUFFER_BYTES_KEPT);
         writer.buffer = buffer;
         self.enter(&mut writer, runs, changes)?;
-        self.write_note(writer.batch).inspect_err(|_| writer.stopped = true)
+        match self.write_note(writer.batch) {
+            // The batch is on disk, and a note that lags only claims less than is there.
+            Err(error) if is_full(&error) || is_exhausted(&error) => Ok(()),
+            Err(error) => {
+                writer.stopped = true;
+                Err(Error::io(format!("write {}", note::NAME))(error))
+            }
+            Ok(()) => Ok(()),
+        }
     }
 
     /// Finds out what each document replaces and each erased key means, and counts the documents.
@@ -216,9 +225,8 @@ impl LogStore {
     }
 
     /// Written after the batch is synced, and not synced itself: it may lag, and then claims less than is there.
-    fn write_note(&self, batch: u64) -> Result<(), Error> {
-        let written = self.note.write_at(&note::encode(batch), 0);
-        written.map_err(|error| Error::io(format!("write {}", note::NAME))(error))
+    pub(super) fn write_note(&self, batch: u64) -> io::Result<()> {
+        self.note.write_at(&note::encode(batch), 0)
     }
 }
 

@@ -329,11 +329,13 @@ fn a_file_is_no_longer_than_twice_its_rows_although_it_is_opened_again_and_again
 
 #[test]
 fn a_full_disk_loses_nothing_that_was_there() {
-    for chance in 0..400 {
+    for (chance, trouble) in
+        (0..400).flat_map(|chance| [(chance, Trouble::Full), (chance, Trouble::Exhausted)])
+    {
         let disk = SimDisk::new();
         let (spaces, space) = open(&disk);
         let (mut numbers, mut expected) = (Chance(chance), Rows::new());
-        disk.trouble(chance, Trouble::Full);
+        disk.trouble(chance, trouble);
         for _ in 0..100 {
             let writes = writes(&mut numbers);
             if space.apply(&writes, false).is_ok() {
