@@ -2,9 +2,9 @@
 
 use crate::Error;
 use rustix::fs::{AtFlags, Dir, Mode, OFlags};
-use std::fs::{File, TryLockError};
+use std::fs::{DirBuilder, File, TryLockError};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -126,7 +126,18 @@ pub(crate) fn read_exact(
     Ok(())
 }
 
+/// Creates a directory that nobody but its owner can enter, and the directories above it that are missing.
+///
+/// # Errors
+/// When the operating system refuses.
+pub fn create_private_directory(path: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
 /// A directory of the operating system, locked against a second process for as long as it is open.
+///
+/// The lock is on the directory itself, and on the file `lock` in it for file systems that lock only files, and for versions
+/// before. Whoever removes the file does not let a second process in.
 ///
 /// Names are looked up in the directory that was opened. Once it is removed nothing is found or made in it any more, also
 /// where another has taken its place at the same path.
@@ -144,7 +155,7 @@ impl Directory {
     pub fn open(path: &Path) -> Result<Directory, Error> {
         let failed = |what: &str| Error::io(format!("{what} {}", path.display()));
         if !path.exists() {
-            std::fs::create_dir_all(path).map_err(failed("create"))?;
+            create_private_directory(path).map_err(failed("create"))?;
             if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
                 File::open(parent)
                     .and_then(|parent| parent.sync_all())
@@ -152,6 +163,9 @@ impl Directory {
             }
         }
         let folder = File::open(path).map_err(failed("open"))?;
+        if let Err(TryLockError::WouldBlock) = folder.try_lock() {
+            return Err(Error::InUse { path: path.to_owned() });
+        }
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::APPEND;
         let lock = open_in(&folder, LOCK, flags).map_err(failed("lock"))?;
         match lock.try_lock() {
@@ -163,7 +177,7 @@ impl Directory {
 }
 
 fn open_in(folder: &File, name: &str, flags: OFlags) -> io::Result<File> {
-    let mode = Mode::from_raw_mode(0o666);
+    let mode = Mode::from_raw_mode(0o600);
     Ok(File::from(rustix::fs::openat(folder, name, flags | OFlags::CLOEXEC, mode)?))
 }
 
@@ -239,6 +253,30 @@ impl DiskFile for File {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_directory_stays_locked_when_its_lock_file_is_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("store");
+        let _open = Directory::open(&path).unwrap();
+        std::fs::remove_file(path.join(LOCK)).unwrap();
+        assert!(matches!(Directory::open(&path), Err(Error::InUse { .. })));
+    }
+
+    #[test]
+    fn files_and_directories_are_for_their_owner_alone() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a").join("b");
+        let disk = Directory::open(&path).unwrap();
+        disk.create("file", 10).unwrap();
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(&folder.path().join("a")), 0o700);
+        assert_eq!(
+            (mode(&path), mode(&path.join("file")), mode(&path.join(LOCK))),
+            (0o700, 0o600, 0o600)
+        );
+    }
 
     #[test]
     fn what_is_done_in_a_directory_that_was_removed_does_not_meet_the_one_in_its_place() {

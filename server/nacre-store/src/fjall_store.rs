@@ -37,7 +37,8 @@ impl FjallStore {
         if !create && !path.join(note::NAME).exists() {
             return Err(damaged("it is missing or empty, but its bucket was created before"));
         }
-        std::fs::create_dir_all(path).map_err(Error::io(format!("create {}", path.display())))?;
+        crate::disk::create_private_directory(path)
+            .map_err(Error::io(format!("create {}", path.display())))?;
         let failed = |error| from_fjall(path, "open", error);
         let database =
             Database::builder(path.join("fjall")).cache_size(cache_bytes).open().map_err(failed)?;

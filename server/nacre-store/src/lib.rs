@@ -28,7 +28,7 @@ mod sled_store;
 mod space;
 mod store;
 
-pub use disk::{Disk, DiskFile};
+pub use disk::{Disk, DiskFile, create_private_directory};
 pub use error::Error;
 pub use fault::{Fault, FaultStore};
 #[cfg(feature = "fjall")]

@@ -62,7 +62,8 @@ impl SledStore {
         if !create && !path.join(note::NAME).exists() {
             return Err(damaged("it is missing or empty, but its bucket was created before"));
         }
-        std::fs::create_dir_all(path).map_err(Error::io(format!("create {}", path.display())))?;
+        crate::disk::create_private_directory(path)
+            .map_err(Error::io(format!("create {}", path.display())))?;
         let database = Arc::new(open_database(&path.join("sled"), cache_bytes)?);
         let note = Note::open(path)?;
         let store = SledStore { path: path.to_owned(), database, note, writer: Mutex::default() };
@@ -464,7 +465,7 @@ fn lock_directory(path: &Path) -> Result<File, Error> {
     let name = path.with_extension("lock");
     let failed = |source| Error::Io { what: format!("lock {}", name.display()), source };
     if let Some(parent) = path.parent() {
-        std::fs::create_dir_all(parent).map_err(failed)?;
+        crate::disk::create_private_directory(parent).map_err(failed)?;
     }
     let file = File::options().create(true).append(true).open(&name).map_err(failed)?;
     match file.try_lock() {
