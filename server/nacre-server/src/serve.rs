@@ -379,6 +379,7 @@ fn run(options: &Serve, ready: impl FnOnce(&Endpoints)) -> Result<(), String> {
     let runtime = runtime.map_err(|error| format!("cannot start the threads for HTTP: {error}"))?;
     runtime.spawn(huge_pages::allow_when_large());
     runtime.spawn(finish_lost_transactions(Arc::clone(&node)));
+    runtime.spawn(renew_certificate(Arc::clone(&tls)));
     runtime.block_on(async {
         // Before anybody can see that the node serves: who does may stop it.
         let stop =
@@ -422,6 +423,21 @@ async fn finish_lost_transactions(node: Arc<Node>) {
         let finished = tokio::task::spawn_blocking(move || node.finish_lost_transactions()).await;
         if finished.is_err() {
             return;
+        }
+    }
+}
+
+/// How often the validity of the node's certificate is looked at. The clock may be set soon after a start.
+const CERTIFICATE_INTERVAL: Duration = Duration::from_secs(10 * 60);
+
+async fn renew_certificate(tls: Arc<Tls>) {
+    loop {
+        tokio::time::sleep(CERTIFICATE_INTERVAL).await;
+        let tls = Arc::clone(&tls);
+        match tokio::task::spawn_blocking(move || tls.renew()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(reason)) => tracing::warn!("the certificate cannot be renewed: {reason}"),
+            Err(_) => return,
         }
     }
 }

@@ -24,19 +24,32 @@ pub struct Authority(String);
 impl Authority {
     /// A new one. `name` tells it from others, for people.
     pub fn generate(name: &str) -> Result<Authority, String> {
+        Authority::generate_at(name, SystemTime::now())
+    }
+
+    /// One that was made at another time.
+    pub(super) fn generate_at(name: &str, made: SystemTime) -> Result<Authority, String> {
         let key = KeyPair::generate().map_err(|error| error.to_string())?;
         let mut params = params(&format!("nacre {name}"), Vec::new(), AUTHORITY_LIFE)?;
+        params.not_before = (made - GRACE).into();
+        params.not_after = (made + AUTHORITY_LIFE).into();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         let certificate = params.self_signed(&key).map_err(|error| error.to_string())?;
         Ok(Authority(format!("{}{}", certificate.pem(), key.serialize_pem())))
     }
 
-    /// The one that was stored as [`Authority::secret_pem`].
+    /// The one that was stored as [`Authority::secret_pem`], valid now or not: see [`Authority::validity`].
     pub fn read(pem: &[u8]) -> Result<Authority, String> {
         let unusable = |reason: String| format!("the node's own authority is unusable: {reason}");
         Identity::read(pem, pem).map_err(unusable)?;
         String::from_utf8(pem.to_vec()).map(Authority).map_err(|error| unusable(error.to_string()))
+    }
+
+    /// Whether it is valid now.
+    pub fn validity(&self) -> Validity {
+        // It was read before.
+        validity(&self.certificate()).unwrap_or(Validity::Valid)
     }
 
     /// Certificate and key.
@@ -80,7 +93,7 @@ fn params(name: &str, names: Vec<String>, life: Duration) -> Result<CertificateP
     Ok(params)
 }
 
-/// A certificate with the chain behind it, and its key: they belong together and are valid now.
+/// A certificate with the chain behind it, and its key, which belong together.
 pub struct Identity {
     pub chain: Vec<CertificateDer<'static>>,
     pub key: PrivateKeyDer<'static>,
@@ -90,7 +103,6 @@ impl Identity {
     /// Reads and checks both, in PEM. The error is a sentence for the operator.
     pub fn read(chain: &[u8], key: &[u8]) -> Result<Identity, String> {
         let chain = read_certificates(chain)?;
-        check_time(&chain[0])?;
         let key = PrivateKeyDer::from_pem_slice(key)
             .map_err(|error| format!("the private key cannot be read: {error}"))?;
         let signer = any_supported_type(&key)
@@ -99,6 +111,11 @@ impl Identity {
             .keys_match()
             .map_err(|_| "the private key does not belong to the certificate".to_owned())?;
         Ok(Identity { chain, key })
+    }
+
+    /// Refuses a certificate that is not valid now.
+    pub fn check_time(&self) -> Result<(), String> {
+        check_time(&self.chain[0])
     }
 }
 
@@ -123,16 +140,30 @@ pub fn check_authority(certificate: &CertificateDer<'_>) -> Result<(), String> {
     Err("the certificate is not that of an authority: it may not sign others".into())
 }
 
-fn check_time(certificate: &CertificateDer<'_>) -> Result<(), String> {
+/// Whether a certificate is valid now, by the clock of this machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Validity {
+    Early,
+    Valid,
+    Expired,
+}
+
+pub fn validity(certificate: &CertificateDer<'_>) -> Result<Validity, String> {
     let about = describe(certificate)?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs() as i64;
-    if now < about.not_before {
-        return Err("the certificate is not valid yet".into());
+    Ok(match now {
+        now if now < about.not_before => Validity::Early,
+        now if now > about.not_after => Validity::Expired,
+        _ => Validity::Valid,
+    })
+}
+
+fn check_time(certificate: &CertificateDer<'_>) -> Result<(), String> {
+    match validity(certificate)? {
+        Validity::Early => Err("the certificate is not valid yet".into()),
+        Validity::Expired => Err("the certificate has expired".into()),
+        Validity::Valid => Ok(()),
     }
-    if now > about.not_after {
-        return Err("the certificate has expired".into());
-    }
-    Ok(())
 }
 
 fn parse<'a>(certificate: &'a CertificateDer<'_>) -> Result<X509Certificate<'a>, String> {
@@ -160,6 +191,12 @@ pub fn describe(certificate: &CertificateDer<'_>) -> Result<Description, String>
         not_after: parsed.validity().not_after.timestamp(),
         pem: pem(certificate),
     })
+}
+
+/// Whether a certificate is valid now, and less than half of its time is over.
+pub fn is_fresh(about: &Description) -> bool {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs() as i64;
+    now >= about.not_before && now <= about.not_before + (about.not_after - about.not_before) / 2
 }
 
 fn pem(certificate: &CertificateDer<'_>) -> String {
@@ -227,7 +264,8 @@ mod tests {
         let half = &certificate[..certificate.len() / 2];
         let garbled = certificate.replacen("MI", "AA", 1);
         let refusal = |chain: &str, key: &str| {
-            Identity::read(chain.as_bytes(), key.as_bytes()).err().unwrap_or_default()
+            let read = Identity::read(chain.as_bytes(), key.as_bytes());
+            read.and_then(|identity| identity.check_time()).err().unwrap_or_default()
         };
         assert_eq!(refusal(&certificate, &key), "");
         for (chain, key, expected) in [

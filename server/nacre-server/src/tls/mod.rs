@@ -3,6 +3,7 @@
 //! ```text
 //! data directory
 //! ├─ tls/authority.pem               signs the node's certificate: certificate and key, made at the first start
+//! ├─ tls/authority-before.pem        the authority before that one, which had expired
 //! ├─ tls/ca.pem                      the certificate of that, for clients
 //! ├─ tls/node.pem                    chain and key that an operator gave by REST, instead of one signed here
 //! ├─ tls/trusted/<id>.pem            authorities whose clients are believed, beside the own one
@@ -24,7 +25,7 @@ pub use client::{ClientCertificates, Demand};
 pub use node_key::{NodeKey, Purpose};
 pub use socket::Socket;
 
-use certificate::{Authority, Identity};
+use certificate::{Authority, Identity, Validity};
 use nacre_cluster::Fingerprint;
 use parking_lot::{Mutex, RwLock};
 use std::fs;
@@ -46,6 +47,8 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The file of the node's own authority.
 const AUTHORITY: &str = "authority.pem";
+/// The file of the authority that had expired before the present one was made. A clock that was wrong may have said so.
+const BEFORE: &str = "authority-before.pem";
 /// The file of the certificate that an operator gave.
 const GIVEN: &str = "node.pem";
 
@@ -95,6 +98,8 @@ pub struct Tls {
     files: Option<Files>,
     /// Host names and addresses for a certificate that is signed here.
     names: Vec<String>,
+    /// Tells an authority that is made here from others, for people.
+    authority_name: String,
     /// How connections of other nodes are taken, for each [`Purpose`].
     management: Arc<ServerConfig>,
     copies: Arc<ServerConfig>,
@@ -117,14 +122,22 @@ impl Tls {
     ) -> Result<Tls, String> {
         let folder = data_dir.join("tls");
         let trusted = folder.join("trusted");
-        fs::create_dir_all(&trusted)
+        nacre_store::create_private_directory(&trusted)
             .map_err(|error| format!("cannot make {}: {error}", trusted.display()))?;
         if !folder.join(AUTHORITY).exists() {
             let authority = Authority::generate(authority_name)?;
             write(&folder.join(AUTHORITY), authority.secret_pem().as_bytes())?;
         }
+        renew_authority(&folder, authority_name)?;
         let state = Arc::new(State::read(&folder, files.as_ref(), &names)?);
+        if let Validity::Expired | Validity::Early = certificate::validity(&state.chain[0])? {
+            tracing::warn!(
+                "the certificate of the node is not valid by the clock of this machine: clients refuse connections with TLS until it is \
+                 replaced, or the clock is set"
+            );
+        }
         Ok(Tls {
+            authority_name: authority_name.to_owned(),
             folder,
             inbox: data_dir.join("inbox"),
             files,
@@ -190,11 +203,29 @@ impl Tls {
         if self.files.is_none() {
             let chain = read(&self.inbox.join("chain.pem"))?;
             let key = read(&self.inbox.join("pkey.key"))?;
-            Identity::read(&chain, &key)?;
+            Identity::read(&chain, &key)?.check_time()?;
             // In one file, so that no crash can part them.
             write(&self.folder.join(GIVEN), &[&chain[..], b"\n", &key].concat())?;
         }
         self.read_state()
+    }
+
+    /// Makes a new certificate, and a new authority if that has expired, where the present certificate is not valid any more, or half
+    /// of its time is over. Nothing is done about a certificate that an operator gave. To be called now and then: the clock may be
+    /// set, and the node may run for years.
+    ///
+    /// # Errors
+    /// When it cannot be stored.
+    pub fn renew(&self) -> Result<(), String> {
+        let _changing = self.changing.lock();
+        let (about, is_generated) = self.certificate();
+        if !is_generated || certificate::is_fresh(&about) {
+            return Ok(());
+        }
+        renew_authority(&self.folder, &self.authority_name)?;
+        self.read_state()?;
+        tracing::info!("the certificate of the node was renewed");
+        Ok(())
     }
 
     /// Makes a new authority and a new certificate by it, which count from now on.
@@ -205,6 +236,7 @@ impl Tls {
         let _changing = self.changing.lock();
         let authority = Authority::generate(authority_name)?;
         write(&self.folder.join(AUTHORITY), authority.secret_pem().as_bytes())?;
+        remove(&self.folder.join(BEFORE))?;
         remove(&self.folder.join(GIVEN))?;
         self.read_state()
     }
@@ -289,6 +321,38 @@ impl Tls {
         *self.state.write() = Arc::new(state);
         Ok(())
     }
+}
+
+/// Has an authority that has expired replaced by a new one, or by the one before, should that be valid: the clock was wrong when it
+/// was replaced, and clients know that one. An authority that is not valid yet stays: the clock is behind.
+fn renew_authority(folder: &Path, name: &str) -> Result<(), String> {
+    let (path, path_before) = (folder.join(AUTHORITY), folder.join(BEFORE));
+    let now = Authority::read(&read(&path)?)?;
+    let validity = now.validity();
+    if validity == Validity::Valid {
+        return Ok(());
+    }
+    let before = read(&path_before).ok().and_then(|pem| Authority::read(&pem).ok());
+    if let Some(before) = before.filter(|before| before.validity() == Validity::Valid) {
+        tracing::warn!(
+            "the node's own authority is not valid now, the one before is: it is used again"
+        );
+        write(&path_before, now.secret_pem().as_bytes())?;
+        return write(&path, before.secret_pem().as_bytes());
+    }
+    if validity == Validity::Early {
+        tracing::warn!(
+            "the node's own authority ({AUTHORITY}) is not valid yet: the clock of this machine is behind; clients whose clocks are right \
+             can connect with TLS"
+        );
+        return Ok(());
+    }
+    tracing::warn!(
+        "the node's own authority ({AUTHORITY}) has expired and was replaced: give clients the new certificate, tls/ca.pem"
+    );
+    let renewed = Authority::generate(name)?;
+    write(&path_before, now.secret_pem().as_bytes())?;
+    write(&path, renewed.secret_pem().as_bytes())
 }
 
 impl State {
@@ -396,5 +460,78 @@ fn remove(path: &Path) -> Result<(), String> {
             Err(format!("cannot remove {}: {error}", path.display()))
         }
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::SystemTime;
+
+    const YEAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
+    fn store(data_dir: &Path, file: &str, made: SystemTime) {
+        fs::create_dir_all(data_dir.join("tls")).unwrap();
+        let authority = Authority::generate_at("test", made).unwrap();
+        write(&data_dir.join("tls").join(file), authority.secret_pem().as_bytes()).unwrap();
+    }
+
+    fn stored(data_dir: &Path, file: &str) -> Vec<u8> {
+        read(&data_dir.join("tls").join(file)).unwrap()
+    }
+
+    fn open(data_dir: &Path) -> Tls {
+        let node_key = NodeKey::open(data_dir).unwrap();
+        Tls::open(data_dir, None, vec!["localhost".into()], "new", &node_key).unwrap()
+    }
+
+    #[test]
+    fn an_authority_that_has_expired_is_replaced_at_a_start() {
+        let folder = tempfile::tempdir().unwrap();
+        store(folder.path(), AUTHORITY, SystemTime::now() - 11 * YEAR);
+        let old = stored(folder.path(), AUTHORITY);
+        let tls = open(folder.path());
+        assert_eq!(tls.trusted()[0].about.subject, "CN=nacre new");
+        assert_eq!(stored(folder.path(), BEFORE), old);
+        assert!(certificate::is_fresh(&tls.certificate().0));
+        tls.renew().unwrap();
+        assert_eq!(tls.trusted()[0].about.subject, "CN=nacre new", "it is fresh");
+    }
+
+    #[test]
+    fn an_authority_that_is_not_valid_yet_stays_and_is_served() {
+        let folder = tempfile::tempdir().unwrap();
+        store(folder.path(), AUTHORITY, SystemTime::now() + 10 * YEAR);
+        let old = stored(folder.path(), AUTHORITY);
+        let tls = open(folder.path());
+        assert_eq!(stored(folder.path(), AUTHORITY), old);
+        assert_eq!(tls.trusted()[0].about.subject, "CN=nacre test");
+    }
+
+    #[test]
+    fn the_authority_before_comes_back_when_the_clock_is_set_right() {
+        let folder = tempfile::tempdir().unwrap();
+        store(folder.path(), BEFORE, SystemTime::now());
+        store(folder.path(), AUTHORITY, SystemTime::now() + 10 * YEAR);
+        let before = stored(folder.path(), BEFORE);
+        open(folder.path());
+        assert_eq!(stored(folder.path(), AUTHORITY), before);
+    }
+
+    #[test]
+    fn a_given_certificate_that_has_expired_is_served_and_not_taken_over() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("given.pem");
+        let given = Authority::generate_at("given", SystemTime::now() - 11 * YEAR).unwrap();
+        write(&path, given.secret_pem().as_bytes()).unwrap();
+        let node_key = NodeKey::open(folder.path()).unwrap();
+        let files = Files { chain: path.clone(), key: path.clone() };
+        let tls = Tls::open(folder.path(), Some(files), Vec::new(), "new", &node_key).unwrap();
+        assert_eq!(tls.certificate().0.subject, "CN=nacre given");
+        let tls = open(folder.path());
+        fs::create_dir_all(folder.path().join("inbox")).unwrap();
+        fs::copy(&path, folder.path().join("inbox/chain.pem")).unwrap();
+        fs::copy(&path, folder.path().join("inbox/pkey.key")).unwrap();
+        assert!(tls.reload().unwrap_err().contains("has expired"));
     }
 }

@@ -13,7 +13,7 @@
 use nacre_cluster::Fingerprint;
 use rcgen::{KeyPair, PublicKeyData};
 use sha2::{Digest, Sha256};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::BufReader;
@@ -83,9 +83,9 @@ impl NodeKey {
     /// What is wrong with the file, in a sentence.
     pub fn open(data_dir: &Path) -> Result<NodeKey, String> {
         let folder = data_dir.join("tls");
-        std::fs::create_dir_all(&folder)
+        nacre_store::create_private_directory(&folder)
             .map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
-        let path = folder.join(FILE);
+        let path = NodeKey::path(data_dir);
         if !path.exists() {
             let key = KeyPair::generate().map_err(|error| error.to_string())?;
             super::write(&path, key.serialize_pem().as_bytes())?;
@@ -97,6 +97,11 @@ impl NodeKey {
             )
         };
         NodeKey::read(&super::read(&path)?).map_err(unusable)
+    }
+
+    /// The file of the key.
+    pub fn path(data_dir: &Path) -> PathBuf {
+        data_dir.join("tls").join(FILE)
     }
 
     fn read(pem: &[u8]) -> Result<NodeKey, String> {
