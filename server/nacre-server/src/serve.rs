@@ -4,8 +4,9 @@ use crate::cluster::Consensus;
 use crate::cluster::link::Lane;
 use crate::platform::SystemPlatform;
 use crate::rest::{self, Claim, Service};
+use crate::strangers::{Connections, Limits};
 use crate::tls::{Files, NodeKey, Tls};
-use crate::{huge_pages, kv, priority, vital};
+use crate::{descriptors, huge_pages, kv, priority, vital};
 use clap::Args;
 use nacre_auth::{Role, User};
 use nacre_cluster::{BucketSettings, Change};
@@ -319,6 +320,7 @@ fn run(options: &Serve, ready: impl FnOnce(&Endpoints)) -> Result<(), String> {
     }
     huge_pages::keep_off();
     vital::watch();
+    let connections = Connections::new(Limits::of_descriptors(descriptors::raise_limit()));
     let mut endpoints = options.endpoints()?;
     let plain = options.listen(endpoints.plain)?;
     let encrypted = endpoints.tls.map(|ports| options.listen(ports)).transpose()?;
@@ -352,6 +354,7 @@ fn run(options: &Serve, ready: impl FnOnce(&Endpoints)) -> Result<(), String> {
         tls: Arc::clone(&tls),
         allow_plain_logins: options.allow_plain_logins,
         strangers: AtomicU64::new(0),
+        connections: Arc::clone(&connections),
     });
     let mut kv_ports = vec![kv::Port { listener: plain.kv, encrypted: false }];
     let mut rest_ports = vec![

@@ -12,6 +12,7 @@ pub mod links;
 mod ring;
 mod stream;
 
+use crate::strangers::{Connections, Permit};
 use crate::tls::{Shown, Tls};
 use crate::vital::depend_on_this_thread;
 use nacre_node::Node;
@@ -36,6 +37,8 @@ pub struct Door {
     pub allow_plain_logins: bool,
     /// Connections that came from nodes of no cluster, or of another one.
     pub strangers: AtomicU64,
+    /// Limits of connections, shared with the other protocols.
+    pub connections: Arc<Connections>,
 }
 
 impl Door {
@@ -72,6 +75,8 @@ struct Accepted {
     stream: TcpStream,
     from: SocketAddr,
     encrypted: bool,
+    /// Dropped after the stream.
+    permit: Permit,
 }
 
 /// Gives a connection to the thread whose turn it is.
@@ -97,20 +102,23 @@ pub fn serve(
         } else {
             stream::serve(door, threads)?
         };
-        std::thread::Builder::new().name("accept".into()).spawn(move || accept(&port, deal))?;
+        let connections = Arc::clone(&door.connections);
+        let thread = std::thread::Builder::new().name("accept".into());
+        thread.spawn(move || accept(&port, &connections, deal))?;
     }
     Ok(())
 }
 
-fn accept(port: &Port, mut deal: Deal) {
+fn accept(port: &Port, connections: &Arc<Connections>, mut deal: Deal) {
     depend_on_this_thread();
     let encrypted = port.encrypted;
     loop {
         match port.listener.accept() {
             Ok((stream, from)) => {
+                let Some(permit) = connections.enter(from.ip(), 1) else { continue };
                 // Answers are sent once for all requests that were read together; waiting for more would only delay them.
                 let _ = stream.set_nodelay(true);
-                deal(Accepted { stream, from, encrypted });
+                deal(Accepted { stream, from, encrypted, permit });
             }
             Err(error) => {
                 // Out of file descriptors, most likely: others must close before there can be another connection.

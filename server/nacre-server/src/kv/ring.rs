@@ -15,6 +15,7 @@ use super::answers::{Answers, Message};
 use super::buffers::{self, Buffers};
 use super::{Accepted, BUFFER_BYTES_KEPT, Deal, Door, LOGIN_TIMEOUT};
 use crate::serve::STACK_BYTES;
+use crate::strangers::Permit;
 use crate::tls::Shown;
 use crate::vital::depend_on_this_thread;
 use io_uring::squeue::Entry;
@@ -191,6 +192,8 @@ struct Connection {
     /// In the list of those to look at, at the end of the round.
     listed: bool,
     opened: Now,
+    /// Dropped after the stream.
+    permit: Permit,
 }
 
 impl Connection {
@@ -252,6 +255,10 @@ impl Connection {
         if let Some(reason) = self.session.cut() {
             self.next = Next::Close(Some(reason.into()));
             // Also ends an answer that is not read.
+            let _ = self.stream.shutdown(Shutdown::Both);
+        }
+        if self.permit.is_closed() {
+            self.next = Next::Close(None);
             let _ = self.stream.shutdown(Shutdown::Both);
         }
         let resume = |session: &mut Session, out: &mut _| session.resume(out, now);
@@ -409,9 +416,10 @@ impl Thread {
         self.names += 1;
         let entry = self.connections.vacant_entry();
         let (connection, name) = (entry.key(), self.names);
-        let bell = Bell { mailbox: Arc::clone(&self.mailbox), connection, name };
+        let bell = Arc::new(Bell { mailbox: Arc::clone(&self.mailbox), connection, name });
+        accepted.permit.wake_when_closed(Arc::clone(&bell) as _);
         let peer = self.door.peer(accepted.from, false, Shown::default());
-        let mut session = Session::new(Arc::clone(&self.door.node), peer, Arc::new(bell));
+        let mut session = Session::new(Arc::clone(&self.door.node), peer, bell);
         session.keep_bodies_apart();
         entry.insert(Connection {
             stream: accepted.stream,
@@ -431,6 +439,7 @@ impl Thread {
             ended: false,
             listed: false,
             opened: now,
+            permit: accepted.permit,
         });
         self.list(connection);
     }
@@ -501,6 +510,9 @@ impl Thread {
         let Some(connection) = self.connections.get_mut(index) else { return Ok(()) };
         connection.listed = false;
         connection.go_on(now);
+        if connection.session.is_logged_in() {
+            connection.permit.admit();
+        }
         let fd = Fd(connection.stream.as_raw_fd());
         let mut entries: [Option<Entry>; 2] = [None, None];
 

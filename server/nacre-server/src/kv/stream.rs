@@ -6,6 +6,7 @@
 
 use super::{Accepted, BUFFER_BYTES_KEPT, Deal, Door, LOGIN_TIMEOUT};
 use crate::serve::STACK_BYTES;
+use crate::strangers::Permit;
 use crate::tls::{Purpose, Shown};
 use crate::vital::depend_on_this_thread;
 use nacre_cluster::Fingerprint;
@@ -76,7 +77,7 @@ async fn converse(door: Arc<Door>, mut accepted: mpsc::UnboundedReceiver<Accepte
 /// Encrypts a connection if its port wants that, and handles it to its end.
 async fn welcome(door: &Door, accepted: Accepted, buffers: &Buffers) -> Result<(), String> {
     let bell = Arc::new(Bell::default());
-    let Accepted { stream, from, encrypted } = accepted;
+    let Accepted { stream, from, encrypted, permit } = accepted;
     let stream = stream.set_nonblocking(true).and_then(|()| TcpStream::from_std(stream));
     let Ok(stream) = stream else { return Ok(()) };
     let session = |peer| {
@@ -85,20 +86,24 @@ async fn welcome(door: &Door, accepted: Accepted, buffers: &Buffers) -> Result<(
     };
     if !encrypted {
         let peer = door.peer(from, encrypted, Shown::default());
-        return connection(session(peer), stream, buffers, &bell).await;
+        return connection(session(peer), stream, buffers, &bell, &permit).await;
     }
-    let (stream, shown) = door.tls.accept(stream, Some(Purpose::Copies)).await?;
+    let (stream, shown) = tokio::select! {
+        accepted = door.tls.accept(stream, Some(Purpose::Copies)) => accepted?,
+        () = permit.closed() => return Ok(()),
+    };
     let Some(key) = shown.key else {
-        return connection(session(door.peer(from, encrypted, shown)), stream, buffers, &bell)
-            .await;
+        let session = session(door.peer(from, encrypted, shown));
+        return connection(session, stream, buffers, &bell, &permit).await;
     };
     let peer = door.peer(from, encrypted, shown);
     if !peer.is_node {
         door.turn_away(from);
         return Ok(());
     }
+    permit.admit();
     tokio::select! {
-        ended = connection(session(peer), stream, buffers, &bell) => ended,
+        ended = connection(session(peer), stream, buffers, &bell, &permit) => ended,
         () = removal(door, &key) => Err("the node was removed from the cluster".into()),
     }
 }
@@ -162,6 +167,7 @@ async fn connection<S: AsyncRead + AsyncWrite + Unpin>(
     mut stream: S,
     buffers: &Buffers,
     bell: &Bell,
+    permit: &Permit,
 ) -> Result<(), String> {
     // What was read and not handled: part of a frame, or frames behind requests that are under way.
     let mut rest: Vec<u8> = Vec::new();
@@ -169,6 +175,9 @@ async fn connection<S: AsyncRead + AsyncWrite + Unpin>(
     let mut login_deadline = pin!(tokio::time::sleep(LOGIN_TIMEOUT));
     loop {
         let mut output = Vec::new();
+        if session.is_logged_in() {
+            permit.admit();
+        }
         match next {
             Next::Close(reason) => return reason.map_or(Ok(()), Err),
             Next::Flush => next = receive(&mut session, &mut rest, &mut output),
@@ -192,6 +201,7 @@ async fn connection<S: AsyncRead + AsyncWrite + Unpin>(
                         None => return Ok(()),
                     },
                     () = ready(&session, bell), if session.may_speak_first() => 0,
+                    () = permit.closed() => return Ok(()),
                     () = &mut login_deadline, if !session.is_logged_in() => {
                         return Err(format!("nobody has logged in for {LOGIN_TIMEOUT:?}"));
                     }
@@ -228,6 +238,7 @@ async fn connection<S: AsyncRead + AsyncWrite + Unpin>(
                     return Ok(());
                 },
                 reason = cut(&session, bell) => return Err(reason.into()),
+                () = permit.closed() => return Ok(()),
                 () = &mut login_deadline, if !session.is_logged_in() => {
                     return Err(format!("nobody has logged in for {LOGIN_TIMEOUT:?}"));
                 }
@@ -271,9 +282,11 @@ fn receive(session: &mut Session, rest: &mut Vec<u8>, output: &mut Vec<u8>) -> N
 mod tests {
     use super::*;
     use crate::platform::SystemPlatform;
+    use crate::strangers::{Connections, Limits};
     use nacre_cluster::{Endpoints, Ports};
     use nacre_node::Node;
     use nacre_node::kv::Peer;
+    use std::net::IpAddr;
     use tokio::io::{AsyncReadExt, DuplexStream};
 
     /// A request without parts.
@@ -304,7 +317,9 @@ mod tests {
         let ended = served.run_until(async {
             let client = tokio::task::spawn_local(client);
             let buffers = Buffers::default();
-            let served = connection(session, near, &buffers, &bell);
+            let connections = Connections::new(Limits::of_descriptors(1024));
+            let permit = connections.enter(IpAddr::from([127, 0, 0, 1]), 1).unwrap();
+            let served = connection(session, near, &buffers, &bell, &permit);
             let ended = tokio::time::timeout(2 * LOGIN_TIMEOUT, served).await;
             client.abort();
             ended.expect("it is closed")

@@ -1,0 +1,377 @@
+//! Limits of connections: how many there may be in all, and how many of them may be without a login.
+//!
+//! Files and connections share the descriptors of the process. Whoever reaches a port can hold one without a login, so that without
+//! a limit strangers take those with which the store creates its files. Three quarters of the descriptors are for connections, a
+//! third of these for connections without a login ("strangers"), half of that for strangers of one address.
+//!
+//! ```text
+//! accept ─► Connections::enter ─► Permit ─► Permit::admit at the login ─► drop with the connection
+//!                                    └────► closed, when a newcomer needs the place of the oldest stranger
+//! ```
+//!
+//! When strangers have taken their places, a newcomer takes the place of the oldest stranger: a client that means to log in does so
+//! within milliseconds, and finds a place however many wait in silence. Key-value and HTTP connections are counted together.
+
+use nacre_node::Waiter;
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+use tokio::sync::Notify;
+
+/// Connections without a login, however many descriptors there are. Each may hold a frame of 16 KiB or headers of 64 KiB.
+const STRANGERS_MAX: usize = 4096;
+/// Places that only connections from the machine itself take when all others are taken, so that an administrator gets in.
+const LOCAL_RESERVE: usize = 16;
+/// How often the log says that connections were refused or closed.
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
+
+/// How many connections there may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Descriptors of connections, with and without a login.
+    pub descriptors_max: usize,
+    /// Connections without a login.
+    pub strangers_max: usize,
+    /// Connections without a login from one address. An IPv6 network of 64 bits counts as one.
+    pub strangers_per_address_max: usize,
+}
+
+impl Limits {
+    /// The limits of a process that may open so many files: a quarter stays for files of the store and connections to others.
+    pub fn of_descriptors(open_files_max: u64) -> Limits {
+        let open_files_max = usize::try_from(open_files_max).unwrap_or(usize::MAX);
+        let strangers_max = (open_files_max / 4).clamp(2, STRANGERS_MAX);
+        Limits {
+            descriptors_max: (open_files_max - open_files_max / 4).max(4),
+            strangers_max,
+            strangers_per_address_max: strangers_max / 2,
+        }
+    }
+}
+
+/// Numbers for metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Descriptors that connections hold.
+    pub descriptors: usize,
+    /// Connections without a login.
+    pub strangers: usize,
+    /// Connections that were refused, as there was no place.
+    pub refused: u64,
+    /// Connections without a login that were closed for a newcomer.
+    pub displaced: u64,
+}
+
+/// All connections of the node's ports.
+pub struct Connections {
+    limits: Limits,
+    state: Mutex<State>,
+    refused: AtomicU64,
+    displaced: AtomicU64,
+}
+
+#[derive(Default)]
+struct State {
+    descriptors: usize,
+    /// Numbers grow, so that the first is the oldest. A stranger stays until its connection is closed.
+    strangers: BTreeMap<u64, Stranger>,
+    /// Those that were not told to close.
+    waiting: BTreeSet<u64>,
+    by_address: HashMap<IpAddr, Address>,
+    next: u64,
+    logged: Option<Instant>,
+}
+
+struct Stranger {
+    address: IpAddr,
+    closing: Arc<Closing>,
+}
+
+#[derive(Default)]
+struct Address {
+    count: usize,
+    waiting: BTreeSet<u64>,
+}
+
+/// Whether a connection is to close for a newcomer, and whom that wakes.
+#[derive(Default)]
+struct Closing {
+    is_wanted: AtomicBool,
+    notify: Notify,
+    waiter: OnceLock<Arc<dyn Waiter>>,
+}
+
+impl Closing {
+    fn want(&self) {
+        self.is_wanted.store(true, Ordering::Release);
+        self.notify.notify_one();
+        if let Some(waiter) = self.waiter.get() {
+            waiter.wake();
+        }
+    }
+}
+
+/// The place of a connection, which lives as long as its socket is open.
+pub struct Permit {
+    connections: Arc<Connections>,
+    number: u64,
+    descriptors: usize,
+    is_admitted: AtomicBool,
+    closing: Arc<Closing>,
+}
+
+/// What counts as one address: of IPv6 the network, as a host has all addresses of it.
+fn counted(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => {
+            IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64)))
+        }
+        address @ IpAddr::V4(_) => address,
+    }
+}
+
+impl State {
+    fn forget(&mut self, number: u64) {
+        let Some(Stranger { address, .. }) = self.strangers.remove(&number) else { return };
+        self.waiting.remove(&number);
+        if let Some(of_address) = self.by_address.get_mut(&address) {
+            of_address.count -= 1;
+            of_address.waiting.remove(&number);
+            if of_address.count == 0 {
+                self.by_address.remove(&address);
+            }
+        }
+    }
+
+    /// Has a stranger close its connection.
+    fn displace(&mut self, number: u64) {
+        self.waiting.remove(&number);
+        if let Some(Stranger { address, closing }) = self.strangers.get(&number) {
+            closing.want();
+            if let Some(of_address) = self.by_address.get_mut(address) {
+                of_address.waiting.remove(&number);
+            }
+        }
+    }
+}
+
+impl Connections {
+    /// No connections yet.
+    pub fn new(limits: Limits) -> Arc<Connections> {
+        let (refused, displaced) = (AtomicU64::new(0), AtomicU64::new(0));
+        Arc::new(Connections { limits, state: Mutex::default(), refused, displaced })
+    }
+
+    /// Takes a place for a connection from `address` that holds so many descriptors. `None` when there is none: the caller closes
+    /// the connection at once.
+    pub fn enter(self: &Arc<Self>, address: IpAddr, descriptors: usize) -> Option<Permit> {
+        let mut state = self.state.lock();
+        let is_local = address.to_canonical().is_loopback();
+        let address = counted(address);
+        let Limits { descriptors_max, strangers_max, strangers_per_address_max } = self.limits;
+        let reserve = if is_local { 0 } else { LOCAL_RESERVE.min(descriptors_max / 8) };
+        let of_address = state.by_address.get(&address);
+        let of_address_count = of_address.map_or(0, |of_address| of_address.count);
+        if state.descriptors + descriptors + reserve > descriptors_max
+            || state.strangers.len() >= strangers_max
+            || of_address_count >= strangers_per_address_max
+        {
+            self.refused.fetch_add(1, Ordering::Relaxed);
+            self.log(&mut state);
+            return None;
+        }
+        // A connection that is told to close takes a moment for it. An eighth of the places is free for that time.
+        let oldest =
+            if of_address_count >= strangers_per_address_max - strangers_per_address_max / 8 {
+                of_address.and_then(|of_address| of_address.waiting.first().copied())
+            } else if state.strangers.len() >= strangers_max - strangers_max / 8 {
+                state.waiting.first().copied()
+            } else {
+                None
+            };
+        if let Some(oldest) = oldest {
+            state.displace(oldest);
+            self.displaced.fetch_add(1, Ordering::Relaxed);
+            self.log(&mut state);
+        }
+        let number = state.next;
+        state.next += 1;
+        state.descriptors += descriptors;
+        let closing = Arc::new(Closing::default());
+        state.strangers.insert(number, Stranger { address, closing: Arc::clone(&closing) });
+        state.waiting.insert(number);
+        let of_address = state.by_address.entry(address).or_default();
+        of_address.count += 1;
+        of_address.waiting.insert(number);
+        drop(state);
+        let (connections, is_admitted) = (Arc::clone(self), AtomicBool::new(false));
+        Some(Permit { connections, number, descriptors, is_admitted, closing })
+    }
+
+    /// Numbers for metrics.
+    pub fn counts(&self) -> Counts {
+        let state = self.state.lock();
+        Counts {
+            descriptors: state.descriptors,
+            strangers: state.strangers.len(),
+            refused: self.refused.load(Ordering::Relaxed),
+            displaced: self.displaced.load(Ordering::Relaxed),
+        }
+    }
+
+    /// The limits.
+    pub fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    fn log(&self, state: &mut State) {
+        if state.logged.is_some_and(|logged| logged.elapsed() < LOG_INTERVAL) {
+            return;
+        }
+        state.logged = Some(Instant::now());
+        tracing::warn!(
+            "{} connections without a login of at most {}, {} descriptors of connections of at most {}: {} connections were refused so \
+             far, {} without a login closed for others; a higher limit of open files (ulimit -n) raises these limits",
+            state.strangers.len(),
+            self.limits.strangers_max,
+            state.descriptors,
+            self.limits.descriptors_max,
+            self.refused.load(Ordering::Relaxed),
+            self.displaced.load(Ordering::Relaxed),
+        );
+    }
+}
+
+impl Permit {
+    /// Says that somebody has logged in, or that a node has proved who it is: the connection does not count as a stranger's any
+    /// more, and is not closed for a newcomer. Cheap when called again.
+    pub fn admit(&self) {
+        if !self.is_admitted.swap(true, Ordering::AcqRel) {
+            self.connections.state.lock().forget(self.number);
+        }
+    }
+
+    /// Whether the connection is to close for a newcomer: see [`Permit::closed`].
+    pub fn is_closed(&self) -> bool {
+        self.closing.is_wanted.load(Ordering::Acquire) && !self.is_admitted.load(Ordering::Acquire)
+    }
+
+    /// Returns once the connection is to close for a newcomer. One task at a time may wait for that.
+    pub async fn closed(&self) {
+        while !self.is_closed() {
+            self.closing.notify.notified().await;
+        }
+    }
+
+    /// Wakes `waiter` when the connection is to close for a newcomer; for connections that are no tasks. Only the first waiter
+    /// counts.
+    pub fn wake_when_closed(&self, waiter: Arc<dyn Waiter>) {
+        if self.closing.waiter.set(waiter).is_ok()
+            && self.is_closed()
+            && let Some(waiter) = self.closing.waiter.get()
+        {
+            waiter.wake();
+        }
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        let mut state = self.connections.state.lock();
+        state.descriptors -= self.descriptors;
+        state.forget(self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: Limits =
+        Limits { descriptors_max: 64, strangers_max: 32, strangers_per_address_max: 16 };
+
+    fn address(last: u8) -> IpAddr {
+        IpAddr::from([10, 0, 0, last])
+    }
+
+    #[test]
+    fn a_process_of_1024_descriptors_keeps_a_quarter_for_its_files() {
+        let limits = Limits::of_descriptors(1024);
+        let expected =
+            Limits { descriptors_max: 768, strangers_max: 256, strangers_per_address_max: 128 };
+        assert_eq!(limits, expected);
+        assert_eq!(Limits::of_descriptors(u64::MAX).strangers_max, STRANGERS_MAX);
+    }
+
+    #[test]
+    fn a_newcomer_takes_the_place_of_the_oldest_stranger_of_its_address() {
+        let connections = Connections::new(LIMITS);
+        let held: Vec<Permit> =
+            (0..14).map(|_| connections.enter(address(1), 1).unwrap()).collect();
+        assert!(!held.iter().any(Permit::is_closed));
+        let other = connections.enter(address(2), 1).unwrap();
+        let newcomer = connections.enter(address(1), 1).unwrap();
+        assert!(held[0].is_closed());
+        assert!(!held[1].is_closed() && !other.is_closed() && !newcomer.is_closed());
+        assert_eq!(connections.counts().displaced, 1);
+    }
+
+    #[test]
+    fn strangers_who_do_not_close_are_not_exceeded() {
+        let connections = Connections::new(LIMITS);
+        let held: Vec<_> = (0..100).filter_map(|_| connections.enter(address(1), 1)).collect();
+        assert_eq!(held.len(), 16);
+        let held: Vec<_> = (2..100).filter_map(|n| connections.enter(address(n), 1)).collect();
+        assert_eq!(held.len(), 16);
+        assert_eq!(connections.counts().strangers, 32);
+        drop(held);
+        assert_eq!(
+            connections.counts(),
+            Counts { strangers: 16, descriptors: 16, ..connections.counts() }
+        );
+    }
+
+    #[test]
+    fn who_has_logged_in_is_not_closed_and_does_not_count_as_a_stranger() {
+        let connections = Connections::new(LIMITS);
+        let first = connections.enter(address(1), 1).unwrap();
+        first.admit();
+        let held: Vec<_> = (0..100).filter_map(|_| connections.enter(address(1), 1)).collect();
+        assert_eq!(held.len(), 16);
+        assert!(!first.is_closed());
+        drop((first, held));
+        assert_eq!(connections.counts().descriptors, 0);
+        assert!(connections.state.lock().by_address.is_empty());
+    }
+
+    #[test]
+    fn the_last_places_are_for_the_machine_itself() {
+        let connections = Connections::new(LIMITS);
+        let mut held = Vec::new();
+        while let Some(permit) = connections.enter(address(1), 2) {
+            permit.admit();
+            held.push(permit);
+        }
+        assert_eq!(connections.counts().descriptors, 56);
+        assert!(connections.enter(IpAddr::from([127, 0, 0, 1]), 2).is_some());
+    }
+
+    #[test]
+    fn all_addresses_of_an_ipv6_network_are_one() {
+        let address = |text: &str| counted(text.parse().unwrap());
+        assert_eq!(address("2001:db8::1"), address("2001:db8::ffff:1"));
+        assert_ne!(address("2001:db8::1"), address("2001:db8:0:1::1"));
+        assert_eq!(address("::ffff:10.0.0.1"), IpAddr::from([10, 0, 0, 1]));
+    }
+
+    #[tokio::test]
+    async fn a_displaced_connection_is_woken() {
+        let connections = Connections::new(LIMITS);
+        let first = connections.enter(address(1), 1).unwrap();
+        let _held: Vec<_> = (0..14).map(|_| connections.enter(address(1), 1)).collect();
+        first.closed().await;
+    }
+}
