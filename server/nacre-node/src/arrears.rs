@@ -75,7 +75,7 @@ impl Node {
             }
         }
         for config in cluster.buckets.values() {
-            if self.bucket(&config.name).is_none() {
+            if self.bucket(&config.name).is_none() && !self.is_damaged(config) {
                 let is_made = rows.contains_key(&created_row(config));
                 // Others may have taken the place of its copies by now: it serves once it is asked to again.
                 also(&mut outcome, self.open_bucket(config, is_made, false));

@@ -89,6 +89,8 @@ pub struct Bucket {
     /// Dropped collections whose stored documents are still to be erased.
     dropped: Mutex<Vec<CollectionId>>,
     store_waiting: AtomicBool,
+    /// vBuckets of which nobody knows what is stored, after a commit that failed.
+    pub(crate) read_only: Mutex<BTreeSet<Vbid>>,
     closed: AtomicBool,
     discarded: AtomicBool,
 }
@@ -178,6 +180,7 @@ impl Bucket {
             doubted: RwLock::new(doubted),
             dropped: Mutex::new(dropped),
             store_waiting: AtomicBool::new(false),
+            read_only: Mutex::default(),
             closed: AtomicBool::new(false),
             discarded: AtomicBool::new(false),
         });

@@ -194,6 +194,7 @@ impl Flusher {
     /// Nothing more is stored of these vBuckets.
     fn fail(&mut self, vbids: &[Vbid]) {
         self.failed.extend(vbids);
+        self.bucket.read_only.lock().extend(vbids);
         for vbid in vbids {
             if let Some(mut vbucket) = self.bucket.vbucket(*vbid) {
                 vbucket.make_read_only();

@@ -25,6 +25,7 @@ mod effects;
 mod error;
 mod events;
 mod flusher;
+mod health;
 mod keeper;
 pub mod kv;
 mod line;
@@ -47,6 +48,7 @@ mod worker;
 
 pub use bucket::{Bucket, Home};
 pub use error::Error;
+pub use health::{Problem, ProblemKind};
 pub use node::Node;
 pub use platform::{
     Hear, Link, Next, Platform, Signal, Task, Told, Unanswered, about_to_hold_up, before_holding_up,

@@ -6,6 +6,7 @@ use crate::bucket::Bucket;
 use crate::changes::Crowd;
 use crate::cluster_map::{Here, Texts};
 use crate::copies::Fenced;
+use crate::health::is_of_one_bucket;
 use crate::orchestration::{Herald, Lease, Orchestration, Watchman};
 use crate::plugins::{Loader, Plugins};
 use crate::query::Queries;
@@ -80,6 +81,8 @@ pub struct Node {
     /// Grows with every change of a user.
     pub(crate) users_version: AtomicU64,
     pub(crate) buckets: RwLock<BTreeMap<String, Arc<Bucket>>>,
+    /// Buckets that could not be opened at the start, by the row that says that they were made: their names, and why.
+    pub(crate) damaged: Mutex<BTreeMap<Vec<u8>, (String, String)>>,
     pub(crate) plugins: Plugins,
     queries: Queries,
     /// The revision of the cluster map, beside the state it is of: connections look at it all the time.
@@ -104,7 +107,8 @@ impl Node {
     /// Starts a node: reads what it knows and takes its buckets into memory.
     ///
     /// # Errors
-    /// When what is stored cannot be read; the node does not serve then.
+    /// When the settings cannot be read; the node does not serve then. A bucket that cannot be read is [a problem](Node::problems), and
+    /// the others are served.
     pub fn open(platform: Arc<dyn Platform>, endpoints: Endpoints) -> Result<Arc<Node>, Error> {
         let settings = platform.spaces().open("node")?;
         let rows: BTreeMap<Vec<u8>, Vec<u8>> = settings.load()?.into_iter().collect();
@@ -147,6 +151,7 @@ impl Node {
             password_policy: RwLock::new(password_policy),
             users_version: AtomicU64::new(1),
             buckets: RwLock::default(),
+            damaged: Mutex::default(),
             plugins: Plugins::default(),
             queries: Queries::default(),
             map_rev,
@@ -163,7 +168,13 @@ impl Node {
             let created = rows.contains_key(&created_row(config));
             // What was in memory only is gone, however the process ended.
             let has_all = clean && config.settings.kind == BucketKind::Persistent;
-            node.open_bucket(config, created, has_all)?;
+            match node.open_bucket(config, created, has_all) {
+                Err(error) if !is_of_one_bucket(&error) => return Err(error),
+                // What passes by itself is tried again with what could not be done yet.
+                Err(Error::Store(error)) if error.is_temporary() => {}
+                Err(error) => node.set_damaged(config, &error),
+                Ok(()) => {}
+            }
         }
         // Stores of which the process before could not get rid.
         if let Err(error) = node.make_up_for(&rows) {

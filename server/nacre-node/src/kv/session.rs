@@ -694,7 +694,7 @@ impl Session {
     /// Makes `name` the bucket of the connection.
     pub(super) fn select(&mut self, name: &str) -> Result<(), Status> {
         // Clients take "not found" for a bucket that is about to appear, and try again until their time is over.
-        let bucket = self.node.bucket(name).ok_or(Status::AccessDenied)?;
+        let bucket = self.node.bucket(name);
         // Read first: a change in between is noticed by the next request.
         let users_version = self.node.users_version();
         let users = self.node.users();
@@ -707,6 +707,12 @@ impl Session {
             return Err(Status::AccessDenied);
         }
         drop(users);
+        let is_damaged = || {
+            self.node.cluster().buckets.get(name).is_some_and(|config| self.node.is_damaged(config))
+        };
+        let Some(bucket) = bucket else {
+            return Err(if is_damaged() { Status::TemporaryFailure } else { Status::AccessDenied });
+        };
         self.selected = Some(Selected { bucket, reads, writes, users_version });
         self.chosen = Some(name.into());
         self.map_given = None;

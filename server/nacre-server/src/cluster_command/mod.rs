@@ -370,7 +370,11 @@ fn see_off(server: &Server) -> Result<(), String> {
 }
 
 fn status(server: &Server) -> Result<(), String> {
-    println!("{}", table(&server.call("GET", "/pools/default", b"")?));
+    let pool = server.call("GET", "/pools/default", b"")?;
+    println!("{}", table(&pool));
+    for problem in problems(&pool) {
+        println!("{problem}");
+    }
     Ok(())
 }
 
@@ -380,6 +384,19 @@ fn show_map(server: &Server, bucket: &str) -> Result<(), String> {
     let map = server.call("GET", &format!("/pools/default/buckets/{bucket}"), b"")?;
     print!("\n{}", picture::draw(&map));
     Ok(())
+}
+
+/// What the node that was asked says is wrong with it.
+fn problems(pool: &Value) -> Vec<String> {
+    let nodes = pool["nodes"].as_array().into_iter().flatten();
+    let of_node = |node: &Value| {
+        let name =
+            node["otpNode"].as_str().unwrap_or_default().trim_start_matches("ns_1@").to_owned();
+        let problems = node["problems"].as_array().cloned().unwrap_or_default();
+        let texts = problems.into_iter().filter_map(|problem| Some(problem.as_str()?.to_owned()));
+        texts.map(|text| format!("{name}: {text}")).collect::<Vec<_>>()
+    };
+    nodes.flat_map(of_node).collect()
 }
 
 /// The nodes of `/pools/default`, one a row.

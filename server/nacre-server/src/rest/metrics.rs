@@ -8,7 +8,7 @@ use hyper::StatusCode;
 use nacre_auth::Privilege;
 use nacre_cluster::Endpoints;
 use nacre_node::plugins::{Deployment, Progress, Pure};
-use nacre_node::{Bucket, Node};
+use nacre_node::{Bucket, Node, Problem, ProblemKind};
 use nacre_plugin_host::{Histogram, Status, Usage};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
@@ -52,6 +52,8 @@ pub(super) fn targets(call: &Call) -> Result<Reply, Reply> {
 #[derive(Debug)]
 struct Snapshot {
     buckets: Vec<BucketCounts>,
+    /// What is wrong with buckets.
+    problems: Vec<Problem>,
     deployments: Vec<DeploymentCounts>,
     /// What other nodes have asked, by what it is about.
     questions: BTreeMap<&'static str, u64>,
@@ -84,6 +86,7 @@ impl Snapshot {
         let buckets = cluster.buckets.keys().filter_map(|name| node.bucket(name));
         Snapshot {
             buckets: buckets.map(|bucket| BucketCounts::of(&bucket)).collect(),
+            problems: node.problems(),
             deployments: DeploymentCounts::all(node),
             questions: node.questions(),
         }
@@ -178,6 +181,7 @@ fn gauge(value: u64) -> ConstGauge<i64> {
 impl Collector for Snapshot {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
         self.encode_buckets(&mut encoder)?;
+        self.encode_problems(&mut encoder)?;
         self.encode_questions(&mut encoder)?;
         self.encode_deployments(&mut encoder)?;
         self.encode_calls(encoder)
@@ -208,6 +212,33 @@ impl Snapshot {
         of_buckets("nacre_bucket_disk_live", "What of it is needed", Some(&Unit::Bytes), |bucket| {
             bucket.live_bytes
         })
+    }
+
+    /// Families without a value are left out: a value is reason for an alert.
+    fn encode_problems(&self, encoder: &mut DescriptorEncoder<'_>) -> FmtResult {
+        let mut family = Family { encoder };
+        let mut each = |name: &str, help: &str, value: fn(&ProblemKind) -> Option<u64>| {
+            let found =
+                self.problems.iter().filter_map(|problem| Some((problem, value(&problem.kind)?)));
+            family.each((name, help, None), MetricType::Gauge, found, |(problem, value)| {
+                ([("bucket", problem.bucket.clone())], gauge(value))
+            })
+        };
+        each(
+            "nacre_bucket_read_only_vbuckets",
+            "vBuckets that take no writes after a failed write until the node is started again",
+            |kind| if let ProblemKind::ReadOnly(count) = kind { Some(*count as u64) } else { None },
+        )?;
+        each(
+            "nacre_bucket_damaged",
+            "Buckets that are not served, as their files are damaged",
+            |kind| matches!(kind, ProblemKind::Damaged(_)).then_some(1),
+        )?;
+        each(
+            "nacre_bucket_store_waiting",
+            "Buckets that refuse writes until the disk has space and the process descriptors",
+            |kind| (*kind == ProblemKind::Waiting).then_some(1),
+        )
     }
 
     fn encode_questions(&self, encoder: &mut DescriptorEncoder<'_>) -> FmtResult {

@@ -13,7 +13,7 @@ use nacre_auth::{INTERNAL, Privilege};
 use nacre_cluster::{Change, Endpoints, Fingerprint, GROUP_DEFAULT, Member, Membership, Service};
 use nacre_node::cluster_map::alternates;
 use nacre_node::plugins::packages;
-use nacre_node::{Node, Usage};
+use nacre_node::{Node, Problem, Usage};
 use nacre_types::NodeId;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -45,6 +45,8 @@ fn describe(call: &Call, id: NodeId, endpoints: &Endpoints) -> Value {
         ports["httpsCAPI"] = json!(tls.views);
     }
     let cluster = node.cluster();
+    let problems = if own { node.problems() } else { Vec::new() };
+    let is_well = !problems.iter().any(Problem::is_lasting);
     let member = cluster.nodes.get(&id);
     let membership = member.map_or(Membership::Active, |node| node.membership);
     let mut described = json!({
@@ -53,7 +55,7 @@ fn describe(call: &Call, id: NodeId, endpoints: &Endpoints) -> Value {
         "nodeUUID": member.map(|node| &node.uuid),
         "nodeEncryption": endpoints.fingerprint.is_some(),
         "fingerprint": endpoints.fingerprint,
-        "status": if own || is_heard(node, id) { "healthy" } else { "unhealthy" },
+        "status": if is_heard(node, id) || own && is_well { "healthy" } else { "unhealthy" },
         "clusterMembership": match membership {
             Membership::Added | Membership::Leaving => "inactiveAdded",
             Membership::Active => "active",
@@ -73,6 +75,7 @@ fn describe(call: &Call, id: NodeId, endpoints: &Endpoints) -> Value {
     }
     if own {
         described["thisNode"] = json!(true);
+        described["problems"] = problems.iter().map(ToString::to_string).collect();
         described["cpuCount"] = json!(std::thread::available_parallelism().map_or(1, usize::from));
         described["uptime"] = json!((node.now().monotonic_ns / 1_000_000_000).to_string());
         describe_machine(&mut described);

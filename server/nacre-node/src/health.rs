@@ -1,0 +1,109 @@
+//! What keeps a node from doing its work, by bucket.
+
+use crate::node::Node;
+use crate::{Error, arrears};
+use nacre_cluster::Bucket;
+use nacre_store::Error as StoreError;
+use std::fmt;
+
+/// Why a bucket is not served as it should be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// The name of the bucket.
+    pub bucket: String,
+    /// What is wrong with it.
+    pub kind: ProblemKind,
+}
+
+/// What can be wrong with a bucket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ProblemKind {
+    /// What is stored of it cannot be read. It is not served here.
+    Damaged(String),
+    /// A commit failed in a way that leaves unknown what is stored of so many vBuckets: they are read-only until the node is started
+    /// again.
+    ReadOnly(usize),
+    /// Its store waits for space or descriptors, and writes are refused until then.
+    Waiting,
+}
+
+impl Problem {
+    /// Whether the operator must act: it does not pass by itself.
+    pub fn is_lasting(&self) -> bool {
+        self.kind != ProblemKind::Waiting
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "bucket {}: ", self.bucket)?;
+        match &self.kind {
+            ProblemKind::Damaged(reason) => {
+                write!(f, "not served, its files are damaged: {reason}")
+            }
+            ProblemKind::ReadOnly(count) => {
+                write!(
+                    f,
+                    "{count} vBuckets are read-only after a failed write until the node is started again"
+                )
+            }
+            ProblemKind::Waiting => {
+                write!(
+                    f,
+                    "writes are refused until the disk has space and the process has descriptors"
+                )
+            }
+        }
+    }
+}
+
+/// Whether the node serves its other buckets although one cannot be opened for this reason.
+///
+/// What is damaged stays so. A bucket of another format or in another process means that the whole node was started by mistake.
+pub(crate) fn is_of_one_bucket(error: &Error) -> bool {
+    match error {
+        Error::Store(StoreError::InUse { .. } | StoreError::Format { .. }) => false,
+        Error::Store(_) => true,
+        _ => false,
+    }
+}
+
+impl Node {
+    /// Notes that a bucket cannot be opened: it is not served, and not tried again before the next start.
+    pub(crate) fn set_damaged(&self, config: &Bucket, error: &Error) {
+        tracing::error!(
+            "bucket {}: it is not served by this node, the other buckets are: {error}: restore its files from a copy and start the node \
+             again; in a cluster, fail this node over, remove the directory of the bucket and recover the node in full; or drop the \
+             bucket",
+            config.name
+        );
+        let row = arrears::created_row(config);
+        self.damaged.lock().insert(row, (config.name.clone(), error.to_string()));
+    }
+
+    /// Whether this bucket could not be opened when the node was started.
+    pub fn is_damaged(&self, config: &Bucket) -> bool {
+        self.damaged.lock().contains_key(&arrears::created_row(config))
+    }
+
+    /// What keeps this node from serving its buckets as it should.
+    pub fn problems(&self) -> Vec<Problem> {
+        let mut problems: Vec<Problem> = Vec::new();
+        let cluster = self.cluster();
+        for config in cluster.buckets.values() {
+            let mut add = |kind| problems.push(Problem { bucket: config.name.clone(), kind });
+            if let Some((_, reason)) = self.damaged.lock().get(&arrears::created_row(config)) {
+                add(ProblemKind::Damaged(reason.clone()));
+            }
+            let Some(bucket) = self.bucket(&config.name) else { continue };
+            match bucket.read_only.lock().len() {
+                0 => {}
+                count => add(ProblemKind::ReadOnly(count)),
+            }
+            if bucket.store_is_waiting() {
+                add(ProblemKind::Waiting);
+            }
+        }
+        problems
+    }
+}
