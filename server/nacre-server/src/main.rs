@@ -12,6 +12,7 @@ mod capsules;
 mod client;
 mod cluster;
 mod cluster_command;
+mod data_dir;
 mod descriptors;
 mod engine;
 mod http_out;

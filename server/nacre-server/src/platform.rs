@@ -2,6 +2,7 @@
 
 use crate::capsules;
 use crate::cluster::{Peers, membership};
+use crate::data_dir::{self, Reserve};
 use crate::engine::{self, Engine};
 use crate::http_out::HttpClient;
 use crate::kv::links::Links;
@@ -61,6 +62,7 @@ pub fn memory_bytes() -> Option<u64> {
 pub struct SystemPlatform {
     started: Instant,
     data_dir: PathBuf,
+    reserve: Reserve,
     spaces: LogSpaces,
     states: LogSpaces,
     engine: Engine,
@@ -88,17 +90,17 @@ impl SystemPlatform {
     /// # Errors
     /// Whatever is wrong with the directory.
     pub fn open(data_dir: &Path, plugin_cache: PathBuf) -> Result<SystemPlatform, Error> {
-        let (settings, buckets) = (data_dir.join("node"), data_dir.join("buckets"));
-        // Without its settings a node would begin anew beside documents that it then knows nothing of.
-        if !settings.exists() && buckets.read_dir().is_ok_and(|mut found| found.next().is_some()) {
-            let what =
-                "there are buckets, but what the node knows of them (node/) is missing".into();
-            return Err(Error::Damaged { path: data_dir.to_owned(), what });
-        }
+        let settings = data_dir.join("node");
         if settings.join("conf").exists() {
             return Err(Error::Format { path: data_dir.to_owned(), found: 1, expected: FORMAT });
         }
         let spaces = LogSpaces::open(&settings, OnDamage::Refuse)?;
+        data_dir::check(data_dir, &spaces)?;
+        data_dir::close_to_others(data_dir)?;
+        // Behind the lock on the directory: the reserve may be that of a node that runs.
+        let reserve = Reserve::open(data_dir);
+        // Before the key: a key without settings is one whose settings were lost.
+        spaces.open("node")?;
         // What is lost of these is built anew from history.
         let states = LogSpaces::open(&data_dir.join("states"), OnDamage::Forget)?;
         // Behind the lock on the directory, so that two processes do not make a key each.
@@ -107,6 +109,7 @@ impl SystemPlatform {
         Ok(SystemPlatform {
             started: Instant::now(),
             data_dir: data_dir.to_owned(),
+            reserve,
             spaces,
             states,
             engine: Engine::new(plugin_cache),
@@ -122,6 +125,11 @@ impl SystemPlatform {
     /// By which other nodes recognise this one.
     pub fn node_key(&self) -> &Arc<NodeKey> {
         &self.node_key
+    }
+
+    /// The space that is kept for the next start.
+    pub fn reserve(&self) -> &Reserve {
+        &self.reserve
     }
 
     /// Lets messages and questions go out from now on.

@@ -6,7 +6,7 @@ use crate::platform::SystemPlatform;
 use crate::rest::{self, Claim, Service};
 use crate::strangers::{Connections, Limits};
 use crate::tls::{Files, NodeKey, Tls};
-use crate::{descriptors, huge_pages, kv, priority, vital};
+use crate::{data_dir, descriptors, huge_pages, kv, priority, vital};
 use clap::Args;
 use nacre_auth::{Role, User};
 use nacre_cluster::{BucketSettings, Change};
@@ -215,8 +215,12 @@ pub fn serve(options: &Serve) -> Result<(), String> {
 /// A sentence for the person who started it.
 pub fn dev(options: &Dev) -> Result<(), String> {
     log_to_stderr();
-    let temporary = std::env::temp_dir().join(format!("nacre-dev-{}", std::process::id()));
-    let data_dir = options.data_dir.clone().unwrap_or_else(|| temporary.clone());
+    let failed = |error| format!("cannot create a folder for the data: {error}");
+    let temporary = match &options.data_dir {
+        Some(_) => None,
+        None => Some(data_dir::temporary().map_err(failed)?),
+    };
+    let data_dir = options.data_dir.clone().or_else(|| temporary.clone()).unwrap_or_default();
     let serve = Serve {
         data_dir,
         host: "127.0.0.1".into(),
@@ -244,11 +248,11 @@ pub fn dev(options: &Dev) -> Result<(), String> {
         println!("  bucket      dev      user  dev      password  develop");
         println!(
             "Ctrl-C stops it{}.",
-            if options.data_dir.is_none() { " and removes its data" } else { "" }
+            if temporary.is_some() { " and removes its data" } else { "" }
         );
     });
-    if options.data_dir.is_none() {
-        let _ = std::fs::remove_dir_all(&temporary);
+    if let Some(temporary) = &temporary {
+        let _ = std::fs::remove_dir_all(temporary);
     }
     outcome
 }
@@ -320,6 +324,7 @@ fn run(options: &Serve, ready: impl FnOnce(&Endpoints)) -> Result<(), String> {
     }
     huge_pages::keep_off();
     vital::watch();
+    data_dir::create_for_owner_alone();
     let connections = Connections::new(Limits::of_descriptors(descriptors::raise_limit()));
     let mut endpoints = options.endpoints()?;
     let plain = options.listen(endpoints.plain)?;
@@ -344,6 +349,7 @@ fn run(options: &Serve, ready: impl FnOnce(&Endpoints)) -> Result<(), String> {
     node.orchestrate();
     consensus.see_off();
     let tls = Arc::new(options.tls(&node, platform.node_key())?);
+    platform.reserve().fill();
     node.load_plugins();
 
     let threads = options
@@ -494,7 +500,7 @@ fn initialise(node: &Arc<Node>, options: &Serve, claim: &Claim) -> Result<(), St
         );
     }
     for name in options.buckets.iter().filter(|name| !name.is_empty()) {
-        if node.bucket(name).is_none() {
+        if node.cluster().bucket(name).is_err() {
             let settings =
                 BucketSettings { ram_quota_mb: options.bucket_ram_mb, ..BucketSettings::default() };
             let change =

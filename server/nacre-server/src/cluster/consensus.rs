@@ -242,14 +242,17 @@ impl Consensus {
         };
         let spaces = self.platform.spaces();
         let failed = |error: nacre_store::Error| error.to_string();
-        for other in spaces.names().map_err(failed)? {
-            if other.starts_with(SPACE) && other != name {
-                spaces.remove(&other).map_err(failed)?;
-            }
+        let known = spaces.names().map_err(failed)?;
+        if !known.iter().any(|known| known.starts_with(SPACE)) {
+            self.check_lost_log()?;
         }
         let room = Arc::new(Room::new(self.waiting.clone()));
         *self.room.lock() = Arc::clone(&room);
         let log = Log::open(spaces.open(&name).map_err(failed)?, Arc::clone(&room))?;
+        // Behind the open: there is always one, once there was one.
+        for other in known.iter().filter(|known| known.starts_with(SPACE) && **known != name) {
+            spaces.remove(other).map_err(failed)?;
+        }
         let alone = self.node.cluster().nodes.keys().eq([&self.node.id()]);
         if alone || founds {
             self.found(&log)?;
@@ -268,6 +271,29 @@ impl Consensus {
         *self.leadership.lock() = Arc::clone(&known);
         self.runtime.spawn(confirm(Weak::clone(&self.this), raft.clone(), known));
         self.directory.replace(Some(raft));
+        Ok(())
+    }
+
+    /// Called where there is no log of the agreement. A node that has agreed with others has voted, too, and must not vote twice in
+    /// a term; one that is alone begins another log with what it knows.
+    ///
+    /// # Errors
+    /// When the log was lost, with what the operator can do.
+    fn check_lost_log(&self) -> Result<(), String> {
+        let position = self.node.position().map_err(|error| error.to_string())?;
+        if position.is_none() {
+            return Ok(());
+        }
+        let lost = "the log of what the nodes agree on (node/1.space, as a rule) is missing";
+        if self.node.cluster().nodes.len() > 1 {
+            return Err(format!(
+                "{lost}: put back a copy of the whole data directory, or have another node fail this one over, start it with another \
+                 --data-dir, add it and rebalance"
+            ));
+        }
+        tracing::error!(
+            "{lost}: the node is alone, and begins another one with its settings as they are"
+        );
         Ok(())
     }
 
