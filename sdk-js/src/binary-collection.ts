@@ -3,6 +3,7 @@
 import { Documents } from './documents.js'
 import { DecodingFailureError, InvalidArgumentError } from './errors.js'
 import { Opcode } from './opcodes.js'
+import { checkOptions } from './option-names.js'
 import { checkCas, type CounterOptions, type RemoveOptions, wireExpiry } from './options.js'
 import type { CounterResult, MutationResult } from './results.js'
 
@@ -18,21 +19,25 @@ export class BinaryCollection extends Documents {
    * @throws DeltaInvalidError the document is no counter.
    */
   async increment(key: string, delta: number | bigint, options: CounterOptions = {}): Promise<CounterResult> {
+    checkOptions('increment', options)
     return this.#count(Opcode.Increment, key, delta, options)
   }
 
   /** Subtracts from a counter, which never falls below 0. */
   async decrement(key: string, delta: number | bigint, options: CounterOptions = {}): Promise<CounterResult> {
+    checkOptions('decrement', options)
     return this.#count(Opcode.Decrement, key, delta, options)
   }
 
   /** Adds bytes at the end of a document, which must exist. */
   async append(key: string, value: string | Buffer, options: RemoveOptions = {}): Promise<MutationResult> {
+    checkOptions('append', options)
     return this.#extend(Opcode.Append, key, value, options)
   }
 
   /** Adds bytes at the start of a document, which must exist. */
   async prepend(key: string, value: string | Buffer, options: RemoveOptions = {}): Promise<MutationResult> {
+    checkOptions('prepend', options)
     return this.#extend(Opcode.Prepend, key, value, options)
   }
 

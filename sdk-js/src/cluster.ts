@@ -8,6 +8,7 @@ import { InvalidArgumentError, RequestCanceledError } from './errors.js'
 import { HttpClient, type HttpRequest, type HttpResponse } from './http.js'
 import { KvClient } from './kv-client.js'
 import { BucketManager } from './management.js'
+import { checkOptions } from './option-names.js'
 import { DEFAULT_TIMEOUTS, type TimeoutConfig, type Timeouts } from './options.js'
 
 /** How to connect to a cluster. */
@@ -28,6 +29,8 @@ export class Cluster implements AsyncDisposable {
   #closed = false
 
   private constructor(connectionString: string, options: ConnectOptions) {
+    checkOptions('connect', options)
+    checkOptions('timeouts', options.timeouts)
     const { username, password } = options
     if (typeof username !== 'string' || typeof password !== 'string') {
       throw new InvalidArgumentError('connecting needs a user name and a password')

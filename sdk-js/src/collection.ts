@@ -6,6 +6,7 @@ import { Documents, firstWord, words } from './documents.js'
 import { type CouchbaseError, DecodingFailureError, InvalidArgumentError } from './errors.js'
 import { PRESERVE_EXPIRY, type Request } from './frame.js'
 import { DATATYPE_JSON, Opcode, Status } from './opcodes.js'
+import { checkOptions } from './option-names.js'
 import {
   checkCas,
   type GetOptions,
@@ -50,12 +51,14 @@ export class Collection extends Documents {
    * @throws DocumentNotFoundError there is none.
    */
   async get<T = any>(key: string, options: GetOptions = {}): Promise<GetResult<T>> {
+    checkOptions('get', options)
     if (options.withExpiry) return this.#getWithExpiry(key, options)
     return this.#document(key, { opcode: Opcode.Get }, options, true)
   }
 
   /** Reads a document and sets in how many seconds it expires (0: never). */
   async getAndTouch<T = any>(key: string, expiry: number, options: ReadOptions = {}): Promise<GetResult<T>> {
+    checkOptions('getAndTouch', options)
     return this.#document(key, { opcode: Opcode.GetAndTouch, extras: words(wireExpiry(expiry)) }, options)
   }
 
@@ -65,6 +68,7 @@ export class Collection extends Documents {
    * @throws DocumentLockedError it stayed locked until the time-out.
    */
   async getAndLock<T = any>(key: string, lockTime: number, options: ReadOptions = {}): Promise<GetResult<T>> {
+    checkOptions('getAndLock', options)
     if (!Number.isInteger(lockTime) || lockTime < 1 || lockTime > 30) {
       throw new InvalidArgumentError('a lock holds 1 to 30 seconds')
     }
@@ -78,12 +82,14 @@ export class Collection extends Documents {
    * @throws DocumentNotLockedError it is not locked.
    */
   async unlock(key: string, cas: bigint, options: OperationOptions = {}): Promise<void> {
+    checkOptions('unlock', options)
     if (checkCas(cas) === 0n) throw new InvalidArgumentError('unlocking needs the CAS of the lock')
     await this.ask(key, { opcode: Opcode.Unlock, cas }, options)
   }
 
   /** Whether there is a document. */
   async exists(key: string, options: OperationOptions = {}): Promise<ExistsResult> {
+    checkOptions('exists', options)
     const request = { opcode: Opcode.GetMeta, extras: Buffer.from([2]) }
     const response = await this.ask(key, request, options, { reads: true, accepted: [Status.KeyNotFound] })
     const exists = response.status === Status.Success && firstWord(response) === 0
@@ -92,6 +98,7 @@ export class Collection extends Documents {
 
   /** Sets in how many seconds a document expires (0: never). */
   async touch(key: string, expiry: number, options: OperationOptions = {}): Promise<MutationResult> {
+    checkOptions('touch', options)
     const request = { opcode: Opcode.Touch, extras: words(wireExpiry(expiry)) }
     return this.result(key, await this.ask(key, request, options))
   }
@@ -102,11 +109,13 @@ export class Collection extends Documents {
    * @throws DocumentExistsError it does.
    */
   async insert(key: string, value: any, options: InsertOptions = {}): Promise<MutationResult> {
+    checkOptions('insert', options)
     return this.#store(Opcode.Add, key, value, options)
   }
 
   /** Stores a document, whether it exists or not. */
   async upsert(key: string, value: any, options: UpsertOptions = {}): Promise<MutationResult> {
+    checkOptions('upsert', options)
     return this.#store(Opcode.Set, key, value, options)
   }
 
@@ -117,17 +126,20 @@ export class Collection extends Documents {
    * @throws CasMismatchError it has changed since.
    */
   async replace(key: string, value: any, options: ReplaceOptions = {}): Promise<MutationResult> {
+    checkOptions('replace', options)
     return this.#store(Opcode.Replace, key, value, options)
   }
 
   /** Removes a document, with `cas` only if it is still this version. */
   async remove(key: string, options: RemoveOptions = {}): Promise<MutationResult> {
+    checkOptions('remove', options)
     const request = { opcode: Opcode.Delete, cas: checkCas(options.cas) }
     return (await this.mutate(key, request, options)).result
   }
 
   /** Reads parts of a document, at most 16. A part that fails has an error in the result. */
   async lookupIn(key: string, specs: LookupInSpec[], options: OperationOptions = {}): Promise<LookupInResult> {
+    checkOptions('lookupIn', options)
     const { value, order } = encodeSpecs(specs, 'lookup')
     const request = { opcode: Opcode.SubdocMultiLookup, value }
     const response = await this.ask(key, request, options, { reads: true, accepted: SOME_FAILED })
@@ -145,6 +157,7 @@ export class Collection extends Documents {
    * @throws PathNotFoundError, PathExistsError, PathMismatchError, … a spec failed; the context names its path.
    */
   async mutateIn(key: string, specs: MutateInSpec[], options: MutateInOptions = {}): Promise<MutateInResult> {
+    checkOptions('mutateIn', options)
     const { value, order } = encodeSpecs(specs, 'mutation')
     const semantics = options.storeSemantics ?? StoreSemantics.Replace
     const request: Request = {

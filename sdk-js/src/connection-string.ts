@@ -1,6 +1,6 @@
 /** Connection strings: `couchbase://host[:port][,host[:port]…][/bucket]`. */
 
-import { InvalidArgumentError } from './errors.js'
+import { FeatureNotAvailableError, InvalidArgumentError } from './errors.js'
 
 /** Port of the key-value service where a connection string names none. */
 export const DEFAULT_PORT = 11210
@@ -30,10 +30,14 @@ export interface ConnectionString {
  * Reads a connection string; the port is that of the key-value service.
  *
  * @throws InvalidArgumentError it has another scheme, no host, or options: those are arguments of `connect` here.
+ * @throws FeatureNotAvailableError it asks for TLS.
  */
 export function parseConnectionString(text: string): ConnectionString {
   const prefix = 'couchbase://'
   if (typeof text !== 'string' || !text.startsWith(prefix)) {
+    if (/^couchbases:/.test(text)) {
+      throw new FeatureNotAvailableError('TLS (couchbases://) is not available yet: connect with couchbase://')
+    }
     throw new InvalidArgumentError(`${JSON.stringify(text)} does not start with couchbase://`)
   }
   const rest = text.slice(prefix.length)

@@ -27,10 +27,10 @@ export interface Credentials {
   password: string
 }
 
-/** The connection ended before the answer came; never leaves this package. */
+/** The connection ended before the answer came. Callers see it as the `cause` of a time-out at most. */
 export class ConnectionLost extends Error {}
 
-/** The node is about to have the bucket; never leaves this package. */
+/** The node is about to have the bucket. */
 export class BucketNotReady extends ConnectionLost {}
 
 interface Waiting {
@@ -47,6 +47,8 @@ export class Connection {
   #features: ReadonlySet<number> = new Set()
   #opaque = 0
   #lost = false
+  /** Why the connection ended, if that is known. */
+  #cause: Error | undefined
   #corked = false
   #closesWhenIdle = false
 
@@ -64,7 +66,7 @@ export class Connection {
     this.address = address
     this.#socket = connect({ host: address.host, port: address.port, noDelay: true })
     this.#socket.on('data', (data: Buffer) => this.#receive(data))
-    this.#socket.on('error', () => this.close())
+    this.#socket.on('error', (error) => this.close(error))
     this.#socket.on('close', () => this.close())
     this.opened = this.#open(credentials, bucket)
   }
@@ -91,7 +93,7 @@ export class Connection {
    * @throws DeadlineOver time ran out first; the answer will be dropped.
    */
   async ask(request: Request, deadline?: Deadline, onSent?: () => void): Promise<Response> {
-    if (this.#lost) throw new ConnectionLost()
+    if (this.#lost) throw this.#ended()
     const opaque = (this.#opaque = (this.#opaque + 1) >>> 0)
     return new Promise<Response>((resolve, reject) => {
       let forget: (() => void) | undefined
@@ -109,12 +111,13 @@ export class Connection {
     })
   }
 
-  /** Ends the connection; answers not yet received are lost. */
-  close(): void {
+  /** Ends the connection, for the cause given if there is one; answers not yet received are lost. */
+  close(cause?: Error): void {
     if (this.#lost) return
     this.#lost = true
+    this.#cause = cause
     this.#socket.destroy()
-    for (const waiting of [...this.#waiting.values()]) waiting.reject(new ConnectionLost())
+    for (const waiting of [...this.#waiting.values()]) waiting.reject(this.#ended())
   }
 
   /** Ends the connection once no answer is waited for. */
@@ -140,14 +143,16 @@ export class Connection {
   #receive(data: Buffer): void {
     try {
       for (const response of this.#reader.feed(data)) this.#waiting.get(response.opaque)?.resolve(response)
-    } catch {
+    } catch (error) {
       // The stream has lost its framing: nothing after this can be trusted.
-      this.close()
+      const hint = this.#isOpen ? '' : ', so this may not be a key-value port (11210)'
+      this.close(new Error(`the answer cannot be read${hint}`, { cause: error }))
     }
   }
 
   async #open(credentials: Credentials, bucket: string | undefined): Promise<void> {
-    const timer = setTimeout(() => this.close(), OPEN_MS_MAX)
+    const late = (): void => this.close(new Error(`the node did not complete the login within ${OPEN_MS_MAX} ms`))
+    const timer = setTimeout(late, OPEN_MS_MAX)
     try {
       await this.#logIn(credentials)
       if (bucket !== undefined) await this.#select(bucket)
@@ -158,6 +163,11 @@ export class Connection {
     } finally {
       clearTimeout(timer)
     }
+  }
+
+  #ended(): ConnectionLost {
+    const message = this.#cause?.message || 'the node closed the connection'
+    return new ConnectionLost(message, this.#cause && { cause: this.#cause })
   }
 
   async #logIn({ username, password }: Credentials): Promise<void> {

@@ -70,6 +70,8 @@ export class Attempt {
   inFlight = false
   /** The error of the last answer, if that was one to try again after. */
   refusal: (() => CouchbaseError) | undefined
+  /** Why nodes could not be connected to, by address, as far as none of them was since. */
+  readonly unreachable: Map<string, Error> = new Map()
   #pause = PAUSE_MS_FIRST
 
   constructor(context: ErrorContext, deadline: Deadline) {
@@ -102,7 +104,11 @@ export class Attempt {
     if (this.inFlight && !reads) return new AmbiguousTimeoutError(undefined, this.context)
     // An answer that was had says more than the one that is missing.
     if (this.refusal) return this.refusal()
-    return new UnambiguousTimeoutError(undefined, this.context)
+    if (!this.unreachable.size) return new UnambiguousTimeoutError(undefined, this.context)
+    const nodes = [...this.unreachable].map(([address, error]) => `${address} (${error.message})`)
+    const message = `${UnambiguousTimeoutError.summary} No connection to ${nodes.join(', ')}`
+    const [address, error] = [...this.unreachable][0]!
+    return new UnambiguousTimeoutError(message, { ...this.context, endpoint: address }, error.cause ?? error)
   }
 }
 
@@ -411,7 +417,13 @@ export class KvClient {
       this.#connections.set(name, connection)
     }
     // Shared by all who wait: it goes on for the others when one of them gives up.
-    if (!connection.isOpen) await attempt.deadline.race(connection.opened)
+    try {
+      if (!connection.isOpen) await attempt.deadline.race(connection.opened)
+    } catch (error) {
+      if (error instanceof ConnectionLost && error.message) attempt.unreachable.set(name, error)
+      throw error
+    }
+    attempt.unreachable.delete(name)
     return connection
   }
 }

@@ -14,6 +14,7 @@ import {
   ScopeNotFoundError,
 } from './errors.js'
 import { formBody, type HttpRequest, type HttpResponse, readJson } from './http.js'
+import { checkOptions } from './option-names.js'
 
 /** Where a bucket keeps its documents. */
 export enum BucketType {
@@ -81,6 +82,8 @@ export class BucketManager extends Manager {
    * @throws BucketExistsError there is one of this name.
    */
   async createBucket(settings: CreateBucketSettings, options: OperationOptions = {}): Promise<void> {
+    checkOptions('createBucket', options)
+    checkOptions('createBucket settings', settings)
     const response = await this.send('POST', '/pools/default/buckets', options, {
       name: settings.name,
       ramQuotaMB: settings.ramQuotaMB ?? 100,
@@ -99,6 +102,7 @@ export class BucketManager extends Manager {
    * @throws BucketNotFoundError there is none of this name.
    */
   async dropBucket(bucketName: string, options: OperationOptions = {}): Promise<void> {
+    checkOptions('dropBucket', options)
     requireBucket(await this.send('DELETE', bucketPath(bucketName), options))
   }
 
@@ -108,11 +112,13 @@ export class BucketManager extends Manager {
    * @throws BucketNotFoundError there is none of this name.
    */
   async getBucket(bucketName: string, options: OperationOptions = {}): Promise<BucketSettings> {
+    checkOptions('getBucket', options)
     return readJson(requireBucket(await this.send('GET', bucketPath(bucketName), options)), readSettings)
   }
 
   /** All buckets that the user may see. */
   async getAllBuckets(options: OperationOptions = {}): Promise<BucketSettings[]> {
+    checkOptions('getAllBuckets', options)
     const response = requireSuccess(await this.send('GET', '/pools/default/buckets', options))
     return readJson(response, (buckets) => buckets.map(readSettings))
   }
@@ -134,6 +140,7 @@ export class CollectionManager extends Manager {
    * @throws ScopeExistsError there is one of this name.
    */
   async createScope(scopeName: string, options: OperationOptions = {}): Promise<void> {
+    checkOptions('createScope', options)
     requireOutcome(await this.send('POST', this.#path, options, { name: scopeName }))
   }
 
@@ -143,11 +150,13 @@ export class CollectionManager extends Manager {
    * @throws ScopeNotFoundError there is none of this name.
    */
   async dropScope(scopeName: string, options: OperationOptions = {}): Promise<void> {
+    checkOptions('dropScope', options)
     requireOutcome(await this.send('DELETE', `${this.#path}/${encodeURIComponent(scopeName)}`, options))
   }
 
   /** All scopes of the bucket, with their collections. */
   async getAllScopes(options: OperationOptions = {}): Promise<ScopeSpec[]> {
+    checkOptions('getAllScopes', options)
     const response = await this.send('GET', this.#path, options)
     requireOutcome(response)
     return readJson(response, ({ scopes }) => scopes.map(readScope))
@@ -165,6 +174,8 @@ export class CollectionManager extends Manager {
     settings: { maxExpiry?: number } = {},
     options: OperationOptions = {},
   ): Promise<void> {
+    checkOptions('createCollection', options)
+    checkOptions('createCollection settings', settings)
     const path = `${this.#path}/${encodeURIComponent(scopeName)}/collections`
     requireOutcome(await this.send('POST', path, options, { name: collectionName, maxTTL: settings.maxExpiry }))
   }
@@ -175,6 +186,7 @@ export class CollectionManager extends Manager {
    * @throws CollectionNotFoundError, ScopeNotFoundError there is none of this name.
    */
   async dropCollection(collectionName: string, scopeName: string, options: OperationOptions = {}): Promise<void> {
+    checkOptions('dropCollection', options)
     const [scope, collection] = [encodeURIComponent(scopeName), encodeURIComponent(collectionName)]
     requireOutcome(await this.send('DELETE', `${this.#path}/${scope}/collections/${collection}`, options))
   }

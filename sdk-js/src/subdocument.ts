@@ -6,6 +6,7 @@
 
 import { DecodingFailureError, InvalidArgumentError } from './errors.js'
 import { Opcode, Status } from './opcodes.js'
+import { checkOptions } from './option-names.js'
 import { encodeJson } from './transcoders.js'
 
 const SPECS_MAX = 16
@@ -58,16 +59,19 @@ abstract class Spec {
 export class LookupInSpec extends Spec {
   /** The value at a path; the empty path is the whole document. */
   static get(path: string, options?: SpecOptions): LookupInSpec {
+    checkOptions('LookupInSpec.get', options)
     return new LookupInSpec(path === '' ? Opcode.Get : Opcode.SubdocGet, path, options)
   }
 
   /** Whether there is a value at a path. */
   static exists(path: string, options?: SpecOptions): LookupInSpec {
+    checkOptions('LookupInSpec.exists', options)
     return new LookupInSpec(Opcode.SubdocExists, path, options)
   }
 
   /** How many elements or members the array or object at a path has. */
   static count(path: string, options?: SpecOptions): LookupInSpec {
+    checkOptions('LookupInSpec.count', options)
     return new LookupInSpec(Opcode.SubdocGetCount, path, options)
   }
 }
@@ -76,52 +80,62 @@ export class LookupInSpec extends Spec {
 export class MutateInSpec extends Spec {
   /** Sets a member of an object. */
   static upsert(path: string, value: any, options?: AddSpecOptions): MutateInSpec {
+    checkOptions('MutateInSpec.upsert', options)
     return MutateInSpec.#of(Opcode.SubdocDictUpsert, path, value, options)
   }
 
   /** Sets a member of an object that must not have it yet. */
   static insert(path: string, value: any, options?: AddSpecOptions): MutateInSpec {
+    checkOptions('MutateInSpec.insert', options)
     return MutateInSpec.#of(Opcode.SubdocDictAdd, path, value, options)
   }
 
   /** Replaces what is at a path; the empty path is the whole document. */
   static replace(path: string, value: any, options?: SpecOptions): MutateInSpec {
+    checkOptions('MutateInSpec.replace', options)
     return MutateInSpec.#of(path === '' ? Opcode.Set : Opcode.SubdocReplace, path, value, options)
   }
 
   /** Removes what is at a path; the empty path is the whole document. */
   static remove(path: string, options?: SpecOptions): MutateInSpec {
+    checkOptions('MutateInSpec.remove', options)
     return new MutateInSpec(path === '' ? Opcode.Delete : Opcode.SubdocDelete, path, options)
   }
 
   /** Adds a value, or with `multi` several, at the end of an array. */
   static arrayAppend(path: string, value: any, options?: ArraySpecOptions): MutateInSpec {
+    checkOptions('MutateInSpec.arrayAppend', options)
     return MutateInSpec.#array(Opcode.SubdocArrayPushLast, path, value, options)
   }
 
   /** Adds a value, or with `multi` several, at the start of an array. */
   static arrayPrepend(path: string, value: any, options?: ArraySpecOptions): MutateInSpec {
+    checkOptions('MutateInSpec.arrayPrepend', options)
     return MutateInSpec.#array(Opcode.SubdocArrayPushFirst, path, value, options)
   }
 
   /** Adds a value before an element: the path ends with its number, as in `tags[2]`. */
   static arrayInsert(path: string, value: any, options?: Omit<ArraySpecOptions, 'createPath'>): MutateInSpec {
+    checkOptions('MutateInSpec.arrayInsert', options)
     return MutateInSpec.#array(Opcode.SubdocArrayInsert, path, value, options)
   }
 
   /** Adds a string, number, boolean or null to an array that must not contain it. */
   static arrayAddUnique(path: string, value: any, options?: AddSpecOptions): MutateInSpec {
+    checkOptions('MutateInSpec.arrayAddUnique', options)
     return MutateInSpec.#of(Opcode.SubdocArrayAddUnique, path, value, options)
   }
 
   /** Adds to the number at a path, which is created when missing. The result is in the answer. */
   static increment(path: string, value: number, options?: AddSpecOptions): MutateInSpec {
+    checkOptions('MutateInSpec.increment', options)
     if (!Number.isSafeInteger(value) || value === 0) throw new InvalidArgumentError('a counter changes by an integer')
     return MutateInSpec.#of(Opcode.SubdocCounter, path, value, options)
   }
 
   /** Subtracts from the number at a path. */
   static decrement(path: string, value: number, options?: AddSpecOptions): MutateInSpec {
+    checkOptions('MutateInSpec.decrement', options)
     return MutateInSpec.increment(path, -value, options)
   }
 

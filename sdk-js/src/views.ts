@@ -10,6 +10,7 @@ import {
   ViewNotFoundError,
 } from './errors.js'
 import { type HttpRequest, type HttpResponse, readJson } from './http.js'
+import { checkOptions } from './option-names.js'
 import { encodeJson } from './transcoders.js'
 
 /** Whether a design document is in use or under development (its name then starts with dev_). */
@@ -90,6 +91,9 @@ export class ViewQuery<V = any, K = any> implements PromiseLike<ViewResult<V, K>
 
   /** @internal */
   constructor(bucket: Bucket, designDocument: string, view: string, options: ViewQueryOptions) {
+    checkOptions('viewQuery', options)
+    checkOptions('viewQuery range', options.range)
+    checkOptions('viewQuery idRange', options.idRange)
     const path = `${designPath(bucket.name, designDocument, options.namespace)}/_view/${encodeURIComponent(view)}`
     const query = queryString(options)
     this.#bucket = bucket
@@ -155,6 +159,8 @@ function queryString(options: ViewQueryOptions): string {
   for (const [name, value] of Object.entries(json)) {
     if (value !== undefined) query.set(name, encodeJson(value).toString())
   }
+  // The server lets the last of `group` and `group_level` win: the level, as with the official SDKs.
+  if (options.group !== undefined) query.set('group', String(options.group))
   const counts = { skip: options.skip, limit: options.limit, group_level: options.groupLevel }
   for (const [name, value] of Object.entries(counts)) {
     if (value === undefined) continue
@@ -166,7 +172,6 @@ function queryString(options: ViewQueryOptions): string {
     startkey_docid: idRange.start,
     endkey_docid: idRange.end,
     reduce: options.reduce,
-    group: options.group,
     debug: options.debug,
     stale: options.scanConsistency,
     descending: options.order,
@@ -177,20 +182,36 @@ function queryString(options: ViewQueryOptions): string {
   return query.toString()
 }
 
-/** JavaScript source of a view; `reduce` may also be `_count`, `_sum` or `_stats`. */
+/** JavaScript source of a view; `reduce` may also be `_count`, `_sum` or `_stats`. Further members are kept. */
 export interface DesignDocumentView {
   map: string
   reduce?: string
+  [member: string]: unknown
+}
+
+/** What a design document is made from. Members that are not named here reach the server as they are. */
+export interface DesignDocumentInit {
+  name: string
+  views?: Record<string, DesignDocumentView>
+  collection?: string | undefined
+  members?: Record<string, unknown>
+  [member: string]: unknown
 }
 
 /** A named set of views that are built together. */
 export class DesignDocument {
   readonly name: string
   readonly views: Record<string, DesignDocumentView>
+  /** `scope.collection` that the views index; undefined is `_default._default`. Only nacre has this. */
+  readonly collection: string | undefined
+  /** Further members of the document, which a write gives back to the server. */
+  readonly members: Record<string, unknown>
 
-  constructor({ name, views = {} }: { name: string; views?: Record<string, DesignDocumentView> }) {
+  constructor({ name, views = {}, collection, members = {}, ...more }: DesignDocumentInit) {
     this.name = name
     this.views = views
+    this.collection = collection
+    this.members = { ...members, ...more }
   }
 }
 
@@ -213,23 +234,27 @@ export class ViewIndexManager {
     namespace?: DesignDocumentNamespace,
     options: OperationOptions = {},
   ): Promise<DesignDocument> {
+    checkOptions('getDesignDocument', options)
     const response = await this.#send({ method: 'GET', path: this.#path(name, namespace) }, options)
-    return readJson(response, ({ views }) => {
-      const entries = Object.entries<DesignDocumentView>(views ?? {}).map(([view, { map, reduce }]) => {
+    return readJson(response, ({ views, collection, ...members }) => {
+      const entries = Object.entries<DesignDocumentView>(views ?? {}).map(([view, { map, reduce, ...more }]) => {
         if (typeof map !== 'string') throw new TypeError(`the view ${view} has no map function`)
-        return [view, reduce ? { map, reduce } : { map }] as const
+        return [view, { map, ...(reduce ? { reduce } : {}), ...more }] as const
       })
-      return new DesignDocument({ name: name.replace(/^dev_/, ''), views: Object.fromEntries(entries) })
+      const bare = name.replace(/^dev_/, '')
+      return new DesignDocument({ name: bare, views: Object.fromEntries(entries), collection, members })
     })
   }
 
-  /** Creates or replaces a design document; its views are built anew where they changed. */
+  /** Creates or replaces a design document; views that changed are rebuilt. */
   async upsertDesignDocument(
     designDocument: DesignDocument,
     namespace?: DesignDocumentNamespace,
     options: OperationOptions = {},
   ): Promise<void> {
-    const body = encodeJson({ views: designDocument.views }).toString()
+    checkOptions('upsertDesignDocument', options)
+    const { views, collection, members } = designDocument
+    const body = encodeJson({ ...members, ...(collection === undefined ? {} : { collection }), views }).toString()
     await this.#send({ method: 'PUT', path: this.#path(designDocument.name, namespace), body }, options)
   }
 
@@ -243,6 +268,7 @@ export class ViewIndexManager {
     namespace?: DesignDocumentNamespace,
     options: OperationOptions = {},
   ): Promise<void> {
+    checkOptions('dropDesignDocument', options)
     await this.#send({ method: 'DELETE', path: this.#path(name, namespace) }, options)
   }
 

@@ -1,0 +1,215 @@
+/**
+ * Which options each operation takes, so that none is dropped without a word.
+ *
+ * Types catch misspelt names in literals only. At run time, every operation passes its options through
+ * `checkOptions`, whose table is complete by the compiler's word: a `Names<O>` names every option of `O`.
+ */
+
+import type { OperationOptions } from './deadline.js'
+import { FeatureNotAvailableError, InvalidArgumentError } from './errors.js'
+import type {
+  CounterOptions,
+  DurableOptions,
+  GetOptions,
+  InsertOptions,
+  MutateInOptions,
+  ReadOptions,
+  RemoveOptions,
+  ReplaceOptions,
+  TimeoutConfig,
+  UpsertOptions,
+} from './options.js'
+import type { CreateBucketSettings } from './management.js'
+import type { AddSpecOptions, ArraySpecOptions, SpecOptions } from './subdocument.js'
+import type { ViewQueryOptions } from './views.js'
+
+type Names<O> = Record<keyof O, true>
+
+const OPERATION: Names<OperationOptions> = { timeout: true, signal: true }
+const DURABLE: Names<DurableOptions> = { ...OPERATION, durabilityPersistTo: true, durabilityReplicateTo: true }
+const READ: Names<ReadOptions> = { ...OPERATION, transcoder: true }
+const GET: Names<GetOptions> = { ...READ, withExpiry: true }
+const INSERT: Names<InsertOptions> = { ...DURABLE, expiry: true, transcoder: true }
+const UPSERT: Names<UpsertOptions> = { ...INSERT, preserveExpiry: true }
+const REPLACE: Names<ReplaceOptions> = { ...UPSERT, cas: true }
+const REMOVE: Names<RemoveOptions> = { ...DURABLE, cas: true }
+const MUTATE_IN: Names<MutateInOptions> = {
+  ...DURABLE,
+  cas: true,
+  expiry: true,
+  preserveExpiry: true,
+  storeSemantics: true,
+}
+const COUNTER: Names<CounterOptions> = { ...DURABLE, initial: true, expiry: true }
+const VIEW_QUERY: Names<ViewQueryOptions> = {
+  ...OPERATION,
+  scanConsistency: true,
+  skip: true,
+  limit: true,
+  key: true,
+  keys: true,
+  range: true,
+  idRange: true,
+  reduce: true,
+  group: true,
+  groupLevel: true,
+  order: true,
+  onError: true,
+  debug: true,
+  raw: true,
+  namespace: true,
+}
+const TIMEOUTS: Names<TimeoutConfig> = {
+  kvTimeout: true,
+  kvDurableTimeout: true,
+  viewTimeout: true,
+  managementTimeout: true,
+  connectTimeout: true,
+}
+const BUCKET: Names<CreateBucketSettings> = {
+  name: true,
+  ramQuotaMB: true,
+  bucketType: true,
+  numReplicas: true,
+  flushEnabled: true,
+  maxExpiry: true,
+}
+const SPEC: Names<SpecOptions> = { xattr: true }
+const ADD_SPEC: Names<AddSpecOptions> = { ...SPEC, createPath: true }
+const ARRAY_SPEC: Names<ArraySpecOptions> = { ...ADD_SPEC, multi: true }
+const ARRAY_INSERT_SPEC: Names<Omit<ArraySpecOptions, 'createPath'>> = { ...SPEC, multi: true }
+
+/** The options of each operation, and the members of each group of settings. */
+export const OPTION_NAMES: Readonly<Record<string, Readonly<Record<string, true>>>> = {
+  connect: { username: true, password: true, timeouts: true },
+  timeouts: TIMEOUTS,
+  get: GET,
+  getAndTouch: READ,
+  getAndLock: READ,
+  unlock: OPERATION,
+  exists: OPERATION,
+  touch: OPERATION,
+  insert: INSERT,
+  upsert: UPSERT,
+  replace: REPLACE,
+  remove: REMOVE,
+  lookupIn: OPERATION,
+  mutateIn: MUTATE_IN,
+  increment: COUNTER,
+  decrement: COUNTER,
+  append: REMOVE,
+  prepend: REMOVE,
+  'LookupInSpec.get': SPEC,
+  'LookupInSpec.exists': SPEC,
+  'LookupInSpec.count': SPEC,
+  'MutateInSpec.upsert': ADD_SPEC,
+  'MutateInSpec.insert': ADD_SPEC,
+  'MutateInSpec.replace': SPEC,
+  'MutateInSpec.remove': SPEC,
+  'MutateInSpec.arrayAppend': ARRAY_SPEC,
+  'MutateInSpec.arrayPrepend': ARRAY_SPEC,
+  'MutateInSpec.arrayInsert': ARRAY_INSERT_SPEC,
+  'MutateInSpec.arrayAddUnique': ADD_SPEC,
+  'MutateInSpec.increment': ADD_SPEC,
+  'MutateInSpec.decrement': ADD_SPEC,
+  viewQuery: VIEW_QUERY,
+  'viewQuery range': { start: true, end: true, inclusiveEnd: true },
+  'viewQuery idRange': { start: true, end: true },
+  getDesignDocument: OPERATION,
+  upsertDesignDocument: OPERATION,
+  dropDesignDocument: OPERATION,
+  createBucket: OPERATION,
+  'createBucket settings': BUCKET,
+  dropBucket: OPERATION,
+  getBucket: OPERATION,
+  getAllBuckets: OPERATION,
+  createScope: OPERATION,
+  dropScope: OPERATION,
+  getAllScopes: OPERATION,
+  createCollection: OPERATION,
+  'createCollection settings': { maxExpiry: true },
+  dropCollection: OPERATION,
+}
+
+/** What the official SDK has under these names, and this package has not. */
+export const OFFICIAL_NAMES: ReadonlySet<string> = new Set([
+  // Documents.
+  'durabilityLevel',
+  'project',
+  'parentSpan',
+  'accessDeleted',
+  'upsertDocument',
+  'readPreference',
+  // Views.
+  'fullSet',
+  'full_set',
+  'stale',
+  'group_level',
+  'id_range',
+  'on_error',
+  'includeDocuments',
+  'includeDocs',
+  'include_docs',
+  // Connecting.
+  'authenticator',
+  'security',
+  'trustStorePath',
+  'transcoder',
+  'configProfile',
+  'logFunc',
+  'bucketName',
+  'transactions',
+  'transactionConfig',
+  'dnsConfig',
+  'tracer',
+  'meter',
+  'tracingConfig',
+  'metricsConfig',
+  'appTelemetryConfig',
+  'queryTimeout',
+  'analyticsTimeout',
+  'searchTimeout',
+  'eventingTimeout',
+  'bootstrapTimeout',
+  'resolveTimeout',
+  // Buckets and collections.
+  'replicaIndexes',
+  'evictionPolicy',
+  'ejectionMethod',
+  'storageBackend',
+  'compressionMode',
+  'conflictResolutionType',
+  'minimumDurabilityLevel',
+  'durabilityMinLevel',
+  'maxTTL',
+  'numVBuckets',
+  'historyRetentionCollectionDefault',
+  'historyRetentionDuration',
+  'historyRetentionBytes',
+  'history',
+])
+
+/**
+ * Refuses options that the operation would not look at. An option that is undefined is not given; so is
+ * `durabilityLevel: 0`, which asks for no durability.
+ *
+ * @throws FeatureNotAvailableError the official SDK has the option, and this package has not.
+ * @throws InvalidArgumentError there is no such option, or the options are no object.
+ */
+export function checkOptions(operation: string, options: object | undefined): void {
+  if (options === undefined) return
+  if (typeof options !== 'object' || options === null || Array.isArray(options)) {
+    const hint = typeof options === 'function' ? ': there are no callbacks, await the result' : ''
+    throw new InvalidArgumentError(`the options of ${operation} are an object${hint}`)
+  }
+  const names = OPTION_NAMES[operation]!
+  for (const [name, value] of Object.entries(options)) {
+    if (Object.hasOwn(names, name) || value === undefined) continue
+    if (name === 'durabilityLevel' && value === 0) continue
+    if (OFFICIAL_NAMES.has(name)) {
+      throw new FeatureNotAvailableError(`${operation} does not offer the option ${name} yet`)
+    }
+    const known = Object.keys(names).join(', ')
+    throw new InvalidArgumentError(`${operation} has no option ${JSON.stringify(name)}; it has ${known}`)
+  }
+}
