@@ -74,6 +74,8 @@ class Attempt:
     """It is on its way to the server, which has not answered."""
     refusal: CouchbaseException | None = None
     """The error of the last answer, if that was one to try again after."""
+    unreachable: dict[Address, Exception] = field(default_factory=dict)
+    """Why nodes could not be connected to, as far as none of them was since."""
     pauses: Iterator[float] = field(default_factory=lambda: _pauses())
 
     def failed(self, *reasons: str) -> None:
@@ -95,7 +97,22 @@ class Attempt:
         if self.in_flight and not reads:
             return AmbiguousTimeoutException(context=self.context)
         # An answer that was had says more than the one that is missing.
-        return self.refusal or UnAmbiguousTimeoutException(context=self.context)
+        return self.refusal or self.timed_out()
+
+    def timed_out(self) -> UnAmbiguousTimeoutException:
+        """The error of a request that was not sent, with the nodes that could not be reached."""
+        nodes = [f"{address} ({error})" for address, error in self.unreachable.items()]
+        if not nodes:
+            return UnAmbiguousTimeoutException(context=self.context)
+        self.context.endpoint = str(next(iter(self.unreachable)))
+        summary = "Time ran out, and the request changed nothing."
+        message = f"{summary} No connection to {', '.join(nodes)}"
+        return UnAmbiguousTimeoutException(message, self.context)
+
+    @property
+    def cause(self) -> Exception | None:
+        """What the first node that cannot be connected to failed with."""
+        return next(iter(self.unreachable.values()), None)
 
 
 class KvClient:
@@ -130,9 +147,7 @@ class KvClient:
             async with asyncio.timeout(timeout):
                 return await self._map(attempt)
         except TimeoutError:
-            raise UnAmbiguousTimeoutException(
-                f"no node answered within {timeout} s", attempt.context
-            ) from None
+            raise attempt.timed_out() from attempt.cause
 
     async def execute(self, operation: Operation, timeout: float) -> Response:
         """Answer to a request for a document, after as many attempts as fit in ``timeout`` seconds.
@@ -154,7 +169,7 @@ class KvClient:
             async with asyncio.timeout(timeout):
                 return await self._attempts(operation, key, attempt)
         except TimeoutError:
-            raise attempt.expired(operation.reads) from None
+            raise attempt.expired(operation.reads) from attempt.cause
 
     async def ask_copy(self, request: Request, copy: int) -> Response:
         """Answer about a vBucket from the node of one of its copies (0 is the active one).
@@ -325,7 +340,7 @@ class KvClient:
         return [_reason(error) for error in errors]
 
     async def _fetch_map(self, address: Address, attempt: Attempt) -> None:
-        connection = await self._connection(address)
+        connection = await self._connection(address, attempt)
         response = await connection.ask(Request(Opcode.GET_CLUSTER_CONFIG))
         if response.status not in (Status.SUCCESS, Status.NO_BUCKET):
             raise ConnectionLost
@@ -339,13 +354,13 @@ class KvClient:
         while True:
             cluster_map = self.map or await self._map(attempt)
             try:
-                return await self._connection(cluster_map.node_of(vbid, copy))
+                return await self._connection(cluster_map.node_of(vbid, copy), attempt)
             except _UNAVAILABLE as error:
                 # The node may have left: ask others for a newer map, but keep what there is.
                 await self._ask_for_map(attempt)
                 await attempt.again(_reason(error))
 
-    async def _connection(self, address: Address | None) -> Connection:
+    async def _connection(self, address: Address | None, attempt: Attempt) -> Connection:
         self._check_open()
         if address is None:
             raise ConnectionLost
@@ -358,7 +373,13 @@ class KvClient:
             task.add_done_callback(lambda done: self._opened(address, done))
         # Shielded: the attempt goes on for the others when one of those who wait gives up.
         try:
-            return await asyncio.shield(task)
+            connection = await asyncio.shield(task)
+            attempt.unreachable.pop(address, None)
+            return connection
+        except (OSError, ConnectionLost) as error:
+            if str(error):
+                attempt.unreachable[address] = error
+            raise
         except asyncio.CancelledError:
             if task.cancelled():
                 raise RequestCanceledException("the cluster is closed") from None

@@ -30,11 +30,11 @@ _OPEN_SECONDS_MAX = 5.0
 
 
 class ConnectionLost(Exception):
-    """The connection ended before the answer came; never leaves this package."""
+    """The connection ended before the answer came. Callers see it as the cause of a time-out at most."""
 
 
 class BucketNotReady(ConnectionLost):
-    """The node is about to have the bucket; never leaves this package."""
+    """The node is about to have the bucket."""
 
 
 class Connection(asyncio.Protocol):
@@ -44,6 +44,7 @@ class Connection(asyncio.Protocol):
         self.address = address
         self.features: frozenset[int] = frozenset()
         self.lost = False
+        self._end_reason = "the node closed the connection"
         self._closes_when_idle = False
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
@@ -74,7 +75,9 @@ class Connection(asyncio.Protocol):
                     await connection._select(bucket)
         except TimeoutError:
             connection.close()
-            raise ConnectionLost from None
+            raise ConnectionLost(
+                f"the node did not complete the login within {_OPEN_SECONDS_MAX} s"
+            ) from None
         except BaseException:
             connection.close()
             raise
@@ -88,7 +91,7 @@ class Connection(asyncio.Protocol):
         await self._writable.wait()
         # A transport that is closing drops what is written to it.
         if self.lost or self._transport is None or self._transport.is_closing():
-            raise ConnectionLost
+            raise ConnectionLost(self._end_reason)
         self._opaque = self._opaque + 1 & 0xFFFFFFFF
         opaque = self._opaque
         answer = self._loop.create_future()
@@ -137,12 +140,17 @@ class Connection(asyncio.Protocol):
                 answer = self._waiting.get(response.opaque)
                 if answer is not None and not answer.done():
                     answer.set_result(response)
-        except CouchbaseException:
+        except CouchbaseException as error:
             # The stream has lost its framing: nothing after this can be trusted.
+            self._end_reason = f"the answer cannot be read: {error}"
+            if not self.features:
+                self._end_reason += " (this may not be a key-value port, as 11210 is)"
             self.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tells all who wait."""
+        if exc is not None and not self.lost:
+            self._end_reason = str(exc)
         self._end()
 
     def _settled(self, opaque: int, answer: "asyncio.Future[Response]") -> None:
@@ -158,7 +166,7 @@ class Connection(asyncio.Protocol):
         self._writable.set()
         for answer in list(self._waiting.values()):
             if not answer.done():
-                answer.set_exception(ConnectionLost())
+                answer.set_exception(ConnectionLost(self._end_reason))
 
     # The handshake.
 

@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from .exceptions import InvalidArgumentException
+from .exceptions import FeatureUnavailableException, InvalidArgumentException
 
 DEFAULT_PORT = 11210
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.%]+\]|[^\s\[\]:/?#@]+)(?::(\d{1,5}))?")
@@ -34,9 +34,14 @@ class ConnectionString:
         Raises:
             InvalidArgumentException: it has another scheme, no host, or options: those are
                 arguments of ``connect`` here.
+            FeatureUnavailableException: it asks for TLS.
         """
         scheme, separator, rest = text.partition("://")
         if not separator or scheme != "couchbase":
+            if scheme == "couchbases":
+                raise FeatureUnavailableException(
+                    "TLS (couchbases://) is not available yet: connect with couchbase://"
+                )
             raise InvalidArgumentException(f"{text!r} does not start with couchbase://")
         if "?" in rest:
             raise InvalidArgumentException("options are arguments of connect, not of its address")

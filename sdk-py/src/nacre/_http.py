@@ -93,7 +93,7 @@ class HttpClient:
         except TimeoutError:
             if self._closed:
                 raise RequestCanceledException("the cluster is closed", attempt.context) from None
-            raise attempt.expired(request.reads) from None
+            raise attempt.expired(request.reads) from attempt.cause
         finally:
             self._limits.discard(limit)
 

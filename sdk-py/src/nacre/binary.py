@@ -29,7 +29,8 @@ class BinaryCollection(Documents):
             DocumentNotFoundException: it is missing and not to be created.
             DeltaInvalidException: the document is no counter.
         """
-        return await self._count(Opcode.INCREMENT, key, {**(options or {}), **kwargs})
+        merged = o.options_of("increment", o.CounterOptions, options, kwargs)
+        return await self._count(Opcode.INCREMENT, key, merged)
 
     async def decrement(
         self, key: str, options: o.CounterOptions | None = None, **kwargs: Unpack[o.CounterOptions]
@@ -38,7 +39,8 @@ class BinaryCollection(Documents):
 
         A missing counter starts as with `increment`.
         """
-        return await self._count(Opcode.DECREMENT, key, {**(options or {}), **kwargs})
+        merged = o.options_of("decrement", o.CounterOptions, options, kwargs)
+        return await self._count(Opcode.DECREMENT, key, merged)
 
     async def append(
         self,
@@ -48,7 +50,8 @@ class BinaryCollection(Documents):
         **kwargs: Unpack[o.AppendOptions],
     ) -> MutationResult:
         """Adds bytes at the end of a document, which must exist."""
-        return await self._extend(Opcode.APPEND, key, value, {**(options or {}), **kwargs})
+        merged = o.options_of("append", o.AppendOptions, options, kwargs)
+        return await self._extend(Opcode.APPEND, key, value, merged)
 
     async def prepend(
         self,
@@ -58,7 +61,8 @@ class BinaryCollection(Documents):
         **kwargs: Unpack[o.AppendOptions],
     ) -> MutationResult:
         """Adds bytes at the start of a document, which must exist."""
-        return await self._extend(Opcode.PREPEND, key, value, {**(options or {}), **kwargs})
+        merged = o.options_of("prepend", o.AppendOptions, options, kwargs)
+        return await self._extend(Opcode.PREPEND, key, value, merged)
 
     async def _count(self, opcode: Opcode, key: str, options: o.CounterOptions) -> CounterResult:
         delta = options.get("delta", 1)

@@ -7,7 +7,7 @@ from ._http import HttpRequest, HttpResponse
 from .collection import Collection
 from .exceptions import InvalidArgumentException
 from .management import CollectionManager
-from .options import ClusterTimeoutOptions
+from .options import ClusterTimeoutOptions, options_of
 from .views import ViewIndexManager, ViewOptions, ViewResult
 
 if TYPE_CHECKING:
@@ -68,7 +68,8 @@ class Bucket:
         **kwargs: Unpack[ViewOptions],
     ) -> ViewResult:
         """Queries a view: ``async for row in bucket.view_query("shop", "by_price", limit=10)``."""
-        return ViewResult(self, design_doc, view_name, {**(options or {}), **kwargs})
+        merged = options_of("view_query", ViewOptions, options, kwargs)
+        return ViewResult(self, design_doc, view_name, merged)
 
     async def http_capi(self, request: HttpRequest, timeout: float) -> HttpResponse:
         """Answer of the view service."""

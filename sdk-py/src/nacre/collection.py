@@ -52,7 +52,7 @@ class Collection(Documents):
         Raises:
             DocumentNotFoundException: there is none.
         """
-        merged: o.GetOptions = {**(options or {}), **kwargs}
+        merged = o.options_of("get", o.GetOptions, options, kwargs)
         if merged.get("with_expiry"):
             return await self._get_with_expiry(key, merged)
         operation = self._operation(Request(Opcode.GET), key, reads=True)
@@ -66,7 +66,7 @@ class Collection(Documents):
         **kwargs: Unpack[o.ReadOptions],
     ) -> GetResult:
         """Reads a document and sets when it expires (0: never)."""
-        merged: o.ReadOptions = {**(options or {}), **kwargs}
+        merged = o.options_of("get_and_touch", o.ReadOptions, options, kwargs)
         extras = struct.pack(">I", o.wire_expiry(expiry))
         operation = self._operation(Request(Opcode.GET_AND_TOUCH, extras=extras), key)
         return self._document(await self._read(operation, merged), merged)
@@ -83,7 +83,7 @@ class Collection(Documents):
         Raises:
             DocumentLockedException: it stayed locked until the time-out.
         """
-        merged: o.ReadOptions = {**(options or {}), **kwargs}
+        merged = o.options_of("get_and_lock", o.ReadOptions, options, kwargs)
         seconds = int(lock_time.total_seconds())
         if not 1 <= seconds <= 30:
             raise InvalidArgumentException("a lock holds 1 to 30 seconds")
@@ -107,7 +107,8 @@ class Collection(Documents):
         if check_cas(cas) == 0:
             raise InvalidArgumentException("unlocking needs the CAS of the lock")
         operation = self._operation(Request(Opcode.UNLOCK, cas=cas), key)
-        await self._read(operation, {**(options or {}), **kwargs})
+        merged = o.options_of("unlock", o.TimeoutOptions, options, kwargs)
+        await self._read(operation, merged)
 
     async def exists(
         self,
@@ -119,7 +120,8 @@ class Collection(Documents):
         request = Request(Opcode.GET_META, extras=b"\x02")
         absent = frozenset({Status.KEY_NOT_FOUND})
         operation = self._operation(request, key, reads=True, accepted=absent)
-        response = await self._read(operation, {**(options or {}), **kwargs})
+        merged = o.options_of("exists", o.TimeoutOptions, options, kwargs)
+        response = await self._read(operation, merged)
         if response.status == Status.KEY_NOT_FOUND:
             return ExistsResult(0, False)
         if len(response.extras) < 4:
@@ -137,7 +139,8 @@ class Collection(Documents):
         """Sets when a document expires (0: never)."""
         extras = struct.pack(">I", o.wire_expiry(expiry))
         operation = self._operation(Request(Opcode.TOUCH, extras=extras), key)
-        response = await self._read(operation, {**(options or {}), **kwargs})
+        merged = o.options_of("touch", o.TimeoutOptions, options, kwargs)
+        response = await self._read(operation, merged)
         return MutationResult(response.cas, self._token(key, response))
 
     async def insert(
@@ -152,7 +155,7 @@ class Collection(Documents):
         Raises:
             DocumentExistsException: it does.
         """
-        merged: o.InsertOptions = {**(options or {}), **kwargs}
+        merged = o.options_of("insert", o.InsertOptions, options, kwargs)
         return await self._store(Opcode.ADD, key, value, cast(o.ReplaceOptions, merged))
 
     async def upsert(
@@ -163,7 +166,7 @@ class Collection(Documents):
         **kwargs: Unpack[o.UpsertOptions],
     ) -> MutationResult:
         """Stores a document, whether it exists or not. ``preserve_expiry`` keeps the old expiry."""
-        merged: o.UpsertOptions = {**(options or {}), **kwargs}
+        merged = o.options_of("upsert", o.UpsertOptions, options, kwargs)
         return await self._store(Opcode.SET, key, value, cast(o.ReplaceOptions, merged))
 
     async def replace(
@@ -179,13 +182,14 @@ class Collection(Documents):
             DocumentNotFoundException: it does not exist.
             CASMismatchException: it has changed since.
         """
-        return await self._store(Opcode.REPLACE, key, value, {**(options or {}), **kwargs})
+        merged = o.options_of("replace", o.ReplaceOptions, options, kwargs)
+        return await self._store(Opcode.REPLACE, key, value, merged)
 
     async def remove(
         self, key: str, options: o.RemoveOptions | None = None, **kwargs: Unpack[o.RemoveOptions]
     ) -> MutationResult:
         """Removes a document, with ``cas`` only if it is still this version."""
-        merged: o.RemoveOptions = {**(options or {}), **kwargs}
+        merged = o.options_of("remove", o.RemoveOptions, options, kwargs)
         request = Request(Opcode.DELETE, cas=check_cas(merged.get("cas")))
         response, token = await self._mutate(self._operation(request, key), merged)
         return MutationResult(response.cas, token)
@@ -198,7 +202,7 @@ class Collection(Documents):
         **kwargs: Unpack[o.TimeoutOptions],
     ) -> LookupInResult:
         """Reads parts of a document, at most 16. A part that fails raises when it is looked at."""
-        merged: o.TimeoutOptions = {**(options or {}), **kwargs}
+        merged = o.options_of("lookup_in", o.TimeoutOptions, options, kwargs)
         response, parts = await self._lookup(key, specs, merged)
         entries = [self._entry(key, spec, *part) for spec, part in zip(specs, parts, strict=True)]
         return LookupInResult(response.cas, tuple(entries))
@@ -217,7 +221,7 @@ class Collection(Documents):
         Raises:
             PathNotFoundException, PathExistsException, PathMismatchException, …: a spec failed.
         """
-        merged: o.MutateInOptions = {**(options or {}), **kwargs}
+        merged = o.options_of("mutate_in", o.MutateInOptions, options, kwargs)
         semantics = merged.get("store_semantics", o.StoreSemantics.REPLACE)
         value, order = sd.encode_specs(specs, sd.MutationSpec)
         extras = b""

@@ -20,7 +20,7 @@ from .exceptions import (
     ScopeAlreadyExistsException,
     ScopeNotFoundException,
 )
-from .options import TimeoutOptions, seconds_of
+from .options import TimeoutOptions, options_of, seconds_of
 
 if TYPE_CHECKING:
     from .cluster import Cluster
@@ -107,6 +107,7 @@ class BucketManager(_Manager):
         Raises:
             BucketAlreadyExistsException: there is one of this name.
         """
+        options = options_of("create_bucket", TimeoutOptions, kwargs)
         fields: dict[str, object] = {
             "name": settings.name,
             "ramQuotaMB": settings.ram_quota_mb,
@@ -115,7 +116,7 @@ class BucketManager(_Manager):
             "flushEnabled": settings.flush_enabled,
             "maxTTL": settings.max_expiry and int(settings.max_expiry.total_seconds()),
         }
-        response = await self._send("POST", "/pools/default/buckets", kwargs, fields)
+        response = await self._send("POST", "/pools/default/buckets", options, fields)
         if "already exists" in response.text.lower():
             raise BucketAlreadyExistsException(response.text, response.context)
         _require_success(response)
@@ -126,7 +127,8 @@ class BucketManager(_Manager):
         Raises:
             BucketNotFoundException: there is none of this name.
         """
-        response = await self._send("DELETE", _bucket_path(bucket_name), kwargs)
+        options = options_of("drop_bucket", TimeoutOptions, kwargs)
+        response = await self._send("DELETE", _bucket_path(bucket_name), options)
         if response.status == 404:
             raise BucketNotFoundException(response.text, response.context)
         _require_success(response)
@@ -139,14 +141,16 @@ class BucketManager(_Manager):
         Raises:
             BucketNotFoundException: there is none of this name.
         """
-        response = await self._send("GET", _bucket_path(bucket_name), kwargs)
+        options = options_of("get_bucket", TimeoutOptions, kwargs)
+        response = await self._send("GET", _bucket_path(bucket_name), options)
         if response.status == 404:
             raise BucketNotFoundException(response.text, response.context)
         return _read(response, _settings)
 
     async def get_all_buckets(self, **kwargs: Unpack[TimeoutOptions]) -> list[BucketSettings]:
         """All buckets that the user may see."""
-        response = await self._send("GET", "/pools/default/buckets", kwargs)
+        options = options_of("get_all_buckets", TimeoutOptions, kwargs)
+        response = await self._send("GET", "/pools/default/buckets", options)
         return _read(response, lambda buckets: [_settings(bucket) for bucket in buckets])
 
 
@@ -163,7 +167,8 @@ class CollectionManager(_Manager):
         Raises:
             ScopeAlreadyExistsException: there is one of this name.
         """
-        _require_outcome(await self._send("POST", self._path, kwargs, {"name": scope_name}))
+        options = options_of("create_scope", TimeoutOptions, kwargs)
+        _require_outcome(await self._send("POST", self._path, options, {"name": scope_name}))
 
     async def drop_scope(self, scope_name: str, **kwargs: Unpack[TimeoutOptions]) -> None:
         """Drops a scope and everything in it.
@@ -171,12 +176,14 @@ class CollectionManager(_Manager):
         Raises:
             ScopeNotFoundException: there is none of this name.
         """
+        options = options_of("drop_scope", TimeoutOptions, kwargs)
         path = f"{self._path}/{quote(scope_name, safe='')}"
-        _require_outcome(await self._send("DELETE", path, kwargs))
+        _require_outcome(await self._send("DELETE", path, options))
 
     async def get_all_scopes(self, **kwargs: Unpack[TimeoutOptions]) -> list[ScopeSpec]:
         """All scopes of the bucket, with their collections."""
-        response = await self._send("GET", self._path, kwargs)
+        options = options_of("get_all_scopes", TimeoutOptions, kwargs)
+        response = await self._send("GET", self._path, options)
         return _read(response, lambda manifest: [_scope(scope) for scope in manifest["scopes"]])
 
     async def create_collection(
@@ -192,10 +199,11 @@ class CollectionManager(_Manager):
             CollectionAlreadyExistsException: there is one of this name.
             ScopeNotFoundException: there is no such scope.
         """
+        options = options_of("create_collection", TimeoutOptions, kwargs)
         seconds = None if max_expiry is None else int(max_expiry.total_seconds())
         path = f"{self._path}/{quote(scope_name, safe='')}/collections"
         fields: dict[str, object] = {"name": collection_name, "maxTTL": seconds}
-        _require_outcome(await self._send("POST", path, kwargs, fields))
+        _require_outcome(await self._send("POST", path, options, fields))
 
     async def drop_collection(
         self, scope_name: str, collection_name: str, **kwargs: Unpack[TimeoutOptions]
@@ -205,9 +213,10 @@ class CollectionManager(_Manager):
         Raises:
             CollectionNotFoundException, ScopeNotFoundException: there is none of this name.
         """
+        options = options_of("drop_collection", TimeoutOptions, kwargs)
         scope, collection = quote(scope_name, safe=""), quote(collection_name, safe="")
         path = f"{self._path}/{scope}/collections/{collection}"
-        _require_outcome(await self._send("DELETE", path, kwargs))
+        _require_outcome(await self._send("DELETE", path, options))
 
 
 def _bucket_path(name: str) -> str:

@@ -4,12 +4,13 @@ Durations are `datetime.timedelta`. Each option is described where the operation
 """
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import IntEnum
-from typing import TypedDict
+from typing import Any, TypedDict, TypeVar, cast
 
-from .exceptions import InvalidArgumentException
+from .exceptions import FeatureUnavailableException, InvalidArgumentException
 from .transcoder import Transcoder
 
 
@@ -160,6 +161,54 @@ class AppendOptions(DurableOptions, total=False):
 
 
 PrependOptions = AppendOptions
+
+OFFICIAL_NAMES = frozenset(
+    {
+        # Documents.
+        "project",
+        "parent_span",
+        "span",
+        "access_deleted",
+        "server_durability",
+        "serializer",
+        "read_preference",
+        "upsert_doc",
+        "insert_doc",
+        # Views.
+        "full_set",
+        "include_docs",
+        "client_context_id",
+        "query_string",
+        "validate_key",
+        "stale",
+    }
+)
+"""What the official SDK has under these names, and this package has not."""
+
+O = TypeVar("O")
+
+
+def options_of(operation: str, kind: type[O], *given: Mapping[str, Any] | None) -> O:
+    """The options of an operation from a dictionary and keywords, of which the later ones count.
+
+    Every operation reads its options through this, so that none is dropped without a word: the
+    names are those of ``kind``, which is a typed dictionary.
+
+    Raises:
+        FeatureUnavailableException: the official SDK has the option, and this package has not.
+        TypeError: there is no such option.
+    """
+    merged: dict[str, Any] = {}
+    for options in given:
+        merged.update(options or {})
+    names = cast(Any, kind).__optional_keys__
+    for name in merged.keys() - names:
+        if name in OFFICIAL_NAMES:
+            raise FeatureUnavailableException(f"{operation} does not offer the option {name} yet")
+        known = ", ".join(sorted(names))
+        raise TypeError(f"{operation}() has no option {name!r}; it has {known}")
+    return cast(O, merged)
+
 
 _RELATIVE_SECONDS_MAX = 30 * 86400
 

@@ -17,7 +17,7 @@ from .exceptions import (
     ViewEngineException,
     ViewNotFoundException,
 )
-from .options import TimeoutOptions, seconds_of
+from .options import TimeoutOptions, options_of, seconds_of
 from .transcoder import encode_json
 
 if TYPE_CHECKING:
@@ -158,12 +158,15 @@ def _query(options: ViewOptions) -> str:
     for name in ("key", "startkey", "endkey"):
         if name in options:
             parameters[name] = encode_json(options.get(name)).decode()
+    # The server lets the last of group and group_level win: the level, as with the official SDKs.
+    if (group := options.get("group")) is not None:
+        parameters["group"] = "true" if group else "false"
     for name in ("skip", "limit", "group_level"):
         if (number := options.get(name)) is not None:
             if not isinstance(number, int) or number < 0:
                 raise InvalidArgumentException(f"{name} is a number from 0")
             parameters[name] = str(number)
-    for name in ("inclusive_end", "group", "reduce", "debug"):
+    for name in ("inclusive_end", "reduce", "debug"):
         if (flag := options.get(name)) is not None:
             parameters[name] = "true" if flag else "false"
     for name in ("startkey_docid", "endkey_docid"):
@@ -195,6 +198,8 @@ class View:
 
     map: str
     reduce: str | None = None
+    members: dict[str, Any] = field(default_factory=dict)
+    """Further members of the view, which a write gives back to the server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +209,11 @@ class DesignDocument:
     name: str
     views: dict[str, View] = field(default_factory=dict)
     namespace: DesignDocumentNamespace = DesignDocumentNamespace.PRODUCTION
+    collection: str | None = None
+    """``scope.collection`` that the views index; None is ``_default._default``. Only nacre has
+    this."""
+    members: dict[str, Any] = field(default_factory=dict)
+    """Further members of the document, which a write gives back to the server."""
 
 
 class ViewIndexManager:
@@ -223,15 +233,18 @@ class ViewIndexManager:
         Raises:
             DesignDocumentNotFoundException: there is none.
         """
-        response = await self._send("GET", namespace.prefix(name), b"", kwargs)
-        views = _object(response).get("views") or {}
+        options = options_of("get_design_document", TimeoutOptions, kwargs)
+        response = await self._send("GET", namespace.prefix(name), b"", options)
+        members = _object(response)
+        views = members.pop("views", None) or {}
+        collection = members.pop("collection", None)
         try:
-            read = {key: View(view["map"], view.get("reduce")) for key, view in views.items()}
-        except (AttributeError, KeyError, TypeError):
+            read = {key: _view(dict(view)) for key, view in views.items()}
+        except (AttributeError, KeyError, TypeError, ValueError):
             raise DecodingFailureException(
                 "the design document's views cannot be read", response.context
             ) from None
-        return DesignDocument(name.removeprefix("dev_"), read, namespace)
+        return DesignDocument(name.removeprefix("dev_"), read, namespace, collection, members)
 
     async def upsert_design_document(
         self,
@@ -239,13 +252,17 @@ class ViewIndexManager:
         namespace: DesignDocumentNamespace | None = None,
         **kwargs: Unpack[TimeoutOptions],
     ) -> None:
-        """Creates or replaces a design document; its views are built anew where they changed."""
+        """Creates or replaces a design document; views that changed are rebuilt."""
+        options = options_of("upsert_design_document", TimeoutOptions, kwargs)
         name = (namespace or design_document.namespace).prefix(design_document.name)
         views = {
-            key: {"map": view.map} | ({"reduce": view.reduce} if view.reduce else {})
+            key: view.members | {"map": view.map} | ({"reduce": view.reduce} if view.reduce else {})
             for key, view in design_document.views.items()
         }
-        await self._send("PUT", name, encode_json({"views": views}), kwargs)
+        body = {**design_document.members, "views": views}
+        if design_document.collection is not None:
+            body["collection"] = design_document.collection
+        await self._send("PUT", name, encode_json(body), options)
 
     async def drop_design_document(
         self,
@@ -258,7 +275,8 @@ class ViewIndexManager:
         Raises:
             DesignDocumentNotFoundException: there is none.
         """
-        await self._send("DELETE", namespace.prefix(name), b"", kwargs)
+        options = options_of("drop_design_document", TimeoutOptions, kwargs)
+        await self._send("DELETE", namespace.prefix(name), b"", options)
 
     async def _send(
         self, method: str, name: str, body: bytes, options: TimeoutOptions
@@ -271,6 +289,10 @@ class ViewIndexManager:
         if response.status not in (200, 201):
             raise CouchbaseException(response.text, response.context)
         return response
+
+
+def _view(members: dict[str, Any]) -> View:
+    return View(members.pop("map"), members.pop("reduce", None), members)
 
 
 def _path(bucket: str, ddoc: str) -> str:

@@ -28,7 +28,6 @@ class ConnectionStringTest(unittest.TestCase):
             "couchbase://a:65536",
             "couchbase://a:b",
             "couchbase://a b",
-            "couchbases://a",
             "http://a:8091",
             "couchbase://a?network=external",
         ):
