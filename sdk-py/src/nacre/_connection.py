@@ -30,7 +30,7 @@ _OPEN_SECONDS_MAX = 5.0
 
 
 class ConnectionLost(Exception):
-    """The connection ended before the answer came. Callers see it as the cause of a time-out at most."""
+    """The connection ended before the answer came. Callers see it as the cause of a time-out."""
 
 
 class BucketNotReady(ConnectionLost):
