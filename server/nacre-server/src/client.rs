@@ -7,17 +7,44 @@ use serde_json::Value;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::ops::Range;
+use std::sync::Arc;
+use tokio_rustls::rustls::pki_types::ServerName;
+use tokio_rustls::rustls::{ClientConfig, ClientConnection, StreamOwned};
 
 /// Bytes read at a time.
 const READ_BYTES: usize = 64 << 10;
 /// The features it asks for: SELECT_BUCKET, extended errors, flexible frames, durability and collections.
 const FEATURES: [u16; 5] = [0x08, 0x07, 0x10, 0x11, 0x12];
+/// First byte of a TLS alert: how a port with TLS answers a frame.
+const TLS_ALERT: u8 = 0x15;
 /// The feature of answers that come in whatever order.
 const UNORDERED: u16 = 0x0e;
 
+/// Bytes to and from a node, encrypted or not.
+enum Stream {
+    Plain(TcpStream),
+    Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
+}
+
+impl Stream {
+    fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
+        match self {
+            Stream::Plain(stream) => stream.read(into),
+            Stream::Tls(stream) => stream.read(into),
+        }
+    }
+
+    fn write_all(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        match self {
+            Stream::Plain(stream) => stream.write_all(bytes),
+            Stream::Tls(stream) => stream.write_all(bytes).and_then(|()| stream.flush()),
+        }
+    }
+}
+
 /// A connection, logged in and with its bucket chosen.
 pub struct Client {
-    stream: TcpStream,
+    stream: Stream,
     output: Vec<u8>,
     /// Room for what is read.
     input: Vec<u8>,
@@ -102,9 +129,6 @@ pub fn refusal(opcode: Opcode, status: u16) -> String {
         Opcode::GetCollectionId if is(Status::InvalidArguments) => {
             ": a collection is named as scope.name"
         }
-        _ if is_write && is(Status::TemporaryFailure) => {
-            ": the memory of the bucket or the disk of the node is full, or it cannot keep up"
-        }
         _ if is_write && is(Status::AccessDenied) => ": the user may not write there",
         _ => "",
     };
@@ -132,7 +156,7 @@ impl Client {
         })?;
         stream.set_nodelay(true).map_err(|error| error.to_string())?;
         Ok(Client {
-            stream,
+            stream: Stream::Plain(stream),
             output: Vec::new(),
             input: Vec::new(),
             unread: 0..0,
@@ -140,6 +164,26 @@ impl Client {
             servers: Vec::new(),
             active: Vec::new(),
         })
+    }
+
+    /// Encrypts the connection from now on.
+    fn encrypt(self, address: &str, tls: &Arc<ClientConfig>) -> Result<Client, String> {
+        let Stream::Plain(stream) = self.stream else { return Ok(self) };
+        let cannot = |error: &dyn std::fmt::Display| format!("cannot encrypt {address}: {error}");
+        let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+        let name = ServerName::try_from(host.trim_matches(['[', ']']).to_owned())
+            .map_err(|error| cannot(&error))?;
+        let connection =
+            ClientConnection::new(Arc::clone(tls), name).map_err(|error| cannot(&error))?;
+        let mut stream = StreamOwned::new(connection, stream);
+        while stream.conn.is_handshaking() {
+            stream.conn.complete_io(&mut stream.sock).map_err(|error| {
+                let is_unknown = error.to_string().contains("UnknownIssuer");
+                let hint = if is_unknown { ": name its authority with --cacert" } else { "" };
+                cannot(&format!("{error}{hint}"))
+            })?;
+        }
+        Ok(Client { stream: Stream::Tls(Box::new(stream)), ..self })
     }
 
     /// Connects, logs in and chooses `bucket`.
@@ -152,7 +196,24 @@ impl Client {
         password: &str,
         bucket: &str,
     ) -> Result<Client, String> {
+        Client::connect_over(None, address, user, password, bucket)
+    }
+
+    /// The same, encrypted when there is `tls`: whose certificates are believed.
+    ///
+    /// # Errors
+    /// What failed, in a sentence.
+    pub fn connect_over(
+        tls: Option<&Arc<ClientConfig>>,
+        address: &str,
+        user: &str,
+        password: &str,
+        bucket: &str,
+    ) -> Result<Client, String> {
         let mut client = Client::plain(address)?;
+        if let Some(tls) = tls {
+            client = client.encrypt(address, tls)?;
+        }
         client.hello(&FEATURES)?;
         client.log_in(user, password)?;
         client.expect(
@@ -164,6 +225,7 @@ impl Client {
         let map = client.expect(Opcode::GetClusterConfig, b"", b"", "read the cluster map")?;
         let map: Value = serde_json::from_slice(&map.value)
             .map_err(|error| format!("the cluster map: {error}"))?;
+        let encrypted = tls.map(|_| encrypted_servers(&map));
         let map = &map["vBucketServerMap"];
         let rows = map["vBucketMap"].as_array().into_iter().flatten();
         let place = |row: &Value| row[0].as_u64().and_then(|place| usize::try_from(place).ok());
@@ -172,8 +234,9 @@ impl Client {
         // A node that has no name leaves it to the client by which one it is reached.
         let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
         let servers = map["serverList"].as_array().into_iter().flatten();
-        let servers = servers.filter_map(Value::as_str);
-        client.servers = servers.map(|server| server.replace("$HOST", host)).collect();
+        let servers = servers.filter_map(Value::as_str).map(str::to_owned);
+        let servers = encrypted.unwrap_or_else(|| servers.collect());
+        client.servers = servers.iter().map(|server| server.replace("$HOST", host)).collect();
         Ok(client)
     }
 
@@ -261,8 +324,14 @@ impl Client {
     }
 
     /// The socket and how many vBuckets the bucket has, for who exchanges frames itself.
-    pub fn into_parts(self) -> (TcpStream, u16) {
-        (self.stream, self.vbucket_count)
+    ///
+    /// # Errors
+    /// When the connection is encrypted.
+    pub fn into_parts(self) -> Result<(TcpStream, u16), String> {
+        match self.stream {
+            Stream::Plain(stream) => Ok((stream, self.vbucket_count)),
+            Stream::Tls(_) => Err("this does not go over TLS".to_owned()),
+        }
     }
 
     /// Adds a request to those that the next [`Client::flush`] sends.
@@ -322,7 +391,13 @@ impl Client {
     pub fn has_answer(&self) -> Result<bool, String> {
         decode(&self.input[self.unread.clone()])
             .map(|frame| frame.is_some())
-            .map_err(|error| format!("what answers is no port for keys: {error}"))
+            .map_err(|error| match self.input.get(self.unread.start) {
+                Some(&TLS_ALERT) => {
+                    "this port speaks TLS: name the node as https://host:18091 or couchbases://host:11207"
+                        .to_owned()
+                }
+                _ => format!("this is not a key-value port, as 11210 is: {error}"),
+            })
     }
 
     /// Sends one request and waits for its answer.
@@ -338,6 +413,21 @@ impl Client {
             value: frame.value.to_vec(),
         })
     }
+}
+
+/// The nodes that keep a bucket, by their encrypted addresses for keys, in the order of the map's servers.
+fn encrypted_servers(map: &Value) -> Vec<String> {
+    let nodes = map["nodesExt"].as_array().into_iter().flatten();
+    let address = |node: &Value| {
+        let host = node["hostname"].as_str().unwrap_or("$HOST");
+        let port = node["services"]["kvSSL"].as_u64()?;
+        Some(match host.contains(':') {
+            true => format!("[{host}]:{port}"),
+            false => format!("{host}:{port}"),
+        })
+    };
+    let count = map["vBucketServerMap"]["serverList"].as_array().map_or(0, Vec::len);
+    nodes.filter_map(address).take(count).collect()
 }
 
 #[cfg(test)]

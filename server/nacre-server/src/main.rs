@@ -25,6 +25,7 @@ mod plugin;
 mod priority;
 mod rest;
 mod serve;
+mod server;
 mod sh;
 mod strangers;
 mod tls;

@@ -2,7 +2,10 @@
 
 use clap::Args;
 use std::path::PathBuf;
-use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
+use std::sync::Arc;
+use tokio_rustls::rustls::pki_types::CertificateDer;
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
 
 /// The option that says so.
 #[derive(Args, Clone, Debug, Default)]
@@ -19,7 +22,31 @@ impl Trust {
     /// # Errors
     /// A sentence about a file that cannot be read, or has no certificate.
     pub fn config(&self) -> Result<TlsConfig, String> {
-        let Some(path) = &self.cacert else { return Ok(TlsConfig::default()) };
+        let Some(certificates) = self.certificates()? else { return Ok(TlsConfig::default()) };
+        Ok(TlsConfig::builder().root_certs(RootCerts::from(certificates)).build())
+    }
+
+    /// The same for connections of other protocols than HTTP.
+    ///
+    /// # Errors
+    /// As [`Trust::config`].
+    pub fn client_config(&self) -> Result<Arc<ClientConfig>, String> {
+        let mut roots = RootCertStore::empty();
+        match self.certificates()? {
+            None => roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned()),
+            Some(certificates) => {
+                for certificate in certificates {
+                    let certificate = CertificateDer::from(certificate.der());
+                    roots.add(certificate.into_owned()).map_err(|error| error.to_string())?;
+                }
+            }
+        }
+        Ok(Arc::new(ClientConfig::builder().with_root_certificates(roots).with_no_client_auth()))
+    }
+
+    /// The authorities of the file; `None` when none is named.
+    fn certificates(&self) -> Result<Option<Vec<Certificate<'static>>>, String> {
+        let Some(path) = &self.cacert else { return Ok(None) };
         let pem = std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
         let mut certificates = Vec::new();
         for item in parse_pem(&pem) {
@@ -31,6 +58,6 @@ impl Trust {
         if certificates.is_empty() {
             return Err(format!("{} has no certificate in PEM", path.display()));
         }
-        Ok(TlsConfig::builder().root_certs(RootCerts::from(certificates)).build())
+        Ok(Some(certificates))
     }
 }

@@ -15,6 +15,7 @@ mod wire;
 mod ycsb;
 
 use crate::client::Client;
+use crate::server::Server;
 use clap::{Args, Subcommand, ValueEnum};
 use load::Outcome;
 use wire::{Connection, Protocol};
@@ -39,8 +40,8 @@ enum What {
 
 #[derive(Args, Clone, Debug)]
 struct Kv {
-    /// Address of the server
-    #[arg(long, default_value = "127.0.0.1:11210")]
+    /// The server: with --user any node, as other commands name it; else host:port of whatever speaks the protocol
+    #[arg(long, env = "NACRE_SERVER", default_value = "127.0.0.1:11210")]
     server: String,
     /// What the server speaks
     #[arg(long, value_enum, default_value = "memcached")]
@@ -141,9 +142,10 @@ impl Kv {
         self.validate()?;
         let columns = COLUMNS.into_iter().chain(report::LATENCIES).chain(LAST_COLUMNS).collect();
         let mut report = report::Report::new(&self.files, columns);
+        let found = self.with_address()?;
         for &value_bytes in &self.value_bytes {
             if !self.no_load {
-                let outcome = load::fill(self, value_bytes)?;
+                let outcome = load::fill(&found, value_bytes)?;
                 if self.seconds == 0.0 {
                     self.show(&mut report, load::filling(value_bytes), &outcome)?;
                 }
@@ -154,7 +156,7 @@ impl Kv {
             for &connections in &self.connections {
                 for &depth in &self.depth {
                     let cell = Cell { connections, depth, value_bytes };
-                    self.show(&mut report, cell, &load::measure(self, cell)?)?;
+                    self.show(&mut report, cell, &load::measure(&found, cell)?)?;
                 }
             }
         }
@@ -205,6 +207,21 @@ impl Kv {
             return refused("--user is a login of the memcached protocol: leave it out");
         }
         Ok(())
+    }
+
+    /// The same, with the address of the key-value service as the server.
+    fn with_address(&self) -> Result<Kv, String> {
+        let Some(user) = &self.user else {
+            return match self.server.contains("://") {
+                true => Err("a node is asked for its ports with a login: give --user".to_owned()),
+                false => Ok(self.clone()),
+            };
+        };
+        let keys = Server::new(&self.server, user, &self.password)?.keys()?;
+        if keys.is_encrypted {
+            return Err("bench kv does not speak TLS: name the node as http://host:8091".to_owned());
+        }
+        Ok(Kv { server: keys.address, ..self.clone() })
     }
 
     fn connect(&self) -> Result<Connection, String> {

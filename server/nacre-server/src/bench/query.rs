@@ -4,6 +4,7 @@ use super::http::QueryClient;
 use super::load::latencies;
 use super::report::{self, Report};
 use super::threads::each_of;
+use crate::server::Server;
 use clap::Args;
 use hdrhistogram::Histogram;
 use rand::rngs::StdRng;
@@ -18,15 +19,11 @@ const COLUMNS: [&str; 4] = ["clients", "operations", "ops_per_s", "bytes"];
 pub struct Query {
     /// The statement, which is prepared first; arguments are $1, $2 and on
     statement: String,
-    /// Address for queries
-    #[arg(long, default_value = "127.0.0.1:8093")]
-    query: String,
-    /// User
-    #[arg(long, default_value = "Administrator")]
-    user: String,
-    /// Password of the user
-    #[arg(long, env = "NACRE_PASSWORD", hide_env_values = true, default_value = "")]
-    password: String,
+    #[command(flatten)]
+    server: Server,
+    /// host:port of the query service, for one that no node names
+    #[arg(long, hide = true)]
+    query: Option<String>,
     /// An argument, as JSON; may be given more than once. {} in it is a number, drawn anew each time
     #[arg(long)]
     argument: Vec<String>,
@@ -57,11 +54,14 @@ impl Query {
         if self.clients == 0 || !(0.0..=1e6).contains(&self.seconds) {
             return Err("--clients begins at 1, --seconds goes from 0 to 1000000".into());
         }
-        let what = self.prepared()?;
+        let address = self.address()?;
+        let what = self.prepared(&address)?;
         let begun = Instant::now();
         let until = begun + Duration::from_secs_f64(self.seconds);
         let (mut all, mut bytes) = (latencies()?, 0);
-        for (one, received) in each_of(self.clients, |number| self.client(number, &what, until))? {
+        for (one, received) in
+            each_of(self.clients, |number| self.client(number, &address, &what, until))?
+        {
             all.add(one).map_err(|error| error.to_string())?;
             bytes += received;
         }
@@ -78,23 +78,40 @@ impl Query {
         report.finish()
     }
 
-    fn connect(&self) -> Result<QueryClient, String> {
-        QueryClient::connect(&self.query, &self.user, &self.password)
+    fn address(&self) -> Result<String, String> {
+        if let Some(address) = &self.query {
+            return Ok(address.clone());
+        }
+        let url = self.server.queries()?;
+        url.strip_prefix("http://").map(str::to_owned).ok_or_else(|| {
+            "bench query does not speak TLS: name the node as http://host:8091".to_owned()
+        })
+    }
+
+    fn connect(&self, address: &str) -> Result<QueryClient, String> {
+        let (user, password) = self.server.login()?;
+        QueryClient::connect(address, user, password)
     }
 
     /// The part of a request that says what is asked.
-    fn prepared(&self) -> Result<String, String> {
+    fn prepared(&self, address: &str) -> Result<String, String> {
         if self.adhoc {
             return Ok(format!("\"statement\":{}", json!(self.statement)));
         }
         let prepare = json!({"statement": format!("PREPARE {}", self.statement)}).to_string();
-        let rows = self.connect()?.rows(&prepare)?;
+        let rows = self.connect(address)?.rows(&prepare)?;
         let name = rows.first().map_or(&Value::Null, |row| &row["name"]);
         Ok(format!("\"prepared\":{name}"))
     }
 
-    fn client(&self, number: usize, what: &str, until: Instant) -> Result<Seen, String> {
-        let mut client = self.connect()?;
+    fn client(
+        &self,
+        number: usize,
+        address: &str,
+        what: &str,
+        until: Instant,
+    ) -> Result<Seen, String> {
+        let mut client = self.connect(address)?;
         let mut random = StdRng::seed_from_u64(number as u64);
         let (mut latencies, mut bytes) = (latencies()?, 0);
         while Instant::now() < until {

@@ -79,7 +79,7 @@ impl Connection {
         collections: bool,
         level: u8,
     ) -> Result<Connection, String> {
-        let (stream, vbucket_count) = client.into_parts();
+        let (stream, vbucket_count) = client.into_parts()?;
         stream.set_nonblocking(true).map_err(|error| error.to_string())?;
         // Framing extra 1 (durability), one byte long.
         let framing = if level == 0 { Vec::new() } else { vec![0x11, level] };

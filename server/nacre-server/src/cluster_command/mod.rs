@@ -3,7 +3,7 @@
 mod picture;
 
 use crate::cluster::address::Address;
-use crate::plugin::Server;
+use crate::server::Server;
 use clap::{Args, Subcommand};
 use comfy_table::{Table, presets};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};

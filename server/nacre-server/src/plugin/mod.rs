@@ -9,8 +9,6 @@ mod project;
 mod remote;
 mod test;
 
-pub use remote::Server;
-
 use crate::engine::{self, Engine};
 use clap::{Args, Subcommand};
 use std::path::PathBuf;

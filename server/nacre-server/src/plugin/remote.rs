@@ -1,40 +1,17 @@
 //! What `nacre plugin` asks of a node, over HTTP.
 
 use super::project;
-use crate::trust::Trust;
-use crate::unreachable::unreachable;
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use crate::server::Server;
 use clap::Args;
 use nacre_plugin_host::{Capabilities, Manifest, Package, World};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use ureq::http::StatusCode;
-
-/// How long a node may take over one request: compiling a plugin takes seconds.
-const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// How long a deployment may take until it runs, and how often is asked.
 const RUNS_TIMEOUT: Duration = Duration::from_secs(30);
 const RUNS_INTERVAL: Duration = Duration::from_millis(100);
-
-/// A node to talk to.
-#[derive(Args, Clone, Debug)]
-pub struct Server {
-    /// Management address of the node
-    #[arg(long, env = "NACRE_SERVER", default_value = "http://127.0.0.1:8091", global = true)]
-    server: String,
-    /// User
-    #[arg(long, env = "NACRE_USER", default_value = "Administrator", global = true)]
-    user: String,
-    /// Password
-    #[arg(long, env = "NACRE_PASSWORD", hide_env_values = true, global = true)]
-    password: Option<String>,
-    #[command(flatten)]
-    trust: Trust,
-}
 
 /// Options of commands that concern one deployment.
 #[derive(Args, Clone, Debug)]
@@ -121,106 +98,24 @@ impl Deploy {
     }
 }
 
-impl Server {
-    /// User and password.
-    ///
-    /// # Errors
-    /// That there is no password.
-    pub fn login(&self) -> Result<(&str, &str), String> {
-        match &self.password {
-            Some(password) => Ok((&self.user, password)),
-            None => Err("the password is missing: give --password, or set NACRE_PASSWORD".into()),
-        }
-    }
-
-    /// Sends a request; gives what is answered, as JSON where it is.
-    ///
-    /// # Errors
-    /// Why there is no answer, or what the node says against it, in a sentence.
-    pub fn call(&self, method: &str, path: &str, body: &[u8]) -> Result<Value, String> {
-        let (status, value) = self.ask(method, path, body)?;
-        if status.is_success() { Ok(value) } else { Err(self.refusal(status.as_u16(), &value)) }
-    }
-
-    /// Whether there is something at `path`. That the node cannot say so is an error, and does not mean that there is nothing.
-    fn knows(&self, path: &str) -> Result<bool, String> {
-        let (status, value) = self.ask("GET", path, b"")?;
-        self.is_there(status, &value)
-    }
-
-    fn is_there(&self, status: StatusCode, value: &Value) -> Result<bool, String> {
-        match status {
-            StatusCode::NOT_FOUND => Ok(false),
-            status if status.is_success() => Ok(true),
-            status => Err(self.refusal(status.as_u16(), value)),
-        }
-    }
-
-    /// Sends a request; gives what is answered, whatever that is.
-    fn ask(&self, method: &str, path: &str, body: &[u8]) -> Result<(StatusCode, Value), String> {
-        let agent: ureq::Agent = ureq::Agent::config_builder()
-            .http_status_as_error(false)
-            .timeout_global(Some(TIMEOUT))
-            .tls_config(self.trust.config()?)
-            .build()
-            .into();
-        let (user, password) = self.login()?;
-        let login = STANDARD.encode(format!("{user}:{password}"));
-        let request = ureq::http::Request::builder()
-            .method(method)
-            .uri(format!("{}{path}", self.server))
-            .header("authorization", format!("Basic {login}"))
-            .body(body)
-            .map_err(|error| unreachable(&self.server, &error.into()))?;
-        let mut answer = agent.run(request).map_err(|error| unreachable(&self.server, &error))?;
-        let text = answer.body_mut().read_to_string().map_err(|error| error.to_string())?;
-        let value: Value = serde_json::from_str(&text).unwrap_or(Value::String(text));
-        Ok((answer.status(), value))
-    }
-
-    /// Waits until a deployment runs; the inner error is why it does not. One that is built beside another has begun then.
-    fn until_it_runs(&self, path: &str) -> Result<Result<(), String>, String> {
-        let end = std::time::Instant::now() + RUNS_TIMEOUT;
-        loop {
-            let status = self.call("GET", path, b"")?;
-            let newest = if status["building"].is_null() { &status } else { &status["building"] };
-            match newest["state"].as_str() {
-                Some("failed") => {
-                    let reason = newest["reason"].as_str().unwrap_or("nobody knows why");
-                    return Ok(Err(reason.to_owned()));
-                }
-                Some("loading") if std::time::Instant::now() < end => {
-                    std::thread::sleep(RUNS_INTERVAL);
-                }
-                Some("loading") => return Ok(Err("it is still being loaded".into())),
-                _ => return Ok(Ok(())),
+/// Waits until a deployment runs; the inner error is why it does not. One that is built beside another has begun then.
+fn until_it_runs(server: &Server, path: &str) -> Result<Result<(), String>, String> {
+    let end = std::time::Instant::now() + RUNS_TIMEOUT;
+    loop {
+        let status = server.call("GET", path, b"")?;
+        let newest = if status["building"].is_null() { &status } else { &status["building"] };
+        match newest["state"].as_str() {
+            Some("failed") => {
+                let reason = newest["reason"].as_str().unwrap_or("nobody knows why");
+                return Ok(Err(reason.to_owned()));
             }
+            Some("loading") if std::time::Instant::now() < end => {
+                std::thread::sleep(RUNS_INTERVAL);
+            }
+            Some("loading") => return Ok(Err("it is still being loaded".into())),
+            _ => return Ok(Ok(())),
         }
     }
-
-    /// Why a request was refused, and by whom where the node does not say more.
-    fn refusal(&self, status: u16, value: &Value) -> String {
-        if status == 401 && value["error"] == "unauthorized" {
-            return format!("{} refuses the login of {}", self.server, self.user);
-        }
-        if let Value::Array(rights) = &value["permissions"] {
-            let rights: Vec<&str> = rights.iter().filter_map(Value::as_str).collect();
-            let rights = rights.join(" or ");
-            return format!("{} may not do that at {}: it needs {rights}", self.user, self.server);
-        }
-        reason(value).unwrap_or_else(|| format!("{} answers {status}: {value}", self.server))
-    }
-}
-
-/// Why a request was refused, as the node words it.
-fn reason(value: &Value) -> Option<String> {
-    let texts: Vec<&str> = match (&value["errors"], value) {
-        (Value::Object(errors), _) => errors.values().filter_map(Value::as_str).collect(),
-        (_, Value::Array(errors)) => errors.iter().filter_map(Value::as_str).collect(),
-        (_, Value::String(error)) => vec![error.trim()],
-        _ => return None,
-    };
-    (!texts.concat().is_empty()).then(|| texts.join("; "))
 }
 
 /// What is granted, from `kv:read=a.b` and the like.
@@ -252,7 +147,7 @@ pub fn deploy(options: &Deploy) -> Result<(), String> {
     let name = put(options, &package)?;
     println!("{name} runs {} {}", package.manifest.name, package.manifest.version);
     match package.manifest.world {
-        World::Service => println!("it answers at {}/_plugin/{name}/", options.server.server),
+        World::Service => println!("it answers at {}/_plugin/{name}/", options.server.address()),
         World::Functions => {
             println!(
                 "CREATE FUNCTION name(...) LANGUAGE WASM AS \"function\" AT \"{name}\" makes one known to queries"
@@ -260,7 +155,7 @@ pub fn deploy(options: &Deploy) -> Result<(), String> {
         }
         World::Resolver => println!("it resolves the conflicts of the bucket"),
         World::IndexType => {
-            println!("its entries are at {}/_plugin/{name}/scan", options.server.server);
+            println!("its entries are at {}/_plugin/{name}/scan", options.server.address());
         }
     }
     Ok(())
@@ -305,7 +200,7 @@ pub fn put(options: &Deploy, package: &Package) -> Result<String, String> {
         }
         return Err(refused);
     }
-    let runs = options.server.until_it_runs(&path)?;
+    let runs = until_it_runs(&options.server, &path)?;
     runs.map(|()| name.clone())
         .map_err(|reason| format!("{name} is deployed, and has failed: {reason}"))
 }
@@ -491,7 +386,7 @@ pub fn capsule(options: &OneCapsule) -> Result<(), String> {
             let all = server.call("GET", &path, b"")?;
             let newest = all.as_array().and_then(|all| all.last()?["id"].as_str());
             newest
-                .ok_or_else(|| format!("{} keeps no call of {name} that failed", server.server))?
+                .ok_or_else(|| format!("{} keeps no call of {name} that failed", server.address()))?
                 .to_owned()
         }
     };
@@ -568,25 +463,4 @@ pub fn undeploy(options: &Named) -> Result<(), String> {
     options.server.call("DELETE", &format!("/deployments/{}", options.name), b"")?;
     println!("{} is gone", options.name);
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_who_is_told_that_something_is_not_there_takes_it_for_unknown() {
-        let server = Server {
-            server: "http://n".into(),
-            user: "u".into(),
-            password: None,
-            trust: Trust::default(),
-        };
-        let said = |status| server.is_there(status, &json!({"errors": {"_": "why"}}));
-        assert_eq!(said(StatusCode::OK), Ok(true));
-        assert_eq!(said(StatusCode::NOT_FOUND), Ok(false));
-        for status in [StatusCode::FORBIDDEN, StatusCode::SERVICE_UNAVAILABLE] {
-            assert_eq!(said(status), Err("why".into()), "{status}");
-        }
-    }
 }
