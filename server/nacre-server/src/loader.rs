@@ -21,8 +21,31 @@ const ELSEWHERE: u16 = Status::NotMyVbucket as u16;
 const PASSING: [u16; 4] =
     [Status::TemporaryFailure as u16, Status::NoMemory as u16, Status::Busy as u16, ELSEWHERE];
 
+/// Refusals for want of memory or disk.
+const FULL: [u16; 2] = [Status::TemporaryFailure as u16, Status::NoMemory as u16];
+
 /// How to come to a node, by its address for keys.
 pub type Connect<'a> = &'a dyn Fn(&str) -> Result<Client, String>;
+
+/// What becomes of a document that is there already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Existing {
+    /// The new one takes its place.
+    Replace,
+    /// It stays as it is.
+    Keep,
+}
+
+/// What became of the rows so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Loaded {
+    /// Documents whose keys were free.
+    pub added: u64,
+    /// Documents that took the place of others.
+    pub replaced: u64,
+    /// Rows that were left out, as a document of that key existed.
+    pub kept: u64,
+}
 
 /// Where documents are written to.
 pub struct Loader<'a> {
@@ -34,13 +57,24 @@ pub struct Loader<'a> {
     owners: Vec<Option<usize>>,
     /// The number of the collection, as it stands before keys.
     prefix: Vec<u8>,
+    existing: Existing,
+    loaded: Loaded,
+    /// Whether the last write was refused for want of memory or disk.
+    is_full: bool,
     bar: ProgressBar,
 }
 
 struct Node {
     address: String,
     client: Client,
-    in_flight: VecDeque<(String, String)>,
+    in_flight: VecDeque<Write>,
+}
+
+/// A document on its way: added first, and written over another one when there is one.
+struct Write {
+    opcode: Opcode,
+    key: String,
+    document: String,
 }
 
 impl<'a> Loader<'a> {
@@ -53,10 +87,13 @@ impl<'a> Loader<'a> {
         server: &'a str,
         client: Client,
         prefix: Vec<u8>,
+        existing: Existing,
         bar: ProgressBar,
     ) -> Result<Loader<'a>, String> {
         let (nodes, owners) = (Vec::new(), Vec::new());
-        let mut loader = Loader { connect, server, nodes, owners, prefix, bar };
+        let (loaded, is_full) = (Loaded::default(), false);
+        let mut loader =
+            Loader { connect, server, nodes, owners, prefix, existing, loaded, is_full, bar };
         loader.follow(client)?;
         Ok(loader)
     }
@@ -121,10 +158,8 @@ impl<'a> Loader<'a> {
     /// When an earlier one was refused, or a connection broke.
     pub fn write(&mut self, key: String, document: String) -> Result<(), String> {
         let at = self.node_of(&key)?;
-        self.send(at, &key, &document);
-        let node = &mut self.nodes[at];
-        node.in_flight.push_back((key, document));
-        if node.in_flight.len() >= WINDOW {
+        self.push(at, Write { opcode: Opcode::Add, key, document });
+        if self.nodes[at].in_flight.len() >= WINDOW {
             self.settle(at, WINDOW / 2)?;
         }
         Ok(())
@@ -141,12 +176,27 @@ impl<'a> Loader<'a> {
         Ok(())
     }
 
-    fn send(&mut self, at: usize, name: &str, document: &str) {
+    /// What became of the rows whose answers are there.
+    pub fn loaded(&self) -> Loaded {
+        self.loaded
+    }
+
+    /// Whether a write was refused for want of memory or disk.
+    pub fn is_full(&self) -> bool {
+        self.is_full
+    }
+
+    fn push(&mut self, at: usize, write: Write) {
+        self.send(at, &write);
+        self.nodes[at].in_flight.push_back(write);
+    }
+
+    fn send(&mut self, at: usize, Write { opcode, key: name, document }: &Write) {
         let mut extras = [0; 8];
         extras[..4].copy_from_slice(&JSON_FLAGS.to_be_bytes());
         let key = [&self.prefix, name.as_bytes()].concat();
         let vbid = self.vbucket_of(name);
-        let (opcode, value) = (Opcode::Set as u8, document.as_bytes());
+        let (opcode, value) = (*opcode as u8, document.as_bytes());
         let request =
             Request { opcode, vbid, extras: &extras, key: &key, value, ..Request::default() };
         self.nodes[at].client.send(request);
@@ -157,25 +207,40 @@ impl<'a> Loader<'a> {
         self.nodes[at].client.flush()?;
         while self.nodes[at].in_flight.len() > left {
             let node = &mut self.nodes[at];
-            let Some((key, document)) = node.in_flight.pop_front() else { break };
+            let Some(write) = node.in_flight.pop_front() else { break };
             let status = node.client.receive(|frame| frame.vbid)?;
-            let status = self.insist(at, status, &key, &document)?;
-            self.bar.inc(1);
-            if status != Status::Success as u16 {
-                return Err(format!("cannot write {key:?}: {}", refusal(Opcode::Set, status)));
+            let status = self.insist(at, status, &write)?;
+            self.settled(write, status)?;
+            self.nodes[at].client.flush()?;
+        }
+        Ok(())
+    }
+
+    /// Counts a write, or writes over the document that is there already.
+    fn settled(&mut self, write: Write, status: u16) -> Result<(), String> {
+        let is_add = write.opcode == Opcode::Add;
+        if is_add && status == Status::KeyExists as u16 && self.existing == Existing::Replace {
+            let at = self.node_of(&write.key)?;
+            self.push(at, Write { opcode: Opcode::Set, ..write });
+            return Ok(());
+        }
+        self.bar.inc(1);
+        match status {
+            _ if status == Status::Success as u16 && is_add => self.loaded.added += 1,
+            _ if status == Status::Success as u16 => self.loaded.replaced += 1,
+            _ if status == Status::KeyExists as u16 && is_add => self.loaded.kept += 1,
+            _ => {
+                self.is_full = FULL.contains(&status);
+                let why = refusal(Opcode::Set, status);
+                return Err(format!("cannot write {:?}: {why}", write.key));
             }
         }
         Ok(())
     }
 
     /// Tries again what `at` has refused for a while; gives the last status.
-    fn insist(
-        &mut self,
-        mut at: usize,
-        mut status: u16,
-        key: &str,
-        document: &str,
-    ) -> Result<u16, String> {
+    fn insist(&mut self, mut at: usize, mut status: u16, write: &Write) -> Result<u16, String> {
+        let key = &write.key;
         for _ in 0..RETRIES_MAX {
             if !PASSING.contains(&status) {
                 break;
@@ -190,7 +255,7 @@ impl<'a> Loader<'a> {
             at = self.node_of(key)?;
             // Order among the writes of a file does not matter, but what is in flight must be answered first.
             self.settle(at, 0)?;
-            self.send(at, key, document);
+            self.send(at, write);
             let client = &mut self.nodes[at].client;
             client.flush()?;
             status = client.receive(|frame| frame.vbid)?;

@@ -14,6 +14,7 @@ mod eventing_trials;
 mod eventing_typescript;
 mod exactly_once;
 mod history;
+mod import;
 mod impostor;
 mod index_types;
 mod management;
