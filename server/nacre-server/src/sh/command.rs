@@ -15,7 +15,7 @@ pub struct Command {
 }
 
 /// All commands, in the order of `\help`.
-pub const COMMANDS: [Command; 12] = [
+pub const COMMANDS: [Command; 13] = [
     Command { name: "help", arguments: "", purpose: "show this", run: help },
     Command {
         name: "set",
@@ -65,6 +65,7 @@ pub const COMMANDS: [Command; 12] = [
         run: |session, text| session.say(text),
     },
     Command { name: "quit", arguments: "", purpose: "end", run: |_, _| Err(Stop::Quit) },
+    Command { name: "exit", arguments: "", purpose: "end", run: |_, _| Err(Stop::Quit) },
     Command { name: "q", arguments: "", purpose: "end", run: |_, _| Err(Stop::Quit) },
 ];
 
@@ -85,7 +86,7 @@ const INDEXES: &str = "SELECT i.name, CONCAT2(\".\", i.bucket_id, i.scope_id, i.
 /// When there is none of this name, or it fails.
 pub fn run(session: &mut Session<'_>, text: &str) -> Result<(), Stop> {
     let (name, rest) = word(text);
-    match COMMANDS.iter().find(|command| command.name == name) {
+    match COMMANDS.iter().find(|command| command.name.eq_ignore_ascii_case(name)) {
         // What people of SQL write at the end of everything.
         Some(command) if command.name != "echo" => {
             (command.run)(session, rest.trim_end_matches(';').trim_end())
@@ -107,7 +108,8 @@ fn help(session: &mut Session<'_>, _: &str) -> Result<(), Stop> {
         let usage = format!("\\{name} {arguments}");
         session.say(&format!("{usage:<32} {purpose}"))?;
     }
-    session.say("A statement ends with a semicolon, a command with its line.")
+    session.say("A statement ends with a semicolon, a command with its line.")?;
+    session.say("BEGIN WORK opens a transaction for all statements until COMMIT or ROLLBACK.")
 }
 
 fn set(session: &mut Session<'_>, text: &str) -> Result<(), Stop> {

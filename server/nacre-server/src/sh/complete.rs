@@ -30,6 +30,8 @@ pub struct Completion {
     pub start: usize,
     /// What to put there.
     pub text: String,
+    /// Whether nothing can follow but another word: a blank is put behind it.
+    pub is_whole: bool,
 }
 
 impl Words {
@@ -54,8 +56,13 @@ impl Words {
         let is_of_word = |c: char| c.is_alphanumeric() || matches!(c, '_' | '.' | '-' | '$' | '\\');
         let start = line.trim_end_matches(is_of_word).len();
         let word = &line[start..];
-        let of =
-            |texts: Vec<String>| texts.into_iter().map(|text| Completion { start, text }).collect();
+        let of = |texts: Vec<String>| {
+            let completion = |text: String| {
+                let is_whole = text.starts_with('\\');
+                Completion { start, text, is_whole }
+            };
+            texts.into_iter().map(completion).collect()
+        };
         let command = line.trim_start().strip_prefix('\\');
         if let Some(command) = command {
             return of(completed_command(command, word, self));
@@ -152,6 +159,8 @@ mod tests {
     #[test]
     fn commands_and_settings_are_completed() {
         assert_eq!(completed("\\des"), ["\\describe"]);
+        assert!(Words::new().complete("\\des").iter().all(|found| found.is_whole));
+        assert!(Words::new().complete("SEL").iter().all(|found| !found.is_whole));
         assert_eq!(completed("  \\set out"), ["  \\set output"]);
         assert_eq!(completed("\\set output j"), ["\\set output json", "\\set output jsonl"]);
         assert_eq!(completed("\\plan o"), ["\\plan on", "\\plan off"]);

@@ -1,66 +1,158 @@
 //! A node that is asked over HTTP.
 
 use super::ask::{Answer, Ask, Request};
-use crate::unreachable::unreachable;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Bytes;
+use hyper::client::conn::http1;
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
+use hyper::{StatusCode, Uri};
+use hyper_util::rt::TokioIo;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use ureq::tls::TlsConfig;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::ClientConfig;
+use tokio_rustls::rustls::pki_types::ServerName;
 
 /// How long a connection may take to come about. What a statement may take is the node's to bound.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The largest answer that is taken into memory.
-const ANSWER_BYTES_MAX: u64 = 1 << 30;
+const ANSWER_BYTES_MAX: usize = 1 << 30;
+/// How often Ctrl-C is looked for.
+const INTERRUPT_INTERVAL: Duration = Duration::from_millis(20);
 
-/// A node's query service.
+/// A stream of bytes, encrypted or not.
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+
+/// A node's query service. Each statement has a connection of its own: its end ends the statement.
 pub struct Node {
-    agent: ureq::Agent,
-    url: String,
+    runtime: tokio::runtime::Runtime,
+    url: Uri,
     user: String,
     login: String,
+    tls: Arc<ClientConfig>,
+    interrupted: Arc<AtomicBool>,
 }
 
 impl Node {
     /// Connects with the first question.
     ///
-    /// `url` is the address of the query service without a path, such as `http://127.0.0.1:8093`.
-    pub fn new(url: &str, user: &str, password: &str, tls: TlsConfig) -> Node {
-        let agent = ureq::Agent::config_builder()
-            .tls_config(tls)
-            .http_status_as_error(false)
-            .timeout_connect(Some(CONNECT_TIMEOUT))
-            .build()
-            .into();
+    /// `url` is the address of the query service without a path, such as `http://127.0.0.1:8093`. What sets `interrupted`
+    /// ends the statement that is asked.
+    ///
+    /// # Errors
+    /// When `url` is not an address.
+    pub fn new(
+        url: &str,
+        (user, password): (&str, &str),
+        tls: Arc<ClientConfig>,
+        interrupted: Arc<AtomicBool>,
+    ) -> Result<Node, String> {
+        let wrong = || format!("{url} is not an address: it begins with http:// or https://");
+        let url: Uri = url.trim_end_matches('/').parse().map_err(|_| wrong())?;
+        if !matches!(url.scheme_str(), Some("http" | "https")) || url.host().is_none() {
+            return Err(wrong());
+        }
         let login = format!("Basic {}", STANDARD.encode(format!("{user}:{password}")));
-        Node { agent, url: url.trim_end_matches('/').to_owned(), user: user.to_owned(), login }
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|error| format!("cannot wait for answers: {error}"))?;
+        Ok(Node { runtime, url, user: user.to_owned(), login, tls, interrupted })
+    }
+
+    /// The address, for people.
+    pub fn address(&self) -> String {
+        self.url.to_string().trim_end_matches('/').to_owned()
+    }
+
+    async fn connect(&self) -> Result<Box<dyn Stream>, String> {
+        let is_encrypted = self.url.scheme_str() == Some("https");
+        let host = self.url.host().unwrap_or_default().trim_matches(['[', ']']);
+        let port = self.url.port_u16().unwrap_or(if is_encrypted { 443 } else { 80 });
+        let stream = TcpStream::connect((host, port)).await.map_err(|error| {
+            let is_refused = error.kind() == std::io::ErrorKind::ConnectionRefused;
+            let hint = if is_refused { ": does a node run there?" } else { "" };
+            format!("{error}{hint}")
+        })?;
+        stream.set_nodelay(true).map_err(|error| error.to_string())?;
+        if !is_encrypted {
+            return Ok(Box::new(stream));
+        }
+        let name = ServerName::try_from(host.to_owned()).map_err(|error| error.to_string())?;
+        let connector = TlsConnector::from(Arc::clone(&self.tls));
+        let stream = connector.connect(name, stream).await.map_err(|error| {
+            let is_unknown = error.to_string().contains("UnknownIssuer");
+            let hint = ": a node with an authority of its own is believed with --cacert, see certificates.md";
+            format!("{error}{}", if is_unknown { hint } else { "" })
+        })?;
+        Ok(Box::new(stream))
+    }
+
+    async fn exchange(&self, body: Vec<u8>) -> Result<(StatusCode, Bytes, Duration), String> {
+        let connected = tokio::time::timeout(CONNECT_TIMEOUT, self.connect()).await;
+        let stream = connected.unwrap_or_else(|_| Err("it does not answer".to_owned()))?;
+        let begun = Instant::now();
+        let broken = |error: hyper::Error| format!("the connection broke: {error}");
+        let (mut sender, connection) =
+            http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
+        let host = self.url.authority().map_or("", |authority| authority.as_str());
+        let request = hyper::Request::post("/query/service")
+            .header(HOST, host)
+            .header(AUTHORIZATION, &self.login)
+            .header(CONTENT_TYPE, "application/json")
+            .body(Full::new(Bytes::from(body)))
+            .map_err(|error| error.to_string())?;
+        let answer = async {
+            let answer = sender.send_request(request).await.map_err(broken)?;
+            let status = answer.status();
+            let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await;
+            let body = body.map_err(|error| format!("the connection broke: {error}"))?;
+            Ok((status, body.to_bytes(), begun.elapsed()))
+        };
+        // The connection moves bytes only while it is waited for; it ends with what waits here.
+        let (mut connection, mut answer) = (std::pin::pin!(connection), std::pin::pin!(answer));
+        tokio::select! {
+            answer = &mut answer => answer,
+            _ = &mut connection => answer.await,
+        }
+    }
+
+    /// Waits for Ctrl-C.
+    async fn interruption(&self) {
+        let mut ticks = tokio::time::interval(INTERRUPT_INTERVAL);
+        while !self.interrupted.load(Ordering::Relaxed) {
+            ticks.tick().await;
+        }
     }
 }
 
 impl Ask for Node {
     fn ask(&mut self, request: &Request) -> Result<Answer, String> {
-        let begun = Instant::now();
         let body = serde_json::to_vec(request).map_err(|error| error.to_string())?;
-        let unreachable = |error: ureq::Error| unreachable(&self.url, &error);
-        let mut answer = self
-            .agent
-            .post(format!("{}/query/service", self.url))
-            .header("authorization", &self.login)
-            .content_type("application/json")
-            .send(&body[..])
-            .map_err(unreachable)?;
-        let status = answer.status();
-        let body = answer
-            .body_mut()
-            .with_config()
-            .limit(ANSWER_BYTES_MAX)
-            .read_to_vec()
-            .map_err(unreachable)?;
-        Answer::read(&body, begun.elapsed()).map_err(|reason| match status {
-            // What a user may not do has that status too, but an answer of the query service tells what it is.
-            ureq::http::StatusCode::UNAUTHORIZED => {
-                format!("{} refuses the login of {}", self.url, self.user)
+        self.interrupted.store(false, Ordering::Relaxed);
+        let answer = self.runtime.block_on(async {
+            tokio::select! {
+                answer = self.exchange(body) => Some(answer),
+                () = self.interruption() => None,
             }
-            _ => format!("{} answers {status}: {reason}", self.url),
+        });
+        let Some(answer) = answer else {
+            return Err("interrupted: the node ends the statement".to_owned());
+        };
+        let (status, body, elapsed) =
+            answer.map_err(|reason| format!("cannot reach {}: {reason}", self.address()))?;
+        Answer::read(&body, elapsed).map_err(|reason| match status {
+            // What a user may not do has that status too, but an answer of the query service tells what it is.
+            StatusCode::UNAUTHORIZED => {
+                format!("{} refuses the login of {}", self.address(), self.user)
+            }
+            _ => format!("{} answers {status}: {reason}", self.address()),
         })
     }
 }

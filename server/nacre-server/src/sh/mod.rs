@@ -19,13 +19,15 @@ mod text;
 #[cfg(test)]
 mod transcripts;
 
-use crate::trust::Trust;
+use crate::server::Server;
 use clap::Args;
 use output::Output;
 use session::{Session, Stop};
 use settings::{Context, Settings};
 use std::io::{self, BufRead, IsTerminal};
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 /// Where queries are relative to `--port-base`.
 const PORT_OFFSET: u16 = 2;
@@ -33,20 +35,14 @@ const PORT_OFFSET: u16 = 2;
 /// Options of `nacre sh`.
 #[derive(Args, Clone, Debug)]
 pub struct Shell {
-    /// Address of the query service
-    #[arg(long, default_value = "http://127.0.0.1:8093", conflicts_with = "port_base")]
-    url: String,
-    /// The node on this machine that was started with this --port-base
-    #[arg(long)]
-    port_base: Option<u16>,
-    /// User
-    #[arg(long, env = "NACRE_USER", default_value = "Administrator")]
-    user: String,
-    /// Password
-    #[arg(long, env = "NACRE_PASSWORD", hide_env_values = true)]
-    password: String,
     #[command(flatten)]
-    trust: Trust,
+    server: Server,
+    /// URL of the query service itself
+    #[arg(long, hide = true, conflicts_with = "port_base")]
+    url: Option<String>,
+    /// The node on this machine that was started with this --port-base
+    #[arg(long, hide = true)]
+    port_base: Option<u16>,
     /// Where lone names of collections belong, as bucket.scope
     #[arg(long, value_parser = Context::parse)]
     context: Option<Context>,
@@ -69,25 +65,37 @@ pub struct Shell {
 /// # Errors
 /// When a statement failed, or there is no terminal to talk to any more.
 pub fn sh(options: &Shell) -> Result<(), String> {
-    let mut node =
-        http::Node::new(&options.url()?, &options.user, &options.password, options.trust.config()?);
+    let interrupted = Arc::new(AtomicBool::new(false));
+    let mut node = http::Node::new(
+        &options.url()?,
+        options.server.login()?,
+        options.server.trust().client_config()?,
+        Arc::clone(&interrupted),
+    )?;
+    let address = node.address();
     let settings = Settings {
         output: options.output,
         context: options.context.clone(),
         ..Settings::default()
     };
-    let (mut out, mut errors) = (io::stdout(), io::stderr());
-    let mut session = Session::new(&mut node, &mut out, &mut errors, width, settings);
-    session.keep_going = options.keep_going;
     let stdin = io::stdin();
-    let outcome = if !options.execute.is_empty() || !options.file.is_empty() {
-        options.run_given(&mut session)
-    } else if stdin.is_terminal() {
-        return terminal::talk(&mut session);
-    } else {
-        session.run_script("standard input", &mut stdin.lock())
+    let is_given = !options.execute.is_empty() || !options.file.is_empty();
+    let (mut stdout, mut errors) = (io::stdout(), io::stderr());
+    if !is_given && stdin.is_terminal() {
+        let mut out = terminal::Silenced::new(stdout, Arc::clone(&interrupted));
+        let mut session = Session::new(&mut node, &mut out, &mut errors, width, settings);
+        session.keep_going = options.keep_going;
+        let greeting = format!("Connected to {address} as {}.", options.server.user());
+        return terminal::talk(&mut session, &greeting, &interrupted);
+    }
+    let mut session = Session::new(&mut node, &mut stdout, &mut errors, width, settings);
+    session.keep_going = options.keep_going;
+    let outcome = match is_given {
+        true => options.run_given(&mut session),
+        false => session.run_script("standard input", &mut stdin.lock()),
     };
-    match outcome {
+    let ended = session.end_transaction();
+    match outcome.and(ended) {
         Ok(()) => Ok(()),
         Err(Stop::Quit) if !session.has_failed => Ok(()),
         Err(Stop::Failed | Stop::Quit) => Err("not everything was carried out".to_owned()),
@@ -97,7 +105,10 @@ pub fn sh(options: &Shell) -> Result<(), String> {
 
 impl Shell {
     fn url(&self) -> Result<String, String> {
-        let Some(base) = self.port_base else { return Ok(self.url.clone()) };
+        if let Some(url) = &self.url {
+            return Ok(url.clone());
+        }
+        let Some(base) = self.port_base else { return self.server.queries() };
         let port = base.checked_add(PORT_OFFSET).ok_or("--port-base is too high")?;
         Ok(format!("http://127.0.0.1:{port}"))
     }

@@ -15,6 +15,10 @@ use std::time::Duration;
 const STATEMENT_BYTES_MAX: usize = 32 << 20;
 /// Asks for the paths of all keyspaces. It is a file of its own, so that the tests of the language run it too.
 const KEYSPACES: &str = include_str!("keyspaces.sqlpp");
+/// Codes of errors that end a transaction: it is not known, has timed out, could not be committed, or may have been.
+const ENDS_TRANSACTION: [i64; 4] = [17004, 17010, 17007, 17019];
+/// Codes of statements that could not be read, and so have changed nothing.
+const SYNTAX_ERRORS: std::ops::Range<i64> = 3000..4000;
 /// How deep files may name each other with `\source`.
 const SOURCE_DEPTH_MAX: usize = 16;
 
@@ -49,6 +53,8 @@ pub struct Session<'a> {
     /// Whether anything has failed so far.
     pub has_failed: bool,
     source_depth: usize,
+    /// The transaction that all statements belong to, from BEGIN WORK to COMMIT or ROLLBACK.
+    transaction: Option<String>,
 }
 
 impl<'a> Session<'a> {
@@ -69,6 +75,7 @@ impl<'a> Session<'a> {
             keep_going: false,
             has_failed: false,
             source_depth: 0,
+            transaction: None,
         }
     }
 
@@ -130,13 +137,91 @@ impl<'a> Session<'a> {
     }
 
     fn run_statement(&mut self, place: &str, statement: &str) -> Result<(), Stop> {
-        let answer = self.ask(place, statement)?;
+        let mut request = request(&self.settings, statement);
+        let role = Role::of(statement);
+        if let Some(id) = &self.transaction {
+            request.insert("txid".into(), id.as_str().into());
+        }
+        if let (Role::Begins, Some(timeout)) = (role, &self.settings.txtimeout) {
+            request.insert("txtimeout".into(), timeout.as_str().into());
+        }
+        let answer = match self.node.ask(&request) {
+            Ok(answer) => answer,
+            Err(reason) => return self.no_answer(place, role, &reason),
+        };
+        let shown = self.show_answer(place, statement, &answer);
+        self.follow_transaction(place, role, &answer)?;
+        shown
+    }
+
+    /// Nothing is known of a statement that was sent.
+    fn no_answer(&mut self, place: &str, role: Role, reason: &str) -> Result<(), Stop> {
+        writeln!(self.errors, "{place}{reason}")?;
+        if role == Role::Commits && self.transaction.take().is_some() {
+            self.fail(&format!("{place}it is not known whether the transaction was committed"))?;
+        }
+        Err(Stop::Failed)
+    }
+
+    /// Takes over the transaction that an answer begins, or lets go of the one that it ends.
+    fn follow_transaction(&mut self, place: &str, role: Role, answer: &Answer) -> Result<(), Stop> {
+        if self.transaction.is_none() {
+            if role == Role::Begins && answer.is_success {
+                self.transaction = answer.rows.first().and_then(|row| {
+                    let row: Value = serde_json::from_str(row.get()).ok()?;
+                    row["txid"].as_str().map(str::to_owned)
+                });
+            }
+            return Ok(());
+        }
+        let has = |codes: &dyn Fn(i64) -> bool| answer.errors.iter().any(|e| codes(e.code));
+        let ends = match role {
+            _ if has(&|code| ENDS_TRANSACTION.contains(&code)) => true,
+            Role::Commits | Role::RollsBack => !has(&|code| SYNTAX_ERRORS.contains(&code)),
+            Role::Begins | Role::Other => false,
+        };
+        if !ends {
+            return Ok(());
+        }
+        self.transaction = None;
+        if !answer.is_success && role != Role::RollsBack {
+            let unknown = has(&|code| code == 17019);
+            let what = if unknown {
+                "it is not known whether its changes were kept"
+            } else {
+                "its changes were not kept"
+            };
+            writeln!(self.errors, "{place}the transaction has ended: {what}")?;
+        }
+        Ok(())
+    }
+
+    /// Whether statements belong to a transaction now.
+    pub fn is_in_transaction(&self) -> bool {
+        self.transaction.is_some()
+    }
+
+    /// Rolls back a transaction that nobody has ended, and says so.
+    ///
+    /// # Errors
+    /// [`Stop::Failed`] when there was one: its changes were not kept.
+    pub fn end_transaction(&mut self) -> Result<(), Stop> {
+        let Some(id) = self.transaction.take() else { return Ok(()) };
+        let mut request = request(&Settings::default(), "ROLLBACK WORK");
+        request.insert("txid".into(), id.into());
+        let ended = self.node.ask(&request).is_ok_and(|answer| answer.is_success);
+        let how = if ended { "was rolled back" } else { "ends with its time-out" };
+        self.has_failed = true;
+        self.fail(&format!("the transaction was not committed: it {how}"))
+    }
+
+    fn show_answer(&mut self, place: &str, statement: &str, answer: &Answer) -> Result<(), Stop> {
         let shown = self.settings.output == Output::Table && self.settings.plan;
         match shown.then(|| plan_of(statement, &answer.rows)).flatten() {
             Some(plan) => self.out.write_all(plan.as_bytes())?,
-            None => self.show_rows(&answer)?,
+            None => self.show_rows(answer)?,
         }
-        self.finish(place, statement, &answer)
+        self.finish(place, statement, answer)
     }
 
     /// The rows that answer a statement.
@@ -238,12 +323,37 @@ impl<'a> Session<'a> {
         outcome
     }
 
-    /// The paths of all keyspaces that the user may query; none when they cannot be had.
-    pub fn keyspaces(&mut self) -> Vec<String> {
-        let answer = self.node.ask(&request(&self.settings, KEYSPACES));
-        let rows = answer.map(|answer| answer.rows).unwrap_or_default();
+    /// The paths of all keyspaces that the user may query; none when the user may not ask for them.
+    ///
+    /// # Errors
+    /// When the node does not answer, or refuses the login.
+    pub fn keyspaces(&mut self) -> Result<Vec<String>, String> {
+        let rows = self.node.ask(&request(&self.settings, KEYSPACES))?.rows;
         let paths = rows.iter().filter_map(|row| serde_json::from_str::<String>(row.get()).ok());
-        paths.map(|path| path.trim_start_matches("default:").to_owned()).collect()
+        Ok(paths.map(|path| path.trim_start_matches("default:").to_owned()).collect())
+    }
+}
+
+/// What a statement means to a transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    Begins,
+    Commits,
+    RollsBack,
+    Other,
+}
+
+impl Role {
+    fn of(statement: &str) -> Role {
+        let mut words = statement.split_whitespace();
+        match first_word(statement).as_str() {
+            "BEGIN" | "START" => Role::Begins,
+            "COMMIT" => Role::Commits,
+            // To a savepoint it goes on.
+            "ROLLBACK" if words.any(|word| word.eq_ignore_ascii_case("TO")) => Role::Other,
+            "ROLLBACK" => Role::RollsBack,
+            _ => Role::Other,
+        }
     }
 }
 

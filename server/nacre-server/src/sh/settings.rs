@@ -22,6 +22,8 @@ pub struct Settings {
     pub context: Option<Context>,
     /// How long a statement may take, as the node reads it.
     pub timeout: Option<String>,
+    /// How long a transaction may take, as the node reads it; it counts for the next BEGIN WORK.
+    pub txtimeout: Option<String>,
     /// Named arguments of statements, by name without the `$`.
     pub arguments: BTreeMap<String, Value>,
 }
@@ -36,14 +38,15 @@ impl Default for Settings {
             consistency: None,
             context: None,
             timeout: None,
+            txtimeout: None,
             arguments: BTreeMap::new(),
         }
     }
 }
 
 /// What can be set, beside arguments.
-pub const NAMES: [&str; 7] =
-    ["output", "timing", "pretty", "plan", "consistency", "context", "timeout"];
+pub const NAMES: [&str; 8] =
+    ["output", "timing", "pretty", "plan", "consistency", "context", "timeout", "txtimeout"];
 
 const CONSISTENCIES: [&str; 2] = ["not_bounded", "request_plus"];
 
@@ -73,7 +76,10 @@ impl Settings {
             "consistency" => return Err("consistency is not_bounded or request_plus".to_owned()),
             "context" => self.context = Some(Context::parse(value)?),
             "timeout" if is_duration(value) => self.timeout = Some(value.to_owned()),
-            "timeout" => return Err("timeout is a duration such as 500ms, 10s or 2m".to_owned()),
+            "txtimeout" if is_duration(value) => self.txtimeout = Some(value.to_owned()),
+            "timeout" | "txtimeout" => {
+                return Err(format!("{name} is a duration such as 500ms, 10s or 2m"));
+            }
             _ => return Err(unknown(name)),
         }
         Ok(())
@@ -97,6 +103,7 @@ impl Settings {
             "consistency" => self.consistency = None,
             "context" => self.context = None,
             "timeout" => self.timeout = None,
+            "txtimeout" => self.txtimeout = None,
             _ => return Err(unknown(name)),
         }
         Ok(())
@@ -114,6 +121,7 @@ impl Settings {
             self.consistency.clone().unwrap_or_default(),
             self.context.as_ref().map(Context::path).unwrap_or_default(),
             self.timeout.clone().unwrap_or_default(),
+            self.txtimeout.clone().unwrap_or_default(),
         ];
         let settings = NAMES.iter().map(|name| (*name).to_owned()).zip(values);
         let arguments =
@@ -224,6 +232,7 @@ mod tests {
             ("timing", "maybe"),
             ("consistency", "at_plus"),
             ("timeout", "soon"),
+            ("txtimeout", "soon"),
             ("timeout", "-1s"),
             ("context", "."),
             ("colour", "red"),

@@ -1,7 +1,8 @@
 //! Text to statements and commands.
 //!
 //! A statement ends with a `;` that is in no string, quoted name or comment. A command begins with `\` where a
-//! statement could begin, and ends with its line. Text may come in pieces, as long as no line is cut.
+//! statement could begin, and ends with its line; `help`, `quit` and `exit` alone on a line are commands, too. Text may
+//! come in pieces, as long as no line is cut.
 //!
 //! ```text
 //! SELECT ";" -- one; statement
@@ -42,6 +43,9 @@ enum Inside {
     LineComment,
     BlockComment,
 }
+
+/// Commands that need no `\`: no statement begins with these words.
+const BARE_COMMANDS: [&str; 3] = ["help", "quit", "exit"];
 
 /// Reads text, gives pieces. Each byte is looked at once, however many pieces the text comes in.
 pub struct Splitter {
@@ -125,13 +129,27 @@ impl Splitter {
             _ if byte.is_ascii_whitespace() => {}
             _ => {
                 if self.state == State::Between {
-                    self.begin(State::Statement, self.at - 1);
+                    let state = match self.has_bare_command(self.at - 1) {
+                        true => State::Command,
+                        false => State::Statement,
+                    };
+                    self.begin(state, self.at - 1);
+                    if state == State::Command {
+                        return;
+                    }
                 }
                 if matches!(byte, b'"' | b'\'' | b'`') {
                     self.inside = Inside::Quotes(byte);
                 }
             }
         }
+    }
+
+    /// Whether a word of [`BARE_COMMANDS`] is alone on the line from byte `start` on, perhaps with a `;`.
+    fn has_bare_command(&self, start: usize) -> bool {
+        let line = self.text[start..].lines().next().unwrap_or_default();
+        let word = line.trim_end().trim_end_matches(';').trim_end();
+        BARE_COMMANDS.iter().any(|command| command.eq_ignore_ascii_case(word))
     }
 
     /// A quote that is doubled ends one string and begins the next, which makes no difference here.

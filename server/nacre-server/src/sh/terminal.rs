@@ -11,29 +11,84 @@ use reedline::{
     default_emacs_keybindings,
 };
 use std::borrow::Cow;
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Entries that the history keeps.
 const HISTORY_COUNT_MAX: usize = 10_000;
 const MENU: &str = "completion";
 
-/// Reads and carries out what somebody types, until they end it.
+/// Output that drops what is written after Ctrl-C, so that a long result ends, until the next statement.
+pub struct Silenced<W> {
+    out: W,
+    interrupted: Arc<AtomicBool>,
+}
+
+impl<W: Write> Silenced<W> {
+    /// Output to `out`, unless `interrupted` is set.
+    pub fn new(out: W, interrupted: Arc<AtomicBool>) -> Silenced<W> {
+        Silenced { out, interrupted }
+    }
+}
+
+impl<W: Write> Write for Silenced<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self.interrupted.load(Ordering::Relaxed) {
+            true => Ok(bytes.len()),
+            false => self.out.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
+
+/// Reads and carries out what somebody types, until they end it. Ctrl-C sets `interrupted`, which ends a statement.
 ///
 /// # Errors
-/// When the terminal cannot be read.
-pub fn talk(session: &mut Session<'_>) -> Result<(), String> {
+/// When the terminal cannot be read, or the node does not answer or refuses the login.
+pub fn talk(
+    session: &mut Session<'_>,
+    greeting: &str,
+    interrupted: &Arc<AtomicBool>,
+) -> Result<(), String> {
     let words = Arc::new(Mutex::new(Words::new()));
     let mut editor = editor(Arc::clone(&words));
-    words.lock().set_keyspaces(&session.keyspaces());
+    words.lock().set_keyspaces(&session.keyspaces()?);
+    signal_hook::flag::register(signal_hook::consts::SIGINT, Arc::clone(interrupted))
+        .map_err(|error| format!("cannot wait for Ctrl-C: {error}"))?;
+    let cannot_write = |error: io::Error| format!("cannot write: {error}");
+    let hint = "\\help lists the commands, Ctrl-D ends.";
+    writeln!(io::stdout(), "{greeting} {hint}").map_err(cannot_write)?;
+    let outcome = converse(session, &mut editor, &words, interrupted);
+    match session.end_transaction() {
+        Ok(()) | Err(Stop::Failed | Stop::Quit) => outcome,
+        Err(Stop::Closed(error)) => Err(cannot_write(error)),
+    }
+}
+
+fn converse(
+    session: &mut Session<'_>,
+    editor: &mut Reedline,
+    words: &Mutex<Words>,
+    interrupted: &AtomicBool,
+) -> Result<(), String> {
     loop {
         let context = session.settings.context.as_ref().map(|context| context.path());
-        let text = match editor.read_line(&Name(context.unwrap_or_else(|| "nacre".to_owned()))) {
+        let mut name = context.unwrap_or_else(|| "nacre".to_owned());
+        if session.is_in_transaction() {
+            name.push_str(" (transaction)");
+        }
+        let text = match editor.read_line(&Name(name)) {
             Ok(Signal::Success(text)) => text,
             Ok(Signal::CtrlD) => return Ok(()),
             Ok(_) => continue,
             Err(error) => return Err(format!("cannot read from the terminal: {error}")),
         };
+        interrupted.store(false, Ordering::Relaxed);
         // What was entered is told to the history now, as nothing is when the process is killed. It may not be writable.
         let _ = editor.sync_history();
         match session.run_script("", &mut text.as_bytes()) {
@@ -42,7 +97,7 @@ pub fn talk(session: &mut Session<'_>) -> Result<(), String> {
             Err(Stop::Closed(error)) => return Err(format!("cannot write: {error}")),
         }
         if defines(&text) {
-            words.lock().set_keyspaces(&session.keyspaces());
+            words.lock().set_keyspaces(&session.keyspaces().unwrap_or_default());
         }
     }
 }
@@ -111,7 +166,7 @@ impl Completer for FromWords {
         let suggestions = found.into_iter().map(|completion| Suggestion {
             value: completion.text,
             span: Span::new(completion.start, position),
-            append_whitespace: false,
+            append_whitespace: completion.is_whole,
             ..Suggestion::default()
         });
         CompletionResult::fresh(suggestions.collect::<Vec<_>>())

@@ -51,6 +51,21 @@ fn answers() -> Vec<(&'static str, Value)> {
             "SELECT half",
             json!({"results": [{"a": 1}], "errors": [{"code": 5010, "msg": "broke"}], "status": "errors"}),
         ),
+        ("BEGIN", rows(json!([{"txid": "t-1"}]))),
+        (
+            "COMMIT LATE",
+            json!({"results": [], "errors": [{"code": 17007, "msg": "commit failed"}], "status": "errors"}),
+        ),
+        (
+            "COMMIT +",
+            json!({"results": [], "errors": [{"code": 3000, "msg": "syntax error"}], "status": "fatal"}),
+        ),
+        ("COMMIT", rows(json!([]))),
+        ("ROLLBACK", rows(json!([]))),
+        (
+            "UPDATE late",
+            json!({"results": [], "errors": [{"code": 17010, "msg": "Transaction timeout"}], "status": "fatal"}),
+        ),
         ("INSERT", json!({"results": [], "status": "success", "metrics": {"mutationCount": 2}})),
         ("EXPLAIN", rows(json!([{"plan": {"#operator": "DummyScan"}, "text": "x"}]))),
         ("SELECT IFMISSING", rows(json!([{"bucket": "b", "collection": "c", "scope": "s"}]))),
@@ -123,6 +138,45 @@ fn a_plan_is_a_tree_or_json() {
         "EXPLAIN SELECT 1;\n\\plan off\nexplain_not;\nEXPLAIN SELECT 1;\n\\plan on\n\\set output jsonl\nEXPLAIN SELECT 1;",
         true
     ));
+}
+
+#[test]
+fn statements_belong_to_the_transaction_that_was_begun() {
+    insta::assert_snapshot!(transcript(
+        "\\set timing off\n\\set txtimeout 30s\nBEGIN WORK;INSERT;ROLLBACK TO SAVEPOINT s;COMMIT +;INSERT;COMMIT;INSERT;\n\
+         START TRANSACTION;begin work;INSERT;rollback;INSERT;",
+        true
+    ));
+}
+
+#[test]
+fn a_transaction_ends_when_it_cannot_be_committed_or_takes_too_long() {
+    insta::assert_snapshot!(transcript(
+        "\\set timing off\nBEGIN WORK;COMMIT LATE;INSERT;BEGIN WORK;UPDATE late;INSERT;BEGIN WORK;unknown;INSERT;",
+        true
+    ));
+}
+
+#[test]
+fn a_transaction_that_nobody_ends_is_rolled_back() {
+    let paper = Paper::default();
+    let mut node = Fake { answers: answers(), paper: paper.clone() };
+    let (mut out, mut errors) = (paper.clone(), paper.clone());
+    let mut session = Session::new(&mut node, &mut out, &mut errors, || None, Settings::default());
+    session.run_script("script", &mut &b"BEGIN WORK;"[..]).unwrap();
+    assert!(session.is_in_transaction());
+    assert!(matches!(session.end_transaction(), Err(Stop::Failed)));
+    assert!(!session.is_in_transaction() && session.end_transaction().is_ok());
+    let said = String::from_utf8(paper.0.take()).unwrap();
+    assert!(said.contains(r#"{"statement":"ROLLBACK WORK","txid":"t-1"}"#), "{said}");
+    assert!(said.ends_with("the transaction was not committed: it was rolled back\n"), "{said}");
+}
+
+#[test]
+fn some_words_need_neither_a_backslash_nor_a_semicolon() {
+    let said = transcript("SELECT 1;\n  help\nSELECT 1,\nhelp;\nQuit;\nSELECT 2;", false);
+    assert!(said.contains("\\describe KEYSPACE") && said.contains("SELECT 1,\\nhelp"), "{said}");
+    assert!(said.ends_with("quit\n") && !said.contains("SELECT 2"), "{said}");
 }
 
 #[test]

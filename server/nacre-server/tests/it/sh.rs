@@ -118,3 +118,65 @@ fn a_reader_that_goes_away_ends_the_shell_in_silence() {
     assert!(!output.status.success() && output.stderr.is_empty(), "{:?}", said(&output));
     server.kill();
 }
+
+#[test]
+fn a_transaction_goes_through_statements_and_files() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = started(directory.path());
+    let node = format!("127.0.0.1:{}", server.port_base);
+    let sh = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_nacre"));
+        command.args(["sh", "--output", "jsonl", "--context", BUCKET]).args(arguments);
+        command.env("NACRE_PASSWORD", PASSWORD).env("NACRE_SERVER", &node).stdin(Stdio::null());
+        let output = command.output().unwrap();
+        let (rows, errors) = said(&output);
+        (output.status.code(), rows, errors)
+    };
+    let file = directory.path().join("tx.sqlpp");
+    std::fs::write(&file, "UPDATE _default USE KEYS 'a' SET n = 2;\nROLLBACK;\n").unwrap();
+    let (insert, read) =
+        ("INSERT INTO _default VALUES ('a', {'n': 1})", "SELECT RAW n FROM _default USE KEYS 'a'");
+    let file = file.display().to_string();
+    let (code, _, errors) = sh(&["-e", insert, "-e", "BEGIN WORK", "-f", &file]);
+    assert_eq!((code, errors.as_str()), (Some(0), ""));
+    assert_eq!(sh(&["-e", read]).1, "1\n", "the update was rolled back");
+
+    let change = "UPDATE _default USE KEYS 'a' SET n = 3";
+    let (code, _, errors) = sh(&["-e", "BEGIN WORK", "-e", change]);
+    assert_eq!(code, Some(1));
+    assert!(
+        errors.starts_with("the transaction was not committed: it was rolled back"),
+        "{errors}"
+    );
+    assert_eq!(sh(&["-e", read]).1, "1\n");
+    let (code, rows, _) = sh(&["-e", "BEGIN WORK", "-e", change, "-e", "COMMIT", "-e", read]);
+    assert_eq!((code, rows.ends_with("\n3\n")), (Some(0), true), "{rows}");
+
+    let late = "\\set txtimeout 1ms\nBEGIN WORK;\nSELECT RAW 1;\nSELECT RAW 2;\n";
+    std::fs::write(&file, late).unwrap();
+    let (code, rows, errors) = sh(&["--keep-going", "-f", &file]);
+    assert_eq!(code, Some(1));
+    assert!(errors.contains("the transaction has ended: its changes were not kept"), "{errors}");
+    assert!(rows.ends_with("}\n2\n"), "{rows}");
+    server.kill();
+}
+
+#[test]
+fn a_missing_password_and_a_wrong_port_are_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = started(directory.path());
+    let sh = |password: Option<&str>, port: u16| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_nacre"));
+        command.args(["sh", "--server", &format!("127.0.0.1:{port}"), "-e", "SELECT 1"]);
+        command.env_remove("NACRE_PASSWORD").stdin(Stdio::null());
+        password.map(|password| command.env("NACRE_PASSWORD", password));
+        said(&command.output().unwrap()).1
+    };
+    let errors = sh(None, server.port_base);
+    assert!(errors.contains("give --password, or set NACRE_PASSWORD"), "{errors}");
+    for port in [server.port_base + 2, server.port_base + 10] {
+        let errors = sh(Some(PASSWORD), port);
+        assert!(errors.contains("name the port of management"), "{port}: {errors}");
+    }
+    server.kill();
+}
