@@ -89,7 +89,8 @@ fn read(request: &nacre_plugin::Request) -> nacre_sql::Result<Request> {
     }
     let body = str::from_utf8(&request.body)
         .map_err(|_| Error::new(1040, "the body of a form is text"))?;
-    Request::from_form([request.query.as_str(), body])
+    let read = Request::from_form([request.query.as_str(), body])?;
+    if request.method == "GET" { read.by_get() } else { Ok(read) }
 }
 
 /// The status of HTTP for how a request has gone so far. Source: Couchbase's query service.
@@ -99,6 +100,7 @@ fn status_of(response: &Response) -> u16 {
         (Status::Timeout | Status::Stopped, _) => 200,
         (_, 4040 | 12003 | 12016 | 12021) => 404,
         (_, 10000 | 13014) => 401,
+        (_, 1000) => 403,
         (_, 4300) => 409,
         (_, 1000..5000) => 400,
         _ => 200,

@@ -24,6 +24,8 @@ pub struct Request {
     pub auto_execute: bool,
     /// `off`, `phases` or `timings`, as it was sent.
     pub profile: String,
+    /// The request says `readonly=false`, rather than nothing.
+    pub names_writes: bool,
     /// How the statement is run.
     pub settings: Settings,
     /// The transaction that it belongs to, or begins.
@@ -87,6 +89,23 @@ impl Request {
         Request::from_pairs(pairs.iter().map(|(name, value)| (name.as_str(), value.as_str())))
     }
 
+    /// Restricts the request to statements that change nothing, PREPARE among what changes something: for a request by GET, which
+    /// any link makes a browser send with the login of its user. Source: Couchbase's query service, but for PREPARE.
+    ///
+    /// # Errors
+    /// Code 1000 when it says `readonly=false`.
+    pub fn by_get(mut self) -> Result<Request> {
+        if self.names_writes {
+            return Err(Error::new(
+                1000,
+                "readonly=false cannot be used with the HTTP method GET.",
+            ));
+        }
+        self.settings.readonly = true;
+        self.settings.prepares_nothing = true;
+        Ok(self)
+    }
+
     /// Reads the pairs of a form; arrays, objects and arguments are JSON texts.
     ///
     /// # Errors
@@ -135,7 +154,10 @@ impl Request {
                 settings.positional = args.to_vec();
             }
             "query_context" => settings.context = context(&text(name, &value)?)?,
-            "readonly" => settings.readonly = boolean(name, &value)?,
+            "readonly" => {
+                settings.readonly = boolean(name, &value)?;
+                self.names_writes = !settings.readonly;
+            }
             "metrics" => self.metrics = boolean(name, &value)?,
             "signature" => self.signature = boolean(name, &value)?,
             "auto_execute" => self.auto_execute = boolean(name, &value)?,

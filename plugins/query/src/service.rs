@@ -170,7 +170,10 @@ impl Service {
         run: &Run<'_>,
         context: &Context<'_>,
     ) -> Result<Begun> {
-        if run.settings.readonly && !is_readonly(&statement) {
+        let prepares = matches!(statement, Statement::Prepare(_));
+        if run.settings.readonly && !is_readonly(&statement)
+            || run.settings.prepares_nothing && prepares
+        {
             let message =
                 "The server or request is read-only and cannot accept this write statement.";
             return Err(Error::new(1000, message));

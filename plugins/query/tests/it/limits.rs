@@ -1,6 +1,7 @@
 //! What is bounded: depth, memory, time, and the size of results.
 
 use crate::world::{TestPlatform, World};
+use nacre_query::Request;
 use nacre_sql::{Error, Result, Value};
 
 fn refusal(result: Result<Vec<Value>>) -> Error {
@@ -176,6 +177,20 @@ fn a_read_only_request_changes_nothing() {
     request.settings.readonly = true;
     assert_eq!(refusal(world.run(request)).code, 1000);
     assert_eq!(world.query("SELECT RAW COUNT(*) FROM docs").unwrap(), [Value::Int(1)]);
+}
+
+#[test]
+fn a_request_by_get_changes_nothing_and_prepares_nothing() {
+    let world = world_of(1);
+    let by_get = |statement: &str| World::request(statement).by_get().unwrap();
+    for statement in
+        ["DELETE FROM docs", "CREATE COLLECTION c", "PREPARE p AS SELECT 1", "BEGIN WORK"]
+    {
+        assert_eq!(refusal(world.run(by_get(statement))).code, 1000, "{statement}");
+    }
+    assert_eq!(world.run(by_get("SELECT RAW COUNT(*) FROM docs")).unwrap(), [Value::Int(1)]);
+    let writes = Request::from_form(["statement=SELECT+1&readonly=false"]).unwrap();
+    assert_eq!(writes.by_get().expect_err("it says that it writes").code, 1000);
 }
 
 #[test]
