@@ -3,8 +3,8 @@
 use crate::cluster::Consensus;
 use crate::cluster::link::Lane;
 use crate::platform::SystemPlatform;
-use crate::rest::{self, Claim, Service};
 use crate::strangers::{Connections, Limits};
+use crate::rest::{self, Claim, Front, Hosts, Service};
 use crate::tls::{Files, NodeKey, Tls};
 use crate::{data_dir, descriptors, huge_pages, kv, priority, vital};
 use clap::Args;
@@ -55,10 +55,14 @@ pub struct Serve {
     /// Password of the administrator; generated and shown once when there is no user yet
     #[arg(long, env = "NACRE_PASSWORD", hide_env_values = true)]
     password: Option<String>,
-    /// Create no administrator, but let whoever reaches the management port first name one, as a new Couchbase server does: for
-    /// set-up scripts, in a network where nobody else is
+    /// Create no administrator, but let the first client on this machine that asks name one, as a new Couchbase server does: for
+    /// set-up scripts. Clients on other machines need the token that is printed
     #[arg(long, env = "NACRE_UNCLAIMED", conflicts_with = "password")]
     unclaimed: bool,
+    /// Token for --unclaimed (default: generated at each start); `none` lets any client claim the node, in a network where nobody
+    /// else is
+    #[arg(long, env = "NACRE_CLAIM_TOKEN", hide_env_values = true, value_name = "TOKEN")]
+    claim_token: Option<String>,
     /// Buckets to create when they do not exist, separated by commas
     #[arg(long, env = "NACRE_BUCKETS", value_delimiter = ',')]
     buckets: Vec<String>,
@@ -83,6 +87,10 @@ pub struct Serve {
     /// Names and addresses for the certificate of the node's own, beside localhost and --host, separated by commas
     #[arg(long, env = "NACRE_TLS_NAMES", value_delimiter = ',')]
     tls_names: Vec<String>,
+    /// Names by which browsers may reach the node, besides addresses, localhost, --host, --tls-names and the names of the cluster's
+    /// nodes, separated by commas; `*` allows any name. Other clients may use any name
+    #[arg(long, env = "NACRE_ALLOW_HOSTS", value_delimiter = ',', value_name = "NAMES")]
+    allow_hosts: Vec<String>,
     /// Take passwords that cross a network as they are (SASL PLAIN without TLS)
     #[arg(long, env = "NACRE_ALLOW_PLAIN_LOGINS")]
     allow_plain_logins: bool,
@@ -159,6 +167,12 @@ impl Serve {
         })
     }
 
+    /// The names by which browsers may reach the node.
+    fn hosts(&self) -> Hosts {
+        let given = self.allow_hosts.iter().chain(&self.tls_names).chain([&self.host]);
+        Hosts::new(given.map(String::as_str))
+    }
+
     /// TLS with the operator's certificate, or with one for all names that the node is known to have.
     fn tls(&self, node: &Node, node_key: &NodeKey) -> Result<Tls, String> {
         let files = self.tls_certificate.clone().zip(self.tls_key.clone());
@@ -228,6 +242,7 @@ pub fn dev(options: &Dev) -> Result<(), String> {
         user: "dev".into(),
         password: Some("develop".into()),
         unclaimed: false,
+        claim_token: None,
         buckets: vec!["dev".into()],
         bucket_ram_mb: 256,
         kv_threads: None,
@@ -236,6 +251,7 @@ pub fn dev(options: &Dev) -> Result<(), String> {
         tls_certificate: None,
         tls_key: None,
         tls_names: Vec::new(),
+        allow_hosts: Vec::new(),
         allow_plain_logins: false,
     };
     let outcome = run(&serve, |endpoints| {
@@ -336,7 +352,8 @@ fn run(options: &Serve, ready: impl FnOnce(&Endpoints)) -> Result<(), String> {
     let querying =
         querying.map_err(|error| format!("cannot start the threads for queries: {error}"))?;
     let wanted = options.clone();
-    let claim = Arc::new(Claim::default());
+    let token = options.claim_token.clone().filter(|token| !token.is_empty());
+    let claim = Arc::new(Claim::new(&token.unwrap_or_else(|| node.new_uuid())));
     let unclaimed = Arc::clone(&claim);
     let consensus = Consensus::start(
         &node,
@@ -389,14 +406,14 @@ fn run(options: &Serve, ready: impl FnOnce(&Endpoints)) -> Result<(), String> {
     runtime.spawn(huge_pages::allow_when_large());
     runtime.spawn(finish_lost_transactions(Arc::clone(&node)));
     runtime.spawn(renew_certificate(Arc::clone(&tls)));
+    let front = Front::new(&consensus, &tls, &claim, options.hosts(), querying.handle().clone());
     runtime.block_on(async {
         // Before anybody can see that the node serves: who does may stop it.
         let stop =
             StopSignals::catch().map_err(|error| format!("cannot wait for signals: {error}"))?;
         for (listener, service, encrypted) in rest_ports {
             let port = rest::Port { listener, service, encrypted };
-            rest::serve(&consensus, &tls, &claim, querying.handle(), port)
-                .map_err(|error| format!("cannot serve HTTP: {error}"))?;
+            rest::serve(&front, port).map_err(|error| format!("cannot serve HTTP: {error}"))?;
         }
         tell(options, &endpoints);
         tracing::info!("other nodes recognise this one by {}", platform.node_key().fingerprint());
@@ -478,9 +495,7 @@ fn initialise(node: &Arc<Node>, options: &Serve, claim: &Claim) -> Result<(), St
     let known = node.users().get(&options.user).is_some();
     let nobody = node.users().iter().next().is_none();
     if nobody && options.unclaimed {
-        println!(
-            "nobody administers this node: whoever reaches it first may, by POST /settings/web"
-        );
+        println!("{}", claim.describe());
         claim.open();
     } else if !known && (nobody || options.password.is_some()) {
         let password = options.password.clone().unwrap_or_else(|| {

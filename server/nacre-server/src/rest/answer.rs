@@ -1,6 +1,7 @@
 //! Answers of plugins as replies: whole, or piece by piece as fast as the client takes them.
 
 use super::body::{Reply, blocking, error_reply, reply};
+use super::origin::is_reserved;
 use super::pieces::pieces;
 use http_body_util::BodyExt;
 use hyper::header::{
@@ -120,6 +121,9 @@ fn head_of((status, given): (u16, &[Header])) -> Result<(StatusCode, HeaderMap),
     let headers: Result<HeaderMap, String> = given.iter().map(header).collect();
     let mut headers = headers?;
     of_the_connection.iter().for_each(|name| drop(headers.remove(name)));
+    let reserved = headers.keys().filter(|name| is_reserved(name.as_str()));
+    let reserved: Vec<HeaderName> = reserved.cloned().collect();
+    reserved.iter().for_each(|name| drop(headers.remove(name)));
     Ok((status, headers))
 }
 

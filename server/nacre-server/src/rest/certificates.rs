@@ -3,19 +3,20 @@
 use super::Call;
 use super::body::{Reply, done, invalid, json_reply, not_found, ok, reply};
 use crate::tls::{Description, Tls, Trusted};
-use hyper::{Request, StatusCode};
+use hyper::StatusCode;
+use hyper::http::request::Parts;
 use nacre_auth::Privilege;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// The certificate of the node's own authority, to whoever asks: it is no secret, and is needed before a login.
-pub(super) fn public<B>(tls: &Tls, request: &Request<B>) -> Option<Reply> {
-    if request.uri().path() != "/pools/default/certificate" {
+pub(super) fn public(tls: &Tls, head: &Parts) -> Option<Reply> {
+    if head.uri.path() != "/pools/default/certificate" {
         return None;
     }
     let own = tls.trusted().swap_remove(0);
     let (about, _) = tls.certificate();
-    Some(match request.uri().query() {
+    Some(match head.uri.query() {
         Some("extended" | "extended=true") => {
             let cert = json!({"type": "generated", "pem": own.about.pem, "subject": own.about.subject, "expires": date(own.about.not_after)});
             ok(&json!({"cert": cert, "warnings": [], "node": {"subject": about.subject}}))

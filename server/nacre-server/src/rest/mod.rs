@@ -18,6 +18,7 @@ mod indexes;
 mod libraries;
 mod metrics;
 mod nodes;
+mod origin;
 mod permissions;
 mod pieces;
 mod plugins;
@@ -37,6 +38,7 @@ use body::{in_background, json_reply};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::{Body, Incoming};
 use hyper::header::{AUTHORIZATION, COOKIE, HeaderValue, PROXY_AUTHORIZATION, SERVER};
+use hyper::http::request::Parts;
 use hyper::http::uri::Authority;
 use hyper::service::service_fn;
 use hyper::{HeaderMap, Method, Request, StatusCode};
@@ -45,6 +47,7 @@ use nacre_auth::{INTERNAL, Keyspace, Privilege};
 use nacre_cluster::{Change, Cluster, Endpoints, Fingerprint, GROUP_DEFAULT};
 use nacre_node::Node;
 use request_target::Lenient;
+pub use origin::Hosts;
 pub use setup::Claim;
 use std::convert::Infallible;
 use std::net::{SocketAddr, TcpListener};
@@ -182,12 +185,41 @@ impl Call {
     }
 }
 
-/// What the connections of a port share.
+/// State that all HTTP ports share.
+pub struct Front {
+    consensus: Arc<Consensus>,
+    tls: Arc<Tls>,
+    claim: Arc<Claim>,
+    hosts: Hosts,
+    queries: Handle,
+}
+
+impl Front {
+    /// A front to `consensus` and its node. Browsers may reach it by `hosts`.
+    pub fn new(
+        consensus: &Arc<Consensus>,
+        tls: &Arc<Tls>,
+        claim: &Arc<Claim>,
+        hosts: Hosts,
+        queries: Handle,
+    ) -> Arc<Front> {
+        Arc::new(Front {
+            consensus: Arc::clone(consensus),
+            tls: Arc::clone(tls),
+            claim: Arc::clone(claim),
+            hosts,
+            queries,
+        })
+    }
+}
+
+/// State that the connections of a port share.
 struct Door {
     node: Arc<Node>,
     consensus: Arc<Consensus>,
     tls: Arc<Tls>,
     claim: Arc<Claim>,
+    front: Arc<Front>,
     service: Service,
     encrypted: bool,
 }
@@ -196,25 +228,20 @@ struct Door {
 ///
 /// # Errors
 /// When the listener cannot be used.
-pub fn serve(
-    consensus: &Arc<Consensus>,
-    tls: &Arc<Tls>,
-    claim: &Arc<Claim>,
-    queries: &Handle,
-    port: Port,
-) -> std::io::Result<()> {
+pub fn serve(front: &Arc<Front>, port: Port) -> std::io::Result<()> {
     let Port { listener, service, encrypted } = port;
     listener.set_nonblocking(true)?;
     let listener = tokio::net::TcpListener::from_std(listener)?;
     let door = Arc::new(Door {
-        node: Arc::clone(consensus.node()),
-        consensus: Arc::clone(consensus),
-        tls: Arc::clone(tls),
-        claim: Arc::clone(claim),
+        node: Arc::clone(front.consensus.node()),
+        consensus: Arc::clone(&front.consensus),
+        tls: Arc::clone(&front.tls),
+        claim: Arc::clone(&front.claim),
+        front: Arc::clone(front),
         service,
         encrypted,
     });
-    let queries = queries.clone();
+    let queries = front.queries.clone();
     tokio::spawn(async move {
         loop {
             let Ok((stream, from)) = listener.accept().await else {
@@ -241,11 +268,11 @@ pub fn serve(
 /// Serves a connection that was accepted.
 async fn welcome(door: Arc<Door>, stream: TcpStream, from: SocketAddr) {
     if !door.encrypted {
-        return converse(door, stream, Shown::default()).await;
+        return converse(door, stream, from, Shown::default()).await;
     }
     let purpose = (door.service == Service::Management).then_some(Purpose::Management);
     match door.tls.accept(stream, purpose).await {
-        Ok((stream, shown)) => converse(door, stream, shown).await,
+        Ok((stream, shown)) => converse(door, stream, from, shown).await,
         Err(reason) => tracing::warn!("closed the connection of {from}: {reason}"),
     }
 }
@@ -254,9 +281,10 @@ async fn welcome(door: Arc<Door>, stream: TcpStream, from: SocketAddr) {
 async fn converse(
     door: Arc<Door>,
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    from: SocketAddr,
     shown: Shown,
 ) {
-    let handler = service_fn(|request| answer(Arc::clone(&door), shown.clone(), request));
+    let handler = service_fn(|request| answer(Arc::clone(&door), from, shown.clone(), request));
     // A connection that breaks is the peer's affair.
     let _ = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
@@ -269,42 +297,62 @@ async fn converse(
 
 async fn answer(
     door: Arc<Door>,
+    from: SocketAddr,
     shown: Shown,
     request: Request<Incoming>,
 ) -> Result<Reply, Infallible> {
-    if door.service == Service::Management && request.uri().path() == link::PATH {
-        return Ok(link::accept(&door.consensus, &shown, request).await);
-    }
-    let mut reply = match public(&door, &shown, &request) {
-        Some(reply) => reply,
-        None => match admit(&door, shown, request).await {
-            Ok(call) => route(door.service, call).await,
-            Err(reply) => reply,
-        },
+    let mut reply = if door.service == Service::Management && request.uri().path() == link::PATH {
+        link::accept(&door.consensus, &shown, request).await
+    } else {
+        let (head, body) = request.into_parts();
+        answer_client(&door, from, shown, head, body).await.unwrap_or_else(|reply| reply)
     };
-    reply.headers_mut().insert(SERVER, HeaderValue::from_static("nacre"));
+    if reply.status() != StatusCode::SWITCHING_PROTOCOLS {
+        reply.headers_mut().insert(SERVER, HeaderValue::from_static("nacre"));
+        origin::protect(&mut reply);
+    }
     apart::after_others().await;
     Ok(reply)
 }
 
-/// What anybody is told.
-fn public<B>(door: &Door, shown: &Shown, request: &Request<B>) -> Option<Reply> {
-    if door.service != Service::Management || request.method() != Method::GET {
+async fn answer_client(
+    door: &Door,
+    from: SocketAddr,
+    shown: Shown,
+    head: Parts,
+    body: Incoming,
+) -> Result<Reply, Reply> {
+    origin::check(&head, door.service, &door.front.hosts, || door.node.cluster())?;
+    if let Some(reply) = public(door, &shown, &head) {
+        return Ok(reply);
+    }
+    let call = admit(door, from, shown, head, body).await?;
+    Ok(route(door.service, call).await)
+}
+
+/// Answers what anybody may ask.
+fn public(door: &Door, shown: &Shown, head: &Parts) -> Option<Reply> {
+    if door.service != Service::Management || head.method != Method::GET {
         return None;
     }
-    match request.uri().path() {
+    match head.uri.path() {
         INTRODUCTION => Some(nodes::introduce(&door.node)),
         // What scripts wait for, before they know a user.
-        "/pools" if shown.user.is_none() && !request.headers().contains_key(AUTHORIZATION) => {
+        "/pools" if shown.user.is_none() && !head.headers.contains_key(AUTHORIZATION) => {
             Some(cluster::for_strangers())
         }
-        _ => certificates::public(&door.tls, request),
+        _ => certificates::public(&door.tls, head),
     }
 }
 
 /// Reads the request and finds out who sent it.
-async fn admit(door: &Door, shown: Shown, request: Request<Incoming>) -> Result<Call, Reply> {
-    let (head, incoming) = request.into_parts();
+async fn admit(
+    door: &Door,
+    from: SocketAddr,
+    shown: Shown,
+    head: Parts,
+    incoming: Incoming,
+) -> Result<Call, Reply> {
     let credentials =
         head.headers.get(AUTHORIZATION).and_then(|value| body::basic(value.as_bytes()));
     let user = match credentials.clone() {
@@ -326,13 +374,17 @@ async fn admit(door: &Door, shown: Shown, request: Request<Incoming>) -> Result<
     };
     let user = match user {
         Some(user) => user,
-        None if sets_up() => String::new(),
+        None if sets_up() => {
+            door.claim.check(&head, from.ip(), credentials.as_ref())?;
+            String::new()
+        }
         None => return Err(unauthorized()),
     };
-    let body = read_body(incoming).await?;
     let path = body::segments(head.uri.path()).ok_or_else(|| {
         error_reply(StatusCode::BAD_REQUEST, "bad_request", "the path is not UTF-8")
     })?;
+    origin::check_type(&head, door.service, &path)?;
+    let body = read_body(incoming).await?;
     let query = head.uri.query().unwrap_or_default().to_owned();
     let consistent = match head.headers.get(CONSISTENCY) {
         None => false,
@@ -496,7 +548,12 @@ async fn management(call: Call) -> Reply {
         ("GET", ["prometheus_sd_config"]) => metrics::targets(&call),
         (_, ["plugins", rest @ ..]) => plugins::packages(call, rest).await,
         (_, ["deployments", rest @ ..]) => plugins::deployments(call, rest).await,
-        (_, ["_plugin", name, rest @ ..]) => plugins::invoke(call, name, rest).await,
+        (_, ["_plugin", name, rest @ ..]) => {
+            plugins::invoke(call, name, rest).await.map(|mut reply| {
+                reply.extensions_mut().insert(origin::OfPlugin);
+                reply
+            })
+        }
         ("GET", rest) => cluster::route(call, rest),
         _ => Err(body::not_found()),
     };

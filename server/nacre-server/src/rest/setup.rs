@@ -1,41 +1,97 @@
 //! What scripts ask that set up a new node: who administers it, and its settings at once. Paths, fields and texts are
 //! Couchbase's.
 //!
-//! A node that was started with `--unclaimed` has no administrator. Until one is named, whoever reaches the management port may
-//! do what such scripts do, and nothing else.
+//! A node that was started with `--unclaimed` has no administrator. Until one is named, clients on the machine itself, and clients
+//! elsewhere that name the token which the node has printed, may do what such scripts do, and nothing else.
 
 use super::Call;
-use super::body::{Reply, in_background, invalid, ok};
+use super::body::{Reply, error_reply, in_background, invalid, ok};
 use super::nodes::Form;
 use super::{cluster, nodes, users};
-use hyper::Method;
+use hyper::header::HeaderValue;
+use hyper::http::request::Parts;
+use hyper::{Method, StatusCode};
 use nacre_auth::{Privilege, Role, User};
 use serde_json::json;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Whether the node waits for somebody to name its administrator.
+/// Header with the token by which a client on another machine claims the node.
+const TOKEN: &str = "nacre-claim-token";
+/// Name of a user with which a client may log in instead, the token being the password: for tools that cannot send headers.
+const TOKEN_USER: &str = "claim";
+/// The value of `--claim-token` that lets clients elsewhere claim the node without a token.
+const NO_TOKEN: &str = "none";
+/// Headers that proxies add: a request with one may come from another machine, although the proxy is on this one.
+const FORWARDED: [&str; 4] = ["forwarded", "via", "x-forwarded-for", "x-real-ip"];
+
+/// Whether the node waits for somebody to name its administrator, and who may.
 #[derive(Debug, Default)]
-pub struct Claim(AtomicBool);
+pub struct Claim {
+    is_open: AtomicBool,
+    token: Option<String>,
+}
 
 impl Claim {
-    /// From now on, whoever comes first may.
+    /// A claim that is not open yet. `token` is wanted of clients on other machines, unless it is `none`.
+    pub fn new(token: &str) -> Claim {
+        let token = (token != NO_TOKEN).then(|| token.to_owned());
+        Claim { is_open: AtomicBool::new(false), token }
+    }
+
+    /// Lets a client claim the node from now on.
     pub fn open(&self) {
-        self.0.store(true, Ordering::Release);
+        self.is_open.store(true, Ordering::Release);
     }
 
-    /// Nobody may any more. Says whether somebody might have before.
+    /// Lets nobody claim the node any more. Returns true if somebody could before.
     pub fn close(&self) -> bool {
-        self.0.swap(false, Ordering::AcqRel)
+        self.is_open.swap(false, Ordering::AcqRel)
     }
 
-    /// Whether somebody may.
+    /// Returns true while the node can be claimed.
     pub fn is_open(&self) -> bool {
-        self.0.load(Ordering::Acquire)
+        self.is_open.load(Ordering::Acquire)
+    }
+
+    /// How the node can be claimed, for the operator.
+    pub fn describe(&self) -> String {
+        let how = match &self.token {
+            None => "anybody who reaches it may claim it first".to_owned(),
+            Some(token) => format!(
+                "claim it from this machine, or from elsewhere with the header \"{TOKEN}: {token}\" or as the user {TOKEN_USER} with the password {token}"
+            ),
+        };
+        format!("nobody administers this node: {how}, by POST /settings/web")
+    }
+
+    /// Refuses a request to set up the node that comes from another machine and does not name the token.
+    ///
+    /// What is only read needs no token: set-up scripts wait for it.
+    pub(super) fn check(
+        &self,
+        head: &Parts,
+        from: IpAddr,
+        login: Option<&(String, String)>,
+    ) -> Result<(), Reply> {
+        let Some(token) = &self.token else { return Ok(()) };
+        let is_forwarded = FORWARDED.iter().any(|name| head.headers.contains_key(*name));
+        let is_here = from.to_canonical().is_loopback() && !is_forwarded;
+        let named = head.headers.get(TOKEN).map(HeaderValue::as_bytes);
+        let password = login.filter(|(user, _)| user == TOKEN_USER);
+        let named = named.or(password.map(|(_, password)| password.as_bytes()));
+        if is_here || head.method == Method::GET || named == Some(token.as_bytes()) {
+            return Ok(());
+        }
+        let reason = format!(
+            "the node has no administrator yet: to claim it from another machine, send the token that it has printed as the header {TOKEN}, or log in as {TOKEN_USER} with the token as password"
+        );
+        Err(error_reply(StatusCode::UNAUTHORIZED, "unauthorized", &reason))
     }
 }
 
-/// Whether a request is one of those by which a node is set up: while it is unclaimed, anybody may send it.
+/// Returns true for the requests by which a node is set up: while it is unclaimed, they need no login.
 pub(super) fn is_part(method: &Method, path: &str) -> bool {
     match path {
         "/pools" | "/pools/default/nodeServices" => method == Method::GET,
