@@ -239,11 +239,11 @@ pub fn dev(options: &Dev) -> Result<(), String> {
         data_dir,
         host: "127.0.0.1".into(),
         port_base: options.port_base,
-        user: "dev".into(),
-        password: Some("develop".into()),
+        user: "Administrator".into(),
+        password: Some("password".into()),
         unclaimed: false,
         claim_token: None,
-        buckets: vec!["dev".into()],
+        buckets: vec!["default".into()],
         bucket_ram_mb: 256,
         kv_threads: None,
         no_io_uring: false,
@@ -257,11 +257,11 @@ pub fn dev(options: &Dev) -> Result<(), String> {
     let outcome = run(&serve, |endpoints| {
         println!("nacre is ready");
         println!("  management  http://127.0.0.1:{}", endpoints.plain.mgmt);
-        println!("  views       http://127.0.0.1:{}/dev/_design/…", endpoints.plain.views);
+        println!("  views       http://127.0.0.1:{}/default/_design/…", endpoints.plain.views);
         println!("  queries     http://127.0.0.1:{}/query/service", endpoints.plain.query);
         println!("  functions   http://127.0.0.1:{}/api/v1/functions", endpoints.plain.eventing);
         println!("  SDKs        couchbase://127.0.0.1:{}", endpoints.plain.kv);
-        println!("  bucket      dev      user  dev      password  develop");
+        println!("  bucket      default  user  Administrator  password  password");
         println!(
             "Ctrl-C stops it{}.",
             if temporary.is_some() { " and removes its data" } else { "" }
