@@ -293,6 +293,7 @@ impl Node {
     fn set_users(&self, users: Users) {
         *self.users.write() = users;
         self.users_version.fetch_add(1, Ordering::AcqRel);
+        self.users_changed.notify_waiters();
     }
 
     /// Stores `writes` and the position of the last decision, all or none.

@@ -92,6 +92,7 @@ pub struct Node {
     /// The revision of a map that a client was given again and again and does not follow; 0 if there is none.
     pub(crate) unheeded: AtomicU64,
     pub(crate) map_changed: Notify,
+    pub(crate) users_changed: Notify,
     maps: Mutex<Texts>,
     /// Who serves what, by bucket, as it was asked for last.
     pub(crate) owners: RwLock<BTreeMap<String, Arc<Owners>>>,
@@ -158,6 +159,7 @@ impl Node {
             map_learned_ns: AtomicU64::new(0),
             unheeded: AtomicU64::new(0),
             map_changed: Notify::new(),
+            users_changed: Notify::new(),
             maps: Mutex::default(),
             owners: RwLock::default(),
             map_watchers: Watchers::default(),
@@ -310,6 +312,11 @@ impl Node {
     /// Waits for the next change of the cluster map.
     pub fn map_changed(&self) -> tokio::sync::futures::Notified<'_> {
         self.map_changed.notified()
+    }
+
+    /// Waits for the next change of a user or a group.
+    pub fn users_changed(&self) -> tokio::sync::futures::Notified<'_> {
+        self.users_changed.notified()
     }
 
     /// Wakes `watcher` at each change of the cluster map, until it is dropped.

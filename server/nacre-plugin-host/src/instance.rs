@@ -328,6 +328,13 @@ impl Instance {
         self.go_on(call)
     }
 
+    /// How long the call may still go on in further parts, if it has limited that itself.
+    pub fn time_left(&self) -> Option<Duration> {
+        let ends_tick = self.store.data().view.ends_tick?;
+        let left_ms = ends_tick.saturating_sub(self.context.plugin.clock.ticks());
+        Some(Duration::from_millis(left_ms))
+    }
+
     /// Calls the instance as the next part of the call before, with the same view.
     pub fn go_on<T>(
         &mut self,

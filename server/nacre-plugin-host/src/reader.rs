@@ -19,6 +19,7 @@ use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 use wasmtime::Store;
 
 /// What a partition shows to its readers.
@@ -382,6 +383,11 @@ impl Answer {
             None => rest.shared.pool.give_back(rest.instance),
         }
         Ok(Some(body))
+    }
+
+    /// How long the rest of the answer may take, if the request limits that. Time in which nobody asks for the next piece counts.
+    pub fn time_left(&self) -> Option<Duration> {
+        self.rest.as_ref()?.instance.time_left()
     }
 
     /// The answer with all of its body.

@@ -3,8 +3,8 @@
 use crate::cluster::Consensus;
 use crate::cluster::link::Lane;
 use crate::platform::SystemPlatform;
+use crate::rest::{self, Claim, Front, Hosts, Service, Threads};
 use crate::strangers::{Connections, Limits};
-use crate::rest::{self, Claim, Front, Hosts, Service};
 use crate::tls::{Files, NodeKey, Tls};
 use crate::{data_dir, descriptors, huge_pages, kv, priority, vital};
 use clap::Args;
@@ -406,7 +406,11 @@ fn run(options: &Serve, ready: impl FnOnce(&Endpoints)) -> Result<(), String> {
     runtime.spawn(huge_pages::allow_when_large());
     runtime.spawn(finish_lost_transactions(Arc::clone(&node)));
     runtime.spawn(renew_certificate(Arc::clone(&tls)));
-    let front = Front::new(&consensus, &tls, &claim, options.hosts(), querying.handle().clone());
+    let making = rest::answering_threads();
+    let making =
+        making.map_err(|error| format!("cannot start the threads for answers: {error}"))?;
+    let threads = Threads { queries: querying.handle().clone(), answers: making.handle().clone() };
+    let front = Front::new(&consensus, &tls, &claim, options.hosts(), threads);
     runtime.block_on(async {
         // Before anybody can see that the node serves: who does may stop it.
         let stop =
@@ -433,6 +437,7 @@ fn run(options: &Serve, ready: impl FnOnce(&Endpoints)) -> Result<(), String> {
     // Connections may still hold the node; the process ends with them.
     runtime.shutdown_background();
     querying.shutdown_background();
+    making.shutdown_background();
     answering.shutdown_background();
     agreeing.shutdown_background();
     Ok(())

@@ -3,6 +3,7 @@
 use super::vitals::Counted;
 use nacre_plugin_host::{Answer as Given, Error, Header};
 use serde_json::{Value, json};
+use std::time::Duration;
 
 /// An answer whose body comes in pieces, as fast as they are asked for.
 pub struct Answer {
@@ -47,6 +48,14 @@ impl Answer {
         }
     }
 
+    /// How long the rest of the answer may take by the request's own time limit, which counts while nobody asks for a piece.
+    pub fn time_left(&self) -> Option<Duration> {
+        match &self.rest {
+            Rest::Given(given) => given.time_left(),
+            Rest::Whole(_) | Rest::Nothing => None,
+        }
+    }
+
     /// The next piece of the body; none after the last. Takes as long as the query does.
     pub fn next_piece(&mut self) -> Option<Vec<u8>> {
         match std::mem::replace(&mut self.rest, Rest::Nothing) {
@@ -88,7 +97,6 @@ fn end(error: &Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     #[test]
     fn what_ends_an_answer_makes_it_whole() {

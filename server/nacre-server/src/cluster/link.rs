@@ -16,6 +16,7 @@ use super::consensus::Consensus;
 use super::directory::Directory;
 use super::frame::{self, Frame, Kind};
 use super::request::Login;
+use crate::rest::patient::Patient;
 use crate::rest::request_target::Lenient;
 use crate::rest::{Reply, basic, error_reply, no_node, reply, unauthorized};
 use crate::tls::{Purpose, Shown, Socket};
@@ -127,6 +128,9 @@ pub async fn connect(
     upgraded.map(TokioIo::new).map_err(|error| format!("{address}: {error}"))
 }
 
+/// An encrypted connection as the management port serves it.
+type Encrypted = Lenient<Patient<server::TlsStream<Socket>>>;
+
 /// Takes a connection of another node, which has `shown` its key: the answer to its request, after which frames are served.
 pub async fn accept(
     consensus: &Arc<Consensus>,
@@ -146,11 +150,11 @@ pub async fn accept(
     consensus.peers(lane).found(from);
     consensus.runtime(lane).clone().spawn(async move {
         let Ok(upgraded) = hyper::upgrade::on(request).await else { return };
-        let parts = upgraded.downcast::<TokioIo<Lenient<server::TlsStream<Socket>>>>();
+        let parts = upgraded.downcast::<TokioIo<Encrypted>>();
         let parts = parts.expect("whoever shows a key comes with TLS");
         let mut stream = parts.io.into_inner();
         // The socket moves to this runtime: what others ask of the one it came from does not delay it.
-        if stream.get_mut().get_mut().0.move_here().is_err() {
+        if stream.get_mut().get_mut().get_mut().0.move_here().is_err() {
             return;
         }
         let (reader, writer) = tokio::io::split(stream);

@@ -1,8 +1,9 @@
-//! Answers of plugins as replies: whole, or piece by piece as fast as the client takes them.
+//! Answers of plugins and queries as replies: whole, or piece by piece as fast as the client takes them.
 
-use super::body::{Reply, blocking, error_reply, reply};
+use super::body::{Reply, blocking, blocking_on, error_reply, reply};
 use super::origin::is_reserved;
-use super::pieces::pieces;
+use super::pieces::{Sender, pieces};
+use super::streams::{Kind, Place, STALLED_MAX, Streams};
 use http_body_util::BodyExt;
 use hyper::header::{
     CONNECTION, CONTENT_LENGTH, HeaderName, HeaderValue, TRAILER, TRANSFER_ENCODING, UPGRADE,
@@ -11,7 +12,9 @@ use hyper::{HeaderMap, StatusCode};
 use nacre_node::plugins::{self, Missing, Terms};
 use nacre_node::{Node, query};
 use nacre_plugin_host::{Header, Request};
+use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::runtime::Handle;
 
 /// An answer that comes in pieces.
@@ -21,6 +24,11 @@ pub(super) trait Pieces: Send + 'static {
 
     /// The next piece; none after the last.
     fn next_piece(&mut self) -> Result<Option<Vec<u8>>, String>;
+
+    /// How long the rest may take, waiting for the client included, if the request says so.
+    fn time_left(&self) -> Option<Duration> {
+        None
+    }
 }
 
 impl Pieces for plugins::Reply {
@@ -41,25 +49,68 @@ impl Pieces for query::Answer {
     fn next_piece(&mut self) -> Result<Option<Vec<u8>>, String> {
         Ok(query::Answer::next_piece(self))
     }
+
+    fn time_left(&self) -> Option<Duration> {
+        query::Answer::time_left(self)
+    }
+}
+
+/// Bytes a second of an answer that the slowest clients take.
+const SLOWEST_BYTES_PER_SECOND: u64 = 16 << 10;
+
+/// Where answers are made, and for whom.
+#[derive(Clone)]
+pub(super) struct Desk {
+    /// Threads that wait for plugins and queries; management and logins have others.
+    pub threads: Handle,
+    pub streams: Arc<Streams>,
+    pub user: String,
+    pub address: IpAddr,
+}
+
+impl Desk {
+    /// Takes a place for an answer.
+    ///
+    /// # Errors
+    /// 503, when there is none.
+    pub fn enter(&self, kind: Kind) -> Result<Option<Place>, Reply> {
+        self.streams.enter(kind, &self.user, self.address)
+    }
+
+    /// Does `work` on the threads of the desk.
+    ///
+    /// # Errors
+    /// A reply that `what` has panicked.
+    pub async fn work<T: Send + 'static>(
+        &self,
+        what: &str,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Reply> {
+        blocking_on(&self.threads, what, work).await
+    }
 }
 
 /// Has a deployment answer a request, away from the threads that serve others.
 ///
 /// # Errors
-/// A reply of the kind `failure` when there is no answer, with the status `stopped` when the deployment does not run. One
-/// that breaks off later breaks off the body.
+/// A reply of the kind `failure` when there is no answer, with the status `stopped` when the deployment does not run; 503 when the
+/// user has too many answers under way. One that breaks off later breaks off the body.
 pub(super) async fn answered(
     node: &Arc<Node>,
+    desk: &Desk,
     name: &str,
     request: Request,
     terms: Terms,
     (failure, stopped): (&str, StatusCode),
 ) -> Result<Reply, Reply> {
+    // It may wait for fresh rows, so that it counts from its beginning on.
+    let place = desk.enter(Kind::Answer)?;
     let (node, name) = (Arc::clone(node), name.to_owned());
     let ask = move || node.plugins().request(&node, &name, &request, &terms);
-    let answer = blocking("the request", ask).await?;
+    let answer = desk.work("the request", ask).await?;
     let answer = answer.map_err(|missing| unanswered(&missing, (failure, stopped)))?;
-    sent(failure, move || Ok(answer)).await
+    let begun = desk.work("the request", move || begin(answer)).await?;
+    send(desk, place, failure, begun)
 }
 
 /// Why a deployment does not answer: of the kind `failure`, with the status `stopped` when it does not run.
@@ -73,28 +124,45 @@ pub(super) fn unanswered(missing: &Missing, (failure, stopped): (&str, StatusCod
     error_reply(status, error, &missing.to_string())
 }
 
-/// Begins an answer away from the threads that serve others, and sends it.
+/// An answer of which the first pieces are there: with the second, if it has more than one.
+struct Begun<A> {
+    answer: A,
+    first: Vec<u8>,
+    second: Option<Vec<u8>>,
+}
+
+fn begin<A: Pieces>(mut answer: A) -> Result<Begun<A>, String> {
+    let (first, second) = (answer.next_piece()?.unwrap_or_default(), answer.next_piece()?);
+    Ok(Begun { answer, first, second })
+}
+
+/// Begins an answer away from the threads that serve others, or where the connection's thread makes room, and sends it.
 ///
 /// # Errors
 /// As for [`answered`].
 pub(super) async fn sent<A: Pieces>(
+    desk: &Desk,
     failure: &str,
     answer: impl FnOnce() -> Result<A, String> + Send + 'static,
 ) -> Result<Reply, Reply> {
-    let begin = move || {
-        let mut answer = answer()?;
-        let (first, second) = (answer.next_piece()?.unwrap_or_default(), answer.next_piece()?);
-        Ok((answer, first, second))
-    };
-    let (answer, first, second) =
-        blocking("the request", begin).await?.map_err(|reason: String| {
-            error_reply(StatusCode::INTERNAL_SERVER_ERROR, failure, &reason)
-        })?;
-    let (status, headers) = head_of(answer.head())
-        .map_err(|reason| error_reply(StatusCode::INTERNAL_SERVER_ERROR, failure, &reason))?;
+    let begun = blocking("the request", move || begin(answer()?)).await?;
+    let is_long = begun.as_ref().is_ok_and(|begun| begun.second.is_some());
+    let place = if is_long { desk.enter(Kind::Answer)? } else { None };
+    send(desk, place, failure, begun)
+}
+
+fn send<A: Pieces>(
+    desk: &Desk,
+    place: Option<Place>,
+    failure: &str,
+    begun: Result<Begun<A>, String>,
+) -> Result<Reply, Reply> {
+    let failed = |reason: String| error_reply(StatusCode::INTERNAL_SERVER_ERROR, failure, &reason);
+    let Begun { answer, first, second } = begun.map_err(failed)?;
+    let (status, headers) = head_of(answer.head()).map_err(failed)?;
     let mut reply = match second {
         None => reply(status, "application/octet-stream", first),
-        Some(second) => streamed(answer, [first, second]),
+        Some(second) => streamed(desk, place, answer, [first, second]),
     };
     *reply.status_mut() = status;
     reply.headers_mut().extend(headers);
@@ -128,28 +196,67 @@ fn head_of((status, given): (u16, &[Header])) -> Result<(StatusCode, HeaderMap),
 }
 
 /// An answer that goes out piece by piece, as fast as the client takes them.
-fn streamed(mut answer: impl Pieces, begun: [Vec<u8>; 2]) -> Reply {
+///
+/// A thread is held while a piece is made, and not while the client takes it: clients that do not read hold memory only, and that no
+/// longer than [`STALLED_MAX`].
+fn streamed(desk: &Desk, place: Option<Place>, answer: impl Pieces, begun: [Vec<u8>; 2]) -> Reply {
     let (sender, body) = pieces();
-    let runtime = Handle::current();
-    tokio::task::spawn_blocking(move || {
-        // Fails when nobody is left to read the rest.
-        let send = |piece: Vec<u8>| runtime.block_on(sender.send(piece));
-        if !begun.into_iter().all(send) {
-            return;
+    let threads = desk.threads.clone();
+    tokio::spawn(async move {
+        let _place = place;
+        let mut outgoing = Outgoing { sender, ahead_bytes: 0 };
+        let mut answer = answer;
+        for piece in begun {
+            if !outgoing.send(piece, answer.time_left()).await {
+                // What an answer is made from may take long to give back.
+                threads.spawn_blocking(move || drop(answer));
+                return;
+            }
         }
         loop {
-            match answer.next_piece() {
-                Ok(Some(piece)) => {
-                    if !send(piece) {
-                        return;
-                    }
+            let next = threads.spawn_blocking(move || {
+                let piece = answer.next_piece();
+                (answer, piece)
+            });
+            let piece = match next.await {
+                Ok((given_back, piece)) => {
+                    answer = given_back;
+                    piece
                 }
-                Ok(None) => return sender.finish(),
                 Err(error) => return tracing::warn!("an answer breaks off: {error}"),
+            };
+            let goes_on = match piece {
+                Ok(Some(piece)) => outgoing.send(piece, answer.time_left()).await,
+                Ok(None) => return outgoing.sender.finish(),
+                Err(error) => return tracing::warn!("an answer breaks off: {error}"),
+            };
+            if !goes_on {
+                threads.spawn_blocking(move || drop(answer));
+                return;
             }
         }
     });
     Reply::new(body.boxed())
+}
+
+/// Pieces on their way to a client.
+struct Outgoing {
+    sender: Sender,
+    /// Bytes of the piece that the client has to take before there is room for another.
+    ahead_bytes: usize,
+}
+
+impl Outgoing {
+    /// Sends a piece once there is room. False when nobody is left to read it, when the client is too slow, and when `time_left` is
+    /// over.
+    async fn send(&mut self, piece: Vec<u8>, time_left: Option<Duration>) -> bool {
+        let bytes = piece.len();
+        let seconds = (self.ahead_bytes + bytes) as u64 / SLOWEST_BYTES_PER_SECOND;
+        self.ahead_bytes = bytes;
+        let patience = STALLED_MAX + Duration::from_secs(seconds);
+        let patience = time_left.map_or(patience, |left| left.min(patience));
+        tokio::time::timeout(patience, self.sender.send(piece)).await.unwrap_or(false)
+    }
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ use nacre_node::Error;
 use percent_encoding::percent_decode;
 use serde_json::{Value, json};
 use std::convert::Infallible;
+use tokio::runtime::Handle;
 
 /// An error of a body is why it breaks off.
 pub(crate) type Reply = Response<BoxBody<Bytes, String>>;
@@ -56,14 +57,27 @@ pub(crate) async fn blocking<T: Send + 'static>(
     what: &str,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Reply> {
-    let panicked = || {
-        let reason = format!("{what} has panicked");
-        error_reply(StatusCode::INTERNAL_SERVER_ERROR, "internal", &reason)
-    };
     match apart::here(work) {
-        Ok(done) => done.map_err(|_| panicked()),
-        Err(work) => tokio::task::spawn_blocking(work).await.map_err(|_| panicked()),
+        Ok(done) => done.map_err(|_| panicked(what)),
+        Err(work) => blocking_on(&Handle::current(), what, work).await,
     }
+}
+
+/// Does `work` on other threads than those of management.
+///
+/// # Errors
+/// A reply that `what` has panicked.
+pub(crate) async fn blocking_on<T: Send + 'static>(
+    threads: &Handle,
+    what: &str,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Reply> {
+    threads.spawn_blocking(work).await.map_err(|_| panicked(what))
+}
+
+fn panicked(what: &str) -> Reply {
+    let reason = format!("{what} has panicked");
+    error_reply(StatusCode::INTERNAL_SERVER_ERROR, "internal", &reason)
 }
 
 /// Does what waits for the disk or for other nodes, or takes milliseconds of the processor, away from the threads that serve

@@ -3,6 +3,7 @@
 use super::Call;
 use super::body::{Reply, blocking, error_reply, form};
 use super::pieces::{Sender, pieces};
+use super::streams::{Kind, STALLED_MAX};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use http_body_util::BodyExt;
@@ -26,9 +27,6 @@ const LONGPOLL_MAX: Duration = Duration::from_secs(300);
 const HEARTBEAT: Duration = Duration::from_secs(30);
 /// How often a stream of events says where the client stands: with many vBuckets that is far longer than a change.
 const STAND: Duration = Duration::from_secs(1);
-/// How long a client may take nothing before its connection is closed: what it has open keeps the store from giving back
-/// space.
-const STUCK: Duration = Duration::from_secs(60);
 /// Bytes that are sent at a time, give or take one change, and changes that are looked at for them.
 const PIECE_BYTES: usize = 256 << 10;
 const PIECE_CHANGES: usize = 4096;
@@ -130,9 +128,15 @@ pub(super) async fn answer(
             error_reply(StatusCode::SERVICE_UNAVAILABLE, "unavailable", &why)
         }
     })?;
+    let place = call.desk().enter(Kind::Watch)?;
     let (sender, body) = pieces();
     let events = wanted.feed == Feed::Events;
-    tokio::spawn(Answer { reader, changes, bell, wanted, sender, told: 0 }.run());
+    let users_version = call.node.users_version();
+    let answer = Answer { reader, changes, bell, wanted, sender, told: 0, users_version };
+    tokio::spawn(async move {
+        let _place = place;
+        answer.run().await;
+    });
     let mut reply = Response::new(body.boxed());
     let kind = if events { "text/event-stream" } else { "application/json" };
     reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
@@ -238,6 +242,8 @@ struct Answer {
     sender: Sender,
     /// Changes that were sent.
     told: u64,
+    /// The version of the users at which the reader had the right to read.
+    users_version: u64,
 }
 
 /// How reading has gone on.
@@ -270,6 +276,7 @@ impl Answer {
         let deadline = tokio::time::Instant::now() + wait.unwrap_or_default();
         let mut piece = String::from("{\"results\":[\n");
         loop {
+            self.check_reader()?;
             let pause = self.read(&mut piece, |told, row| {
                 let comma = if told > 0 { ",\n" } else { "" };
                 format!("{comma}{row}")
@@ -296,13 +303,13 @@ impl Answer {
 
     /// Server-sent events: a change each, and behind some of them where the client stands.
     async fn events(&mut self) -> Result<(), String> {
-        let mut users_version = self.reader.node.users_version();
         let mut piece = String::new();
         let begun = tokio::time::Instant::now();
         let mut heartbeat = begun + HEARTBEAT;
         // When the client may be told again where it stands, and whether that is not where it was.
         let (mut stand, mut has_moved) = (begun, false);
         loop {
+            self.check_reader()?;
             let before = self.told;
             let pause = self.read(&mut piece, |_, row| format!("data: {row}\n\n"));
             let now = tokio::time::Instant::now();
@@ -326,25 +333,43 @@ impl Answer {
                 Pause::End => return Ok(()),
                 Pause::Broken(why) => return Err(why),
             }
-            let version = self.reader.node.users_version();
-            if version != std::mem::replace(&mut users_version, version) && !self.reader.may_read()
-            {
-                return Err("the right to read is gone".into());
-            }
         }
     }
 
-    /// Waits until there may be more; false when `deadline` has come.
+    /// Fails when the client has left, and when its user has lost the right to read.
+    fn check_reader(&mut self) -> Result<(), String> {
+        if self.sender.is_closed() {
+            return Err("the client is gone".into());
+        }
+        let version = self.reader.node.users_version();
+        if version != std::mem::replace(&mut self.users_version, version) && !self.reader.may_read()
+        {
+            return Err("the right to read is gone".into());
+        }
+        Ok(())
+    }
+
+    /// Waits until there may be more, or until users have changed; false when `deadline` has come.
     async fn rest(&mut self, deadline: Option<tokio::time::Instant>) -> bool {
         let soon = self.changes.pause().map(|pause| tokio::time::Instant::now() + pause);
-        let rung = self.bell.0.notified();
+        let users = self.reader.node.users_changed();
+        if self.reader.node.users_version() != self.users_version {
+            return true;
+        }
+        let woken = async {
+            tokio::select! {
+                () = self.bell.0.notified() => {}
+                () = users => {}
+                () = self.sender.closed() => {}
+            }
+        };
         match soon.into_iter().chain(deadline).min() {
-            Some(end) => match tokio::time::timeout_at(end, rung).await {
+            Some(end) => match tokio::time::timeout_at(end, woken).await {
                 Ok(()) => true,
                 Err(_) => deadline.is_none_or(|deadline| end < deadline),
             },
             None => {
-                rung.await;
+                woken.await;
                 true
             }
         }
@@ -403,7 +428,8 @@ impl Answer {
             tokio::task::yield_now().await;
             return Ok(());
         }
-        match tokio::time::timeout(STUCK, self.sender.send(std::mem::take(piece))).await {
+        // What the client has open keeps the store from giving back space.
+        match tokio::time::timeout(STALLED_MAX, self.sender.send(std::mem::take(piece))).await {
             Ok(true) => Ok(()),
             Ok(false) => Err("the client is gone".into()),
             Err(_) => Err("the client takes nothing".into()),

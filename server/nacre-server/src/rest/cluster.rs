@@ -5,6 +5,7 @@ use super::body::{Reply, done, not_found, ok, reply};
 use super::nodes::{self, COMPATIBLE_VERSION};
 use super::pieces::pieces;
 use super::rebalance;
+use super::streams::{Kind, Place, STALLED_MAX};
 use super::users;
 use crate::cluster::membership::otp_node;
 use http_body_util::BodyExt;
@@ -28,10 +29,10 @@ pub(super) fn route(call: Call, path: &[&str]) -> Result<Reply, Reply> {
             Ok(ok(&terse(&call.node)))
         }
         ["pools", "default", "nodeServices"] => map_once(&call.node, None),
-        ["pools", "default", "nodeServicesStreaming"] => map_stream(&call.node, None),
+        ["pools", "default", "nodeServicesStreaming"] => map_stream(&call, None),
         ["poolsStreaming", "default"] => {
             call.require_sight(Keyspace::default())?;
-            Ok(pool_stream(call))
+            pool_stream(call)
         }
         ["nodeStatuses"] => {
             call.require(Privilege::ReadCluster, None)?;
@@ -114,40 +115,71 @@ fn map_once(node: &Node, bucket: Option<&str>) -> Result<Reply, Reply> {
 
 /// The map of a bucket: once (`b`), or again with each change (`bs`), four newlines behind each.
 pub(super) fn map(call: &Call, kind: &str, name: &str) -> Result<Reply, Reply> {
-    if !call.node.users().get(&call.user).is_some_and(|user| user.may_open(name)) {
+    if !may_follow(&call.node, &call.user, Some(name)) {
         return Err(not_found());
     }
     if kind == "b" {
         return map_once(&call.node, Some(name));
     }
-    map_stream(&call.node, Some(name))
+    map_stream(call, Some(name))
+}
+
+/// Returns true if the user may have the map of that bucket, or of the cluster.
+fn may_follow(node: &Node, user: &str, bucket: Option<&str>) -> bool {
+    let users = node.users();
+    users.get(user).is_some_and(|user| bucket.is_none_or(|bucket| user.may_open(bucket)))
 }
 
 /// The map of a bucket, or of the cluster, again with each change.
-fn map_stream(node: &Arc<Node>, bucket: Option<&str>) -> Result<Reply, Reply> {
+fn map_stream(call: &Call, bucket: Option<&str>) -> Result<Reply, Reply> {
     // Looked at only to say that there is none: what is sent is read once changes are noticed.
-    node.map(bucket).ok_or_else(not_found)?;
-    let (node, bucket) = (Arc::clone(node), bucket.map(str::to_owned));
-    let read = Arc::clone(&node);
-    Ok(stream(node, move || read.map(bucket.as_deref()).map(|map| map.to_string())))
+    call.node.map(bucket).ok_or_else(not_found)?;
+    let place = call.desk().enter(Kind::Watch)?;
+    let (node, bucket) = (Arc::clone(&call.node), bucket.map(str::to_owned));
+    let user = call.user.clone();
+    let read = move |node: &Arc<Node>| {
+        let bucket = bucket.as_deref();
+        may_follow(node, &user, bucket).then(|| node.map(bucket))?.map(|map| map.to_string())
+    };
+    Ok(stream(node, place, read))
 }
 
 /// What `/pools/default` says, again with each change.
-fn pool_stream(call: Call) -> Reply {
-    stream(Arc::clone(&call.node), move || Some(pool(&call).to_string()))
+fn pool_stream(call: Call) -> Result<Reply, Reply> {
+    let place = call.desk().enter(Kind::Watch)?;
+    let node = Arc::clone(&call.node);
+    let read = move |_: &Arc<Node>| {
+        call.require_sight(Keyspace::default()).ok().map(|()| pool(&call).to_string())
+    };
+    Ok(stream(node, place, read))
 }
 
-/// What is read now, and again with each change of the map until there is nothing to be read: four newlines behind each.
-fn stream(node: Arc<Node>, mut read: impl FnMut() -> Option<String> + Send + 'static) -> Reply {
+/// What is read now, and again with each change of the map until there is nothing to be read, as when the user is deleted: four
+/// newlines behind each.
+fn stream(
+    node: Arc<Node>,
+    place: Option<Place>,
+    mut read: impl FnMut(&Arc<Node>) -> Option<String> + Send + 'static,
+) -> Reply {
     let (sender, body) = pieces();
     tokio::spawn(async move {
+        let _place = place;
+        let mut is_new = true;
         loop {
-            let changed = node.map_changed();
-            let Some(text) = read() else { return sender.finish() };
-            if !sender.send(format!("{text}\n\n\n\n")).await {
-                return;
+            let (changed, users) = (node.map_changed(), node.users_changed());
+            let Some(text) = read(&node) else { return sender.finish() };
+            if is_new {
+                let piece = format!("{text}\n\n\n\n");
+                let sent = tokio::time::timeout(STALLED_MAX, sender.send(piece));
+                if !sent.await.unwrap_or(false) {
+                    return;
+                }
             }
-            changed.await;
+            is_new = tokio::select! {
+                () = changed => true,
+                () = users => false,
+                () = sender.closed() => return,
+            };
         }
     });
     Response::new(body.boxed())
@@ -167,7 +199,8 @@ mod tests {
         let endpoints = Endpoints { host: None, plain, tls: None, fingerprint: None };
         let node = Node::open(Arc::new(platform), endpoints).unwrap();
         // What is spawned does not run before something is awaited.
-        let mut maps = map_stream(&node, None).unwrap().into_body();
+        let read = |node: &Arc<Node>| node.map(None).map(|map| map.to_string());
+        let mut maps = stream(Arc::clone(&node), None, read).into_body();
         node.change(&Change::AllowFunctionRecursion { allowed: true }).unwrap();
         let first = maps.frame().await.unwrap().unwrap().into_data().unwrap();
         let first: Value = serde_json::from_slice(&first).unwrap();

@@ -19,6 +19,7 @@ mod libraries;
 mod metrics;
 mod nodes;
 mod origin;
+pub(crate) mod patient;
 mod permissions;
 mod pieces;
 mod plugins;
@@ -27,12 +28,15 @@ mod query;
 mod rebalance;
 pub(crate) mod request_target;
 mod setup;
+mod streams;
 mod users;
 mod views;
 
 use crate::cluster::request::INTRODUCTION;
 use crate::cluster::{Consensus, link};
+use crate::serve::STACK_BYTES;
 use crate::tls::{Purpose, Shown, Tls};
+use answer::Desk;
 pub(crate) use body::{Reply, basic, error_reply, no_node, reply, unauthorized};
 use body::{in_background, json_reply};
 use http_body_util::{BodyExt, Limited};
@@ -48,14 +52,16 @@ use nacre_cluster::{Change, Cluster, Endpoints, Fingerprint, GROUP_DEFAULT};
 use nacre_node::Node;
 use request_target::Lenient;
 pub use origin::Hosts;
+use patient::Patient;
 pub use setup::Claim;
 use std::convert::Infallible;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
+use streams::{STALLED_MAX, Streams};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio::runtime::Handle;
+use tokio::runtime::{Builder, Handle, Runtime};
 
 /// The largest request body, in bytes.
 const BODY_BYTES_MAX: usize = 32 << 20;
@@ -98,6 +104,10 @@ pub struct Port {
 
 /// A request, read and taken apart, of a user who has logged in.
 pub(crate) struct Call {
+    front: Arc<Front>,
+    service: Service,
+    /// Address of the client, or of what is between it and the node.
+    pub from: IpAddr,
     pub node: Arc<Node>,
     pub consensus: Arc<Consensus>,
     pub tls: Arc<Tls>,
@@ -134,6 +144,16 @@ impl Call {
         let value =
             serde_json::json!({"message": message, "permissions": [format!("{privilege:?}")]});
         Err(json_reply(StatusCode::FORBIDDEN, &value))
+    }
+
+    /// Where an answer to the request is made that takes long.
+    fn desk(&self) -> Desk {
+        let threads = match self.service {
+            Service::Query => Handle::current(),
+            _ => self.front.threads.answers.clone(),
+        };
+        let streams = Arc::clone(&self.front.streams);
+        Desk { threads, streams, user: self.user.clone(), address: self.from }
     }
 
     /// Refuses users who have no part in `place`, nor see the cluster; of all that there is, users who have no part in
@@ -185,13 +205,36 @@ impl Call {
     }
 }
 
+/// Threads besides those of management.
+pub struct Threads {
+    /// For connections to the port for queries: see [`apart::threads`].
+    pub queries: Handle,
+    /// For answers of views and plugins, which may all wait: see [`answering_threads`].
+    pub answers: Handle,
+}
+
+/// The threads that wait for views and plugins, or run them.
+///
+/// # Errors
+/// When they cannot be started.
+pub fn answering_threads() -> std::io::Result<Runtime> {
+    Builder::new_multi_thread()
+        .worker_threads(1)
+        .thread_name("answer")
+        // Plugins find the stack that they may use, rather than a new one for each call.
+        .thread_stack_size(STACK_BYTES)
+        .enable_all()
+        .build()
+}
+
 /// State that all HTTP ports share.
 pub struct Front {
     consensus: Arc<Consensus>,
     tls: Arc<Tls>,
     claim: Arc<Claim>,
     hosts: Hosts,
-    queries: Handle,
+    threads: Threads,
+    streams: Arc<Streams>,
 }
 
 impl Front {
@@ -201,14 +244,15 @@ impl Front {
         tls: &Arc<Tls>,
         claim: &Arc<Claim>,
         hosts: Hosts,
-        queries: Handle,
+        threads: Threads,
     ) -> Arc<Front> {
         Arc::new(Front {
             consensus: Arc::clone(consensus),
             tls: Arc::clone(tls),
             claim: Arc::clone(claim),
             hosts,
-            queries,
+            threads,
+            streams: Arc::default(),
         })
     }
 }
@@ -241,7 +285,7 @@ pub fn serve(front: &Arc<Front>, port: Port) -> std::io::Result<()> {
         service,
         encrypted,
     });
-    let queries = front.queries.clone();
+    let queries = front.threads.queries.clone();
     tokio::spawn(async move {
         loop {
             let Ok((stream, from)) = listener.accept().await else {
@@ -290,7 +334,7 @@ async fn converse(
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_TIMEOUT)
         .max_buf_size(HEADER_BYTES_MAX)
-        .serve_connection(TokioIo::new(Lenient::new(stream)), handler)
+        .serve_connection(TokioIo::new(Lenient::new(Patient::new(stream, STALLED_MAX))), handler)
         .with_upgrades()
         .await;
 }
@@ -395,6 +439,9 @@ async fn admit(
         }
     };
     Ok(Call {
+        front: Arc::clone(&door.front),
+        service: door.service,
+        from: from.ip(),
         node: Arc::clone(&door.node),
         consensus: Arc::clone(&door.consensus),
         tls: Arc::clone(&door.tls),

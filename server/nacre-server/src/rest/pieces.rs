@@ -30,6 +30,16 @@ impl Sender {
         self.sender.send(piece.into()).await.is_ok()
     }
 
+    /// Returns true if nobody is left to read.
+    pub fn is_closed(&self) -> bool {
+        self.sender.is_closed()
+    }
+
+    /// Returns once nobody is left to read.
+    pub async fn closed(&self) {
+        self.sender.closed().await;
+    }
+
     /// Says that there is nothing more.
     pub fn finish(self) {
         self.is_whole.store(true, Ordering::Release);

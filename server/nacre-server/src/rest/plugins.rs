@@ -21,6 +21,7 @@ use super::Call;
 use super::answer::{answered, unanswered};
 use super::body::{Reply, blocking, invalid, json_reply, not_found, ok, refused};
 use super::profile::profile;
+use super::streams::Kind;
 use hyper::{Method, StatusCode};
 use nacre_auth::Privilege;
 use nacre_cluster::{self as cluster, Change, Cluster, Since, Source};
@@ -412,8 +413,10 @@ async fn scan(call: Call, name: &str) -> Result<Reply, Reply> {
     }
     let mut scan = Scan::read(&call.query).map_err(|reason| invalid("_", reason))?;
     scan.fresh |= call.consistent;
+    let desk = call.desk();
+    let _place = desk.enter(Kind::Answer)?;
     let (node, name) = (Arc::clone(&call.node), name.to_owned());
-    let answer = blocking("the scan", move || {
+    let answer = desk.work("the scan", move || {
         let scanned = node.plugins().scan(&node, &name, &scan, FRESH_TIMEOUT)?;
         Ok(scanned.answer(&scan))
     });
@@ -442,6 +445,7 @@ pub(super) async fn invoke(call: Call, name: &str, rest: &[&str]) -> Result<Repl
             ));
         }
     };
+    let desk = call.desk();
     let mut headers = call.headers;
     headers.retain(|(name, _)| name != USER);
     headers.push((USER.to_owned(), call.user));
@@ -456,5 +460,5 @@ pub(super) async fn invoke(call: Call, name: &str, rest: &[&str]) -> Result<Repl
     let key = request.headers.iter().find(|(name, _)| name == KEY);
     let vbids = key.and_then(|(_, key)| call.node.vbids_of(bucket, [key.as_bytes()]));
     let terms = Terms { vbids, fresh: call.consistent, updates: false, patience: FRESH_TIMEOUT };
-    answered(&call.node, name, request, terms, failure).await
+    answered(&call.node, &desk, name, request, terms, failure).await
 }

@@ -58,6 +58,7 @@ impl Drop for Waiting {
 }
 
 async fn asked(call: Call, path: String) -> Result<Reply, Reply> {
+    let desk = call.desk();
     let request = Request {
         method: call.method.to_string(),
         path,
@@ -73,7 +74,8 @@ async fn asked(call: Call, path: String) -> Result<Reply, Reply> {
         mark.load(Ordering::Relaxed) || client.as_ref().is_some_and(apart::is_gone)
     });
     let reply =
-        sent("query_failed", move || node.queries().handle(&node, &request, &user, gone)).await;
+        sent(&desk, "query_failed", move || node.queries().handle(&node, &request, &user, gone))
+            .await;
     // What is left of the answer ends when it cannot be sent.
     waiting.0 = None;
     reply

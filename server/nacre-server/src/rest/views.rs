@@ -295,6 +295,7 @@ async fn query(call: Call, bucket: &str, name: &str, view: &str) -> Result<Reply
     };
     // One that has stopped stays so until it is replaced.
     let failure = ("view_failed", StatusCode::INTERNAL_SERVER_ERROR);
+    let desk = call.desk();
     let request = Request {
         method: if call.method == Method::POST { "POST" } else { "GET" }.into(),
         path: format!("/{view}"),
@@ -302,7 +303,7 @@ async fn query(call: Call, bucket: &str, name: &str, view: &str) -> Result<Reply
         headers: Vec::new(),
         body: call.body,
     };
-    answered(&call.node, &deployment.name, request, terms, failure).await
+    answered(&call.node, &desk, &deployment.name, request, terms, failure).await
 }
 
 #[cfg(test)]

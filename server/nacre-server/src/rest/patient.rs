@@ -1,0 +1,173 @@
+//! Connections that end when their client takes nothing.
+//!
+//! What waits to be written is kept until it is: by the connection, by whoever makes the answer. A client that keeps a connection open
+//! and reads nothing would hold that for ever.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Instant, Sleep};
+
+/// Bytes that a client has to take within the time limit, or all there is. A client that takes a byte now and then is not served for
+/// ever either; the slowest networks carry this in seconds.
+const TAKEN_BYTES_MIN: usize = 16 << 10;
+
+/// A stream whose writes fail when they make no progress for some time.
+pub struct Patient<S> {
+    stream: S,
+    patience: Duration,
+    /// While something waits to be written.
+    stall: Option<Stall>,
+}
+
+struct Stall {
+    /// When it is too late.
+    late: Pin<Box<Sleep>>,
+    /// Bytes that were taken since the time limit began.
+    taken_bytes: usize,
+}
+
+impl<S> Patient<S> {
+    /// A stream whose client has `patience` to take what is written.
+    pub fn new(stream: S, patience: Duration) -> Patient<S> {
+        Patient { stream, patience, stall: None }
+    }
+
+    /// Returns the stream beneath.
+    pub fn get_mut(&mut self) -> &mut S {
+        &mut self.stream
+    }
+
+    /// Looks at how a write of `wanted_bytes` has gone.
+    fn judge(
+        &mut self,
+        written: Poll<io::Result<usize>>,
+        wanted_bytes: usize,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>> {
+        if let Poll::Ready(outcome) = written {
+            let bytes = outcome?;
+            if let Some(stall) = &mut self.stall {
+                stall.taken_bytes += bytes;
+                if bytes == wanted_bytes || stall.taken_bytes >= TAKEN_BYTES_MIN {
+                    self.stall = None;
+                }
+            }
+            return Poll::Ready(Ok(bytes));
+        }
+        ready!(self.wait(context));
+        let reason = "the client takes nothing of an answer";
+        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, reason)))
+    }
+
+    /// Is ready once the client has let the time pass.
+    fn wait(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let patience = self.patience;
+        let stall = self.stall.get_or_insert_with(|| {
+            let late = Box::pin(tokio::time::sleep_until(Instant::now() + patience));
+            Stall { late, taken_bytes: 0 }
+        });
+        stall.late.as_mut().poll(context)
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.judge(written, bytes.len(), context)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
+        self.judge(written, slices.iter().map(|slice| slice.len()).sum(), context)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // Of an encrypted stream, what was written may wait here.
+        let flushed = Pin::new(&mut self.stream).poll_flush(context).map_ok(|()| 0);
+        self.judge(flushed, 0, context).map_ok(|_| ())
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let shut = Pin::new(&mut self.stream).poll_shutdown(context).map_ok(|()| 0);
+        self.judge(shut, 0, context).map_ok(|_| ())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_takes_nothing_is_given_up() {
+        let (near, _far) = tokio::io::duplex(1000);
+        let mut near = Patient::new(near, PATIENCE);
+        let begun = Instant::now();
+        let outcome = near.write_all(&[0; 5000]).await;
+        assert_eq!(outcome.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert_eq!(begun.elapsed().as_secs(), 60);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_takes_a_byte_now_and_then_is_given_up() {
+        let (near, mut far) = tokio::io::duplex(1000);
+        let mut near = Patient::new(near, PATIENCE);
+        let reads = tokio::spawn(async move {
+            while far.read_u8().await.is_ok() {
+                tokio::time::sleep(Duration::from_secs(5)).await;
+            }
+        });
+        let begun = Instant::now();
+        near.write_all(&[0; 5000]).await.unwrap_err();
+        assert_eq!(begun.elapsed().as_secs(), 60);
+        drop(near);
+        reads.await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_client_is_served_to_the_end() {
+        let (near, mut far) = tokio::io::duplex(4096);
+        let mut near = Patient::new(near, PATIENCE);
+        let reads = tokio::spawn(async move {
+            let (mut all, mut buffer) = (0, [0; 4096]);
+            while let Ok(count @ 1..) = far.read(&mut buffer).await {
+                all += count;
+                tokio::time::sleep(Duration::from_secs(10)).await;
+            }
+            all
+        });
+        near.write_all(&vec![0; 1 << 20]).await.unwrap();
+        // Silence between answers is no stall.
+        tokio::time::sleep(10 * PATIENCE).await;
+        near.write_all(&[0; 10_000]).await.unwrap();
+        drop(near);
+        assert_eq!(reads.await.unwrap(), (1 << 20) + 10_000);
+    }
+}
