@@ -56,7 +56,7 @@ class Browser:
         os.close(to_browser)
         os.close(from_browser)
         self.number, self.buffer = 0, b""
-        self.answers = []
+        self.answers, self.addresses = [], {}
         targets = self.call("Target.getTargets")["targetInfos"]
         tab = next(target["targetId"] for target in targets if target["type"] == "page")
         self.session = self.call("Target.attachToTarget", targetId=tab, flatten=True)["sessionId"]
@@ -90,9 +90,12 @@ class Browser:
                 self.buffer += os.read(self.into, 1 << 20)
         text, self.buffer = self.buffer.split(b"\0", 1)
         received = json.loads(text)
-        if received.get("method") == "Network.responseReceived":
-            response = received["params"]["response"]
-            self.answers.append((response["url"], response["status"], response["headers"]))
+        parameters = received.get("params", {})
+        if received.get("method") == "Network.requestWillBeSent":
+            self.addresses[parameters["requestId"]] = parameters["request"]["url"]
+        # This one also comes for answers that the page does not get to see.
+        elif received.get("method") == "Network.responseReceivedExtraInfo":
+            self.answers.append((parameters["requestId"], parameters["statusCode"]))
         return received
 
     def settle(self, seconds=1.0):
@@ -119,7 +122,11 @@ class Browser:
 
     def statuses(self, part):
         """Returns the statuses of the answers to requests whose address contains `part`."""
-        return [status for url, status, _ in self.answers if part in url]
+        return [status for request, status in self.answers if part in self.addresses.get(request, "")]
+
+    def seen(self):
+        """Returns what was asked for and with which status it was answered, for a failure's message."""
+        return [(self.addresses.get(request), status) for request, status in self.answers]
 
     def close(self):
         """Ends Chromium and removes its profile."""
@@ -202,7 +209,7 @@ def claims(node):
             ".then(answer => answer.type, error => `${error}`)"
         )
         browser.act(form(address, fields))
-        assert browser.statuses("/settings/web") == [403, 403], (fetched, browser.answers)
+        assert browser.statuses("/settings/web") == [403, 403], (fetched, browser.seen())
     assert node.rest("GET", "/whoami", user="evil", password="owned123").status == 401
     answer = node.rest("POST", "/settings/web", {**fields, "username": USER}, user=None)
     assert answer.status == 200, "a script on the machine claims it"
@@ -216,7 +223,7 @@ def form_with_login(node):
         browser.open(site)
         login = f"{USER}:{PASSWORD}@"
         browser.act(form(f"http://{login}127.0.0.1:{node.port('mgmt')}/controller/changePassword", {"password": "owned123"}))
-        assert set(browser.statuses("/changePassword")) == {403}, browser.answers
+        assert set(browser.statuses("/changePassword")) == {403}, browser.seen()
     assert is_unchanged(node)
     assert node.rest("POST", "/controller/changePassword", {"password": PASSWORD}).status == 200
 
@@ -228,8 +235,8 @@ def link_with_login(node):
             return ABSENT
         browser.open(site)
         browser.act(f"location.href = {json.dumps(write_link(node, f'{USER}:{PASSWORD}@'))}")
-        assert 403 in browser.statuses("/query/service"), browser.answers
-        assert 200 not in browser.statuses("/query/service"), browser.answers
+        assert 403 in browser.statuses("/query/service"), browser.seen()
+        assert 200 not in browser.statuses("/query/service"), browser.seen()
     assert is_unchanged(node)
 
 
@@ -244,13 +251,13 @@ def remembered_login(node):
             assert browser.statuses(path)[-1] == 200, "a person reads what is typed"
         # It is remembered: another path needs no login.
         browser.open(f"http://127.0.0.1:{node.port('query')}/admin/stats")
-        assert browser.statuses("/admin/stats")[-1] == 200, browser.answers
+        assert browser.statuses("/admin/stats")[-1] == 200, browser.seen()
         browser.open(site)
         browser.act(f"const link = document.createElement('a'); link.href = {json.dumps(write_link(node))}; link.click()")
-        assert browser.statuses("/query/service") == [403], browser.answers
+        assert browser.statuses("/query/service") == [403], browser.seen()
         browser.open(site)
         browser.act(form(f"http://127.0.0.1:{node.port('mgmt')}/controller/changePassword", {"password": "owned123"}))
-        assert browser.statuses("/changePassword") == [403], browser.answers
+        assert browser.statuses("/changePassword") == [403], browser.seen()
         browser.open(site)
         read = browser.evaluate(
             f"fetch('http://127.0.0.1:{node.port('mgmt')}/pools/default', {{credentials: 'include'}})"
@@ -259,7 +266,7 @@ def remembered_login(node):
         assert read.startswith("TypeError"), read
         framed = f"http://127.0.0.1:{node.port('mgmt')}/versions"
         browser.act(f"const frame = document.createElement('iframe'); frame.src = {json.dumps(framed)}; document.body.append(frame)")
-        assert browser.statuses("/versions") == [403], browser.answers
+        assert browser.statuses("/versions") == [403], browser.seen()
     assert is_unchanged(node)
     node.query(f"UPSERT INTO {BUCKET} (KEY, VALUE) VALUES ('own', 1)")
 
@@ -270,7 +277,7 @@ def rebinds(node):
         if browser is None:
             return ABSENT
         browser.open(f"http://rebind.example:{node.port('mgmt')}/pools")
-        assert browser.statuses("/pools") == [421], browser.answers
+        assert browser.statuses("/pools") == [421], browser.seen()
         for method, path in (("GET", "/pools/default/buckets"), ("PUT", "/settings/rbac/users/local/evil")):
             body = "'password=owned123&roles=admin'" if method == "PUT" else "undefined"
             got = browser.evaluate(f"""fetch('{path}', {{method: '{method}', body: {body}, referrerPolicy: 'no-referrer', headers: {{
@@ -317,10 +324,10 @@ def plugin_page(node):
         assert sent["cross-origin-opener-policy"] == "same-origin" and sent["x-own"] == "kept", sent
         assert not {"set-cookie", "access-control-allow-origin", "alt-svc"} & sent.keys(), sent
         browser.open(f"http://{USER}:{PASSWORD}@127.0.0.1:{node.port('mgmt')}{path}")
-        assert browser.statuses(path)[-1] == 200, browser.answers
+        assert browser.statuses(path)[-1] == 200, browser.seen()
         assert browser.evaluate("document.title + document.querySelector('p').textContent") == "pageshown"
         # As if a user had been made to click the form's button.
         browser.act("document.getElementById('f').submit()")
-        assert not browser.statuses("/settings/rbac/users/local/xss"), browser.answers
+        assert not browser.statuses("/settings/rbac/users/local/xss"), browser.seen()
     assert node.rest("GET", "/settings/rbac/users/local/xss").status == 404
     assert is_unchanged(node)
