@@ -290,6 +290,28 @@ impl Value {
         }
     }
 
+    /// The same value with the fields of all objects in the order of their names.
+    #[must_use]
+    pub fn with_sorted_names(&self) -> Value {
+        match self {
+            Value::Array(elements) => {
+                Value::Array(Arc::new(elements.iter().map(Value::with_sorted_names).collect()))
+            }
+            Value::Object(fields) => {
+                let fields = sorted(fields).into_iter();
+                let fields =
+                    fields.map(|(name, value)| (name.clone(), value.with_sorted_names())).collect();
+                Value::Object(Arc::new(fields))
+            }
+            scalar => scalar.clone(),
+        }
+    }
+
+    /// The value as JSON text, with the fields of all objects in the order of their names.
+    pub fn to_sorted_json(&self) -> String {
+        self.with_sorted_names().to_json()
+    }
+
     /// The value as JSON text.
     pub fn to_json(&self) -> String {
         let mut out = String::new();

@@ -26,10 +26,15 @@ pub(super) const FUNCTIONS: &[Function] = &[
     }),
     open("ARRAY_INSERT", 3, MANY, array_insert),
     strict("ARRAY_AVG", 1, 1, |args, _| Ok(average(&args[0]))),
-    strict("ARRAY_BINARY_SEARCH", 2, 2, |args, _| {
+    open("ARRAY_BINARY_SEARCH", 2, 2, |args, _| {
+        if args[0].is_missing() {
+            return Ok(Value::Missing);
+        }
+        // NULL may be an element, and MISSING is none.
         Ok(args[0].as_array().map_or(Value::Null, |elements| {
             let at = elements.partition_point(|element| *element < args[1]);
-            Value::Int(if elements.get(at) == Some(&args[1]) { at as i64 } else { -1 })
+            let is_there = !args[1].is_missing() && elements.get(at) == Some(&args[1]);
+            Value::Int(if is_there { at as i64 } else { -1 })
         }))
     }),
     strict("ARRAY_CONCAT", 2, MANY, |args, _| {

@@ -32,7 +32,8 @@ fn shift(args: &[Value]) -> Value {
             Value::Int(match (by >= 0, distance < 64) {
                 (_, false) => 0,
                 (true, true) => bits << distance,
-                (false, true) => bits >> distance,
+                // The sign is a bit as the others: what is shifted in is 0.
+                (false, true) => (bits as u64 >> distance) as i64,
             })
         }
         _ => Value::Null,

@@ -353,14 +353,15 @@ fn range(
         return Ok(Value::Null);
     };
     let mut dates = Vec::new();
+    if fixed_ms(&part.to_ascii_lowercase()).or(months(&part.to_ascii_lowercase())).is_none() {
+        return Ok(Value::Null);
+    }
     if step == 0 {
         return Ok(dates.into());
     }
-    for count in 0.. {
-        // Steps are counted from the start, so that months of different lengths do not add up.
-        let Some(date) = add(&start, step.saturating_mul(count), part) else {
-            return Ok(if count == 0 { Value::Null } else { dates.into() });
-        };
+    // Each date is a step from the one before it, so that a day which a month does not have moves all that follow.
+    let mut next = Some(start);
+    while let Some(date) = next {
         if if step > 0 { date.ms >= end.ms } else { date.ms <= end.ms } {
             break;
         }
@@ -368,6 +369,7 @@ fn range(
             return Err(too_large());
         }
         dates.push(show(&date));
+        next = add(&date, step, part);
     }
     Ok(dates.into())
 }

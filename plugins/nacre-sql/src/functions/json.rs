@@ -44,7 +44,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         let Some(pattern) = args[1].as_str() else { return Ok(Value::Null) };
         let fits =
             |token: &Value| token.as_str().is_some_and(|text| pattern::like(text, pattern, '\\'));
-        Ok(tokens(&args[0], args.get(2)).iter().any(fits).into())
+        Ok(tokens(&args[0], args.get(2)).map_or(Value::Null, |all| all.iter().any(fits).into()))
     }),
     strict("CONTAINS_TOKEN_REGEXP", 2, 3, contains_token_regexp),
     strict("CONTAINS_TOKEN_REGEX", 2, 3, contains_token_regexp),
@@ -56,8 +56,12 @@ pub(super) const FUNCTIONS: &[Function] = &[
         pairs(&args[0], &mut all);
         Ok(all.into())
     }),
-    strict("TOKENS", 1, 2, |args, _| {
-        Ok(tokens(&args[0], args.get(1)).into_iter().collect::<Vec<_>>().into())
+    open("TOKENS", 1, 2, |args, _| {
+        if args.iter().any(Value::is_missing) {
+            return Ok(Value::Missing);
+        }
+        let all = tokens(&args[0], args.get(1));
+        Ok(all.map_or(Value::Null, |all| all.into_iter().collect::<Vec<_>>().into()))
     }),
     strict("CONTAINS_TOKEN", 2, 3, contains_token),
     strict("HAS_TOKEN", 2, 3, contains_token),
@@ -85,15 +89,11 @@ pub(super) const FUNCTIONS: &[Function] = &[
 ];
 
 fn json_decode(text: &str) -> Value {
-    if text.is_empty() {
-        Value::Missing
-    } else {
-        Value::parse(text.as_bytes()).unwrap_or(Value::Null)
-    }
+    Value::parse(text.as_bytes()).unwrap_or(Value::Null)
 }
 
 fn json_encode(value: &Value) -> Value {
-    if value.is_missing() { Value::Missing } else { value.to_json().into() }
+    if value.is_missing() { Value::Missing } else { value.to_sorted_json().into() }
 }
 
 fn encoded_size(value: &Value) -> Value {
@@ -101,7 +101,7 @@ fn encoded_size(value: &Value) -> Value {
 }
 
 fn base64(value: &Value) -> Value {
-    if value.is_missing() { Value::Missing } else { STANDARD.encode(value.to_json()).into() }
+    if value.is_missing() { Value::Missing } else { STANDARD.encode(value.to_sorted_json()).into() }
 }
 
 /// Pairs of name and value at every depth; an array's elements each have its name.
@@ -123,60 +123,104 @@ fn pairs(of: &Value, out: &mut Vec<Value>) {
     }
 }
 
-/// The words and other scalars of a value; options say whether names count, and in which case words are.
-fn tokens(value: &Value, options: Option<&Value>) -> BTreeSet<Value> {
-    let option = |name| options.map(|options| options.field(name)).unwrap_or_default();
-    let names = !matches!(option("names"), Value::Bool(false));
-    let case = option("case");
-    let mut all = BTreeSet::new();
-    collect_tokens(value, names, &mut all);
-    let fold = |token: Value| match (&token, case.as_str()) {
-        (Value::String(text), Some("lower")) => text.to_lowercase().into(),
-        (Value::String(text), Some("upper")) => text.to_uppercase().into(),
-        _ => token,
-    };
-    all.into_iter().map(fold).collect()
+/// What counts as a token. Source: SQL++ reference, token functions.
+struct Tokenizer {
+    /// The names of fields count, too.
+    names: bool,
+    case: fn(&str) -> String,
+    /// Texts are split into words.
+    split: bool,
+    /// Texts that are not split lose the blanks around them.
+    trim: bool,
+    /// What blanks and brackets divide counts, too, such as addresses and telephone numbers.
+    specials: bool,
 }
 
-fn collect_tokens(value: &Value, names: bool, out: &mut BTreeSet<Value>) {
-    let words = |text: &str, out: &mut BTreeSet<Value>| {
-        let words =
-            text.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| !word.is_empty());
-        out.extend(words.map(Value::from));
-    };
-    match value {
-        Value::String(text) => words(text, out),
-        Value::Array(elements) => {
-            elements.iter().for_each(|element| collect_tokens(element, names, out))
-        }
-        Value::Object(fields) => {
-            for (name, value) in fields.iter() {
-                if names {
-                    words(name, out);
-                }
-                collect_tokens(value, names, out);
+impl Tokenizer {
+    /// A tokenizer with these options; none when they are no object.
+    fn new(options: Option<&Value>) -> Option<Tokenizer> {
+        let options = match options {
+            None => Value::object::<&str>([]),
+            Some(options) => Some(options.clone()).filter(|all| all.as_object().is_some())?,
+        };
+        let flag = |name: &str, default: bool| match options.field(name) {
+            Value::Bool(flag) => flag,
+            _ => default,
+        };
+        let case = match options.field("case").as_str().map(str::to_lowercase).as_deref() {
+            Some("lower") => str::to_lowercase,
+            Some("upper") => str::to_uppercase,
+            _ => str::to_owned,
+        };
+        Some(Tokenizer {
+            names: flag("names", true),
+            case,
+            split: flag("split", true),
+            trim: flag("trim", true),
+            specials: flag("specials", false),
+        })
+    }
+
+    fn of_text(&self, text: &str, out: &mut BTreeSet<Value>) {
+        let mut add = |token: &str| {
+            if !token.is_empty() {
+                out.insert((self.case)(token).into());
             }
+        };
+        if !self.split {
+            return add(if self.trim { text.trim() } else { text });
         }
-        scalar => {
-            out.insert(scalar.clone());
+        text.split(|c: char| !c.is_alphanumeric()).for_each(&mut add);
+        if self.specials {
+            let is_between = |c: char| c.is_whitespace() || "()[]{}".contains(c);
+            let parts = text.split(is_between);
+            parts.for_each(|part| add(part.trim_end_matches(|c: char| !c.is_alphanumeric())));
+        }
+    }
+
+    fn of_value(&self, value: &Value, out: &mut BTreeSet<Value>) {
+        match value {
+            Value::String(text) => self.of_text(text, out),
+            Value::Array(elements) => {
+                elements.iter().for_each(|element| self.of_value(element, out));
+            }
+            Value::Object(fields) => {
+                for (name, value) in fields.iter() {
+                    if self.names {
+                        self.of_text(name, out);
+                    }
+                    self.of_value(value, out);
+                }
+            }
+            scalar => {
+                out.insert(scalar.clone());
+            }
         }
     }
 }
 
+/// The words and other scalars of a value; none when the options are no object.
+fn tokens(value: &Value, options: Option<&Value>) -> Option<BTreeSet<Value>> {
+    let mut all = BTreeSet::new();
+    Tokenizer::new(options)?.of_value(value, &mut all);
+    Some(all)
+}
+
 fn contains_token(args: &[Value], _: &Context<'_>) -> Result<Value> {
-    Ok(tokens(&args[0], args.get(2)).contains(&args[1]).into())
+    let all = tokens(&args[0], args.get(2));
+    Ok(all.map_or(Value::Null, |all| all.contains(&args[1]).into()))
 }
 
 fn contains_token_regexp(args: &[Value], context: &Context<'_>) -> Result<Value> {
     let Some(pattern) = args[1].as_str() else { return Ok(Value::Null) };
     let regex = super::regexp::compile(&format!("^(?:{pattern})$"), context)?;
     let fits = |token: &Value| token.as_str().is_some_and(|text| regex.is_match(text));
-    Ok(tokens(&args[0], args.get(2)).iter().any(fits).into())
+    Ok(tokens(&args[0], args.get(2)).map_or(Value::Null, |all| all.iter().any(fits).into()))
 }
 
 /// The hash of a text, or of a value as JSON, in hexadecimal digits.
 fn hash_bytes(args: &[Value], _: &Context<'_>) -> Result<Value> {
-    let text = args[0].as_str().map_or_else(|| args[0].to_json(), str::to_owned);
+    let text = args[0].as_str().map_or_else(|| args[0].to_sorted_json(), str::to_owned);
     let option = args.get(1).map_or(Value::Missing, |options| match options {
         Value::String(_) => options.clone(),
         options => options.field("algorithm"),
@@ -200,7 +244,7 @@ fn compress(value: &Value) -> Value {
     if value.is_missing() {
         return Value::Missing;
     }
-    let json = value.to_json();
+    let json = value.to_sorted_json();
     STANDARD.encode(deflate::compress_to_vec_zlib(json.as_bytes(), COMPRESSION_LEVEL)).into()
 }
 

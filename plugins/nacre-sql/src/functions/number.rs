@@ -44,7 +44,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         };
         Ok(Value::Float((bits >> 11) as f64 / (1u64 << 53) as f64))
     }),
-    strict("ROUND", 1, 2, |args, _| Ok(to_digits(args, round_away))),
+    strict("ROUND", 1, 2, |args, _| Ok(to_digits(args, f64::round_ties_even))),
     strict("ROUND_EVEN", 1, 2, |args, _| Ok(to_digits(args, f64::round_ties_even))),
     strict("ROUND_NEAREST", 1, 2, |args, _| Ok(to_digits(args, round_away))),
     of_number!("SIGN", |x| if x > 0.0 {

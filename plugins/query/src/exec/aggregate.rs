@@ -101,12 +101,11 @@ impl Accumulator {
             "sum" => self.sum.clone(),
             "avg" | "mean" => number::divide(&self.sum, &Value::Int(self.count)),
             "max" | "min" => self.extreme.clone(),
-            "array_agg" if self.seen.is_some() => {
+            "array_agg" => {
                 let mut all = self.all.clone();
                 all.sort();
                 all.into()
             }
-            "array_agg" => self.all.clone().into(),
             "median" => median(&self.all),
             "stddev" => number(lenient.map(f64::sqrt)),
             "variance" => number(lenient),

@@ -128,7 +128,7 @@ impl Partition<'_> {
             "ntile" => self.tiles(context),
             "lag" => self.neighbours(-1, context),
             "lead" => self.neighbours(1, context),
-            "ratio_to_report" => self.ratios(context),
+            "ratio_to_report" => self.ratios(run, context),
             _ => self.framed(run, context),
         }
     }
@@ -206,12 +206,27 @@ impl Partition<'_> {
         Ok(values)
     }
 
-    fn ratios(&self, context: &Context<'_>) -> Result<Vec<Value>> {
+    fn ratios(&self, run: &Run<'_>, context: &Context<'_>) -> Result<Vec<Value>> {
         let values: Vec<Value> =
             (0..self.members.len()).map(|at| self.arg(0, at, context)).collect::<Result<_>>()?;
-        let numbers = values.iter().filter(|value| value.as_f64().is_some());
-        let sum = numbers.fold(Value::Int(0), |sum, value| number::add(&sum, value));
-        Ok(values.iter().map(|value| number::divide(value, &sum)).collect())
+        let sum = |places: &mut dyn Iterator<Item = usize>| {
+            let numbers = places.map(|at| &values[at]).filter(|value| value.as_f64().is_some());
+            numbers.fold(Value::Int(0), |sum, value| number::add(&sum, value))
+        };
+        let whole = sum(&mut (0..values.len()));
+        let mut ratios = Vec::with_capacity(values.len());
+        for (at, value) in values.iter().enumerate() {
+            run.tick()?;
+            let range = self.range(at, context)?;
+            let is_whole = range == (0..values.len()) && !self.excludes();
+            ratios.push(if is_whole {
+                number::divide(value, &whole)
+            } else {
+                let mut places = range.filter(|place| !self.excluded(at, *place));
+                number::divide(value, &sum(&mut places))
+            });
+        }
+        Ok(ratios)
     }
 
     /// Aggregates, and the values at places of the frame.
@@ -219,7 +234,7 @@ impl Partition<'_> {
         let mut values = Vec::with_capacity(self.members.len());
         let mut running = Accumulator::new(self.function);
         let mut taken = 0;
-        let excludes = self.frame().is_some_and(|frame| frame.exclude != Exclude::NoOthers);
+        let excludes = self.excludes();
         for at in 0..self.members.len() {
             run.tick()?;
             let range = self.range(at, context)?;
@@ -256,6 +271,10 @@ impl Partition<'_> {
 
     fn frame(&self) -> Option<&Frame> {
         self.window.frame.as_ref()
+    }
+
+    fn excludes(&self) -> bool {
+        self.frame().is_some_and(|frame| frame.exclude != Exclude::NoOthers)
     }
 
     fn excluded(&self, at: usize, place: usize) -> bool {
@@ -305,6 +324,14 @@ impl Partition<'_> {
                 self.peers[at].end
             });
         };
+        // A distance from what is no number leads nowhere.
+        let is_number = || self.members[at].keys.first().is_some_and(|key| key.as_f64().is_some());
+        let has_distance = [&frame.start, &frame.end]
+            .iter()
+            .any(|bound| matches!(bound, FrameBound::Preceding(_) | FrameBound::Following(_)));
+        if frame.unit == FrameUnit::Range && has_distance && !is_number() {
+            return Ok(0..0);
+        }
         let start = self.bound(frame, &frame.start, at, true, context)?;
         let end = self.bound(frame, &frame.end, at, false, context)?;
         Ok(start.min(end)..end)
@@ -366,10 +393,7 @@ impl Partition<'_> {
 
     /// The place where the values of the only term of ORDER BY pass the row's own by an amount.
     fn value_bound(&self, at: usize, amount: f64, is_start: bool) -> usize {
-        let own = self.members[at].keys.first().and_then(Value::as_f64);
-        let Some(own) = own else {
-            return if is_start { self.peers[at].start } else { self.peers[at].end };
-        };
+        let own = self.members[at].keys.first().and_then(Value::as_f64).unwrap_or_default();
         let term = &self.window.order[..1];
         let wanted = Value::number(if term[0].descending { own - amount } else { own + amount });
         self.members.partition_point(|member| {
