@@ -12,6 +12,8 @@ pub enum Expr {
     Literal(Value),
     /// A variable, or a field of the only keyspace until names are resolved.
     Ident(Name),
+    /// SELF: all terms of FROM by their aliases, or the document of an index.
+    Itself,
     /// `$1` and `?` (from 1).
     Positional(usize),
     /// `$name`.

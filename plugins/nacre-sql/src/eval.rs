@@ -24,7 +24,7 @@ pub fn eval(expr: &Expr, env: &Env, context: &Context<'_>) -> Result<Value> {
     }
     match expr {
         Expr::Literal(value) => Ok(value.clone()),
-        Expr::Ident(_) => Ok(Value::Missing),
+        Expr::Ident(_) | Expr::Itself => Ok(Value::Missing),
         Expr::Bound(bound) => Ok(env.get(&bound.name).cloned().unwrap_or_default()),
         Expr::Positional(position) => context
             .positional

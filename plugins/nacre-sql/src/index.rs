@@ -22,8 +22,8 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-/// The variable that documents have in the expressions of an index.
-pub const SELF: &str = "self";
+/// The variable that documents have in the expressions of an index; no user can write it without quotes.
+pub const SELF: &str = "#self";
 
 /// How many bytes an entry may have; a document with a longer one is not indexed there.
 const ENTRY_BYTES_MAX: usize = 64 << 10;
@@ -322,6 +322,7 @@ fn replace_alias(expr: &mut Expr, alias: &Name, to: &Name) {
         Expr::Call(function, args) if function.name == "META" => {
             *args = vec![Expr::Ident(to.clone())];
         }
+        Expr::Itself => *expr = Expr::Ident(to.clone()),
         _ => {
             let done = crate::visit::each_child(expr, &mut |child| {
                 replace_alias(child, alias, to);

@@ -59,6 +59,7 @@ impl Display for Expr {
             }
             Expr::Literal(value) => f.write_str(&value.to_json()),
             Expr::Ident(name) => f.write_str(&quote(name)),
+            Expr::Itself => f.write_str("self"),
             Expr::Positional(position) => write!(f, "${position}"),
             Expr::Named(name) => write!(f, "${name}"),
             Expr::Field(of, name, folded) => {
@@ -286,6 +287,9 @@ impl Display for OrderTerm {
 
 impl Display for Path {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        if let Some(parameter) = self.parameter() {
+            return parameter.fmt(f);
+        }
         self.namespace.iter().try_for_each(|namespace| write!(f, "{}:", quote(namespace)))?;
         f.write_str(&self.parts.iter().map(|part| quote(part)).collect::<Vec<_>>().join("."))
     }

@@ -5,6 +5,7 @@ use crate::ast::{
     Select, Source, Term, Window,
 };
 use crate::error::{AMBIGUOUS, Error, PLAN, Result, SEMANTICS};
+use crate::parser::no_keys_of;
 use crate::value::{Name, Value};
 use crate::visit::each_child;
 use std::collections::BTreeSet;
@@ -76,6 +77,13 @@ pub fn resolve_expr(expr: &mut Expr, scope: &Scope) -> Result<()> {
                 let term = Expr::Ident(scope.implied(name)?.clone());
                 *expr = Expr::Field(Box::new(term), name.clone(), false);
             }
+            Ok(())
+        }
+        Expr::Itself => {
+            let field = |name: &Name| {
+                (Expr::Literal(Value::String(name.clone())), Expr::Ident(name.clone()))
+            };
+            *expr = Expr::Object(scope.terms.iter().map(field).collect());
             Ok(())
         }
         Expr::Call(function, args) if args.is_empty() && function.name == "META" => {
@@ -285,6 +293,9 @@ pub fn resolve_source(term: &mut FromTerm, scope: &Scope) -> Result<()> {
         let path = rest.iter().fold(Expr::Ident(first.clone()), |of, name| {
             Expr::Field(Box::new(of), name.clone(), false)
         });
+        if term.hints.keys.is_some() || !term.hints.indexes.is_empty() {
+            return Err(no_keys_of("FROM Expression"));
+        }
         term.source = Source::Expr(path);
         return Ok(());
     }

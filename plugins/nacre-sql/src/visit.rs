@@ -16,6 +16,7 @@ pub fn each_child(expr: &mut Expr, visit: Visitor<'_>) -> Result<()> {
     match expr {
         Expr::Literal(_)
         | Expr::Ident(_)
+        | Expr::Itself
         | Expr::Positional(_)
         | Expr::Named(_)
         | Expr::Bound(_) => Ok(()),

@@ -160,7 +160,7 @@ impl<'a> Writer<'a> {
         let mutation = Mutation {
             action,
             id: id.into(),
-            body: value.to_json().into_bytes(),
+            body: value.to_sorted_json().into_bytes(),
             expiration: self.expiration(options),
         };
         self.push(Write { mutation, env: env.clone(), value })

@@ -10,7 +10,8 @@ use crate::service::Service;
 use crate::watch;
 use nacre_sql::ast::{Expr, Path, Select};
 use nacre_sql::{
-    Caches, Context, Env, Error, Host, MEMORY, Name, Result, Scope, Value, resolve_select,
+    Caches, Context, Env, Error, Host, MEMORY, Name, Result, Scope, Value, parse_path,
+    resolve_select,
 };
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -101,9 +102,22 @@ impl<'a> Run<'a> {
     }
 
     pub fn keyspace(&self, path: &Path) -> Result<Keyspace> {
-        let keyspace = Keyspace::of(path, self.settings.context.as_ref())?;
+        let context = self.settings.context.as_ref();
+        let keyspace = match path.parameter() {
+            Some(parameter) => Keyspace::of(&self.path_of(&parameter)?, context)?,
+            None => Keyspace::of(path, context)?,
+        };
         self.store.check(&keyspace)?;
         Ok(keyspace)
+    }
+
+    /// The path of the keyspace that a parameter names. What is planned with it holds for this request alone.
+    fn path_of(&self, parameter: &Expr) -> Result<Path> {
+        let value = planner::literal(parameter, self);
+        let none = || Error::execution(format!("No value for parameter {parameter}"));
+        let value = value.ok_or_else(none)?;
+        let path = value.as_str().and_then(|text| parse_path(text).ok());
+        path.ok_or_else(|| Error::new(5010, format!("{parameter} names no keyspace: {value}")))
     }
 
     /// Takes memory for what is kept until the request, or the subquery, ends.

@@ -2,10 +2,10 @@
 
 use super::Parser;
 use crate::ast::{
-    Changes, Delete, Expr, Insert, InsertSource, Merge, Prepare, Projection, Row, Set, Statement,
-    Update,
+    Changes, Delete, Expr, Hints, Insert, InsertSource, Merge, On, Prepare, Projection, Row, Set,
+    Statement, Update,
 };
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::lexer::Token;
 use crate::value::{Name, Value};
 
@@ -83,7 +83,8 @@ impl Parser<'_> {
             && self.symbol(",")
             && self.word("VALUE")
             && (!self.symbol(",") || self.word("OPTIONS"))
-            && self.symbol(")");
+            && self.symbol(")")
+            && self.is_word("VALUES");
         if !found {
             self.at = start;
         }
@@ -96,20 +97,25 @@ impl Parser<'_> {
         let _ = self.word("PRIMARY");
         self.expect_word("KEY")?;
         let key = self.expr()?;
-        let value = if self.symbol(",") && self.word("VALUE") {
-            self.expr()?
-        } else {
-            // Without VALUE, each row is a document.
-            Expr::Literal(Value::Missing)
-        };
-        let options = if self.symbol(",") {
-            self.expect_word("OPTIONS")?;
-            Some(self.expr()?)
-        } else {
-            None
-        };
+        let (value, options) = self.value_and_options()?;
         self.expect(")")?;
+        // Without VALUE, each row is a document.
+        let value = value.unwrap_or(Expr::Literal(Value::Missing));
         Ok(Row { key, value, options })
+    }
+
+    /// `, VALUE v, OPTIONS o`, of which either may be left out.
+    fn value_and_options(&mut self) -> Result<(Option<Expr>, Option<Expr>)> {
+        let (mut value, mut options) = (None, None);
+        while options.is_none() && self.symbol(",") {
+            if value.is_none() && self.word("VALUE") {
+                value = Some(self.expr()?);
+            } else {
+                self.expect_word("OPTIONS")?;
+                options = Some(self.expr()?);
+            }
+        }
+        Ok((value, options))
     }
 
     fn values(&mut self) -> Result<Vec<Row>> {
@@ -261,6 +267,7 @@ impl Parser<'_> {
         }
         merge.limit = self.limit_and_offset()?.0;
         merge.returning = self.returning()?;
+        check_merge(&merge)?;
         Ok(Statement::Merge(Box::new(merge)))
     }
 
@@ -268,22 +275,20 @@ impl Parser<'_> {
     fn merge_row(&mut self) -> Result<Row> {
         let start = self.at;
         if self.symbol("(") {
-            let labelled = self.word("KEY");
-            let key = self.expr()?;
-            if self.symbol(",") {
-                let _ = self.word("VALUE");
-                let value = self.expr()?;
-                let options = if self.symbol(",") {
-                    let _ = self.word("OPTIONS");
-                    Some(self.expr()?)
-                } else {
-                    None
-                };
+            if self.word("KEY") {
+                let key = self.expr()?;
+                let (value, options) = self.value_and_options()?;
                 self.expect(")")?;
+                // Source: SQL++ reference, MERGE.
+                let value = value.unwrap_or_else(|| Expr::Object(Vec::new()));
                 return Ok(Row { key, value, options });
             }
-            if labelled {
-                return self.fail("expected , and a value");
+            let key = self.expr()?;
+            if self.symbol(",") {
+                let value = self.expr()?;
+                let options = if self.symbol(",") { Some(self.expr()?) } else { None };
+                self.expect(")")?;
+                return Ok(Row { key, value, options });
             }
             self.at = start;
         }
@@ -334,5 +339,34 @@ impl Parser<'_> {
         };
         let using = if self.word("USING") { Some(self.expr()?) } else { None };
         Ok(Statement::Execute { name, using })
+    }
+}
+
+/// Refuses what MERGE cannot have. Source: Couchbase's codes.
+fn check_merge(merge: &Merge) -> Result<()> {
+    let refused = |code, message: &str| Err(Error::new(code, message));
+    let is_keyed = matches!(merge.on, On::Keys(_));
+    let Hints { keys, indexes, hash } = &merge.target.hints;
+    if keys.is_some() {
+        return refused(3120, "MERGE cannot have USE KEYS on its target.");
+    }
+    if hash.is_some() {
+        return refused(3190, "MERGE cannot have a join hint on its target.");
+    }
+    if is_keyed && !indexes.is_empty() {
+        return refused(3180, "MERGE with ON KEY cannot have USE INDEX on its target.");
+    }
+    if is_keyed && merge.source.hints.hash.is_some() {
+        return refused(3190, "MERGE with ON KEY cannot have a join hint on its source.");
+    }
+    let has_key = |row: &Row| row.key != Expr::Literal(Value::Missing);
+    match &merge.insert {
+        Some((row, _)) if is_keyed && has_key(row) => {
+            refused(3150, "MERGE with ON KEY cannot have the key of a document in INSERT.")
+        }
+        Some((row, _)) if !is_keyed && !has_key(row) => {
+            refused(3160, "MERGE with ON needs the key of a document in INSERT.")
+        }
+        _ => Ok(()),
     }
 }

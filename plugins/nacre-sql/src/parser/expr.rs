@@ -338,7 +338,7 @@ impl Parser<'_> {
                 self.expect(":")?;
                 self.comprehension(Collect::Object(name))
             }
-            "SELF" => Ok(Expr::Ident("self".into())),
+            "SELF" => Ok(Expr::Itself),
             _ if super::is_reserved(word) => {
                 self.at -= 1;
                 self.fail("expected an expression")

@@ -2,7 +2,7 @@
 
 use super::Parser;
 use crate::ast::{Expr, From, FromTerm, Hints, Join, JoinKind, On, Path, Side, Source};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::lexer::Token;
 use crate::value::Name;
 
@@ -13,12 +13,30 @@ impl Parser<'_> {
         while let Some(join) = self.join()? {
             joins.push(join);
         }
+        // A right join is made from the right: its hint stands at the term on the left.
+        let is_turned = joins.first().is_some_and(|join: &Join| join.side == Side::Right);
+        if first.hints.hash.is_some() && !is_turned {
+            let message = format!(
+                "Join hint (USE HASH or USE NL) cannot be specified on the first from term {}",
+                first.alias
+            );
+            return Err(Error::new(3290, message));
+        }
         Ok(From { first, joins })
     }
 
     pub(super) fn term_of_from(&mut self) -> Result<FromTerm> {
-        let source = self.source()?;
+        let mut source = self.source()?;
         let (alias, hints) = self.alias_and_hints(&source)?;
+        if let Source::Expr(expr) = &source
+            && (hints.keys.is_some() || !hints.indexes.is_empty())
+        {
+            // A parameter with keys names a keyspace.
+            match Path::of_parameter(expr) {
+                Some(path) if hints.indexes.is_empty() => source = Source::Keyspace(path),
+                _ => return Err(no_keys_of("FROM Expression")),
+            }
+        }
         Ok(FromTerm { source, alias, hints })
     }
 
@@ -55,34 +73,62 @@ impl Parser<'_> {
             return Ok(hints);
         }
         loop {
-            match () {
-                () if self.word("KEYS") || self.word("PRIMARY KEYS") => {
-                    hints.keys = Some(self.expr()?)
-                }
-                () if self.word("INDEX") => {
-                    self.expect("(")?;
-                    hints.indexes = self.list(|p| {
-                        let name = p.name()?;
-                        let _ = p.word("USING GSI") || p.word("USING FTS");
-                        Ok(name)
-                    })?;
-                    self.expect(")")?;
-                }
-                () if self.word("HASH") => {
-                    self.expect("(")?;
-                    if !self.word("BUILD") {
-                        self.expect_word("PROBE")?;
-                    }
-                    self.expect(")")?;
-                    hints.hash = Some(true);
-                }
-                () if self.word("NL") => hints.hash = Some(false),
-                () => return self.fail("expected KEYS, INDEX, HASH or NL"),
+            let before = self.at;
+            self.hint(&mut hints)?;
+            if self.at == before {
+                return self.fail("expected KEYS, INDEX, HASH or NL");
             }
-            if !self.word("AND") && !self.word("USE") {
+            // Hints of both kinds follow each other.
+            if !self.word("AND") && !self.word("USE") && !self.starts_hint() {
                 return Ok(hints);
             }
         }
+    }
+
+    fn starts_hint(&self) -> bool {
+        let opens = matches!(self.peek_at(1), Token::Symbol("("));
+        self.is_word("KEYS")
+            || self.is_word("PRIMARY") && self.is_word_at(1, "KEYS")
+            || opens && (self.is_word("INDEX") || self.is_word("HASH"))
+            || self.is_word("NL")
+    }
+
+    /// One hint, if there is one.
+    fn hint(&mut self, hints: &mut Hints) -> Result<()> {
+        match () {
+            () if self.word("KEYS") || self.word("PRIMARY KEYS") => {
+                hints.keys = Some(self.expr()?);
+            }
+            () if self.word("INDEX") => {
+                self.expect("(")?;
+                if !self.is_symbol(")") {
+                    hints.indexes = self
+                        .list(|p| {
+                            let name = p.name_if_any();
+                            let _ = p.word("USING GSI") || p.word("USING FTS");
+                            Ok(name)
+                        })?
+                        .into_iter()
+                        .flatten()
+                        .collect();
+                }
+                self.expect(")")?;
+            }
+            () if self.word("HASH") => {
+                self.expect("(")?;
+                if !self.word("BUILD") {
+                    self.expect_word("PROBE")?;
+                }
+                self.expect(")")?;
+                hints.hash = Some(true);
+            }
+            () if self.word("NL") => hints.hash = Some(false),
+            () => return Ok(()),
+        }
+        if hints.keys.is_some() && !hints.indexes.is_empty() {
+            return self.fail("expected USE KEYS or USE INDEX, and not both");
+        }
+        Ok(())
     }
 
     fn join(&mut self) -> Result<Option<Join>> {
@@ -145,19 +191,62 @@ impl Parser<'_> {
 
     /// A keyspace that is written to, with its alias and hints.
     pub(super) fn target(&mut self) -> Result<FromTerm> {
-        let path = self.path()?;
-        let source = Source::Keyspace(path);
+        let source = Source::Keyspace(self.path_or_parameter()?);
         let (alias, hints) = self.alias_and_hints(&source)?;
         Ok(FromTerm { source, alias, hints })
     }
 
+    /// The path of a keyspace, or a parameter that has one.
+    fn path_or_parameter(&mut self) -> Result<Path> {
+        if matches!(self.peek(), Token::Parameter(_) | Token::Symbol("?")) {
+            let parameter = self.expr()?;
+            return match Path::of_parameter(&parameter) {
+                Some(path) => Ok(path),
+                None => self.fail("expected a keyspace"),
+            };
+        }
+        self.path()
+    }
+
     /// A keyspace that documents are inserted to.
     pub(super) fn keyspace_and_alias(&mut self) -> Result<(Path, Name)> {
-        let path = self.path()?;
+        let path = self.path_or_parameter()?;
         let written = if self.word("AS") { Some(self.name()?) } else { self.name_if_any() };
         let alias = written.unwrap_or_else(|| path.parts.last().expect("paths have parts").clone());
         Ok((path, alias))
     }
+}
+
+/// The namespace of paths that stand for parameters: quoted or not, no user has one of this name.
+const PARAMETER: &str = "$";
+
+impl Path {
+    /// The path that stands for the keyspace which a parameter names; none of what is no parameter.
+    pub fn of_parameter(expr: &Expr) -> Option<Path> {
+        let name: Name = match expr {
+            Expr::Positional(position) => position.to_string().into(),
+            Expr::Named(name) => name.clone(),
+            _ => return None,
+        };
+        Some(Path { namespace: Some(PARAMETER.into()), parts: vec![name] })
+    }
+
+    /// The parameter that names the keyspace, if one does.
+    pub fn parameter(&self) -> Option<Expr> {
+        if self.namespace.as_deref() != Some(PARAMETER) {
+            return None;
+        }
+        let name = self.parts.first()?;
+        Some(match name.parse() {
+            Ok(position) => Expr::Positional(position),
+            Err(_) => Expr::Named(name.clone()),
+        })
+    }
+}
+
+/// The refusal of USE KEYS and USE INDEX where there are no documents.
+pub(crate) fn no_keys_of(what: &str) -> Error {
+    Error::new(4110, format!("{what} term should not have USE KEYS or USE INDEX"))
 }
 
 impl Expr {

@@ -9,6 +9,7 @@ mod from;
 mod select;
 mod transaction;
 
+pub(crate) use self::from::no_keys_of;
 use crate::ast::{Expr, Path, Statement};
 use crate::error::Result;
 use crate::lexer::{Spanned, Token, lex, syntax_error};

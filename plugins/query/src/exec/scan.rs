@@ -119,7 +119,7 @@ impl TermRows {
                         Value::Array(elements) => {
                             elements.iter().cloned().map(Found::of_value).collect()
                         }
-                        Value::Missing | Value::Null => VecDeque::new(),
+                        Value::Missing => VecDeque::new(),
                         value => VecDeque::from([Found::of_value(value)]),
                     };
                 }

@@ -3,7 +3,9 @@
 use super::each_output;
 use crate::plan::{Group, Node, Project};
 use crate::run::Run;
-use nacre_sql::ast::{Aggregate, Block, Bound, Expr, OrderTerm, Projection, Source, Term};
+use nacre_sql::ast::{
+    Aggregate, Block, Body, Bound, Expr, OrderTerm, Projection, Select, Source, Term,
+};
 use nacre_sql::{Error, Name, Result, each_child};
 use std::rc::Rc;
 
@@ -105,7 +107,7 @@ impl Rewriter {
             ));
         }
         let variables: Vec<Name> = match expr {
-            Expr::Subquery(_) => return Ok(()),
+            Expr::Subquery(select) => own_names(select),
             // A part of an index stands for a field.
             Expr::Bound(bound) if bound.cover => return self.check(&bound.of, hidden),
             Expr::Quantified(quantified) => {
@@ -127,6 +129,34 @@ impl Rewriter {
         self.rewrite(expr, false)?;
         self.check(expr, &mut Vec::new())
     }
+}
+
+/// The names that a query gives to its terms and variables.
+fn own_names(select: &Select) -> Vec<Name> {
+    fn of_body(body: &Body, names: &mut Vec<Name>) {
+        match body {
+            Body::Nested(select) => names.extend(own_names(select)),
+            Body::Set(_, _, left, right) => {
+                of_body(left, names);
+                of_body(right, names);
+            }
+            Body::Block(block) => {
+                if let Some(from) = &block.from {
+                    names.push(from.first.alias.clone());
+                    names.extend(from.joins.iter().map(|join| join.term.alias.clone()));
+                }
+                names.extend(block.lets.iter().map(|(name, _)| name.clone()));
+                if let Some(group) = &block.group {
+                    names.extend(group.by.iter().filter_map(|(_, alias)| alias.clone()));
+                    names.extend(group.name.clone());
+                    names.extend(group.letting.iter().map(|(name, _)| name.clone()));
+                }
+            }
+        }
+    }
+    let mut names: Vec<Name> = select.with.iter().map(|with| with.alias.clone()).collect();
+    of_body(&select.body, &mut names);
+    names
 }
 
 /// The variable that a path of fields begins with.

@@ -48,14 +48,14 @@ pub(super) fn turn_right_join(from: &mut From) {
     let is_turned = join.side == Side::Right
         && join.kind == JoinKind::Join
         && matches!(join.on, On::Condition(_))
-        && first.hints.hash.is_none()
         && !reads(&join.term, &first.alias)
         // A name of WITH that the other term has too would be taken for that one.
         && !reads(first, &join.term.alias);
     if is_turned {
         std::mem::swap(first, &mut join.term);
-        // How the two are joined is said of the one that was on the right.
-        std::mem::swap(&mut first.hints.hash, &mut join.term.hints.hash);
+        // How the two are joined may be said at either.
+        let hint = first.hints.hash.take();
+        join.term.hints.hash = join.term.hints.hash.or(hint);
         join.side = Side::Left;
     }
 }
