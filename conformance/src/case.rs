@@ -418,6 +418,151 @@ pub struct EventingExpect {
     pub stats: BTreeMap<String, Json>,
 }
 
+/// A file of cases for HTTP: sequences of requests to the services of a node.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RestFile {
+    /// The subject that the cases have in common.
+    pub about: String,
+    /// The source of the rules.
+    pub source: String,
+    /// The cases, independent of each other.
+    pub cases: Vec<RestCase>,
+}
+
+/// A sequence of requests over HTTP.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RestCase {
+    /// The rule that the case shows, as a sentence in snake case; unique within all files.
+    pub name: String,
+    /// The source of this rule, if it differs from the file's.
+    #[serde(default)]
+    pub source: Option<String>,
+    /// Number of unclaimed nodes that the case needs for itself; 0..=9.
+    #[serde(default)]
+    pub fresh: usize,
+    /// The requests, in order. The first one that is not answered as expected ends the case.
+    pub steps: Vec<RestStep>,
+    /// Requests that remove what the case made. They are sent whatever the outcome, and their answers are not judged.
+    #[serde(default)]
+    pub finally: Vec<RestStep>,
+}
+
+/// A request over HTTP and what is expected of its answer. `${name}` in paths, bodies and expectations stands for a variable.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RestStep {
+    /// The method.
+    #[serde(default = "get")]
+    pub method: String,
+    /// Path and query.
+    pub path: String,
+    /// The service that is asked; cluster management if not given.
+    #[serde(default)]
+    pub port: RestPort,
+    /// The node that is asked: 0 for the target, 1 for the first unclaimed node, and so on. Unclaimed nodes have only the port of
+    /// cluster management.
+    #[serde(default)]
+    pub node: usize,
+    /// The user who asks; the target's administrator if not given.
+    #[serde(default)]
+    pub login: Option<RestLogin>,
+    /// Fields of a form by name: a text, number or boolean, or a list of these for a field that is repeated.
+    #[serde(default)]
+    pub form: Option<serde_json::Map<String, Json>>,
+    /// A JSON body.
+    #[serde(default)]
+    pub json: Option<Json>,
+    /// A body of any other type.
+    #[serde(default)]
+    pub text: Option<String>,
+    /// The content type of `text`; `text/plain` if not given.
+    #[serde(default)]
+    pub content_type: Option<String>,
+    /// Repeats the step until the expectation holds, for at most this many milliseconds.
+    #[serde(default)]
+    pub eventually_ms: Option<u64>,
+    /// Variables that later steps may use: by name, the JSON pointer of a value in the answer.
+    #[serde(default)]
+    pub capture: BTreeMap<String, String>,
+    /// The expected answer.
+    #[serde(default)]
+    pub expect: RestExpect,
+}
+
+fn get() -> String {
+    "GET".to_owned()
+}
+
+/// A service of a node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RestPort {
+    /// Cluster management.
+    #[default]
+    Mgmt,
+    /// Views.
+    Views,
+    /// Queries.
+    Query,
+    /// Functions.
+    Eventing,
+}
+
+/// The user who sends a request.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged)]
+pub enum RestLogin {
+    /// `nobody`: the request has no login.
+    Name(String),
+    /// A user with a password.
+    User {
+        /// The name.
+        user: String,
+        /// The password.
+        password: String,
+    },
+}
+
+/// The expected answer to a request over HTTP.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RestExpect {
+    /// The status, or several of which one is expected; 200 if not given.
+    #[serde(default)]
+    pub status: Option<StatusSet>,
+    /// A pattern that the body matches as JSON.
+    #[serde(default)]
+    pub json: Option<Json>,
+    /// A pattern that the body matches as text.
+    #[serde(default)]
+    pub text: Option<Json>,
+    /// Patterns that headers match, by their names in lower case.
+    #[serde(default)]
+    pub headers: BTreeMap<String, Json>,
+}
+
+/// A status of HTTP, or several of which one is expected.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged)]
+pub enum StatusSet {
+    /// Just this one.
+    One(u16),
+    /// Any of these.
+    More(Vec<u16>),
+}
+
+impl StatusSet {
+    /// Returns true if `status` is expected.
+    pub fn contains(&self, status: u16) -> bool {
+        match self {
+            StatusSet::One(only) => *only == status,
+            StatusSet::More(any) => any.contains(&status),
+        }
+    }
+}
+
 /// The files of cases for the binary protocol: group and text.
 pub const KV: &[(&str, &str)] = &[
     ("kv/store", include_str!("../cases/kv/store.json")),
@@ -481,6 +626,19 @@ pub const EVENTING: &[(&str, &str)] = &[
     ("eventing/subdoc", include_str!("../cases/eventing/subdoc.json")),
     ("eventing/timers", include_str!("../cases/eventing/timers.json")),
     ("eventing/typescript", include_str!("../cases/eventing/typescript.json")),
+];
+
+/// The files of cases for HTTP: group and text.
+pub const REST: &[(&str, &str)] = &[
+    ("rest/buckets", include_str!("../cases/rest/buckets.json")),
+    ("rest/cluster", include_str!("../cases/rest/cluster.json")),
+    ("rest/collections", include_str!("../cases/rest/collections.json")),
+    ("rest/nodes", include_str!("../cases/rest/nodes.json")),
+    ("rest/pools", include_str!("../cases/rest/pools.json")),
+    ("rest/server_groups", include_str!("../cases/rest/server_groups.json")),
+    ("rest/settings", include_str!("../cases/rest/settings.json")),
+    ("rest/setup", include_str!("../cases/rest/setup.json")),
+    ("rest/users", include_str!("../cases/rest/users.json")),
 ];
 
 #[cfg(test)]
@@ -557,6 +715,31 @@ mod tests {
     }
 
     #[test]
+    fn every_sequence_of_requests_is_well_formed() {
+        let mut seen = BTreeSet::new();
+        for (group, text) in REST {
+            let file: RestFile =
+                serde_json::from_str(text).unwrap_or_else(|error| panic!("{group}: {error}"));
+            for case in file.cases {
+                assert!(seen.insert(case.name.clone()), "{group}: {} twice", case.name);
+                assert!(!case.steps.is_empty() && case.fresh <= 9, "{}", case.name);
+                for step in case.steps.iter().chain(&case.finally) {
+                    assert!(step.path.starts_with(['/', '$']), "{}: {}", case.name, step.path);
+                    assert!(step.node <= case.fresh, "{}: node {}", case.name, step.node);
+                    let bodies = [step.form.is_some(), step.json.is_some(), step.text.is_some()];
+                    let bodies = bodies.iter().filter(|given| **given).count();
+                    assert!(bodies <= 1, "{}: {} bodies", case.name, bodies);
+                    if let Some(RestLogin::Name(name)) = &step.login {
+                        assert_eq!(name, "nobody", "{}", case.name);
+                    }
+                    crate::run::rest_patterns_are_known(&step.expect)
+                        .unwrap_or_else(|reason| panic!("{}: {reason}", case.name));
+                }
+            }
+        }
+    }
+
+    #[test]
     fn there_are_cases_enough_to_call_it_a_suite() {
         assert!(kv().iter().map(|(_, file)| file.cases.len()).sum::<usize>() >= 120);
         assert!(views().iter().map(|(_, file)| file.cases.len()).sum::<usize>() >= 320);
@@ -566,7 +749,8 @@ mod tests {
     #[test]
     fn every_file_in_the_folder_is_played() {
         let folder = std::path::Path::new("cases");
-        for (kind, listed) in [("kv", KV), ("views", VIEWS), ("eventing", EVENTING)] {
+        for (kind, listed) in [("kv", KV), ("views", VIEWS), ("eventing", EVENTING), ("rest", REST)]
+        {
             let files = std::fs::read_dir(folder.join(kind)).unwrap();
             let names: BTreeSet<String> = files
                 .map(|file| {

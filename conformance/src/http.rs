@@ -16,6 +16,8 @@ const ANSWER_BYTES_MAX: u64 = 256 * 1024 * 1024;
 pub struct Answer {
     /// The status code, such as 200.
     pub status: u16,
+    /// The headers, their names in lower case.
+    pub headers: Vec<(String, String)>,
     /// The body.
     pub body: Vec<u8>,
 }
@@ -108,19 +110,26 @@ fn parse(answer: &[u8]) -> io::Result<Answer> {
     let status = lines.next().and_then(|line| line.strip_prefix("HTTP/1."));
     let status = status.and_then(|line| line.split(' ').nth(1)).and_then(|code| code.parse().ok());
     let status = status.ok_or_else(|| invalid("status of an answer"))?;
+    let headers: Vec<(String, String)> = head
+        .split("\r\n")
+        .skip(1)
+        .filter_map(|line| line.split_once(':'))
+        .map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned()))
+        .collect();
     let header = |wanted: &str| {
-        let mut fields = head.split("\r\n").skip(1).filter_map(|line| line.split_once(':'));
-        fields.find(|(name, _)| name.eq_ignore_ascii_case(wanted)).map(|(_, value)| value.trim())
+        headers.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.as_str())
     };
     if header("transfer-encoding").is_some_and(|coding| coding.eq_ignore_ascii_case("chunked")) {
-        return Ok(Answer { status, body: chunks(body)? });
+        let body = chunks(body)?;
+        return Ok(Answer { status, headers, body });
     }
     let length = header("content-length").and_then(|length| length.parse::<usize>().ok());
-    match length {
-        Some(length) if length > body.len() => Err(invalid("answer cut short")),
-        Some(length) => Ok(Answer { status, body: body[..length].to_vec() }),
-        None => Ok(Answer { status, body: body.to_vec() }),
-    }
+    let body = match length {
+        Some(length) if length > body.len() => return Err(invalid("answer cut short")),
+        Some(length) => body[..length].to_vec(),
+        None => body.to_vec(),
+    };
+    Ok(Answer { status, headers, body })
 }
 
 fn chunks(mut rest: &[u8]) -> io::Result<Vec<u8>> {

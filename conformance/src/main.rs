@@ -30,6 +30,9 @@ struct Arguments {
     /// Port of functions.
     #[arg(long, default_value_t = 8096)]
     eventing_port: u16,
+    /// Management ports of unclaimed nodes on the same host, separated by commas: plays the cases that need such nodes as well.
+    #[arg(long, value_delimiter = ',', value_name = "PORTS")]
+    fresh_ports: Vec<u16>,
     /// Who logs in.
     #[arg(long, env = "NACRE_USER")]
     user: String,
@@ -57,6 +60,7 @@ fn main() -> ExitCode {
         views_port: arguments.views_port,
         query_port: arguments.query_port,
         eventing_port: arguments.eventing_port,
+        fresh_ports: arguments.fresh_ports,
         user: arguments.user,
         password: arguments.password,
         bucket: arguments.bucket,
@@ -76,6 +80,9 @@ fn main() -> ExitCode {
         eprintln!(
             "the cases for SQL++ are left out: they need a bucket that is called {SQLPP_BUCKET}"
         );
+    }
+    if target.fresh_ports.is_empty() {
+        eprintln!("the cases that need unclaimed nodes are left out: name some with --fresh-ports");
     }
     let outcomes = run(&target, |Outcome { group, name, problem }| match problem {
         Some(problem) => println!("FAIL {group}/{name}: {problem}"),

@@ -103,6 +103,16 @@ impl Node {
         Node::spawn_at(binary, LOCALHOST, port_base, buckets, wrapper)
     }
 
+    /// Starts a node that waits for an administrator, and waits until it answers. It ends when it is dropped.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub fn start_unclaimed(binary: &Path, port_base: u16) -> Result<Node, String> {
+        let mut node = Node::spawn_as(binary, LOCALHOST, Some(port_base), &[], &["--unclaimed"])?;
+        node.wait_until_ready()?;
+        Ok(node)
+    }
+
     /// As [`Node::spawn`], on another address of this machine.
     ///
     /// # Errors
@@ -113,6 +123,18 @@ impl Node {
         port_base: Option<u16>,
         buckets: &[&str],
         wrapper: &[&str],
+    ) -> Result<Node, String> {
+        let buckets = buckets.join(",");
+        let arguments = ["--user", USER, "--password", PASSWORD, "--buckets", &buckets];
+        Node::spawn_as(binary, host, port_base, wrapper, &arguments)
+    }
+
+    fn spawn_as(
+        binary: &Path,
+        host: &'static str,
+        port_base: Option<u16>,
+        wrapper: &[&str],
+        arguments: &[&str],
     ) -> Result<Node, String> {
         // Another node there would answer in this one's place.
         for port in [port_base.unwrap_or(8091), port_base.map_or(11210, |base| base + 10)] {
@@ -128,8 +150,7 @@ impl Node {
         let _ = std::fs::remove_dir_all(&data_dir);
         let mut command = wrapped(binary, wrapper);
         command.arg("serve").arg("--data-dir").arg(&data_dir).arg("--plugin-cache").arg(aot_dir()?);
-        command.args(["--host", host]);
-        command.args(["--user", USER, "--password", PASSWORD, "--buckets", &buckets.join(",")]);
+        command.args(["--host", host]).args(arguments);
         if let Some(base) = port_base {
             command.args(["--port-base", &base.to_string()]);
         }

@@ -29,6 +29,10 @@ const DEMO_PORT_BASE: u16 = 19_100;
 const CASES_PORT_BASE: u16 = 19_200;
 const SDK_PORT_BASE: u16 = 19_250;
 const NODE_SDK_PORT_BASE: u16 = 19_350;
+/// The first of the unclaimed nodes of the conformance cases; each has 20 ports.
+const UNCLAIMED_PORT_BASE: u16 = 19_400;
+/// As many as the cases for HTTP need.
+const UNCLAIMED_NODES: u16 = 8;
 
 /// Tests at a time: the long ones wait for nodes to notice that another is gone.
 const TEST_THREADS: &str = "3";
@@ -150,6 +154,12 @@ fn cases(binary: &Path) -> Result<(), String> {
     for (option, port) in ports {
         cases.args([option, &port.to_string()]);
     }
+    let unclaimed: Result<Vec<Node>, String> = (0..UNCLAIMED_NODES)
+        .map(|number| Node::start_unclaimed(binary, UNCLAIMED_PORT_BASE + 20 * number))
+        .collect();
+    let unclaimed = unclaimed?;
+    let ports: Vec<String> = unclaimed.iter().map(|node| node.mgmt_port().to_string()).collect();
+    cases.args(["--fresh-ports", &ports.join(",")]);
     run_command(&mut cases, "pass the conformance cases")?;
     node.stop()
 }

@@ -101,7 +101,8 @@ mod tests {
             "rows": [{"id": "p:a", "key": 1, "value": null}, {"id": "p:b", "key": "p:", "value": 2, "more": 3}],
             "errors": [{"from": "local", "reason": "r"}],
         });
-        let answer = Answer { status: 200, body: body.to_string().into_bytes() };
+        let answer =
+            Answer { status: 200, headers: Vec::new(), body: body.to_string().into_bytes() };
         judge(&serde_json::from_value(expect).unwrap(), "p:", &answer).unwrap()
     }
 
@@ -137,7 +138,7 @@ mod tests {
 
     #[test]
     fn an_answer_that_is_no_json_has_a_status_only() {
-        let answer = Answer { status: 200, body: b"<html>".to_vec() };
+        let answer = Answer { status: 200, headers: Vec::new(), body: b"<html>".to_vec() };
         let judged = |expect: Json| judge(&serde_json::from_value(expect).unwrap(), "", &answer);
         assert_eq!(judged(json!({})).unwrap(), None);
         assert!(judged(json!({"row_count": 0})).unwrap().is_some());

@@ -7,12 +7,14 @@ mod eventing;
 mod fixture;
 mod kv;
 mod reply;
+mod rest;
 mod sqlpp;
 mod views;
 
+pub use rest::patterns_are_known as rest_patterns_are_known;
 pub use sqlpp::BUCKET as SQLPP_BUCKET;
 
-use crate::case::{EVENTING, KV, VIEWS};
+use crate::case::{EVENTING, KV, REST, VIEWS};
 use crate::http;
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
@@ -34,6 +36,9 @@ pub struct Target {
     pub query_port: u16,
     /// Port of functions.
     pub eventing_port: u16,
+    /// Ports of cluster management of unclaimed nodes on the same host. Cases that need such nodes are played only if there are any,
+    /// and each node serves one case.
+    pub fresh_ports: Vec<u16>,
     /// Who logs in.
     pub user: String,
     /// The password.
@@ -114,6 +119,11 @@ fn play_others(target: &Target, done: Done<'_>) {
     for (group, text) in EVENTING {
         let file = parse(group, text);
         eventing::play(target, group, &file, done);
+    }
+    let mut fresh = target.fresh_ports.clone();
+    for (group, text) in REST {
+        let file = parse(group, text);
+        rest::play(target, group, &file, &mut fresh, done);
     }
 }
 

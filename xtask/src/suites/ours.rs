@@ -17,6 +17,7 @@ impl Prepared for Cases {
             views_port: node.views_port(),
             query_port: node.query_port(),
             eventing_port: node.eventing_port(),
+            fresh_ports: Vec::new(),
             user: USER.into(),
             password: PASSWORD.into(),
             bucket: BUCKET.into(),

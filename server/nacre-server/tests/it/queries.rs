@@ -367,6 +367,7 @@ fn conformance_cases_leave_alone_what_others_have() {
         views_port: server.port_base + 1,
         query_port: server.port_base + 2,
         eventing_port: server.port_base + 5,
+        fresh_ports: Vec::new(),
         user: USER.into(),
         password: PASSWORD.into(),
         bucket: BUCKET.into(),
