@@ -3,10 +3,11 @@
 use crate::nodes;
 use crate::refusal::Refusal;
 use crate::{
-    Alternate, AutoFailover, Bucket, BucketSettings, Chain, Deployment, EndedRebalance, Endpoints,
-    FunctionDefinition, FunctionId, FunctionKeyspace, FunctionState, Functions, Index, Manifest,
-    Member, Membership, Outcome, Package, Plugins, QueryFunction, QueryFunctions, QueryLibraries,
-    Rebalance, RetryRebalance, Script, Secret, Service, Source, place,
+    Alternate, AutoFailover, Bucket, BucketSettings, Chain, ClusterSettings, Deployment,
+    EndedRebalance, Endpoints, FunctionDefinition, FunctionId, FunctionKeyspace, FunctionState,
+    Functions, Index, Manifest, Member, Membership, Outcome, Package, Plugins, QueryFunction,
+    QueryFunctions, QueryLibraries, Rebalance, RetryRebalance, Script, Secret, Service,
+    SettingsChange, Source, place,
 };
 use nacre_types::{CollectionId, NodeId};
 use serde::{Deserialize, Serialize};
@@ -55,6 +56,15 @@ pub struct Cluster {
     /// Whether one that has failed is begun again.
     #[serde(default)]
     pub retry_rebalance: RetryRebalance,
+    /// Failed-over nodes that get their share again with the next rebalance, and whether all their copies are copied as a whole.
+    #[serde(default)]
+    pub recovering: BTreeMap<NodeId, bool>,
+    /// Settings of the cluster as a whole.
+    #[serde(default)]
+    pub settings: ClusterSettings,
+    /// Counts of rebalances and failovers by their names in REST, since the cluster began.
+    #[serde(default)]
+    pub counters: BTreeMap<String, u64>,
     /// Buckets by name.
     pub buckets: BTreeMap<String, Bucket>,
     /// Packages of plugins, and what is deployed of them.
@@ -195,6 +205,11 @@ pub enum Change {
         memberships: BTreeMap<NodeId, Membership>,
         /// By bucket and number of the vBucket: where its copies are.
         chains: BTreeMap<String, BTreeMap<u16, Chain>>,
+    },
+    /// Another value of a section of the [settings](Cluster::settings).
+    ChangeSettings {
+        /// The section and its value.
+        change: Box<SettingsChange>,
     },
     /// A new bucket with a fresh UUID.
     CreateBucket {
@@ -447,6 +462,9 @@ impl Cluster {
             rebalance: None,
             last_rebalance: None,
             retry_rebalance: RetryRebalance::default(),
+            recovering: BTreeMap::new(),
+            settings: ClusterSettings::default(),
+            counters: BTreeMap::new(),
             buckets: BTreeMap::new(),
             plugins: Plugins::default(),
             functions: Functions::default(),
@@ -475,7 +493,9 @@ impl Cluster {
     /// # Errors
     /// [`Refusal`]; nothing has changed then.
     pub fn apply(&mut self, change: &Change) -> Result<Vec<CollectionId>, Refusal> {
+        let was_moving = self.rebalance.is_some();
         let dropped = self.dispatch(change)?;
+        self.count(change, was_moving);
         self.rev += 1;
         Ok(dropped)
     }
@@ -499,6 +519,7 @@ impl Cluster {
             Change::MoveToGroups { groups } => self.move_to_groups(groups)?,
             Change::DropNode { id } => {
                 self.nodes.remove(id).ok_or(Refusal::NodeNotFound { id: *id })?;
+                self.recovering.remove(id);
                 self.last_gone = self.last_gone.max(*id);
             }
             Change::FailOver { nodes } => {
@@ -508,13 +529,7 @@ impl Cluster {
                 }
                 self.failing_over.extend(nodes);
             }
-            Change::Recover { id, .. } => {
-                self.check_node(*id)?;
-                if self.rebalance.is_some() {
-                    return Err(Refusal::RebalanceRuns);
-                }
-                self.set_memberships(&BTreeMap::from([(*id, Membership::Added)]));
-            }
+            Change::Recover { id, full } => self.recover(*id, *full)?,
             Change::SetAutoFailover { settings } => {
                 self.auto_failover = AutoFailover { count: self.auto_failover.count, ..*settings };
             }
@@ -541,6 +556,7 @@ impl Cluster {
                 self.place_buckets();
             }
             Change::MoveCopies { memberships, chains } => self.move_copies(memberships, chains)?,
+            Change::ChangeSettings { change } => self.change_settings(change)?,
             Change::CreateBucket { name, uuid, settings } => {
                 self.create_bucket(name, uuid, settings)?
             }
@@ -687,6 +703,7 @@ impl Cluster {
             let reason = "There is no node with kv to keep documents".to_owned();
             return Err(Refusal::Invalid { field: "_", reason });
         }
+        self.check_data_quota(self.bucket_quotas_mb() + settings.ram_quota_mb)?;
         let bucket = Bucket {
             name: name.to_owned(),
             uuid: uuid.to_owned(),
@@ -703,9 +720,15 @@ impl Cluster {
     }
 
     fn update_bucket(&mut self, name: &str, settings: &BucketSettings) -> Result<(), Refusal> {
+        let known = &self.bucket(name)?.settings;
+        known.check_change(settings)?;
         settings.check()?;
+        // A quota that stays or shrinks is never too large.
+        if settings.ram_quota_mb > known.ram_quota_mb {
+            let others_mb = self.bucket_quotas_mb() - known.ram_quota_mb;
+            self.check_data_quota(others_mb + settings.ram_quota_mb)?;
+        }
         let bucket = self.bucket_mut(name)?;
-        bucket.settings.check_change(settings)?;
         bucket.settings = settings.clone();
         // Replicas that are missing come with the next rebalance.
         for chain in &mut bucket.chains {

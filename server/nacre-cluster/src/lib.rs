@@ -10,6 +10,8 @@
 mod bucket;
 mod chain;
 mod cluster;
+mod cluster_settings;
+mod counters;
 mod fingerprint;
 mod function;
 mod index;
@@ -30,6 +32,10 @@ mod settings;
 pub use bucket::Bucket;
 pub use chain::{Chain, Chosen};
 pub use cluster::{Change, Cluster};
+pub use cluster_settings::{
+    Audit, ClusterSettings, Compaction, CurlAccess, DATA_QUOTA_MB_MIN, MOVES_PER_NODE_MAX,
+    Security, ServiceQuotas, SettingsChange, TlsFloor,
+};
 pub use fingerprint::{Fingerprint, NoFingerprint};
 pub use function::{
     BucketBinding, CODE_BYTES_MAX, ConstantBinding, Function, FunctionDefinition, FunctionId,

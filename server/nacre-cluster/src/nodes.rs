@@ -107,6 +107,9 @@ impl Cluster {
         for (id, membership) in memberships {
             let Some(node) = self.nodes.get_mut(id) else { continue };
             node.membership = *membership;
+            if *membership != Membership::Added {
+                self.recovering.remove(id);
+            }
             let asked_for = self.failing_over.iter().position(|known| known == id);
             match (asked_for, *membership) {
                 (Some(index), _) => drop(self.failing_over.remove(index)),
@@ -116,6 +119,17 @@ impl Cluster {
                 (None, _) => {}
             }
         }
+    }
+
+    /// Gives a node its share again with the next rebalance. Until then the kind of recovery can be changed.
+    pub(crate) fn recover(&mut self, id: NodeId, full: bool) -> Result<(), Refusal> {
+        self.check_node(id)?;
+        if self.rebalance.is_some() {
+            return Err(Refusal::RebalanceRuns);
+        }
+        self.set_memberships(&BTreeMap::from([(id, Membership::Added)]));
+        self.recovering.insert(id, full);
+        Ok(())
     }
 
     pub(crate) fn check_node(&self, id: NodeId) -> Result<(), Refusal> {
@@ -291,6 +305,32 @@ mod tests {
         let settings = BucketSettings::default();
         let bucket = Change::CreateBucket { name: "b".into(), uuid: "u".into(), settings };
         assert!(alone.apply(&bucket).is_err(), "nobody could keep its documents");
+    }
+
+    #[test]
+    fn the_kind_of_recovery_can_be_changed_until_the_rebalance() {
+        let mut cluster = two();
+        let id = NodeId(2);
+        let recover = |full| Change::Recover { id, full };
+        let memberships = |part| [(id, part)].into();
+        cluster
+            .apply(&Change::MoveCopies {
+                memberships: memberships(Membership::FailedOver),
+                chains: BTreeMap::new(),
+            })
+            .unwrap();
+        for full in [false, true, false] {
+            cluster.apply(&recover(full)).unwrap();
+            assert_eq!(cluster.recovering, [(id, full)].into());
+            assert_eq!(cluster.nodes[&id].membership, Membership::Added);
+        }
+        let keep = [NodeId(1), id].into();
+        let (rest, services) = (Membership::Leaving, BTreeMap::new());
+        cluster.apply(&Change::StartRebalance { id: "r".into(), keep, rest, services }).unwrap();
+        assert_eq!(cluster.apply(&recover(true)), Err(Refusal::RebalanceRuns));
+        let memberships = memberships(Membership::Active);
+        cluster.apply(&Change::EndRebalance { memberships }).unwrap();
+        assert_eq!(cluster.recovering, BTreeMap::new());
     }
 
     #[test]

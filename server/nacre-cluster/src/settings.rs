@@ -1,6 +1,7 @@
 //! What an operator chooses for a bucket, and which choices go together.
 
-use crate::Refusal;
+use crate::cluster_settings::{PURGE_AGE_EPHEMERAL_S_MIN, PURGE_AGE_S_MIN};
+use crate::{Compaction, Refusal};
 use serde::{Deserialize, Serialize};
 
 /// The least memory of a bucket on each node, in MiB.
@@ -148,6 +149,8 @@ pub struct BucketSettings {
     pub history: HistoryRetention,
     /// 0..=1000; buckets of a higher rank come first in a rebalance.
     pub rank: u16,
+    /// Compaction of this bucket, where it differs from [that of the cluster](crate::ClusterSettings::compaction).
+    pub compaction: Option<Compaction>,
 }
 
 impl Default for BucketSettings {
@@ -168,6 +171,7 @@ impl Default for BucketSettings {
             storage_backend: StorageBackend::default(),
             history: HistoryRetention::default(),
             rank: 0,
+            compaction: None,
         }
     }
 }
@@ -203,6 +207,9 @@ impl BucketSettings {
         if ephemeral && self.replica_index {
             return invalid("replicaIndex", "replicaIndex not supported for ephemeral buckets");
         }
+        if self.storage_backend == StorageBackend::Magma && self.replica_index {
+            return invalid("replicaIndex", "replicaIndex not supported for magma buckets");
+        }
         if self.max_ttl > i32::MAX as u32 {
             return invalid("maxTTL", "The value must be in range from 0 to 2147483647");
         }
@@ -237,13 +244,15 @@ impl BucketSettings {
             let reason = "The value must be in range from 2147483648 to 18446744073709551615";
             return invalid("historyRetentionBytes", reason);
         }
+        let purge_age_s_min = if ephemeral { PURGE_AGE_EPHEMERAL_S_MIN } else { PURGE_AGE_S_MIN };
+        self.compaction.as_ref().map_or(Ok(()), |own| own.check(purge_age_s_min))?;
         if self.rank > RANK_MAX {
             return invalid("rank", "The value must be in range from 0 to 1000");
         }
         Ok(())
     }
 
-    /// Whether a bucket with these settings may get `next`, which are possible in themselves.
+    /// Whether a bucket with these settings may get `next`, as far as what is fixed at creation is concerned.
     pub(crate) fn check_change(&self, next: &BucketSettings) -> Result<(), Refusal> {
         if self.kind != next.kind {
             return invalid("bucketType", "Cannot change bucket type.");

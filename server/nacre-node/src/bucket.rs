@@ -62,6 +62,10 @@ pub struct Bucket {
     /// Read on every write, so kept beside the settings they come from.
     max_ttl: AtomicU64,
     expiry_pager_s: AtomicU32,
+    /// Share of dead bytes above which the store is compacted, in percent; 0 for the compactor's own choice.
+    fragmentation_percent: AtomicU8,
+    /// How long tombstones are kept, in seconds; 0 for the usual time.
+    purge_age_s: AtomicU32,
     pub(crate) durability_min_level: AtomicU8,
     compresses: AtomicBool,
     resolution: Resolution,
@@ -158,6 +162,8 @@ impl Bucket {
             manifest: RwLock::new(Arc::new(config.manifest.clone())),
             max_ttl: AtomicU64::new(0),
             expiry_pager_s: AtomicU32::new(0),
+            fragmentation_percent: AtomicU8::new(0),
+            purge_age_s: AtomicU32::new(0),
             durability_min_level: AtomicU8::new(0),
             compresses: AtomicBool::new(false),
             resolution: match config.settings.conflict_resolution {
@@ -214,6 +220,21 @@ impl Bucket {
         self.discards_documents.store(discards, Ordering::Relaxed);
         self.keeper.wake();
         *self.manifest.write() = Arc::new(manifest.clone());
+    }
+
+    /// Sets when space is given back.
+    pub(crate) fn set_compaction(&self, percent: Option<u8>, purge_age_s: Option<u32>) {
+        self.fragmentation_percent.store(percent.unwrap_or(0), Ordering::Relaxed);
+        self.purge_age_s.store(purge_age_s.unwrap_or(0), Ordering::Relaxed);
+        self.keeper.wake();
+    }
+
+    /// Share of dead bytes above which the store is compacted, in percent; `None` for the compactor's own choice.
+    pub(crate) fn fragmentation_percent(&self) -> Option<u8> {
+        match self.fragmentation_percent.load(Ordering::Relaxed) {
+            0 => None,
+            percent => Some(percent),
+        }
     }
 
     /// Says which collections keep history, and tells the store.
@@ -465,7 +486,11 @@ impl Bucket {
 
     /// How long tombstones are kept, in seconds.
     pub(crate) fn purge_age_s(&self) -> u32 {
-        if self.store.is_some() { PURGE_AGE_S } else { PURGE_AGE_EPHEMERAL_S }
+        match self.purge_age_s.load(Ordering::Relaxed) {
+            0 if self.store.is_some() => PURGE_AGE_S,
+            0 => PURGE_AGE_EPHEMERAL_S,
+            chosen => chosen,
+        }
     }
 
     /// Tells every reader that `vbid` has news.

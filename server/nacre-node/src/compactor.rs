@@ -8,8 +8,8 @@ use std::time::Duration;
 
 /// How often the store is looked at.
 const INTERVAL: Duration = Duration::from_secs(5);
-/// The share of dead bytes above which a part of the store is rewritten, as long as nobody asks for less.
-const FRAGMENTATION_PERCENT: u8 = 40;
+/// The share of dead bytes above which a part of the store is rewritten, if the operator has not chosen another one.
+pub const FRAGMENTATION_PERCENT: u8 = 40;
 
 pub(crate) struct Compactor {
     bucket: Arc<Bucket>,
@@ -38,7 +38,8 @@ impl Task for Compactor {
             return Next::Done;
         }
         let asked = self.bucket.compaction_asked();
-        match self.store.compact(if asked { 1 } else { FRAGMENTATION_PERCENT }) {
+        let percent = self.bucket.fragmentation_percent().unwrap_or(FRAGMENTATION_PERCENT);
+        match self.store.compact(if asked { 1 } else { percent }) {
             Ok(0) => {
                 self.bucket.compaction_done();
                 Next::After(INTERVAL)

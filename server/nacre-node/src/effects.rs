@@ -6,7 +6,7 @@ use crate::copies::Keep;
 use crate::node::Node;
 use crate::plugins::packages;
 use crate::{Error, events};
-use nacre_cluster::{BucketKind, Change, Cluster, Deployment};
+use nacre_cluster::{BucketKind, Change, Cluster, Deployment, SettingsChange};
 use std::sync::Arc;
 
 impl Node {
@@ -52,6 +52,11 @@ impl Node {
             Change::MoveCopies { .. } | Change::StopRebalance | Change::EndRebalance { .. } => {
                 for (name, bucket) in &after.buckets {
                     self.arrange(&before.buckets[name].chains, bucket);
+                }
+            }
+            Change::ChangeSettings { change } => {
+                if matches!(**change, SettingsChange::Compaction(_)) {
+                    self.configure_compaction(after);
                 }
             }
             Change::CreateBucket { name, .. } => {
@@ -134,12 +139,28 @@ impl Node {
     ) {
         let Some(serving) = self.bucket(&after.name) else { return };
         serving.configure(&after.settings, &after.manifest);
+        Node::set_compaction(&self.cluster(), &serving, after);
         self.arrange(&[], after);
         let events = events::between(&before.manifest, &after.manifest);
         if !events.is_empty() {
             serving.record_events(&events, self.platform.now());
         }
         self.plugins.redeploy(self, &serving);
+    }
+
+    /// Tells all buckets when they give back space.
+    fn configure_compaction(&self, cluster: &Cluster) {
+        for config in cluster.buckets.values() {
+            if let Some(bucket) = self.bucket(&config.name) {
+                Node::set_compaction(cluster, &bucket, config);
+            }
+        }
+    }
+
+    fn set_compaction(cluster: &Cluster, bucket: &Bucket, config: &nacre_cluster::Bucket) {
+        let compaction = cluster.compaction_of(&config.settings);
+        let percent = compaction.percent(config.settings.storage_backend);
+        bucket.set_compaction(percent, compaction.purge_age_s);
     }
 
     /// What any number of changes mean, which led from `before` to `after`. What fails holds nothing else up; gives why the first
@@ -212,6 +233,7 @@ impl Node {
         let keep = Keep::of(&self.cluster(), self.id());
         let home = Home { node: self.id(), lease: Arc::clone(&self.lease), keep };
         let bucket = Bucket::open(config, &self.platform, store, clean, home)?;
+        Node::set_compaction(&self.cluster(), &bucket, config);
         let (documents, _) = bucket.usage();
         tracing::info!("bucket {}: serving {documents} documents", bucket.name);
         // No version from elsewhere may come before.

@@ -17,7 +17,7 @@ mod block;
 mod bucket;
 pub mod changes;
 pub mod cluster_map;
-mod compactor;
+pub mod compactor;
 pub mod conflict;
 mod copies;
 mod durability;

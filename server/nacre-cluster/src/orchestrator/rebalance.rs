@@ -39,6 +39,44 @@ impl Hold {
     }
 }
 
+/// The vBuckets that each node sends or receives, and how many it may.
+struct NodeLoad {
+    moves: BTreeMap<NodeId, usize>,
+    moves_max: Option<usize>,
+}
+
+impl NodeLoad {
+    fn of(chains: &[Chain], moves_max: Option<usize>) -> NodeLoad {
+        let mut load = NodeLoad { moves: BTreeMap::new(), moves_max };
+        for chain in chains.iter().filter(|chain| !chain.next.is_empty()) {
+            for node in NodeLoad::nodes(chain, &chain.next) {
+                *load.moves.entry(node).or_default() += 1;
+            }
+        }
+        load
+    }
+
+    /// Adds a move of `chain` to `target`; returns false, and adds nothing, if a node has as many moves as it may.
+    fn add(&mut self, chain: &Chain, target: &Copies) -> bool {
+        let nodes = NodeLoad::nodes(chain, target);
+        let is_full = |node: &NodeId| {
+            let moves = self.moves.get(node).copied().unwrap_or_default();
+            self.moves_max.is_some_and(|most| moves >= most)
+        };
+        if nodes.iter().any(is_full) {
+            return false;
+        }
+        nodes.into_iter().for_each(|node| *self.moves.entry(node).or_default() += 1);
+        true
+    }
+
+    /// The sender and the receivers of a move.
+    fn nodes(chain: &Chain, target: &Copies) -> BTreeSet<NodeId> {
+        let is_new = |node: &NodeId| !chain.copies.contains(&Some(*node));
+        target.iter().flatten().copied().filter(is_new).chain(chain.active()).collect()
+    }
+}
+
 impl Orchestrator {
     /// Takes the next step of a rebalance, where one is wanted.
     pub(super) fn rebalance(&mut self, cluster: &Cluster, now: u64, effects: &mut Vec<Effect>) {
@@ -95,9 +133,11 @@ impl Orchestrator {
         }
         if moving.len() < MOVES_MAX && now >= self.move_at.1 {
             self.move_at.1 = now + MOVES_PAUSE_NS;
+            let mut load = NodeLoad::of(&bucket.chains, cluster.settings.moves_per_node);
             let waiting = (0_u16..).zip(bucket.chains.iter().zip(&target));
-            let waiting = waiting
-                .filter(|(_, (chain, target))| chain.next.is_empty() && chain.copies != **target);
+            let waiting = waiting.filter(|(_, (chain, target))| {
+                chain.next.is_empty() && chain.copies != **target && load.add(chain, target)
+            });
             for (vbid, (chain, target)) in waiting.take(MOVES_MAX - moving.len()) {
                 chains.insert(vbid, Chain { next: target.clone(), ..chain.clone() });
             }

@@ -2,7 +2,7 @@ use super::rebalance::{HAND_OVERS_MAX, HOLD_NS_MAX, MOVES_MAX};
 use super::*;
 use crate::{
     AutoFailover, BucketSettings, Chain, Chosen, Endpoints, Member, Outcome, Ports, Refusal,
-    RetryRebalance, Service,
+    RetryRebalance, Service, SettingsChange,
 };
 
 const SECOND: u64 = 1000 * MS;
@@ -549,6 +549,28 @@ fn a_copy_takes_over_once_it_has_stored_what_counts_as_stored_by_the_one_before(
         let chains = &world.cluster.buckets["b"].chains;
         assert_eq!(chains.iter().all(is_held), expected, "{chains:?}");
     }
+}
+
+#[test]
+fn a_node_moves_no_more_vbuckets_at_once_than_the_operator_allows() {
+    let mut world = World::rebalancing(cluster(2, 1), &[3], &[1, 2, 3]);
+    let change = Box::new(SettingsChange::MovesPerNode(1));
+    world.cluster.apply(&Change::ChangeSettings { change }).unwrap();
+    let mut busiest = 0;
+    for _ in 0..400 {
+        for change in world.tick() {
+            world.cluster.apply(&change).unwrap();
+            let chains = &world.cluster.buckets["b"].chains;
+            let moving = chains.iter().filter(|chain| !chain.next.is_empty());
+            let received = moving.filter(|chain| {
+                chain.next.contains(&Some(NodeId(3))) && !chain.copies.contains(&Some(NodeId(3)))
+            });
+            busiest = busiest.max(received.count());
+        }
+    }
+    assert_eq!(busiest, 1, "node 3 receives one after the other");
+    assert_eq!(world.cluster.rebalance, None, "it has come to its end");
+    assert_eq!(world.cluster.serving_nodes().len(), 3);
 }
 
 #[test]

@@ -1,0 +1,363 @@
+//! Settings of the cluster as a whole, as operators of Couchbase know them.
+//!
+//! Each section is replaced as a whole by a [`SettingsChange`]. Most sections have an effect on every node; the doc comment of a field
+//! says so where a value is only kept and given back, because tools write it and expect to read it again.
+
+use crate::{BucketKind, BucketSettings, Cluster, RAM_QUOTA_TOO_LARGE, Refusal, StorageBackend};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Least quota of the data service, in MiB. Source: Couchbase.
+pub const DATA_QUOTA_MB_MIN: u64 = 256;
+/// Bounds of a share of dead bytes that starts compaction, in percent. Source: Couchbase.
+const FRAGMENTATION_PERCENT: std::ops::RangeInclusive<u8> = 2..=100;
+/// Least age of tombstones that are removed, in seconds: 0.01 days. Source: Couchbase.
+pub(crate) const PURGE_AGE_S_MIN: u32 = 864;
+/// The same for an ephemeral bucket, whose tombstones take memory.
+pub(crate) const PURGE_AGE_EPHEMERAL_S_MIN: u32 = 60;
+/// Greatest age of tombstones, in seconds: 60 days. Source: Couchbase.
+const PURGE_AGE_S_MAX: u32 = 60 * 24 * 3600;
+/// Most vBuckets that a node moves at once in a rebalance. Source: Couchbase.
+pub const MOVES_PER_NODE_MAX: usize = 64;
+/// Most entries of a list of URLs, headers, suites or users.
+const LIST_MAX: usize = 500;
+/// Longest entry of such a list, in bytes.
+const ENTRY_BYTES_MAX: usize = 1024;
+
+/// Settings of the cluster as a whole.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ClusterSettings {
+    /// Memory of services.
+    pub quotas: ServiceQuotas,
+    /// Most vBuckets that a node sends or receives at once in a rebalance, 1..=64; `None` for no bound by node.
+    pub moves_per_node: Option<usize>,
+    /// Compaction of buckets that say nothing else.
+    pub compaction: Compaction,
+    /// TLS and headers of HTTP.
+    pub security: Security,
+    /// The audit log.
+    pub audit: Audit,
+    /// URLs that queries may read.
+    pub curl: CurlAccess,
+    /// Whether the operator allows the cluster to report its version; kept only, as nothing is ever sent.
+    pub send_stats: bool,
+}
+
+/// Memory of services on each node, in MiB.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ServiceQuotas {
+    /// Upper bound of the sum of the buckets' quotas; `None` if only the memory of the machine bounds it.
+    pub data_mb: Option<u64>,
+    /// Quotas of other services by their names in REST, such as `indexMemoryQuota`; kept only.
+    pub others_mb: BTreeMap<String, u64>,
+}
+
+/// When space is given back.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Compaction {
+    /// Share of dead bytes above which a part of a store is rewritten, 2..=100 percent; `None` for the node's own choice.
+    pub fragmentation_percent: Option<u8>,
+    /// The same for buckets with the storage backend `magma`.
+    pub magma_fragmentation_percent: Option<u8>,
+    /// Seconds after which tombstones are removed; `None` for the node's own choice.
+    pub purge_age_s: Option<u32>,
+    /// Kept only: stores and views are always compacted independently of each other.
+    pub parallel: bool,
+}
+
+impl Compaction {
+    /// Refuses values out of bounds; tombstones are kept for `purge_age_s_min` at least.
+    pub(crate) fn check(&self, purge_age_s_min: u32) -> Result<(), Refusal> {
+        for (field, percent) in [
+            ("databaseFragmentationThreshold[percentage]", self.fragmentation_percent),
+            ("magmaFragmentationPercentage", self.magma_fragmentation_percent),
+        ] {
+            if percent.is_some_and(|percent| !FRAGMENTATION_PERCENT.contains(&percent)) {
+                return refuse(field, "The value must be in range from 2 to 100");
+            }
+        }
+        if self.purge_age_s.is_some_and(|age| !(purge_age_s_min..=PURGE_AGE_S_MAX).contains(&age)) {
+            return refuse("purgeInterval", "The value must be in range from 0.01 to 60 days");
+        }
+        Ok(())
+    }
+
+    /// The share of dead bytes for a bucket with that backend.
+    pub fn percent(&self, backend: StorageBackend) -> Option<u8> {
+        match backend {
+            StorageBackend::Magma => self.magma_fragmentation_percent,
+            _ => self.fragmentation_percent,
+        }
+    }
+}
+
+/// The lowest version of TLS that clients may speak.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TlsFloor {
+    /// TLS 1.2.
+    #[default]
+    Tls12,
+    /// TLS 1.3.
+    Tls13,
+}
+
+/// TLS of connections of clients, and headers of HTTP.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Security {
+    /// The lowest version.
+    pub tls_min: TlsFloor,
+    /// Cipher suites by their names at IANA, in the order of preference; all that there are if empty.
+    pub cipher_suites: Vec<String>,
+    /// Whether the server's order decides among the suites that both sides have.
+    pub honor_cipher_order: bool,
+    /// Whether answers 401 do without `WWW-Authenticate`, so that browsers do not ask for a password.
+    pub hide_challenge: bool,
+    /// Value of `Strict-Transport-Security` in answers over TLS.
+    pub hsts: Option<String>,
+    /// Whether the web console is not served without TLS.
+    pub disable_ui_http: bool,
+    /// Whether the web console is not served over TLS.
+    pub disable_ui_https: bool,
+}
+
+/// The log of who did what.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Audit {
+    /// Whether it is written.
+    pub enabled: bool,
+    /// Ids of events that are not written.
+    pub disabled_events: BTreeSet<u32>,
+    /// Users whose events are not written, as `name/domain`.
+    pub disabled_users: BTreeSet<String>,
+    /// Seconds after which a file is closed and another begun.
+    pub rotate_s: u32,
+    /// Size at which a file is closed and another begun, in bytes.
+    pub rotate_bytes: u64,
+    /// Seconds after which closed files are removed; 0 for never.
+    pub prune_s: u32,
+}
+
+impl Default for Audit {
+    fn default() -> Audit {
+        Audit {
+            enabled: false,
+            disabled_events: BTreeSet::new(),
+            disabled_users: BTreeSet::new(),
+            rotate_s: 24 * 3600,
+            rotate_bytes: 20 << 20,
+            prune_s: 0,
+        }
+    }
+}
+
+/// The URLs that the function CURL of the query language may read.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CurlAccess {
+    /// Whether all may be read.
+    pub all_access: bool,
+    /// Beginnings of URLs that may be read.
+    pub allowed_urls: Vec<String>,
+    /// Beginnings of URLs that may not be read, whatever is allowed.
+    pub disallowed_urls: Vec<String>,
+}
+
+/// Another value of a section of [`ClusterSettings`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SettingsChange {
+    /// Memory of services.
+    Quotas(ServiceQuotas),
+    /// See [`ClusterSettings::moves_per_node`].
+    MovesPerNode(usize),
+    /// Compaction of buckets that say nothing else.
+    Compaction(Compaction),
+    /// TLS and headers of HTTP.
+    Security(Security),
+    /// The audit log.
+    Audit(Audit),
+    /// URLs that queries may read.
+    Curl(CurlAccess),
+    /// See [`ClusterSettings::send_stats`].
+    SendStats(bool),
+}
+
+fn refuse<T>(field: &'static str, reason: impl Into<String>) -> Result<T, Refusal> {
+    Err(Refusal::Invalid { field, reason: reason.into() })
+}
+
+fn check_list<'t>(
+    field: &'static str,
+    list: impl ExactSizeIterator<Item = &'t String>,
+) -> Result<(), Refusal> {
+    let (count, mut list) = (list.len(), list);
+    if count > LIST_MAX || list.any(|entry| entry.len() > ENTRY_BYTES_MAX) {
+        return refuse(
+            field,
+            format!("at most {LIST_MAX} entries of at most {ENTRY_BYTES_MAX} bytes are allowed"),
+        );
+    }
+    Ok(())
+}
+
+impl Cluster {
+    /// The compaction of a bucket: its own, or that of the cluster.
+    pub fn compaction_of(&self, bucket: &BucketSettings) -> Compaction {
+        let general = &self.settings.compaction;
+        match &bucket.compaction {
+            Some(own) => own.clone(),
+            // Tombstones of an ephemeral bucket take memory: only its own setting keeps them for long.
+            None if bucket.kind == BucketKind::Ephemeral => {
+                Compaction { purge_age_s: None, ..general.clone() }
+            }
+            None => general.clone(),
+        }
+    }
+
+    /// Sum of the quotas of all buckets on a node, in MiB.
+    pub fn bucket_quotas_mb(&self) -> u64 {
+        self.buckets.values().map(|bucket| bucket.settings.ram_quota_mb).sum()
+    }
+
+    /// Refuses buckets that together need more memory than the data service has.
+    pub(crate) fn check_data_quota(&self, buckets_mb: u64) -> Result<(), Refusal> {
+        match self.settings.quotas.data_mb {
+            Some(quota_mb) if buckets_mb > quota_mb => refuse("ramQuota", RAM_QUOTA_TOO_LARGE),
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes over a section of the settings.
+    pub(crate) fn change_settings(&mut self, change: &SettingsChange) -> Result<(), Refusal> {
+        let settings = &mut self.settings;
+        match change {
+            SettingsChange::Quotas(quotas) => {
+                let used_mb = self.bucket_quotas_mb();
+                let least_mb = used_mb.max(DATA_QUOTA_MB_MIN);
+                if quotas.data_mb.is_some_and(|quota_mb| quota_mb < least_mb) {
+                    let reason = format!(
+                        "The data service quota cannot be less than {least_mb}MB (current total buckets quota, or at least {DATA_QUOTA_MB_MIN}MB)."
+                    );
+                    return refuse("memoryQuota", reason);
+                }
+                check_list("_", quotas.others_mb.keys())?;
+                self.settings.quotas = quotas.clone();
+            }
+            SettingsChange::MovesPerNode(moves) => {
+                if !(1..=MOVES_PER_NODE_MAX).contains(moves) {
+                    let reason =
+                        format!("The value must be in range from 1 to {MOVES_PER_NODE_MAX}");
+                    return refuse("rebalanceMovesPerNode", reason);
+                }
+                settings.moves_per_node = Some(*moves);
+            }
+            SettingsChange::Compaction(compaction) => {
+                compaction.check(PURGE_AGE_S_MIN)?;
+                settings.compaction = compaction.clone();
+            }
+            SettingsChange::Security(security) => {
+                check_list("cipherSuites", security.cipher_suites.iter())?;
+                check_list("responseHeaders", security.hsts.as_slice().iter())?;
+                settings.security = security.clone();
+            }
+            SettingsChange::Audit(audit) => {
+                check_list("disabledUsers", audit.disabled_users.iter())?;
+                if audit.disabled_events.len() > LIST_MAX {
+                    return refuse("disabled", format!("at most {LIST_MAX} events are allowed"));
+                }
+                settings.audit = audit.clone();
+            }
+            SettingsChange::Curl(curl) => {
+                check_list("allowed_urls", curl.allowed_urls.iter())?;
+                check_list("disallowed_urls", curl.disallowed_urls.iter())?;
+                settings.curl = curl.clone();
+            }
+            SettingsChange::SendStats(allowed) => settings.send_stats = *allowed,
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Change;
+
+    fn apply(cluster: &mut Cluster, change: SettingsChange) -> Result<(), Refusal> {
+        cluster.apply(&Change::ChangeSettings { change: Box::new(change) }).map(drop)
+    }
+
+    fn quota(data_mb: u64) -> SettingsChange {
+        SettingsChange::Quotas(ServiceQuotas { data_mb: Some(data_mb), ..Default::default() })
+    }
+
+    fn create(cluster: &mut Cluster, name: &str, ram_quota_mb: u64) -> Result<(), Refusal> {
+        let settings = BucketSettings { ram_quota_mb, ..BucketSettings::default() };
+        let (name, uuid) = (name.to_owned(), "u".to_owned());
+        cluster.apply(&Change::CreateBucket { name, uuid, settings }).map(drop)
+    }
+
+    #[test]
+    fn buckets_share_the_quota_of_the_data_service() {
+        let mut cluster = Cluster::new("c".into());
+        create(&mut cluster, "a", 200).unwrap();
+        assert!(apply(&mut cluster, quota(199)).is_err(), "less than the least");
+        apply(&mut cluster, quota(300)).unwrap();
+        create(&mut cluster, "b", 100).unwrap();
+        assert!(create(&mut cluster, "c", 100).is_err());
+        let more = BucketSettings { ram_quota_mb: 201, ..BucketSettings::default() };
+        let change = Change::UpdateBucket { name: "a".into(), settings: more };
+        assert!(cluster.apply(&change).is_err());
+        assert!(apply(&mut cluster, quota(299)).is_err(), "less than the buckets have");
+        apply(&mut cluster, quota(400)).unwrap();
+        cluster.apply(&change).unwrap();
+    }
+
+    #[test]
+    fn settings_out_of_bounds_are_refused_by_the_name_of_the_field() {
+        let mut cluster = Cluster::new("c".into());
+        let compaction = |percent, purge_age_s| {
+            SettingsChange::Compaction(Compaction {
+                fragmentation_percent: Some(percent),
+                purge_age_s: Some(purge_age_s),
+                ..Compaction::default()
+            })
+        };
+        let long = vec!["x".repeat(ENTRY_BYTES_MAX + 1)];
+        for (change, field) in [
+            (quota(255), "memoryQuota"),
+            (SettingsChange::MovesPerNode(0), "rebalanceMovesPerNode"),
+            (SettingsChange::MovesPerNode(65), "rebalanceMovesPerNode"),
+            (compaction(1, 864), "databaseFragmentationThreshold[percentage]"),
+            (compaction(30, 863), "purgeInterval"),
+            (compaction(30, PURGE_AGE_S_MAX + 1), "purgeInterval"),
+            (
+                SettingsChange::Curl(CurlAccess { allowed_urls: long, ..Default::default() }),
+                "allowed_urls",
+            ),
+        ] {
+            let before = cluster.clone();
+            match apply(&mut cluster, change) {
+                Err(Refusal::Invalid { field: named, .. }) => assert_eq!(named, field),
+                other => panic!("{field}: {other:?}"),
+            }
+            assert_eq!(cluster, before);
+        }
+        apply(&mut cluster, compaction(30, 864)).unwrap();
+        apply(&mut cluster, SettingsChange::MovesPerNode(1)).unwrap();
+        assert_eq!(cluster.settings.moves_per_node, Some(1));
+    }
+
+    #[test]
+    fn a_cluster_stored_before_there_were_settings_has_the_defaults() {
+        let cluster: Cluster =
+            serde_json::from_str(r#"{"uuid":"c","rev":7,"buckets":{}}"#).unwrap();
+        assert_eq!(cluster.settings, ClusterSettings::default());
+        let stored = serde_json::to_string(&ClusterSettings::default()).unwrap();
+        assert_eq!(serde_json::from_str::<ClusterSettings>(&stored).unwrap(), cluster.settings);
+    }
+}

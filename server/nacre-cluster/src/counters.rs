@@ -1,0 +1,77 @@
+//! Counts of what happened to the nodes, as `counters` of `/pools/default` names them. Source: Couchbase's REST.
+
+use crate::{Change, Cluster, EndedRebalance, Membership, Outcome};
+
+impl Cluster {
+    /// Counts `change`, which was applied; `was_moving` says whether a rebalance was under way before it.
+    pub(crate) fn count(&mut self, change: &Change, was_moving: bool) {
+        let kind = |rest: Membership| match rest {
+            Membership::FailedOver => "graceful_failover",
+            _ => "rebalance",
+        };
+        match change {
+            Change::StartRebalance { rest, .. } => self.add_one(&format!("{}_start", kind(*rest))),
+            Change::BeginAgain { .. } if self.rebalance.is_some() => {
+                self.add_one("rebalance_start");
+            }
+            Change::FailOver { .. } => self.add_one("failover"),
+            _ => {}
+        }
+        let ended = self.last_rebalance.as_ref().filter(|_| was_moving && self.rebalance.is_none());
+        if let Some(EndedRebalance { rebalance, outcome, .. }) = ended {
+            let outcome = match outcome {
+                Outcome::Completed => "success",
+                Outcome::Stopped => "stop",
+                Outcome::Failed { .. } => "fail",
+            };
+            self.add_one(&format!("{}_{outcome}", kind(rebalance.rest)));
+        }
+    }
+
+    fn add_one(&mut self, name: &str) {
+        *self.counters.entry(name.to_owned()).or_default() += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Change, Cluster, Endpoints, GROUP_DEFAULT, Member, Membership, Ports, Service};
+    use nacre_types::NodeId;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn rebalances_are_counted_by_how_they_begin_and_end() {
+        let mut cluster = Cluster::new("c".into());
+        let plain = Ports { mgmt: 1, views: 2, query: 3, eventing: 4, kv: 5 };
+        let member = Member {
+            uuid: "u".into(),
+            endpoints: Endpoints { host: None, plain, tls: None, fingerprint: None },
+            group: GROUP_DEFAULT.into(),
+            services: Service::ALL.into(),
+            membership: Membership::Active,
+            alternate: None,
+        };
+        cluster.apply(&Change::PutNode { id: NodeId(1), member }).unwrap();
+        let start = |rest| Change::StartRebalance {
+            id: "r".into(),
+            keep: [NodeId(1)].into(),
+            rest,
+            services: BTreeMap::new(),
+        };
+        for _ in 0..2 {
+            cluster.apply(&start(Membership::Leaving)).unwrap();
+            cluster.apply(&Change::StopRebalance).unwrap();
+        }
+        cluster.apply(&start(Membership::FailedOver)).unwrap();
+        cluster.apply(&Change::EndRebalance { memberships: BTreeMap::new() }).unwrap();
+        let counted: Vec<(&str, u64)> =
+            cluster.counters.iter().map(|(name, count)| (name.as_str(), *count)).collect();
+        let expected = [
+            ("graceful_failover_start", 1),
+            ("graceful_failover_success", 1),
+            ("rebalance_start", 2),
+            ("rebalance_stop", 2),
+        ];
+        assert_eq!(counted, expected);
+    }
+}
