@@ -9,6 +9,7 @@
 //! long is given the whole state instead ([`Node::install`]).
 
 use crate::Error;
+use crate::journal;
 use crate::node::{Identity, Node, row};
 use nacre_auth::{Group, Keyspace, PasswordPolicy, User, Users};
 use nacre_cluster::orchestrator::Leadership;
@@ -206,6 +207,7 @@ impl Node {
         position: Option<&[u8]>,
     ) -> Result<Arc<Cluster>, Error> {
         let _changing = self.changing.lock();
+        let before = self.cluster();
         let applied = match proposal {
             Proposal::Change(change) => self.apply_change(change, position),
             Proposal::SetPasswordPolicy(policy) => self.apply_policy(policy, position),
@@ -215,6 +217,12 @@ impl Node {
             && error.is_refusal()
         {
             self.store(Vec::new(), position, false)?;
+        }
+        if let Ok(after) = &applied {
+            let events = [journal::event_of(proposal, &before), journal::failure(&before, after)];
+            for (kind, attributes) in events.into_iter().flatten() {
+                self.log_event(kind, attributes);
+            }
         }
         applied
     }

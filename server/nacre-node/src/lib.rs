@@ -26,6 +26,7 @@ mod error;
 mod events;
 mod flusher;
 mod health;
+pub mod journal;
 mod keeper;
 pub mod kv;
 mod line;

@@ -7,6 +7,7 @@ use crate::changes::Crowd;
 use crate::cluster_map::{Here, Texts};
 use crate::copies::Fenced;
 use crate::health::is_of_one_bucket;
+use crate::journal::{self, EventKind, Journal};
 use crate::orchestration::{Herald, Lease, Orchestration, Watchman};
 use crate::plugins::{Loader, Plugins};
 use crate::query::Queries;
@@ -100,6 +101,8 @@ pub struct Node {
     pub(crate) map_watchers: Watchers,
     /// The questions of other nodes that wait for changes.
     pub(crate) crowd: Crowd,
+    /// What happened since the start.
+    pub(crate) journal: Journal,
     /// How many questions of other nodes were answered, by what they are about.
     pub(crate) answered: Mutex<BTreeMap<&'static str, u64>>,
 }
@@ -164,8 +167,10 @@ impl Node {
             owners: RwLock::default(),
             map_watchers: Watchers::default(),
             crowd: Crowd::default(),
+            journal: Journal::default(),
             answered: Mutex::default(),
         });
+        node.log_event(journal::STARTED, serde_json::json!({"name": "nacre"}));
         for config in node.cluster().buckets.values() {
             let created = rows.contains_key(&created_row(config));
             // What was in memory only is gone, however the process ended.
@@ -184,6 +189,23 @@ impl Node {
             node.fall_behind();
         }
         Ok(node)
+    }
+
+    /// The event log.
+    pub fn journal(&self) -> &Journal {
+        &self.journal
+    }
+
+    /// Adds an event to the event log.
+    pub fn log_event(&self, kind: EventKind, attributes: serde_json::Value) {
+        let unix_ms = self.now().unix_ns / 1_000_000;
+        self.journal.add(kind, attributes, unix_ms, &self.new_uuid());
+    }
+
+    /// Notes in the event log that a login was refused.
+    pub fn log_refused_login(&self, attributes: serde_json::Value) {
+        let unix_ms = self.now().unix_ns / 1_000_000;
+        self.journal.add_counted(journal::LOGIN_REFUSED, attributes, unix_ms, &self.new_uuid());
     }
 
     /// The agreed state.

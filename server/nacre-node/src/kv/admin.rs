@@ -166,7 +166,10 @@ fn finish(
             session.user = Some(user);
             (Status::Success, reply)
         }
-        sasl::Step::Failed => return Err(Status::AuthError),
+        sasl::Step::Failed => {
+            session.node.log_refused_login(serde_json::json!({"port": "kv"}));
+            return Err(Status::AuthError);
+        }
     };
     answer.send(Reply { status, value: &value, ..Reply::default() });
     Ok(Outcome::Answered)

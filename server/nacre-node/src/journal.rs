@@ -1,0 +1,299 @@
+//! The event log of a node: what happened to the cluster since the node was started.
+//!
+//! Entries come from what the nodes agree on, so that each node has the same ones, and from what only this node sees, such as refused
+//! logins. Numbers, components and descriptions are those of Couchbase's system events where it has the event.
+
+use crate::agreement::Proposal;
+use nacre_cluster::{Change, Cluster, Membership, Outcome, SettingsChange};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use std::collections::VecDeque;
+use tokio::sync::Notify;
+
+/// Entries that are kept; the oldest leave first. Source: Couchbase's least limit.
+const ENTRIES_MAX: usize = 3000;
+
+/// Milliseconds within which events of a kind are counted as one.
+const COUNTED_MS: u64 = 60_000;
+
+/// A kind of event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EventKind {
+    /// Its number.
+    pub id: u32,
+    /// The part of the server: `ns_server`, `data` or `security`.
+    pub component: &'static str,
+    /// `info`, `warn` or `error`.
+    pub severity: &'static str,
+    /// A few words.
+    pub description: &'static str,
+}
+
+const fn kind(
+    id: u32,
+    component: &'static str,
+    severity: &'static str,
+    description: &'static str,
+) -> EventKind {
+    EventKind { id, component, severity, description }
+}
+
+/// A login was refused. Not among Couchbase's events, which has it in the audit log only.
+pub const LOGIN_REFUSED: EventKind = kind(10_238, "security", "warn", "Login refused");
+/// The node was started.
+pub const STARTED: EventKind = kind(1, "ns_server", "info", "Service started");
+
+/// An event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// Counts the events of this node, from 1 on.
+    pub number: u64,
+    /// When it happened, in milliseconds since the Unix epoch.
+    pub unix_ms: u64,
+    /// Its identity: a UUID of version 4.
+    pub uuid: String,
+    /// What it is.
+    pub kind: EventKind,
+    /// An object with what it is about, such as the name of a bucket.
+    pub attributes: Value,
+}
+
+/// The events of a node.
+#[derive(Default)]
+pub struct Journal {
+    events: Mutex<(u64, VecDeque<Event>)>,
+    added: Notify,
+}
+
+impl Journal {
+    /// Adds an event. `uuid`: 32 random hexadecimal digits.
+    pub fn add(&self, kind: EventKind, attributes: Value, unix_ms: u64, uuid: &str) {
+        let mut events = self.events.lock();
+        events.0 += 1;
+        let number = events.0;
+        if events.1.len() == ENTRIES_MAX {
+            events.1.pop_front();
+        }
+        let uuid = version_4(uuid);
+        events.1.push_back(Event { number, unix_ms, uuid, kind, attributes });
+        drop(events);
+        self.added.notify_waiters();
+    }
+
+    /// Adds an event that others can cause as often as they like. One more of the kind of the newest event, within a minute of it, is
+    /// only counted there, so that it displaces no other event.
+    pub fn add_counted(&self, kind: EventKind, attributes: Value, unix_ms: u64, uuid: &str) {
+        {
+            let mut events = self.events.lock();
+            let newest = events.1.back_mut().filter(|newest| {
+                newest.kind == kind && unix_ms.saturating_sub(newest.unix_ms) < COUNTED_MS
+            });
+            if let Some(newest) = newest {
+                let count = newest.attributes["count"].as_u64().unwrap_or(1) + 1;
+                newest.attributes = attributes;
+                newest.attributes["count"] = json!(count);
+                return;
+            }
+        }
+        self.add(kind, attributes, unix_ms, uuid);
+    }
+
+    /// The last `count` events behind the event `after`, the oldest first.
+    pub fn last(&self, after: u64, count: usize) -> Vec<Event> {
+        let events = self.events.lock();
+        let known = events.1.iter().filter(|event| event.number > after).count();
+        let newer = events.1.iter().filter(|event| event.number > after);
+        newer.skip(known.saturating_sub(count)).cloned().collect()
+    }
+
+    /// Waits for the next event; begins to wait when it is called.
+    pub fn added(&self) -> tokio::sync::futures::Notified<'_> {
+        self.added.notified()
+    }
+}
+
+/// 32 hexadecimal digits as a UUID of version 4.
+fn version_4(digits: &str) -> String {
+    let mut digits: Vec<char> = digits.chars().filter(char::is_ascii_hexdigit).take(32).collect();
+    digits.resize(32, '0');
+    digits[12] = '4';
+    digits[16] = 'a';
+    let text: String = digits.into_iter().collect();
+    [&text[..8], &text[8..12], &text[12..16], &text[16..20], &text[20..]].join("-")
+}
+
+/// The event that a proposal is which was applied to `before`; none for what is of no interest to people.
+pub(crate) fn event_of(proposal: &Proposal, before: &Cluster) -> Option<(EventKind, Value)> {
+    let security = |id, description| kind(id, "security", "info", description);
+    Some(match proposal {
+        Proposal::Change(change) => return of_change(change, before),
+        Proposal::PutUser(user) => (security(9223, "User added"), json!({"user": user.name})),
+        Proposal::RemoveUser(name) => (security(9224, "User deleted"), json!({"user": name})),
+        Proposal::PutGroup(group) => (security(9225, "Group added"), json!({"group": group.name})),
+        Proposal::RemoveGroup(name) => (security(9226, "Group deleted"), json!({"group": name})),
+        Proposal::SetPasswordPolicy(_) => (security(9222, "Password policy changed"), json!({})),
+    })
+}
+
+fn of_change(change: &Change, before: &Cluster) -> Option<(EventKind, Value)> {
+    let data = |id, description| kind(id, "data", "info", description);
+    let cluster = |id, description| kind(id, "ns_server", "info", description);
+    let is_failover = |rest: Membership| rest == Membership::FailedOver;
+    Some(match change {
+        Change::PutNode { id, member } if !before.nodes.contains_key(id) => (
+            cluster(0, "Node successfully joined the cluster"),
+            json!({"node_joined": member.endpoints.management()}),
+        ),
+        Change::StartRebalance { id, rest, .. } if is_failover(*rest) => {
+            (cluster(6, "Graceful failover initiated"), json!({"operation_id": id}))
+        }
+        Change::StartRebalance { id, .. } | Change::BeginAgain { id } => {
+            (cluster(2, "Rebalance initiated"), json!({"operation_id": id}))
+        }
+        Change::EndRebalance { .. } | Change::StopRebalance => {
+            let rebalance = before.rebalance.as_ref()?;
+            let ended = matches!(change, Change::EndRebalance { .. });
+            let kind = match (is_failover(rebalance.rest), ended) {
+                (true, true) => cluster(7, "Graceful failover completed"),
+                (true, false) => cluster(9, "Graceful failover interrupted"),
+                (false, true) => cluster(3, "Rebalance completed"),
+                (false, false) => cluster(5, "Rebalance interrupted"),
+            };
+            (kind, json!({"operation_id": rebalance.id}))
+        }
+        Change::FailOver { nodes } => {
+            (cluster(10, "Hard failover initiated"), json!({"nodes": names(before, nodes)}))
+        }
+        Change::MoveCopies { memberships, .. } => {
+            let lost = memberships.iter().filter(|(_, part)| **part == Membership::FailedOver);
+            let lost: Vec<_> = lost.map(|(id, _)| *id).collect();
+            if lost.is_empty() {
+                return None;
+            }
+            let asked_for = lost.iter().all(|id| before.failing_over.contains(id));
+            let kind = match asked_for {
+                true => cluster(11, "Hard failover completed"),
+                false => cluster(15, "Auto failover completed"),
+            };
+            (kind, json!({"nodes": names(before, &lost)}))
+        }
+        Change::DropNode { id } => {
+            (kind(25, "ns_server", "info", "Node removed"), json!({"nodes": names(before, &[*id])}))
+        }
+        Change::CreateBucket { name, uuid, .. } => {
+            (data(8192, "Bucket created"), json!({"bucket": name, "bucket_uuid": uuid}))
+        }
+        Change::DropBucket { name } => (data(8193, "Bucket deleted"), of_bucket(before, name)),
+        Change::FlushBucket { name } => (data(8198, "Bucket flushed"), of_bucket(before, name)),
+        Change::UpdateBucket { name, .. } => {
+            (data(8201, "Bucket configuration changed"), of_bucket(before, name))
+        }
+        Change::CreateScope { bucket, scope } => {
+            (data(8194, "Scope created"), json!({"bucket": bucket, "scope": scope}))
+        }
+        Change::DropScope { bucket, scope } => {
+            (data(8195, "Scope deleted"), json!({"bucket": bucket, "scope": scope}))
+        }
+        Change::CreateCollection { bucket, scope, collection, .. } => (
+            data(8196, "Collection created"),
+            json!({"bucket": bucket, "scope": scope, "collection": collection}),
+        ),
+        Change::DropCollection { bucket, scope, collection } => (
+            data(8197, "Collection deleted"),
+            json!({"bucket": bucket, "scope": scope, "collection": collection}),
+        ),
+        Change::ChangeSettings { change } => return of_settings(change, before),
+        _ => return None,
+    })
+}
+
+fn of_settings(change: &SettingsChange, before: &Cluster) -> Option<(EventKind, Value)> {
+    let security = |id, description| kind(id, "security", "info", description);
+    let kind = match change {
+        SettingsChange::Security(_) => security(9220, "Security config changed"),
+        SettingsChange::Audit(audit) => match (before.settings.audit.enabled, audit.enabled) {
+            (false, true) => security(9216, "Audit enabled"),
+            (true, false) => security(9217, "Audit disabled"),
+            _ => security(9218, "Audit configuration changed"),
+        },
+        _ => return None,
+    };
+    Some((kind, json!({})))
+}
+
+fn of_bucket(before: &Cluster, name: &str) -> Value {
+    json!({"bucket": name, "bucket_uuid": before.buckets.get(name).map(|bucket| &bucket.uuid)})
+}
+
+fn names(cluster: &Cluster, nodes: &[nacre_types::NodeId]) -> Vec<String> {
+    let known = nodes.iter().filter_map(|id| cluster.nodes.get(id));
+    known.map(|node| node.endpoints.management()).collect()
+}
+
+/// The event of a rebalance that failed by `change`: the nodes were lost that it needed.
+pub(crate) fn failure(before: &Cluster, after: &Cluster) -> Option<(EventKind, Value)> {
+    let ended = after.last_rebalance.as_ref().filter(|_| after.rebalance.is_none())?;
+    let was = before.rebalance.as_ref()?;
+    let failed = matches!(ended.outcome, Outcome::Failed { .. }) && was.id == ended.rebalance.id;
+    let event = match was.rest {
+        Membership::FailedOver => kind(8, "ns_server", "error", "Graceful failover failed"),
+        _ => kind(4, "ns_server", "error", "Rebalance failed"),
+    };
+    failed.then(|| (event, json!({"operation_id": was.id})))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nacre_cluster::BucketSettings;
+
+    #[test]
+    fn the_oldest_events_leave_first_and_a_reader_goes_on_where_it_was() {
+        let journal = Journal::default();
+        for count in 0..ENTRIES_MAX as u64 + 5 {
+            journal.add(LOGIN_REFUSED, json!({"count": count}), count, "ff");
+        }
+        let all = journal.last(0, usize::MAX);
+        assert_eq!((all.len(), all[0].number), (ENTRIES_MAX, 6));
+        let numbers =
+            |events: Vec<Event>| events.iter().map(|event| event.number).collect::<Vec<_>>();
+        let last = ENTRIES_MAX as u64 + 5;
+        assert_eq!(numbers(journal.last(0, 2)), [last - 1, last]);
+        assert_eq!(numbers(journal.last(last - 1, 250)), [last]);
+        assert_eq!(numbers(journal.last(last, 250)), [0; 0]);
+        assert_eq!(all[0].uuid, "ff000000-0000-4000-a000-000000000000");
+    }
+
+    #[test]
+    fn refused_logins_in_a_row_are_one_event_with_a_count() {
+        let journal = Journal::default();
+        for unix_ms in [0, 10, 59_999, 60_000] {
+            journal.add_counted(LOGIN_REFUSED, json!({"ip": "::1"}), unix_ms, "f");
+        }
+        journal.add(STARTED, json!({}), 60_001, "f");
+        journal.add_counted(LOGIN_REFUSED, json!({"ip": "::1"}), 60_002, "f");
+        let counts: Vec<Value> =
+            journal.last(0, 10).iter().map(|event| event.attributes["count"].clone()).collect();
+        assert_eq!(counts, [json!(3), Value::Null, Value::Null, Value::Null]);
+    }
+
+    #[test]
+    fn changes_of_interest_are_events() {
+        let cluster = Cluster::new("c".into());
+        let described = |change: Change| {
+            let event = event_of(&Proposal::Change(change), &cluster);
+            event.map(|(kind, attributes)| (kind.description, attributes))
+        };
+        let created = Change::CreateBucket {
+            name: "b".into(),
+            uuid: "u".into(),
+            settings: BucketSettings::default(),
+        };
+        let expected = json!({"bucket": "b", "bucket_uuid": "u"});
+        assert_eq!(described(created), Some(("Bucket created", expected)));
+        let moved =
+            Change::MoveCopies { memberships: Default::default(), chains: Default::default() };
+        assert_eq!(described(moved), None);
+        assert_eq!(described(Change::RenewMap), None);
+    }
+}
