@@ -32,6 +32,7 @@ pub mod kv;
 mod line;
 mod node;
 mod orchestration;
+pub mod password_reset;
 mod platform;
 pub mod plugins;
 pub mod query;

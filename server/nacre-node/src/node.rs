@@ -9,6 +9,7 @@ use crate::copies::Fenced;
 use crate::health::is_of_one_bucket;
 use crate::journal::{self, EventKind, Journal};
 use crate::orchestration::{Herald, Lease, Orchestration, Watchman};
+use crate::password_reset;
 use crate::plugins::{Loader, Plugins};
 use crate::query::Queries;
 use crate::spread::Owners;
@@ -101,6 +102,8 @@ pub struct Node {
     pub(crate) map_watchers: Watchers,
     /// The questions of other nodes that wait for changes.
     pub(crate) crowd: Crowd,
+    /// A user whose password was reset while the node was stopped.
+    pub(crate) password_reset: Mutex<Option<User>>,
     /// What happened since the start.
     pub(crate) journal: Journal,
     /// How many questions of other nodes were answered, by what they are about.
@@ -126,6 +129,10 @@ impl Node {
             users.insert(user);
         });
         let password_policy = stored(&rows, row::PASSWORD_POLICY, "password-policy")?;
+        let password_reset = rows
+            .get(password_reset::ROW)
+            .map(|row| serde_json::from_slice(row).map_err(|_| Error::Settings("password-reset")));
+        let password_reset = password_reset.transpose()?;
         let clean = rows.contains_key(row::CLEAN);
         writes.push((row::CLEAN.to_vec(), None));
         let start = stored::<u64>(&rows, row::START, "start")? + 1;
@@ -167,6 +174,7 @@ impl Node {
             owners: RwLock::default(),
             map_watchers: Watchers::default(),
             crowd: Crowd::default(),
+            password_reset: Mutex::new(password_reset),
             journal: Journal::default(),
             answered: Mutex::default(),
         });
@@ -492,7 +500,7 @@ fn new_secret(platform: &dyn Platform) -> Secret {
     Secret::new(random_bytes(platform))
 }
 
-fn random_bytes<const N: usize>(platform: &dyn Platform) -> [u8; N] {
+pub(crate) fn random_bytes<const N: usize>(platform: &dyn Platform) -> [u8; N] {
     let mut bytes = [0; N];
     for chunk in bytes.chunks_mut(8) {
         chunk.copy_from_slice(&platform.random().to_be_bytes()[..chunk.len()]);

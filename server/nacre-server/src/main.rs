@@ -23,6 +23,7 @@ mod loader;
 mod platform;
 mod plugin;
 mod priority;
+mod reset_password;
 mod rest;
 mod serve;
 mod server;
@@ -59,6 +60,8 @@ enum Command {
     Sh(sh::Shell),
     /// Make nodes one cluster, and look at them.
     Cluster(cluster_command::Options),
+    /// Give an administrator another password, on the machine of a node that is stopped.
+    ResetPassword(reset_password::Options),
     /// Work on plugins.
     Plugin(plugin::Options),
     /// Measure a server with a load like an application's.
@@ -85,6 +88,7 @@ fn main() -> ExitCode {
         Command::Import(options) => import::import(&options),
         Command::Sh(options) => sh::sh(&options),
         Command::Cluster(options) => cluster_command::run(&options),
+        Command::ResetPassword(options) => reset_password::run(&options),
         Command::Plugin(options) => plugin::run(&options),
         Command::Bench(options) => bench::bench(&options),
     };

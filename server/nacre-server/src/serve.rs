@@ -365,6 +365,7 @@ fn run(options: &Serve, ready: impl FnOnce(&Endpoints)) -> Result<(), String> {
     platform.connect(consensus.peers(Lane::Agreement), consensus.peers(Lane::Questions));
     node.orchestrate();
     consensus.see_off();
+    finish_password_reset(&node)?;
     let tls = Arc::new(options.tls(&node, platform.node_key())?);
     platform.reserve().fill();
     node.load_plugins();
@@ -441,6 +442,24 @@ fn run(options: &Serve, ready: impl FnOnce(&Endpoints)) -> Result<(), String> {
     answering.shutdown_background();
     agreeing.shutdown_background();
     Ok(())
+}
+
+/// Gives an administrator the password that was prepared while the node was stopped, as soon as the nodes can agree on it.
+fn finish_password_reset(node: &Arc<Node>) -> Result<(), String> {
+    const PAUSE: Duration = Duration::from_secs(1);
+    let node = Arc::clone(node);
+    let work = move || {
+        loop {
+            match node.finish_password_reset() {
+                Ok(Some(user)) => return tracing::info!("the user {user} has the new password"),
+                Ok(None) => return,
+                Err(error) => tracing::warn!("the new password does not count yet: {error}"),
+            }
+            std::thread::sleep(PAUSE);
+        }
+    };
+    let thread = std::thread::Builder::new().name("password-reset".into());
+    thread.spawn(work).map(drop).map_err(|error| format!("cannot start a thread: {error}"))
 }
 
 /// How often transactions are looked for that nobody finishes. Source: the usual window of SDKs.

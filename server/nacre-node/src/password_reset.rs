@@ -1,0 +1,44 @@
+//! Another password for an administrator who has lost the old one.
+//!
+//! [`prepare`] writes it into the data directory of a node that is stopped. When the node runs again, it proposes the user to the others,
+//! so that all nodes have the password, and forgets the row: [`Node::finish_password_reset`].
+
+use crate::agreement::write;
+use crate::node::{Node, random_bytes};
+use crate::{Error, Platform};
+use nacre_auth::{Role, User};
+use std::sync::Arc;
+
+/// The row of the space that keeps what the node knows.
+pub(crate) const ROW: &[u8] = b"password-reset";
+
+/// Notes that the user `name`, new or known, is to be an administrator with that password.
+///
+/// # Errors
+/// What the disk reports.
+pub fn prepare(platform: &dyn Platform, name: &str, password: &str) -> Result<(), Error> {
+    let user = User::new(name, password, vec![Role::admin()], random_bytes(platform));
+    Ok(platform.spaces().open("node")?.apply(&[write(ROW, &user)], true)?)
+}
+
+impl Node {
+    /// Proposes the user whose password was reset while the node was stopped. Returns its name, or `None` if there is none. Blocks.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] when the nodes cannot agree yet: try again.
+    pub fn finish_password_reset(self: &Arc<Node>) -> Result<Option<String>, Error> {
+        let Some(mut user) = self.password_reset.lock().clone() else { return Ok(None) };
+        if let Some(known) = self.users().person(&user.name) {
+            user.display_name.clone_from(&known.display_name);
+            user.groups.clone_from(&known.groups);
+            let others = known.roles.iter().filter(|role| !user.roles.contains(role));
+            let others: Vec<Role> = others.cloned().collect();
+            user.roles.extend(others);
+        }
+        let name = user.name.clone();
+        self.put_user(user)?;
+        self.settings.apply(&[(ROW.to_vec(), None)], true)?;
+        *self.password_reset.lock() = None;
+        Ok(Some(name))
+    }
+}
