@@ -7,6 +7,7 @@
 )]
 
 mod allocator;
+mod audit;
 mod bench;
 mod capsules;
 mod client;
@@ -20,9 +21,11 @@ mod huge_pages;
 mod import;
 mod kv;
 mod loader;
+mod log_collection;
 mod platform;
 mod plugin;
 mod priority;
+mod records;
 mod reset_password;
 mod rest;
 mod serve;

@@ -53,6 +53,37 @@ impl Memory {
     }
 }
 
+/// Space of a file system.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Disk {
+    /// All of it.
+    pub total_bytes: u64,
+    /// What is left.
+    pub free_bytes: u64,
+}
+
+impl Disk {
+    /// The file system that `folder` is on, where the system tells.
+    pub fn of(folder: &Path) -> Option<Disk> {
+        use std::os::unix::ffi::OsStrExt;
+        let path = std::ffi::CString::new(folder.as_os_str().as_bytes()).ok()?;
+        // SAFETY: all numbers of the structure may be 0.
+        let mut about: libc::statvfs = unsafe { std::mem::zeroed() };
+        // SAFETY: the path ends with a zero byte, and the structure outlives the call.
+        if unsafe { libc::statvfs(path.as_ptr(), &raw mut about) } != 0 {
+            return None;
+        }
+        #[expect(
+            clippy::useless_conversion,
+            clippy::unnecessary_fallible_conversions,
+            reason = "these types differ between systems"
+        )]
+        let bytes =
+            |blocks| u64::try_from(blocks).ok()?.checked_mul(u64::try_from(about.f_frsize).ok()?);
+        Some(Disk { total_bytes: bytes(about.f_blocks)?, free_bytes: bytes(about.f_bavail)? })
+    }
+}
+
 /// The memory of this machine, where the system tells.
 pub fn memory_bytes() -> Option<u64> {
     Some(Memory::of_machine()?.total_bytes)

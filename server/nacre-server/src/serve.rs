@@ -3,6 +3,7 @@
 use crate::cluster::Consensus;
 use crate::cluster::link::Lane;
 use crate::platform::SystemPlatform;
+use crate::records::Records;
 use crate::rest::{self, Claim, Front, Hosts, Service, Threads};
 use crate::strangers::{Connections, Limits};
 use crate::tls::{Files, NodeKey, Tls};
@@ -368,6 +369,7 @@ fn run(options: &Serve, ready: impl FnOnce(&Endpoints)) -> Result<(), String> {
     finish_password_reset(&node)?;
     let tls = Arc::new(options.tls(&node, platform.node_key())?);
     platform.reserve().fill();
+    tls.follow(Arc::clone(&node));
     node.load_plugins();
 
     let threads = options
@@ -411,7 +413,8 @@ fn run(options: &Serve, ready: impl FnOnce(&Endpoints)) -> Result<(), String> {
     let making =
         making.map_err(|error| format!("cannot start the threads for answers: {error}"))?;
     let threads = Threads { queries: querying.handle().clone(), answers: making.handle().clone() };
-    let front = Front::new(&consensus, &tls, &claim, options.hosts(), threads);
+    let records = Records::new(options.data_dir.clone());
+    let front = Front::new(&consensus, &tls, &claim, records, options.hosts(), threads);
     runtime.block_on(async {
         // Before anybody can see that the node serves: who does may stop it.
         let stop =

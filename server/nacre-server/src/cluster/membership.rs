@@ -42,7 +42,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// What nodes must have in common to agree: it changes with the links, the log and the agreed state.
-pub const VERSION: u32 = 18;
+pub const VERSION: u32 = 19;
 /// How long who joins may take to leave another cluster before that.
 const LEAVING_PATIENCE: Duration = Duration::from_secs(5);
 /// How long it may take over a request.
@@ -112,9 +112,21 @@ pub struct Other {
     pub password: String,
 }
 
-/// The name of a node in REST requests.
+/// The port of management that names of nodes leave out. Source: nodes of Couchbase have no port in their names.
+const MANAGEMENT_PORT: u16 = 8091;
+
+/// The name of a node in REST requests: its host, and its port if that is not the usual one, as of several nodes on a machine.
 pub fn otp_node(endpoints: &Endpoints) -> String {
-    format!("ns_1@{}", endpoints.management())
+    let whole = format!("ns_1@{}", endpoints.management());
+    match whole.strip_suffix(&format!(":{MANAGEMENT_PORT}")) {
+        Some(short) => short.to_owned(),
+        None => whole,
+    }
+}
+
+/// Returns true if `otp` names the node, with its port or, if that is the usual one, without.
+pub fn is_named(endpoints: &Endpoints, otp: &str) -> bool {
+    otp == otp_node(endpoints) || otp.strip_prefix("ns_1@") == Some(&*endpoints.management())
 }
 
 /// What this node says when it is to join another cluster.
@@ -458,7 +470,7 @@ pub fn join(
 /// Why not, for people.
 pub fn eject(consensus: &Arc<Consensus>, otp: &str) -> Result<(), String> {
     let cluster = consensus.node().cluster();
-    let found = cluster.nodes.iter().find(|(_, known)| otp_node(&known.endpoints) == otp);
+    let found = cluster.nodes.iter().find(|(_, known)| is_named(&known.endpoints, otp));
     remove(consensus, *found.ok_or(UNKNOWN)?.0)
 }
 
@@ -592,5 +604,16 @@ pub fn leave(consensus: &Arc<Consensus>, body: &[u8]) -> Result<(), String> {
     }
     let (id, uuid, cluster) = consensus.node().new_cluster();
     tracing::info!("left the cluster {}", consensus.node().cluster().uuid);
+    consensus.enter(id, uuid, cluster)
+}
+
+/// Has a node that is alone forget all that it knows, its buckets and users included.
+///
+/// # Errors
+/// Why not, for people.
+pub fn reset(consensus: &Arc<Consensus>) -> Result<(), String> {
+    let _entering = consensus.entering.lock();
+    let (id, uuid, cluster) = consensus.node().new_cluster();
+    tracing::info!("begins again as a new node, without what it had");
     consensus.enter(id, uuid, cluster)
 }

@@ -1,9 +1,10 @@
 //! A bucket's settings as REST words them: read from a form, and written into a description.
 
 use super::body::{Reply, invalid};
+use super::compaction_settings;
 use crate::platform::memory_bytes;
 use nacre_cluster::{
-    BucketKind, BucketSettings, CompressionMode, ConflictResolution, EvictionPolicy,
+    BucketKind, BucketSettings, Compaction, CompressionMode, ConflictResolution, EvictionPolicy,
     RAM_QUOTA_TOO_LARGE, StorageBackend,
 };
 use serde_json::{Value, json};
@@ -45,11 +46,55 @@ fn name_of<T: PartialEq>(names: Names<T>, value: T) -> &'static str {
     names.iter().find(|(_, known)| *known == value).map_or("", |(name, _)| name)
 }
 
+/// The priority of each bucket: all have the same threads.
+pub(super) const THREADS: u8 = 3;
+/// Copies of a document beside the first, if nobody says how many. Source: Couchbase.
+const REPLICAS: u8 = 1;
+
+/// Fields that can only be what they are here: by name, what they may be, and why.
+const FIXED: [(&str, &[&str], &str); 26] = [
+    ("threadsNumber", &["3"], "All buckets share the threads of the node."),
+    ("authType", &["none", "sasl"], "Users have passwords, buckets have none."),
+    ("saslPassword", &[""], "Users have passwords, buckets have none."),
+    ("enableCrossClusterVersioning", &["false"], "There is no replication between clusters."),
+    ("versionPruningWindowHrs", &["720"], "There is no replication between clusters."),
+    ("pitrEnabled", &["false"], "There is no recovery to a point in time."),
+    ("pitrGranularity", &["600"], "There is no recovery to a point in time."),
+    ("pitrMaxHistoryAge", &["86400"], "There is no recovery to a point in time."),
+    ("driftAheadThresholdMs", &["5000"], "Clocks of other clusters are not watched."),
+    ("driftBehindThresholdMs", &["5000"], "Clocks of other clusters are not watched."),
+    ("storageQuotaPercentage", &["50"], NO_MAGMA),
+    ("maxMagmaShards", &[], NO_MAGMA),
+    ("magmaKeyTreeDataBlockSize", &["4096"], NO_MAGMA),
+    ("magmaSeqTreeDataBlockSize", &["4096"], NO_MAGMA),
+    ("durabilityImpossibleFallback", &["disabled"], "Durable writes never become less durable."),
+    ("warmupBehavior", &["background"], "Documents are served while others are still read."),
+    ("accessScannerEnabled", &["false"], "Nothing has to be scanned for a fast start."),
+    ("memoryLowWatermark", &["75"], "The node watches its memory itself."),
+    ("memoryHighWatermark", &["85"], "The node watches its memory itself."),
+    ("continuousBackupEnabled", &["false"], "There is no continuous backup."),
+    ("continuousBackupInterval", &["2"], "There is no continuous backup."),
+    ("continuousBackupLocation", &[""], "There is no continuous backup."),
+    ("encryptionAtRestKeyId", &["-1"], "Data is encrypted by the file system, or not at all."),
+    (
+        "encryptionAtRestDekRotationInterval",
+        &[],
+        "Data is encrypted by the file system, or not at all.",
+    ),
+    ("encryptionAtRestDekLifetime", &[], "Data is encrypted by the file system, or not at all."),
+    ("proxyPort", &["0"], "Buckets have no ports of their own."),
+];
+const NO_MAGMA: &str = "The store is the node's own log, whatever its name.";
+
 /// The settings of a new bucket.
 pub(super) fn create(form: &[(String, String)]) -> Result<BucketSettings, Reply> {
-    let mut settings = BucketSettings::default();
+    let mut settings = BucketSettings { replicas: REPLICAS, ..BucketSettings::default() };
     apply(&mut settings, form)?;
     let chosen = |name: &str| form.iter().any(|(field, _)| field == name);
+    if !chosen("replicaIndex") {
+        // Rows of views have copies where documents have.
+        settings.replica_index = settings.replicas > 0 && has_replica_index(&settings);
+    }
     if !chosen("ramQuotaMB") && !chosen("ramQuota") {
         let reason = "The RAM Quota must be specified and must be a positive integer.";
         return Err(invalid("ramQuota", reason));
@@ -61,8 +106,58 @@ pub(super) fn create(form: &[(String, String)]) -> Result<BucketSettings, Reply>
     Ok(settings)
 }
 
-/// Takes over the fields of a form. Unknown fields are left alone: clients send what newer servers know.
+/// Whether rows of views can have copies. Source: Couchbase's buckets of other kinds have no such field.
+fn has_replica_index(settings: &BucketSettings) -> bool {
+    settings.kind == BucketKind::Persistent && settings.storage_backend != StorageBackend::Magma
+}
+
+/// Takes over the fields of a form. A field is either honoured or refused: what an operator asks for never gets lost.
 pub(super) fn apply(settings: &mut BucketSettings, form: &[(String, String)]) -> Result<(), Reply> {
+    apply_fields(settings, form)?;
+    apply_compaction(settings, form)?;
+    let keeps_history = settings.kind == BucketKind::Persistent
+        && settings.storage_backend == StorageBackend::Magma;
+    let history = "historyRetentionCollectionDefault";
+    if !keeps_history && form.iter().any(|(field, _)| field == history) {
+        return Err(invalid(history, "History Retention can only used with Magma"));
+    }
+    Ok(())
+}
+
+/// Reads the compaction of the bucket: its own with `autoCompactionDefined=true`, that of the cluster with `false`.
+fn apply_compaction(settings: &mut BucketSettings, form: &[(String, String)]) -> Result<(), Reply> {
+    let defined = form.iter().find(|(field, _)| field == "autoCompactionDefined");
+    let defined = defined
+        .map(|(field, value)| named(FLAGS, field, value, "autoCompactionDefined is invalid"));
+    let mut own = match (defined.transpose()?, settings.compaction.take()) {
+        (Some(false), _) => None,
+        (Some(true), known) => Some(known.unwrap_or_default()),
+        (None, known) => known,
+    };
+    for (field, value) in form {
+        let mut read = own.clone().unwrap_or_default();
+        if !compaction_settings::read(&mut read, field, value)? {
+            continue;
+        }
+        match &mut own {
+            Some(own) => *own = read,
+            // Forms of the web console name all fields, whatever is chosen.
+            None if read == Compaction::default() || defined_as(form, "false") => {}
+            None => {
+                let reason = "autoCompactionDefined=true lets a bucket differ from the cluster.";
+                return Err(invalid(field, reason));
+            }
+        }
+    }
+    settings.compaction = own;
+    Ok(())
+}
+
+fn defined_as(form: &[(String, String)], value: &str) -> bool {
+    form.iter().any(|(field, is)| field == "autoCompactionDefined" && is == value)
+}
+
+fn apply_fields(settings: &mut BucketSettings, form: &[(String, String)]) -> Result<(), Reply> {
     for (field, value) in form {
         let (field, value) = (field.as_str(), value.as_str());
         match field {
@@ -115,17 +210,29 @@ pub(super) fn apply(settings: &mut BucketSettings, form: &[(String, String)]) ->
                 settings.durability_min_level =
                     named(DURABILITY_LEVELS, "durability_min_level", value, reason)?;
             }
-            _ => {}
+            "autoCompactionDefined" => {}
+            _ => check_other(field, value)?,
         }
     }
     Ok(())
+}
+
+/// Refuses fields that are not known, and values other than those that there are.
+fn check_other(field: &str, value: &str) -> Result<(), Reply> {
+    if compaction_settings::read(&mut Compaction::default(), field, value)? {
+        return Ok(());
+    }
+    match FIXED.iter().find(|(name, ..)| *name == field) {
+        Some((_, allowed, _)) if allowed.contains(&value) => Ok(()),
+        Some((.., reason)) => Err(invalid(field, format!("It cannot be {value}. {reason}"))),
+        None => Err(invalid(field, "Unsupported key")),
+    }
 }
 
 /// The settings as the description of a bucket has them, but for those that every cluster map has.
 pub(super) fn describe(settings: &BucketSettings) -> Value {
     let mut value = json!({
         "replicaNumber": settings.replicas,
-        "replicaIndex": settings.replica_index,
         "maxTTL": settings.max_ttl,
         "expiryPagerSleepTime": settings.expiry_pager_s,
         "compressionMode": name_of(COMPRESSION_MODES, settings.compression_mode),
@@ -134,6 +241,16 @@ pub(super) fn describe(settings: &BucketSettings) -> Value {
         "evictionPolicy": name_of(EVICTION_POLICIES, settings.eviction_policy),
         "rank": settings.rank,
     });
+    if has_replica_index(settings) {
+        value["replicaIndex"] = json!(settings.replica_index);
+    }
+    value["autoCompactionSettings"] = match &settings.compaction {
+        Some(own) => compaction_settings::describe(own),
+        None => json!(false),
+    };
+    if let Some(own) = &settings.compaction {
+        value["purgeInterval"] = json!(compaction_settings::purge_days(own));
+    }
     // Clients conclude from these fields that the bucket can keep history.
     if settings.storage_backend == StorageBackend::Magma {
         value["historyRetentionCollectionDefault"] = json!(settings.history.collection_default);
@@ -178,10 +295,10 @@ mod tests {
 
     #[test]
     fn every_choice_of_a_form_is_given_back() {
-        let text = "ramQuotaMB=1024&bucketType=couchbase&replicaNumber=2&replicaIndex=1&flushEnabled=1&maxTTL=60&expiryPagerSleepTime=600&compressionMode=active&conflictResolutionType=lww&durabilityMinLevel=majorityAndPersistActive&evictionPolicy=fullEviction&storageBackend=magma&numVBuckets=128&historyRetentionBytes=2147483648&historyRetentionSeconds=13000&historyRetentionCollectionDefault=false&rank=9&unheard=of";
+        let text = "ramQuotaMB=1024&bucketType=couchbase&replicaNumber=2&replicaIndex=0&flushEnabled=1&maxTTL=60&expiryPagerSleepTime=600&compressionMode=active&conflictResolutionType=lww&durabilityMinLevel=majorityAndPersistActive&evictionPolicy=fullEviction&storageBackend=magma&numVBuckets=128&historyRetentionBytes=2147483648&historyRetentionSeconds=13000&historyRetentionCollectionDefault=false&rank=9";
         let settings = create(&form(text)).unwrap();
         assert!(settings.flush_enabled && settings.vbucket_count == 128);
-        insta::assert_snapshot!(describe(&settings), @r#"{"compressionMode":"active","conflictResolutionType":"lww","durabilityMinLevel":"majorityAndPersistActive","evictionPolicy":"fullEviction","expiryPagerSleepTime":600,"historyRetentionBytes":2147483648,"historyRetentionCollectionDefault":false,"historyRetentionSeconds":13000,"maxTTL":60,"rank":9,"replicaIndex":true,"replicaNumber":2}"#);
+        insta::assert_snapshot!(describe(&settings), @r#"{"autoCompactionSettings":false,"compressionMode":"active","conflictResolutionType":"lww","durabilityMinLevel":"majorityAndPersistActive","evictionPolicy":"fullEviction","expiryPagerSleepTime":600,"historyRetentionBytes":2147483648,"historyRetentionCollectionDefault":false,"historyRetentionSeconds":13000,"maxTTL":60,"rank":9,"replicaNumber":2}"#);
     }
 
     #[test]
@@ -197,11 +314,72 @@ mod tests {
     }
 
     #[test]
+    fn a_bucket_has_a_replica_and_so_have_rows_of_its_views_if_nobody_says_otherwise() {
+        let described = |text: &str| describe(&create(&form(text)).unwrap());
+        for (text, replicas, index) in [
+            ("ramQuotaMB=100", 1, json!(true)),
+            ("ramQuotaMB=100&replicaNumber=0", 0, json!(false)),
+            ("ramQuotaMB=100&replicaIndex=0", 1, json!(false)),
+            ("ramQuotaMB=100&storageBackend=magma", 1, Value::Null),
+            ("ramQuotaMB=100&bucketType=ephemeral", 1, Value::Null),
+        ] {
+            let described = described(text);
+            assert_eq!(
+                (&described["replicaNumber"], &described["replicaIndex"]),
+                (&json!(replicas), &index),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_bucket_has_its_own_compaction_if_the_form_says_so() {
+        let base = "ramQuotaMB=100&parallelDBAndViewCompaction=false";
+        let own = "&databaseFragmentationThreshold[percentage]=25&purgeInterval=1";
+        let defined = format!("{base}{own}&autoCompactionDefined=true");
+        let described = describe(&create(&form(&defined)).unwrap());
+        let settings = &described["autoCompactionSettings"];
+        assert_eq!(settings["databaseFragmentationThreshold"]["percentage"], 25);
+        assert_eq!(described["purgeInterval"], 1.0);
+        let undefined =
+            describe(&create(&form(&format!("{defined}&autoCompactionDefined=false"))).unwrap());
+        assert_eq!(
+            undefined["autoCompactionSettings"]["databaseFragmentationThreshold"]["percentage"], 25,
+            "the first counts"
+        );
+        let refused = body(create(&form(&format!("{base}{own}"))).unwrap_err());
+        assert!(refused.contains("autoCompactionDefined"), "{refused}");
+        let mut settings = create(&form(&defined)).unwrap();
+        apply(&mut settings, &form("autoCompactionDefined=false")).unwrap();
+        assert_eq!(describe(&settings)["autoCompactionSettings"], false);
+    }
+
+    /// What an operator asks for is honoured, and given back, or refused by the name of the field.
+    #[test]
+    fn every_field_of_couchbase_is_honoured_or_refused() {
+        for (field, _, reason) in FIXED {
+            let refused =
+                body(create(&form(&format!("ramQuotaMB=100&{field}=other"))).unwrap_err());
+            assert!(refused.contains(field) && refused.contains(reason), "{refused}");
+        }
+        for field in ["unheard", "width", "weight", "otherBucketsRamQuotaMB"] {
+            let refused = body(create(&form(&format!("ramQuotaMB=100&{field}=1"))).unwrap_err());
+            assert_eq!(refused, format!("{{\"errors\":{{\"{field}\":\"Unsupported key\"}}}}"));
+        }
+        for text in
+            ["historyRetentionCollectionDefault=true", "historyRetentionCollectionDefault=false"]
+        {
+            let refused = body(create(&form(&format!("ramQuotaMB=100&{text}"))).unwrap_err());
+            assert!(refused.contains("History Retention can only used with Magma"), "{refused}");
+        }
+    }
+
+    #[test]
     fn a_field_that_is_not_understood_is_named() {
         let refused = |text: &str| body(create(&form(text)).unwrap_err());
         insta::assert_snapshot!(
             [
-                "name=b",
+                "flushEnabled=0",
                 "ramQuotaMB=much",
                 "ramQuotaMB=16000000",
                 "ramQuotaMB=100&bucketType=memcached",

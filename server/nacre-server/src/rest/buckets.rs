@@ -1,7 +1,7 @@
 //! Buckets: list, create, change, flush, drop.
 
 use super::Call;
-use super::body::{Reply, blocking, done, json_reply, not_found, ok, refused, reply};
+use super::body::{Reply, blocking, done, invalid, json_reply, not_found, ok, refused, reply};
 use super::bucket_form;
 use super::nodes;
 use crate::platform::memory_bytes;
@@ -44,7 +44,7 @@ pub(super) async fn route(call: Call, path: &[&str]) -> Result<Reply, Reply> {
             call.change(Change::FlushBucket { name: (*name).to_owned() }).await?;
             Ok(done())
         }
-        ("POST", [name, "controller", "compactBucket"]) => {
+        ("POST", [name, "controller", "compactBucket" | "compactDatabases"]) => {
             call.require(Privilege::AdministerBucket, Some(name))?;
             call.node.bucket(name).ok_or_else(not_found)?.compact();
             Ok(done())
@@ -93,8 +93,7 @@ impl View<'_> {
         let all_bytes = quota_bytes * node_count(&self.cluster);
         let used = json!({
             "authType": "sasl",
-            "autoCompactionSettings": false,
-            "threadsNumber": 3,
+            "threadsNumber": bucket_form::THREADS,
             "quota": {"ram": all_bytes, "rawRAM": quota_bytes},
             "controllers": controllers(bucket),
             "basicStats": {
@@ -148,7 +147,7 @@ fn node_count(cluster: &Cluster) -> u64 {
 fn controllers(bucket: &Bucket) -> Value {
     let at = |what: &str| format!("/pools/default/buckets/{}/controller/{what}", bucket.name);
     let mut controllers =
-        json!({"compactAll": at("compactBucket"), "compactDB": at("compactBucket")});
+        json!({"compactAll": at("compactBucket"), "compactDB": at("compactDatabases")});
     if bucket.settings.flush_enabled {
         controllers["flush"] = at("doFlush").into();
     }
@@ -163,6 +162,7 @@ async fn create(call: Call) -> Result<Reply, Reply> {
         .find(|(field, _)| field == "name")
         .map(|(_, name)| name.clone())
         .unwrap_or_default();
+    let form: Vec<_> = form.into_iter().filter(|(field, _)| field != "name").collect();
     let settings = bucket_form::create(&form)?;
     let uuid = call.node.new_uuid();
     let change = Change::CreateBucket { name, uuid, settings };
@@ -178,7 +178,12 @@ async fn update(call: Call, name: &str) -> Result<Reply, Reply> {
     let cluster = call.node.cluster();
     let missing = || refused(&Error::Refused(Refusal::BucketNotFound { bucket: name.to_owned() }));
     let mut settings = cluster.bucket(name).map_err(|_| missing())?.settings.clone();
-    bucket_form::apply(&mut settings, &call.form())?;
+    let mut form = call.form();
+    if let Some((_, other)) = form.iter().find(|(field, to)| field == "name" && to != name) {
+        return Err(invalid("name", format!("The bucket cannot be renamed to {other}.")));
+    }
+    form.retain(|(field, _)| field != "name");
+    bucket_form::apply(&mut settings, &form)?;
     let change = Change::UpdateBucket { name: name.to_owned(), settings };
     if is_trial(&call) {
         return check(&call, &change).await;

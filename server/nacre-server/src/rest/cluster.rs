@@ -1,28 +1,27 @@
 //! What clients ask about the cluster as a whole.
 
 use super::Call;
-use super::body::{Reply, done, not_found, ok, reply};
+use super::body::{Reply, not_found, ok, reply};
 use super::nodes::{self, COMPATIBLE_VERSION};
 use super::pieces::pieces;
 use super::rebalance;
 use super::streams::{Kind, Place, STALLED_MAX};
-use super::users;
+use super::{pool, users};
 use crate::cluster::membership::otp_node;
 use http_body_util::BodyExt;
 use hyper::{Response, StatusCode};
 use nacre_auth::{Keyspace, Privilege};
-use nacre_cluster::Change;
 use nacre_node::Node;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-pub(super) fn route(call: Call, path: &[&str]) -> Result<Reply, Reply> {
+pub(super) async fn route(call: Call, path: &[&str]) -> Result<Reply, Reply> {
     match path {
         [] => Ok(ok(&json!({"nacre": env!("CARGO_PKG_VERSION")}))),
         ["pools"] => Ok(ok(&pools(&call))),
         ["pools", "default"] | ["pools", "nodes"] => {
             call.require_sight(Keyspace::default())?;
-            Ok(ok(&pool(&call)))
+            Ok(ok(&pool::describe(&call).await?))
         }
         ["pools", "default", "terseClusterInfo"] => {
             call.require(Privilege::ReadCluster, None)?;
@@ -58,7 +57,22 @@ pub(super) fn for_strangers() -> Reply {
     }))
 }
 
+/// What a node says that has no administrator yet. Tools send the credentials that they are about to set, and conclude from the empty
+/// list that they may.
+fn unclaimed() -> Value {
+    json!({
+        "isAdminCreds": true,
+        "isEnterprise": true,
+        "implementationVersion": COMPATIBLE_VERSION,
+        "uuid": [],
+        "pools": [],
+    })
+}
+
 fn pools(call: &Call) -> Value {
+    if call.claim.is_open() {
+        return unclaimed();
+    }
     json!({
         "isAdminCreds": call.require(Privilege::AdministerCluster, None).is_ok(),
         "isEnterprise": true,
@@ -66,31 +80,6 @@ fn pools(call: &Call) -> Value {
         "uuid": call.node.cluster().uuid,
         "pools": [{"name": "default", "uri": "/pools/default"}],
         "componentsVersion": {"ns_server": COMPATIBLE_VERSION, "nacre": env!("CARGO_PKG_VERSION")},
-    })
-}
-
-/// Changes settings of the cluster: its name is the only one.
-pub(super) async fn update(call: &Call) -> Result<Reply, Reply> {
-    call.require(Privilege::AdministerCluster, None)?;
-    for (field, value) in call.form() {
-        if field == "clusterName" {
-            call.change(Change::NameCluster { name: value }).await?;
-        }
-    }
-    Ok(done())
-}
-
-fn pool(call: &Call) -> Value {
-    let cluster = call.node.cluster();
-    json!({
-        "name": "default",
-        "clusterName": cluster.name,
-        "nodes": nodes::describe_all(call),
-        "buckets": {"uri": "/pools/default/buckets"},
-        "serverGroupsUri": format!("/pools/default/serverGroups?rev={}", cluster.rev),
-        "rebalanceStatus": if cluster.rebalance.is_some() { "running" } else { "none" },
-        "balanced": rebalance::is_balanced(&cluster),
-        "memoryQuota": cluster.buckets.values().map(|bucket| bucket.settings.ram_quota_mb).sum::<u64>(),
     })
 }
 
@@ -148,8 +137,10 @@ fn map_stream(call: &Call, bucket: Option<&str>) -> Result<Reply, Reply> {
 fn pool_stream(call: Call) -> Result<Reply, Reply> {
     let place = call.desk().enter(Kind::Watch)?;
     let node = Arc::clone(&call.node);
-    let read = move |_: &Arc<Node>| {
-        call.require_sight(Keyspace::default()).ok().map(|()| pool(&call).to_string())
+    // Other nodes are not asked: the stream says what is new.
+    let read = move |node: &Arc<Node>| {
+        call.require_sight(Keyspace::default()).ok()?;
+        Some(pool::describe_with(&call, &node.own_usage()).to_string())
     };
     Ok(stream(node, place, read))
 }
@@ -189,7 +180,7 @@ fn stream(
 mod tests {
     use super::*;
     use crate::platform::SystemPlatform;
-    use nacre_cluster::{Endpoints, Ports};
+    use nacre_cluster::{Change, Endpoints, Ports};
 
     #[tokio::test]
     async fn a_stream_of_maps_begins_with_the_one_that_there_is_when_it_begins_to_look() {

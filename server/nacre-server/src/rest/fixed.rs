@@ -4,26 +4,14 @@
 use super::Call;
 use super::body::{Reply, done, invalid, not_found, ok};
 use nacre_auth::Privilege;
-use nacre_cluster::orchestrator::MOVES_MAX;
 use serde_json::{Map, Value, json};
 
-/// `path` is `/settings/rebalance`, `/settings/security`, `/settings/developerPreview` or `/internalSettings`.
+/// `path` is `/settings/developerPreview` or `/internalSettings`.
 pub(super) fn route(call: &Call, path: &[&str]) -> Result<Reply, Reply> {
     let reads = call.method == "GET";
     let need = if reads { Privilege::ReadCluster } else { Privilege::AdministerCluster };
     call.require(need, None)?;
     let settings = match path {
-        // So many vBuckets are on their way at a time, wherever they are.
-        ["settings", "rebalance"] => json!({"rebalanceMovesPerNode": MOVES_MAX}),
-        // Nodes talk to each other in TLS only; clients choose by the port.
-        ["settings", "security"] => json!({
-            "tlsMinVersion": "tlsv1.2",
-            "cipherSuites": [],
-            "honorCipherOrder": false,
-            "clusterEncryptionLevel": "all",
-            "disableUIOverHttp": false,
-            "disableUIOverHttps": false,
-        }),
         ["settings", "developerPreview"] => json!({"enabled": false}),
         ["internalSettings"] => json!({}),
         _ => return Err(not_found()),
@@ -34,8 +22,17 @@ pub(super) fn route(call: &Call, path: &[&str]) -> Result<Reply, Reply> {
     check(settings.as_object().unwrap_or(&Map::new()), &call.form()).map(|()| done())
 }
 
-/// Refuses what is not as it is.
+/// Refuses fields that are not known, and values other than those that they have.
 pub(super) fn check(known: &Map<String, Value>, form: &[(String, String)]) -> Result<(), Reply> {
+    check_because(known, form, "")
+}
+
+/// The same; `reason` says why a value cannot be changed.
+pub(super) fn check_because(
+    known: &Map<String, Value>,
+    form: &[(String, String)],
+    reason: &str,
+) -> Result<(), Reply> {
     for (field, value) in form {
         let is = known.get(field).ok_or_else(|| invalid(field, "Unsupported key"))?;
         let is_same = match is {
@@ -43,7 +40,8 @@ pub(super) fn check(known: &Map<String, Value>, form: &[(String, String)]) -> Re
             _ => *is == serde_json::from_str::<Value>(value).unwrap_or_default(),
         };
         if !is_same {
-            return Err(invalid(field, format!("It is {is}, and cannot be changed.")));
+            let text = format!("It is {is}, and cannot be changed. {reason}");
+            return Err(invalid(field, text.trim_end()));
         }
     }
     Ok(())

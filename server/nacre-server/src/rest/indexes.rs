@@ -1,4 +1,4 @@
-//! What indexes there are: `GET /getIndexStatus`, as Couchbase's indexer answers at the port that maps name `indexHttp`, and
+//! What indexes there are: `GET /getIndexStatus` and `GET /getIndexMetadata`, as Couchbase's indexer answers at the port that maps name `indexHttp`, and
 //! `GET /indexStatus`, as its cluster manager does. They are made and dropped by statements.
 
 use super::Call;
@@ -9,13 +9,15 @@ use nacre_types::NodeId;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// The indexes of all collections in which the user who asks has a part.
+/// The indexes of all collections, or of those of the bucket that the request names, in which the user who asks has a part.
 pub(super) async fn route(call: Call) -> Result<Reply, Reply> {
     call.require_sight(Keyspace::default())?;
     let node = Arc::clone(&call.node);
     let unbuilt = blocking("the look at indexes", move || node.unbuilt()).await?;
     let cluster = call.node.cluster();
+    let wanted = call.parameter("bucket").filter(|name| !name.is_empty());
     let buckets = cluster.buckets.values();
+    let buckets = buckets.filter(|bucket| wanted.as_ref().is_none_or(|name| *name == bucket.name));
     let all = buckets.flat_map(|bucket| bucket.indexes.iter().map(move |index| (bucket, index)));
     let seen = all.filter(|(bucket, index)| {
         call.sees(Keyspace {
@@ -32,6 +34,11 @@ pub(super) async fn route(call: Call) -> Result<Reply, Reply> {
         .collect();
     match call.path.first().map(String::as_str) {
         Some("getIndexStatus") => Ok(ok(&json!({"code": "success", "status": described}))),
+        Some("getIndexMetadata") => {
+            let metadata =
+                json!({"version": 0, "metadata": [{"topologies": [], "definitions": described}]});
+            Ok(ok(&json!({"code": "success", "result": metadata})))
+        }
         _ => Ok(ok(
             &json!({"indexes": described, "version": cluster.rev.to_string(), "warnings": []}),
         )),

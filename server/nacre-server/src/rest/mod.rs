@@ -4,6 +4,8 @@
 mod alternate;
 mod answer;
 pub(crate) mod apart;
+mod audit_settings;
+mod audited;
 mod body;
 mod bucket_form;
 mod buckets;
@@ -11,11 +13,15 @@ mod certificates;
 mod changes;
 mod cluster;
 mod collections;
+mod compaction_settings;
+mod dates;
 mod eventing;
+mod events;
 mod fixed;
 mod groups;
 mod indexes;
 mod libraries;
+mod listeners;
 mod metrics;
 mod nodes;
 mod origin;
@@ -23,10 +29,13 @@ pub(crate) mod patient;
 mod permissions;
 mod pieces;
 mod plugins;
+mod pool;
 mod profile;
 mod query;
 mod rebalance;
 pub(crate) mod request_target;
+mod security_settings;
+mod settings;
 mod setup;
 mod streams;
 mod users;
@@ -34,11 +43,14 @@ mod views;
 
 use crate::cluster::request::INTRODUCTION;
 use crate::cluster::{Consensus, link};
+use crate::records::Records;
 use crate::serve::STACK_BYTES;
 use crate::tls::{Purpose, Shown, Tls};
 use answer::Desk;
+use audited::Audited;
 pub(crate) use body::{Reply, basic, error_reply, no_node, reply, unauthorized};
 use body::{in_background, json_reply};
+pub(crate) use dates::date;
 use http_body_util::{BodyExt, Limited};
 use hyper::body::{Body, Incoming};
 use hyper::header::{AUTHORIZATION, COOKIE, HeaderValue, PROXY_AUTHORIZATION, SERVER};
@@ -50,9 +62,9 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use nacre_auth::{INTERNAL, Keyspace, Privilege};
 use nacre_cluster::{Change, Cluster, Endpoints, Fingerprint, GROUP_DEFAULT};
 use nacre_node::Node;
-use request_target::Lenient;
 pub use origin::Hosts;
 use patient::Patient;
+use request_target::Lenient;
 pub use setup::Claim;
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr, TcpListener};
@@ -112,6 +124,7 @@ pub(crate) struct Call {
     pub consensus: Arc<Consensus>,
     pub tls: Arc<Tls>,
     pub claim: Arc<Claim>,
+    pub records: Arc<Records>,
     /// Empty for whoever sets up a node that has no administrator.
     pub user: String,
     /// Of the key of a node, if the connection is one of a node.
@@ -232,6 +245,7 @@ pub struct Front {
     consensus: Arc<Consensus>,
     tls: Arc<Tls>,
     claim: Arc<Claim>,
+    records: Arc<Records>,
     hosts: Hosts,
     threads: Threads,
     streams: Arc<Streams>,
@@ -243,6 +257,7 @@ impl Front {
         consensus: &Arc<Consensus>,
         tls: &Arc<Tls>,
         claim: &Arc<Claim>,
+        records: Records,
         hosts: Hosts,
         threads: Threads,
     ) -> Arc<Front> {
@@ -250,6 +265,7 @@ impl Front {
             consensus: Arc::clone(consensus),
             tls: Arc::clone(tls),
             claim: Arc::clone(claim),
+            records: Arc::new(records),
             hosts,
             threads,
             streams: Arc::default(),
@@ -354,6 +370,8 @@ async fn answer(
     if reply.status() != StatusCode::SWITCHING_PROTOCOLS {
         reply.headers_mut().insert(SERVER, HeaderValue::from_static("nacre"));
         origin::protect(&mut reply);
+        let security = &door.node.cluster().settings.security;
+        security_settings::apply(security, door.encrypted, reply.headers_mut());
     }
     apart::after_others().await;
     Ok(reply)
@@ -370,8 +388,14 @@ async fn answer_client(
     if let Some(reply) = public(door, &shown, &head) {
         return Ok(reply);
     }
-    let call = admit(door, from, shown, head, body).await?;
-    Ok(route(door.service, call).await)
+    let named = head.headers.get(AUTHORIZATION);
+    let named = named.and_then(|value| body::basic(value.as_bytes())).map(|(name, _)| name);
+    let call = admit(door, from, shown, head, body).await;
+    let call = call.inspect_err(|reply| audited::refused(door, named, from, reply.status()))?;
+    let audited = Audited::of(&call);
+    let reply = route(door.service, call).await;
+    audited.write(door, from, reply.status());
+    Ok(reply)
 }
 
 /// Answers what anybody may ask.
@@ -446,6 +470,7 @@ async fn admit(
         consensus: Arc::clone(&door.consensus),
         tls: Arc::clone(&door.tls),
         claim: Arc::clone(&door.claim),
+        records: Arc::clone(&door.front.records),
         user,
         key: shown.key,
         login: credentials,
@@ -571,12 +596,44 @@ async fn management(call: Call) -> Reply {
         ("GET" | "POST", ["controller", "engage" | "leave" | "regroup"]) => {
             nodes::internal(call).await
         }
-        ("POST", ["pools", "default"]) => cluster::update(&call).await,
-        ("GET", ["getIndexStatus" | "indexStatus"]) => indexes::route(call).await,
+        ("POST", ["pools", "default"]) => pool::update(&call).await,
         (
-            "GET" | "POST",
-            ["settings", "rebalance" | "security" | "developerPreview"] | ["internalSettings"],
-        ) => fixed::route(&call, &path),
+            "POST",
+            ["nodeInit"]
+            | ["controller", "hardResetNode"]
+            | [
+                "node",
+                "controller",
+                "enableExternalListener"
+                | "disableExternalListener"
+                | "disableUnusedExternalListeners"
+                | "setupNetConfig"
+                | "reloadClientCertificate",
+            ],
+        ) => listeners::route(call, &path).await,
+        ("GET", ["logs" | "events" | "eventsStreaming" | "diag" | "sasl_logs"])
+        | (
+            "POST",
+            ["controller", "startLogsCollection" | "cancelLogsCollection"] | ["logClientError"],
+        ) => events::route(call, &path).await,
+        (
+            "GET" | "POST" | "DELETE",
+            [
+                "settings",
+                "audit" | "alerts" | "analytics" | "autoCompaction" | "autoReprovision" | "ldap"
+                | "querySettings" | "rebalance" | "replications" | "saslauthdAuth" | "security"
+                | "stats",
+                ..,
+            ],
+        )
+        | ("POST", ["controller", "setAutoCompaction"]) => settings::route(call, &path).await,
+        ("GET", ["settings", "web"]) => setup::web_settings(&call),
+        ("GET", ["getIndexStatus" | "indexStatus" | "getIndexMetadata"]) => {
+            indexes::route(call).await
+        }
+        ("GET" | "POST", ["settings", "developerPreview"] | ["internalSettings"]) => {
+            fixed::route(&call, &path)
+        }
         (
             _,
             ["pools", "default", "certificates" | "trustedCAs", ..]
@@ -601,7 +658,7 @@ async fn management(call: Call) -> Reply {
                 reply
             })
         }
-        ("GET", rest) => cluster::route(call, rest),
+        ("GET", rest) => cluster::route(call, rest).await,
         _ => Err(body::not_found()),
     };
     outcome.unwrap_or_else(|reply| reply)

@@ -1,9 +1,9 @@
 //! The nodes: what they are, how one joins and leaves. Paths and texts are Couchbase's where clients read them.
 
-use super::Call;
 use super::body::{
     Reply, blocking, done, json_reply, no_node, not_found, ok, refused, reply, unauthorized,
 };
+use super::{Call, listeners, pool};
 use crate::cluster::address::check_host;
 use crate::cluster::membership::{self, Other, SILENCE_NS_MAX, Seat};
 use crate::cluster::request::Introduction;
@@ -25,7 +25,7 @@ use std::sync::Arc;
 pub(super) const COMPATIBLE_VERSION: &str = "7.6.4-0000-enterprise";
 /// The same as the number in which nodes state it: major * 65536 + minor.
 const COMPATIBILITY: u32 = 7 * 0x1_0000 + 6;
-/// What else a node may be asked to have, as tools ask for all they know, and of which there is nothing.
+/// Services of Couchbase that there are not here. Tools name them in a topology, with no nodes.
 pub(super) const NO_SERVICES: [&str; 3] = ["fts", "cbas", "backup"];
 
 /// All nodes, as lists of nodes describe them.
@@ -51,6 +51,19 @@ fn describe(call: &Call, id: NodeId, endpoints: &Endpoints) -> Value {
     let membership = member.map_or(Membership::Active, |node| node.membership);
     let mut described = json!({
         "hostname": call.authority(endpoints, endpoints.plain.mgmt),
+        "configuredHostname": endpoints.management(),
+        "addressFamily": listeners::family(endpoints),
+        "addressFamilyOnly": false,
+        "externalListeners": [{
+            "afamily": listeners::family(endpoints),
+            "nodeEncryption": endpoints.fingerprint.is_some(),
+        }],
+        "couchApiBase": format!("http://{}/", call.authority(endpoints, endpoints.plain.views)),
+        "recoveryType": match cluster.recovering.get(&id) {
+            None => "none",
+            Some(false) => "delta",
+            Some(true) => "full",
+        },
         "otpNode": membership::otp_node(endpoints),
         "nodeUUID": member.map(|node| &node.uuid),
         "nodeEncryption": endpoints.fingerprint.is_some(),
@@ -70,6 +83,10 @@ fn describe(call: &Call, id: NodeId, endpoints: &Endpoints) -> Value {
         "ports": ports,
         "services": member.map(Member::service_names).unwrap_or_default(),
     });
+    if let Some(tls) = endpoints.tls {
+        let base = call.authority(endpoints, tls.views);
+        described["couchApiBaseHTTPS"] = json!(format!("https://{base}/"));
+    }
     if let Some(alternate) = member.and_then(|node| node.alternate.as_ref()) {
         described["alternateAddresses"] = alternates(alternate);
     }
@@ -88,6 +105,8 @@ fn describe(call: &Call, id: NodeId, endpoints: &Endpoints) -> Value {
 fn describe_machine(described: &mut Value) {
     let Some(memory) = Memory::of_machine() else { return };
     described["memoryTotal"] = json!(memory.total_bytes);
+    // In MiB: what a node of Couchbase sets aside for documents, and what of that its buckets have.
+    described["mcdMemoryReserved"] = json!(memory.total_bytes >> 20);
     described["memoryFree"] = json!(memory.free_bytes);
     described["systemStats"] =
         json!({"mem_total": memory.total_bytes, "mem_free": memory.free_bytes});
@@ -123,15 +142,25 @@ pub(super) fn statuses(call: &Call) -> Value {
 /// This node: `GET /nodes/self`.
 pub(super) fn own(call: &Call) -> Result<Reply, Reply> {
     call.require(Privilege::ReadCluster, None)?;
+    Ok(ok(&describe_own(call)))
+}
+
+/// This node, with where it keeps its data.
+pub(super) fn describe_own(call: &Call) -> Value {
     let here = call.node.here();
-    Ok(ok(&describe(call, here.id, &here.endpoints)))
+    let mut described = describe(call, here.id, &here.endpoints);
+    let storage = pool::own_storage(call, &call.node);
+    if let (Value::Object(described), Value::Object(storage)) = (&mut described, storage) {
+        described.extend(storage);
+    }
+    described
 }
 
 /// The node of that name.
 pub(super) fn find(node: &Node, otp: &str) -> Option<NodeId> {
     let cluster = node.cluster();
     let mut nodes = cluster.nodes.iter();
-    nodes.find(|(_, known)| membership::otp_node(&known.endpoints) == otp).map(|(id, _)| *id)
+    nodes.find(|(_, known)| membership::is_named(&known.endpoints, otp)).map(|(id, _)| *id)
 }
 
 /// Errors of joining and leaving are lists of sentences.
@@ -146,6 +175,11 @@ impl Form {
     pub fn optional(&self, name: &str) -> Option<&str> {
         let field = self.0.iter().find(|(field, _)| field == name);
         field.map(|(_, value)| value.as_str()).filter(|value| !value.is_empty())
+    }
+
+    /// A field, which may be empty.
+    pub fn given(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(field, _)| field == name).map(|(_, value)| value.as_str())
     }
 
     pub fn required(&self, name: &str) -> Result<String, Reply> {
@@ -166,13 +200,11 @@ impl Form {
         for name in named.split(',').map(str::trim) {
             match Service::ALL.into_iter().find(|service| service.name() == name) {
                 Some(service) => drop(services.insert(service)),
-                None if NO_SERVICES.contains(&name) => {}
-                None => return Err(failed(format!("Unknown services: {name:?}"))),
+                None => {
+                    let reason = "a node has any of kv, n1ql, eventing and index";
+                    return Err(failed(format!("Unknown services: {name:?}: {reason}.")));
+                }
             }
-        }
-        if services.is_empty() {
-            let reason = "A node needs one of kv, n1ql, eventing and index.";
-            return Err(failed(reason.into()));
         }
         Ok(services)
     }

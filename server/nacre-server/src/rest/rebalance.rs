@@ -2,8 +2,8 @@
 
 use super::Call;
 use super::body::{Reply, blocking, done, invalid, json_reply, not_found, ok, refused};
-use super::fixed;
 use super::nodes::{self, Form, NO_SERVICES};
+use super::{events, fixed};
 use crate::cluster::membership::{self, SILENCE_NS_MAX, otp_node};
 use hyper::StatusCode;
 use nacre_auth::Privilege;
@@ -36,6 +36,8 @@ const UNCHANGING: [(&str, bool); 3] = [
     ("canAbortRebalance", true),
     ("disableMaxCount", false),
 ];
+/// How long a disk would have to fail, in seconds, if nodes were replaced for that. Source: Couchbase's default.
+const DISK_PERIOD_S: u64 = 120;
 /// When a rebalance that has failed is begun again, in seconds.
 const RETRY_AFTER_S: RangeInclusive<u64> = 5..=3600;
 
@@ -46,7 +48,11 @@ pub(super) async fn route(call: Call, path: &[&str]) -> Result<Reply, Reply> {
     let cluster = call.node.cluster();
     match (call.method.as_str(), path) {
         ("GET", ["pools", "default", "rebalanceProgress"]) => Ok(ok(&progress(&cluster))),
-        ("GET", ["pools", "default", "tasks"]) => Ok(ok(&json!([task(&cluster)]))),
+        ("GET", ["pools", "default", "tasks"]) => {
+            let tasks: Vec<Value> =
+                std::iter::once(task(&cluster)).chain(events::task(&call)).collect();
+            Ok(ok(&Value::Array(tasks)))
+        }
         ("GET", ["settings", "autoFailover"]) => Ok(ok(&settings(&cluster.auto_failover))),
         ("POST", ["settings", "autoFailover"]) => {
             let settings = read_settings(&Form(call.form()), cluster.auto_failover)?;
@@ -72,7 +78,11 @@ pub(super) async fn route(call: Call, path: &[&str]) -> Result<Reply, Reply> {
             let ended = ended.filter(|ended| wanted.is_none_or(|id| id == ended.rebalance.id));
             Ok(ok(&report(&cluster, ended.ok_or_else(not_found)?)))
         }
-        ("POST", ["controller", "stopRebalance"]) => change(&call, Change::StopRebalance).await,
+        // Nothing to stop is no error: scripts stop what may have ended already.
+        ("POST", ["controller", "stopRebalance"]) => match cluster.rebalance {
+            Some(_) => stop(&call).await,
+            None => Ok(done()),
+        },
         ("POST", ["controller", "rebalance"]) => {
             let keep = read_plan(&call, &cluster)?;
             let services = read_topology(&call, &cluster)?;
@@ -91,7 +101,8 @@ pub(super) async fn route(call: Call, path: &[&str]) -> Result<Reply, Reply> {
         ("POST", ["controller", "reAddNode" | "setRecoveryType"]) => {
             let id = named(&call)?.first().copied().ok_or_else(|| bad("Server does not exist."))?;
             let full = path[1] == "setRecoveryType" && is_full(&Form(call.form()))?;
-            if cluster.nodes[&id].membership != Membership::FailedOver {
+            let is_pending = cluster.recovering.contains_key(&id);
+            if cluster.nodes[&id].membership != Membership::FailedOver && !is_pending {
                 return Err(bad("Can only recover a server that was failed over."));
             }
             change(&call, Change::Recover { id, full }).await
@@ -118,6 +129,14 @@ fn bad(reason: &str) -> Reply {
 
 async fn change(call: &Call, change: Change) -> Result<Reply, Reply> {
     call.change(change).await.map(|_| done())
+}
+
+/// Stops the rebalance that is under way; one that ends meanwhile needs no stop.
+async fn stop(call: &Call) -> Result<Reply, Reply> {
+    match change(call, Change::StopRebalance).await {
+        Err(reply) if call.node.cluster().rebalance.is_some() => Err(reply),
+        _ => Ok(done()),
+    }
 }
 
 async fn start(
@@ -411,7 +430,7 @@ fn settings(settings: &AutoFailover) -> Value {
         "timeout": settings.timeout_ms / 1000,
         "maxCount": settings.count_max,
         "count": settings.count,
-        "failoverOnDataDiskIssues": {"enabled": false},
+        "failoverOnDataDiskIssues": {"enabled": false, "timePeriod": DISK_PERIOD_S},
     });
     for (field, value) in UNCHANGING {
         told[field] = json!(value);
@@ -423,9 +442,9 @@ fn read_settings(form: &Form, known: AutoFailover) -> Result<AutoFailover, Reply
     let mut unchanging: serde_json::Map<String, Value> =
         UNCHANGING.map(|(field, value)| (field.to_owned(), json!(value))).into_iter().collect();
     unchanging.insert("failoverOnDataDiskIssues[enabled]".into(), json!(false));
+    unchanging.insert("failoverOnDataDiskIssues[timePeriod]".into(), json!(DISK_PERIOD_S));
     let is_fixed = |(field, _): &&(String, String)| {
-        !["enabled", "timeout", "maxCount", "failoverOnDataDiskIssues[timePeriod]"]
-            .contains(&field.as_str())
+        !["enabled", "timeout", "maxCount"].contains(&field.as_str())
     };
     let others: Vec<_> = form.0.iter().filter(is_fixed).cloned().collect();
     fixed::check(&unchanging, &others)?;

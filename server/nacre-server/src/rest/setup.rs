@@ -7,12 +7,13 @@
 use super::Call;
 use super::body::{Reply, error_reply, in_background, invalid, ok};
 use super::nodes::Form;
-use super::{cluster, nodes, users};
+use super::{fixed, listeners, nodes, pool, settings, users};
 use hyper::header::HeaderValue;
 use hyper::http::request::Parts;
 use hyper::{Method, StatusCode};
 use nacre_auth::{Privilege, Role, User};
-use serde_json::json;
+use nacre_cluster::{Change, SettingsChange};
+use serde_json::{Value, json};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -100,9 +101,14 @@ pub(super) fn is_part(method: &Method, path: &str) -> bool {
         "/pools/default"
         | "/settings/web"
         | "/clusterInit"
+        | "/nodeInit"
         | "/nodes/self/controller/settings"
         | "/node/controller/rename"
-        | "/node/controller/setupServices" => method == Method::POST,
+        | "/node/controller/setupServices"
+        | "/node/controller/enableExternalListener"
+        | "/node/controller/disableExternalListener"
+        | "/node/controller/disableUnusedExternalListeners"
+        | "/node/controller/setupNetConfig" => method == Method::POST,
         _ => false,
     }
 }
@@ -138,15 +144,13 @@ fn check_port(call: &Call, form: &Form) -> Result<(), Reply> {
     }
 }
 
-/// `POST /settings/web`: names the administrator of a node that has none.
+/// `POST /settings/web`: names the administrator of a node that has none, or gives the administrator who asks another password.
 async fn claim(call: &Call) -> Result<Reply, Reply> {
     let form = Form(call.form());
     check_port(call, &form)?;
     let (name, password) = administrator(call, &form)?;
     if !call.claim.close() {
-        let reason = "The node has an administrator already. /controller/changePassword changes passwords, \
-                      /settings/rbac/users adds users.";
-        return Err(invalid("_", reason));
+        return change_password(call, &name, &password).await;
     }
     let node = Arc::clone(&call.node);
     let put = in_background(move || {
@@ -156,7 +160,35 @@ async fn claim(call: &Call) -> Result<Reply, Reply> {
         call.claim.open();
         return Err(reply);
     }
-    Ok(ok(&json!({"newBaseUri": format!("http://{}/", call.host())})))
+    Ok(new_base(call))
+}
+
+fn new_base(call: &Call) -> Reply {
+    ok(&json!({"newBaseUri": format!("http://{}/", call.host())}))
+}
+
+/// The administrator of a node is a user like others: it keeps its name and gets another password.
+async fn change_password(call: &Call, name: &str, password: &str) -> Result<Reply, Reply> {
+    call.require(Privilege::AdministerUsers, None)?;
+    if name != call.user {
+        let reason = format!(
+            "The administrator {} cannot be renamed here: add {name} as a user with the role admin below /settings/rbac/users, and \
+             delete {}.",
+            call.user, call.user
+        );
+        return Err(invalid("username", reason));
+    }
+    let (node, password) = (Arc::clone(&call.node), password.to_owned());
+    let user = call.node.users().person(name).cloned();
+    let Some(mut user) = user else {
+        return Err(invalid("username", "There is no such user any more."));
+    };
+    in_background(move || {
+        user.set_password(&password, node.new_salt());
+        node.put_user(user)
+    })
+    .await?;
+    Ok(new_base(call))
 }
 
 /// The name and the password of the administrator, as they are to be.
@@ -171,17 +203,6 @@ fn administrator(call: &Call, form: &Form) -> Result<(String, String), Reply> {
     Ok((name, password))
 }
 
-/// Fields of `/clusterInit` that need nothing done: buckets have quotas, and nothing is sent to anybody.
-const OF_NO_EFFECT: [&str; 7] = [
-    "memoryQuota",
-    "indexMemoryQuota",
-    "queryMemoryQuota",
-    "ftsMemoryQuota",
-    "cbasMemoryQuota",
-    "eventingMemoryQuota",
-    "sendStats",
-];
-
 /// `POST /clusterInit`: the name of the node, its services, the name of the cluster, and its administrator.
 async fn all_at_once(call: &Call) -> Result<Reply, Reply> {
     let form = Form(call.form());
@@ -189,26 +210,69 @@ async fn all_at_once(call: &Call) -> Result<Reply, Reply> {
         match field.as_str() {
             "username" | "password" | "port" | "hostname" | "services" | "clusterName" => {}
             "indexerStorageMode" => check_storage_mode(field, value)?,
-            field if OF_NO_EFFECT.contains(&field) => {}
+            "sendStats" => read_permission(field, value).map(drop)?,
+            // Tools say so before they know that nodes always encrypt what they say to each other.
+            "nodeEncryption" if value == "off" => {}
+            field if pool::is_quota(field) => {}
+            field if listeners::check_field(call, field, value)? => {}
             field => return Err(invalid(field, "Unsupported key")),
         }
     }
     // Nothing is done when the last would fail.
     check_port(call, &form)?;
     administrator(call, &form)?;
+    let quotas = pool::read_quotas(&call.node.cluster(), &form.0)?;
     if form.optional("hostname").is_some() {
         nodes::rename(call).await?;
     }
     if form.optional("services").is_some() {
         nodes::set_up_services(call).await?;
     }
-    cluster::update(call).await?;
+    if let Some(quotas) = quotas {
+        settings::change(call, SettingsChange::Quotas(quotas)).await?;
+    }
+    if let Some(value) = form.optional("sendStats") {
+        settings::change(call, SettingsChange::SendStats(read_permission("sendStats", value)?))
+            .await?;
+    }
+    if let Some(name) = form.given("clusterName") {
+        call.change(Change::NameCluster { name: name.to_owned() }).await?;
+    }
     claim(call).await
 }
 
+fn read_permission(field: &str, value: &str) -> Result<bool, Reply> {
+    match value {
+        "true" | "on" => Ok(true),
+        "false" | "off" => Ok(false),
+        _ => Err(invalid(field, "sendStats must be true or false")),
+    }
+}
+
+/// `GET /settings/web`.
+pub(super) fn web_settings(call: &Call) -> Result<Reply, Reply> {
+    call.require(Privilege::ReadCluster, None)?;
+    Ok(ok(&json!({"port": call.node.endpoints().plain.mgmt, "username": call.user})))
+}
+
 /// How indexes are kept: there is one way, and an index says itself how many replicas it has.
+fn known_index_settings() -> Value {
+    json!({
+        "storageMode": "memory_optimized",
+        "numReplica": 0,
+        "indexerThreads": 0,
+        "logLevel": "info",
+        "maxRollbackPoints": 2,
+        "memorySnapshotInterval": 200,
+        "stableSnapshotInterval": 5000,
+        "redistributeIndexes": false,
+        "enablePageBloomFilter": false,
+        "enableShardAffinity": false,
+    })
+}
+
 fn index_settings() -> Reply {
-    ok(&json!({"storageMode": "memory_optimized", "numReplica": 0}))
+    ok(&known_index_settings())
 }
 
 /// Scripts name the one that their server has: all are taken, and the answer says what is.
@@ -221,16 +285,20 @@ fn check_storage_mode(field: &str, mode: &str) -> Result<(), Reply> {
 }
 
 fn check_index_settings(form: &[(String, String)]) -> Result<(), Reply> {
-    for (field, value) in form {
-        match (field.as_str(), value.as_str()) {
-            ("storageMode", mode) => check_storage_mode(field, mode)?,
-            ("numReplica", "0") => {}
-            ("numReplica", _) => {
-                let reason = "An index says itself how many it has: CREATE INDEX … WITH {\"num_replica\": 1}.";
-                return Err(invalid(field, reason));
+    let known = known_index_settings();
+    let known = known.as_object().expect("it is an object");
+    for field in form {
+        let reason = match field.0.as_str() {
+            "storageMode" => {
+                check_storage_mode(&field.0, &field.1)?;
+                continue;
             }
-            _ => return Err(invalid(field, "Unsupported key")),
-        }
+            "numReplica" => {
+                "An index says itself how many it has: CREATE INDEX … WITH {\"num_replica\": 1}."
+            }
+            _ => "Indexes follow their documents in the node's own way.",
+        };
+        fixed::check_because(known, std::slice::from_ref(field), reason)?;
     }
     Ok(())
 }

@@ -18,25 +18,27 @@
 mod certificate;
 mod client;
 mod node_key;
+mod security;
 mod socket;
 
 pub use certificate::Description;
 pub use client::{ClientCertificates, Demand};
 pub use node_key::{NodeKey, Purpose};
+pub use security::{check, suite_names};
 pub use socket::Socket;
 
 use certificate::{Authority, Identity, Validity};
-use nacre_cluster::Fingerprint;
+use nacre_cluster::{Fingerprint, Security};
+use nacre_node::Node;
 use parking_lot::{Mutex, RwLock};
 use std::fs;
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio_rustls::LazyConfigAcceptor;
-use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::server::{Acceptor, WebPkiClientVerifier, danger::ClientCertVerifier};
 use tokio_rustls::rustls::{RootCertStore, ServerConfig};
@@ -79,6 +81,8 @@ struct State {
     generated: bool,
     trusted: Vec<Trusted>,
     clients: ClientCertificates,
+    /// The versions and suites that it allows.
+    security: Security,
 }
 
 /// What the other side of a connection has proved by its handshake.
@@ -104,6 +108,8 @@ pub struct Tls {
     management: Arc<ServerConfig>,
     copies: Arc<ServerConfig>,
     state: RwLock<Arc<State>>,
+    /// Knows which versions and suites the cluster allows.
+    node: OnceLock<Arc<Node>>,
     /// Held through a change of the files.
     changing: Mutex<()>,
 }
@@ -129,7 +135,7 @@ impl Tls {
             write(&folder.join(AUTHORITY), authority.secret_pem().as_bytes())?;
         }
         renew_authority(&folder, authority_name)?;
-        let state = Arc::new(State::read(&folder, files.as_ref(), &names)?);
+        let state = Arc::new(State::read(&folder, files.as_ref(), &names, Security::default())?);
         if let Validity::Expired | Validity::Early = certificate::validity(&state.chain[0])? {
             tracing::warn!(
                 "the certificate of the node is not valid by the clock of this machine: clients refuse connections with TLS until it is \
@@ -145,8 +151,32 @@ impl Tls {
             management: Arc::new(node_key.server(Purpose::Management)?),
             copies: Arc::new(node_key.server(Purpose::Copies)?),
             state: RwLock::new(state),
+            node: OnceLock::new(),
             changing: Mutex::default(),
         })
+    }
+
+    /// From now on allows clients what the settings of the node's cluster allow.
+    pub fn follow(&self, node: Arc<Node>) {
+        // A second call is about the same node.
+        let _ = self.node.set(node);
+    }
+
+    fn security(&self) -> Security {
+        self.node.get().map(|node| node.cluster().settings.security.clone()).unwrap_or_default()
+    }
+
+    /// The state, which is another one when the settings of the cluster have changed.
+    fn current(&self) -> Arc<State> {
+        let state = Arc::clone(&self.state.read());
+        if self.node.get().is_none_or(|node| node.cluster().settings.security == state.security) {
+            return state;
+        }
+        let _changing = self.changing.lock();
+        if let Err(reason) = self.read_state() {
+            tracing::error!("TLS goes on with its former settings: {reason}");
+        }
+        Arc::clone(&self.state.read())
     }
 
     /// Encrypts a connection to a port, to which nodes come for `purpose`, if they do; gives it with what the other side has
@@ -185,7 +215,7 @@ impl Tls {
             let key = node_key::shown(stream.get_ref().1.peer_certificates());
             return Ok((stream, Shown { user: None, key }));
         }
-        let state = Arc::clone(&self.state.read());
+        let state = self.current();
         let stream = begun.into_stream(Arc::clone(&state.config)).await.map_err(failed)?;
         let shown = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
         let names = shown.map(certificate::names).transpose()?;
@@ -317,7 +347,7 @@ impl Tls {
     }
 
     fn read_state(&self) -> Result<(), String> {
-        let state = State::read(&self.folder, self.files.as_ref(), &self.names)?;
+        let state = State::read(&self.folder, self.files.as_ref(), &self.names, self.security())?;
         *self.state.write() = Arc::new(state);
         Ok(())
     }
@@ -356,7 +386,12 @@ fn renew_authority(folder: &Path, name: &str) -> Result<(), String> {
 }
 
 impl State {
-    fn read(folder: &Path, files: Option<&Files>, names: &[String]) -> Result<State, String> {
+    fn read(
+        folder: &Path,
+        files: Option<&Files>,
+        names: &[String],
+        security: Security,
+    ) -> Result<State, String> {
         let authority = Authority::read(&read(&folder.join(AUTHORITY))?)?;
         let own = Trusted::new(0, authority.certificate())?;
         write(&folder.join("ca.pem"), own.about.pem.as_bytes())?;
@@ -382,8 +417,8 @@ impl State {
             Err(error) => return Err(format!("clients.json cannot be read: {error}")),
         };
         let (chain, generated) = (identity.chain.clone(), files.is_none());
-        let config = Arc::new(configure(identity, &trusted, clients.state)?);
-        Ok(State { config, chain, generated, trusted, clients })
+        let config = Arc::new(configure(identity, &trusted, clients.state, &security)?);
+        Ok(State { config, chain, generated, trusted, clients, security })
     }
 }
 
@@ -393,15 +428,16 @@ impl Trusted {
     }
 }
 
-/// TLS 1.2 and 1.3, with the library's own choice of ciphers.
+/// TLS as `security` allows it.
 fn configure(
     identity: Identity,
     trusted: &[Trusted],
     demand: Demand,
+    security: &Security,
 ) -> Result<ServerConfig, String> {
-    let provider = Arc::new(ring::default_provider());
+    let provider = security::provider(security);
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
-        .with_safe_default_protocol_versions()
+        .with_protocol_versions(security::versions(security))
         .map_err(|error| error.to_string())?;
     let builder = if demand == Demand::Disable {
         builder.with_no_client_auth()
@@ -417,7 +453,10 @@ fn configure(
             verifier.build().map_err(|error| error.to_string())?;
         builder.with_client_cert_verifier(verifier)
     };
-    builder.with_single_cert(identity.chain, identity.key).map_err(|error| error.to_string())
+    let config = builder.with_single_cert(identity.chain, identity.key);
+    let mut config = config.map_err(|error| error.to_string())?;
+    config.ignore_client_order = security.honor_cipher_order;
+    Ok(config)
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, String> {

@@ -1,6 +1,7 @@
 //! The binary from outside: real processes, real sockets, real signals.
 #![expect(clippy::disallowed_methods, reason = "these tests start processes and wait for them")]
 
+mod administration;
 mod bad_input;
 mod bench;
 mod changes;
@@ -13,6 +14,7 @@ mod eventing_queries;
 mod eventing_trials;
 mod eventing_typescript;
 mod exactly_once;
+mod forms;
 mod history;
 mod import;
 mod impostor;

@@ -95,7 +95,7 @@ fn settings_that_are_as_they_are_can_be_read_and_not_changed() {
         (failover, "enabled=true&failoverPreserveDurabilityMajority=false", 400),
         (failover, "enabled=true&timeOut=7", 400),
         ("/settings/rebalance", "rebalanceMovesPerNode=64", 200),
-        ("/settings/rebalance", "rebalanceMovesPerNode=4", 400),
+        ("/settings/rebalance", "rebalanceMovesPerNode=65", 400),
         ("/settings/security", "tlsMinVersion=tlsv1.2&clusterEncryptionLevel=all", 200),
         ("/settings/security", "clusterEncryptionLevel=control", 400),
         ("/settings/developerPreview", "enabled=true", 400),

@@ -119,7 +119,9 @@ impl Server {
                 server.process.try_wait().unwrap().is_none(),
                 "the node ended while it started"
             );
-            server.rest("GET", "/pools", "").is_ok_and(|answer| answer.status == 200).then_some(())
+            // It answers, also where the administrator has another password.
+            let answer = server.rest("GET", "/pools", "");
+            answer.is_ok_and(|answer| [200, 401].contains(&answer.status)).then_some(())
         });
         server
     }

@@ -64,8 +64,7 @@ fn named(names: &[&str]) -> BTreeSet<String> {
 fn a_node_without_data_answers_queries_for_those_that_have_it() {
     let mut nodes = [Node::start(), Node::start(), Node::start()];
     nodes[0].succeed("POST", "/node/controller/setupServices", "services=kv,eventing");
-    // Tools name all that they know.
-    add_at(&nodes[0], "/controller", &nodes[1], "n1ql,index,fts");
+    add_at(&nodes[0], "/controller", &nodes[1], "n1ql,index");
     add_at(&nodes[0], "/controller", &nodes[2], "kv,index");
     spread(&nodes, 1);
     let ports = |n: usize| u64::from(nodes[n].port_base);
@@ -143,7 +142,7 @@ fn a_node_without_data_answers_queries_for_those_that_have_it() {
     let (status, text) = nodes[2].ask("POST", "/node/controller/setupServices", "services=n1ql");
     assert!(status == 400 && text.contains("after cluster is provisioned"), "{status} {text}");
     let (status, text) = nodes[2].ask("POST", "/node/controller/setupServices", "services=fts");
-    assert!(status == 400 && text.contains("A node needs one of"), "{status} {text}");
+    assert!(status == 400 && text.contains("Unknown services"), "{status} {text}");
 
     // Without it clients ask somebody else.
     nodes[0].succeed("POST", "/settings/autoFailover", "enabled=true&timeout=1&maxCount=1");

@@ -254,6 +254,48 @@ fn a_certificate_of_a_client_logs_in_the_user_it_names() {
 
 /// The commands of the binary believe a node's own authority when they are given it, and say what is missing when not.
 #[test]
+fn the_operator_says_which_versions_and_cipher_suites_clients_may_use() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(directory.path());
+    let authority = own_authority(&server);
+    let (mgmt, kv) = (server.port_base + 11, server.port_base + 9);
+    let set = |form: &str| {
+        let answer = server.rest("POST", "/settings/security", form).unwrap();
+        (answer.status, answer.text())
+    };
+    let connects = |port, version| connect(port, &authority, None, &[version]).is_ok();
+    assert!(connects(mgmt, &TLS12) && connects(kv, &TLS12));
+    assert_eq!(set("tlsMinVersion=tlsv1.3").0, 200);
+    for port in [mgmt, kv] {
+        assert!(!connects(port, &TLS12) && connects(port, &TLS13), "{port}");
+    }
+    // A choice that would let nobody connect any more is refused.
+    let old = "cipherSuites=%5B%22TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256%22%5D";
+    assert_eq!(set(old).0, 400);
+    assert_eq!(set("tlsMinVersion=tlsv1.2").0, 200);
+    assert_eq!(set("cipherSuites=%5B%22TLS_AES_128_GCM_SHA256%22%5D").0, 200);
+    assert!(!connects(mgmt, &TLS12));
+    let stream = connect(mgmt, &authority, None, &[&TLS13]).unwrap();
+    let suite = stream.conn.negotiated_cipher_suite().unwrap().suite();
+    assert_eq!(suite.as_str(), Some("TLS13_AES_128_GCM_SHA256"));
+    let header = "responseHeaders=%7B%22Strict-Transport-Security%22%3A%22max-age%3D9%22%7D";
+    assert_eq!(set(header).0, 200);
+    let mut stream = connect(mgmt, &authority, None, &[&TLS13]).unwrap();
+    let (head, _) = whole(&mut stream, "/pools");
+    assert!(head.to_lowercase().contains("strict-transport-security: max-age=9"), "{head}");
+}
+
+/// The whole head and the body of an answer over HTTPS.
+fn whole(stream: &mut Stream, path: &str) -> (String, String) {
+    let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head.to_owned(), body.to_owned())
+}
+
+#[test]
 fn tools_ask_a_node_over_tls() {
     let directory = tempfile::tempdir().unwrap();
     let server = Server::start(directory.path());

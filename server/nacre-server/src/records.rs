@@ -1,0 +1,24 @@
+//! Records that a node keeps for its operators: the audit log and collections of logs, in the data directory.
+
+use crate::audit::AuditLog;
+use crate::log_collection::LogCollections;
+use std::path::PathBuf;
+
+/// The records of a node.
+pub struct Records {
+    /// The data directory.
+    pub data_dir: PathBuf,
+    /// Who did what.
+    pub audit: AuditLog,
+    /// Archives of what an operator sends to whoever helps.
+    pub collections: LogCollections,
+}
+
+impl Records {
+    /// Records in a data directory.
+    pub fn new(data_dir: PathBuf) -> Records {
+        let audit = AuditLog::new(data_dir.join("audit"));
+        let collections = LogCollections::new(data_dir.join("logs"));
+        Records { data_dir, audit, collections }
+    }
+}

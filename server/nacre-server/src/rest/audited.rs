@@ -1,0 +1,54 @@
+//! What the audit log and the event log say about requests over HTTP.
+
+use super::{Call, Door, Service};
+use crate::audit::{self, AuditEvent};
+use hyper::{Method, StatusCode};
+use nacre_auth::INTERNAL;
+use std::net::SocketAddr;
+
+/// What the audit log says about a request.
+pub(super) struct Audited {
+    /// The user, method and path of a request that changes something; `None` for others, and for those of other nodes.
+    request: Option<(String, String, Vec<String>)>,
+}
+
+impl Audited {
+    pub fn of(call: &Call) -> Audited {
+        let reads = call.method == Method::GET || call.method == Method::HEAD;
+        let is_audited = !reads && call.user != INTERNAL;
+        let request = (call.user.clone(), call.method.to_string(), call.path.clone());
+        Audited { request: is_audited.then_some(request) }
+    }
+
+    pub fn write(self, door: &Door, from: SocketAddr, status: StatusCode) {
+        let settings = &door.node.cluster().settings.audit;
+        let is_written =
+            settings.enabled && matches!(door.service, Service::Management | Service::Eventing);
+        let Some((user, method, path)) = self.request.filter(|_| is_written) else { return };
+        let segments: Vec<&str> = path.iter().map(String::as_str).collect();
+        let kind = match status {
+            StatusCode::FORBIDDEN => audit::ACCESS_FORBIDDEN,
+            _ => audit::kind_of(&method, &segments),
+        };
+        let path = format!("/{}", path.join("/"));
+        let details =
+            serde_json::json!({"method": method, "path": path, "status": status.as_u16()});
+        let domain = "local".to_owned();
+        let event = AuditEvent { kind, user, domain, remote: from, details };
+        door.front.records.audit.write(settings, &event);
+    }
+}
+
+/// Notes a login that was refused in the event log and the audit log: the answer to a request that named a user is 401.
+pub(super) fn refused(door: &Door, named: Option<String>, from: SocketAddr, status: StatusCode) {
+    let Some(user) = named.filter(|_| status == StatusCode::UNAUTHORIZED) else { return };
+    door.node.log_refused_login(serde_json::json!({"ip": from.ip().to_string()}));
+    let event = AuditEvent {
+        kind: audit::LOGIN_FAILURE,
+        user,
+        domain: "local".to_owned(),
+        remote: from,
+        details: serde_json::json!({}),
+    };
+    door.front.records.audit.write(&door.node.cluster().settings.audit, &event);
+}

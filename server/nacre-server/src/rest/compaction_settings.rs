@@ -1,0 +1,170 @@
+//! When space is given back: `/settings/autoCompaction`, `/controller/setAutoCompaction`, and the same fields of a bucket. Paths, fields
+//! and texts are Couchbase's.
+
+use super::Call;
+use super::body::{Reply, invalid, ok};
+use nacre_auth::Privilege;
+use nacre_cluster::{Change, Compaction, SettingsChange};
+use nacre_node::compactor::FRAGMENTATION_PERCENT;
+use serde_json::{Value, json};
+
+const DAY_S: f64 = 86_400.0;
+/// Days after which tombstones are removed by default.
+const PURGE_DAYS: f64 = 3.0;
+/// Fields that can only be what they are here: stores are compacted at any time, whatever their size, and indexes with them.
+const FIXED: [(&str, &[&str]); 5] = [
+    ("databaseFragmentationThreshold[size]", &["", "undefined"]),
+    ("viewFragmentationThreshold[size]", &["", "undefined"]),
+    ("viewFragmentationThreshold[percentage]", &["", "undefined"]),
+    ("indexCompactionMode", &["full"]),
+    ("indexFragmentationThreshold[percentage]", &["", "undefined"]),
+];
+
+/// Reads a field of a form into `compaction`; returns false for fields that are not about compaction.
+///
+/// # Errors
+/// A value that cannot be, or that would have no effect.
+pub(super) fn read(compaction: &mut Compaction, field: &str, value: &str) -> Result<bool, Reply> {
+    let percent = |least: u8| match value {
+        "" | "undefined" => Ok(None),
+        text => {
+            let percent = text.parse().ok().filter(|percent| (least..=100).contains(percent));
+            let reason = format!("The value must be an integer in range from {least} to 100");
+            percent.map(Some).ok_or_else(|| invalid(field, reason))
+        }
+    };
+    match field {
+        "databaseFragmentationThreshold[percentage]" => {
+            compaction.fragmentation_percent = percent(2)?;
+        }
+        "magmaFragmentationPercentage" => compaction.magma_fragmentation_percent = percent(10)?,
+        "parallelDBAndViewCompaction" => {
+            compaction.parallel = match value {
+                "true" => true,
+                "false" => false,
+                _ => return Err(invalid(field, "parallelDBAndViewCompaction is invalid")),
+            };
+        }
+        "purgeInterval" => compaction.purge_age_s = purge_age_s(field, value)?,
+        _ => {
+            if let Some((_, allowed)) = FIXED.iter().find(|(name, _)| *name == field) {
+                let is_usual =
+                    field.ends_with("[percentage]") && value.parse() == Ok(FRAGMENTATION_PERCENT);
+                if !is_usual && !allowed.contains(&value) {
+                    let reason = "It cannot be changed: stores and views are compacted by the share of dead bytes, \
+                                  at any time.";
+                    return Err(invalid(field, reason));
+                }
+            } else if field.starts_with("allowedTimePeriod[")
+                || field.starts_with("indexCircularCompaction[")
+            {
+                return Err(invalid(field, "Compaction cannot be bound to a time of the day."));
+            } else {
+                return Ok(false);
+            }
+        }
+    }
+    Ok(true)
+}
+
+fn purge_age_s(field: &str, value: &str) -> Result<Option<u32>, Reply> {
+    if value == "undefined" {
+        return Ok(None);
+    }
+    let days: Option<f64> = value.parse().ok().filter(|days| (0.0..=60.0).contains(days));
+    let days = days.ok_or_else(|| {
+        invalid(field, "metadata purge interval must be a number in range from 0.01 to 60")
+    })?;
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most 60 days")]
+    Ok(Some((days * DAY_S).round() as u32))
+}
+
+/// The settings as `autoCompactionSettings` of a bucket or of the cluster has them.
+pub(super) fn describe(compaction: &Compaction) -> Value {
+    let percent = |known: Option<u8>| known.unwrap_or(FRAGMENTATION_PERCENT);
+    let own = percent(compaction.fragmentation_percent);
+    json!({
+        "parallelDBAndViewCompaction": compaction.parallel,
+        "databaseFragmentationThreshold": {"percentage": own, "size": "undefined"},
+        "viewFragmentationThreshold": {"percentage": FRAGMENTATION_PERCENT, "size": "undefined"},
+        "magmaFragmentationPercentage": percent(compaction.magma_fragmentation_percent),
+        "indexCompactionMode": "full",
+        "indexFragmentationThreshold": {"percentage": FRAGMENTATION_PERCENT},
+    })
+}
+
+/// Days after which tombstones are removed.
+pub(super) fn purge_days(compaction: &Compaction) -> f64 {
+    compaction.purge_age_s.map_or(PURGE_DAYS, |age| f64::from(age) / DAY_S)
+}
+
+/// `GET` and `POST` of `/settings/autoCompaction`, and `POST /controller/setAutoCompaction`.
+pub(super) async fn route(call: &Call) -> Result<Reply, Reply> {
+    if call.method == "GET" {
+        call.require(Privilege::ReadCluster, None)?;
+        let compaction = &call.node.cluster().settings.compaction;
+        return Ok(ok(&json!({
+            "autoCompactionSettings": describe(compaction),
+            "purgeInterval": purge_days(compaction),
+        })));
+    }
+    call.require(Privilege::AdministerCluster, None)?;
+    let mut compaction = call.node.cluster().settings.compaction.clone();
+    let form = call.form();
+    if !form.iter().any(|(field, _)| field == "parallelDBAndViewCompaction") {
+        let field = "parallelDBAndViewCompaction";
+        return Err(invalid(field, "parallelDBAndViewCompaction is missing"));
+    }
+    for (field, value) in &form {
+        if !read(&mut compaction, field, value)? {
+            return Err(invalid(field, "Unsupported key"));
+        }
+    }
+    if call.parameter("just_validate").as_deref() != Some("1") {
+        let change = Box::new(SettingsChange::Compaction(compaction));
+        call.change(Change::ChangeSettings { change }).await?;
+    }
+    Ok(ok(&json!([])))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_read_or_refused() {
+        let mut compaction = Compaction::default();
+        let mut set = |field: &str, value: &str| read(&mut compaction, field, value);
+        for (field, value) in [
+            ("databaseFragmentationThreshold[percentage]", "25"),
+            ("magmaFragmentationPercentage", "60"),
+            ("parallelDBAndViewCompaction", "true"),
+            ("purgeInterval", "0.5"),
+            ("databaseFragmentationThreshold[size]", "undefined"),
+        ] {
+            assert!(set(field, value).unwrap(), "{field}");
+        }
+        for (field, value) in [
+            ("databaseFragmentationThreshold[percentage]", "1"),
+            ("databaseFragmentationThreshold[percentage]", "101"),
+            ("databaseFragmentationThreshold[size]", "1048576"),
+            ("viewFragmentationThreshold[percentage]", "25"),
+            ("magmaFragmentationPercentage", "9"),
+            ("parallelDBAndViewCompaction", "yes"),
+            ("purgeInterval", "61"),
+            ("purgeInterval", "NaN"),
+            ("allowedTimePeriod[fromHour]", "1"),
+            ("indexCircularCompaction[daysOfWeek]", "Monday"),
+        ] {
+            assert!(set(field, value).is_err(), "{field} {value}");
+        }
+        assert!(!set("name", "b").unwrap());
+        let expected = Compaction {
+            fragmentation_percent: Some(25),
+            magma_fragmentation_percent: Some(60),
+            purge_age_s: Some(43_200),
+            parallel: true,
+        };
+        assert_eq!(compaction, expected);
+    }
+}

@@ -1,0 +1,141 @@
+//! Set-up of a node: its name, address family, encryption between nodes, and its return to a new node. Paths, fields and texts are
+//! Couchbase's.
+//!
+//! Nodes talk to each other over TLS only, on the address that the node was started with: requests that ask for this succeed, and
+//! requests for anything else are refused.
+
+use super::body::{Reply, blocking, done, invalid, json_reply, not_found};
+use super::nodes::Form;
+use super::{Call, nodes};
+use hyper::StatusCode;
+use nacre_auth::Privilege;
+use nacre_cluster::Endpoints;
+use serde_json::json;
+use std::net::Ipv6Addr;
+use std::sync::Arc;
+
+const ENCRYPTED: &str = "Nodes always encrypt what they say to each other.";
+const FAMILY: &str = "The node listens on the address that it was started with: --host.";
+const FOLDER: &str = "All data is in the one folder that the node was started with: --data-dir.";
+/// Folders of services, as forms name them.
+const FOLDERS: [&str; 5] = ["dataPath", "indexPath", "eventingPath", "analyticsPath", "javaHome"];
+
+/// The address family of a node as lists of nodes name it.
+pub(super) fn family(endpoints: &Endpoints) -> &'static str {
+    let host = endpoints.host.as_deref().unwrap_or_default();
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    if host.parse::<Ipv6Addr>().is_ok() { "inet6" } else { "inet" }
+}
+
+/// The same as forms name it.
+fn family_in_forms(endpoints: &Endpoints) -> &'static str {
+    if family(endpoints) == "inet6" { "ipv6" } else { "ipv4" }
+}
+
+/// Checks a field that describes how a node listens; returns false for other fields.
+///
+/// # Errors
+/// A value that is not as the node listens.
+pub(super) fn check_field(call: &Call, field: &str, value: &str) -> Result<bool, Reply> {
+    let endpoints = call.node.endpoints();
+    match (field, value) {
+        ("afamily", family) if family == family_in_forms(&endpoints) => {}
+        ("afamily", "ipv4" | "ipv6") => return Err(invalid(field, FAMILY)),
+        ("afamily", _) => return Err(invalid(field, "must be one of [\"ipv4\",\"ipv6\"]")),
+        ("afamilyOnly", "false") => {}
+        ("afamilyOnly", "true") => return Err(invalid(field, FAMILY)),
+        ("afamilyOnly", _) => return Err(invalid(field, "afamilyOnly must be true or false")),
+        ("nodeEncryption", "on" | "true") => {}
+        ("nodeEncryption", "off" | "false") => return Err(invalid(field, ENCRYPTED)),
+        ("nodeEncryption", _) => return Err(invalid(field, "must be one of [\"on\",\"off\"]")),
+        (field, "") if FOLDERS.contains(&field) => {}
+        (field, path) if FOLDERS.contains(&field) => {
+            if call.records.data_dir.as_os_str() != path {
+                return Err(invalid(field, FOLDER));
+            }
+        }
+        _ => return Ok(false),
+    }
+    Ok(true)
+}
+
+/// `path` is `/nodeInit`, `/controller/hardResetNode`, or one of `/node/controller` that is about listeners.
+pub(super) async fn route(call: Call, path: &[&str]) -> Result<Reply, Reply> {
+    call.require(Privilege::AdministerCluster, None)?;
+    match path {
+        ["nodeInit"] => node_init(&call).await,
+        ["controller", "hardResetNode"] => reset(&call).await,
+        ["node", "controller", "enableExternalListener" | "setupNetConfig"] => {
+            check_form(&call)?;
+            Ok(done())
+        }
+        ["node", "controller", "disableExternalListener"] => disable(&call),
+        // There is none that is not used.
+        ["node", "controller", "disableUnusedExternalListeners"] => Ok(done()),
+        ["node", "controller", "reloadClientCertificate"] => {
+            let reason = "Nodes recognise each other by their keys and show no client certificate.";
+            Err(json_reply(StatusCode::BAD_REQUEST, &json!(reason)))
+        }
+        _ => Err(not_found()),
+    }
+}
+
+fn check_form(call: &Call) -> Result<(), Reply> {
+    for (field, value) in call.form() {
+        let is_known = field != "javaHome" && check_field(call, &field, &value)?;
+        if !is_known || FOLDERS.contains(&field.as_str()) {
+            return Err(invalid(&field, "Unsupported key"));
+        }
+    }
+    Ok(())
+}
+
+/// `POST /nodeInit`: the name of a node, and that all else is as it is.
+async fn node_init(call: &Call) -> Result<Reply, Reply> {
+    let form = call.form();
+    for (field, value) in &form {
+        // Tools that set up a node without encryption say so before they know better.
+        let is_off = field == "nodeEncryption" && value == "off";
+        if field != "hostname" && !is_off && !check_field(call, field, value)? {
+            return Err(invalid(field, "Unsupported key"));
+        }
+    }
+    if Form(form).optional("hostname").is_some() {
+        nodes::rename(call).await?;
+    }
+    Ok(done())
+}
+
+/// `POST /node/controller/disableExternalListener`: only what there is not can be disabled.
+fn disable(call: &Call) -> Result<Reply, Reply> {
+    let form = Form(call.form());
+    let own = family_in_forms(&call.node.endpoints());
+    for (field, value) in &form.0 {
+        match (field.as_str(), value.as_str()) {
+            ("afamily", "ipv4" | "ipv6") | ("nodeEncryption", "on" | "off") => {}
+            ("afamily" | "nodeEncryption", _) => return Err(invalid(field, "unknown value")),
+            _ => return Err(invalid(field, "Unsupported key")),
+        }
+    }
+    let is_family = form.optional("afamily").is_none_or(|family| family == own);
+    let is_encrypted = form.optional("nodeEncryption").is_none_or(|encryption| encryption == "on");
+    if is_family && is_encrypted {
+        return Err(invalid("_", "The listener is the only one that the node has."));
+    }
+    Ok(done())
+}
+
+/// `POST /controller/hardResetNode`: the node forgets everything, its buckets and users included, and begins as at its first start:
+/// with the administrator that its command line names, or waiting for one.
+async fn reset(call: &Call) -> Result<Reply, Reply> {
+    if call.node.cluster().nodes.len() > 1 {
+        let reason = "The node is part of a cluster: remove it with a rebalance first.";
+        return Err(json_reply(StatusCode::BAD_REQUEST, &json!([reason])));
+    }
+    let consensus = Arc::clone(&call.consensus);
+    let reset = blocking("the reset", move || crate::cluster::membership::reset(&consensus));
+    reset
+        .await?
+        .map_err(|reason| json_reply(StatusCode::INTERNAL_SERVER_ERROR, &json!([reason])))?;
+    Ok(done())
+}

@@ -1,0 +1,230 @@
+//! What `/pools/default` says about the cluster as a whole, and the settings that are written there. Paths, members and texts are
+//! Couchbase's.
+
+use super::Call;
+use super::body::{Reply, blocking, done, invalid};
+use super::compaction_settings;
+use super::nodes::{self, Form};
+use super::rebalance;
+use crate::platform::{Disk, memory_bytes};
+use nacre_auth::Privilege;
+use nacre_cluster::{Change, Cluster, ServiceQuotas, SettingsChange};
+use nacre_node::{Node, Usage};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Quotas of other services than the data service, with the values that a new server of Couchbase has, in MiB. They are kept, and
+/// bound nothing: what such services use here belongs to the quotas of buckets, or to the limits of plugins.
+const OTHER_QUOTAS: [(&str, u64); 5] = [
+    ("indexMemoryQuota", 512),
+    ("ftsMemoryQuota", 512),
+    ("cbasMemoryQuota", 1024),
+    ("eventingMemoryQuota", 256),
+    ("queryMemoryQuota", 0),
+];
+
+/// Returns true if `field` is the quota of a service.
+pub(super) fn is_quota(field: &str) -> bool {
+    field == "memoryQuota" || OTHER_QUOTAS.iter().any(|(name, _)| *name == field)
+}
+
+/// The memory of this machine in MiB.
+fn machine_mb() -> u64 {
+    memory_bytes().unwrap_or(u64::MAX) >> 20
+}
+
+/// `POST /pools/default`: the name of the cluster and the quotas of services.
+pub(super) async fn update(call: &Call) -> Result<Reply, Reply> {
+    call.require(Privilege::AdministerCluster, None)?;
+    let form = call.form();
+    for (field, _) in &form {
+        if field != "clusterName" && !is_quota(field) {
+            return Err(invalid(field, "Unsupported key"));
+        }
+    }
+    let quotas = read_quotas(&call.node.cluster(), &form)?;
+    if let Some(quotas) = quotas {
+        let change = Box::new(SettingsChange::Quotas(quotas));
+        call.change(Change::ChangeSettings { change }).await?;
+    }
+    if let Some(name) = Form(form).given("clusterName") {
+        call.change(Change::NameCluster { name: name.to_owned() }).await?;
+    }
+    Ok(done())
+}
+
+/// The quotas as they are after the form, if it names any.
+///
+/// # Errors
+/// A quota that is no number, or quotas that are together more than the machine has.
+pub(super) fn read_quotas(
+    cluster: &Cluster,
+    form: &[(String, String)],
+) -> Result<Option<ServiceQuotas>, Reply> {
+    let mut quotas = cluster.settings.quotas.clone();
+    let mut is_other = false;
+    for (field, value) in form.iter().filter(|(field, _)| is_quota(field)) {
+        let quota_mb: u64 =
+            value.parse().map_err(|_| invalid(field, "The value must be an integer"))?;
+        is_other = true;
+        match field.as_str() {
+            "memoryQuota" => quotas.data_mb = Some(quota_mb),
+            _ => drop(quotas.others_mb.insert(field.clone(), quota_mb)),
+        }
+    }
+    if !is_other {
+        return Ok(None);
+    }
+    let all = quotas.others_mb.values().chain(&quotas.data_mb);
+    let total_mb = all.fold(0_u64, |sum, quota_mb| sum.saturating_add(*quota_mb));
+    let most_mb = machine_mb();
+    if total_mb > most_mb {
+        let reason = format!(
+            "Total quota ({total_mb}MB) exceeds the maximum allowed quota ({most_mb}MB): the memory of the machine."
+        );
+        return Err(invalid("_", reason));
+    }
+    Ok(Some(quotas))
+}
+
+/// `GET /pools/default` and `GET /pools/nodes`. Waits for other nodes.
+pub(super) async fn describe(call: &Call) -> Result<Value, Reply> {
+    let node = Arc::clone(&call.node);
+    let usage = blocking("the count", move || node.usage()).await?;
+    Ok(describe_with(call, &usage))
+}
+
+/// The same with what the buckets use.
+pub(super) fn describe_with(call: &Call, usage: &BTreeMap<String, Usage>) -> Value {
+    let cluster = call.node.cluster();
+    let mut pool = json!({
+        "name": "default",
+        "clusterName": cluster.name,
+        "nodes": nodes::describe_all(call),
+        "rebalanceStatus": if cluster.rebalance.is_some() { "running" } else { "none" },
+        "balanced": rebalance::is_balanced(&cluster),
+        "counters": cluster.counters,
+        "autoCompactionSettings": compaction_settings::describe(&cluster.settings.compaction),
+        "clusterEncryptionLevel": "all",
+        "storageTotals": storage_totals(call, &cluster, usage),
+        "alerts": [],
+        "alertsSilenceURL": "/controller/resetAlerts",
+        "minReplicasCount": 0,
+        "maxBucketCount": 100,
+        "maxScopeCount": 1200,
+        "maxCollectionCount": 1200,
+    });
+    let parts = [links(&cluster), quotas(&cluster)];
+    for part in parts {
+        if let (Value::Object(pool), Value::Object(part)) = (&mut pool, part) {
+            pool.extend(part);
+        }
+    }
+    pool
+}
+
+/// Where everything else is.
+fn links(cluster: &Cluster) -> Value {
+    let rev = cluster.rev;
+    let controller = |name: &str| json!({"uri": format!("/controller/{name}")});
+    json!({
+        "buckets": {
+            "uri": "/pools/default/buckets",
+            "terseBucketsBase": "/pools/default/b/",
+            "terseStreamingBucketsBase": "/pools/default/bs/",
+        },
+        "controllers": {
+            "addNode": controller("addNode"),
+            "rebalance": controller("rebalance"),
+            "failOver": controller("failOver"),
+            "startGracefulFailover": controller("startGracefulFailover"),
+            "reAddNode": controller("reAddNode"),
+            "ejectNode": controller("ejectNode"),
+            "setRecoveryType": controller("setRecoveryType"),
+            "setAutoCompaction": controller("setAutoCompaction"),
+            "clusterLogsCollection": {
+                "startURI": "/controller/startLogsCollection",
+                "cancelURI": "/controller/cancelLogsCollection",
+            },
+        },
+        "tasks": {"uri": format!("/pools/default/tasks?v={rev}")},
+        "rebalanceProgressUri": "/pools/default/rebalanceProgress",
+        "stopRebalanceUri": "/controller/stopRebalance",
+        "nodeStatusesUri": "/nodeStatuses",
+        "nodeServicesUri": "/pools/default/nodeServices",
+        "serverGroupsUri": format!("/pools/default/serverGroups?rev={rev}"),
+        "indexStatusURI": format!("/indexStatus?v={rev}"),
+        "checkPermissionsURI": format!("/pools/default/checkPermissions?v={rev}"),
+        "trustedCAsURI": "/pools/default/trustedCAs",
+    })
+}
+
+/// The quota of the data service in MiB; the memory of the machine if it has none.
+fn data_quota_mb(cluster: &Cluster) -> u64 {
+    cluster.settings.quotas.data_mb.unwrap_or_else(machine_mb)
+}
+
+fn quotas(cluster: &Cluster) -> Value {
+    let mut quotas = json!({"memoryQuota": data_quota_mb(cluster)});
+    for (name, usual_mb) in OTHER_QUOTAS {
+        let known = cluster.settings.quotas.others_mb.get(name);
+        quotas[name] = json!(known.copied().unwrap_or(usual_mb));
+    }
+    quotas
+}
+
+/// Memory and disk of all nodes. Nodes are taken to have as much as this one.
+fn storage_totals(call: &Call, cluster: &Cluster, usage: &BTreeMap<String, Usage>) -> Value {
+    let nodes = cluster.serving_nodes().len().max(1) as u64;
+    let sum = |of: fn(&Usage) -> u64| usage.values().map(of).sum::<u64>();
+    let (used, disk_used) = (sum(|usage| usage.memory_bytes), sum(|usage| usage.disk_bytes));
+    let quota_per_node = data_quota_mb(cluster) << 20;
+    let quota_used_per_node = cluster.bucket_quotas_mb() << 20;
+    let total = memory_bytes().unwrap_or_default();
+    let disk = Disk::of(&call.records.data_dir).unwrap_or_default();
+    json!({
+        "ram": {
+            "total": total * nodes,
+            "quotaTotal": quota_per_node * nodes,
+            "quotaUsed": quota_used_per_node * nodes,
+            "used": used,
+            "usedByData": used,
+            "quotaUsedPerNode": quota_used_per_node,
+            "quotaTotalPerNode": quota_per_node,
+        },
+        "hdd": {
+            "total": disk.total_bytes * nodes,
+            "quotaTotal": disk.total_bytes * nodes,
+            "used": (disk.total_bytes - disk.free_bytes) * nodes,
+            "usedByData": disk_used,
+            "free": disk.free_bytes * nodes,
+        },
+    })
+}
+
+/// What `/nodes/self` adds: where the node keeps its data, and how much of memory and disk it uses.
+pub(super) fn own_storage(call: &Call, node: &Node) -> Value {
+    let cluster = node.cluster();
+    let folder = call.records.data_dir.display().to_string();
+    json!({
+        "storage": {
+            "ssd": [],
+            "hdd": [{
+                "path": folder,
+                "index_path": folder,
+                "eventing_path": folder,
+                "cbas_dirs": [],
+                "java_home": "",
+                "quotaMb": "none",
+                "state": "ok",
+            }],
+        },
+        "storageTotals": storage_totals(call, &alone(&cluster), &node.own_usage()),
+    })
+}
+
+/// The cluster as if it had one node only.
+fn alone(cluster: &Cluster) -> Cluster {
+    Cluster { nodes: BTreeMap::new(), ..cluster.clone() }
+}
