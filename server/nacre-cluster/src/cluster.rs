@@ -59,6 +59,10 @@ pub struct Cluster {
     /// Failed-over nodes that get their share again with the next rebalance, and whether all their copies are copied as a whole.
     #[serde(default)]
     pub recovering: BTreeMap<NodeId, bool>,
+    /// Name of the user who has administered the cluster since it was set up; empty where that is not known. Lists of users leave
+    /// it out, as at Couchbase, where it is no user like others.
+    #[serde(default)]
+    pub administrator: String,
     /// Settings of the cluster as a whole.
     #[serde(default)]
     pub settings: ClusterSettings,
@@ -205,6 +209,11 @@ pub enum Change {
         memberships: BTreeMap<NodeId, Membership>,
         /// By bucket and number of the vBucket: where its copies are.
         chains: BTreeMap<String, BTreeMap<u16, Chain>>,
+    },
+    /// The user who administers the cluster from its beginning on.
+    NameAdministrator {
+        /// Its name.
+        name: String,
     },
     /// Another value of a section of the [settings](Cluster::settings).
     ChangeSettings {
@@ -463,6 +472,7 @@ impl Cluster {
             last_rebalance: None,
             retry_rebalance: RetryRebalance::default(),
             recovering: BTreeMap::new(),
+            administrator: String::new(),
             settings: ClusterSettings::default(),
             counters: BTreeMap::new(),
             buckets: BTreeMap::new(),
@@ -556,6 +566,7 @@ impl Cluster {
                 self.place_buckets();
             }
             Change::MoveCopies { memberships, chains } => self.move_copies(memberships, chains)?,
+            Change::NameAdministrator { name } => self.administrator.clone_from(name),
             Change::ChangeSettings { change } => self.change_settings(change)?,
             Change::CreateBucket { name, uuid, settings } => {
                 self.create_bucket(name, uuid, settings)?

@@ -20,6 +20,7 @@ impl Node {
         match change {
             // Only the map shows them.
             Change::NameCluster { .. }
+            | Change::NameAdministrator { .. }
             | Change::PutNode { .. }
             | Change::MoveNode { .. }
             | Change::SetAlternate { .. }

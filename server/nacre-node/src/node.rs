@@ -207,13 +207,20 @@ impl Node {
     /// Adds an event to the event log.
     pub fn log_event(&self, kind: EventKind, attributes: serde_json::Value) {
         let unix_ms = self.now().unix_ns / 1_000_000;
-        self.journal.add(kind, attributes, unix_ms, &self.new_uuid());
+        self.journal.add(kind, attributes, unix_ms, self.event_seed());
+    }
+
+    /// Tells the events of this process from those of other nodes and other starts.
+    fn event_seed(&self) -> u128 {
+        let uuid = u128::from_str_radix(&self.uuid(), 16).unwrap_or_default();
+        uuid ^ (u128::from(self.start) << 64)
     }
 
     /// Notes in the event log that a login was refused.
     pub fn log_refused_login(&self, attributes: serde_json::Value) {
         let unix_ms = self.now().unix_ns / 1_000_000;
-        self.journal.add_counted(journal::LOGIN_REFUSED, attributes, unix_ms, &self.new_uuid());
+        let seed = self.event_seed();
+        self.journal.add_counted(journal::LOGIN_REFUSED, attributes, unix_ms, seed);
     }
 
     /// The agreed state.

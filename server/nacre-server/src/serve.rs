@@ -532,6 +532,7 @@ fn initialise(node: &Arc<Node>, options: &Serve, claim: &Claim) -> Result<(), St
         });
         let user = User::new(&options.user, &password, vec![Role::admin()], node.new_salt());
         node.put_user(user).map_err(|error| error.to_string())?;
+        name_administrator(node, &options.user)?;
     } else if let Some(password) = &options.password
         && known
         && node.users().verify(&options.user, password).is_none()
@@ -552,6 +553,16 @@ fn initialise(node: &Arc<Node>, options: &Serve, claim: &Claim) -> Result<(), St
         }
     }
     Ok(())
+}
+
+/// Makes a new user the administrator of the cluster, if it has none.
+fn name_administrator(node: &Arc<Node>, name: &str) -> Result<(), String> {
+    let known = &node.cluster().administrator;
+    if !known.is_empty() && node.users().person(known).is_some() {
+        return Ok(());
+    }
+    let change = Change::NameAdministrator { name: name.to_owned() };
+    node.change(&change).map(drop).map_err(|error| error.to_string())
 }
 
 /// The signals that end a node.

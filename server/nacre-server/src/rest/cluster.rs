@@ -40,7 +40,11 @@ pub(super) async fn route(call: Call, path: &[&str]) -> Result<Reply, Reply> {
         ["nodes", "self"] => nodes::own(&call),
         ["whoami"] => {
             let known = call.node.users();
-            Ok(ok(&users::describe(known.get(&call.user).ok_or_else(not_found)?)))
+            let mut described = users::describe(known.get(&call.user).ok_or_else(not_found)?);
+            if call.node.cluster().administrator == call.user {
+                described["domain"] = json!("admin");
+            }
+            Ok(ok(&described))
         }
         ["versions"] => Ok(ok(&json!({"implementationVersion": COMPATIBLE_VERSION}))),
         _ => Err(not_found()),

@@ -154,7 +154,8 @@ async fn claim(call: &Call) -> Result<Reply, Reply> {
     }
     let node = Arc::clone(&call.node);
     let put = in_background(move || {
-        node.put_user(User::new(&name, &password, vec![Role::admin()], node.new_salt()))
+        node.put_user(User::new(&name, &password, vec![Role::admin()], node.new_salt()))?;
+        node.change(&Change::NameAdministrator { name })
     });
     if let Err(reply) = put.await {
         call.claim.open();

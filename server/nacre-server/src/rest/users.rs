@@ -22,7 +22,7 @@ pub(super) async fn route(call: Call, path: &[&str]) -> Result<Reply, Reply> {
             let users = call.node.users();
             match call.parameter("pageSize") {
                 Some(size) => page(&call, &users, &size),
-                None => Ok(ok(&Value::Array(users.iter().map(describe).collect()))),
+                None => Ok(ok(&Value::Array(listed(&call, &users).map(describe).collect()))),
             }
         }
         // Users of a directory service would be here.
@@ -61,6 +61,12 @@ pub(super) async fn route(call: Call, path: &[&str]) -> Result<Reply, Reply> {
     }
 }
 
+/// The users of lists: all but the administrator that the cluster has had from its beginning, who is apart at Couchbase, too.
+fn listed<'a>(call: &Call, users: &'a Users) -> impl Iterator<Item = &'a User> {
+    let administrator = call.node.cluster().administrator.clone();
+    users.iter().filter(move |user| user.name != administrator)
+}
+
 /// So many users, from the one that `startFrom` names, with where the first and the next ones are.
 fn page(call: &Call, users: &Users, size: &str) -> Result<Reply, Reply> {
     let size = size.parse().ok().filter(|size| PAGE_USERS.contains(size)).ok_or_else(|| {
@@ -68,9 +74,9 @@ fn page(call: &Call, users: &Users, size: &str) -> Result<Reply, Reply> {
         invalid("pageSize", format!("The value must be in range from {least} to {most}"))
     })?;
     let from = call.parameter("startFrom").unwrap_or_default();
-    let total = users.iter().count();
-    let skipped = users.iter().take_while(|user| user.name < from).count();
-    let mut rest = users.iter().skip(skipped);
+    let total = listed(call, users).count();
+    let skipped = listed(call, users).take_while(|user| user.name < from).count();
+    let mut rest = listed(call, users).skip(skipped);
     let shown: Vec<Value> = rest.by_ref().take(size).map(describe).collect();
     let path = format!("/{}?pageSize={size}", call.path.join("/"));
     let mut links = json!({"first": path});
