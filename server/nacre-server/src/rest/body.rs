@@ -130,6 +130,13 @@ pub(crate) fn refused(error: &Error) -> Reply {
     if let Error::Unavailable(reason) = error {
         return json_reply(StatusCode::SERVICE_UNAVAILABLE, &json!({"errors": {"_": reason}}));
     }
+    // Trying again would be answered with "already exists".
+    if let Error::Effect(reason) = error {
+        let text = format!(
+            "the change was made, but this node cannot carry it out yet, and tries again until it can: {reason}"
+        );
+        return json_reply(StatusCode::SERVICE_UNAVAILABLE, &json!({"errors": {"_": text}}));
+    }
     let Error::Refused(refusal) = error else {
         return json_reply(
             StatusCode::INTERNAL_SERVER_ERROR,
