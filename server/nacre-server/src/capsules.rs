@@ -1,32 +1,114 @@
 //! Capsules of failed calls, a file each: `nacre plugin test --replay FILE` makes such a call again.
+//!
+//! A capsule holds documents and what a plugin may read, so that its file is for the owner of the node alone. It is there as a whole
+//! or not at all.
 
 use nacre_plugin_host::Capsule;
 use nacre_types::Now;
-use std::io::{Error, ErrorKind, Result};
+use parking_lot::Mutex;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use sha2::{Digest, Sha256};
+use std::fs::File;
+use std::io::{Error, ErrorKind, Result, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// Files that are kept of one deployment; the oldest go.
 const KEPT: usize = 16;
+/// Bytes of all files together; the oldest go.
+const BYTES_MAX: u64 = 64 << 20;
 /// Digits of a time in the name of a file, so that their order is that of the times.
 const TIME_DIGITS: usize = 20;
+/// The ending of a file that is whole, and of one that is being written.
+const ENDING: &str = ".json";
+const NEW: &str = ".new";
+/// Characters of a deployment's name in that of a file. Names of files have at most 255.
+const NAME_CHARACTERS_MAX: usize = 150;
+/// Everything else is encoded, so that names of files differ where those of deployments do.
+const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'_').remove(b'-').remove(b'.');
 
-/// Writes a capsule into `folder`; says where.
+/// One capsule is written at a time.
+static WRITING: Mutex<()> = Mutex::new(());
+
+/// Writes a capsule into `folder`; returns the path.
 ///
 /// # Errors
-/// When the disk refuses.
+/// When the disk refuses, or the capsule is larger than all may be together.
 pub fn keep(folder: &Path, capsule: &Capsule, now: Now) -> Result<PathBuf> {
-    std::fs::create_dir_all(folder)?;
-    let prefix = prefix(&capsule.deployment);
     let text = serde_json::to_vec_pretty(capsule).map_err(Error::other)?;
-    let path = folder.join(format!("{prefix}{:0TIME_DIGITS$}.json", now.unix_ns));
-    std::fs::write(&path, text)?;
-    let files = files(folder, &prefix)?;
-    let surplus = files.len().saturating_sub(KEPT);
-    files.iter().take(surplus).try_for_each(|(_, file)| std::fs::remove_file(file))?;
-    Ok(path)
+    keep_text(folder, &capsule.deployment, &text, now, BYTES_MAX)
 }
 
-/// The capsules of a deployment in `folder` with their times, the oldest first. Those of another format are passed over.
+fn keep_text(
+    folder: &Path,
+    deployment: &str,
+    text: &[u8],
+    now: Now,
+    bytes_max: u64,
+) -> Result<PathBuf> {
+    let _writing = WRITING.lock();
+    let bytes = text.len() as u64;
+    if bytes > bytes_max {
+        return Err(Error::other(format!("a capsule of {bytes} bytes, more than {bytes_max}")));
+    }
+    nacre_store::create_private_directory(folder)?;
+    let prefix = prefix(deployment);
+    make_room(folder, &prefix, bytes_max - bytes)?;
+    let path = folder.join(format!("{prefix}{:0TIME_DIGITS$}{ENDING}", now.unix_ns));
+    let new = path.with_extension(&NEW[1..]);
+    let written = File::options()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&new)
+        .and_then(|mut file| file.write_all(text))
+        .and_then(|()| std::fs::rename(&new, &path));
+    match written {
+        Ok(()) => Ok(path),
+        Err(error) => {
+            let _ = std::fs::remove_file(&new);
+            Err(error)
+        }
+    }
+}
+
+/// Removes the oldest files, so that there are fewer than [`KEPT`] whose names begin with `prefix`, and at most `bytes_max` bytes of
+/// all; and what a process has left that ended while it wrote.
+fn make_room(folder: &Path, prefix: &str, bytes_max: u64) -> Result<()> {
+    let mut all: Vec<(String, PathBuf, u64)> = Vec::new();
+    for entry in std::fs::read_dir(folder)?.flatten() {
+        let (path, name) = (entry.path(), entry.file_name().to_string_lossy().into_owned());
+        if name.ends_with(NEW) {
+            std::fs::remove_file(path)?;
+        } else if let Some(time) = name.strip_suffix(ENDING).and_then(time_of) {
+            let bytes = entry.metadata().map_or(0, |about| about.len());
+            all.push((time.to_owned(), path, bytes));
+        }
+    }
+    all.sort();
+    let mut total: u64 = all.iter().map(|(.., bytes)| bytes).sum();
+    let own: Vec<PathBuf> = files(folder, prefix)?.into_iter().map(|(_, path)| path).collect();
+    let mut of_deployment = own.len();
+    for (_, path, bytes) in all {
+        let is_own = own.contains(&path);
+        if total <= bytes_max && !(is_own && of_deployment >= KEPT) {
+            continue;
+        }
+        std::fs::remove_file(&path)?;
+        total -= bytes;
+        of_deployment -= usize::from(is_own);
+    }
+    Ok(())
+}
+
+/// The time at the end of a name.
+fn time_of(name: &str) -> Option<&str> {
+    let time = name.get(name.len().checked_sub(TIME_DIGITS)?..)?;
+    time.bytes().all(|byte| byte.is_ascii_digit()).then_some(time)
+}
+
+/// The capsules of a deployment in `folder` with their times, the oldest first. Those of another format are ignored.
 ///
 /// # Errors
 /// When the disk refuses.
@@ -41,21 +123,28 @@ pub fn kept(folder: &Path, deployment: &str) -> Result<Vec<(String, Capsule)>> {
             Err(error) if error.kind() == ErrorKind::NotFound => continue,
             text => text?,
         };
-        capsules.extend(serde_json::from_slice(&text).ok().map(|capsule| (time, capsule)));
+        let capsule = serde_json::from_slice::<Capsule>(&text).ok();
+        let capsule = capsule.filter(|capsule| capsule.deployment == deployment);
+        capsules.extend(capsule.map(|capsule| (time, capsule)));
     }
     Ok(capsules)
 }
 
-/// What the names of a deployment's files begin with.
+/// What the names of a deployment's files begin with. The name of a design document's deployment has a slash.
 fn prefix(deployment: &str) -> String {
-    // The name of a design document's deployment has a slash.
-    format!("{}-", deployment.replace(['/', '\\'], "_"))
+    let name = utf8_percent_encode(deployment, PLAIN).to_string();
+    if name.len() <= NAME_CHARACTERS_MAX {
+        return format!("{name}-");
+    }
+    let digest = Sha256::digest(deployment.as_bytes());
+    let digest: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    format!("{}~{digest}-", &name[..NAME_CHARACTERS_MAX])
 }
 
 /// The files whose names are `prefix` and a time, with these times, the oldest first.
 fn files(folder: &Path, prefix: &str) -> Result<Vec<(String, PathBuf)>> {
     let of = |path: PathBuf| {
-        let time = path.file_name()?.to_str()?.strip_prefix(prefix)?.strip_suffix(".json")?;
+        let time = path.file_name()?.to_str()?.strip_prefix(prefix)?.strip_suffix(ENDING)?;
         let is_time = time.len() == TIME_DIGITS && time.bytes().all(|byte| byte.is_ascii_digit());
         is_time.then(|| (time.to_owned(), path.clone()))
     };
@@ -63,4 +152,57 @@ fn files(folder: &Path, prefix: &str) -> Result<Vec<(String, PathBuf)>> {
         std::fs::read_dir(folder)?.filter_map(|entry| of(entry.ok()?.path())).collect();
     files.sort();
     Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn keep_at(folder: &Path, deployment: &str, text: &str, time: u64) -> Result<PathBuf> {
+        let now = Now { unix_ns: time, monotonic_ns: 0 };
+        keep_text(folder, deployment, text.as_bytes(), now, 100)
+    }
+
+    fn names(folder: &Path) -> Vec<String> {
+        let entries = std::fs::read_dir(folder).unwrap().flatten();
+        let mut names: Vec<_> =
+            entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn names_of_deployments_are_not_mixed_up() {
+        let long = |end: char| prefix(&format!("{}{end}", "x".repeat(300)));
+        assert_ne!(prefix("default/dd"), prefix("default_dd"));
+        assert_ne!(long('a'), long('b'));
+        assert!(long('a').len() + TIME_DIGITS + ENDING.len() <= 255);
+        assert!(!prefix("../../x").contains('/'));
+    }
+
+    #[test]
+    fn the_oldest_go_when_there_are_too_many_or_too_large_ones() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = &folder.path().join("capsules");
+        for time in 0..20 {
+            keep_at(folder, "a", "1", time).unwrap();
+        }
+        assert_eq!(names(folder).len(), KEPT);
+        let path = keep_at(folder, "b", &"x".repeat(90), 20).unwrap();
+        assert_eq!(names(folder).len(), 11, "10 of 1 byte and one of 90");
+        assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(folder.metadata().unwrap().permissions().mode() & 0o777, 0o700);
+        assert!(keep_at(folder, "b", &"x".repeat(101), 21).is_err());
+        assert_eq!(names(folder).len(), 11, "what is refused costs nothing");
+    }
+
+    #[test]
+    fn what_a_crash_has_left_is_removed_and_never_shown() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("a-00000000000000000001.new"), "{").unwrap();
+        assert!(kept(folder.path(), "a").unwrap().is_empty());
+        keep_at(folder.path(), "a", "{}", 2).unwrap();
+        assert_eq!(names(folder.path()), ["a-00000000000000000002.json"]);
+    }
 }

@@ -6,6 +6,7 @@ use clap::Args;
 use nacre_plugin_host::{Capabilities, Manifest, Package, World};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -392,7 +393,16 @@ pub fn capsule(options: &OneCapsule) -> Result<(), String> {
     };
     let capsule = server.call("GET", &format!("{path}/{id}"), b"")?;
     let file = options.output.clone().unwrap_or_else(|| format!("{name}-{id}.json").into());
-    std::fs::write(&file, format!("{capsule:#}"))
+    // It holds documents, and what the plugin may read.
+    std::fs::File::options()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&file)
+        .and_then(|mut open| {
+            std::io::Write::write_all(&mut open, format!("{capsule:#}").as_bytes())
+        })
         .map_err(|error| format!("cannot write {}: {error}", file.display()))?;
     println!("{}", file.display());
     Ok(())
