@@ -21,6 +21,7 @@ mod huge_pages;
 mod import;
 mod kv;
 mod loader;
+mod log;
 mod log_collection;
 mod platform;
 mod plugin;

@@ -7,7 +7,7 @@ use crate::records::Records;
 use crate::rest::{self, Claim, Front, Hosts, Service, Threads};
 use crate::strangers::{Connections, Limits};
 use crate::tls::{Files, NodeKey, Tls};
-use crate::{data_dir, descriptors, huge_pages, kv, priority, vital};
+use crate::{data_dir, descriptors, huge_pages, kv, log, priority, vital};
 use clap::Args;
 use nacre_auth::{Role, User};
 use nacre_cluster::{BucketSettings, Change};
@@ -21,7 +21,6 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tracing_subscriber::EnvFilter;
 
 /// Stack of threads that call plugins: 5 MiB are for these, see `RED_ZONE_BYTES` of nacre-plugin-host. With less, each call maps a
 /// stack of its own and gives it back, which all threads of the process have to wait for.
@@ -192,35 +191,12 @@ impl Serve {
     }
 }
 
-/// What is logged when `NACRE_LOG` says nothing else.
-const LOG_DEFAULT: &str = "info";
-
-fn log_to_stderr() {
-    let wanted = std::env::var("NACRE_LOG").unwrap_or_else(|_| LOG_DEFAULT.into());
-    // What Raft says of nodes that are gone, many times a second, the links say once.
-    let wanted =
-        if wanted.contains("openraft") { wanted } else { format!("{wanted},openraft=off") };
-    let (filter, refused) = match EnvFilter::try_new(wanted) {
-        Ok(filter) => (filter, None),
-        Err(error) => (EnvFilter::new(format!("{LOG_DEFAULT},openraft=off")), Some(error)),
-    };
-    // The log is for people: no module names, and colours only on a terminal.
-    let terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
-    let log =
-        tracing_subscriber::fmt().with_env_filter(filter).with_target(false).with_ansi(terminal);
-    // A second call in one process keeps the first log.
-    let _ = log.with_writer(std::io::stderr).try_init();
-    if let Some(error) = refused {
-        tracing::warn!("NACRE_LOG is passed over, as it is no filter: {error}");
-    }
-}
-
 /// Runs a node until SIGINT or SIGTERM.
 ///
 /// # Errors
 /// A sentence for the person who started it.
 pub fn serve(options: &Serve) -> Result<(), String> {
-    log_to_stderr();
+    log::to_stderr();
     run(options, |_| {})
 }
 
@@ -229,7 +205,7 @@ pub fn serve(options: &Serve) -> Result<(), String> {
 /// # Errors
 /// A sentence for the person who started it.
 pub fn dev(options: &Dev) -> Result<(), String> {
-    log_to_stderr();
+    log::to_stderr();
     let failed = |error| format!("cannot create a folder for the data: {error}");
     let temporary = match &options.data_dir {
         Some(_) => None,

@@ -1,0 +1,303 @@
+//! The log of the node: lines for people, on standard error.
+//!
+//! Text in a line may come from anybody: names, reasons, what a function throws. Whoever writes it can neither begin a line of his
+//! own ([`Escaped`]) nor fill the disk of whoever keeps the log ([`Limiter`]): of the lines of one kind, which is the place in the
+//! code that writes them, [`BURST`] are written at once and [`PER_SECOND`] a second after that. How many were left out is logged.
+
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::fmt::{self, Debug, Write};
+use std::time::{Duration, Instant};
+use tracing::callsite::Identifier;
+use tracing::{Event, Subscriber};
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::field::MakeExt;
+use tracing_subscriber::fmt::format::{self, Format, FormatEvent, FormatFields, Writer};
+use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
+use tracing_subscriber::fmt::{FmtContext, format::Full};
+use tracing_subscriber::registry::LookupSpan;
+
+/// What is logged when `NACRE_LOG` says nothing else.
+const LOG_DEFAULT: &str = "info";
+/// Lines of one kind that are written at once. A node with 30 buckets writes as many when it starts.
+const BURST: u32 = 50;
+/// Lines of one kind that are written a second after that: 60 MB a day, when they are long.
+const PER_SECOND: u32 = 5;
+/// Characters of a line that was left out that are shown.
+const SAMPLE_CHARACTERS: usize = 120;
+
+/// Writes the log to standard error from now on.
+pub fn to_stderr() {
+    let wanted = std::env::var("NACRE_LOG").unwrap_or_else(|_| LOG_DEFAULT.into());
+    // What Raft says of nodes that are gone, many times a second, the links say once.
+    let wanted =
+        if wanted.contains("openraft") { wanted } else { format!("{wanted},openraft=off") };
+    let (filter, refused) = match EnvFilter::try_new(wanted) {
+        Ok(filter) => (filter, None),
+        Err(error) => (EnvFilter::new(format!("{LOG_DEFAULT},openraft=off")), Some(error)),
+    };
+    // The log is for people: no module names, and colours only on a terminal.
+    let terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
+    let fields = format::debug_fn(|writer, field, value| write_field(writer, field.name(), value));
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(terminal)
+        .fmt_fields(fields.delimited(" "))
+        .event_format(Lines {
+            format: Format::default().with_target(false),
+            limiter: Limiter::default(),
+        });
+    // A second call in one process keeps the first log.
+    let _ = log.with_writer(std::io::stderr).try_init();
+    if let Some(error) = refused {
+        tracing::warn!("Ignoring NACRE_LOG: not a valid filter: {error}");
+    }
+}
+
+fn write_field(writer: &mut Writer<'_>, name: &str, value: &dyn Debug) -> fmt::Result {
+    let mut escaped = Escaped(writer);
+    match name {
+        "message" => write!(escaped, "{value:?}"),
+        // Where a line of another logger comes from.
+        name if name.starts_with("log.") => Ok(()),
+        name => write!(escaped, "{name}={value:?}"),
+    }
+}
+
+/// Writes text as one line: characters that would end the line, or that a terminal obeys, appear as escapes.
+struct Escaped<W>(W);
+
+impl<W: Write> Write for Escaped<W> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let mut rest = text;
+        while let Some(at) = rest.find(is_special) {
+            let (plain, special) = rest.split_at(at);
+            self.0.write_str(plain)?;
+            let mut characters = special.chars();
+            if let Some(character) = characters.next() {
+                write!(self.0, "{}", character.escape_default())?;
+            }
+            rest = characters.as_str();
+        }
+        self.0.write_str(rest)
+    }
+}
+
+/// Control characters, ends of lines, and characters that change the direction of a text.
+fn is_special(character: char) -> bool {
+    character.is_control()
+        || matches!(character, '\u{2028}' | '\u{2029}' | '\u{200e}' | '\u{200f}')
+        || matches!(character, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// Formats events, but for those that are too many.
+struct Lines {
+    format: Format<Full>,
+    limiter: Limiter,
+}
+
+impl<S, N> FormatEvent<S, N> for Lines
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        let kind = event.metadata().callsite();
+        let (is_written, left_out) = self.limiter.take(kind.clone(), Instant::now());
+        for (count, sample) in left_out {
+            SystemTime.format_time(&mut writer)?;
+            writeln!(
+                writer,
+                "  WARN {count} lines were left out that are like this one: {sample}"
+            )?;
+        }
+        if is_written {
+            return self.format.format_event(context, writer, event);
+        }
+        if self.limiter.wants_sample(&kind) {
+            let mut sample = String::new();
+            context.format_fields(Writer::new(&mut sample), event)?;
+            self.limiter.set_sample(&kind, sample.chars().take(SAMPLE_CHARACTERS).collect());
+        }
+        Ok(())
+    }
+}
+
+/// Counts lines by their kind.
+#[derive(Default)]
+struct Limiter(Mutex<Kinds>);
+
+#[derive(Default)]
+struct Kinds {
+    by_kind: HashMap<Identifier, Kind>,
+    /// Kinds of which lines were left out that were not reported.
+    suppressed: usize,
+}
+
+struct Kind {
+    /// Lines that may be written, as of `at`.
+    tokens: f64,
+    at: Instant,
+    left_out: u64,
+    sample: Option<String>,
+    /// When lines of it were left out first.
+    since: Instant,
+}
+
+/// How often lines that were left out are counted in the log.
+const REPORT_INTERVAL: Duration = Duration::from_secs(10);
+
+impl Limiter {
+    /// Whether a line of `kind` is written; and how many lines of any kind were left out, with the beginning of one of them, where it
+    /// is time to report that.
+    fn take(&self, kind: Identifier, now: Instant) -> (bool, Vec<(u64, String)>) {
+        let mut kinds = self.0.lock();
+        let Kinds { by_kind, suppressed } = &mut *kinds;
+        let mut reports = Vec::new();
+        if *suppressed > 0 {
+            for kind in by_kind.values_mut() {
+                if kind.left_out > 0 && now.saturating_duration_since(kind.since) >= REPORT_INTERVAL
+                {
+                    let sample = kind.sample.take().unwrap_or_default();
+                    reports.push((std::mem::take(&mut kind.left_out), sample));
+                    *suppressed -= 1;
+                }
+            }
+        }
+        let fresh =
+            || Kind { tokens: BURST.into(), at: now, left_out: 0, sample: None, since: now };
+        let kind = by_kind.entry(kind).or_insert_with(fresh);
+        let elapsed = now.saturating_duration_since(kind.at).as_secs_f64();
+        kind.tokens = (kind.tokens + elapsed * f64::from(PER_SECOND)).min(BURST.into());
+        kind.at = now;
+        if kind.tokens >= 1.0 {
+            kind.tokens -= 1.0;
+            return (true, reports);
+        }
+        kind.left_out += 1;
+        if kind.left_out == 1 {
+            kind.since = now;
+            *suppressed += 1;
+        }
+        (false, reports)
+    }
+
+    fn wants_sample(&self, kind: &Identifier) -> bool {
+        self.0.lock().by_kind.get(kind).is_some_and(|kind| kind.sample.is_none())
+    }
+
+    fn set_sample(&self, kind: &Identifier, sample: String) {
+        if let Some(kind) = self.0.lock().by_kind.get_mut(kind) {
+            kind.sample = Some(sample);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io;
+    use std::sync::Arc;
+    use tracing_subscriber::fmt::MakeWriter;
+
+    #[derive(Clone, Default)]
+    struct Sink(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Sink {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl<'a> MakeWriter<'a> for Sink {
+        type Writer = Sink;
+
+        fn make_writer(&'a self) -> Sink {
+            self.clone()
+        }
+    }
+
+    /// What `write` logs.
+    fn logged(write: impl FnOnce()) -> String {
+        let sink = Sink::default();
+        let fields =
+            format::debug_fn(|writer, field, value| write_field(writer, field.name(), value));
+        let log = tracing_subscriber::fmt()
+            .fmt_fields(fields.delimited(" "))
+            .event_format(Lines {
+                format: Format::default().with_target(false).with_ansi(false),
+                limiter: Limiter::default(),
+            })
+            .with_writer(sink.clone())
+            .finish();
+        tracing::subscriber::with_default(log, write);
+        String::from_utf8(sink.0.lock().clone()).unwrap()
+    }
+
+    #[test]
+    fn nobody_begins_a_line_of_his_own() {
+        let thrown = "x\n2026-01-01T00:00:00Z  INFO FAKE\r\u{1b}[2J\u{2028}\u{202e}ü";
+        let text = logged(|| tracing::warn!(user = thrown, "a function failed: {thrown}"));
+        assert_eq!(text.matches('\n').count(), 1, "{text}");
+        assert!(
+            text.ends_with('\n') && !text.contains(['\r', '\u{1b}', '\u{2028}', '\u{202e}']),
+            "{text}"
+        );
+        assert!(
+            text.contains(r"x\n2026-01-01T00:00:00Z  INFO FAKE\r\u{1b}[2J") && text.contains('ü'),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn lines_of_one_kind_are_limited_and_others_are_not() {
+        let text = logged(|| {
+            for number in 0..10_000 {
+                tracing::warn!("a stranger's line {number}");
+            }
+            tracing::info!("another line");
+        });
+        let count = text.matches("a stranger's line").count();
+        assert!((BURST as usize..BURST as usize + 50).contains(&count), "{count}");
+        assert!(text.contains("another line"));
+    }
+
+    #[test]
+    fn lines_that_were_left_out_are_counted_in_the_log() {
+        let (limiter, begun) = (Limiter::default(), Instant::now());
+        let (flood, other) = (Identifier(&FLOOD), Identifier(&OTHER));
+        for _ in 0..BURST + 7 {
+            limiter.take(flood.clone(), begun);
+        }
+        assert!(limiter.wants_sample(&flood));
+        limiter.set_sample(&flood, "closed".into());
+        let later = begun + REPORT_INTERVAL;
+        assert_eq!(limiter.take(other.clone(), later), (true, vec![(7, "closed".into())]));
+        assert_eq!(limiter.take(other, later), (true, Vec::new()));
+        assert!(limiter.take(flood, later).0, "there is room again");
+    }
+
+    /// Not of size 0: places are told apart by their addresses.
+    struct Place(#[expect(dead_code, reason = "gives it a size")] u8);
+
+    impl tracing::Callsite for Place {
+        fn set_interest(&self, _: tracing::subscriber::Interest) {}
+
+        fn metadata(&self) -> &tracing::Metadata<'_> {
+            unreachable!("nobody asks for it")
+        }
+    }
+
+    static FLOOD: Place = Place(0);
+    static OTHER: Place = Place(1);
+}
