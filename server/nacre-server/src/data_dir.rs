@@ -11,7 +11,7 @@
 //! └─ reserve       space for the next start on a full disk
 //! ```
 
-use nacre_store::{Error, Spaces};
+use nacre_store::Error;
 use rustix::fs::{FallocateFlags, Mode, fallocate};
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, ErrorKind};
@@ -94,12 +94,11 @@ pub fn temporary() -> io::Result<PathBuf> {
     Ok(path)
 }
 
-/// Refuses a directory of which some parts are there and the settings are missing: the node would start as a new, empty one.
+/// Refuses a directory with spaces of these `names` of which some parts are there and the settings are missing: the node would start as a new, empty one.
 ///
 /// # Errors
 /// [`Error::Damaged`], by the name of what is missing.
-pub fn check(data_dir: &Path, spaces: &dyn Spaces) -> Result<(), Error> {
-    let names = spaces.names()?;
+pub fn check(data_dir: &Path, names: &[String]) -> Result<(), Error> {
     if names.iter().any(|name| name == SETTINGS) {
         return Ok(());
     }
@@ -185,7 +184,7 @@ fn allocate(path: &Path, bytes: u64) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nacre_store::{LogSpaces, OnDamage};
+    use nacre_store::{LogSpaces, OnDamage, Spaces};
 
     fn mode(path: &Path) -> u32 {
         fs::symlink_metadata(path).unwrap().permissions().mode() & 0o777
@@ -216,15 +215,16 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let data = folder.path();
         let spaces = || LogSpaces::open(&data.join("node"), OnDamage::Refuse).unwrap();
-        check(data, &spaces()).unwrap();
+        let check = || check(data, &spaces().names().unwrap());
+        check().unwrap();
         spaces().open("agreement/1").unwrap();
-        let refused = check(data, &spaces()).unwrap_err().to_string();
+        let refused = check().unwrap_err().to_string();
         assert!(refused.contains("agreement/1") && refused.contains("node/0.space"), "{refused}");
         spaces().remove("agreement/1").unwrap();
         fs::create_dir_all(data.join("buckets/b")).unwrap();
-        assert!(check(data, &spaces()).unwrap_err().to_string().contains("there are buckets"));
+        assert!(check().unwrap_err().to_string().contains("there are buckets"));
         spaces().open("node").unwrap();
-        check(data, &spaces()).unwrap();
+        check().unwrap();
     }
 
     #[test]

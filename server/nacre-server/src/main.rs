@@ -29,6 +29,7 @@ mod priority;
 mod records;
 mod reset_password;
 mod rest;
+mod sealed;
 mod serve;
 mod server;
 mod sh;

@@ -7,6 +7,7 @@ use crate::engine::{self, Engine};
 use crate::http_out::HttpClient;
 use crate::kv::links::Links;
 use crate::priority::be_right_for;
+use crate::sealed::{self, SealedSpaces, SettingsKey};
 use crate::serve::STACK_BYTES;
 use crate::tls::NodeKey;
 use crate::vital::depend_on_this_thread;
@@ -94,7 +95,7 @@ pub struct SystemPlatform {
     started: Instant,
     data_dir: PathBuf,
     reserve: Reserve,
-    spaces: LogSpaces,
+    spaces: SealedSpaces,
     states: LogSpaces,
     engine: Engine,
     node_key: Arc<NodeKey>,
@@ -125,13 +126,18 @@ impl SystemPlatform {
         if settings.join("conf").exists() {
             return Err(Error::Format { path: data_dir.to_owned(), found: 1, expected: FORMAT });
         }
+        // Nothing is made in a directory that is refused.
+        if !settings.exists() {
+            data_dir::check(data_dir, &[])?;
+        }
         let spaces = LogSpaces::open(&settings, OnDamage::Refuse)?;
-        data_dir::check(data_dir, &spaces)?;
+        data_dir::check(data_dir, &spaces.names()?)?;
         data_dir::close_to_others(data_dir)?;
         // Behind the lock on the directory: the reserve may be that of a node that runs.
         let reserve = Reserve::open(data_dir);
-        // Before the key: a key without settings is one whose settings were lost.
-        spaces.open("node")?;
+        // Before the key of the node: a key without settings is one whose settings were lost.
+        let is_sealed = sealed::is_sealed(&*spaces.open("node")?)?;
+        let spaces = SealedSpaces::new(spaces, SettingsKey::open(data_dir, !is_sealed)?);
         // What is lost of these is built anew from history.
         let states = LogSpaces::open(&data_dir.join("states"), OnDamage::Forget)?;
         // Behind the lock on the directory, so that two processes do not make a key each.

@@ -604,4 +604,14 @@ impl Space for LogSpace {
         let cleared = self.rewrite(&mut log, &Table::new());
         cleared.map_err(failed(&*self.disk, "clear a space of"))
     }
+
+    fn rewrite(&self) -> Result<(), Error> {
+        let mut log = self.log.lock();
+        if log.is_removed {
+            return Ok(());
+        }
+        let all = self.read(&log)?;
+        let rewritten = LogSpace::rewrite(self, &mut log, &all);
+        rewritten.map_err(failed(&*self.disk, "write a space of"))
+    }
 }

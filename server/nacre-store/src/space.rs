@@ -39,6 +39,14 @@ pub trait Space: Send + Sync {
     /// # Errors
     /// When the disk refuses.
     fn clear(&self) -> Result<(), Error>;
+
+    /// Writes the rows again, so that nothing of values that were replaced or removed stays in a file.
+    ///
+    /// # Errors
+    /// When the disk refuses; the rows are there as before.
+    fn rewrite(&self) -> Result<(), Error> {
+        Ok(())
+    }
 }
 
 /// Opens and removes spaces by name.
