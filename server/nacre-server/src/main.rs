@@ -13,6 +13,7 @@ mod capsules;
 mod client;
 mod cluster;
 mod cluster_command;
+mod credentials;
 mod data_dir;
 mod descriptors;
 mod engine;
@@ -51,6 +52,9 @@ const ACCEPT_PAUSE: std::time::Duration = std::time::Duration::from_millis(50);
 struct Arguments {
     #[command(subcommand)]
     command: Command,
+    /// File with the password, in place of --password, which others on the machine may see; - asks for it
+    #[arg(long, env = "NACRE_PASSWORD_FILE", global = true, value_name = "FILE")]
+    password_file: Option<std::path::PathBuf>,
 }
 
 #[derive(Subcommand)]
@@ -83,7 +87,13 @@ fn end_with_the_reader() {
 }
 
 fn main() -> ExitCode {
-    let command = Arguments::parse().command;
+    let arguments: Vec<std::ffi::OsString> = std::env::args_os().collect();
+    credentials::hide();
+    if let Err(reason) = credentials::read_file(&arguments) {
+        eprintln!("nacre: {reason}");
+        return ExitCode::FAILURE;
+    }
+    let command = Arguments::parse_from(arguments).command;
     if !matches!(command, Command::Serve(_) | Command::Dev(_)) {
         end_with_the_reader();
     }

@@ -1,5 +1,6 @@
 //! `nacre reset-password`: another password for an administrator, given on the machine of a node that is stopped.
 
+use crate::data_dir;
 use crate::platform::SystemPlatform;
 use clap::Args;
 use nacre_node::{Platform, password_reset};
@@ -27,6 +28,7 @@ pub fn run(options: &Options) -> Result<(), String> {
     if !options.data_dir.join("node").is_dir() {
         return Err(format!("there is no node in {}", options.data_dir.display()));
     }
+    data_dir::create_for_owner_alone();
     let platform = SystemPlatform::open(&options.data_dir, options.data_dir.join("plugins"))
         .map_err(|error| format!("{error}: stop the node first"))?;
     let password = options.password.clone().unwrap_or_else(|| {
