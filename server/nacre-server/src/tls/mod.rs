@@ -8,6 +8,7 @@
 //! ├─ tls/node.pem                    chain and key that an operator gave by REST, instead of one signed here
 //! ├─ tls/trusted/<id>.pem            authorities whose clients are believed, beside the own one
 //! ├─ tls/clients.json                what is asked of clients' certificates
+//! ├─ tls/settings-key                encrypts the settings: see [`crate::sealed`]
 //! ├─ tls/node-key.pem                by which other nodes recognise this one: see [`node_key`]
 //! └─ inbox/chain.pem, pkey.key, CA/  where an operator puts files before asking to take them over
 //! ```
@@ -353,11 +354,18 @@ impl Tls {
     }
 }
 
+fn read_authority(path: &Path) -> Result<Authority, String> {
+    let put_back =
+        "put the file back from a copy, or remove it: clients then need the new tls/ca.pem";
+    Authority::read(&read(path)?)
+        .map_err(|reason| format!("{}: {reason}: {put_back}", path.display()))
+}
+
 /// Has an authority that has expired replaced by a new one, or by the one before, should that be valid: the clock was wrong when it
 /// was replaced, and clients know that one. An authority that is not valid yet stays: the clock is behind.
 fn renew_authority(folder: &Path, name: &str) -> Result<(), String> {
     let (path, path_before) = (folder.join(AUTHORITY), folder.join(BEFORE));
-    let now = Authority::read(&read(&path)?)?;
+    let now = read_authority(&path)?;
     let validity = now.validity();
     if validity == Validity::Valid {
         return Ok(());
@@ -392,7 +400,7 @@ impl State {
         names: &[String],
         security: Security,
     ) -> Result<State, String> {
-        let authority = Authority::read(&read(&folder.join(AUTHORITY))?)?;
+        let authority = read_authority(&folder.join(AUTHORITY))?;
         let own = Trusted::new(0, authority.certificate())?;
         write(&folder.join("ca.pem"), own.about.pem.as_bytes())?;
         let kept = Files { chain: folder.join(GIVEN), key: folder.join(GIVEN) };
@@ -483,7 +491,7 @@ fn files_in(folder: &Path) -> Result<Vec<PathBuf>, String> {
 }
 
 /// Replaces a file as a whole. Others of the machine may not read it: it can be a private key.
-fn write(path: &Path, bytes: &[u8]) -> Result<(), String> {
+pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<(), String> {
     let failed = |error: std::io::Error| format!("cannot write {}: {error}", path.display());
     let new = path.with_extension("new");
     let mut options = fs::OpenOptions::new();
