@@ -1,6 +1,6 @@
 //! Stops and starts: what is kept, and what is said about a directory that cannot be used.
 
-use crate::process::{BUCKET, Server, failed_start};
+use crate::process::{BUCKET, PASSWORD, Server, USER, failed_start};
 use nacre_conformance::kv::KvClient;
 
 fn failover_log_length(client: &mut KvClient) -> usize {
@@ -66,33 +66,70 @@ fn collections_users_and_design_documents_survive_a_restart() {
     assert_eq!(reader.set(b"k", b"2").unwrap().status, 0x24, "ann may only read");
 }
 
+/// What a node says is wrong with it, and its status.
+fn problems(server: &Server) -> (String, String) {
+    let answer = server.rest("GET", "/nodes/self", "").unwrap().json().unwrap();
+    (answer["problems"].to_string(), answer["status"].as_str().unwrap().to_owned())
+}
+
 #[test]
-fn a_damaged_directory_is_reported_by_name_and_not_served() {
+fn a_damaged_bucket_is_reported_by_name_and_not_served_and_the_others_are() {
     let directory = tempfile::tempdir().unwrap();
-    let server = Server::start(directory.path());
+    let mut server = Server::start(directory.path());
+    let created = server.rest("POST", "/pools/default/buckets", "name=other&ramQuotaMB=100");
+    assert_eq!(created.unwrap().status, 202);
+    let other = |server: &Server| KvClient::connect(server.kv_address(), USER, PASSWORD, "other");
+    let mut client = server.wait_for("the bucket", |server| other(server).ok());
+    client.set(b"k", b"1").unwrap();
     let mut client = server.client();
     for n in 0..100 {
         client.set(format!("k{n}").as_bytes(), b"{\"a\":1}").unwrap();
     }
     server.stop();
-    let buckets = directory.path().join("buckets");
-    let bucket = std::fs::read_dir(&buckets).unwrap().flatten().next().unwrap().path();
+    let mut buckets = std::fs::read_dir(directory.path().join("buckets")).unwrap().flatten();
+    let is_default = |name: &std::ffi::OsStr| name.to_string_lossy().starts_with(BUCKET);
+    let bucket = buckets.find(|found| is_default(&found.file_name())).unwrap().path();
     let mut files = std::fs::read_dir(&bucket).unwrap().flatten().map(|file| file.path());
     let segment = files.find(|file| file.extension().is_some_and(|end| end == "log")).unwrap();
     let bytes = std::fs::read(&segment).unwrap();
     std::fs::write(&segment, &bytes[..1000]).unwrap();
 
-    let output = failed_start(directory.path());
-    let message = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(!output.status.success());
-    assert!(
-        message.contains("damaged") && message.contains(&bucket.display().to_string()),
-        "{message}"
-    );
+    let server = Server::start(directory.path());
+    let (found, status) = problems(&server);
+    assert!(found.contains(&bucket.display().to_string()) && status == "unhealthy", "{found}");
+    assert!(other(&server).unwrap().get(b"k").unwrap().is_success());
+    let refused = KvClient::connect(server.kv_address(), USER, PASSWORD, BUCKET).err().unwrap();
+    assert!(refused.to_string().contains("86"), "temporary failure: {refused}");
+    let metrics = server.rest("GET", "/metrics", "").unwrap().text();
+    assert!(metrics.contains("nacre_bucket_damaged{bucket=\"default\"} 1"), "{metrics}");
+    assert_eq!(std::fs::read(&segment).unwrap().len(), 1000, "nothing is repaired in secret");
+    server.stop();
 
     std::fs::remove_dir_all(&bucket).unwrap();
-    let message = String::from_utf8_lossy(&failed_start(directory.path()).stderr).into_owned();
-    assert!(message.contains("missing or empty"), "{message}");
+    let mut server = Server::start(directory.path());
+    assert!(problems(&server).0.contains("missing or empty"));
+    assert!(!bucket.exists(), "it is not taken for an empty bucket");
+    let path = format!("/pools/default/buckets/{BUCKET}");
+    assert_eq!(server.rest("DELETE", &path, "").unwrap().status, 200);
+    let created = format!("name={BUCKET}&ramQuotaMB=100");
+    assert_eq!(server.rest("POST", "/pools/default/buckets", &created).unwrap().status, 202);
+    let connect =
+        |server: &mut Server| KvClient::connect(server.kv_address(), USER, PASSWORD, BUCKET).ok();
+    server.wait_for("the bucket", connect);
+    assert_eq!(problems(&server), ("[]".into(), "healthy".into()));
+}
+
+#[test]
+fn a_directory_without_its_settings_is_refused_by_name() {
+    let directory = tempfile::tempdir().unwrap();
+    Server::start(directory.path()).stop();
+    let kept = directory.path().join("kept");
+    std::fs::rename(directory.path().join("node/0.space"), &kept).unwrap();
+    let output = failed_start(directory.path());
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && message.contains("node/0.space"), "{message}");
+    std::fs::rename(&kept, directory.path().join("node/0.space")).unwrap();
+    Server::start(directory.path()).client().get(b"k").unwrap();
 }
 
 #[test]
