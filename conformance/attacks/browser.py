@@ -304,7 +304,8 @@ def plugin_page(node):
         project = Path(node.folder) / "evil"
         login = ["--server", f"http://127.0.0.1:{node.port('mgmt')}", "--user", USER, "--password", PASSWORD]
         cache = {**os.environ, "NACRE_PLUGIN_CACHE": str(node.plugin_cache)}
-        subprocess.run([node.binary, "plugin", "new", str(project)], check=True, capture_output=True, env=cache)
+        binary = str(Path(node.binary).absolute())
+        subprocess.run([binary, "plugin", "new", project.name], check=True, capture_output=True, env=cache, cwd=node.folder)
         shutil.rmtree(project / "tests", ignore_errors=True)
         headers = {
             "Content-Type": "text/html", "Content-Security-Policy": "default-src * 'unsafe-inline'", "X-Frame-Options": "ALLOWALL",
@@ -313,7 +314,7 @@ def plugin_page(node):
         (project / "main.js").write_text(
             f"export function handle() {{ return new Response({json.dumps(PAGE)}, {{headers: {json.dumps(headers)}}}) }}\n"
         )
-        deploy = [node.binary, "plugin", "deploy", str(project), "--bucket", BUCKET, *login]
+        deploy = [binary, "plugin", "deploy", str(project), "--bucket", BUCKET, *login]
         done = subprocess.run(deploy, capture_output=True, text=True, env=cache)
         assert done.returncode == 0, done
         path = "/_plugin/evil/"

@@ -8,7 +8,8 @@ import time
 from .harness import BUCKET, PASSWORD, Json, basic, case, eventually
 
 DOCUMENTS, PAD = 2000, "x" * 5000
-VIEW = f"/{BUCKET}/_design/dd/_view/all?stale=false&limit=2000"
+# 1 MB an answer: more than a piece, and not what memory is about.
+VIEW = f"/{BUCKET}/_design/dd/_view/all?stale=false&limit=200"
 # Answers to one user, or one address, that are under way at the same time: rest/streams.rs.
 PLACES = 256
 
@@ -24,9 +25,10 @@ def fill(node):
 
 
 def unread(node, port, request, user, source="127.0.0.1", body=b""):
-    """Sends a request and reads nothing of the answer: the receive buffer takes some KB."""
+    """Sends a request and reads nothing of the answer. With short segments the sockets of both sides hold some 10 KB of it only."""
     client = socket.socket()
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    client.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 536)
     client.bind((source, 0))
     client.settimeout(30)
     client.connect(("127.0.0.1", node.port(port)))
