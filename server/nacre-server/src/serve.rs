@@ -390,7 +390,8 @@ fn run(options: &Serve, ready: impl FnOnce(&Endpoints)) -> Result<(), String> {
         making.map_err(|error| format!("cannot start the threads for answers: {error}"))?;
     let threads = Threads { queries: querying.handle().clone(), answers: making.handle().clone() };
     let records = Records::new(options.data_dir.clone());
-    let front = Front::new(&consensus, &tls, &claim, records, options.hosts(), threads);
+    let front =
+        Front::new(&consensus, &tls, &claim, records, options.hosts(), threads, &connections);
     runtime.block_on(async {
         // Before anybody can see that the node serves: who does may stop it.
         let stop =

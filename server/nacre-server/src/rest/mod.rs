@@ -45,6 +45,7 @@ use crate::cluster::request::INTRODUCTION;
 use crate::cluster::{Consensus, link};
 use crate::records::Records;
 use crate::serve::STACK_BYTES;
+use crate::strangers::{Connections, Permit};
 use crate::tls::{Purpose, Shown, Tls};
 use answer::Desk;
 use audited::Audited;
@@ -249,10 +250,11 @@ pub struct Front {
     hosts: Hosts,
     threads: Threads,
     streams: Arc<Streams>,
+    connections: Arc<Connections>,
 }
 
 impl Front {
-    /// A front to `consensus` and its node. Browsers may reach it by `hosts`.
+    /// A front to `consensus` and its node. Browsers may reach it by `hosts`; `connections` has places for all ports of the node.
     pub fn new(
         consensus: &Arc<Consensus>,
         tls: &Arc<Tls>,
@@ -260,6 +262,7 @@ impl Front {
         records: Records,
         hosts: Hosts,
         threads: Threads,
+        connections: &Arc<Connections>,
     ) -> Arc<Front> {
         Arc::new(Front {
             consensus: Arc::clone(consensus),
@@ -269,6 +272,7 @@ impl Front {
             hosts,
             threads,
             streams: Arc::default(),
+            connections: Arc::clone(connections),
         })
     }
 }
@@ -301,7 +305,9 @@ pub fn serve(front: &Arc<Front>, port: Port) -> std::io::Result<()> {
         service,
         encrypted,
     });
-    let queries = front.threads.queries.clone();
+    let (queries, connections) = (front.threads.queries.clone(), Arc::clone(&front.connections));
+    // A connection for queries has a second one, by which the thread that answers sees whether the client is still there.
+    let descriptors = if service == Service::Query { 2 } else { 1 };
     tokio::spawn(async move {
         loop {
             let Ok((stream, from)) = listener.accept().await else {
@@ -309,10 +315,11 @@ pub fn serve(front: &Arc<Front>, port: Port) -> std::io::Result<()> {
                 tokio::time::sleep(crate::ACCEPT_PAUSE).await;
                 continue;
             };
+            let Some(permit) = connections.enter(from.ip(), descriptors) else { continue };
             // An answer in pieces would wait for the client's acknowledgement, which clients delay by 40 ms.
             let _ = stream.set_nodelay(true);
             let door = Arc::clone(&door);
-            let serve = move |stream| welcome(door, stream, from);
+            let serve = move |stream| welcome(door, stream, from, permit);
             if service != Service::Query {
                 tokio::spawn(serve(stream));
                 continue;
@@ -325,49 +332,68 @@ pub fn serve(front: &Arc<Front>, port: Port) -> std::io::Result<()> {
     Ok(())
 }
 
+/// The other side of a connection.
+#[derive(Clone)]
+struct Peer {
+    from: SocketAddr,
+    /// Who it has shown to be, or not.
+    shown: Shown,
+    permit: Arc<Permit>,
+}
+
 /// Serves a connection that was accepted.
-async fn welcome(door: Arc<Door>, stream: TcpStream, from: SocketAddr) {
+async fn welcome(door: Arc<Door>, stream: TcpStream, from: SocketAddr, permit: Permit) {
+    let permit = Arc::new(permit);
     if !door.encrypted {
-        return converse(door, stream, from, Shown::default()).await;
+        let peer = Peer { from, shown: Shown::default(), permit };
+        return converse(door, stream, peer).await;
     }
     let purpose = (door.service == Service::Management).then_some(Purpose::Management);
-    match door.tls.accept(stream, purpose).await {
-        Ok((stream, shown)) => converse(door, stream, from, shown).await,
+    let accepted = tokio::select! {
+        accepted = door.tls.accept(stream, purpose) => accepted,
+        () = permit.closed() => return,
+    };
+    match accepted {
+        Ok((stream, shown)) => converse(door, stream, Peer { from, shown, permit }).await,
         Err(reason) => tracing::warn!("closed the connection of {from}: {reason}"),
     }
 }
 
-/// Answers the requests of a connection, whose other side has `shown` who it is, or not.
+/// Answers the requests of a connection until either side closes it.
 async fn converse(
     door: Arc<Door>,
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    from: SocketAddr,
-    shown: Shown,
+    peer: Peer,
 ) {
-    let handler = service_fn(|request| answer(Arc::clone(&door), from, shown.clone(), request));
-    // A connection that breaks is the peer's affair.
-    let _ = hyper::server::conn::http1::Builder::new()
+    let handler = service_fn(|request| answer(Arc::clone(&door), peer.clone(), request));
+    let stream = TokioIo::new(Lenient::new(Patient::new(stream, STALLED_MAX)));
+    let connection = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_TIMEOUT)
         .max_buf_size(HEADER_BYTES_MAX)
-        .serve_connection(TokioIo::new(Lenient::new(Patient::new(stream, STALLED_MAX))), handler)
-        .with_upgrades()
-        .await;
+        .serve_connection(stream, handler)
+        .with_upgrades();
+    tokio::select! {
+        // A connection that breaks is the peer's affair.
+        _ = connection => {}
+        () = peer.permit.closed() => {}
+    }
 }
 
 async fn answer(
     door: Arc<Door>,
-    from: SocketAddr,
-    shown: Shown,
+    peer: Peer,
     request: Request<Incoming>,
 ) -> Result<Reply, Infallible> {
     let mut reply = if door.service == Service::Management && request.uri().path() == link::PATH {
-        link::accept(&door.consensus, &shown, request).await
+        link::accept(&door.consensus, &peer.shown, request).await
     } else {
         let (head, body) = request.into_parts();
-        answer_client(&door, from, shown, head, body).await.unwrap_or_else(|reply| reply)
+        answer_client(&door, &peer, head, body).await.unwrap_or_else(|reply| reply)
     };
-    if reply.status() != StatusCode::SWITCHING_PROTOCOLS {
+    if reply.status() == StatusCode::SWITCHING_PROTOCOLS {
+        peer.permit.admit();
+    } else {
         reply.headers_mut().insert(SERVER, HeaderValue::from_static("nacre"));
         origin::protect(&mut reply);
         let security = &door.node.cluster().settings.security;
@@ -379,22 +405,21 @@ async fn answer(
 
 async fn answer_client(
     door: &Door,
-    from: SocketAddr,
-    shown: Shown,
+    peer: &Peer,
     head: Parts,
     body: Incoming,
 ) -> Result<Reply, Reply> {
     origin::check(&head, door.service, &door.front.hosts, || door.node.cluster())?;
-    if let Some(reply) = public(door, &shown, &head) {
+    if let Some(reply) = public(door, &peer.shown, &head) {
         return Ok(reply);
     }
     let named = head.headers.get(AUTHORIZATION);
     let named = named.and_then(|value| body::basic(value.as_bytes())).map(|(name, _)| name);
-    let call = admit(door, from, shown, head, body).await;
-    let call = call.inspect_err(|reply| audited::refused(door, named, from, reply.status()))?;
+    let call = admit(door, peer, head, body).await;
+    let call = call.inspect_err(|reply| audited::refused(door, named, peer.from, reply.status()))?;
     let audited = Audited::of(&call);
     let reply = route(door.service, call).await;
-    audited.write(door, from, reply.status());
+    audited.write(door, peer.from, reply.status());
     Ok(reply)
 }
 
@@ -414,17 +439,12 @@ fn public(door: &Door, shown: &Shown, head: &Parts) -> Option<Reply> {
 }
 
 /// Reads the request and finds out who sent it.
-async fn admit(
-    door: &Door,
-    from: SocketAddr,
-    shown: Shown,
-    head: Parts,
-    incoming: Incoming,
-) -> Result<Call, Reply> {
+async fn admit(door: &Door, peer: &Peer, head: Parts, incoming: Incoming) -> Result<Call, Reply> {
+    let Peer { from, shown, permit } = peer;
     let credentials =
         head.headers.get(AUTHORIZATION).and_then(|value| body::basic(value.as_bytes()));
     let user = match credentials.clone() {
-        Some((name, _)) if !may_ask(door, &shown, &name, head.uri.path()) => return Err(no_node()),
+        Some((name, _)) if !may_ask(door, shown, &name, head.uri.path()) => return Err(no_node()),
         Some((name, password)) if door.node.users().remembers(&name, &password) => Some(name),
         // A wrong password takes milliseconds to refuse: not on a thread that others wait for.
         Some((name, password)) => {
@@ -433,7 +453,7 @@ async fn admit(
                 move || node.users().verify(&name, &password).map(|user| user.name.clone());
             tokio::task::spawn_blocking(verify).await.unwrap_or_default()
         }
-        None => shown.user.filter(|name| door.node.users().person(name).is_some()),
+        None => shown.user.clone().filter(|name| door.node.users().person(name).is_some()),
     };
     let sets_up = || {
         door.service == Service::Management
@@ -441,7 +461,10 @@ async fn admit(
             && setup::is_part(&head.method, head.uri.path())
     };
     let user = match user {
-        Some(user) => user,
+        Some(user) => {
+            permit.admit();
+            user
+        }
         None if sets_up() => {
             door.claim.check(&head, from.ip(), credentials.as_ref())?;
             String::new()
