@@ -287,3 +287,119 @@ const RESERVED_PREFIXES: [&str; 4] =
 pub(super) fn is_reserved(name: &str) -> bool {
     RESERVED.contains(&name) || RESERVED_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hyper::Request;
+    use std::collections::BTreeMap;
+
+    fn head(line: &str, headers: &[(&str, &str)]) -> Parts {
+        let (method, path) = line.split_once(' ').unwrap();
+        let request = Request::builder().method(method).uri(path);
+        let request =
+            headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
+        request.body(()).unwrap().into_parts().0
+    }
+
+    /// The status with which a request is refused, or 0.
+    fn refused(line: &str, headers: &[(&str, &str)]) -> u16 {
+        let head = head(line, headers);
+        let hosts = Hosts::new(["", "db.example"]);
+        let outcome =
+            check(&head, Service::Management, &hosts, || Arc::new(Cluster::new(String::new())));
+        outcome.err().map_or(0, |reply| reply.status().as_u16())
+    }
+
+    const HERE: (&str, &str) = ("host", "127.0.0.1:8091");
+
+    #[test]
+    fn what_sites_requests_come_from() {
+        let foreign = ("origin", "http://evil.example");
+        let own = ("origin", "http://127.0.0.1:8091");
+        let site = |site: &'static str| ("sec-fetch-site", site);
+        let (navigates, document) =
+            (("sec-fetch-mode", "navigate"), ("sec-fetch-dest", "document"));
+        let frame = ("sec-fetch-dest", "iframe");
+        for (expected, line, headers) in [
+            (0, "POST /", &[HERE] as &[_]),
+            (0, "POST /", &[HERE, own]),
+            (0, "POST /", &[HERE, own, site("same-origin")]),
+            // Behind a proxy that changes the host.
+            (0, "POST /", &[HERE, foreign, site("same-origin")]),
+            (0, "GET /", &[HERE, site("none"), navigates, document]),
+            (0, "GET /", &[HERE, site("cross-site"), navigates, document]),
+            (403, "GET /", &[HERE, site("cross-site"), navigates, frame]),
+            (403, "GET /", &[HERE, site("cross-site")]),
+            (403, "POST /", &[HERE, site("cross-site"), navigates, document]),
+            (403, "POST /", &[HERE, site("same-site")]),
+            (403, "POST /", &[HERE, site("anything")]),
+            (403, "POST /", &[HERE, site("same-origin"), site("cross-site")]),
+            (403, "POST /", &[HERE, site("none"), foreign]),
+            (403, "POST /", &[HERE, foreign]),
+            (403, "POST /", &[HERE, own, foreign]),
+            (403, "POST /", &[HERE, ("origin", "null")]),
+            (403, "POST /", &[HERE, ("origin", "http://127.0.0.1:8092")]),
+            (403, "POST /", &[HERE, ("origin", "https://127.0.0.1")]),
+            (403, "GET /", &[HERE, foreign]),
+            (204, "OPTIONS /", &[HERE, foreign]),
+        ] {
+            assert_eq!(refused(line, headers), expected, "{line} {headers:?}");
+        }
+        let by_default_port = [("host", "db.example"), ("origin", "https://db.example:443")];
+        assert_eq!(refused("POST /", &by_default_port), 0);
+    }
+
+    #[test]
+    fn which_names_a_browser_may_use() {
+        let language = ("accept-language", "en");
+        for (expected, host) in [
+            (0, "127.0.0.1"),
+            (0, "[::1]:8091"),
+            (0, "LocalHost.:8091"),
+            (0, "a.localhost"),
+            (0, "DB.example:1"),
+            (421, "rebind.example:8091"),
+            (421, "db.example.evil.example"),
+            (421, "localhost.evil.example"),
+            (421, "127.0.0.1.evil.example"),
+            (421, "user@localhost"),
+            (421, ""),
+        ] {
+            assert_eq!(refused("GET /", &[("host", host), language]), expected, "{host:?}");
+            assert_eq!(refused("GET /", &[("host", host)]), 0, "a client that is not a browser");
+        }
+        assert_eq!(refused("GET /", &[language]), 421, "no host");
+        assert_eq!(
+            refused("GET /", &[("host", "localhost"), ("host", "localhost"), language]),
+            421
+        );
+        let of_node_js = [("host", "db"), ("sec-fetch-mode", "cors"), ("accept-language", "*")];
+        assert_eq!(refused("GET /", &of_node_js), 0);
+        for mark in [
+            ("referer", "http://a/"),
+            ("user-agent", "Mozilla/5.0"),
+            ("upgrade-insecure-requests", "1"),
+        ] {
+            assert_eq!(refused("GET /", &[("host", "db"), mark]), 421, "{mark:?}");
+        }
+        assert!(Hosts::new(["*"]).allows("db", || unreachable!("any name is allowed")));
+    }
+
+    #[test]
+    fn headers_of_plugins_that_are_the_nodes() {
+        let kept: BTreeMap<&str, bool> = [
+            "content-type",
+            "set-cookie",
+            "access-control-allow-origin",
+            "alt-svc",
+            "etag",
+            "x-frame-options",
+        ]
+        .map(|name| (name, !is_reserved(name)))
+        .into();
+        let kept: Vec<&str> =
+            kept.into_iter().filter_map(|(name, kept)| kept.then_some(name)).collect();
+        assert_eq!(kept, ["content-type", "etag"]);
+    }
+}
