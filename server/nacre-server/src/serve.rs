@@ -358,20 +358,7 @@ fn run(options: &Serve, ready: impl FnOnce(&Endpoints)) -> Result<(), String> {
         strangers: AtomicU64::new(0),
         connections: Arc::clone(&connections),
     });
-    let mut kv_ports = vec![kv::Port { listener: plain.kv, encrypted: false }];
-    let mut rest_ports = vec![
-        (plain.mgmt, Service::Management, false),
-        (plain.views, Service::Views, false),
-        (plain.query, Service::Query, false),
-        (plain.eventing, Service::Eventing, false),
-    ];
-    if let Some(Listeners { mgmt, views, query, eventing, kv }) = encrypted {
-        kv_ports.push(kv::Port { listener: kv, encrypted: true });
-        rest_ports.push((mgmt, Service::Management, true));
-        rest_ports.push((views, Service::Views, true));
-        rest_ports.push((query, Service::Query, true));
-        rest_ports.push((eventing, Service::Eventing, true));
-    }
+    let (kv_ports, rest_ports) = ports(plain, encrypted);
     kv::serve(&door, kv_ports, threads.max(1), !options.no_io_uring)
         .map_err(|error| format!("cannot serve keys: {error}"))?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -396,8 +383,7 @@ fn run(options: &Serve, ready: impl FnOnce(&Endpoints)) -> Result<(), String> {
         // Before anybody can see that the node serves: who does may stop it.
         let stop =
             StopSignals::catch().map_err(|error| format!("cannot wait for signals: {error}"))?;
-        for (listener, service, encrypted) in rest_ports {
-            let port = rest::Port { listener, service, encrypted };
+        for port in rest_ports {
             rest::serve(&front, port).map_err(|error| format!("cannot serve HTTP: {error}"))?;
         }
         tell(options, &endpoints);
@@ -422,6 +408,24 @@ fn run(options: &Serve, ready: impl FnOnce(&Endpoints)) -> Result<(), String> {
     answering.shutdown_background();
     agreeing.shutdown_background();
     Ok(())
+}
+
+/// Returns the ports for keys, and those for HTTP.
+fn ports(plain: Listeners, encrypted: Option<Listeners>) -> (Vec<kv::Port>, Vec<rest::Port>) {
+    let (mut for_keys, mut for_http) = (Vec::new(), Vec::new());
+    for (listeners, encrypted) in [(Some(plain), false), (encrypted, true)] {
+        let Some(Listeners { mgmt, views, query, eventing, kv }) = listeners else { continue };
+        for_keys.push(kv::Port { listener: kv, encrypted });
+        for (listener, service) in [
+            (mgmt, Service::Management),
+            (views, Service::Views),
+            (query, Service::Query),
+            (eventing, Service::Eventing),
+        ] {
+            for_http.push(rest::Port { listener, service, encrypted });
+        }
+    }
+    (for_keys, for_http)
 }
 
 /// Gives an administrator the password that was prepared while the node was stopped, as soon as the nodes can agree on it.

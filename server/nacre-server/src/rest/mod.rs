@@ -416,7 +416,8 @@ async fn answer_client(
     let named = head.headers.get(AUTHORIZATION);
     let named = named.and_then(|value| body::basic(value.as_bytes())).map(|(name, _)| name);
     let call = admit(door, peer, head, body).await;
-    let call = call.inspect_err(|reply| audited::refused(door, named, peer.from, reply.status()))?;
+    let call =
+        call.inspect_err(|reply| audited::refused(door, named, peer.from, reply.status()))?;
     let audited = Audited::of(&call);
     let reply = route(door.service, call).await;
     audited.write(door, peer.from, reply.status());
@@ -589,6 +590,25 @@ async fn management(call: Call) -> Reply {
         (_, ["settings", "rbac", rest @ ..]) => users::route(call, rest).await,
         ("GET" | "POST", ["settings", "passwordPolicy"]) => users::password_policy(call).await,
         ("POST", ["controller", "changePassword"]) => users::change_password(call).await,
+        ("POST", ["pools", "default", "checkPermissions"]) => permissions::route(&call),
+        ("GET", ["metrics"]) => metrics::route(&call),
+        ("GET", ["prometheus_sd_config"]) => metrics::targets(&call),
+        (_, ["plugins", rest @ ..]) => plugins::packages(call, rest).await,
+        (_, ["deployments", rest @ ..]) => plugins::deployments(call, rest).await,
+        (_, ["_plugin", name, rest @ ..]) => {
+            plugins::invoke(call, name, rest).await.map(|mut reply| {
+                reply.extensions_mut().insert(origin::OfPlugin);
+                reply
+            })
+        }
+        _ => administration(call, &path).await,
+    };
+    outcome.unwrap_or_else(|reply| reply)
+}
+
+/// Answers requests about nodes, rebalances, settings and certificates, and for what else the cluster is read.
+async fn administration(call: Call, path: &[&str]) -> Result<Reply, Reply> {
+    match (call.method.as_str(), path) {
         ("POST", ["controller", "addNode"]) => nodes::add(call, GROUP_DEFAULT.to_owned()).await,
         (_, ["pools", "default", "serverGroups", rest @ ..]) => groups::route(call, rest).await,
         ("POST", ["controller", "ejectNode"]) => nodes::eject(call).await,
@@ -608,7 +628,7 @@ async fn management(call: Call) -> Reply {
                 | "reAddNode"
                 | "setRecoveryType",
             ],
-        ) => rebalance::route(call, &path).await,
+        ) => rebalance::route(call, path).await,
         ("POST", ["node", "controller", "doJoinCluster"]) => nodes::join(call).await,
         ("POST", ["node", "controller", "rename"]) => nodes::rename(&call).await,
         ("POST", ["node", "controller", "setupServices"]) => nodes::set_up_services(&call).await,
@@ -633,12 +653,12 @@ async fn management(call: Call) -> Reply {
                 | "setupNetConfig"
                 | "reloadClientCertificate",
             ],
-        ) => listeners::route(call, &path).await,
+        ) => listeners::route(call, path).await,
         ("GET", ["logs" | "events" | "eventsStreaming" | "diag" | "sasl_logs"])
         | (
             "POST",
             ["controller", "startLogsCollection" | "cancelLogsCollection"] | ["logClientError"],
-        ) => events::route(call, &path).await,
+        ) => events::route(call, path).await,
         (
             "GET" | "POST" | "DELETE",
             [
@@ -649,13 +669,13 @@ async fn management(call: Call) -> Reply {
                 ..,
             ],
         )
-        | ("POST", ["controller", "setAutoCompaction"]) => settings::route(call, &path).await,
+        | ("POST", ["controller", "setAutoCompaction"]) => settings::route(call, path).await,
         ("GET", ["settings", "web"]) => setup::web_settings(&call),
         ("GET", ["getIndexStatus" | "indexStatus" | "getIndexMetadata"]) => {
             indexes::route(call).await
         }
         ("GET" | "POST", ["settings", "developerPreview"] | ["internalSettings"]) => {
-            fixed::route(&call, &path)
+            fixed::route(&call, path)
         }
         (
             _,
@@ -664,25 +684,13 @@ async fn management(call: Call) -> Reply {
             | ["settings", "clientCertAuth"]
             | ["controller", "uploadClusterCA" | "regenerateCertificate"]
             | ["node", "controller", "reloadCertificate" | "loadTrustedCAs"],
-        ) => certificates::route(call, &path).await,
+        ) => certificates::route(call, path).await,
         (
             "POST",
             ["clusterInit"] | ["settings", "web"] | ["nodes", "self", "controller", "settings"],
         )
-        | ("GET" | "POST", ["settings", "indexes"]) => setup::route(call, &path).await,
-        ("POST", ["pools", "default", "checkPermissions"]) => permissions::route(&call),
-        ("GET", ["metrics"]) => metrics::route(&call),
-        ("GET", ["prometheus_sd_config"]) => metrics::targets(&call),
-        (_, ["plugins", rest @ ..]) => plugins::packages(call, rest).await,
-        (_, ["deployments", rest @ ..]) => plugins::deployments(call, rest).await,
-        (_, ["_plugin", name, rest @ ..]) => {
-            plugins::invoke(call, name, rest).await.map(|mut reply| {
-                reply.extensions_mut().insert(origin::OfPlugin);
-                reply
-            })
-        }
+        | ("GET" | "POST", ["settings", "indexes"]) => setup::route(call, path).await,
         ("GET", rest) => cluster::route(call, rest).await,
         _ => Err(body::not_found()),
-    };
-    outcome.unwrap_or_else(|reply| reply)
+    }
 }
