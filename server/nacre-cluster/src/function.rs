@@ -113,6 +113,34 @@ pub enum UrlAuth {
     },
 }
 
+impl UrlAuth {
+    /// Returns true if it should have a password or token and has an empty one, as clients read it.
+    #[must_use]
+    pub fn lacks_secret(&self) -> bool {
+        match self {
+            UrlAuth::None => false,
+            UrlAuth::Basic { password: secret, .. }
+            | UrlAuth::Digest { password: secret, .. }
+            | UrlAuth::Bearer { key: secret } => secret.is_empty(),
+        }
+    }
+
+    /// Returns true if both are of the same kind and name the same user, whatever their secrets.
+    #[must_use]
+    pub fn proves_the_same(&self, other: &UrlAuth) -> bool {
+        match (self, other) {
+            (UrlAuth::None, UrlAuth::None) | (UrlAuth::Bearer { .. }, UrlAuth::Bearer { .. }) => {
+                true
+            }
+            (UrlAuth::Basic { user: own, .. }, UrlAuth::Basic { user: other, .. })
+            | (UrlAuth::Digest { user: own, .. }, UrlAuth::Digest { user: other, .. }) => {
+                own == other
+            }
+            _ => false,
+        }
+    }
+}
+
 /// A server that the code reaches by a name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UrlBinding {

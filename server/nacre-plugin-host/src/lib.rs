@@ -68,7 +68,7 @@ pub use capability::{
     IndexScan, IndexedRows, KeyspaceGrant, KvError, LogLine, Looked, MemoryDocuments,
     MutateOptions, Mutated, Mutation, NewFunction, NewIndex, NewPartitioning, NoDocuments, NoHttp,
     NoQueries, PathLookup, PathMutation, Queries, Query, QueryRows, Row, RowRefusal, Rows, Script,
-    StoreMode, Timer, TransactionSettings, TransactionStep, path_failure,
+    StoreMode, Timer, TransactionSettings, TransactionStep, origin, path_failure,
 };
 pub use capsule::{
     Answer as CapsuleAnswer, Bytes, Call, Capsule, CapsuleGrants, CapsuleLimits, CapsuleRequest,

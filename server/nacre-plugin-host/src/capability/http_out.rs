@@ -160,6 +160,13 @@ fn is_token(text: &str) -> bool {
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b))
 }
 
+/// Returns the encryption, host and port that a URL names, as [`HttpRequest`] has them; `None` if the text is not such a URL.
+///
+/// Two URLs with the same origin lead to the same server, so that credentials for the one suit the other.
+pub fn origin(url: &str) -> Option<(bool, String, u16)> {
+    parse(url).map(|(is_secure, host, port, _)| (is_secure, host, port))
+}
+
 /// Encryption, host, port and target of a URL. Strict: what has a user, a space or a character beyond ASCII is none.
 fn parse(url: &str) -> Option<(bool, String, u16, String)> {
     let (is_secure, rest) = match url.split_once("://")? {

@@ -29,7 +29,7 @@ pub use database::{
     NewPartitioning, Row, RowRefusal, Rows, Script, TransactionSettings, TransactionStep,
 };
 pub use held::{Filled, Held};
-pub use http_out::{Header, Http, HttpError, HttpRequest, HttpResponse, NoHttp};
+pub use http_out::{Header, Http, HttpError, HttpRequest, HttpResponse, NoHttp, origin};
 pub use kv::{
     Content, Counted, DocumentCall, DocumentReply, Documents, Found, KvError, NoDocuments,
     StoreMode,

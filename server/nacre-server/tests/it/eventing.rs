@@ -272,6 +272,44 @@ fn timers_that_set_timers_do_not_keep_documents_away() {
     command(&server, "busy", "undeploy");
 }
 
+/// A secret that clients cannot read is kept for its server only: another host would learn it.
+#[test]
+fn stored_secrets_are_kept_for_the_same_server_only() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(directory.path());
+    collections(&server, &["meta", "dst"]);
+    let with = |curl: Value| {
+        let mut written = function("f", "function OnUpdate(doc, meta) {}", "_default", &["dst"]);
+        written["depcfg"]["curl"] = json!([curl]);
+        written
+    };
+    let basic = |host: &str, user: &str, password: &str| {
+        json!({"hostname": host, "value": "site", "auth_type": "basic", "username": user,
+            "password": password})
+    };
+    let bearer = |host: &str, key: &str| json!({"hostname": host, "value": "site", "auth_type": "bearer", "bearer_key": key});
+    let put = |curl: Value| ask(&server, "POST", "/api/v1/functions/f", &with(curl));
+    let refused = |curl: Value| {
+        let (status, told) = put(curl);
+        let told = told.to_string();
+        status == 400 && told.contains("again") && told.contains("site")
+    };
+    assert_eq!(put(basic("https://a.example/x", "ann", "secret")).0, 200);
+    assert_eq!(put(basic("https://A.example:443/y", "ann", "")).0, 200, "another path");
+    for host in ["https://b.example/", "http://a.example/", "https://a.example:8443/"] {
+        assert!(refused(basic(host, "ann", "")), "{host}");
+        assert_eq!(put(basic("https://a.example/", "ann", "")).0, 200, "nothing has changed");
+        let config = &with(basic(host, "ann", ""))["depcfg"];
+        assert_eq!(ask(&server, "POST", "/api/v1/functions/f/config", config).0, 400, "{host}");
+    }
+    assert!(refused(basic("https://a.example/", "bob", "")), "another user");
+    assert!(refused(bearer("https://a.example/", "")), "another kind");
+    assert_eq!(put(bearer("https://a.example/", "token")).0, 200);
+    assert_eq!(put(bearer("https://a.example/z", "")).0, 200);
+    assert!(refused(bearer("https://evil.example/", "")));
+    assert_eq!(put(basic("https://b.example/", "ann", "given")).0, 200, "with a password");
+}
+
 #[test]
 fn definitions_are_told_back_exported_and_imported() {
     let directory = tempfile::tempdir().unwrap();

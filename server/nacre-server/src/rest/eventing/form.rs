@@ -159,7 +159,7 @@ fn keyspace(bucket: &str, scope: &str, collection: &str) -> FunctionKeyspace {
 }
 
 impl Config {
-    /// Puts what is configured into a definition. Secrets that are left out, as they are told back, stay what they are.
+    /// Puts what is configured into a definition. Secrets that are left out, as clients read them, stay what they are while their server stays the same.
     pub fn apply(self, definition: &mut FunctionDefinition) -> Result<(), Reply> {
         if self.source_bucket.is_empty() || self.metadata_bucket.is_empty() {
             return Err(invalid("depcfg needs source_bucket and metadata_bucket"));
@@ -194,30 +194,32 @@ impl Bucket {
 
 impl Url {
     fn binding(self, before: &[UrlBinding]) -> Result<UrlBinding, Reply> {
-        let is_url = ["http://", "https://"].iter().any(|scheme| {
-            let rest = self.hostname.strip_prefix(scheme).unwrap_or_default();
-            rest.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '[') && !rest.contains('@')
-        });
-        if !is_url {
+        let Some(origin) = nacre_plugin_host::origin(&self.hostname) else {
             let reason = format!("{:?} is no URL of the form https://host/path", self.hostname);
             return Err(invalid(&reason));
-        }
-        let known = before.iter().find(|known| known.alias == self.value).map(|known| &known.auth);
-        let (user, password, key) = (self.username, self.password, self.bearer_key);
-        let auth = match (&self.auth_type[..], known) {
-            ("no-auth" | "", _) => UrlAuth::None,
-            ("basic", Some(UrlAuth::Basic { user: known, password: kept }))
-                if password.is_empty() && user == *known =>
-            {
-                UrlAuth::Basic { user, password: kept.clone() }
+        };
+        let known = before.iter().find(|known| known.alias == self.value);
+        let auth = match (&self.auth_type[..], self.username, self.password, self.bearer_key) {
+            ("no-auth" | "", ..) => UrlAuth::None,
+            ("basic", user, password, _) => UrlAuth::Basic { user, password },
+            ("bearer", _, _, key) => UrlAuth::Bearer { key },
+            ("digest", user, password, _) => UrlAuth::Digest { user, password },
+            (other, ..) => return Err(invalid(&format!("no such auth_type: {other:?}"))),
+        };
+        let auth = match known {
+            Some(known) if auth.lacks_secret() && !known.auth.lacks_secret() => {
+                // A user who edits a function could otherwise have its secrets sent to a server of their choice.
+                let is_same_server = nacre_plugin_host::origin(&known.url) == Some(origin);
+                if !is_same_server || !auth.proves_the_same(&known.auth) {
+                    let reason = format!(
+                        "give the password or bearer_key of {:?} again: the stored one is kept only while scheme, host, port, auth_type and username stay the same",
+                        self.value
+                    );
+                    return Err(invalid(&reason));
+                }
+                known.auth.clone()
             }
-            ("basic", _) => UrlAuth::Basic { user, password },
-            ("bearer", Some(UrlAuth::Bearer { key: kept })) if key.is_empty() => {
-                UrlAuth::Bearer { key: kept.clone() }
-            }
-            ("bearer", _) => UrlAuth::Bearer { key },
-            ("digest", _) => UrlAuth::Digest { user, password },
-            (other, _) => return Err(invalid(&format!("no such auth_type: {other:?}"))),
+            _ => auth,
         };
         Ok(UrlBinding {
             alias: self.value,
@@ -229,7 +231,7 @@ impl Url {
     }
 }
 
-/// What a client has written, as a definition. Secrets that are not told stay those of the one that is `known`.
+/// What a client has written, as a definition. Secrets that are left out stay those of the `known` one, as [`Config::apply`] says.
 pub(super) fn definition(
     written: Written,
     known: Option<&FunctionDefinition>,
