@@ -1,8 +1,9 @@
 //! What `system:` has of the service itself: prepared statements, functions, requests that run and those that were slow.
 
 use crate::function;
+use crate::prepared_key::{PREPARED, PreparedKey};
 use crate::run::Run;
-use crate::service::{PREPARED, Service};
+use crate::service::Service;
 use crate::watch;
 use nacre_sql::{Error, Name, Result, Value};
 
@@ -23,16 +24,20 @@ impl Service {
 
     fn prepareds(&self, run: &Run<'_>) -> Result<Vec<(Name, Value)>> {
         let keys = run.store.notes().keys(PREPARED)?;
-        let row = |key: String| {
-            let name = &key[PREPARED.len()..];
+        let user = run.store.user();
+        let row = |note: String| {
+            let key = PreparedKey::from_note(&note)?;
             // One may have gone since the keys were read.
-            let prepared = self.prepared_statement(name, run.store).ok()?;
-            let fields = [
+            let prepared = self.prepared_statement(&key, run.store).ok()?;
+            let mut fields = vec![
                 ("encoded_plan", Value::from("")),
-                ("name", name.into()),
+                ("name", key.name.as_str().into()),
                 ("statement", prepared.text.as_str().into()),
             ];
-            Some((name.into(), Value::object(fields)))
+            let more = [("queryContext", &key.context), ("users", &key.user)];
+            let more = more.into_iter().filter(|(_, value)| !value.is_empty());
+            fields.extend(more.map(|(name, value)| (name, value.as_str().into())));
+            Some((key.id(&user).into(), Value::object(fields)))
         };
         Ok(keys.into_iter().filter_map(row).collect())
     }
@@ -44,7 +49,9 @@ impl Service {
     pub(crate) fn remove_entry(&self, catalog: &str, id: &str, run: &Run<'_>) -> Result<()> {
         let notes = run.store.notes();
         match catalog {
-            "prepareds" => notes.note(&format!("{PREPARED}{id}"), None),
+            "prepareds" => {
+                notes.note(&PreparedKey::from_id(id, &run.store.user()).note(), None);
+            }
             "active_requests" => watch::stop(id, run),
             "completed_requests" => watch::forget(id, run),
             _ => {

@@ -28,6 +28,7 @@ mod object_text;
 mod options;
 mod plan;
 mod planner;
+mod prepared_key;
 mod request;
 mod resolve;
 mod response;

@@ -3,6 +3,7 @@
 use crate::datastore::{Datastore, Platform, Together};
 use crate::exec::Passage;
 use crate::object_text::ObjectText;
+use crate::prepared_key::PreparedKey;
 use crate::request::Request;
 use crate::run::{Run, State};
 use crate::service::{Begun, Service, Source};
@@ -424,7 +425,8 @@ fn begin(service: &Service, request: &Request, run: &Run<'_>) -> Result<Begun> {
         if !request.transaction.is_given() {
             return service.begin_prepared(name, run, &context);
         }
-        let statement = service.prepared_statement(name, run.store)?.statement.clone();
+        let statement =
+            service.prepared_statement(&PreparedKey::of(name, run), run.store)?.statement.clone();
         let begin = || service.begin_prepared(name, run, &context);
         return transaction::within(&statement, request, run, begin);
     }

@@ -4,6 +4,7 @@ use crate::datastore::{Datastore, Keyspace, Platform};
 use crate::exec::{self, Passage, Rows};
 use crate::function::{self, FunctionCache};
 use crate::plan::{Page, SelectPlan};
+use crate::prepared_key::PreparedKey;
 use crate::request::Request;
 use crate::resolve::resolve;
 use crate::response::Response;
@@ -17,10 +18,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::vec::IntoIter;
 
-/// What the keys of notes about prepared statements begin with.
-pub(crate) const PREPARED: &str = "prepared/";
-
-/// How many statements an instance keeps parsed; the first by name makes room.
+/// How many statements an instance keeps parsed; the first by key makes room.
 const PREPARED_MAX: usize = 1024;
 
 /// How many definitions of indexes an instance keeps parsed; all make room together.
@@ -50,7 +48,8 @@ struct Planned {
 /// What an instance of the service remembers: nothing that it could not read again.
 #[derive(Default)]
 pub struct Service {
-    prepared: RefCell<BTreeMap<Name, Rc<Prepared>>>,
+    /// By the keys of their notes.
+    prepared: RefCell<BTreeMap<String, Rc<Prepared>>>,
     definitions: RefCell<BTreeMap<String, Rc<Definition>>>,
     pub(crate) functions: FunctionCache,
 }
@@ -117,7 +116,7 @@ impl Service {
         run: &Run<'_>,
         context: &Context<'_>,
     ) -> Result<Begun> {
-        let prepared = self.prepared_statement(name, run.store)?;
+        let prepared = self.prepared_statement(&PreparedKey::of(name, run), run.store)?;
         let version = run.store.version();
         if let Some(known) = &*prepared.planned.borrow()
             && known.version == version
@@ -139,28 +138,28 @@ impl Service {
 
     pub(crate) fn prepared_statement(
         &self,
-        name: &str,
+        key: &PreparedKey,
         store: &dyn Datastore,
     ) -> Result<Rc<Prepared>> {
-        let text = store.notes().recall(&format!("{PREPARED}{name}"));
-        let text =
-            text.ok_or_else(|| Error::new(4040, format!("No such prepared statement: {name}")))?;
-        if let Some(own) = self.prepared.borrow().get(name).filter(|own| own.text == text) {
+        let note = key.note();
+        let missing = || Error::new(4040, format!("No such prepared statement: {}", key.name));
+        let text = store.notes().recall(&note).ok_or_else(missing)?;
+        if let Some(own) = self.prepared.borrow().get(&note).filter(|own| own.text == text) {
             return Ok(Rc::clone(own));
         }
         // Another instance has prepared it.
         let statement = parse(&text)?;
         let prepared = Rc::new(Prepared::new(text, statement));
-        self.keep_prepared(name.into(), Rc::clone(&prepared));
+        self.keep_prepared(note, Rc::clone(&prepared));
         Ok(prepared)
     }
 
-    fn keep_prepared(&self, name: Name, prepared: Rc<Prepared>) {
+    fn keep_prepared(&self, note: String, prepared: Rc<Prepared>) {
         let mut all = self.prepared.borrow_mut();
         if all.len() >= PREPARED_MAX {
             all.pop_first();
         }
-        all.insert(name, prepared);
+        all.insert(note, prepared);
     }
 
     /// Begins a statement.
@@ -248,13 +247,14 @@ impl Service {
         if let Statement::Select(select) = &checked {
             planner::plan(select, run)?;
         }
-        let known = self.prepared_statement(&name, run.store).ok();
+        let key = PreparedKey::of(&name, run);
+        let known = self.prepared_statement(&key, run.store).ok();
         if known.is_some_and(|known| known.text != prepare.text && !prepare.force) {
             return Err(Error::new(4090, format!("Unable to add name: duplicate name: {name}")));
         }
-        run.store.notes().note(&format!("{PREPARED}{name}"), Some(&prepare.text));
+        run.store.notes().note(&key.note(), Some(&prepare.text));
         let prepared = Prepared::new(prepare.text.clone(), prepare.statement.clone());
-        self.keep_prepared(name.clone(), Rc::new(prepared));
+        self.keep_prepared(key.note(), Rc::new(prepared));
         let row = Value::object([
             ("encoded_plan", Value::from("")),
             ("name", name.clone().into()),
@@ -275,7 +275,8 @@ impl Service {
         let Expr::Literal(Value::String(name)) = name else {
             return Err(Error::new(4040, format!("No such prepared statement: {name}")));
         };
-        let statement = self.prepared_statement(name, run.store)?.statement.clone();
+        let statement =
+            self.prepared_statement(&PreparedKey::of(name, run), run.store)?.statement.clone();
         let Some(using) = using else { return self.begin(statement, run, context) };
         let mut settings = run.settings.clone();
         match eval(using, &Env::new(), context)? {

@@ -43,6 +43,8 @@ pub enum Privilege {
     Search,
     /// Create and drop search indexes.
     AdministerSearch,
+    /// See and stop the SQL++ requests of other users, and see and drop their prepared statements.
+    ManageRequests,
     /// Let SQL++ reach other hosts.
     QueryExternal,
     /// Create and drop functions of SQL++, of a scope.
@@ -147,9 +149,9 @@ roles! {
     /// Reads statistics for a monitoring system.
     ExternalStatsReader "external_stats_reader" "External Stats Reader" Cluster [ReadStats];
     /// Reads what SQL++ knows of the cluster.
-    QuerySystemCatalog "query_system_catalog" "Query System Catalog" Cluster [ReadCluster Query];
+    QuerySystemCatalog "query_system_catalog" "Query System Catalog" Cluster [ReadCluster ManageRequests];
     /// Lets SQL++ reach other hosts.
-    QueryExternalAccess "query_external_access" "Query CURL Access" Cluster [Query QueryExternal];
+    QueryExternalAccess "query_external_access" "Query CURL Access" Cluster [QueryExternal];
     /// Manages functions of SQL++ that belong to no scope.
     QueryManageGlobalFunctions "query_manage_global_functions" "Manage Global Functions" Cluster [ManageGlobalQueryFunctions ExecuteGlobalQueryFunctions];
     /// Calls functions of SQL++ that belong to no scope.

@@ -121,6 +121,29 @@ fn a_prepared_statement_is_executed_by_its_name() {
     assert_eq!(world.run(unknown).unwrap_err().code, 4040);
 }
 
+/// A name belongs to the query context in which it was prepared, as with Couchbase.
+#[test]
+fn a_name_is_prepared_once_in_each_query_context() {
+    let world = World::new();
+    let within = |context: &str, statement: &str| {
+        let parameters = [("statement", statement), ("query_context", context)];
+        let rows = world.run(Request::from_pairs(parameters).unwrap());
+        rows.map(|rows| Value::array(rows).to_json()).map_err(|error| error.code)
+    };
+    let (one, other) = ("default:default._default", "default:default.other");
+    within(one, "PREPARE p AS SELECT RAW 1").unwrap();
+    assert_eq!(within(other, "EXECUTE p"), Err(4040));
+    within(other, "PREPARE p AS SELECT RAW 2").unwrap();
+    assert_eq!(within(one, "EXECUTE p"), Ok("[1]".into()));
+    assert_eq!(within(other, "EXECUTE p"), Ok("[2]".into()));
+    let seen = "SELECT RAW p.queryContext FROM system:prepareds AS p ORDER BY p.statement";
+    assert_eq!(rows(&world, seen), r#"["default:default._default","default:default.other"]"#);
+    let gone = "DELETE FROM system:prepareds WHERE queryContext LIKE '%other'";
+    world.query(gone).unwrap();
+    assert_eq!(within(other, "EXECUTE p"), Err(4040));
+    assert_eq!(within(one, "EXECUTE p"), Ok("[1]".into()));
+}
+
 /// A plan is kept with its statement, and made again when it no longer holds.
 #[test]
 fn a_prepared_statement_follows_indexes_parameters_and_collections() {

@@ -20,7 +20,7 @@ impl Session {
                 Some(rows([("default".into(), row)]))
             }
             "buckets" => Some(self.of_buckets(|bucket| vec![of_bucket(bucket)])),
-            "scopes" | "all_scopes" => Some(self.of_buckets(of_scopes)),
+            "scopes" | "all_scopes" => Some(self.of_buckets(|bucket| self.of_scopes(bucket))),
             "keyspaces" | "all_keyspaces" => {
                 Some(self.of_buckets(|bucket| self.of_keyspaces(bucket)))
             }
@@ -45,15 +45,38 @@ impl Session {
 
     /// Those of this node. Of others, a user sees what they do who may see all that is done.
     fn of_transactions(&self) -> Rows {
-        let sees_all = self.may_in(Privilege::Query, Keyspace::default());
-        let user = (!sees_all).then_some(self.user.as_str());
+        let user = (!self.manages_requests()).then_some(self.user.as_str());
         let node = self.node.endpoints().management();
         rows(self.node.queries().transactions.rows(user, &node, self.node.now()))
     }
 
     fn of_buckets(&self, of: impl Fn(&Bucket) -> Vec<(String, Value)>) -> Rows {
         let cluster = self.node.cluster();
-        rows(cluster.buckets.values().flat_map(of))
+        let visible = cluster.buckets.values().filter(|bucket| self.sees(bucket, None));
+        rows(visible.flat_map(of))
+    }
+
+    /// Returns true if the user has a part in a bucket, or in a scope of it, and so may know of it.
+    fn sees(&self, bucket: &Bucket, scope: Option<&str>) -> bool {
+        let place = Keyspace { bucket: Some(&bucket.name), scope, collection: None };
+        self.node.users().get(&self.user).is_some_and(|user| user.may_see(place))
+    }
+
+    fn of_scopes(&self, bucket: &Bucket) -> Vec<(String, Value)> {
+        let row = |scope: &nacre_cluster::Scope| {
+            let path = format!("default:{}.{}", bucket.name, scope.name);
+            let row = json!({
+                "datastore_id": "nacre",
+                "namespace": "default",
+                "namespace_id": "default",
+                "bucket": bucket.name,
+                "name": scope.name,
+                "path": path,
+            });
+            (path, row)
+        };
+        let scopes = bucket.manifest.scopes.iter();
+        scopes.filter(|scope| self.sees(bucket, Some(&scope.name))).map(row).collect()
     }
 
     fn of_keyspaces(&self, bucket: &Bucket) -> Vec<(String, Value)> {
@@ -65,7 +88,7 @@ impl Session {
                     scope: scope.name.clone(),
                     collection: collection.name.clone(),
                 };
-                if !self.may(Privilege::Query, &keyspace) {
+                if !self.may(Privilege::Query, &keyspace) && !self.manages_requests() {
                     continue;
                 }
                 let path = format!("default:{}.{}.{}", bucket.name, scope.name, collection.name);
@@ -105,6 +128,7 @@ impl Session {
             };
             self.may(Privilege::Query, &keyspace)
                 || self.may(Privilege::AdministerIndexes, &keyspace)
+                || self.manages_requests()
         });
         visible
             .map(|index| {
@@ -200,20 +224,4 @@ fn of_bucket(bucket: &Bucket) -> (String, Value) {
         "path": format!("default:{}", bucket.name),
     });
     (bucket.name.clone(), row)
-}
-
-fn of_scopes(bucket: &Bucket) -> Vec<(String, Value)> {
-    let row = |scope: &nacre_cluster::Scope| {
-        let path = format!("default:{}.{}", bucket.name, scope.name);
-        let row = json!({
-            "datastore_id": "nacre",
-            "namespace": "default",
-            "namespace_id": "default",
-            "bucket": bucket.name,
-            "name": scope.name,
-            "path": path,
-        });
-        (path, row)
-    };
-    bucket.manifest.scopes.iter().map(row).collect()
 }

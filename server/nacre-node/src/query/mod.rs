@@ -16,6 +16,7 @@ mod gathered;
 mod held;
 mod indexed;
 mod notes;
+mod noting;
 mod of_function;
 mod of_script;
 mod part;
@@ -106,12 +107,12 @@ impl Queries {
 
     /// What requests have noted under a key.
     pub(crate) fn noted(&self, key: &str) -> Option<Vec<u8>> {
-        self.notes.get(key)
+        self.notes.get(key).map(|note| note.value)
     }
 
     /// A note goes.
     pub(crate) fn forget_note(&self, key: &str) {
-        self.notes.set(key, None);
+        self.notes.remove(key);
     }
 
     /// Checks the code of a library of functions.

@@ -1,5 +1,12 @@
-//! What instances of the query service tell each other: prepared statements, requests that run, and the like. In memory, and
-//! bounded: of what begins with the same word, the oldest notes make room for new ones.
+//! Notes that instances of the query service share: prepared statements, running requests, and the like.
+//!
+//! Notes are kept in memory and belong to a user. Keys that begin with the same word share a shelf, which is bounded. When a
+//! shelf is full, the user with the largest share of it loses the oldest note, so that one user cannot displace the notes of
+//! others:
+//!
+//! ```text
+//! prepared/ann//report        prepared/ann/`travel`.`inventory`/flights        request/3f6a…        completed/91bc…
+//! ```
 
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -13,38 +20,62 @@ const COUNT_MAX: usize = 16_384;
 #[derive(Default)]
 pub struct Notes(Mutex<BTreeMap<String, Shelf>>);
 
+/// A note and the user it belongs to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Note {
+    pub owner: String,
+    pub value: Vec<u8>,
+}
+
 /// Notes whose keys begin with the same word, up to the first slash.
 #[derive(Default)]
 struct Shelf {
-    /// Each with when it was made.
-    notes: BTreeMap<String, (u64, Vec<u8>)>,
+    /// Each note with its age number.
+    notes: BTreeMap<String, (u64, Note)>,
+    shares: BTreeMap<String, Share>,
+    added: u64,
+    bytes: usize,
+}
+
+/// The notes of one user on a shelf.
+#[derive(Default)]
+struct Share {
+    /// Keys by age number, oldest first.
     by_age: BTreeMap<u64, String>,
-    made: u64,
     bytes: usize,
 }
 
 impl Notes {
-    pub fn get(&self, key: &str) -> Option<Vec<u8>> {
+    /// Returns a note.
+    pub fn get(&self, key: &str) -> Option<Note> {
         let shelves = self.0.lock();
-        shelves.get(word(key))?.notes.get(key).map(|(_, value)| value.clone())
+        shelves.get(word(key))?.notes.get(key).map(|(_, note)| note.clone())
     }
 
-    /// Makes a note, or removes it when there is nothing to note.
-    pub fn set(&self, key: &str, value: Option<Vec<u8>>) {
+    /// Makes a note that belongs to `owner`, or removes the note if there is no value.
+    pub fn set(&self, key: &str, owner: &str, value: Option<Vec<u8>>) {
         let mut shelves = self.0.lock();
         let shelf = shelves.entry(word(key).to_owned()).or_default();
         shelf.remove(key);
         if let Some(value) = value.filter(|value| key.len() + value.len() <= BYTES_MAX) {
-            shelf.add(key, value);
+            shelf.add(key, Note { owner: owner.to_owned(), value });
         }
     }
 
-    /// The keys that begin with `prefix`, in order.
-    pub fn keys(&self, prefix: &str) -> Vec<String> {
+    /// Removes a note.
+    pub fn remove(&self, key: &str) {
+        self.set(key, "", None);
+    }
+
+    /// Returns the keys that begin with `prefix`, in order: those of `owner`, or all of them without one.
+    pub fn keys(&self, prefix: &str, owner: Option<&str>) -> Vec<String> {
         let shelves = self.0.lock();
         let of = |shelf: &Shelf| {
-            let from = shelf.notes.range(prefix.to_owned()..).map(|(key, _)| key);
-            from.take_while(|key| key.starts_with(prefix)).cloned().collect::<Vec<_>>()
+            let from = shelf.notes.range(prefix.to_owned()..);
+            from.take_while(|(key, _)| key.starts_with(prefix))
+                .filter(|(_, (_, note))| owner.is_none_or(|owner| owner == note.owner))
+                .map(|(key, _)| key.clone())
+                .collect::<Vec<_>>()
         };
         shelves.get(word(prefix)).map(of).unwrap_or_default()
     }
@@ -55,21 +86,38 @@ fn word(key: &str) -> &str {
 }
 
 impl Shelf {
-    fn add(&mut self, key: &str, value: Vec<u8>) {
-        self.made += 1;
-        self.bytes += key.len() + value.len();
-        self.by_age.insert(self.made, key.to_owned());
-        self.notes.insert(key.to_owned(), (self.made, value));
-        while self.bytes > BYTES_MAX || self.notes.len() > COUNT_MAX {
-            let Some((_, oldest)) = self.by_age.pop_first() else { break };
-            self.remove(&oldest);
+    fn add(&mut self, key: &str, note: Note) {
+        self.added += 1;
+        let bytes = key.len() + note.value.len();
+        self.bytes += bytes;
+        let share = self.shares.entry(note.owner.clone()).or_default();
+        share.bytes += bytes;
+        share.by_age.insert(self.added, key.to_owned());
+        self.notes.insert(key.to_owned(), (self.added, note));
+        while self.bytes > BYTES_MAX {
+            self.remove_oldest_of(|share| share.bytes);
+        }
+        while self.notes.len() > COUNT_MAX {
+            self.remove_oldest_of(|share| share.by_age.len());
         }
     }
 
+    /// Removes the oldest note of the user whose share has the largest size.
+    fn remove_oldest_of(&mut self, size: impl Fn(&Share) -> usize) {
+        let largest = self.shares.values().max_by_key(|share| size(share));
+        let oldest = largest.and_then(|share| share.by_age.values().next()).cloned();
+        self.remove(&oldest.expect("a shelf over its limit has a note"));
+    }
+
     fn remove(&mut self, key: &str) {
-        if let Some((made, value)) = self.notes.remove(key) {
-            self.by_age.remove(&made);
-            self.bytes -= key.len() + value.len();
+        let Some((age, note)) = self.notes.remove(key) else { return };
+        let bytes = key.len() + note.value.len();
+        self.bytes -= bytes;
+        let share = self.shares.get_mut(&note.owner).expect("the share of a note");
+        share.by_age.remove(&age);
+        share.bytes -= bytes;
+        if share.by_age.is_empty() {
+            self.shares.remove(&note.owner);
         }
     }
 }
@@ -82,23 +130,29 @@ mod tests {
     fn the_oldest_notes_of_a_shelf_make_room() {
         let notes = Notes::default();
         let value = || Some(vec![0; BYTES_MAX / 4]);
-        notes.set("q/a", value());
+        notes.set("q/a", "ann", value());
         for key in ["p/a", "p/b", "p/c", "p/d"] {
-            notes.set(key, value());
+            notes.set(key, "ann", value());
         }
-        assert_eq!(notes.keys("p/"), ["p/b", "p/c", "p/d"], "keys have bytes too");
-        notes.set("p/b", None);
-        assert_eq!((notes.get("p/b"), notes.keys("p/")), (None, vec!["p/c".into(), "p/d".into()]));
-        notes.set("p/huge", Some(vec![0; BYTES_MAX]));
-        assert_eq!(notes.keys("p/"), ["p/c", "p/d"], "what never fits pushes nothing out");
-        assert_eq!(notes.keys("q/"), ["q/a"], "other shelves have room of their own");
+        let keys = |prefix| notes.keys(prefix, None);
+        assert_eq!(keys("p/"), ["p/b", "p/c", "p/d"], "keys count as bytes too");
+        notes.remove("p/b");
+        assert_eq!((notes.get("p/b"), keys("p/")), (None, vec!["p/c".into(), "p/d".into()]));
+        notes.set("p/huge", "ann", Some(vec![0; BYTES_MAX]));
+        assert_eq!(keys("p/"), ["p/c", "p/d"], "a note that never fits displaces nothing");
+        assert_eq!(keys("q/"), ["q/a"], "each shelf has its own limit");
     }
 
     #[test]
-    fn there_are_not_more_than_so_many() {
+    fn the_user_with_most_notes_makes_room() {
         let notes = Notes::default();
-        (0..=COUNT_MAX).for_each(|n| notes.set(&format!("p/{n:06}"), Some(Vec::new())));
-        assert_eq!(notes.keys("p/").len(), COUNT_MAX);
-        assert_eq!(notes.get("p/000000"), None);
+        (0..10).for_each(|n| notes.set(&format!("p/ann/{n}"), "ann", Some(Vec::new())));
+        (0..20_000).for_each(|n| notes.set(&format!("p/bob/{n:06}"), "bob", Some(Vec::new())));
+        assert_eq!(notes.keys("p/", Some("ann")).len(), 10);
+        assert_eq!(notes.keys("p/", None).len(), COUNT_MAX);
+        assert_eq!(notes.get("p/bob/000000"), None);
+        let large = || Some(vec![0; BYTES_MAX / 8]);
+        (0..20).for_each(|n| notes.set(&format!("p/eve/{n}"), "eve", large()));
+        assert_eq!(notes.keys("p/", Some("ann")).len(), 10, "bytes displace no others either");
     }
 }

@@ -55,7 +55,7 @@ pub struct Session {
     /// In how many calls of functions in JavaScript it stands.
     pub(super) depth: u32,
     /// Keys of notes that go with the request.
-    noted: Mutex<Vec<String>>,
+    pub(super) noted: Mutex<Vec<String>>,
     /// The transaction that the request belongs to.
     pub(super) transaction: Mutex<Option<Joined>>,
     /// What a function asks is looked at by it.
@@ -107,7 +107,7 @@ impl Session {
     pub fn told(&self) -> Option<serde_json::Value> {
         let noted = self.noted.lock();
         let note = self.node.queries().notes.get(noted.first()?)?;
-        serde_json::from_slice(&note).ok()
+        serde_json::from_slice(&note.value).ok()
     }
 
     /// Whether the user may do that in a keyspace.
@@ -530,67 +530,18 @@ impl Database for Session {
     }
 
     fn recall(&self, key: &str) -> Option<Vec<u8>> {
-        let own = self.node.queries().notes.get(key);
-        if own.is_some() || !key.starts_with(PREPARED) {
-            return own;
-        }
-        // A client prepares a statement on one node and executes it on any.
-        let note = Question::Note(key.to_owned());
-        let others = self.node.others().into_iter();
-        let asked: Vec<_> =
-            others.map(|other| self.node.ask(other, note.clone(), NOTE_PATIENCE)).collect();
-        let found = asked.iter().find_map(|answer| match self.node.answered(answer) {
-            Ok(Answer::Note(note)) => note,
-            _ => None,
-        });
-        self.node.queries().notes.set(key, found.clone());
-        found
+        self.recall_note(key)
     }
 
     fn note(&self, key: &str, value: Option<Vec<u8>>) {
-        if key.starts_with(OF_REQUEST) && value.is_some() {
-            self.noted.lock().push(key.to_owned());
-        }
-        if key.starts_with(PREPARED) && value.is_none() {
-            return self.forget_everywhere(key);
-        }
-        self.node.queries().notes.set(key, value);
+        self.make_note(key, value);
     }
 
     fn notes(&self, prefix: &str) -> Result<Vec<String>, Failure> {
-        // They tell what others do, wherever they do it.
-        if !self.may_in(Privilege::Query, Keyspace::default()) {
-            let message = "User does not have credentials to see the requests of others (Query)";
-            return Err(failure(code::FORBIDDEN, message));
-        }
-        Ok(self.node.queries().notes.keys(prefix))
+        let owner = (!self.manages_requests()).then_some(self.user.as_str());
+        Ok(self.node.queries().notes.keys(prefix, owner))
     }
 }
-
-impl Session {
-    /// Has all nodes forget a prepared statement. Twice: one that had forgotten it may have been told it again meanwhile, by one that
-    /// had not.
-    fn forget_everywhere(&self, key: &str) {
-        for _ in 0..2 {
-            self.node.queries().notes.set(key, None);
-            let note = Question::Unnote(key.to_owned());
-            let others = self.node.others().into_iter();
-            let asked: Vec<_> =
-                others.map(|other| self.node.ask(other, note.clone(), NOTE_PATIENCE)).collect();
-            // One that does not answer is not there, or forgets it later.
-            asked.iter().for_each(|answer| drop(self.node.answered(answer)));
-        }
-    }
-}
-
-/// What the keys of prepared statements begin with.
-const PREPARED: &str = "prepared/";
-
-/// How long another node may take to say whether it knows a prepared statement.
-const NOTE_PATIENCE: Duration = Duration::from_secs(1);
-
-/// What the keys of notes begin with that go with their request.
-const OF_REQUEST: &str = "request/";
 
 impl Drop for Session {
     fn drop(&mut self) {
@@ -605,7 +556,7 @@ impl Drop for Session {
             drop(self.node.ask(node, Question::Forget(self.asker), FORGET_PATIENCE));
         }
         for key in std::mem::take(self.noted.get_mut()) {
-            self.node.queries().notes.set(&key, None);
+            self.node.queries().notes.remove(&key);
         }
     }
 }

@@ -423,7 +423,7 @@ pub trait Database: Send + Sync {
     /// Makes or removes a note. One below `request/` goes when the request has ended.
     fn note(&self, key: &str, value: Option<Vec<u8>>);
 
-    /// The keys of notes that begin with `prefix`, for users who may query everything.
+    /// The keys of notes that begin with `prefix`: those of the user, and all of them for users who manage requests.
     fn notes(&self, prefix: &str) -> Outcome<Vec<String>>;
 }
 

@@ -250,22 +250,40 @@ fn functions_survive_a_restart_and_go_with_their_scope() {
 }
 
 #[test]
-fn only_who_may_query_everything_sees_the_requests_of_others() {
+fn users_see_their_own_requests_and_prepared_statements() {
     let directory = tempfile::tempdir().unwrap();
     let server = serving(directory.path());
-    let user = format!("password={PASSWORD}&roles=query_select[default]");
-    let made = server.rest("PUT", "/settings/rbac/users/local/ann", &user).unwrap();
-    assert_eq!(made.status, 200, "{}", made.text());
-    for catalog in ["prepareds", "active_requests", "completed_requests"] {
-        let statement = format!("SELECT * FROM system:{catalog}");
-        let answer = ask_as(&server, "ann", &json!({"statement": statement}));
-        assert_eq!(code(&answer), 13014, "{answer}");
-        let answer = send(&server, "ann", "GET", &format!("/admin/{catalog}"), b"");
-        assert_eq!(answer.status, 401);
-        rows(&server, &statement);
+    for (name, roles) in [("ann", "query_select[*]"), ("bob", ""), ("sys", "query_system_catalog")]
+    {
+        let user = format!("password={PASSWORD}&roles={roles}");
+        let made =
+            server.rest("PUT", &format!("/settings/rbac/users/local/{name}"), &user).unwrap();
+        assert_eq!(made.status, 200, "{}", made.text());
     }
-    let own = ask_as(&server, "ann", &json!({"statement": "PREPARE p AS SELECT 1"}));
-    assert_eq!(own["status"], "success", "{own}");
+    let run = |user: &str, statement: &str| {
+        let answer = ask_as(&server, user, &json!({"statement": statement}));
+        if answer["status"] == "success" { answer["results"].clone() } else { code(&answer).into() }
+    };
+    run(USER, "PREPARE report AS SELECT RAW 1");
+    assert_eq!(run("bob", "EXECUTE report"), json!(4040), "the name of another user");
+    run("bob", "PREPARE FORCE report AS SELECT RAW 2");
+    assert_eq!(run(USER, "EXECUTE report"), json!([1]), "nobody replaces it");
+    assert_eq!(run("bob", "EXECUTE report"), json!([2]));
+    let own = "SELECT p.statement, META(p).id FROM system:prepareds AS p ORDER BY META(p).id";
+    assert_eq!(run("ann", own), json!([]));
+    let texts = "SELECT RAW META(p).id FROM system:prepareds AS p";
+    assert_eq!(run("bob", texts), json!(["report"]));
+    assert_eq!(run(USER, texts), json!(["report", "bob//report"]));
+    assert_eq!(run("sys", texts), json!(["Administrator//report", "bob//report"]));
+    for catalog in ["active_requests", "completed_requests"] {
+        let users = format!("SELECT DISTINCT RAW users FROM system:{catalog} WHERE users != 'ann'");
+        assert_eq!(run("ann", &users), json!([]));
+        assert_eq!(send(&server, "ann", "GET", &format!("/admin/{catalog}"), b"").status, 200);
+    }
+    let gone = send(&server, "ann", "DELETE", "/admin/prepareds/bob//report", b"");
+    assert_eq!(gone.status, 404, "no part of hers");
+    run(USER, "DELETE FROM system:prepareds WHERE users = 'bob'");
+    assert_eq!(run("bob", "EXECUTE report"), json!(4040));
     let create = ask_as(&server, "ann", &json!({"statement": "CREATE FUNCTION f() { 1 }"}));
     assert_eq!(code(&create), 13014, "{create}");
 }
