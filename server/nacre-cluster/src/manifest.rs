@@ -61,6 +61,18 @@ impl Manifest {
         manifest
     }
 
+    /// Returns the manifest as somebody sees it who sees some scopes and collections; a collection is named with its scope.
+    #[must_use]
+    pub fn visible(&self, sees: impl Fn(&str, Option<&str>) -> bool) -> Manifest {
+        let mut visible = self.clone();
+        visible.scopes.retain_mut(|scope| {
+            let name = &scope.name;
+            scope.collections.retain(|collection| sees(name, Some(&collection.name)));
+            sees(name, None)
+        });
+        visible
+    }
+
     /// The scope `name`.
     pub fn scope(&self, name: &str) -> Option<&Scope> {
         self.scopes.iter().find(|scope| scope.name == name)

@@ -4,8 +4,8 @@
 //! `$HOST` is replaced by the client with the host it connected to.
 
 use nacre_cluster::{
-    Alternate, Bucket, BucketKind, Chain, Cluster, Collection, Endpoints, GROUP_DEFAULT, Ports,
-    Service, StorageBackend,
+    Alternate, Bucket, BucketKind, Chain, Cluster, Collection, Endpoints, GROUP_DEFAULT, Manifest,
+    Ports, Service, StorageBackend,
 };
 use nacre_types::NodeId;
 use serde_json::{Value, json};
@@ -308,17 +308,17 @@ fn bucket_capabilities(bucket: &Bucket) -> Vec<&'static str> {
 pub fn manifest(bucket: &Bucket) -> Value {
     let history =
         |collection: &Collection| bucket.settings.can_keep_history() && collection.history;
-    manifest_with(bucket, |collection, fields| {
+    manifest_with(&bucket.manifest, |collection, fields| {
         fields["maxTTL"] = json!(collection.max_ttl);
         fields["history"] = json!(history(collection));
     })
 }
 
-/// Returns the manifest as the key-value port sends it: `maxTTL` is never negative and left out when the collection has none of its own,
+/// Returns `manifest`, a part of the bucket's or all of it, as the key-value port sends it: `maxTTL` is never negative and left out when the collection has none of its own,
 /// `history` is there when it is kept. Source: Couchbase Server 7.6, opcode 0xba.
-pub fn wire_manifest(bucket: &Bucket) -> Value {
+pub fn wire_manifest(bucket: &Bucket, manifest: &Manifest) -> Value {
     let can_keep_history = bucket.settings.can_keep_history();
-    manifest_with(bucket, |collection, fields| {
+    manifest_with(manifest, |collection, fields| {
         if collection.max_ttl != 0 {
             fields["maxTTL"] = json!(collection.max_ttl.max(0));
         }
@@ -328,8 +328,8 @@ pub fn wire_manifest(bucket: &Bucket) -> Value {
     })
 }
 
-fn manifest_with(bucket: &Bucket, complete: impl Fn(&Collection, &mut Value)) -> Value {
-    let scopes = bucket.manifest.scopes.iter().map(|scope| {
+fn manifest_with(manifest: &Manifest, complete: impl Fn(&Collection, &mut Value)) -> Value {
+    let scopes = manifest.scopes.iter().map(|scope| {
         let collections = scope.collections.iter().map(|collection| {
             let mut fields =
                 json!({"name": collection.name, "uid": format!("{:x}", collection.id)});
@@ -342,7 +342,7 @@ fn manifest_with(bucket: &Bucket, complete: impl Fn(&Collection, &mut Value)) ->
             "collections": collections.collect::<Vec<_>>(),
         })
     });
-    json!({"uid": format!("{:x}", bucket.manifest.uid), "scopes": scopes.collect::<Vec<_>>()})
+    json!({"uid": format!("{:x}", manifest.uid), "scopes": scopes.collect::<Vec<_>>()})
 }
 
 #[cfg(test)]
@@ -452,7 +452,7 @@ mod tests {
             ["_default 0 false", "never -1 false", "short 60 false"]
         );
         assert_eq!(
-            fields(wire_manifest(bucket)),
+            fields(wire_manifest(bucket, &bucket.manifest)),
             ["_default null null", "never 0 null", "short 60 null"]
         );
     }

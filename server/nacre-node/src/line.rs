@@ -13,6 +13,7 @@ const SCAN_IDLE_NS_MAX: u64 = 30 * 1_000_000_000;
 /// One connection.
 pub(crate) struct Line {
     name: Box<[u8]>,
+    user: Box<str>,
     waiter: Arc<dyn Waiter>,
     /// Woken since it last looked.
     rung: AtomicBool,
@@ -108,10 +109,11 @@ impl Line {
 pub(crate) struct Lines(Mutex<Vec<Arc<Line>>>);
 
 impl Lines {
-    /// Enters a connection. One of the same name is cut: its client has come back.
-    pub fn open(&self, name: &[u8], waiter: &Arc<dyn Waiter>, now: Now) -> Arc<Line> {
+    /// Enters a connection of `user`. One of the same user and name is cut: its client has come back.
+    pub fn open(&self, user: &str, name: &[u8], waiter: &Arc<dyn Waiter>, now: Now) -> Arc<Line> {
         let line = Arc::new(Line {
             name: name.into(),
+            user: user.into(),
             waiter: Arc::clone(waiter),
             rung: AtomicBool::new(false),
             heartbeat: Mutex::new(Heartbeat::new(now.monotonic_ns)),
@@ -121,7 +123,8 @@ impl Lines {
             cut: OnceLock::new(),
         });
         let mut lines = self.0.lock();
-        for old in lines.extract_if(.., |known| *known.name == *name) {
+        let is_same = |known: &mut Arc<Line>| *known.name == *name && *known.user == *user;
+        for old in lines.extract_if(.., is_same) {
             old.end("another DCP connection has the same name");
         }
         lines.push(Arc::clone(&line));

@@ -8,7 +8,7 @@ use super::session::{Answer, Outcome, Session, Until};
 use super::stats;
 use crate::cluster_map;
 use nacre_auth::sasl::{self, Mechanism};
-use nacre_auth::{INTERNAL, Privilege};
+use nacre_auth::{INTERNAL, Keyspace, Privilege};
 use nacre_cluster::{Manifest, Refusal};
 use nacre_protocol::{Feature, Features, Frame, Reply, Request, Status};
 use nacre_types::{CollectionId, DATATYPE_JSON, Now, Seqno, VbState, VbUuid, Vbid, leb128_decode};
@@ -222,8 +222,20 @@ fn manifest(session: &mut Session, answer: &mut Answer<'_>) -> Result<Outcome, S
     let name = session.bucket()?.bucket.name.clone();
     let cluster = session.node.cluster();
     let bucket = cluster.bucket(&name).map_err(|_| Status::NoBucket)?;
-    answer.value(DATATYPE_JSON, cluster_map::wire_manifest(bucket).to_string().as_bytes());
+    let visible = visible(session, &name, &bucket.manifest);
+    answer
+        .value(DATATYPE_JSON, cluster_map::wire_manifest(bucket, &visible).to_string().as_bytes());
     Ok(Outcome::Answered)
+}
+
+/// The part of a manifest that the user has a part in: names of others tell what they do.
+fn visible(session: &Session, bucket: &str, manifest: &Manifest) -> Manifest {
+    let users = session.node.users();
+    let user = session.user.as_deref().and_then(|user| users.get(user));
+    manifest.visible(|scope, collection| {
+        let place = Keyspace { bucket: Some(bucket), scope: Some(scope), collection };
+        user.is_some_and(|user| user.may_see(place))
+    })
 }
 
 /// Answers with the manifest's uid and the number that `resolve` finds for a path, or with the uid and why there is none.
@@ -233,7 +245,8 @@ fn send_id(
     resolve: impl Fn(&Manifest, &str) -> Result<u32, Refusal>,
     answer: &mut Answer<'_>,
 ) -> Result<Outcome, Status> {
-    let manifest = session.bucket()?.bucket.manifest();
+    let bucket = Arc::clone(&session.bucket()?.bucket);
+    let manifest = visible(session, &bucket.name, &bucket.manifest());
     let path = std::str::from_utf8(path).map_err(|_| Status::InvalidArguments)?;
     let uid = manifest.uid;
     let status = match resolve(&manifest, path) {

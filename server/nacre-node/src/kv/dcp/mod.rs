@@ -166,7 +166,8 @@ fn open(session: &mut Session, name: &[u8], flags: u32, now: Now) -> Result<Outc
     }
     let settings = Settings::new(flags, session.features)?;
     let bucket = Arc::clone(&session.bucket()?.bucket);
-    let line = bucket.lines.open(name, &session.waiter, now);
+    let user = session.user.as_deref().unwrap_or_default();
+    let line = bucket.lines.open(user, name, &session.waiter, now);
     session.dcp = Some(Box::new(Dcp {
         tap: Tap::new(bucket, Arc::clone(&line) as _),
         line,
