@@ -1,4 +1,7 @@
-//! Instances of a deployment that wait for their next call; all alike, as no call leaves anything behind.
+//! Instances of a deployment that wait for their next call.
+//!
+//! What a call leaves in an instance, such as globals and prototypes of JavaScript, the next one finds. So an instance that has
+//! answered one user is for no other: requests of a user find their own, or a new one.
 
 use crate::Error;
 use crate::context::{Context, Role};
@@ -9,10 +12,14 @@ use std::sync::Arc;
 /// Idle instances that are kept. More may run at once; they are dropped afterwards, with all that they remembered.
 const IDLE_MAX: usize = 16;
 
+/// The user for whom an instance is called; `None` where the plugin is part of the server, and keeps users apart by itself.
+pub type User = Option<Arc<str>>;
+
 /// Any number of instances for callers on any thread.
 pub struct Pool {
     pub context: Arc<Context>,
-    idle: Mutex<Vec<Instance>>,
+    /// Each with the user whom it has answered, the one that was used last at the end.
+    idle: Mutex<Vec<(User, Instance)>>,
 }
 
 impl Pool {
@@ -20,19 +27,24 @@ impl Pool {
         Pool { context, idle: Mutex::default() }
     }
 
-    /// An instance that is ready for a call.
-    pub fn take(&self) -> Result<Instance, Error> {
-        let idle = self.idle.lock().pop();
+    /// Returns an instance that is ready for a call for `user`.
+    pub fn take(&self, user: &User) -> Result<Instance, Error> {
+        let idle = {
+            let mut idle = self.idle.lock();
+            let own = idle.iter().rposition(|(known, _)| known == user);
+            own.map(|at| idle.remove(at).1)
+        };
         idle.map_or_else(|| self.context.instance(Role::Reader), Ok)
     }
 
-    /// Takes an instance back whose call has succeeded.
-    pub fn give_back(&self, mut instance: Instance) {
+    /// Takes an instance back whose call for `user` has succeeded.
+    pub fn give_back(&self, user: User, mut instance: Instance) {
         // The snapshot would keep old pages alive while the instance is idle.
         drop(instance.take_view());
         let mut idle = self.idle.lock();
-        if idle.len() < IDLE_MAX {
-            idle.push(instance);
-        }
+        idle.push((user, instance));
+        let oldest = (idle.len() > IDLE_MAX).then(|| idle.remove(0));
+        drop(idle);
+        drop(oldest);
     }
 }

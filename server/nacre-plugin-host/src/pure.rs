@@ -17,7 +17,7 @@ use wasmtime::Store;
 fn open(plugin: Plugin, setup: Setup, world: World) -> Result<Pool, Error> {
     let pool = Pool::new(Context::new(plugin, setup, world)?);
     // What is wrong with the configuration is found now, and not by the first caller.
-    pool.give_back(pool.take()?);
+    pool.give_back(None, pool.take(&None)?);
     Ok(pool)
 }
 
@@ -27,10 +27,10 @@ fn call<T>(
     which: impl FnOnce() -> Call,
     call: impl FnOnce(&Exports, &mut Store<Data>) -> wasmtime::Result<Result<T, Fault>>,
 ) -> Result<T, Error> {
-    let mut instance = pool.take()?;
+    let mut instance = pool.take(&None)?;
     let called = instance.call(View::default(), call);
     match &called {
-        Ok(_) => pool.give_back(instance),
+        Ok(_) => pool.give_back(None, instance),
         Err(error) => pool.context.keep(which(), &instance.take_journal(), error),
     }
     called

@@ -10,7 +10,7 @@ use crate::context::{Context, Role};
 use crate::feed::Fed;
 use crate::index::IndexSnapshot;
 use crate::instance::{Data, Instance};
-use crate::pool::Pool;
+use crate::pool::{Pool, User};
 use crate::space::{State, View};
 use crate::standing::{Lacking, Moment, Share, Standing, Track};
 use crate::{Error, Plugin, Setup, Status};
@@ -179,7 +179,7 @@ impl Reader {
     pub fn stateless(plugin: Plugin, setup: Setup) -> Result<Reader, Error> {
         let shared = Shared::new(Context::new(plugin, setup, World::Service)?);
         // What is wrong with the configuration is found now, and not by the first caller.
-        shared.pool.give_back(shared.pool.take()?);
+        shared.pool.give_back(None, shared.pool.take(&None)?);
         Ok(Reader { shared: Arc::new(shared) })
     }
 
@@ -301,7 +301,8 @@ impl Reader {
         call: impl FnOnce(&Exports, &mut Store<Data>) -> wasmtime::Result<Result<abi::Response, Fault>>,
     ) -> Result<Answer, Error> {
         let state = self.shared.snapshot()?;
-        let mut instance = self.shared.pool.take()?;
+        let user = user_of(&request);
+        let mut instance = self.shared.pool.take(&user)?;
         let abi::Response { status, headers, body, cursor } =
             match instance.call(View { database, ..View::reading(state) }, call) {
                 Ok(response) => response,
@@ -317,7 +318,7 @@ impl Reader {
             rest: None,
         };
         match cursor {
-            None => self.shared.pool.give_back(instance),
+            None => self.shared.pool.give_back(user, instance),
             Some(cursor) => {
                 let shared = Arc::clone(&self.shared);
                 answer.rest = Some(Rest { shared, request, instance, cursor });
@@ -325,6 +326,14 @@ impl Reader {
         }
         Ok(answer)
     }
+}
+
+/// The header that names the user who asks. The embedder sets it, and lets no client do so.
+pub const USER_HEADER: &str = "nacre-user";
+
+fn user_of(request: &abi::Request) -> User {
+    let user = request.headers.iter().find(|header| header.name == USER_HEADER);
+    user.map(|header| header.value.as_str().into())
 }
 
 /// An answer whose body comes in pieces, as fast as they are asked for.
@@ -380,7 +389,10 @@ impl Answer {
         let body = rest.instance.fill(body)?;
         match cursor {
             Some(cursor) => self.rest = Some(Rest { cursor, ..rest }),
-            None => rest.shared.pool.give_back(rest.instance),
+            None => {
+                let user = user_of(&rest.request);
+                rest.shared.pool.give_back(user, rest.instance);
+            }
         }
         Ok(Some(body))
     }

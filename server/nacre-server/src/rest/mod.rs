@@ -63,6 +63,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use nacre_auth::{INTERNAL, Keyspace, Privilege};
 use nacre_cluster::{Change, Cluster, Endpoints, Fingerprint, GROUP_DEFAULT};
 use nacre_node::Node;
+use nacre_plugin_host::USER_HEADER;
 pub use origin::Hosts;
 use patient::Patient;
 use request_target::Lenient;
@@ -520,7 +521,8 @@ fn may_ask(door: &Door, shown: &Shown, name: &str, path: &str) -> bool {
 /// The headers that a plugin may see: credentials are not for it, and what nodes say among each other is not for clients.
 fn visible(headers: &HeaderMap) -> Vec<(String, String)> {
     let secret = [AUTHORIZATION, COOKIE, PROXY_AUTHORIZATION];
-    let is_ours = |name: &str| ["nacre-part", "nacre-rest", "nacre-vbuckets"].contains(&name);
+    let is_ours =
+        |name: &str| ["nacre-part", "nacre-rest", "nacre-vbuckets", USER_HEADER].contains(&name);
     let seen = headers.iter();
     let seen = seen.filter(|(name, _)| !secret.contains(name) && !is_ours(name.as_str()));
     let text = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();

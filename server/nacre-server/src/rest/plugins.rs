@@ -28,7 +28,7 @@ use nacre_cluster::{self as cluster, Change, Cluster, Since, Source};
 use nacre_node::Error;
 use nacre_node::changes;
 use nacre_node::plugins::{Deployment, Terms, packages};
-use nacre_plugin_host::{Capabilities, Capsule, Manifest, Request, Scan, World};
+use nacre_plugin_host::{Capabilities, Capsule, Manifest, Request, Scan, USER_HEADER, World};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -39,9 +39,6 @@ const FRESH_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The header with which a request is about one document: the node that serves it answers alone.
 const KEY: &str = "nacre-key";
-
-/// The header that tells a plugin who asks. What a client sends under that name is left out.
-const USER: &str = "nacre-user";
 
 /// What a deployer wants. A member that is not listed here is refused.
 #[derive(Deserialize)]
@@ -447,8 +444,7 @@ pub(super) async fn invoke(call: Call, name: &str, rest: &[&str]) -> Result<Repl
     };
     let desk = call.desk();
     let mut headers = call.headers;
-    headers.retain(|(name, _)| name != USER);
-    headers.push((USER.to_owned(), call.user));
+    headers.push((USER_HEADER.to_owned(), call.user));
     let request = Request {
         method: call.method.to_string(),
         path: format!("/{}", rest.join("/")),
