@@ -5,9 +5,9 @@ use crate::refusal::Refusal;
 use crate::{
     Alternate, AutoFailover, Bucket, BucketSettings, Chain, ClusterSettings, Deployment,
     EndedRebalance, Endpoints, FunctionDefinition, FunctionId, FunctionKeyspace, FunctionState,
-    Functions, Index, Manifest, Member, Membership, Outcome, Package, Plugins, QueryFunction,
-    QueryFunctions, QueryLibraries, Rebalance, RetryRebalance, Script, Secret, Service,
-    SettingsChange, Source, place,
+    Functions, Index, Manifest, Member, Membership, OUTGOING_MAX, Outcome, OutgoingRule, Package,
+    Plugins, QueryFunction, QueryFunctions, QueryLibraries, Rebalance, RetryRebalance, Script,
+    Secret, Service, SettingsChange, Since, Source, place,
 };
 use nacre_types::{CollectionId, NodeId};
 use serde::{Deserialize, Serialize};
@@ -80,6 +80,9 @@ pub struct Cluster {
     /// Whether functions may wake each other in a circle.
     #[serde(default)]
     pub function_recursion: bool,
+    /// What functions and plugins may reach over HTTP although its address is denied by default.
+    #[serde(default)]
+    pub outgoing_http: Vec<OutgoingRule>,
     /// Functions of the query language.
     #[serde(default)]
     pub query_functions: QueryFunctions,
@@ -452,6 +455,11 @@ pub enum Change {
         /// Whether they may.
         allowed: bool,
     },
+    /// Another list of what functions and plugins may reach over HTTP.
+    SetOutgoingHttp {
+        /// The whole list.
+        allowed: Vec<OutgoingRule>,
+    },
 }
 
 impl Cluster {
@@ -479,6 +487,7 @@ impl Cluster {
             plugins: Plugins::default(),
             functions: Functions::default(),
             function_recursion: false,
+            outgoing_http: Vec::new(),
             query_functions: QueryFunctions::default(),
             query_libraries: QueryLibraries::default(),
         }
@@ -669,6 +678,13 @@ impl Cluster {
                 self.functions.set_state(&id, *state, *unix_ms)?;
             }
             Change::AllowFunctionRecursion { allowed } => self.function_recursion = *allowed,
+            Change::SetOutgoingHttp { allowed } => {
+                if allowed.len() > OUTGOING_MAX {
+                    let reason = format!("The list has at most {OUTGOING_MAX} entries");
+                    return Err(Refusal::Invalid { field: "allow", reason });
+                }
+                self.outgoing_http.clone_from(allowed);
+            }
         }
         Ok(Vec::new())
     }

@@ -90,6 +90,8 @@ impl Node {
             | Change::SetIndexReplicas { bucket, .. } => {
                 self.redeploy(bucket);
             }
+            // Each request looks at it.
+            Change::SetOutgoingHttp { .. } => {}
             // What is deployed of it comes later, or has gone before.
             Change::PutPackage { .. } => {}
             Change::DropPackage { name, version } => {

@@ -32,6 +32,7 @@ pub mod kv;
 mod line;
 mod node;
 mod orchestration;
+mod outgoing;
 pub mod password_reset;
 mod platform;
 pub mod plugins;
@@ -52,6 +53,7 @@ pub use bucket::{Bucket, Home};
 pub use error::Error;
 pub use health::{Problem, ProblemKind};
 pub use node::Node;
+pub use outgoing::Outgoing;
 pub use platform::{
     Hear, Link, Next, Platform, Signal, Task, Told, Unanswered, about_to_hold_up, before_holding_up,
 };

@@ -17,7 +17,8 @@ use crate::ticket::{Waiter, Watchers};
 use crate::{Error, Hear, Platform};
 use nacre_auth::{Group, PasswordPolicy, User, Users};
 use nacre_cluster::{
-    BucketKind, Change, Cluster, Endpoints, GROUP_DEFAULT, Member, Membership, Secret, Service,
+    BucketKind, Change, Cluster, Endpoints, GROUP_DEFAULT, Member, Membership, OutgoingRule,
+    Secret, Service,
 };
 use nacre_store::{Space, Write};
 use nacre_types::NodeId;
@@ -74,6 +75,8 @@ pub struct Node {
     stopping: AtomicBool,
     /// When each node was heard last, in monotonic nanoseconds.
     heard: Mutex<BTreeMap<NodeId, u64>>,
+    /// What the node was started with: addresses that functions and plugins may reach here.
+    pub(crate) outgoing_allowed: OnceLock<Vec<OutgoingRule>>,
     pub(crate) settings: Arc<dyn Space>,
     pub(crate) cluster: RwLock<Arc<Cluster>>,
     /// Held through a change, so that changes and their effects happen one after another.
@@ -155,6 +158,7 @@ impl Node {
             is_behind: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             heard: Mutex::default(),
+            outgoing_allowed: OnceLock::new(),
             settings,
             cluster: RwLock::new(Arc::new(cluster)),
             changing: Mutex::new(()),
@@ -236,6 +240,11 @@ impl Node {
     /// What tells this node from one that had its number before: 32 hexadecimal digits.
     pub fn uuid(&self) -> String {
         self.identity.read().uuid.clone()
+    }
+
+    /// Returns the endpoints that the node was started with.
+    pub(crate) fn own_endpoints(&self) -> &Endpoints {
+        &self.own
     }
 
     /// Where clients reach this node.

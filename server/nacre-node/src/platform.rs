@@ -1,5 +1,6 @@
 //! What a node needs from the world: time, chance, storage and somebody to run its loops.
 
+use crate::outgoing::Outgoing;
 use crate::ticket::Waiter;
 use nacre_cluster::{Bucket, Endpoints};
 use nacre_plugin_host::{Capsule, Http, Plugin};
@@ -51,8 +52,8 @@ pub trait Platform: Send + Sync {
     /// What is wrong with the component.
     fn load_plugin(&self, name: &str, digest: &str, component: &[u8]) -> Result<Plugin, String>;
 
-    /// Sends the requests of plugins.
-    fn http(&self) -> Arc<dyn Http>;
+    /// Sends the requests of functions and plugins, to addresses only that `outgoing` allows once they are resolved.
+    fn http(&self, outgoing: Outgoing) -> Arc<dyn Http>;
 
     /// Keeps a call of a plugin that failed, for its author; says where.
     ///

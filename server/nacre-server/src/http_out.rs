@@ -1,19 +1,50 @@
-//! The requests that plugins send to hosts they were granted.
+//! The requests that functions and plugins send to hosts they were granted.
+//!
+//! A host is resolved once for each connection. Each of its addresses is checked, and only those that may be reached are
+//! connected to: a name server that answers otherwise the next time leads nowhere else.
 
 use flate2::read::{DeflateDecoder, MultiGzDecoder, ZlibDecoder};
+use nacre_cluster::Destination;
+use nacre_node::Outgoing;
 use nacre_plugin_host::{Http, HttpError, HttpRequest, HttpResponse};
+use std::fmt;
 use std::io::{self, Read};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::time::Duration;
 use ureq::Agent;
 use ureq::config::Config;
+use ureq::http::Uri;
+use ureq::unversioned::resolver::{DefaultResolver, ResolvedSocketAddrs, Resolver};
+use ureq::unversioned::transport::{DefaultConnector, NextTimeout};
+
+/// Says whether requests may be sent somewhere, or why not.
+trait Rules: Send + Sync + 'static {
+    fn nodes_at(&self, port: u16) -> Vec<String>;
+    fn check(&self, destination: &Destination<'_>) -> Result<(), String>;
+}
+
+impl Rules for Outgoing {
+    fn nodes_at(&self, port: u16) -> Vec<String> {
+        Outgoing::nodes_at(self, port).into_iter().collect()
+    }
+
+    fn check(&self, destination: &Destination<'_>) -> Result<(), String> {
+        Outgoing::check(self, destination)
+    }
+}
 
 /// A client that keeps connections and follows no redirections, which may lead to hosts that are not granted.
 pub struct HttpClient {
     agent: Agent,
 }
 
-impl Default for HttpClient {
-    fn default() -> HttpClient {
+impl HttpClient {
+    /// A client that connects only to addresses which `outgoing` allows.
+    pub fn new(outgoing: Outgoing) -> HttpClient {
+        HttpClient::with(outgoing)
+    }
+
+    fn with(rules: impl Rules) -> HttpClient {
         let config = Config::builder()
             .http_status_as_error(false)
             .max_redirects(0)
@@ -21,8 +52,70 @@ impl Default for HttpClient {
             // A proxy of the environment would see what goes to the host, and might not reach it.
             .proxy(None)
             .build();
-        HttpClient { agent: config.into() }
+        let resolver = Checked { rules, resolver: DefaultResolver::default() };
+        HttpClient { agent: Agent::with_parts(config, DefaultConnector::default(), resolver) }
     }
+}
+
+/// Gives the addresses of a host that may be reached.
+struct Checked<R> {
+    rules: R,
+    resolver: DefaultResolver,
+}
+
+impl<R> fmt::Debug for Checked<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Checked")
+    }
+}
+
+/// No address of the host may be reached: the reason.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Denied(String);
+
+impl<R: Rules> Resolver for Checked<R> {
+    fn resolve(
+        &self,
+        uri: &Uri,
+        config: &Config,
+        timeout: NextTimeout,
+    ) -> Result<ResolvedSocketAddrs, ureq::Error> {
+        let found = self.resolver.resolve(uri, config, timeout)?;
+        let host = uri.host().unwrap_or_default().to_ascii_lowercase();
+        let nodes = found.first().map_or_else(Vec::new, |at| self.rules.nodes_at(at.port()));
+        let mut allowed = self.empty();
+        let mut refused = None;
+        for address in found.iter().copied() {
+            let is_node = nodes.iter().any(|node| *node == host || is_at(node, address));
+            let is_local = is_local(address.ip());
+            let destination = Destination { host: &host, address, is_local, is_node };
+            match self.rules.check(&destination) {
+                Ok(()) => allowed.push(address),
+                Err(why) => refused = Some(why),
+            }
+        }
+        match refused {
+            Some(why) if allowed.is_empty() => Err(ureq::Error::Other(Box::new(Denied(why)))),
+            _ => Ok(allowed),
+        }
+    }
+}
+
+/// Returns true if the host of a node has that address.
+fn is_at(node: &str, address: SocketAddr) -> bool {
+    let ip = address.ip().to_canonical();
+    match node.parse::<IpAddr>() {
+        Ok(node) => node.to_canonical() == ip,
+        Err(_) => (node, address.port())
+            .to_socket_addrs()
+            .is_ok_and(|mut found| found.any(|found| found.ip().to_canonical() == ip)),
+    }
+}
+
+/// Returns true if the address is one of this machine: only such an address can be bound.
+fn is_local(ip: IpAddr) -> bool {
+    UdpSocket::bind(SocketAddr::new(ip.to_canonical(), 0)).is_ok()
 }
 
 impl Http for HttpClient {
@@ -86,6 +179,7 @@ fn decoded(body: Vec<u8>, coding: Option<&str>, bytes_max: usize) -> Result<Vec<
 fn failure(error: ureq::Error) -> HttpError {
     match error {
         ureq::Error::Timeout(_) => HttpError::Timeout,
+        ureq::Error::Other(other) if other.is::<Denied>() => HttpError::Denied(other.to_string()),
         other => HttpError::Failed(other.to_string()),
     }
 }
@@ -113,18 +207,36 @@ mod tests {
         port
     }
 
+    /// What an operator allows.
+    struct Allowing(&'static [&'static str], Vec<String>);
+
+    impl Rules for Allowing {
+        fn nodes_at(&self, _: u16) -> Vec<String> {
+            self.1.clone()
+        }
+
+        fn check(&self, destination: &Destination<'_>) -> Result<(), String> {
+            let rules: Vec<_> = self.0.iter().map(|rule| rule.parse().unwrap()).collect();
+            destination.check(&rules)
+        }
+    }
+
     fn send(port: u16) -> Result<HttpResponse, HttpError> {
+        send_to("127.0.0.1", port, Allowing(&["127.0.0.0/8"], Vec::new()))
+    }
+
+    fn send_to(host: &str, port: u16, rules: Allowing) -> Result<HttpResponse, HttpError> {
         let request = HttpRequest {
             method: "POST".into(),
             is_secure: false,
-            host: "127.0.0.1".into(),
+            host: host.into(),
             port,
             target: "/a?b".into(),
             headers: vec![("x-a".into(), "1".into())],
             body: b"hello".to_vec(),
             timeout: None,
         };
-        HttpClient::default().send(&request, 10, Duration::from_millis(300))
+        HttpClient::with(rules).send(&request, 10, Duration::from_millis(300))
     }
 
     #[test]
@@ -141,6 +253,31 @@ mod tests {
             "HTTP/1.1 302 There\r\nLocation: http://example.com/\r\nContent-Length: 0\r\n\r\n",
         ));
         assert_eq!(send(port).unwrap().status, 302);
+    }
+
+    #[test]
+    fn what_is_not_allowed_is_not_connected_to() {
+        // Nobody answers here: a connection would fail otherwise.
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let denied = |host: &str, rules: Allowing| {
+            matches!(send_to(host, port, rules), Err(HttpError::Denied(_)))
+        };
+        for host in [
+            "127.0.0.1",
+            "localhost",
+            "0.0.0.0",
+            "2130706433",
+            "0x7f.1",
+            "[::1]",
+            "[::ffff:127.0.0.1]",
+        ] {
+            assert!(denied(host, Allowing(&[], Vec::new())), "{host}");
+        }
+        let node = || vec!["localhost".to_owned()];
+        assert!(denied("127.0.0.1", Allowing(&["127.0.0.0/8"], node())), "a node listens there");
+        let port = serve(Some("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"));
+        let allowed = Allowing(&["localhost"], Vec::new());
+        assert_eq!(send_to("localhost", port, allowed).unwrap().status, 200);
     }
 
     #[test]

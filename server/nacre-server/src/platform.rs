@@ -12,7 +12,7 @@ use crate::serve::STACK_BYTES;
 use crate::tls::NodeKey;
 use crate::vital::depend_on_this_thread;
 use nacre_cluster::{Bucket, Endpoints, StorageBackend};
-use nacre_node::{Link, Next, Platform, Task, Told, Unanswered};
+use nacre_node::{Link, Next, Outgoing, Platform, Task, Told, Unanswered};
 use nacre_plugin_host::{Capsule, Http, Plugin};
 use nacre_store::{Error, LogOptions, LogSpaces, LogStore, OnDamage, SledStore, Spaces, Store};
 use nacre_types::{NodeId, Now};
@@ -99,7 +99,6 @@ pub struct SystemPlatform {
     states: LogSpaces,
     engine: Engine,
     node_key: Arc<NodeKey>,
-    http: Arc<dyn Http>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     peers: OnceLock<Arc<Peers>>,
     questions: OnceLock<Arc<Peers>>,
@@ -151,7 +150,6 @@ impl SystemPlatform {
             states,
             engine: Engine::new(plugin_cache),
             node_key: Arc::new(node_key),
-            http: Arc::new(HttpClient::default()),
             threads: Mutex::default(),
             peers: OnceLock::new(),
             questions: OnceLock::new(),
@@ -261,8 +259,8 @@ impl Platform for SystemPlatform {
         self.engine.load(name, digest, component)
     }
 
-    fn http(&self) -> Arc<dyn Http> {
-        Arc::clone(&self.http)
+    fn http(&self, outgoing: Outgoing) -> Arc<dyn Http> {
+        Arc::new(HttpClient::new(outgoing))
     }
 
     fn keep_capsule(&self, capsule: &Capsule) -> Result<String, Error> {

@@ -11,7 +11,7 @@ use crate::{data_dir, descriptors, huge_pages, kv, log, priority, vital};
 use clap::Args;
 use nacre_auth::{Role, User};
 use nacre_cluster::{BucketSettings, Change};
-use nacre_cluster::{Endpoints, Ports};
+use nacre_cluster::{Endpoints, OutgoingRule, Ports};
 use nacre_node::{Error, Node};
 use nacre_store::Error as StoreError;
 use std::io::ErrorKind;
@@ -94,6 +94,15 @@ pub struct Serve {
     /// Take passwords that cross a network as they are (SASL PLAIN without TLS)
     #[arg(long, env = "NACRE_ALLOW_PLAIN_LOGINS")]
     allow_plain_logins: bool,
+    /// Networks, addresses and hosts, each with a port where wanted, that functions and plugins of this node may send requests to
+    /// although it is denied by default: loopback, link-local, the cluster's own ports; separated by commas
+    #[arg(
+        long,
+        env = "NACRE_ALLOW_OUTGOING",
+        value_delimiter = ',',
+        value_name = "CIDR|HOST[:PORT]"
+    )]
+    allow_outgoing: Vec<OutgoingRule>,
 }
 
 /// Options of `nacre dev`.
@@ -230,6 +239,8 @@ pub fn dev(options: &Dev) -> Result<(), String> {
         tls_names: Vec::new(),
         allow_hosts: Vec::new(),
         allow_plain_logins: false,
+        // Webhooks that are being developed run on the same machine.
+        allow_outgoing: loopback(),
     };
     let outcome = run(&serve, |endpoints| {
         println!("nacre is ready");
@@ -248,6 +259,11 @@ pub fn dev(options: &Dev) -> Result<(), String> {
         let _ = std::fs::remove_dir_all(temporary);
     }
     outcome
+}
+
+/// The addresses of the machine itself.
+fn loopback() -> Vec<OutgoingRule> {
+    ["127.0.0.0/8", "::1"].map(|rule| rule.parse().expect("a network")).into()
 }
 
 /// Such a password is mostly a variable that nobody has set, and would let everybody in.
@@ -293,6 +309,7 @@ fn open(
         Error::Store(error) => with_advice(error),
         other => other.to_string(),
     })?;
+    node.allow_outgoing(options.allow_outgoing.clone());
     Ok((platform, node))
 }
 

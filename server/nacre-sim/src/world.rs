@@ -4,7 +4,7 @@
 use crate::Chance;
 use crate::simulation::Documents;
 use nacre_cluster::{Bucket, Endpoints, Ports};
-use nacre_node::{Link, Platform, Task, Told, Unanswered, Waiter};
+use nacre_node::{Link, Outgoing, Platform, Task, Told, Unanswered, Waiter};
 use nacre_plugin_host::{Capsule, Http, NoHttp, Plugin};
 use nacre_store::{Error, Fault, FaultStore, MemorySpaces, MemoryStore, Spaces, Store, Which};
 use nacre_types::{Cas, CollectionId, DocKey, Kind, NodeId, Now, Seqno, Vbid};
@@ -271,7 +271,7 @@ impl Platform for World {
         Err("there is no engine in this world".into())
     }
 
-    fn http(&self) -> Arc<dyn Http> {
+    fn http(&self, _: Outgoing) -> Arc<dyn Http> {
         Arc::new(NoHttp)
     }
 

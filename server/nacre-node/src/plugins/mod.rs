@@ -30,6 +30,7 @@ mod typescript;
 
 use crate::bucket::Bucket;
 use crate::node::Node;
+use crate::outgoing::Outgoing;
 use crate::platform::Signal;
 use crate::query::{EVALUATOR, FunctionQueries, QUERY};
 use crate::spread::{SpreadDocuments, Vbids};
@@ -615,7 +616,7 @@ fn setup(node: &Arc<Node>, bucket: &Arc<Bucket>, spec: &Spec) -> Result<Setup, S
         grants: spec.grants.clone(),
         runs_script: spec.code == spec::JS || spec.code == EVENTING,
         documents,
-        http: node.platform.http(),
+        http: node.platform.http(Outgoing::new(node)),
         queries,
     })
 }

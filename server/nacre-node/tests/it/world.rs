@@ -4,7 +4,7 @@ use nacre_auth::{Role, User};
 use nacre_cluster::{Bucket, BucketSettings, Change};
 use nacre_cluster::{Endpoints, Ports};
 use nacre_node::kv::{Peer, Session};
-use nacre_node::{Link, Next, Node, Platform, Task, Told, Unanswered, Waiter};
+use nacre_node::{Link, Next, Node, Outgoing, Platform, Task, Told, Unanswered, Waiter};
 use nacre_plugin_host::{Capsule, Http, NoHttp, Plugin};
 use nacre_store::{Error, FaultStore, MemorySpaces, MemoryStore, Space, Spaces, Store};
 use nacre_types::{NodeId, Now};
@@ -200,7 +200,7 @@ impl Platform for World {
         Err("there is no engine in this world".into())
     }
 
-    fn http(&self) -> Arc<dyn Http> {
+    fn http(&self, _: Outgoing) -> Arc<dyn Http> {
         Arc::new(NoHttp)
     }
 

@@ -25,6 +25,7 @@ mod listeners;
 mod metrics;
 mod nodes;
 mod origin;
+mod outgoing;
 pub(crate) mod patient;
 mod permissions;
 mod pieces;
@@ -591,6 +592,7 @@ async fn management(call: Call) -> Reply {
         }
         (_, ["settings", "rbac", rest @ ..]) => users::route(call, rest).await,
         ("GET" | "POST", ["settings", "passwordPolicy"]) => users::password_policy(call).await,
+        ("GET" | "POST", ["settings", "outgoingHttp"]) => outgoing::route(call).await,
         ("POST", ["controller", "changePassword"]) => users::change_password(call).await,
         ("POST", ["pools", "default", "checkPermissions"]) => permissions::route(&call),
         ("GET", ["metrics"]) => metrics::route(&call),

@@ -1,0 +1,71 @@
+//! What functions and plugins of this node may reach over HTTP, as of now.
+
+use crate::node::Node;
+use nacre_cluster::{Destination, Endpoints, Member, OutgoingRule, Ports};
+use std::collections::BTreeSet;
+use std::sync::{Arc, Weak};
+
+/// The rules for outgoing requests of a node: those of the cluster's settings and those that the node was started with.
+///
+/// Whoever sends a request resolves its host once, checks each address and connects to a checked one, so that a second answer
+/// of the name server changes nothing.
+#[derive(Clone)]
+pub struct Outgoing(Weak<Node>);
+
+impl Outgoing {
+    pub(crate) fn new(node: &Arc<Node>) -> Outgoing {
+        Outgoing(Arc::downgrade(node))
+    }
+
+    /// Returns the hosts, as the cluster knows them, of nodes that listen at `port`.
+    pub fn nodes_at(&self, port: u16) -> BTreeSet<String> {
+        let Some(node) = self.0.upgrade() else { return BTreeSet::new() };
+        let cluster = node.cluster();
+        let own = hosts_at(node.own_endpoints(), port);
+        cluster.nodes.values().flat_map(|member| hosts_of(member, port)).chain(own).collect()
+    }
+
+    /// Checks whether a request may be sent there.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn check(&self, destination: &Destination<'_>) -> Result<(), String> {
+        let node = self.0.upgrade().ok_or("the node is stopping")?;
+        let (cluster, own) = (node.cluster(), node.outgoing_allowed());
+        destination.check(cluster.outgoing_http.iter().chain(own))
+    }
+}
+
+impl Node {
+    /// Allows functions and plugins on this node to reach more than the cluster's settings do. Counts once.
+    pub fn allow_outgoing(&self, rules: Vec<OutgoingRule>) {
+        // A node is started with one list.
+        let _ = self.outgoing_allowed.set(rules);
+    }
+
+    fn outgoing_allowed(&self) -> &[OutgoingRule] {
+        self.outgoing_allowed.get().map_or(&[], Vec::as_slice)
+    }
+}
+
+fn hosts_of(member: &Member, port: u16) -> Vec<String> {
+    let mut hosts = hosts_at(&member.endpoints, port);
+    // An alternate address without ports has those of the node.
+    let alternate = member.alternate.iter().filter(|alternate| {
+        let is_own = alternate.ports.is_empty() && !hosts.is_empty();
+        is_own || alternate.ports.values().any(|known| *known == port)
+    });
+    let alternate: Vec<String> = alternate.map(|alternate| alternate.host.clone()).collect();
+    hosts.extend(alternate);
+    hosts
+}
+
+fn hosts_at(endpoints: &Endpoints, port: u16) -> Vec<String> {
+    let all = [Some(endpoints.plain), endpoints.tls];
+    let listens = |ports: &Ports| {
+        let Ports { mgmt, views, query, eventing, kv } = *ports;
+        [mgmt, views, query, eventing, kv].contains(&port)
+    };
+    let host = endpoints.host.clone().unwrap_or_else(|| "127.0.0.1".into());
+    all.into_iter().flatten().any(|ports| listens(&ports)).then_some(host).into_iter().collect()
+}
