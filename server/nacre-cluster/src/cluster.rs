@@ -415,10 +415,20 @@ pub enum Change {
         /// Whether it stops.
         paused: bool,
     },
+    /// A deployment acts with the rights of another user from now on.
+    SetDeploymentOwner {
+        /// Its name.
+        name: String,
+        /// The user.
+        owner: String,
+    },
     /// A deployment begins again with a new state.
     ReplayDeployment {
         /// Its name.
         name: String,
+        /// Where it begins, if not where it has begun before: since when, and after which token of changes.
+        #[serde(default)]
+        begin: Option<(Since, Option<String>)>,
     },
     /// The end of a deployment and its state.
     Undeploy {
@@ -440,6 +450,20 @@ pub enum Change {
     DropFunction {
         /// Its name, as text.
         id: String,
+    },
+    /// A function that is deployed or paused begins again with a new state.
+    RestartFunction {
+        /// Its name, as text.
+        id: String,
+        /// Where it begins to read.
+        since: Since,
+    },
+    /// A function acts with the rights of another user from now on.
+    SetFunctionOwner {
+        /// Its name, as text.
+        id: String,
+        /// The user.
+        owner: String,
     },
     /// A function is deployed, paused, resumed or undeployed.
     SetFunctionState {
@@ -655,7 +679,10 @@ impl Cluster {
             Change::DropPackage { name, version } => self.plugins.drop_package(name, version)?,
             Change::Deploy { name, deployment } => self.deploy(name, deployment)?,
             Change::PauseDeployment { name, paused } => self.plugins.set_paused(name, *paused)?,
-            Change::ReplayDeployment { name } => self.plugins.replay(name)?,
+            Change::SetDeploymentOwner { name, owner } => self.plugins.set_owner(name, owner)?,
+            Change::ReplayDeployment { name, begin } => {
+                self.plugins.replay(name, begin.as_ref())?;
+            }
             Change::Undeploy { name } => self.plugins.undeploy(name)?,
             // What it names need not be there before it is deployed: definitions come over before data does.
             Change::PutFunction { id, uuid, number, definition } => {
@@ -666,6 +693,14 @@ impl Cluster {
             }
             Change::DropFunction { id } => {
                 self.functions.drop_function(&FunctionId::of_key(id))?;
+            }
+            Change::RestartFunction { id, since } => {
+                let id = FunctionId::of_key(id);
+                self.check_keyspaces(&self.functions.get(&id)?.definition)?;
+                self.functions.restart(&id, *since)?;
+            }
+            Change::SetFunctionOwner { id, owner } => {
+                self.functions.set_owner(&FunctionId::of_key(id), owner)?;
             }
             Change::SetFunctionState { id, state, unix_ms } => {
                 let id = FunctionId::of_key(id);

@@ -342,6 +342,12 @@ impl Functions {
         Ok(())
     }
 
+    /// Has a function act as somebody else, whether it runs or not.
+    pub(crate) fn set_owner(&mut self, id: &FunctionId, owner: &str) -> Result<(), Refusal> {
+        owner.clone_into(&mut self.get_mut(id)?.definition.owner);
+        Ok(())
+    }
+
     pub(crate) fn drop_function(&mut self, id: &FunctionId) -> Result<(), Refusal> {
         if self.get(id)?.state != FunctionState::Undeployed {
             return Err(Refusal::FunctionDeployed);
@@ -403,6 +409,20 @@ impl Functions {
             (Paused, Paused) => return Err(Refusal::FunctionPaused),
         }
         function.state = state;
+        Ok(())
+    }
+
+    /// Begins again with a new state, which takes the place of one that is damaged.
+    pub(crate) fn restart(&mut self, id: &FunctionId, since: Since) -> Result<(), Refusal> {
+        let function = self.get_mut(id)?;
+        if function.state == FunctionState::Undeployed {
+            return Err(Refusal::FunctionNotDeployed);
+        }
+        function.definition.since = since;
+        function.state = FunctionState::Deployed;
+        function.deployments += 1;
+        function.launches += 1;
+        (function.paused_ms, function.delay_ms) = (0, 0);
         Ok(())
     }
 
@@ -745,5 +765,20 @@ mod tests {
         }
         let same = FunctionDefinition { metadata: keyspace("source"), ..definition() };
         assert_eq!(functions.put(&id("g"), "", 0, &same), Err(Refusal::SameKeyspace));
+    }
+
+    #[test]
+    fn a_restart_begins_with_a_new_state_and_an_owner_can_be_replaced() {
+        let mut functions = Functions::default();
+        functions.put(&id("f"), "uuid", 1, &definition()).unwrap();
+        assert_eq!(functions.restart(&id("f"), Since::Now), Err(Refusal::FunctionNotDeployed));
+        functions.set_state(&id("f"), FunctionState::Deployed, 0).unwrap();
+        functions.set_state(&id("f"), FunctionState::Paused, 5).unwrap();
+        functions.set_owner(&id("f"), "bob").unwrap();
+        functions.restart(&id("f"), Since::Now).unwrap();
+        let known = functions.get(&id("f")).unwrap();
+        assert_eq!((known.state, known.deployments), (FunctionState::Deployed, 2));
+        assert_eq!((known.launches, known.paused_ms, known.delay_ms), (2, 0, 0));
+        assert_eq!((known.definition.since, &known.definition.owner[..]), (Since::Now, "bob"));
     }
 }

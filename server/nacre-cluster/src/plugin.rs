@@ -112,6 +112,9 @@ pub struct Deployment {
     /// How often it was told to go on while it was not paused: one that has failed is opened again then.
     #[serde(default)]
     pub tries: u64,
+    /// The user with whose rights on documents it acts; empty for what was deployed before owners were recorded.
+    #[serde(default)]
+    pub owner: String,
 }
 
 impl Deployment {
@@ -264,6 +267,12 @@ impl Plugins {
         Ok(())
     }
 
+    pub(crate) fn set_owner(&mut self, name: &str, owner: &str) -> Result<(), Refusal> {
+        let missing = || Refusal::DeploymentNotFound { name: name.to_owned() };
+        owner.clone_into(&mut self.deployments.get_mut(name).ok_or_else(missing)?.owner);
+        Ok(())
+    }
+
     pub(crate) fn set_paused(&mut self, name: &str, paused: bool) -> Result<(), Refusal> {
         let deployment = self.follower_mut(name, "paused")?;
         deployment.tries += u64::from(!paused && !deployment.paused);
@@ -271,8 +280,17 @@ impl Plugins {
         Ok(())
     }
 
-    pub(crate) fn replay(&mut self, name: &str) -> Result<(), Refusal> {
-        self.follower_mut(name, "replayed")?.replays += 1;
+    pub(crate) fn replay(
+        &mut self,
+        name: &str,
+        begin: Option<&(Since, Option<String>)>,
+    ) -> Result<(), Refusal> {
+        let deployment = self.follower_mut(name, "replayed")?;
+        deployment.replays += 1;
+        if let Some((since, begin)) = begin {
+            deployment.since = *since;
+            deployment.begin.clone_from(begin);
+        }
         Ok(())
     }
 
@@ -319,6 +337,7 @@ mod tests {
             paused: false,
             replays: 0,
             tries: 0,
+            owner: String::new(),
         }
     }
 
@@ -352,7 +371,7 @@ mod tests {
     #[test]
     fn an_upgrade_keeps_identity_but_not_another_source() {
         let mut plugins = plugins();
-        plugins.replay("c").unwrap();
+        plugins.replay("c", None).unwrap();
         plugins.set_paused("c", false).unwrap();
         plugins.deploy("c", &Deployment { since: Since::Everything, ..deployment("2") }).unwrap();
         let upgraded = plugins.deployment("c").unwrap();
@@ -425,7 +444,7 @@ mod tests {
             assert!(refused.contains(why), "{refused}");
         }
         assert!(plugins.set_paused("f", true).unwrap_err().to_string().contains("paused"));
-        assert!(plugins.replay("a").unwrap_err().to_string().contains("replayed"));
+        assert!(plugins.replay("a", None).unwrap_err().to_string().contains("replayed"));
         let other_world = plugins.deploy("a", &functions);
         assert!(matches!(other_world, Err(Refusal::DeploymentExists { .. })));
         plugins.forget_bucket("a");
@@ -439,7 +458,7 @@ mod tests {
         for name in ["i", "j"] {
             plugins.deploy(name, &index).unwrap();
             plugins.set_paused(name, true).unwrap();
-            plugins.replay(name).unwrap();
+            plugins.replay(name, None).unwrap();
         }
         let stored = serde_json::to_value(plugins.deployment("i").unwrap()).unwrap();
         assert_eq!((&stored["world"], &stored["paused"]), (&"index-type".into(), &true.into()));

@@ -99,7 +99,8 @@ impl Node {
             }
             Change::Deploy { name, .. }
             | Change::PauseDeployment { name, .. }
-            | Change::ReplayDeployment { name } => {
+            | Change::SetDeploymentOwner { name, .. }
+            | Change::ReplayDeployment { name, .. } => {
                 self.redeploy_plugin(&after.plugins.deployments[name]);
             }
             Change::Undeploy { name } => self.redeploy_plugin(&before.plugins.deployments[name]),
@@ -112,7 +113,9 @@ impl Node {
             Change::PutFunction { .. } | Change::DropFunction { .. } => {}
             // It counts when one is deployed.
             Change::AllowFunctionRecursion { .. } => {}
-            Change::SetFunctionState { id, .. } => {
+            Change::SetFunctionState { id, .. }
+            | Change::SetFunctionOwner { id, .. }
+            | Change::RestartFunction { id, .. } => {
                 self.redeploy(&after.functions.0[id].definition.source.bucket);
             }
         }

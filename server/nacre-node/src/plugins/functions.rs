@@ -1,12 +1,14 @@
 //! Functions at work: what the agreed state says of each comes to a deployment of the component that runs them.
 
 use super::following::OTHERS_PATIENCE_NS;
+use super::rights::{self, Need};
 use super::spec::{EVENTING, FUNCTIONS_SPACE, Spec, TYPESCRIPT, numbers};
 use super::{Deployment, Progress, Runtime, TypeScript};
 use crate::node::Node;
 use crate::query::QUERY;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
+use nacre_auth::Privilege;
 use nacre_cluster::{
     Bucket, Cluster, Function, FunctionDefinition, FunctionId, FunctionKeyspace, FunctionState,
     Language, Program, Source, UrlAuth, UrlBinding,
@@ -167,6 +169,26 @@ pub fn check(node: &Node, id: &FunctionId, definition: &FunctionDefinition) -> R
     })
 }
 
+/// Returns what a function needs its owner to be allowed.
+pub fn needs(definition: &FunctionDefinition) -> Vec<Need> {
+    rights::needs(&source(definition), &grants(definition))
+}
+
+/// Returns why a function is held: its owner may not do what it does.
+pub fn held(node: &Node, definition: &FunctionDefinition) -> Option<String> {
+    let bypass = Some(Privilege::AdministerEventing);
+    rights::hold(&node.users(), &definition.owner, &needs(definition), bypass)
+}
+
+/// The documents that a function listens to.
+fn source(definition: &FunctionDefinition) -> Source {
+    Source {
+        bucket: definition.source.bucket.clone(),
+        scope: definition.source.scope().map(str::to_owned),
+        collection: definition.source.collection().map(str::to_owned),
+    }
+}
+
 /// The deployments of the functions that listen to `bucket`.
 pub(super) fn specs(cluster: &Cluster, bucket: &Bucket) -> Vec<Spec> {
     let listening = cluster.functions.iter().filter(|(_, function)| {
@@ -178,12 +200,7 @@ pub(super) fn specs(cluster: &Cluster, bucket: &Bucket) -> Vec<Spec> {
 
 pub(super) fn spec(id: &FunctionId, function: &Function, bucket: &Bucket) -> Spec {
     let definition = &function.definition;
-    let FunctionKeyspace { bucket: name, .. } = &definition.source;
-    let source = Source {
-        bucket: name.clone(),
-        scope: definition.source.scope().map(str::to_owned),
-        collection: definition.source.collection().map(str::to_owned),
-    };
+    let source = source(definition);
     let found = numbers(&bucket.manifest, &source);
     let numbers = found.clone().unwrap_or_else(|_| "none".into());
     let Function { uuid, deployments, launches, delay_ms, .. } = function;
@@ -208,6 +225,7 @@ pub(super) fn spec(id: &FunctionId, function: &Function, bucket: &Bucket) -> Spe
         grants: grants(definition),
         owner: definition.owner.clone(),
         paused: function.state == FunctionState::Paused,
+        held: None,
         tries: None,
         is_development: false,
         pace: None,

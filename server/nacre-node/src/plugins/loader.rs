@@ -9,11 +9,21 @@ use std::sync::{Arc, Weak};
 pub(crate) struct Loader {
     node: Weak<Node>,
     signal: Signal,
+    /// Of the users whose rights deployments were held or let go by last.
+    users_version: u64,
 }
 
 impl Loader {
     pub fn new(node: &Arc<Node>) -> Loader {
-        Loader { node: Arc::downgrade(node), signal: node.plugins().wanted.clone() }
+        let (signal, users_version) = (node.plugins().wanted.clone(), node.users_version());
+        Loader { node: Arc::downgrade(node), signal, users_version }
+    }
+
+    /// Returns true if users have changed, and deployments may have to be held or let go. A change of users does not wait for
+    /// that: a handler that runs would hold it up.
+    fn has_other_users(&mut self, node: &Node) -> bool {
+        let version = node.users_version();
+        version != std::mem::replace(&mut self.users_version, version)
     }
 }
 
@@ -34,6 +44,10 @@ impl Task for Loader {
         let Some(node) = self.node.upgrade() else { return Next::Done };
         if node.plugins().is_stopped() {
             return Next::Done;
+        }
+        if self.has_other_users(&node) {
+            node.plugins().redeploy_all(&node);
+            return Next::Again;
         }
         let Some(code) = node.plugins().next_to_load(&node) else { return Next::Wait };
         let loaded = load(&node, &code);

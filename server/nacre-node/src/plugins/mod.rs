@@ -23,6 +23,7 @@ mod places;
 mod pure;
 mod rehearsal;
 mod replay;
+pub mod rights;
 mod scan;
 mod spec;
 mod storage;
@@ -253,6 +254,18 @@ impl Plugins {
             tracing::warn!("state of deployments that are gone could not be removed: {error}");
         }
         self.loaded.write().insert(code, loaded);
+        self.redeploy_all(node);
+        self.redeploy_pure(node);
+        self.changed.notify_waiters();
+    }
+
+    /// Users have changed: what they own may have to be held or let go.
+    pub(crate) fn look_at_owners(&self) {
+        self.wanted.wake();
+    }
+
+    /// As [`Plugins::redeploy`] for each bucket.
+    fn redeploy_all(&self, node: &Arc<Node>) {
         for name in node.cluster().buckets.keys() {
             if let Some(bucket) = node.bucket(name) {
                 self.redeploy(node, &bucket);
@@ -289,6 +302,8 @@ impl Plugins {
         if let Ok(runtime) = self.runtime(&INDEX) {
             wanted.extend(spec::of_indexes(&cluster, node.id(), config, &runtime));
         }
+        let users = node.users().clone();
+        wanted.iter_mut().for_each(|spec| spec.hold(&users));
         self.slots.write().retain(|name, slot| {
             let ours = Arc::ptr_eq(&slot.serving.bucket, bucket);
             let of_the_bucket = slot.serving.bucket.name == bucket.name;

@@ -1,12 +1,13 @@
 //! The packages of a node: checked, compiled, and kept under their digest.
 
+use super::rights::{self, Need};
 pub use super::spec::digest;
 use super::spec::{self, Code};
 use super::{Runtime, pure};
 use crate::node::Node;
 use crate::{Error, Platform};
-use nacre_cluster::Change;
-use nacre_plugin_host::{Limits, Package, Plugin, Setup, World, validate};
+use nacre_cluster::{Change, Deployment, World as Purpose};
+use nacre_plugin_host::{Limits, Manifest, Package, Plugin, Setup, World, validate};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -35,6 +36,26 @@ pub fn add(node: &Arc<Node>, archive: &[u8]) -> Result<(String, String), Error> 
     keep(node, &digest, archive)?;
     node.change(&change)?;
     Ok(identity)
+}
+
+/// Returns what a deployment needs its owner to be allowed.
+pub fn needs(deployment: &Deployment, manifest: &Manifest) -> Vec<Need> {
+    match (&deployment.source, deployment.world) {
+        (Some(source), Purpose::Resolver) => rights::resolving(source),
+        (Some(source), _) => rights::needs(source, &manifest.grants()),
+        (None, _) => Vec::new(),
+    }
+}
+
+/// Returns what somebody needs to see the documents that a deployment sees.
+pub fn reading(deployment: &Deployment, manifest: &Manifest) -> Vec<Need> {
+    let source = deployment.source.as_ref();
+    source.map(|source| rights::reading(source, &manifest.grants())).unwrap_or_default()
+}
+
+/// Returns why a deployment is held: its owner may not do what it does.
+pub fn held(node: &Node, deployment: &Deployment, manifest: &Manifest) -> Option<String> {
+    rights::hold(&node.users(), &deployment.owner, &needs(deployment, manifest), None)
 }
 
 /// Keeps the bytes of a package.

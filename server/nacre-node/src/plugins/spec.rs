@@ -1,7 +1,8 @@
 //! What is to run, as the agreed state has it: a design document and a deployed package come to the same.
 
-use super::Runtime;
+use super::{Runtime, rights};
 use crate::changes::Token;
+use nacre_auth::{Privilege, Users};
 use nacre_cluster::{Cluster, Index, Manifest as Collections, Refusal, Since, Source, World};
 use nacre_dcp::ResumePoint;
 use nacre_plugin_host::{Grants, Limits, Manifest};
@@ -79,9 +80,11 @@ pub(crate) struct Spec {
     pub config: String,
     pub limits: Limits,
     pub grants: Grants,
-    /// With whose rights it queries.
+    /// The user with whose rights it acts; empty where it acts with none, or is not known.
     pub owner: String,
     pub paused: bool,
+    /// Why it is paused although it is not to be, if its owner may not do what it does.
+    pub held: Option<String>,
     /// Counts how often one that has failed was told to go on; none for what is tried again on every occasion.
     pub tries: Option<u64>,
     /// Whether it is being tried out, and answers from a part of the vBuckets.
@@ -139,6 +142,25 @@ impl Spec {
         self.code == VIEWS || self.is_index && has_all
     }
 
+    /// Pauses it if its owner may not do what it does. Nothing is asked of those who make views and indexes, whose roles
+    /// include reading.
+    pub fn hold(&mut self, users: &Users) {
+        let Ok(source) = &self.source else { return };
+        if self.owner.is_empty() {
+            return;
+        }
+        let bypass = (self.code == EVENTING).then_some(Privilege::AdministerEventing);
+        let needs = rights::needs(source, &self.grants);
+        self.held = rights::hold(users, &self.owner, &needs, bypass);
+        self.paused |= self.held.is_some();
+    }
+
+    /// Returns true if it does something outside of its state, which happens again when the state is built again.
+    pub fn has_effects(&self) -> bool {
+        let writes = self.grants.kv.iter().any(|grant| grant.write);
+        self.code == EVENTING || writes || !self.grants.http_out.is_empty() || self.grants.query
+    }
+
     /// Where it begins in a vBucket that it has nothing of.
     pub fn beginning(&self, vbid: Vbid) -> ResumePoint {
         let begin = self.begin.as_ref();
@@ -194,6 +216,7 @@ pub(super) fn of_views(config: &nacre_cluster::Bucket, runtime: &Runtime) -> Vec
         grants: Grants::own(),
         owner: String::new(),
         paused: false,
+        held: None,
         tries: None,
         is_development: name.starts_with(DEVELOPMENT),
         pace: pace_of(document),
@@ -308,6 +331,7 @@ pub(super) fn of_indexes(
         grants: Grants::own(),
         owner: String::new(),
         paused: false,
+        held: None,
         tries: None,
         is_development: false,
         pace: None,
@@ -377,8 +401,9 @@ pub(super) fn of_packages(cluster: &Cluster, bucket: &nacre_cluster::Bucket) -> 
             config: wanted.config.clone(),
             limits: manifest.limits.within(Limits::default()),
             grants: manifest.grants(),
-            owner: String::new(),
+            owner: wanted.owner.clone(),
             paused: wanted.paused,
+            held: None,
             tries: Some(wanted.tries),
             is_development: false,
             pace: None,

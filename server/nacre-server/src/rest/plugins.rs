@@ -11,7 +11,8 @@
 //! GET    /deployments/{name}/profile           where its calls spend their time
 //! GET    /deployments/{name}/capsules          its calls that failed on this node
 //! GET    /deployments/{name}/capsules/{id}     one of them, to make it again
-//! POST   /deployments/{name}/pause|resume|replay
+//! POST   /deployments/{name}/pause|resume
+//! POST   /deployments/{name}/replay            begin again with a new state: ?since=everything|now|{last_seq}
 //! DELETE /deployments/{name}                   undeploy, with its state
 //! any    /_plugin/{name}/…                     answered by the plugin
 //! GET    /_plugin/{name}/scan                  entries of an index type, which the node answers
@@ -27,6 +28,7 @@ use nacre_auth::Privilege;
 use nacre_cluster::{self as cluster, Change, Cluster, Since, Source};
 use nacre_node::Error;
 use nacre_node::changes;
+use nacre_node::plugins::rights::{self, Need};
 use nacre_node::plugins::{Deployment, Terms, packages};
 use nacre_plugin_host::{Capabilities, Capsule, Manifest, Request, Scan, USER_HEADER, World};
 use serde::Deserialize;
@@ -140,21 +142,21 @@ pub(super) async fn deployments(call: Call, path: &[&str]) -> Result<Reply, Repl
             call.node.cluster().plugins.deployment(name).map_err(no_such)?;
             profile(&call, name).await
         }
-        ("GET", [name, "capsules"]) => capsules(&call, name).await,
-        ("GET", [name, "capsules", id]) => capsule(&call, name, id).await,
+        // A capsule holds the documents of its call.
+        ("GET", [name, "capsules", rest @ ..]) => {
+            require_reading(&call, name)?;
+            match rest {
+                [] => capsules(&call, name).await,
+                [id] => capsule(&call, name, id).await,
+                _ => Err(not_found()),
+            }
+        }
         ("POST", [name, "pause"]) => {
             let name = (*name).to_owned();
             changed(call, Change::PauseDeployment { name: name.clone(), paused: true }, &name).await
         }
-        ("POST", [name, "resume"]) => {
-            let name = (*name).to_owned();
-            changed(call, Change::PauseDeployment { name: name.clone(), paused: false }, &name)
-                .await
-        }
-        ("POST", [name, "replay"]) => {
-            let name = (*name).to_owned();
-            changed(call, Change::ReplayDeployment { name: name.clone() }, &name).await
-        }
+        ("POST", [name, "resume"]) => resume(call, name).await,
+        ("POST", [name, "replay"]) => replay(call, name).await,
         ("DELETE", [name]) => {
             let plugins = call.node.plugins();
             let running = [plugins.deployment(name), plugins.building(name)];
@@ -168,6 +170,57 @@ pub(super) async fn deployments(call: Call, path: &[&str]) -> Result<Reply, Repl
         }
         _ => Err(not_found()),
     }
+}
+
+/// Has a deployment go on. One whose owner may not do what it does any more belongs to the caller from then on.
+async fn resume(call: Call, name: &str) -> Result<Reply, Reply> {
+    let cluster = call.node.cluster();
+    let known = cluster.plugins.deployment(name).map_err(no_such)?;
+    let manifest = manifest_of(&cluster, known)?;
+    if packages::held(&call.node, known, &manifest).is_some() {
+        require_needs(&call, &packages::needs(known, &manifest))?;
+        let (name, owner) = (name.to_owned(), call.user.clone());
+        call.change(Change::SetDeploymentOwner { name, owner }).await?;
+    }
+    let name = name.to_owned();
+    changed(call, Change::PauseDeployment { name: name.clone(), paused: false }, &name).await
+}
+
+/// Has a deployment begin again with a new state: where it began before, or where `since` says.
+async fn replay(call: Call, name: &str) -> Result<Reply, Reply> {
+    let cluster = call.node.cluster();
+    let known = cluster.plugins.deployment(name).map_err(no_such)?;
+    let begin = match call.parameter("since") {
+        None => None,
+        // Not where the one that is known has begun: `now` is when this is asked.
+        Some(since) => Some(begin(&call, Some(&since), known.bucket(), None).await?),
+    };
+    let name = name.to_owned();
+    changed(call, Change::ReplayDeployment { name: name.clone(), begin }, &name).await
+}
+
+fn manifest_of(cluster: &Cluster, known: &cluster::Deployment) -> Result<Manifest, Reply> {
+    let package = cluster.plugins.package(&known.package, &known.version).map_err(no_such)?;
+    Manifest::read(&package.manifest).map_err(|reason| invalid("_", reason))
+}
+
+/// Refuses callers who may not do with documents what a deployment does.
+fn require_needs(call: &Call, needs: &[Need]) -> Result<(), Reply> {
+    let users = call.node.users();
+    let lacked = match users.get(&call.user) {
+        Some(user) => rights::lacking(user, needs).map(Need::role),
+        None => Some("of a user".into()),
+    };
+    let Some(role) = lacked else { return Ok(()) };
+    let reason = format!("the user lacks the role {role}: the deployment uses these documents");
+    Err(json_reply(StatusCode::FORBIDDEN, &json!({"errors": {"_": reason}})))
+}
+
+/// Refuses callers who may not read what a deployment reads.
+fn require_reading(call: &Call, name: &str) -> Result<(), Reply> {
+    let cluster = call.node.cluster();
+    let known = cluster.plugins.deployment(name).map_err(no_such)?;
+    require_needs(call, &packages::reading(known, &manifest_of(&cluster, known)?))
 }
 
 async fn capsules_of(call: &Call, name: &str) -> Result<Vec<(String, Capsule)>, Reply> {
@@ -238,7 +291,9 @@ async fn deploy(call: Call, name: &str) -> Result<Reply, Reply> {
         paused: false,
         replays: 0,
         tries: 0,
+        owner: call.user.clone(),
     };
+    require_needs(&call, &packages::needs(&deployment, &manifest))?;
     let name = name.to_owned();
     changed(call, Change::Deploy { name: name.clone(), deployment }, &name).await
 }
@@ -312,7 +367,8 @@ fn world_of(manifest: &Manifest, wanted: &Wanted) -> Result<cluster::World, Stri
 /// What a deployment is, and how it is doing, as far as the caller may know.
 fn status(call: &Call, cluster: &Cluster, name: &str) -> Value {
     let mut status = whole_status(call, cluster, name);
-    if call.require(Privilege::AdministerPlugins, None).is_err() {
+    let administers = call.require(Privilege::AdministerPlugins, None).is_ok();
+    if !administers || require_reading(call, name).is_err() {
         hide_confidential(&mut status);
         if let Some(building) = status.get_mut("building") {
             hide_confidential(building);
@@ -335,6 +391,7 @@ fn whole_status(call: &Call, cluster: &Cluster, name: &str) -> Value {
         "version": wanted.version,
         "world": wanted.world,
         "config": serde_json::from_str::<Value>(&wanted.config).unwrap_or_default(),
+        "owner": wanted.owner,
     });
     if let Some(source) = &wanted.source {
         value["source"] = json!(source);
@@ -366,7 +423,7 @@ fn merge(value: &mut Value, more: Value) {
 }
 
 fn progress(deployment: &Deployment) -> Value {
-    let (state, reason) = super::views::state_of(&deployment.progress());
+    let (state, _) = super::views::state_of(&deployment.progress());
     let mut value = super::views::counts_of(deployment);
     value["state"] = state.into();
     value["reason"] = reason.into();

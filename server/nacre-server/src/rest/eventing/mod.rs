@@ -5,6 +5,7 @@
 //! GET, POST         /api/v1/functions
 //! GET, POST, DELETE /api/v1/functions/{name}
 //! POST              /api/v1/functions/{name}/deploy|undeploy|pause|resume
+//! POST              /api/v1/functions/{name}/resume?from=now|everything      with a new state, where the old one is damaged
 //! GET, POST         /api/v1/functions/{name}/settings|config|appcode
 //! POST              /api/v1/functions/{name}/dryrun|replay
 //! GET               /api/v1/status[/{name}], /api/v1/stats, /api/v1/list/functions, /api/v1/export
@@ -27,9 +28,9 @@ use form::Written;
 use hyper::StatusCode;
 use nacre_auth::{Keyspace, Privilege};
 use nacre_cluster::{
-    Change, Cluster, Function, FunctionDefinition, FunctionId, FunctionKeyspace, FunctionState,
+    Change, Cluster, Function, FunctionDefinition, FunctionId, FunctionState, Since,
 };
-use nacre_node::plugins::functions;
+use nacre_node::plugins::{Progress, functions, rights};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -94,29 +95,17 @@ impl Call {
         if self.may(Privilege::AdministerEventing, Keyspace::default()) {
             return Ok(());
         }
-        let may = |privilege, keyspace: &FunctionKeyspace| {
-            let (scope, collection) = (keyspace.scope(), keyspace.collection());
-            let bucket = Some(&keyspace.bucket[..]);
-            match self.may(privilege, Keyspace { bucket, scope, collection }) {
-                true => Ok(()),
-                false => {
-                    let FunctionKeyspace { bucket, scope, collection } = keyspace;
-                    let reason = format!(
-                        "the user lacks {privilege:?} on {bucket}.{scope}.{collection}, which the function would use"
-                    );
-                    Err(Kind::Forbidden.reply(&reason))
-                }
-            }
+        let needs = functions::needs(definition);
+        let users = self.node.users();
+        let Some(user) = users.get(&self.user) else {
+            return Err(Kind::Forbidden.reply("the user is gone"));
         };
-        may(Privilege::ReadData, &definition.source)?;
-        may(Privilege::StreamData, &definition.source)?;
-        for binding in &definition.buckets {
-            may(Privilege::ReadData, &binding.keyspace)?;
-            if binding.writes {
-                may(Privilege::WriteData, &binding.keyspace)?;
-            }
-        }
-        Ok(())
+        rights::lacking(user, &needs).map_or(Ok(()), |need| {
+            let role = need.role();
+            Err(Kind::Forbidden.reply(&format!(
+                "the user lacks the role {role}: the function would use these documents"
+            )))
+        })
     }
 
     /// The functions that the user may see.
@@ -170,7 +159,10 @@ async fn of_function(call: &Call, name: &str, rest: &[&str]) -> Result<Reply, Re
             Ok(ok(&done(&format!("Function: {name} deleted"))))
         }
         ("POST", ["deploy"]) => become_state(call, &id, FunctionState::Deployed, false).await,
-        ("POST", ["resume"]) => become_state(call, &id, FunctionState::Deployed, true).await,
+        ("POST", ["resume"]) => match call.parameter("from") {
+            Some(from) => restart(call, &id, &from).await,
+            None => become_state(call, &id, FunctionState::Deployed, true).await,
+        },
         ("POST", ["pause"]) => become_state(call, &id, FunctionState::Paused, false).await,
         ("POST", ["undeploy"]) => become_state(call, &id, FunctionState::Undeployed, false).await,
         ("POST", ["dryrun"]) => trial::dry_run(call, &id).await,
@@ -240,6 +232,18 @@ async fn set_state(call: &Call, id: &FunctionId, state: FunctionState) -> Result
     call.change_function(change).await.map(drop)
 }
 
+/// Has a function go on whose state is damaged: with a new one, from now on or with all documents once more.
+async fn restart(call: &Call, id: &FunctionId, from: &str) -> Result<Reply, Reply> {
+    let since = match from {
+        "now" => Since::Now,
+        "everything" => Since::Everything,
+        _ => return Err(Kind::InvalidConfig.reply("from is now or everything")),
+    };
+    call.must_reach(&find(&call.node.cluster(), id)?.definition)?;
+    call.change_function(Change::RestartFunction { id: id.to_string(), since }).await?;
+    Ok(ok(&done(&format!("Function: {} is resumed from {from}", id.name))))
+}
+
 async fn become_state(
     call: &Call,
     id: &FunctionId,
@@ -268,7 +272,16 @@ async fn become_state(
             return Err(Kind::InvalidConfig.reply(&reason));
         }
     }
-    set_state(call, id, state).await?;
+    let is_held = state == FunctionState::Deployed
+        && functions::held(&call.node, &function.definition).is_some();
+    if is_held {
+        // Its owner may not do what it does any more. Whoever resumes it may, and answers for it from now on.
+        let owner = call.user.clone();
+        call.change_function(Change::SetFunctionOwner { id: id.to_string(), owner }).await?;
+    }
+    if !is_held || function.state != state {
+        set_state(call, id, state).await?;
+    }
     let what = match state {
         FunctionState::Deployed if resumes => "resumed",
         FunctionState::Deployed => "deployed",
