@@ -471,6 +471,17 @@ impl Partition {
         })
     }
 
+    /// As [`Partition::settle`], and waits until all of it survives a power cut.
+    ///
+    /// # Errors
+    /// [`Error::Storage`]; the partition goes on.
+    pub fn sync(&mut self) -> Result<(), Error> {
+        self.storage.sync().map_err(|message| Error::Storage {
+            deployment: self.slot.context.setup.name.clone(),
+            message,
+        })
+    }
+
     /// A reader of this partition; outlives it.
     pub fn reader(&self) -> Reader {
         Reader::new(Arc::clone(&self.shared))

@@ -49,6 +49,11 @@ pub trait StateStorage: Send {
         Ok(())
     }
 
+    /// As [`StateStorage::settle`], and waits until all of it survives a power cut.
+    fn sync(&mut self) -> Result<(), String> {
+        self.settle()
+    }
+
     /// Removes everything.
     fn clear(&mut self) -> Result<(), String>;
 }

@@ -208,6 +208,8 @@ struct Log {
     is_doubtful: bool,
     /// What was read when it was opened, until it is asked for.
     fresh: Option<Table>,
+    /// What was lost before it was opened.
+    damage: Option<String>,
 }
 
 /// Rows by key.
@@ -218,6 +220,8 @@ struct LogSpace {
     file_name: String,
     name: String,
     slack_bytes: u64,
+    /// Whether rows may be lost: then one that could not be synced is no reason to take no more.
+    may_forget: bool,
     log: Mutex<Log>,
 }
 
@@ -248,7 +252,8 @@ impl LogSpace {
     fn new(spaces: &LogSpaces, file_name: String, name: String, log: Log) -> LogSpace {
         let LogSpaces { disk, slack_bytes, .. } = spaces;
         let (disk, slack_bytes) = (Arc::clone(disk), *slack_bytes);
-        LogSpace { disk, file_name, name, slack_bytes, log: log.into() }
+        let may_forget = spaces.on_damage == OnDamage::Forget;
+        LogSpace { disk, file_name, name, slack_bytes, may_forget, log: log.into() }
     }
 
     fn open(spaces: &LogSpaces, file_name: String) -> Result<LogSpace, Error> {
@@ -264,6 +269,9 @@ impl LogSpace {
             log.was_bytes = head_bytes + rows_bytes as u64;
             (log.end, log.crc, log.fresh) = (end, crc, Some(all));
             if spaces.on_damage == OnDamage::Forget {
+                let is_damaged = log.goes_on()?;
+                log.damage =
+                    is_damaged.then(|| format!("what follows byte {end} does not read back"));
                 return Ok((name, log, false));
             }
             let is_damaged = log.was_longer()?;
@@ -354,6 +362,7 @@ impl Log {
             is_removed: false,
             is_doubtful: false,
             fresh: None,
+            damage: None,
         }
     }
 
@@ -401,6 +410,18 @@ impl Log {
             let Some(head) = Head::read(&rest[at..]) else { return false };
             let had_been = self.end + 1..=self.end + at as u64;
             had_been.contains(&head.synced) && head.rows(&rest[at..]).is_some()
+        }))
+    }
+
+    /// Returns true if a whole batch with rows is behind its end: then something between them does not read back, whereas a process
+    /// that ended while it wrote leaves no more than a part of a batch.
+    fn goes_on(&self) -> io::Result<bool> {
+        let mut rest = vec![0; self.file.bytes()?.saturating_sub(self.end) as usize];
+        read_exact(&*self.file, &mut rest, self.end)?;
+        Ok((1..rest.len()).any(|at| {
+            let rest = &rest[at..];
+            let rows = Head::read(rest).and_then(|head| head.rows(rest));
+            rows.is_some_and(|batch| !batch.is_empty() && rows_are_whole(batch))
         }))
     }
 
@@ -542,6 +563,10 @@ fn batches(
     Ok(())
 }
 
+fn rows_are_whole(batch: &[u8]) -> bool {
+    rows(batch, |_, _| {})
+}
+
 /// Goes through the rows of a batch; whether they are whole.
 fn rows(mut batch: &[u8], mut take: impl FnMut(&[u8], Option<&[u8]>)) -> bool {
     while let (Some(key_bytes), Some(value_bytes)) = (u32_at(batch, 0), u32_at(batch, 4)) {
@@ -574,7 +599,7 @@ impl Space for LogSpace {
         if log.is_removed {
             return Ok(());
         }
-        if log.is_doubtful {
+        if log.is_doubtful && !self.may_forget {
             let what = format!("the space {} could not be synced: start the node again", self.name);
             return Err(Error::Damaged { path: self.disk.path().to_owned(), what });
         }
@@ -613,5 +638,13 @@ impl Space for LogSpace {
         let all = self.read(&log)?;
         let rewritten = LogSpace::rewrite(self, &mut log, &all);
         rewritten.map_err(failed(&*self.disk, "write a space of"))
+    }
+
+    fn file(&self) -> String {
+        self.disk.path().join(&self.file_name).display().to_string()
+    }
+
+    fn damage(&self) -> Option<String> {
+        self.log.lock().damage.clone()
     }
 }

@@ -47,6 +47,17 @@ pub trait Space: Send + Sync {
     fn rewrite(&self) -> Result<(), Error> {
         Ok(())
     }
+
+    /// Returns the file that keeps the rows, for messages; empty where there is none.
+    fn file(&self) -> String {
+        String::new()
+    }
+
+    /// Returns what is known to be lost since the rows were written, if the space was opened all the same. Clearing the space
+    /// makes it whole.
+    fn damage(&self) -> Option<String> {
+        None
+    }
 }
 
 /// Opens and removes spaces by name.

@@ -44,6 +44,8 @@ pub enum Progress {
     Removed,
     /// It cannot go on: the reason, for whoever deployed it.
     Failed(String),
+    /// A part of its state is lost, and building it again would repeat what it does outside: the reason, and what to do.
+    Damaged(String),
 }
 
 /// One deployment at work.
@@ -125,10 +127,13 @@ impl Deployment {
     /// Whether it is what `wanted` says, and to stay as it is.
     pub(super) fn is_as(&self, wanted: &Spec) -> bool {
         self.spec.is_same_as(wanted)
+            && self.spec.held == wanted.held
             && match self.progress() {
                 Progress::Running => !wanted.paused,
                 Progress::Paused => wanted.paused,
                 Progress::Failed(_) => self.stays_failed() && self.spec.paused == wanted.paused,
+                // Its space is as it was, and opening it once more would show the same.
+                Progress::Damaged(_) => self.spec.paused == wanted.paused,
                 Progress::HandedOver | Progress::Removed => false,
             }
     }
@@ -137,6 +142,15 @@ impl Deployment {
     /// opened may have lacked what is there by now, as a place for an instance, or the package.
     pub(super) fn stays_failed(&self) -> bool {
         self.spec.tries.is_some() && !self.readers.is_empty()
+    }
+
+    /// Returns why it is paused or stopped, unless its operator has paused it.
+    pub fn reason(&self) -> Option<String> {
+        match self.progress() {
+            Progress::Failed(reason) | Progress::Damaged(reason) => Some(reason),
+            Progress::Paused => self.spec.held.clone(),
+            Progress::Running | Progress::HandedOver | Progress::Removed => None,
+        }
     }
 
     /// Whether another one answers in its place, or none.
@@ -261,7 +275,7 @@ impl Deployment {
         let gone = *feeding == 0 && *self.progress.lock() == Progress::Removed;
         if let (true, Some(node)) = (gone, self.node.upgrade()) {
             for space in self.spec.spaces() {
-                if let Err(error) = node.platform.states().remove(&space) {
+                if let Err(error) = super::remove_state(&node, &space) {
                     tracing::warn!("{}: its state could not be removed: {error}", self.name);
                 }
             }
@@ -330,7 +344,7 @@ impl Deployment {
             Progress::Removed | Progress::HandedOver => {
                 Err("it was replaced or deleted meanwhile".into())
             }
-            Progress::Failed(reason) => Err(reason),
+            Progress::Failed(reason) | Progress::Damaged(reason) => Err(reason),
         }
     }
 

@@ -33,6 +33,8 @@ const BUSY_INTERVAL: Duration = Duration::from_millis(50);
 const LEASE_INTERVAL_NS: u64 = 50_000_000;
 /// How soon it is looked again at vBuckets that have to wait.
 const WAITING_INTERVAL: Duration = Duration::from_millis(20);
+/// How often a state is synced that is not to be built again without being asked, in nanoseconds.
+const SYNC_INTERVAL_NS: u64 = 5_000_000_000;
 /// How often a state may be built anew before the deployment is given up.
 const REBUILDS_MAX: u32 = 3;
 /// How long ago the end of history may be that a deployment has reached when it takes another's place: a second.
@@ -80,6 +82,8 @@ pub(crate) struct Feed {
     pub(super) waiting: Vec<Vbid>,
     /// What it has to do with others of its kind.
     pub(super) others: Following,
+    /// When the state is to be synced, on the monotonic clock; none while nothing was written since.
+    sync_at_ns: Option<u64>,
 }
 
 impl Feed {
@@ -130,6 +134,25 @@ impl Feed {
             look_at_ns: 0,
             waiting: Vec::new(),
             others: Following::default(),
+            sync_at_ns: None,
+        }
+    }
+
+    /// Syncs the state from time to time, if the loss of a part of it is not to pass unnoticed.
+    fn sync_when_due(&mut self) {
+        let now_ns = self.platform.now().monotonic_ns;
+        if self.sync_at_ns.take_if(|at_ns| *at_ns <= now_ns).is_some()
+            && let Err(error) = self.partition.sync()
+        {
+            tracing::warn!("{error}: it may be built from an earlier state after a power cut");
+        }
+    }
+
+    /// Notes that something was written.
+    fn written(&mut self) {
+        if self.deployment.spec.has_effects() && self.sync_at_ns.is_none() {
+            let now_ns = self.platform.now().monotonic_ns;
+            self.sync_at_ns = Some(now_ns.saturating_add(SYNC_INTERVAL_NS));
         }
     }
 
@@ -525,7 +548,8 @@ impl Feed {
         // Without a lease they stay due.
         let due = due.map(|ns| if self.has_lease() { ns } else { ns.max(LEASE_INTERVAL_NS) });
         let tell = self.tells_at_ns().map(|at_ns| at_ns.saturating_sub(now.monotonic_ns));
-        let next = due.into_iter().chain(tell).min();
+        let sync = self.sync_at_ns.map(|at_ns| at_ns.saturating_sub(now.monotonic_ns));
+        let next = due.into_iter().chain(tell).chain(sync).min();
         next.map_or(Next::Wait, |nanoseconds| Next::After(Duration::from_nanos(nanoseconds)))
     }
 
@@ -541,8 +565,10 @@ impl Feed {
         if !self.begins().map_err(Failure::Plugin)? {
             return Ok(Next::After(WAITING_INTERVAL));
         }
+        self.sync_when_due();
         self.has_fired = !self.has_fired && self.fire_timers()?;
         if self.has_fired {
+            self.written();
             return Ok(Next::Again);
         }
         self.has_replayed = !self.has_replayed && self.replay()?;
@@ -566,6 +592,7 @@ impl Feed {
         }
         let begun = self.platform.now();
         let outcome = self.partition.on_batch(&batch, begun);
+        self.written();
         self.keep_capsules();
         self.adapt(self.platform.now().monotonic_ns.saturating_sub(begun.monotonic_ns));
         match outcome {
@@ -650,7 +677,7 @@ impl Drop for Feed {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.deployment.end(Progress::Failed("the node could not go on: see its log".into()));
-        } else if let Err(error) = self.partition.settle() {
+        } else if let Err(error) = self.partition.sync() {
             tracing::warn!("{error}: it will be built from what was stored before");
         }
         self.bucket.readers.remove(&self.news);

@@ -82,6 +82,9 @@ pub fn status(
         (FunctionState::Paused, Some(Progress::Running)) => FunctionStatus::Pausing,
         (FunctionState::Paused, _) => FunctionStatus::Paused,
         (FunctionState::Deployed, Some(Progress::Running)) => FunctionStatus::Deployed,
+        (FunctionState::Deployed, Some(Progress::Paused | Progress::Damaged(_))) => {
+            FunctionStatus::Paused
+        }
         (FunctionState::Deployed, _) => FunctionStatus::Deploying,
     };
     (status, deployment)

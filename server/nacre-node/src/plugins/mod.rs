@@ -41,7 +41,9 @@ use feed::Feed;
 pub(crate) use loader::Loader;
 use nacre_cluster::{FunctionState, Since};
 use nacre_dcp::ResumePoint;
-use nacre_plugin_host::{Capsule, IndexForm, Limits, NoQueries, Partition, Plugin, Queries, Setup};
+use nacre_plugin_host::{
+    Capsule, IndexForm, Limits, NoQueries, Partition, Plugin, Queries, Setup, StateStorage,
+};
 use nacre_types::Vbid;
 use parking_lot::{Mutex, RwLock};
 pub use part::{Missing, Reply, Terms};
@@ -60,7 +62,7 @@ use spec::{
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use storage::SpaceStorage;
+use storage::{SpaceStorage, Vouching};
 use tokio::sync::Notify;
 pub use typescript::TypeScript;
 
@@ -271,8 +273,6 @@ impl Plugins {
                 self.redeploy(node, &bucket);
             }
         }
-        self.redeploy_pure(node);
-        self.changed.notify_waiters();
     }
 
     /// Deploys what is deployed of a bucket that was just opened here.
@@ -538,10 +538,16 @@ fn remove_spaces(node: &Node, prefix: &str, wanted: &[Spec]) -> Result<(), nacre
     let spaces = node.platform.states();
     for name in spaces.names()?.iter().filter(|name| name.starts_with(prefix)) {
         if !wanted.iter().any(|spec| spec.spaces().contains(name)) {
-            spaces.remove(name)?;
+            remove_state(node, name)?;
         }
     }
     Ok(())
+}
+
+/// Removes the state of a deployment.
+fn remove_state(node: &Node, space: &str) -> Result<(), nacre_store::Error> {
+    Vouching::open(node.platform.spaces())?.forget(space)?;
+    node.platform.states().remove(space)
 }
 
 /// Starts one deployment.
@@ -555,7 +561,11 @@ fn deploy(
     let (lanes, progress) = match open(node, bucket, runtime, &spec) {
         Ok(lanes) if spec.paused => (lanes, Progress::Paused),
         Ok(lanes) => (lanes, Progress::Running),
-        Err(reason) => {
+        Err(Unopened::Damaged(reason)) => {
+            tracing::error!("{} is paused: {reason}", spec.name);
+            (Vec::new(), Progress::Damaged(reason))
+        }
+        Err(Unopened::Failed(reason)) => {
             tracing::error!("{} cannot be deployed: {reason}", spec.name);
             (Vec::new(), Progress::Failed(reason))
         }
@@ -577,17 +587,54 @@ fn deploy(
     deployment
 }
 
+/// Why the state of a deployment was not opened.
+enum Unopened {
+    Failed(String),
+    /// A part of it is lost, and what the deployment does outside would be done again.
+    Damaged(String),
+}
+
+impl From<String> for Unopened {
+    fn from(reason: String) -> Unopened {
+        Unopened::Failed(reason)
+    }
+}
+
+/// Opens the rows of a lane. Those that only fold are built again when some are lost; of others, the operator decides.
+fn open_storage(node: &Node, spec: &Spec, space: &str) -> Result<SpaceStorage, Unopened> {
+    let vouching = Vouching::open(node.platform.spaces()).map_err(|error| error.to_string())?;
+    let states = node.platform.states();
+    let mut storage = SpaceStorage::open(states, &vouching, space, spec.is_fold())?;
+    match storage.damage() {
+        None => {}
+        Some(damage) if spec.has_effects() => {
+            let resume = if spec.code == EVENTING {
+                "resume the function with ?from=now or ?from=everything"
+            } else {
+                "replay the deployment with ?since=now or ?since=everything"
+            };
+            let reason =
+                format!("damaged state, {damage}. It would repeat what it does outside: {resume}");
+            return Err(Unopened::Damaged(reason));
+        }
+        Some(damage) => {
+            tracing::warn!("{}: damaged state, {damage}: building it again", spec.name);
+            storage.clear()?;
+        }
+    }
+    Ok(storage)
+}
+
 /// The partitions of a deployment's lanes.
 fn open(
     node: &Arc<Node>,
     bucket: &Arc<Bucket>,
     runtime: &Runtime,
     spec: &Spec,
-) -> Result<Vec<Partition>, String> {
+) -> Result<Vec<Partition>, Unopened> {
     let open = |space: &String| {
         let setup = setup(node, bucket, spec)?;
-        let storage = node.platform.states().open(space).map_err(|error| error.to_string())?;
-        let storage = SpaceStorage::new(storage, spec.is_fold());
+        let storage = open_storage(node, spec, space)?;
         let mut partition = Partition::open(runtime.plugin.clone(), setup, Box::new(storage))
             .map_err(|error| error.to_string())?;
         if spec.since == Since::Now && spec.begin.is_none() && !partition.is_begun() {

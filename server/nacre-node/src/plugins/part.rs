@@ -77,7 +77,9 @@ impl Deployment {
                     return read(false).map_err(Missing::Failed);
                 }
                 Progress::Paused => return Err(Missing::Stopped("it is paused".into())),
-                Progress::Failed(reason) => return Err(Missing::Stopped(reason)),
+                Progress::Failed(reason) | Progress::Damaged(reason) => {
+                    return Err(Missing::Stopped(reason));
+                }
                 Progress::Removed | Progress::HandedOver => {
                     return Err(Missing::NotYet("it was replaced or deleted meanwhile".into()));
                 }

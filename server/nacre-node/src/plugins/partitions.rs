@@ -266,7 +266,7 @@ impl Task for PartitionsFeed {
 
 impl Drop for PartitionsFeed {
     fn drop(&mut self) {
-        if let Err(error) = self.partition.settle() {
+        if let Err(error) = self.partition.sync() {
             tracing::warn!("{error}: it will be built from what was stored before");
         }
         self.deployment.feed_ended();
@@ -295,7 +295,9 @@ impl Deployment {
             let moved = self.processed.moved();
             match self.progress() {
                 Progress::Running => {}
-                Progress::Failed(reason) => return Err(Missing::Stopped(reason)),
+                Progress::Failed(reason) | Progress::Damaged(reason) => {
+                    return Err(Missing::Stopped(reason));
+                }
                 _ => return Err(Missing::NotYet("it was replaced or deleted meanwhile".into())),
             }
             let covered = self.coverage.covers(&all, &self.processed);

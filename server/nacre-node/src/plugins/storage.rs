@@ -8,10 +8,13 @@
 //! What acts on nothing but its own state may be kept back for a while: after a crash it is folded from history once more,
 //! from a state and a progress that belong together. Rows that are written again meanwhile, as the pages of trees are all
 //! the time, are then written once.
+//!
+//! Row `n` counts how often the rows were synced. [`Vouching`] knows that number as well, in a file of the node's settings: a space
+//! that has a lower one, or is not there at all, has lost rows ([`SpaceStorage::damage`]).
 
 use nacre_dcp::ResumePoint;
 use nacre_plugin_host::{Changes, Home, KeySpace, Loaded, Moment, Standing, StateStorage, Timer};
-use nacre_store::{Space, Write};
+use nacre_store::{Error, Space, Spaces, Write};
 use nacre_types::{Seqno, VbUuid, Vbid};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,13 +23,59 @@ const STATE: u8 = b's';
 const TIMER: u8 = b't';
 const VBUCKET_TIMER: u8 = b'v';
 const PROGRESS: u8 = b'p';
+const SYNCS: u8 = b'n';
 
 /// Bytes of rows that are kept back at most.
 const KEPT_BACK_BYTES_MAX: usize = 64 << 20;
 
+/// How often the space of each deployment was synced.
+#[derive(Clone)]
+pub(crate) struct Vouching(Arc<dyn Space>);
+
+impl Vouching {
+    /// The space in which `spaces` keep that.
+    ///
+    /// # Errors
+    /// When it cannot be opened.
+    pub fn open(spaces: &dyn Spaces) -> Result<Vouching, Error> {
+        spaces.open("states").map(Vouching)
+    }
+
+    fn syncs(&self, name: &str) -> Result<u64, Error> {
+        let found = self.0.get(name.as_bytes())?;
+        Ok(found.and_then(|value| Some(u64::from_be_bytes(value.try_into().ok()?))).unwrap_or(0))
+    }
+
+    fn set(&self, name: &str, syncs: u64) -> Result<(), Error> {
+        let value = syncs.to_be_bytes().to_vec();
+        self.0.apply(&[(name.as_bytes().to_vec(), Some(value))], true)
+    }
+
+    /// Forgets a space, before it is cleared or removed.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn forget(&self, name: &str) -> Result<(), Error> {
+        match self.syncs(name)? {
+            0 => Ok(()),
+            _ => self.0.apply(&[(name.as_bytes().to_vec(), None)], true),
+        }
+    }
+}
+
 /// One partition's rows in a space of its own.
 pub(crate) struct SpaceStorage {
     space: Arc<dyn Space>,
+    name: String,
+    vouching: Vouching,
+    /// How often the rows were synced.
+    syncs: u64,
+    /// Whether something was written since.
+    is_unsynced: bool,
+    /// What was read when it was opened, until it is asked for.
+    loaded: Option<Loaded>,
+    /// What was lost before it was opened.
+    damage: Option<String>,
     /// Whether commits may be kept back.
     keeps_back: bool,
     kept_back: KeptBack,
@@ -89,36 +138,98 @@ impl KeptBack {
 }
 
 impl SpaceStorage {
-    /// Rows in `space`. When `keeps_back` is set, commits reach it when they are large together, or at
+    /// Opens the rows of the space `name`. When `keeps_back` is set, commits reach it when they are large together, or at
     /// [`StateStorage::settle`].
-    pub fn new(space: Arc<dyn Space>, keeps_back: bool) -> SpaceStorage {
-        SpaceStorage { space, keeps_back, kept_back: KeptBack::default() }
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub fn open(
+        states: &dyn Spaces,
+        vouching: &Vouching,
+        name: &str,
+        keeps_back: bool,
+    ) -> Result<SpaceStorage, String> {
+        let text = |error: Error| error.to_string();
+        let vouched = vouching.syncs(name).map_err(text)?;
+        let space = states.open(name).map_err(text)?;
+        let (loaded, syncs) = read(&*space)?;
+        let damage = match space.damage() {
+            None if syncs < vouched => Some("a part that was stored is missing".into()),
+            damage => damage,
+        };
+        Ok(SpaceStorage {
+            space,
+            name: name.to_owned(),
+            vouching: vouching.clone(),
+            syncs,
+            is_unsynced: false,
+            loaded: Some(loaded),
+            damage,
+            keeps_back,
+            kept_back: KeptBack::default(),
+        })
     }
+
+    /// Returns the file and what it has lost, if it has. The rows are those from before; [`StateStorage::clear`] makes it whole.
+    pub fn damage(&self) -> Option<String> {
+        let damage = self.damage.as_ref()?;
+        Some(format!("{}: {damage}", self.space.file()))
+    }
+
+    fn write(&mut self, durable: bool) -> Result<(), String> {
+        let mut rows = std::mem::take(&mut self.kept_back).rows();
+        if rows.is_empty() && !(durable && self.is_unsynced) {
+            return Ok(());
+        }
+        if durable {
+            rows.push((vec![SYNCS], Some((self.syncs + 1).to_be_bytes().to_vec())));
+        }
+        self.loaded = None;
+        self.space.apply(&rows, durable).map_err(|error| error.to_string())?;
+        self.is_unsynced = !durable;
+        if durable {
+            self.syncs += 1;
+            self.vouching.set(&self.name, self.syncs).map_err(|error| error.to_string())?;
+        }
+        Ok(())
+    }
+}
+
+/// Reads all rows, and how often they were synced.
+fn read(space: &dyn Space) -> Result<(Loaded, u64), String> {
+    let (mut loaded, mut syncs) = (Loaded::default(), 0);
+    for (key, value) in space.load().map_err(|error| error.to_string())? {
+        match key.split_first() {
+            Some((&STATE, rest)) => loaded.entries.push((rest.to_vec(), value)),
+            Some((&TIMER, rest)) => {
+                let row = timer(None, rest, &value).ok_or(DAMAGED_TIMER)?;
+                loaded.timers.push(row);
+            }
+            Some((&VBUCKET_TIMER, rest)) => {
+                let (vbid, name) = rest.split_first_chunk().ok_or(DAMAGED_TIMER)?;
+                let home = Some(Vbid(u16::from_be_bytes(*vbid)));
+                loaded.timers.push(timer(home, name, &value).ok_or(DAMAGED_TIMER)?);
+            }
+            Some((&PROGRESS, rest)) => {
+                let row = decode(rest, &value).ok_or("a row of progress is damaged")?;
+                loaded.progress.push(row);
+            }
+            Some((&SYNCS, [])) => {
+                let number = value.try_into().map_err(|_| "a row of a number is damaged")?;
+                syncs = u64::from_be_bytes(number);
+            }
+            _ => return Err("a row of an unknown kind".into()),
+        }
+    }
+    Ok((loaded, syncs))
 }
 
 impl StateStorage for SpaceStorage {
     fn load(&mut self) -> Result<Loaded, String> {
-        let mut loaded = Loaded::default();
-        for (key, value) in self.space.load().map_err(|error| error.to_string())? {
-            match key.split_first() {
-                Some((&STATE, rest)) => loaded.entries.push((rest.to_vec(), value)),
-                Some((&TIMER, rest)) => {
-                    let row = timer(None, rest, &value).ok_or(DAMAGED_TIMER)?;
-                    loaded.timers.push(row);
-                }
-                Some((&VBUCKET_TIMER, rest)) => {
-                    let (vbid, name) = rest.split_first_chunk().ok_or(DAMAGED_TIMER)?;
-                    let home = Some(Vbid(u16::from_be_bytes(*vbid)));
-                    loaded.timers.push(timer(home, name, &value).ok_or(DAMAGED_TIMER)?);
-                }
-                Some((&PROGRESS, rest)) => {
-                    let row = decode(rest, &value).ok_or("a row of progress is damaged")?;
-                    loaded.progress.push(row);
-                }
-                _ => return Err("a row of an unknown kind".into()),
-            }
+        match self.loaded.take() {
+            Some(loaded) => Ok(loaded),
+            None => read(&*self.space).map(|(loaded, _)| loaded),
         }
-        Ok(loaded)
     }
 
     fn commit(&mut self, changes: &Changes) -> Result<(), String> {
@@ -130,17 +241,22 @@ impl StateStorage for SpaceStorage {
     }
 
     fn settle(&mut self) -> Result<(), String> {
-        let rows = std::mem::take(&mut self.kept_back).rows();
-        if rows.is_empty() {
-            return Ok(());
-        }
         // State can be rebuilt from history, so that it need not survive a power cut; but it must not tear.
-        self.space.apply(&rows, false).map_err(|error| error.to_string())
+        self.write(false)
+    }
+
+    fn sync(&mut self) -> Result<(), String> {
+        self.write(true)
     }
 
     fn clear(&mut self) -> Result<(), String> {
         self.kept_back = KeptBack::default();
-        self.space.clear().map_err(|error| error.to_string())
+        self.loaded = None;
+        // Before the rows are gone, which would be taken for a loss.
+        self.vouching.forget(&self.name).map_err(|error| error.to_string())?;
+        self.space.clear().map_err(|error| error.to_string())?;
+        (self.syncs, self.is_unsynced, self.damage) = (0, false, None);
+        Ok(())
     }
 }
 
@@ -174,12 +290,47 @@ fn decode(key: &[u8], value: &[u8]) -> Option<(Vbid, Standing)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nacre_store::{MemorySpaces, Spaces};
+    use nacre_store::MemorySpaces;
+
+    fn open(spaces: &MemorySpaces, keeps_back: bool) -> SpaceStorage {
+        let vouching = Vouching::open(spaces).unwrap();
+        SpaceStorage::open(spaces, &vouching, "partition", keeps_back).unwrap()
+    }
+
+    /// What was synced and is not there any more is missed, whatever has become of the file.
+    #[test]
+    fn rows_that_were_synced_and_are_gone_are_damage() {
+        let spaces = MemorySpaces::default();
+        let change = |value: &[u8]| Changes {
+            state: KeySpace::load([(&b"k"[..], value)].into_iter()).unwrap(),
+            touched: KeySpace::load([(&b"k"[..], &b""[..])].into_iter()).unwrap(),
+            ..Changes::default()
+        };
+        let mut storage = open(&spaces, false);
+        storage.commit(&change(b"a")).unwrap();
+        assert_eq!(open(&spaces, false).damage(), None, "nothing was synced yet");
+        storage.sync().unwrap();
+        storage.sync().unwrap();
+        assert_eq!((storage.syncs, open(&spaces, false).damage()), (1, None));
+        storage.commit(&change(b"b")).unwrap();
+        storage.sync().unwrap();
+        assert_eq!(open(&spaces, false).load().unwrap().entries[0].1, b"b");
+        // As an older copy of the file has it.
+        let older = [(vec![SYNCS], Some(1u64.to_be_bytes().to_vec()))];
+        spaces.open("partition").unwrap().apply(&older, false).unwrap();
+        assert!(open(&spaces, false).damage().unwrap().contains("missing"));
+        spaces.remove("partition").unwrap();
+        let mut storage = open(&spaces, false);
+        assert!(storage.damage().is_some(), "the file was removed");
+        storage.clear().unwrap();
+        assert_eq!(storage.damage(), None);
+        assert_eq!(open(&spaces, false).damage(), None, "it was decided to go on without");
+    }
 
     #[test]
     fn state_timers_and_progress_read_back_as_committed() {
         let spaces = MemorySpaces::default();
-        let mut storage = SpaceStorage::new(spaces.open("partition").unwrap(), false);
+        let mut storage = open(&spaces, false);
         let point = ResumePoint {
             vb_uuid: VbUuid(1),
             seqno: Seqno(2),
@@ -210,7 +361,7 @@ mod tests {
     #[test]
     fn what_is_kept_back_is_there_all_at_once() {
         let spaces = MemorySpaces::default();
-        let mut storage = SpaceStorage::new(spaces.open("partition").unwrap(), true);
+        let mut storage = open(&spaces, true);
         let change = |value: Option<&[u8]>, seqno| Changes {
             state: KeySpace::load(value.map(|value| (&b"k"[..], value)).into_iter()).unwrap(),
             touched: KeySpace::load([(&b"k"[..], &b""[..])].into_iter()).unwrap(),
@@ -225,7 +376,7 @@ mod tests {
         };
         storage.commit(&change(Some(b"v"), 1)).unwrap();
         storage.commit(&change(Some(b"w"), 2)).unwrap();
-        let loaded = || SpaceStorage::new(spaces.open("partition").unwrap(), true).load().unwrap();
+        let loaded = || open(&spaces, true).load().unwrap();
         assert_eq!(loaded(), Loaded::default(), "it would be folded again after a crash");
         storage.settle().unwrap();
         assert_eq!(loaded().entries, [(b"k".to_vec(), b"w".to_vec())]);

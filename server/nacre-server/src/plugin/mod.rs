@@ -52,8 +52,8 @@ enum Action {
     Pause(remote::Named),
     /// Go on after a pause
     Resume(remote::Named),
-    /// Build the state anew from the first document on, beside the present one
-    Replay(remote::Named),
+    /// Build the state again, from where it has begun or from elsewhere, beside the present one
+    Replay(remote::Replay),
     /// End a deployment and remove its state
     Undeploy(remote::Named),
     /// Compile the shipped plugins for this machine, so that nodes with this cache need not
@@ -89,7 +89,7 @@ pub fn run(options: &Options) -> Result<(), String> {
         Action::Profile(options) => remote::profile(options),
         Action::Pause(options) => remote::command(options, "pause"),
         Action::Resume(options) => remote::command(options, "resume"),
-        Action::Replay(options) => remote::command(options, "replay"),
+        Action::Replay(options) => remote::replay(options),
         Action::Undeploy(options) => remote::undeploy(options),
         Action::Compile { plugin_cache } => compile(plugin_cache),
     }

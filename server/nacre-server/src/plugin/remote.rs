@@ -23,6 +23,16 @@ pub struct Named {
     server: Server,
 }
 
+/// Options of `nacre plugin replay`.
+#[derive(Args, Clone, Debug)]
+pub struct Replay {
+    /// Where to begin: everything, now, or a last_seq of changes (default: where it has begun)
+    #[arg(long)]
+    since: Option<String>,
+    #[command(flatten)]
+    deployment: Named,
+}
+
 /// Options of `nacre plugin profile`.
 #[derive(Args, Clone, Debug)]
 pub struct Profile {
@@ -452,6 +462,21 @@ fn lines_of(status: &Value) -> Vec<String> {
         lines.push(format!("it has stopped: {reason}"));
     }
     lines
+}
+
+/// Has a deployment begin again with a new state.
+///
+/// # Errors
+/// What is wrong, in a sentence.
+pub fn replay(options: &Replay) -> Result<(), String> {
+    match &options.since {
+        None => command(&options.deployment, "replay"),
+        // A token is made of letters, digits and a few signs that mean nothing in a query.
+        Some(since) if since.bytes().any(|byte| b"&#% +".contains(&byte)) => {
+            Err(format!("{since:?} is neither everything, now nor a last_seq"))
+        }
+        Some(since) => command(&options.deployment, &format!("replay?since={since}")),
+    }
 }
 
 /// Pauses, resumes or replays a deployment.

@@ -74,6 +74,8 @@ struct DeploymentCounts {
     name: String,
     version: String,
     is_running: bool,
+    /// Whether a part of its state is lost, and its operator has to say how to go on.
+    is_damaged: bool,
     /// Whether it takes documents, and keeps a state of them.
     follows: bool,
     lags: Vec<(u16, u64)>,
@@ -123,6 +125,7 @@ impl DeploymentCounts {
             name: pure.name().to_owned(),
             version: pure.version().to_owned(),
             is_running: pure.failure().is_none(),
+            is_damaged: false,
             follows: false,
             lags: Vec::new(),
             status: pure.status(),
@@ -136,6 +139,7 @@ impl DeploymentCounts {
             name: deployment.name.clone(),
             version: deployment.version().to_owned(),
             is_running: deployment.progress() == Progress::Running,
+            is_damaged: matches!(deployment.progress(), Progress::Damaged(_)),
             follows: true,
             lags: lags.map(|(vbid, lag)| (vbid.0, lag)).collect(),
             status: deployment.status(),
@@ -260,6 +264,16 @@ impl Snapshot {
             MetricType::Gauge,
             all(),
             |one| ([label(one), ("version", one.version.clone())], gauge(one.is_running.into())),
+        )?;
+        family.each(
+            (
+                "nacre_plugin_damaged",
+                "Whether a part of its state is lost, and it waits for the operator",
+                None,
+            ),
+            MetricType::Gauge,
+            following(),
+            |one| ([label(one)], gauge(one.is_damaged.into())),
         )?;
         let mut count = |name: &str, help: &str, value: fn(&Status) -> u64| {
             family.each((name, help, None), MetricType::Counter, following(), |one| {

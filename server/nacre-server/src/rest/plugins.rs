@@ -426,7 +426,7 @@ fn progress(deployment: &Deployment) -> Value {
     let (state, _) = super::views::state_of(&deployment.progress());
     let mut value = super::views::counts_of(deployment);
     value["state"] = state.into();
-    value["reason"] = reason.into();
+    value["reason"] = deployment.reason().into();
     value["running_version"] = deployment.version().into();
     value["lag"] = deployment.lag().into();
     value

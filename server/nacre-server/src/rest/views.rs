@@ -200,6 +200,7 @@ pub(super) fn state_of(progress: &Progress) -> (&'static str, Option<String>) {
         Progress::Paused => ("paused", None),
         Progress::Removed | Progress::HandedOver => ("removed", None),
         Progress::Failed(reason) => ("failed", Some(reason.clone())),
+        Progress::Damaged(reason) => ("damaged", Some(reason.clone())),
     }
 }
 

@@ -264,6 +264,12 @@ async fn become_state(
     }
     if state == FunctionState::Deployed {
         call.must_reach(&function.definition)?;
+        let deployment = call.node.plugins().deployment(&functions::deployment_name(id));
+        if function.state != FunctionState::Undeployed
+            && let Some(Progress::Damaged(reason)) = deployment.map(|known| known.progress())
+        {
+            return Err(Kind::Paused.reply(&reason));
+        }
         let digest = |binding: &nacre_cluster::UrlBinding| {
             matches!(binding.auth, nacre_cluster::UrlAuth::Digest { .. })
         };

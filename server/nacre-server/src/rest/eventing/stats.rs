@@ -47,9 +47,7 @@ pub(super) fn status(node: &Node, id: &FunctionId, function: &Function) -> Value
         "redeploy_required": false,
         "function_scope": {"bucket": bucket, "scope": scope},
     });
-    if let Some(nacre_node::plugins::Progress::Failed(reason)) =
-        deployment.map(|deployment| deployment.progress())
-    {
+    if let Some(reason) = deployment.and_then(|deployment| deployment.reason()) {
         value["reason"] = reason.into();
     }
     value
