@@ -33,7 +33,8 @@ impl Audited {
         let path = format!("/{}", path.join("/"));
         let details =
             serde_json::json!({"method": method, "path": path, "status": status.as_u16()});
-        let domain = "local".to_owned();
+        let is_first = door.node.cluster().administrator == user;
+        let domain = if is_first { "admin" } else { "local" }.to_owned();
         let event = AuditEvent { kind, user, domain, remote: from, details };
         door.front.records.audit.write(settings, &event);
     }

@@ -229,7 +229,11 @@ async fn start(call: &Call) -> Result<Reply, Reply> {
     let own = otp_node(&call.node.endpoints());
     for (field, value) in &form.0 {
         match (field.as_str(), value.as_str()) {
-            ("nodes", "*") => {}
+            ("nodes", "*") if call.node.cluster().nodes.len() == 1 => {}
+            ("nodes", "*") => {
+                let reason = "A node collects its own logs: ask each node, and name it.";
+                return Err(invalid("nodes", reason));
+            }
             ("nodes", names) => {
                 let unknown = names.split(',').find(|name| nodes::find(&call.node, name).is_none());
                 if let Some(name) = unknown {

@@ -275,7 +275,7 @@ fn who_listens_between_nodes_learns_neither_documents_nor_the_secret() {
     let form = format!("hostname=127.0.0.3:{}&user={USER}&password={PASSWORD}", second.port_base);
     first.succeed("POST", "/controller/addNode", &form);
     let secret = state_of(&first)["secret"].as_str().unwrap().to_owned();
-    first.succeed("POST", "/pools/default/buckets", "name=default&ramQuotaMB=100&replicaNumber=1");
+    first.succeed("POST", "/pools/default/buckets", "name=b-51c2&ramQuotaMB=100&replicaNumber=1");
     first.succeed("PUT", "/settings/rbac/users/local/hidden", "password=secret1&roles=admin");
     let names: Vec<String> = [2, 3]
         .map(|last| {
@@ -288,12 +288,12 @@ fn who_listens_between_nodes_learns_neither_documents_nor_the_secret() {
     });
     // A write that is on both nodes before it is answered.
     let statement =
-        r#"INSERT INTO default (KEY, VALUE) VALUES ("k-7d1f", {"v": "document-3b9ac"})"#;
+        r#"INSERT INTO `b-51c2` (KEY, VALUE) VALUES ("k-7d1f", {"v": "document-3b9ac"})"#;
     let written = json!({"statement": statement, "tximplicit": true});
     let written = first.server().query(&written.to_string());
     assert_eq!(written["status"], "success", "{written}");
     let answer =
-        second.server().query(r#"{"statement":"SELECT RAW v FROM default USE KEYS \"k-7d1f\""}"#);
+        second.server().query(r#"{"statement":"SELECT RAW v FROM `b-51c2` USE KEYS \"k-7d1f\""}"#);
     assert_eq!(answer["results"][0], "document-3b9ac", "{answer}");
 
     let seen = seen.lock().unwrap();
@@ -308,7 +308,7 @@ fn who_listens_between_nodes_learns_neither_documents_nor_the_secret() {
     );
     assert_eq!(seen.keys().copied().collect::<Vec<u16>>(), PORTS);
     let found: BTreeMap<&str, bool> =
-        [&secret, "document-3b9ac", "k-7d1f", "hidden", PASSWORD, "Basic ", "@nacre", "default"]
+        [&secret, "document-3b9ac", "k-7d1f", "hidden", PASSWORD, "Basic ", "@nacre", "b-51c2"]
             .map(|text| (text, has(text)))
             .into();
     assert!(found.values().all(|found| !found), "{found:?}");
