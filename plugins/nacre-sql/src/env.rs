@@ -29,6 +29,14 @@ pub trait Host {
     /// There is none of this name; or what its body is refused with.
     fn call(&self, path: &[Name], args: Vec<Value>, context: &Context<'_>) -> Result<Value>;
 
+    /// Answers a function that asks what is outside of an expression, such as `NODE_NAME`.
+    ///
+    /// # Errors
+    /// There is nobody to ask; or what is asked for is refused.
+    fn service_function(&self, name: &str, _: &[Value], _: &Context<'_>) -> Result<Value> {
+        Err(Error::execution(format!("{name} is not possible here")))
+    }
+
     /// Milliseconds since 1970, now.
     fn now_ms(&self) -> i64;
 

@@ -46,6 +46,11 @@ pub(crate) fn like(text: &str, pattern: &str, escape: char) -> bool {
     fits(last, end)
 }
 
+/// Whether a pattern is a text, without `%` and `_`.
+pub(crate) fn is_literal(pattern: &str, escape: char) -> bool {
+    pieces(pattern, escape).iter().all(|piece| matches!(piece, Piece::Char(_)))
+}
+
 fn fits(part: &[Piece], text: &[char]) -> bool {
     part.iter().zip(text).all(|(piece, c)| *piece == Piece::One || *piece == Piece::Char(*c))
 }

@@ -49,6 +49,18 @@ pub(super) const FUNCTIONS: &[Function] = &[
     strict("ARRAY_CONTAINS", 2, 2, |args, _| {
         Ok(args[0].as_array().map_or(Value::Null, |elements| elements.contains(&args[1]).into()))
     }),
+    strict("ARRAY_CONTAINS_ALL", 2, 2, |args, _| {
+        let Some(elements) = args[0].as_array() else { return Ok(Value::Null) };
+        let wanted = args[1].as_array().unwrap_or(std::slice::from_ref(&args[1]));
+        let has = |value: &Value| elements.iter().any(|element| value.equals(element).truth());
+        Ok(wanted.iter().all(has).into())
+    }),
+    strict("ARRAY_CONTAINS_ANY", 2, 2, |args, _| {
+        let Some(elements) = args[0].as_array() else { return Ok(Value::Null) };
+        let wanted = args[1].as_array().unwrap_or(std::slice::from_ref(&args[1]));
+        let has = |value: &Value| elements.iter().any(|element| value.equals(element).truth());
+        Ok(wanted.iter().any(has).into())
+    }),
     of_array!("ARRAY_COUNT", |elements| (elements.iter().filter(|e| e.is_known()).count() as i64)
         .into()),
     of_array!("ARRAY_DISTINCT", |elements| unique(elements).into()),

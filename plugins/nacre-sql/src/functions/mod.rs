@@ -3,6 +3,7 @@
 //! Most functions are *strict*: MISSING if an argument is MISSING, otherwise NULL if one is NULL. Those that look at
 //! such arguments themselves are entered with [`open`]. Wrong types give NULL.
 
+mod alias;
 mod array;
 mod bits;
 mod comparison;
@@ -10,12 +11,19 @@ mod conditional;
 mod date;
 mod date_format;
 mod date_parts;
+pub mod infer;
 mod json;
 pub mod number;
 mod object;
 mod regexp;
+mod service;
 mod string;
+mod time_series;
 mod types;
+mod vector;
+
+pub use alias::OPERATORS;
+pub(crate) use alias::{operator, operator_takes};
 
 use crate::env::Context;
 use crate::error::{Error, MEMORY, Result};
@@ -59,7 +67,9 @@ impl Function {
 
     /// Whether equal arguments give equal results, so that an index may hold them.
     pub fn is_deterministic(&self) -> bool {
-        !["NOW_", "CLOCK_", "RANDOM", "UUID"].iter().any(|prefix| self.name.starts_with(prefix))
+        let varies = ["NOW_", "CLOCK_", "RANDOM", "UUID"];
+        !varies.iter().any(|prefix| self.name.starts_with(prefix))
+            && !service::is_of_service(self.name)
     }
 }
 
@@ -110,19 +120,46 @@ static TABLES: &[&[Function]] = &[
     comparison::FUNCTIONS,
     conditional::FUNCTIONS,
     date::FUNCTIONS,
+    infer::FUNCTIONS,
     json::FUNCTIONS,
     number::FUNCTIONS,
     object::FUNCTIONS,
     regexp::FUNCTIONS,
+    service::FUNCTIONS,
     string::FUNCTIONS,
+    time_series::FUNCTIONS,
     types::FUNCTIONS,
+    vector::FUNCTIONS,
 ];
 
 /// The function of this name, in any case.
 pub fn find(name: &str) -> Option<&'static Function> {
     static BY_NAME: OnceLock<BTreeMap<&'static str, &'static Function>> = OnceLock::new();
-    let by_name = BY_NAME.get_or_init(|| all().map(|function| (function.name, function)).collect());
+    let by_name = BY_NAME.get_or_init(|| {
+        let mut by_name: BTreeMap<&'static str, &'static Function> =
+            all().map(|function| (function.name, function)).collect();
+        for (other, name) in alias::ALIASES {
+            let function = by_name[name];
+            by_name.insert(other, function);
+        }
+        by_name
+    });
     by_name.get(name.to_ascii_uppercase().as_str()).copied()
+}
+
+/// All names by which functions, aggregates and operators can be called, in upper case and in order.
+pub fn names() -> Vec<String> {
+    let aggregates = AGGREGATES.iter().map(|(name, _)| *name);
+    let windows = WINDOW_FUNCTIONS.iter().map(|(name, ..)| *name);
+    let operators = OPERATORS.iter().map(|(name, ..)| *name);
+    let functions = all().map(|function| function.name);
+    let others = alias::ALIASES.iter().map(|(name, _)| *name);
+    let names = functions.chain(others).chain(aggregates).chain(windows).chain(operators);
+    let mut names: Vec<String> =
+        names.chain(["flatten_keys"]).map(str::to_ascii_uppercase).collect();
+    names.sort();
+    names.dedup();
+    names
 }
 
 /// All functions but aggregates.

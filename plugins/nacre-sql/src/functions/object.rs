@@ -47,6 +47,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
             _ => Value::Null,
         })
     }),
+    strict("OBJECT_FILTER", 1, 2, object_filter),
     of_object!("OBJECT_INNER_PAIRS", |fields| pairs(fields, false)),
     of_object!("OBJECT_INNER_VALUES", |fields| {
         sorted(fields)
@@ -143,6 +144,52 @@ pub(super) const FUNCTIONS: &[Function] = &[
     of_object!("OBJECT_VALUES", values),
 ];
 
+/// The fields whose paths fit a pattern, in their places. Source: SQL++ reference, object functions.
+fn object_filter(args: &[Value], context: &Context<'_>) -> Result<Value> {
+    if args[0].as_object().is_none() {
+        return Ok(Value::Null);
+    }
+    let option = |name: &str| args.get(1).map(|options| options.field(name)).unwrap_or_default();
+    let Value::String(pattern) = option("pattern") else { return Ok(args[0].clone()) };
+    let subscripts = !matches!(option("arraysubscript"), Value::Bool(false));
+    let is_exact = matches!(option("exact"), Value::Bool(true));
+    if matches!(option("regex"), Value::Bool(false)) {
+        let fits = |path: &str| if is_exact { *path == *pattern } else { path.contains(&*pattern) };
+        return Ok(fitting(&args[0], "", subscripts, &fits).unwrap_or(Value::object::<Name>([])));
+    }
+    let whole = format!("^(?:{pattern})$");
+    let regex = super::regexp::compile(if is_exact { &whole } else { &pattern }, context)?;
+    let fits = |path: &str| regex.is_match(path);
+    Ok(fitting(&args[0], "", subscripts, &fits).unwrap_or(Value::object::<Name>([])))
+}
+
+/// What of a value has paths that fit; none when nothing has.
+fn fitting(of: &Value, path: &str, subscripts: bool, fits: &dyn Fn(&str) -> bool) -> Option<Value> {
+    match of {
+        Value::Object(fields) => {
+            let fitting = |(name, value): (&Name, &Value)| {
+                let path = join(path, name);
+                let kept = match fits(&path) {
+                    true => value.clone(),
+                    false => fitting(value, &path, subscripts, fits)?,
+                };
+                Some((name.clone(), kept))
+            };
+            let kept: Object = fields.iter().filter_map(fitting).collect();
+            (!kept.is_empty()).then(|| Value::Object(Arc::new(kept)))
+        }
+        Value::Array(elements) => {
+            let kept = elements.iter().enumerate().filter_map(|(at, element)| {
+                let step = if subscripts { format!("{path}[{at}]") } else { path.to_owned() };
+                fitting(element, &step, subscripts, fits)
+            });
+            let kept: Vec<Value> = kept.collect();
+            (!kept.is_empty()).then(|| kept.into())
+        }
+        _ => None,
+    }
+}
+
 /// The object in the first argument, with a change to the field that the second names.
 fn changed(args: &[Value], change: fn(&mut Object, Name, Value)) -> Value {
     match (&args[0], &args[1]) {
@@ -191,7 +238,7 @@ fn join(path: &str, name: &str) -> String {
 }
 
 /// The value at a path such as `a.b[0]`.
-fn at_path(of: &Value, path: &str) -> Value {
+pub(super) fn at_path(of: &Value, path: &str) -> Value {
     path.split('.').fold(of.clone(), |of, step| {
         let mut parts = step.split('[');
         let field = of.field(parts.next().unwrap_or_default());

@@ -3,6 +3,7 @@
 use super::{Function, RESULT_MAX, strict, too_large};
 use crate::env::Context;
 use crate::error::{Error, Result};
+use crate::pattern;
 use crate::value::Value;
 use regex_lite::Regex;
 use std::sync::Arc;
@@ -27,7 +28,97 @@ pub(super) const FUNCTIONS: &[Function] = &[
     strict("REGEX_REPLACE", 3, 4, replace),
     strict("REGEXP_SPLIT", 2, 2, split),
     strict("REGEX_SPLIT", 2, 2, split),
+    strict("LIKE_PREFIX", 1, 2, |args, _| like_part(args, |prefix, _| prefix.into())),
+    strict("LIKE_STOP", 1, 2, |args, _| like_part(args, stop)),
+    strict("LIKE_SUFFIX", 1, 2, |args, _| {
+        let (Some(pattern), Some(escape)) = (args[0].as_str(), escape(args)?) else {
+            return Ok(Value::Null);
+        };
+        let has_prefix = |at: &usize| !pattern::prefix(&pattern[*at..], escape).0.is_empty();
+        let from = pattern.char_indices().map(|(at, _)| at).find(has_prefix);
+        Ok(from.map_or("", |from| &pattern[from..]).into())
+    }),
+    strict("REGEXP_PREFIX", 1, 1, |args, context| regexp_part(args, context, |p, _| p.into())),
+    strict("REGEXP_STOP", 1, 1, |args, context| regexp_part(args, context, stop)),
+    strict("REGEXP_SUFFIX", 1, 1, |args, _| {
+        let Some(pattern) = args[0].as_str() else { return Ok(Value::Null) };
+        let has_prefix = |at: &usize| !literal_prefix(&pattern[*at..]).0.is_empty();
+        let from = pattern.char_indices().map(|(at, _)| at).find(has_prefix);
+        Ok(from.map_or("", |from| &pattern[from..]).into())
+    }),
 ];
+
+/// The escape of LIKE in the second argument; none when it is no text.
+fn escape(args: &[Value]) -> Result<Option<char>> {
+    let Some(escape) = args.get(1) else { return Ok(Some('\\')) };
+    let Some(text) = escape.as_str() else { return Ok(None) };
+    let mut characters = text.chars();
+    match (characters.next(), characters.next()) {
+        (Some(escape), None) => Ok(Some(escape)),
+        _ => Err(Error::execution("the escape of LIKE is one character")),
+    }
+}
+
+fn like_part(args: &[Value], part: fn(String, bool) -> Value) -> Result<Value> {
+    let (Some(text), Some(escape)) = (args[0].as_str(), escape(args)?) else {
+        return Ok(Value::Null);
+    };
+    let (prefix, _) = pattern::prefix(text, escape);
+    // The whole pattern is the prefix only where it has no `%` and no `_`.
+    let is_whole = pattern::is_literal(text, escape);
+    Ok(part(prefix, is_whole))
+}
+
+fn regexp_part(
+    args: &[Value],
+    context: &Context<'_>,
+    part: fn(String, bool) -> Value,
+) -> Result<Value> {
+    let Some(text) = args[0].as_str() else { return Ok(Value::Null) };
+    compile(text, context)?;
+    let (prefix, is_whole) = literal_prefix(text);
+    Ok(part(prefix, is_whole))
+}
+
+/// What is above each text that begins with a prefix; above it alone if that is all there is.
+fn stop(prefix: String, is_whole: bool) -> Value {
+    if is_whole {
+        return format!("{prefix}\0").into();
+    }
+    let mut characters: Vec<char> = prefix.chars().collect();
+    let next = characters.pop().and_then(|last| char::from_u32(last as u32 + 1));
+    match next {
+        Some(next) => characters.into_iter().chain([next]).collect::<String>().into(),
+        None => Value::array(Vec::new()),
+    }
+}
+
+/// The text that all that an expression matches begins with, and whether that is all it matches.
+fn literal_prefix(pattern: &str) -> (String, bool) {
+    if pattern.contains('|') {
+        return (String::new(), false);
+    }
+    let mut prefix = String::new();
+    let mut rest = pattern.chars().peekable();
+    while let Some(c) = rest.next() {
+        let literal = match c {
+            '\\' => match rest.next() {
+                Some(escaped) if !escaped.is_alphanumeric() => escaped,
+                _ => return (prefix, false),
+            },
+            '.' | '[' | '(' | ')' | '^' | '$' | '*' | '+' | '?' | '{' => return (prefix, false),
+            c => c,
+        };
+        if matches!(rest.peek(), Some('*' | '?' | '{')) {
+            return (prefix, false);
+        }
+        prefix.push(literal);
+        if rest.peek() == Some(&'+') {
+            return (prefix, false);
+        }
+    }
+    (prefix, true)
+}
 
 pub(super) fn compile(pattern: &str, context: &Context<'_>) -> Result<Arc<Regex>> {
     let mut known = context.caches.regexes.borrow_mut();

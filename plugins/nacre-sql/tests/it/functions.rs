@@ -60,17 +60,58 @@ fn every_function_takes_every_kind_of_argument() {
     }
 }
 
+/// What Couchbase has. Source: its registry of functions.
+const COUCHBASE: &str = include_str!("couchbase_functions.txt");
+
+/// Statements of Couchbase that could be missing, each with an example.
+const STATEMENTS: &[(&str, &str)] = &[
+    ("ALTER BUCKET", r#"ALTER BUCKET b WITH {"ramQuota": 200}"#),
+    ("ALTER COLLECTION", r#"ALTER COLLECTION b.s.c WITH {"maxTTL": 5}"#),
+    ("ALTER GROUP", "ALTER GROUP g ROLES admin"),
+    ("ALTER SEQUENCE", "ALTER SEQUENCE s RESTART"),
+    ("ALTER USER", r#"ALTER USER u PASSWORD "p""#),
+    ("ANALYZE", "ANALYZE KEYSPACE b(a)"),
+    ("CREATE BUCKET", "CREATE BUCKET b"),
+    ("CREATE GROUP", "CREATE GROUP g ROLES admin"),
+    ("CREATE SEQUENCE", "CREATE SEQUENCE s"),
+    ("CREATE USER", r#"CREATE USER u PASSWORD "p""#),
+    ("CREATE VECTOR INDEX", "CREATE VECTOR INDEX i ON b(v VECTOR)"),
+    ("DROP BUCKET", "DROP BUCKET b"),
+    ("DROP GROUP", "DROP GROUP g"),
+    ("DROP SEQUENCE", "DROP SEQUENCE s"),
+    ("DROP USER", "DROP USER u"),
+    ("FLUSH COLLECTION", "FLUSH COLLECTION b.s.c"),
+    ("GRANT", "GRANT admin TO u"),
+    ("REVOKE", "REVOKE admin FROM u"),
+    ("TRUNCATE COLLECTION", "TRUNCATE COLLECTION b.s.c"),
+    ("UPDATE STATISTICS", "UPDATE STATISTICS FOR b(a)"),
+];
+
+fn page() -> &'static str {
+    include_str!("../../../../docs/reference/sqlpp.md")
+}
+
 #[test]
 fn the_reference_names_every_function() {
-    let page = include_str!("../../../../docs/reference/sqlpp.md");
-    for name in all().map(|function| function.name) {
-        assert!(page.contains(&format!("`{name}`")), "{name}");
+    for name in nacre_sql::functions::names() {
+        assert!(page().contains(&format!("`{name}`")), "{name}");
     }
-    let others = AGGREGATES
-        .iter()
-        .map(|(name, _)| name)
-        .chain(WINDOW_FUNCTIONS.iter().map(|(name, ..)| name));
-    for name in others {
-        assert!(page.contains(&format!("`{}`", name.to_ascii_uppercase())), "{name}");
-    }
+}
+
+#[test]
+fn the_reference_lists_what_is_not_there() {
+    let listed = |names: Vec<&str>| {
+        names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+    };
+    let known: BTreeSet<String> = nacre_sql::functions::names().into_iter().collect();
+    let missing = COUCHBASE.split_whitespace().filter(|name| !known.contains(*name));
+    let functions = format!("Functions of Couchbase: {}.", listed(missing.collect()));
+    assert!(page().contains(&functions), "{functions}");
+    let missing = STATEMENTS.iter().filter(|(_, example)| nacre_sql::parse(example).is_err());
+    let statements = listed(missing.map(|(name, _)| *name).collect());
+    let statements = match statements.as_str() {
+        "" => "Statements of Couchbase: none.".to_owned(),
+        names => format!("Statements of Couchbase: {names}."),
+    };
+    assert!(page().contains(&statements), "{statements}");
 }
