@@ -30,6 +30,8 @@ pub enum Expr {
     Binary(Binary, Box<Expr>, Box<Expr>),
     /// AND, OR and `||`, which may have many operands.
     Chain(Chain, Vec<Expr>),
+    /// Many operators of arithmetic of one precedence, from left to right.
+    Fold(Box<Expr>, Vec<(Binary, Expr)>),
     /// `of LIKE pattern ESCAPE escape`.
     Like(Box<Expr>, Box<Expr>, Option<Box<Expr>>),
     /// `of BETWEEN low AND high`.
@@ -48,6 +50,8 @@ pub enum Expr {
     Call(&'static Function, Vec<Expr>),
     /// A function that a user has defined: the parts of its path, and its arguments.
     UserCall(Vec<Name>, Vec<Expr>),
+    /// FLATTEN_KEYS: the value of an array key of an index, as several parts.
+    FlattenKeys(Vec<FlattenedKey>),
     /// An aggregate or window function.
     Aggregate(Box<Aggregate>),
     /// A query in parentheses.
@@ -65,6 +69,17 @@ pub struct Bound {
     pub of: Expr,
     /// Whether it comes from an index that covers the query.
     pub cover: bool,
+}
+
+/// A part of FLATTEN_KEYS.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FlattenedKey {
+    /// What is indexed of each element.
+    pub expr: Expr,
+    /// DESC.
+    pub descending: bool,
+    /// INCLUDE MISSING.
+    pub include_missing: bool,
 }
 
 /// Operators with one operand.
@@ -157,7 +172,7 @@ pub struct Quantified {
 pub enum Collect {
     /// An array.
     Array,
-    /// An array without duplicates: only in index keys.
+    /// The elements of an array within an array, each for itself: only in array keys of indexes.
     DistinctArray,
     /// The first value.
     First,
@@ -294,6 +309,10 @@ pub struct With {
     pub expr: Expr,
     /// `WITH RECURSIVE`.
     pub recursive: bool,
+    /// CYCLE … RESTRICT: what no two rows of it have in common.
+    pub cycle: Vec<Expr>,
+    /// OPTIONS.
+    pub options: Option<Expr>,
 }
 
 /// The rows of a query before they are ordered.
@@ -303,6 +322,8 @@ pub enum Body {
     Block(Box<Block>),
     /// UNION and its kin.
     Set(SetOp, bool, Box<Body>, Box<Body>),
+    /// Many UNION in a row, all with ALL or all without.
+    Union(bool, Vec<Body>),
     /// A query in parentheses.
     Nested(Box<Select>),
 }
@@ -316,9 +337,41 @@ pub enum SetOp {
     Except,
 }
 
+/// What an optimizer hint asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HintKind {
+    /// One of these indexes.
+    Index,
+    /// A hash join.
+    UseHash,
+    /// A loop.
+    UseLoop,
+    /// The terms in the order in which they are written, which they always have.
+    Ordered,
+    /// What is understood and not followed.
+    Other,
+    /// What is not understood.
+    Invalid,
+}
+
+/// An optimizer hint.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OptimizerHint {
+    /// What it asks for.
+    pub kind: HintKind,
+    /// The term that it is about.
+    pub alias: Option<Name>,
+    /// The indexes that it names.
+    pub names: Vec<Name>,
+    /// How it was written.
+    pub text: String,
+}
+
 /// One SELECT with its clauses.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Block {
+    /// What stands in `/*+ … */`; the terms of FROM have what it says of them.
+    pub optimizer_hints: Vec<OptimizerHint>,
     /// SELECT DISTINCT.
     pub distinct: bool,
     /// What is selected.
@@ -491,7 +544,7 @@ pub enum Statement {
     Advise(Box<Statement>),
     Prepare(Box<Prepare>),
     Execute { name: Expr, using: Option<Expr> },
-    Infer(FromTerm),
+    Infer(Box<Infer>),
     CreateIndex(Box<CreateIndex>),
     DropIndex { name: Name, keyspace: Path, if_exists: bool, primary: bool },
     BuildIndex { keyspace: Path, names: Vec<Expr> },
@@ -505,6 +558,77 @@ pub enum Statement {
     ExecuteFunction { path: Path, args: Vec<Expr> },
     ExplainFunction(Path),
     Transaction(TransactionStatement),
+    Admin(Box<AdminStatement>),
+}
+
+/// Statements about users, groups, roles, collections and sequences.
+#[derive(Clone, Debug, PartialEq)]
+#[expect(missing_docs, reason = "named as they are written")]
+pub enum AdminStatement {
+    PutUser(UserChange),
+    DropUser { name: Name, if_exists: bool },
+    PutGroup(GroupChange),
+    DropGroup { name: Name, if_exists: bool },
+    Grant(Grant),
+    AlterCollection { path: Path, with: Value },
+    FlushCollection(Path),
+    CreateSequence { path: Path, if_not_exists: bool, options: SequenceOptions },
+    AlterSequence { path: Path, options: SequenceOptions },
+    DropSequence { path: Path, if_exists: bool },
+}
+
+/// CREATE USER and ALTER USER; what is not said stays.
+#[derive(Clone, Debug, PartialEq)]
+#[expect(missing_docs, reason = "named as they are written")]
+pub struct UserChange {
+    pub name: Name,
+    pub is_new: bool,
+    pub password: Option<Name>,
+    pub display_name: Option<Name>,
+    pub groups: Option<Vec<Name>>,
+}
+
+/// CREATE GROUP and ALTER GROUP; what is not said stays. Roles are `name[bucket:scope:collection]`.
+#[derive(Clone, Debug, PartialEq)]
+#[expect(missing_docs, reason = "named as they are written")]
+pub struct GroupChange {
+    pub name: Name,
+    pub is_new: bool,
+    pub description: Option<Name>,
+    pub roles: Option<Vec<String>>,
+}
+
+/// GRANT and REVOKE.
+#[derive(Clone, Debug, PartialEq)]
+#[expect(missing_docs, reason = "named as they are written")]
+pub struct Grant {
+    pub roles: Vec<String>,
+    pub to_groups: bool,
+    pub grantees: Vec<Name>,
+    pub revoke: bool,
+}
+
+/// How a sequence is made or changed; what is not said is as usual, or stays.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[expect(missing_docs, reason = "named as they are written")]
+pub struct SequenceOptions {
+    pub start: Option<i64>,
+    pub increment: Option<i64>,
+    pub min: Option<i64>,
+    pub max: Option<i64>,
+    pub cycle: Option<bool>,
+    pub cache: Option<i64>,
+    pub restart: bool,
+    pub restart_with: Option<i64>,
+}
+
+/// INFER.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Infer {
+    /// What is looked at: a keyspace, or an expression.
+    pub source: Source,
+    /// WITH.
+    pub with: Value,
 }
 
 /// Where a transaction begins and ends, and what stands between.
@@ -661,6 +785,8 @@ pub struct IndexKey {
     pub descending: bool,
     /// INCLUDE MISSING.
     pub include_missing: bool,
+    /// Whether it is of the same elements as the part before it, as FLATTEN_KEYS has it.
+    pub joined: bool,
 }
 
 /// CREATE FUNCTION.

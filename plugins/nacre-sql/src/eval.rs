@@ -47,6 +47,13 @@ pub fn eval(expr: &Expr, env: &Env, context: &Context<'_>) -> Result<Value> {
         Expr::Binary(operator, a, b) => {
             Ok(binary(*operator, &eval(a, env, context)?, &eval(b, env, context)?))
         }
+        Expr::Fold(first, rest) => {
+            let mut value = eval(first, env, context)?;
+            for (operator, operand) in rest {
+                value = binary(*operator, &value, &eval(operand, env, context)?);
+            }
+            Ok(value)
+        }
         Expr::Chain(chain, operands) => eval_chain(*chain, operands, env, context),
         Expr::Like(of, text, escape) => eval_like(of, text, escape.as_deref(), env, context),
         Expr::Between(of, low, high) => {
@@ -79,6 +86,10 @@ pub fn eval(expr: &Expr, env: &Env, context: &Context<'_>) -> Result<Value> {
         Expr::UserCall(path, args) => {
             let args = args.iter().map(|arg| eval(arg, env, context)).collect::<Result<_>>()?;
             context.host.call(path, args, context)
+        }
+        Expr::FlattenKeys(keys) => {
+            let values = keys.iter().map(|key| eval(&key.expr, env, context));
+            Ok(Value::array(values.collect::<Result<_>>()?))
         }
         Expr::Aggregate(aggregate) => {
             Err(Error::new(4200, format!("aggregates are not possible here: {}", aggregate.name)))

@@ -10,7 +10,7 @@
 //!
 //! `PARTITION BY HASH(customer)` spreads the entries by that value: those of one customer are in one [partition](Partitioning).
 
-use crate::ast::{CreateIndex, Expr, IndexKey, Statement};
+use crate::ast::{Collect, Comprehension, CreateIndex, Expr, IndexKey, Statement};
 use crate::env::{Caches, Context, Env, Meta, NoHost};
 use crate::error::{Error, Result, SEMANTICS};
 use crate::eval::{bindings_of, children, eval};
@@ -124,7 +124,7 @@ impl Definition {
     pub fn new(create: CreateIndex) -> Result<Definition> {
         let name = create.name.unwrap_or_else(|| "#primary".into());
         let primary = create.keys.is_empty();
-        let keys = if primary { vec![id_key()?] } else { create.keys };
+        let keys = if primary { vec![id_key()?] } else { expanded(create.keys)? };
         let partitioning = Partitioning::new(create.partition, &create.with)?;
         let condition = create.condition;
         let mut definition = Definition { name, keys, primary, condition, partitioning };
@@ -136,7 +136,8 @@ impl Definition {
         for expr in exprs {
             resolve_key(expr, &alias)?;
         }
-        if definition.keys.iter().filter(|key| key.array.is_some()).count() > 1 {
+        let arrays = definition.keys.iter().filter(|key| key.array.is_some() && !key.joined);
+        if arrays.count() > 1 {
             return Err(Error::new(SEMANTICS, "an index can have only one array key"));
         }
         Ok(definition)
@@ -195,12 +196,16 @@ impl Definition {
             return Ok(Vec::new());
         }
         let mut entries = vec![Vec::new()];
-        for (at, part) in self.parts().iter().enumerate() {
-            let values = part_values(part, env, context)?;
-            let kept =
-                values.iter().filter(|value| at > 0 || part.include_missing || !value.is_missing());
-            let kept: Vec<&Value> = kept.collect();
-            entries = grown(&entries, &kept, part.descending);
+        let mut at = 0;
+        while let Some(part) = self.parts().get(at) {
+            let joined = self.parts()[at + 1..].iter().take_while(|part| part.joined).count();
+            let parts = &self.parts()[at..=at + joined];
+            let rows = part_values(parts, env, context)?;
+            let kept = rows
+                .iter()
+                .filter(|values| at > 0 || part.include_missing || !values[0].is_missing());
+            entries = grown(&entries, &kept.collect::<Vec<_>>(), parts);
+            at += parts.len();
         }
         for entry in &mut entries {
             key::encode(&Value::String(meta.id.clone()), false, entry);
@@ -244,51 +249,132 @@ fn of_document<T>(
 /// The part that stands for the id of a document.
 fn id_key() -> Result<IndexKey> {
     let expr = crate::parser::parse_expr("META().id")?;
-    Ok(IndexKey { expr, array: None, descending: false, include_missing: false })
+    Ok(IndexKey { expr, array: None, descending: false, include_missing: false, joined: false })
 }
 
-fn grown(entries: &[Vec<u8>], values: &[&Value], descending: bool) -> Vec<Vec<u8>> {
-    let mut longer = Vec::with_capacity(entries.len() * values.len());
+/// A part for each of FLATTEN_KEYS, all of the same elements.
+fn expanded(keys: Vec<IndexKey>) -> Result<Vec<IndexKey>> {
+    let refused = || {
+        let message =
+            "FLATTEN_KEYS is the value of an array key: DISTINCT ARRAY FLATTEN_KEYS(…) FOR …";
+        Err(Error::new(3283, message))
+    };
+    let mut all = Vec::with_capacity(keys.len());
+    for key in keys {
+        let value = innermost(&key.expr);
+        let Expr::FlattenKeys(parts) = value else {
+            if any_in(&key.expr, &|expr| matches!(expr, Expr::FlattenKeys(_))) {
+                return refused();
+            }
+            all.push(key);
+            continue;
+        };
+        let is_value = key.array.is_some() && matches!(key.expr, Expr::Comprehension(_));
+        if !is_value || key.descending || key.include_missing {
+            return refused();
+        }
+        for (at, part) in parts.iter().enumerate() {
+            let mut expr = key.expr.clone();
+            *innermost_mut(&mut expr) = part.expr.clone();
+            let (descending, include_missing) = (part.descending, part.include_missing);
+            let joined = at > 0;
+            all.push(IndexKey { expr, array: key.array, descending, include_missing, joined });
+        }
+    }
+    Ok(all)
+}
+
+/// The value of an array key, within nested arrays the innermost.
+fn innermost(expr: &Expr) -> &Expr {
+    match expr {
+        Expr::Comprehension(comprehension) => match &comprehension.value {
+            Expr::Comprehension(inner) if inner.collect == Collect::DistinctArray => {
+                innermost(&comprehension.value)
+            }
+            value => value,
+        },
+        other => other,
+    }
+}
+
+fn innermost_mut(expr: &mut Expr) -> &mut Expr {
+    let Expr::Comprehension(comprehension) = expr else { return expr };
+    let is_nested = matches!(&comprehension.value,
+        Expr::Comprehension(inner) if inner.collect == Collect::DistinctArray);
+    if is_nested { innermost_mut(&mut comprehension.value) } else { &mut comprehension.value }
+}
+
+fn grown(entries: &[Vec<u8>], rows: &[&Vec<Value>], parts: &[IndexKey]) -> Vec<Vec<u8>> {
+    let mut longer = Vec::with_capacity(entries.len() * rows.len());
     for entry in entries {
-        for value in values {
+        for values in rows {
             let mut entry = entry.clone();
-            key::encode(value, descending, &mut entry);
+            for (value, part) in values.iter().zip(parts) {
+                key::encode(value, part.descending, &mut entry);
+            }
             longer.push(entry);
         }
     }
     longer
 }
 
-fn part_values(part: &IndexKey, env: &Env, context: &Context<'_>) -> Result<Vec<Value>> {
-    if part.array.is_none() {
-        return Ok(vec![eval(&part.expr, env, context)?]);
+/// The values of parts that are of the same elements, for each element; for a part that is no array, its value.
+fn part_values(parts: &[IndexKey], env: &Env, context: &Context<'_>) -> Result<Vec<Vec<Value>>> {
+    let exprs: Vec<&Expr> = parts.iter().map(|part| &part.expr).collect();
+    if parts[0].array.is_none() {
+        return Ok(vec![vec![eval(exprs[0], env, context)?]]);
     }
-    let (bindings, value, condition) = match &part.expr {
-        Expr::Comprehension(comprehension) => {
-            (&comprehension.bindings, &comprehension.value, &comprehension.condition)
-        }
-        whole => {
-            let elements = eval(whole, env, context)?;
-            if !matches!(elements, Value::Array(_) | Value::Object(_)) {
-                return Ok(vec![Value::Missing]);
-            }
-            // As ANY and EVERY go through them.
-            let mut all = Vec::new();
-            children(&elements, &mut all);
-            return Ok(all.into_iter().map(|(_, value)| value).collect());
-        }
+    if let Expr::Comprehension(_) = exprs[0] {
+        let mut rows = Vec::new();
+        elements(&exprs, env, context, &mut rows)?;
+        return Ok(rows);
+    }
+    let elements = eval(exprs[0], env, context)?;
+    if !matches!(elements, Value::Array(_) | Value::Object(_)) {
+        return Ok(vec![vec![Value::Missing]]);
+    }
+    // As ANY and EVERY go through them.
+    let mut all = Vec::new();
+    children(&elements, &mut all);
+    Ok(all.into_iter().map(|(_, value)| vec![value]).collect())
+}
+
+/// The values of comprehensions that differ in nothing but their values, for each element.
+fn elements(
+    exprs: &[&Expr],
+    env: &Env,
+    context: &Context<'_>,
+    rows: &mut Vec<Vec<Value>>,
+) -> Result<()> {
+    let all: Vec<&Comprehension> = exprs
+        .iter()
+        .filter_map(|expr| match expr {
+            Expr::Comprehension(comprehension) => Some(&**comprehension),
+            _ => None,
+        })
+        .collect();
+    let Some(first) = all.first() else { return Ok(()) };
+    let Ok(envs) = bindings_of(&first.bindings, env, context)? else {
+        rows.push(vec![Value::Missing; exprs.len()]);
+        return Ok(());
     };
-    let Ok(envs) = bindings_of(bindings, env, context)? else { return Ok(vec![Value::Missing]) };
-    let mut values = Vec::new();
+    let values: Vec<&Expr> = all.iter().map(|comprehension| &comprehension.value).collect();
+    let is_nested =
+        matches!(values[0], Expr::Comprehension(inner) if inner.collect == Collect::DistinctArray);
     for inner in &envs {
-        let wanted = condition
-            .as_ref()
-            .map_or(Ok(true), |when| eval(when, inner, context).map(|v| v.truth()))?;
-        if wanted {
-            values.push(eval(value, inner, context)?);
+        if let Some(when) = &first.condition
+            && !eval(when, inner, context)?.truth()
+        {
+            continue;
+        }
+        if is_nested {
+            elements(&values, inner, context, rows)?;
+        } else {
+            let row = values.iter().map(|value| eval(value, inner, context));
+            rows.push(row.collect::<Result<_>>()?);
         }
     }
-    Ok(values)
+    Ok(())
 }
 
 /// Resolves an expression of an index over [`SELF`].

@@ -15,6 +15,8 @@ pub(crate) enum Token {
     Float(f64),
     /// `$name`, `@name` or `$1`, without the sign.
     Parameter(Name),
+    /// What stands in `/*+ … */` or behind `--+`, where hints may stand.
+    Hint(Name),
     Symbol(&'static str),
     End,
 }
@@ -53,15 +55,23 @@ fn lex_to(text: &str, is_last: impl Fn(&Token) -> bool) -> Result<Vec<Spanned>> 
     let mut lexer = Lexer { text, at: 0 };
     let mut tokens = Vec::new();
     loop {
-        lexer.skip_blanks()?;
+        let may_hint = tokens.last().is_some_and(takes_hints);
+        lexer.skip_blanks(may_hint)?;
         let at = lexer.at;
-        let token = lexer.token()?;
+        let token = if may_hint { lexer.hint()? } else { None };
+        let token = token.map_or_else(|| lexer.token(), Ok)?;
         let done = is_last(&token);
         tokens.push(Spanned { token, at, end: lexer.at });
         if done {
             return Ok(tokens);
         }
     }
+}
+
+/// Whether hints may stand behind a token.
+fn takes_hints(Spanned { token, .. }: &Spanned) -> bool {
+    const VERBS: [&str; 6] = ["SELECT", "INSERT", "UPSERT", "UPDATE", "DELETE", "MERGE"];
+    matches!(token, Token::Word(word) if VERBS.iter().any(|verb| word.eq_ignore_ascii_case(verb)))
 }
 
 /// Line and column of an offset, both from 1; columns count characters.
@@ -105,10 +115,30 @@ impl<'a> Lexer<'a> {
         Err(syntax_error(self.text, at, what, &near))
     }
 
-    fn skip_blanks(&mut self) -> Result<()> {
+    /// A hint that begins here, if one does.
+    fn hint(&mut self) -> Result<Option<Token>> {
+        let rest = self.rest();
+        if let Some(hint) = rest.strip_prefix("/*+") {
+            let Some(length) = hint.find("*/") else {
+                return self.fail(self.at, "comment is not closed");
+            };
+            self.at += length + 5;
+            return Ok(Some(Token::Hint(hint[..length].trim().into())));
+        }
+        let Some(hint) = rest.strip_prefix("--+") else { return Ok(None) };
+        let length = hint.find('\n').unwrap_or(hint.len());
+        self.at += length + 3;
+        Ok(Some(Token::Hint(hint[..length].trim().into())))
+    }
+
+    /// Passes over blanks and comments, up to a hint if one may stand here.
+    fn skip_blanks(&mut self, to_hint: bool) -> Result<()> {
         loop {
             self.take_while(char::is_whitespace);
             let rest = self.rest();
+            if to_hint && (rest.starts_with("/*+") || rest.starts_with("--+")) {
+                return Ok(());
+            }
             if rest.starts_with("--") {
                 self.take_while(|c| c != '\n');
             } else if let Some(comment) = rest.strip_prefix("/*") {

@@ -75,6 +75,13 @@ impl Display for Expr {
             }
             Expr::Unary(operator, of) => fmt_unary(f, *operator, of),
             Expr::Binary(operator, a, b) => write!(f, "({a} {} {b})", binary_text(*operator)),
+            Expr::Fold(first, rest) => {
+                write!(f, "({first}")?;
+                rest.iter().try_for_each(|(operator, operand)| {
+                    write!(f, " {} {operand}", binary_text(*operator))
+                })?;
+                f.write_str(")")
+            }
             Expr::Chain(chain, operands) => fmt_chain(f, *chain, operands),
             Expr::Like(of, pattern, None) => write!(f, "({of} like {pattern})"),
             Expr::Like(of, pattern, Some(escape)) => {
@@ -112,16 +119,17 @@ impl Display for Expr {
                 write!(f, " satisfies {} end", quantified.condition)
             }
             Expr::Comprehension(comprehension) => {
+                let is_nested = comprehension.collect == Collect::DistinctArray;
                 match &comprehension.collect {
                     Collect::Array => f.write_str("array ")?,
-                    Collect::DistinctArray => f.write_str("distinct array ")?,
+                    Collect::DistinctArray => f.write_str("(distinct array ")?,
                     Collect::First => f.write_str("first ")?,
                     Collect::Object(name) => write!(f, "object {name} : ")?,
                 }
                 write!(f, "{} for ", comprehension.value)?;
                 list(f, &comprehension.bindings)?;
                 comprehension.condition.iter().try_for_each(|when| write!(f, " when {when}"))?;
-                f.write_str(" end")
+                f.write_str(if is_nested { " end)" } else { " end" })
             }
             Expr::Call(function, args) => {
                 write!(f, "{}(", function.name.to_ascii_lowercase())?;
@@ -135,6 +143,15 @@ impl Display for Expr {
                     path.iter().map(|part| quote(part)).collect::<Vec<_>>().join(".")
                 )?;
                 list(f, args)?;
+                f.write_str(")")
+            }
+            Expr::FlattenKeys(keys) => {
+                f.write_str("flatten_keys(")?;
+                for (index, key) in keys.iter().enumerate() {
+                    write!(f, "{}{}", if index > 0 { ", " } else { "" }, key.expr)?;
+                    f.write_str(if key.descending { " desc" } else { "" })?;
+                    f.write_str(if key.include_missing { " include missing" } else { "" })?;
+                }
                 f.write_str(")")
             }
             Expr::Aggregate(aggregate) => aggregate.fmt(f),
@@ -307,6 +324,10 @@ impl Display for Select {
                 Expr::Subquery(_) => write!(f, "{} as {}", quote(&with.alias), with.expr)?,
                 expr => write!(f, "{} as ({expr})", quote(&with.alias))?,
             }
+            if !with.cycle.is_empty() {
+                write!(f, " cycle {} restrict", Comma(&with.cycle))?;
+            }
+            with.options.iter().try_for_each(|options| write!(f, " options {options}"))?;
         }
         if !self.with.is_empty() {
             f.write_str(" ")?;
@@ -325,6 +346,12 @@ impl Display for Body {
         match self {
             Body::Block(block) => block.fmt(f),
             Body::Nested(select) => write!(f, "({select})"),
+            Body::Union(all, branches) => {
+                let word = if *all { " union all " } else { " union " };
+                branches.iter().enumerate().try_for_each(|(index, branch)| {
+                    write!(f, "{}{branch}", if index > 0 { word } else { "" })
+                })
+            }
             Body::Set(operator, all, left, right) => {
                 let word = match operator {
                     SetOp::Union => "union",
@@ -340,6 +367,11 @@ impl Display for Body {
 impl Display for Block {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         f.write_str("select ")?;
+        if !self.optimizer_hints.is_empty() {
+            let texts: Vec<&str> =
+                self.optimizer_hints.iter().map(|hint| hint.text.as_str()).collect();
+            write!(f, "/*+ {} */ ", texts.join(" "))?;
+        }
         if self.distinct {
             f.write_str("distinct ")?;
         }

@@ -160,6 +160,9 @@ pub fn resolve_select(select: &mut Select, outer: &Scope) -> Result<()> {
             scope.add(&with.alias);
         }
         resolve_expr(&mut with.expr, &scope)?;
+        let row = Scope::of_term(&with.alias);
+        with.cycle.iter_mut().try_for_each(|expr| resolve_expr(expr, &row))?;
+        with.options.iter_mut().try_for_each(|expr| resolve_expr(expr, &Scope::new()))?;
         scope.add(&with.alias);
         scope.keyspaces.retain(|name| *name != with.alias);
     }
@@ -186,6 +189,9 @@ fn resolve_body(body: &mut Body, scope: &Scope) -> Result<()> {
     match body {
         Body::Block(block) => resolve_block(block, &mut [], scope),
         Body::Nested(select) => resolve_select(select, scope),
+        Body::Union(_, branches) => {
+            branches.iter_mut().try_for_each(|branch| resolve_body(branch, scope))
+        }
         Body::Set(_, _, left, right) => {
             resolve_body(left, scope)?;
             resolve_body(right, scope)

@@ -29,6 +29,10 @@ pub fn each_child(expr: &mut Expr, visit: Visitor<'_>) -> Result<()> {
             visit(of)?;
             from.iter_mut().chain(to).try_for_each(|bound| visit(bound))
         }
+        Expr::Fold(first, rest) => {
+            visit(first)?;
+            rest.iter_mut().try_for_each(|(_, operand)| visit(operand))
+        }
         Expr::Chain(_, all) | Expr::Array(all) | Expr::Call(_, all) | Expr::UserCall(_, all) => {
             all.iter_mut().try_for_each(visit)
         }
@@ -66,6 +70,7 @@ pub fn each_child(expr: &mut Expr, visit: Visitor<'_>) -> Result<()> {
             visit(&mut comprehension.value)?;
             comprehension.condition.iter_mut().try_for_each(visit)
         }
+        Expr::FlattenKeys(keys) => keys.iter_mut().try_for_each(|key| visit(&mut key.expr)),
         Expr::Aggregate(aggregate) => each_in_aggregate(aggregate, visit),
         Expr::Subquery(select) => each_in_select(select, visit),
     }
@@ -101,7 +106,10 @@ fn each_in_window(window: &mut Window, visit: Visitor<'_>) -> Result<()> {
 /// # Errors
 /// The first that `visit` gives.
 pub fn each_in_select(select: &mut Select, visit: Visitor<'_>) -> Result<()> {
-    select.with.iter_mut().try_for_each(|with| visit(&mut with.expr))?;
+    for with in &mut select.with {
+        visit(&mut with.expr)?;
+        with.cycle.iter_mut().chain(&mut with.options).try_for_each(&mut *visit)?;
+    }
     each_in_body(&mut select.body, visit)?;
     select.order.iter_mut().try_for_each(|term| visit(&mut term.expr))?;
     select.limit.iter_mut().chain(&mut select.offset).try_for_each(visit)
@@ -109,6 +117,9 @@ pub fn each_in_select(select: &mut Select, visit: Visitor<'_>) -> Result<()> {
 
 fn each_in_body(body: &mut Body, visit: Visitor<'_>) -> Result<()> {
     let block = match body {
+        Body::Union(_, branches) => {
+            return branches.iter_mut().try_for_each(|branch| each_in_body(branch, visit));
+        }
         Body::Set(_, _, left, right) => {
             each_in_body(left, visit)?;
             return each_in_body(right, visit);

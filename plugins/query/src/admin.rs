@@ -6,7 +6,8 @@
 //! ```
 //!
 //! The same for `active_requests` and `completed_requests`, whose names are ids of requests. `GET /admin/settings` tells
-//! what the service goes by.
+//! what the service goes by, and `POST` changes it, on this node until it stops: `{"timeout": nanoseconds}` is how long a request
+//! may take, where 0 is as long as it needs.
 
 use crate::datastore::{Datastore, Platform};
 use crate::request::Request;
@@ -31,12 +32,16 @@ pub fn admin(
     service: &Service,
     method: &str,
     path: &str,
+    body: &[u8],
     store: &dyn Datastore,
     platform: &dyn Platform,
 ) -> Option<AdminReply> {
-    if (method, path) == ("GET", "/admin/settings") {
-        let settings = [("completed-threshold", Value::Int(watch::COMPLETED_THRESHOLD_MS))];
-        return Some(AdminReply { status: 200, body: Value::object(settings).to_json() });
+    match (method, path) {
+        ("GET", "/admin/settings") => {
+            return Some(AdminReply { status: 200, body: settings(store).to_json() });
+        }
+        ("POST", "/admin/settings") => return Some(changed_settings(body, store)),
+        _ => {}
     }
     let (catalog, name) = match path.strip_prefix("/admin/")?.split_once('/') {
         Some((catalog, name)) => (catalog, Some(name)),
@@ -57,6 +62,47 @@ pub fn admin(
         };
         AdminReply { status, body: told(&error).to_json() }
     }))
+}
+
+/// The note that says how many milliseconds a request may take.
+pub(crate) const TIMEOUT: &str = "settings/timeout";
+
+const NS_IN_MS: i64 = 1_000_000;
+
+fn settings(store: &dyn Datastore) -> Value {
+    let timeout = store.notes().recall(TIMEOUT).and_then(|text| text.parse::<i64>().ok());
+    let timeout_ns = timeout.unwrap_or(0).saturating_mul(NS_IN_MS);
+    Value::object([
+        ("completed-threshold", Value::Int(watch::COMPLETED_THRESHOLD_MS)),
+        ("timeout", Value::Int(timeout_ns)),
+    ])
+}
+
+/// Takes new settings, all or none of them.
+fn changed_settings(body: &[u8], store: &dyn Datastore) -> AdminReply {
+    let refused = |code, message: String| AdminReply {
+        status: 400,
+        body: told(&Error::new(code, message)).to_json(),
+    };
+    let given = match Value::parse(body) {
+        Ok(given) if given.as_object().is_some() => given,
+        _ => return refused(2220, "The body is a JSON object of settings".to_owned()),
+    };
+    if let Some((name, _)) =
+        given.as_object().into_iter().flatten().find(|(name, _)| &***name != "timeout")
+    {
+        return refused(2031, format!("Unknown setting: {name}"));
+    }
+    let Some(timeout_ns) =
+        given.field("timeout").as_i64().filter(|ns| (0..=i64::MAX - NS_IN_MS).contains(ns))
+    else {
+        return refused(2032, "timeout is a number of nanoseconds, or 0 for no limit".to_owned());
+    };
+    // A limit below a millisecond is one all the same.
+    let timeout_ms = (timeout_ns + NS_IN_MS - 1) / NS_IN_MS;
+    let note = (timeout_ms > 0).then(|| timeout_ms.to_string());
+    store.notes().note(TIMEOUT, note.as_deref());
+    AdminReply { status: 200, body: settings(store).to_json() }
 }
 
 fn answered(method: &str, catalog: &str, name: Option<&str>, run: &Run<'_>) -> Result<AdminReply> {

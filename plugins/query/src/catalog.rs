@@ -13,7 +13,7 @@ impl Service {
         Ok(match name {
             "dual" => vec![("dual".into(), Value::Null)],
             "prepareds" => self.prepareds(run)?,
-            "functions" => function::rows(run.store)?,
+            "functions" | "functions_cache" => function::rows(run.store)?,
             "active_requests" => watch::active(run)?,
             "completed_requests" => watch::completed(run)?,
             _ => run.store.catalog(name)?.ok_or_else(|| {

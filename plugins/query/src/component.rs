@@ -46,7 +46,8 @@ impl nacre_plugin::Service for Query {
     ) -> Result<nacre_plugin::Response, Fault> {
         if request.path.starts_with("/admin/") {
             let host = Host::new(None, &self.indexes);
-            let reply = admin(&self.service, &request.method, &request.path, &host, &host);
+            let reply =
+                admin(&self.service, &request.method, &request.path, &request.body, &host, &host);
             let reply = reply.unwrap_or(AdminReply { status: 404, body: "{}".into() });
             return Ok(nacre_plugin::Response::json(reply.status, reply.body));
         }
@@ -98,7 +99,8 @@ fn status_of(response: &Response) -> u16 {
     let Some(error) = response.errors().first() else { return 200 };
     match (response.status(), error.code) {
         (Status::Timeout | Status::Stopped, _) => 200,
-        (_, 4040 | 12003 | 12016 | 12021) => 404,
+        (_, 12001 | 12003) => 424,
+        (_, 4040 | 12016 | 12021) => 404,
         (_, 10000 | 13014) => 401,
         (_, 1000) => 403,
         (_, 4300) => 409,

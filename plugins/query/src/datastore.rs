@@ -434,6 +434,28 @@ pub trait Datastore {
         Ok(Vec::new())
     }
 
+    /// The extended attributes of these names of documents, in the order of the ids; also those of documents that are deleted. None
+    /// where there is no document.
+    ///
+    /// # Errors
+    /// As [`Datastore::indexes`]; code 13014 when the user may not see one of them.
+    fn attributes(
+        &self,
+        _: &Keyspace,
+        ids: &[Name],
+        _names: &[Name],
+    ) -> Result<Vec<Option<Value>>> {
+        Ok(vec![None; ids.len()])
+    }
+
+    /// Does what a statement about users, groups, roles, collections or sequences says: an object whose member `do` names it.
+    ///
+    /// # Errors
+    /// Code 1001 of a store that has none of these, and others of these.
+    fn administer(&self, _: &Value) -> Result<Value> {
+        Err(Error::new(1001, "this statement is not supported"))
+    }
+
     /// Runs a statement that makes, changes or removes an index, scope or collection.
     ///
     /// # Errors

@@ -7,7 +7,7 @@ mod change;
 use crate::datastore::{Action, Keyspace, Mutation, Refusal};
 use crate::exec::{self, projected};
 use crate::plan::{Node, Page, Project};
-use crate::planner::{conjuncts, plan_merge, plan_term};
+use crate::planner::{attributes_in, conjuncts, plan_merge, plan_term};
 use crate::run::Run;
 use crate::transaction;
 use nacre_sql::ast::{
@@ -219,8 +219,21 @@ pub(crate) fn plan_targets(
     page: Page,
     run: &Run<'_>,
 ) -> Result<Rc<Node>> {
+    plan_targets_with(target, condition, page, Vec::new(), run)
+}
+
+/// The same, with the extended attributes that more than the condition looks at.
+fn plan_targets_with(
+    target: &FromTerm,
+    condition: Option<&Expr>,
+    page: Page,
+    mut attributes: Vec<Name>,
+    run: &Run<'_>,
+) -> Result<Rc<Node>> {
     let known = conjuncts(condition);
-    let scan = plan_term(target, &known, std::slice::from_ref(&target.alias), run)?;
+    let mut scan = plan_term(target, &known, std::slice::from_ref(&target.alias), run)?;
+    condition.iter().for_each(|expr| attributes_in(expr, &target.alias, &mut attributes));
+    scan.attributes = attributes;
     let mut root = Rc::new(Node::Scan(scan));
     if let Some(condition) = condition {
         root = Rc::new(Node::Filter(root, condition.clone()));
@@ -236,10 +249,11 @@ fn targets(
     target: &FromTerm,
     condition: Option<&Expr>,
     page: Page,
+    attributes: Vec<Name>,
     run: &Run<'_>,
     context: &Context<'_>,
 ) -> Result<Vec<Env>> {
-    let root = plan_targets(target, condition, page, run)?;
+    let root = plan_targets_with(target, condition, page, attributes, run)?;
     let mut rows = exec::build(&root, &Env::new());
     let mut found = Vec::new();
     while let Some(row) = rows.next(run, context)? {
@@ -261,7 +275,12 @@ pub(crate) fn update(update: &Update, run: &Run<'_>, context: &Context<'_>) -> R
     let keyspace = target_keyspace(&update.target, run)?;
     let alias = &update.target.alias;
     let page = Page { limit: update.limit.clone(), offset: update.offset.clone() };
-    let rows = targets(&update.target, update.condition.as_ref(), page, run, context)?;
+    let mut attributes = Vec::new();
+    for set in &update.changes.set {
+        attributes_in(&set.value, alias, &mut attributes);
+    }
+    let condition = update.condition.as_ref();
+    let rows = targets(&update.target, condition, page, attributes, run, context)?;
     let mut writer =
         Writer::new(keyspace, alias, "UPDATE", update.returning.as_ref(), run, context);
     for row in rows {
@@ -311,7 +330,7 @@ pub(crate) fn delete(delete: &Delete, run: &Run<'_>, context: &Context<'_>) -> R
     }
     let keyspace = target_keyspace(&delete.target, run)?;
     let page = Page { limit: delete.limit.clone(), offset: delete.offset.clone() };
-    let rows = targets(&delete.target, delete.condition.as_ref(), page, run, context)?;
+    let rows = targets(&delete.target, delete.condition.as_ref(), page, Vec::new(), run, context)?;
     let alias = &delete.target.alias;
     let mut writer =
         Writer::new(keyspace, alias, "DELETE", delete.returning.as_ref(), run, context);
@@ -335,7 +354,7 @@ fn delete_entries(
     context: &Context<'_>,
 ) -> Result<Vec<Value>> {
     let page = Page { limit: delete.limit.clone(), offset: delete.offset.clone() };
-    let rows = targets(&delete.target, delete.condition.as_ref(), page, run, context)?;
+    let rows = targets(&delete.target, delete.condition.as_ref(), page, Vec::new(), run, context)?;
     let alias = &delete.target.alias;
     let returning = delete
         .returning
@@ -371,6 +390,7 @@ pub(crate) fn merge(merge: &Merge, run: &Run<'_>, context: &Context<'_>) -> Resu
     let alias = &merge.target.alias;
     let mut writer = Writer::new(keyspace, alias, "MERGE", merge.returning.as_ref(), run, context);
     let mut touched = std::collections::BTreeSet::new();
+    let mut inserted = std::collections::BTreeSet::new();
     let mut count = 0;
     let holds = |condition: &Option<Expr>, row: &Env| -> Result<bool> {
         condition.as_ref().map_or(Ok(true), |condition| Ok(eval(condition, row, context)?.truth()))
@@ -413,6 +433,14 @@ pub(crate) fn merge(merge: &Merge, run: &Run<'_>, context: &Context<'_>) -> Resu
                         (key, _) => key,
                     };
                     let id = eval(key, row, context)?;
+                    if let Some(id) = id.as_str()
+                        && !inserted.insert(Name::from(id))
+                    {
+                        let message = format!(
+                            "Multiple INSERT of the same document (document key '{id}') in a MERGE statement"
+                        );
+                        return Err(Error::new(5330, message));
+                    }
                     let options = option_value(options.as_ref(), row, context)?;
                     writer.insert(Action::Insert, id, eval(value, row, context)?, &options, row)?;
                 }

@@ -119,6 +119,13 @@ fn add(node: &Node, steps: &mut Vec<Value>) {
                 steps.push(operator("Limit", vec![("expr", text(limit))]));
             }
         }
+        Node::Union(all, branches) => {
+            let children: Vec<Value> = branches.iter().map(|branch| explain(branch)).collect();
+            steps.push(operator("UnionAll", vec![("~children", children.into())]));
+            if !all {
+                steps.push(operator("Distinct", vec![]));
+            }
+        }
         Node::Set(set, all, left, right) => {
             let name = match (set, all) {
                 (SetOp::Union, _) => "UnionAll",

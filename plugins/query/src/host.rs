@@ -5,8 +5,8 @@ use crate::datastore::{
     Indexed, Keyspace, Mutation, Notes, Platform, Refusal, Script, Staged, Together,
     TransactionStep, binary,
 };
-use crate::options;
 use crate::response::{Passed, Piece};
+use crate::{admin, options};
 use nacre_plugin::bindings::world::nacre::plugin::database as abi;
 use nacre_sql::ast::{CreateIndex, Expr, Path, Statement};
 use nacre_sql::index::{Definition, Partitioning};
@@ -18,15 +18,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Documents of one call of the host.
 const DOCUMENTS_MAX: usize = 1024;
-/// How long a request may take that says nothing about it: 75 s, less what the host needs to stop it.
-const TIMEOUT_MS: u64 = 74_000;
-
 /// How long a request that is out of time may take to say so itself. One that is within a long step does not, and is ended.
 const GRACE_MS: u64 = 250;
 
 /// What a request sees.
 pub struct Host {
-    ends_us: u64,
+    /// When the request is to end; none when it may take as long as it needs.
+    ends_us: Option<u64>,
     timeout_ms: u64,
     indexes: IndexNames,
     held: Arc<Held>,
@@ -62,13 +60,22 @@ impl Library for Held {
 pub type IndexNames = Rc<RefCell<BTreeMap<u64, String>>>;
 
 impl Host {
-    /// A host for a request that is to end after `timeout_ms`.
+    /// A host for a request that is to end after `timeout_ms`, or after what the service's setting says if that is before.
     pub fn new(timeout_ms: Option<u64>, indexes: &IndexNames) -> Host {
-        let timeout_ms = timeout_ms.filter(|timeout| *timeout > 0).unwrap_or(TIMEOUT_MS);
-        let timeout_ms = timeout_ms.min(TIMEOUT_MS);
-        abi::limit_time(timeout_ms + GRACE_MS);
-        let ends_us = abi::clock_us().saturating_add(timeout_ms * 1000);
-        Host { ends_us, timeout_ms, indexes: Rc::clone(indexes), held: Arc::default() }
+        let set = abi::recall(admin::TIMEOUT).and_then(|text| String::from_utf8(text).ok());
+        let set = set.and_then(|text| text.parse().ok());
+        let limits = [timeout_ms, set].into_iter().flatten();
+        let timeout_ms = limits.filter(|limit: &u64| *limit > 0).min();
+        if let Some(timeout_ms) = timeout_ms {
+            abi::limit_time(timeout_ms.saturating_add(GRACE_MS));
+        }
+        let ends = |ms: u64| abi::clock_us().saturating_add(ms.saturating_mul(1000));
+        Host {
+            ends_us: timeout_ms.map(ends),
+            timeout_ms: timeout_ms.unwrap_or_default(),
+            indexes: Rc::clone(indexes),
+            held: Arc::default(),
+        }
     }
 
     /// Tells which documents are in a piece of the answer; gives what stands around them.
@@ -353,6 +360,28 @@ impl Datastore for Host {
         Ok(outcomes)
     }
 
+    fn attributes(
+        &self,
+        of: &Keyspace,
+        ids: &[Name],
+        names: &[Name],
+    ) -> Result<Vec<Option<Value>>> {
+        let names: Vec<String> = names.iter().map(ToString::to_string).collect();
+        let mut all = Vec::with_capacity(ids.len());
+        for ids in ids.chunks(DOCUMENTS_MAX) {
+            let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
+            let found = abi::attributes(&keyspace(of), &ids, &names).map_err(error)?;
+            let value = |text: String| Value::parse(text.as_bytes()).unwrap_or_default();
+            all.extend(found.into_iter().map(|text| text.map(value)));
+        }
+        Ok(all)
+    }
+
+    fn administer(&self, request: &Value) -> Result<Value> {
+        let told = abi::administer(&request.to_json()).map_err(error)?;
+        Value::parse(told.as_bytes()).map_err(|message| Error::new(5000, message))
+    }
+
     fn transact(&self, step: &TransactionStep) -> Result<String> {
         use abi::TransactionStep as Abi;
         let step = match step.clone() {
@@ -516,7 +545,7 @@ impl Platform for Host {
     }
 
     fn check(&self) -> Result<()> {
-        if abi::clock_us() < self.ends_us {
+        if self.ends_us.is_none_or(|ends| abi::clock_us() < ends) {
             return Ok(());
         }
         Err(Error::new(1080, format!("Timeout {}ms exceeded", self.timeout_ms)))

@@ -11,6 +11,7 @@
 //! changes documents has found them all before it changes the first.
 
 mod admin;
+mod administer;
 mod catalog;
 #[cfg(target_arch = "wasm32")]
 mod component;
@@ -19,11 +20,13 @@ mod dml;
 mod exec;
 mod explain;
 mod function;
+mod hints;
 #[cfg(target_arch = "wasm32")]
 mod host;
 mod infer;
 mod lines;
 mod memory;
+mod memory_sequences;
 mod object_text;
 mod options;
 mod plan;
@@ -35,6 +38,7 @@ mod response;
 mod run;
 mod script;
 mod service;
+mod service_functions;
 mod signature;
 mod transaction;
 mod watch;

@@ -4,6 +4,7 @@ use crate::datastore::{
     Action, Consistency, Datastore, Document, Documents, FunctionPath, Index, IndexRange, Indexed,
     Keyspace, Mutation, Notes, Refusal, Script,
 };
+use crate::memory_sequences::MemorySequences;
 use crate::options;
 use nacre_sql::ast::{CreateIndex, Path, Statement};
 use nacre_sql::index::Definition;
@@ -50,6 +51,7 @@ pub struct MemoryDatastore {
     functions: RefCell<BTreeMap<FunctionPath, (String, Option<Script>)>>,
     evaluator: RefCell<Option<Box<dyn Evaluator>>>,
     notes: RefCell<BTreeMap<String, String>>,
+    sequences: MemorySequences,
 }
 
 fn next(counter: &Cell<u64>) -> u64 {
@@ -84,7 +86,28 @@ impl MemoryDatastore {
         keyspace: &Keyspace,
         run: impl FnOnce(&mut Collection) -> Result<T>,
     ) -> Result<T> {
+        if !self.collections.borrow().contains_key(keyspace) {
+            return Err(self.missing(keyspace));
+        }
         run(self.collections.borrow_mut().get_mut(keyspace).ok_or_else(|| missing(keyspace))?)
+    }
+
+    /// Why a keyspace is not there: a scope of its bucket is not, or it alone.
+    fn missing(&self, keyspace: &Keyspace) -> Error {
+        let Keyspace { bucket, scope, .. } = keyspace;
+        let has_bucket = self.collections.borrow().keys().any(|known| known.bucket == *bucket);
+        let has_scope = &**scope == "_default"
+            || self.scopes.borrow().contains(&(bucket.clone(), scope.clone()))
+            || self
+                .collections
+                .borrow()
+                .keys()
+                .any(|of| of.bucket == *bucket && of.scope == *scope);
+        if !has_bucket || has_scope {
+            return missing(keyspace);
+        }
+        let message = format!("Scope not found in CB datastore: default:{bucket}.{scope}");
+        Error::new(12021, message)
     }
 
     fn create_index(&self, create: &CreateIndex, context: Option<&Path>) -> Result<()> {
@@ -386,6 +409,33 @@ impl Datastore for MemoryDatastore {
         })
     }
 
+    fn attributes(
+        &self,
+        keyspace: &Keyspace,
+        ids: &[Name],
+        names: &[Name],
+    ) -> Result<Vec<Option<Value>>> {
+        // Its documents have no attributes but the one that all have.
+        self.with(keyspace, |collection| {
+            let of = |id: &Name| {
+                let document = collection.documents.get(id)?;
+                let expiration = i64::from(document.expiration);
+                let virtual_one = Value::object([
+                    ("deleted", Value::Bool(false)),
+                    ("exptime", Value::Int(expiration)),
+                    ("value_bytes", Value::Int(document.body.len() as i64)),
+                ]);
+                let is_told = names.iter().any(|name| &**name == "$document");
+                Some(Value::object(is_told.then_some(("$document", virtual_one))))
+            };
+            Ok(ids.iter().map(of).collect())
+        })
+    }
+
+    fn administer(&self, request: &Value) -> Result<Value> {
+        self.sequences.administer(request)
+    }
+
     fn define(&self, statement: &Statement, context: Option<&Path>) -> Result<()> {
         next(&self.version);
         match statement {
@@ -440,6 +490,10 @@ impl Datastore for MemoryDatastore {
     fn catalog(&self, name: &str) -> Result<Option<Vec<(Name, Value)>>> {
         let collections = self.collections.borrow();
         Ok(Some(match name {
+            "sequences" => self.sequences.rows(),
+            "tasks_cache" | "dictionary" | "dictionary_cache" | "completed_requests_history" => {
+                Vec::new()
+            }
             "namespaces" => vec![(
                 "default".into(),
                 Value::object([("id", "default".into()), ("name", "default".into())]),

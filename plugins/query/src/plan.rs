@@ -29,6 +29,8 @@ pub(crate) enum Node {
     Distinct(Rc<Node>),
     Page(Rc<Node>, Page),
     Set(SetOp, bool, Rc<Node>, Rc<Node>),
+    /// Many UNION; the flag says ALL.
+    Union(bool, Vec<Rc<Node>>),
     With(Rc<Node>, Vec<With>),
     /// The count of a whole keyspace, bound to a name.
     Count(Keyspace, Name),
@@ -56,6 +58,8 @@ pub(crate) struct Scan {
     pub page: Page,
     /// Whether documents are passed on as they are.
     pub passing: Passing,
+    /// The extended attributes that are looked at.
+    pub attributes: Vec<Name>,
 }
 
 /// Whether the documents of a scan are passed on as they are.
@@ -73,7 +77,8 @@ pub(crate) enum Passing {
 impl Scan {
     /// A scan of which all rows are wanted.
     pub fn of(alias: Name, source: ScanSource) -> Scan {
-        Scan { alias, source, page: Page::default(), passing: Passing::No }
+        let (page, passing) = (Page::default(), Passing::No);
+        Scan { alias, source, page, passing, attributes: Vec::new() }
     }
 }
 
@@ -181,7 +186,7 @@ impl Node {
             | Node::Distinct(input)
             | Node::Page(input, _)
             | Node::With(input, _) => Some(input),
-            Node::Dummy | Node::Scan(_) | Node::Set(..) | Node::Count(..) => None,
+            Node::Dummy | Node::Scan(_) | Node::Set(..) | Node::Union(..) | Node::Count(..) => None,
         }
     }
 }

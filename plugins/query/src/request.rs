@@ -3,7 +3,8 @@
 use crate::datastore::Consistency;
 use crate::run::Settings;
 use crate::transaction::Transaction;
-use nacre_sql::{Error, Name, Result, Value, parse_path};
+use nacre_sql::ast::Path;
+use nacre_sql::{Error, Name, Result, Value};
 
 /// What a client asks.
 #[derive(Clone, Debug, Default)]
@@ -170,7 +171,7 @@ impl Request {
             "encoding" => _ = choice(name, &value, &["utf-8", "utf8"])?,
             "compression" => _ = choice(name, &value, &["none"])?,
             "pretty" => _ = boolean(name, &value)?,
-            "max_parallelism" => _ = whole_number(name, &value)?,
+            "max_parallelism" | "error_limit" => _ = whole_number(name, &value)?,
             "timeout" => self.timeout_ms = Some(duration_ms(&text(name, &value)?)?),
             "memory_quota" => {
                 // Mebibytes, as in the settings of the field.
@@ -251,14 +252,33 @@ fn level(text: &str) -> Result<String> {
 }
 
 /// `namespace:bucket.scope`; empty is none.
-fn context(text: &str) -> Result<Option<nacre_sql::ast::Path>> {
+fn context(text: &str) -> Result<Option<Path>> {
     if text.is_empty() || text == "default:" {
         return Ok(None);
     }
     let wrong =
         || Error::new(1065, format!("Unrecognized parameter in request: query_context {text}"));
-    let path = parse_path(text.trim_start_matches(':')).map_err(|_| wrong())?;
+    let path = parts_of(text.trim_start_matches(':')).ok_or_else(wrong)?;
     if path.parts.len() == 2 { Ok(Some(path)) } else { Err(wrong()) }
+}
+
+/// The parts of a path, whose names need no quotes: they end at `:` and `.` alone.
+fn parts_of(text: &str) -> Option<Path> {
+    let (mut namespace, mut parts, mut part) = (None, Vec::new(), String::new());
+    let mut is_quoted = false;
+    for c in text.chars() {
+        match c {
+            '`' => is_quoted = !is_quoted,
+            ':' if !is_quoted && namespace.is_none() && parts.is_empty() => {
+                namespace = Some(Name::from(std::mem::take(&mut part)));
+            }
+            '.' if !is_quoted => parts.push(Name::from(std::mem::take(&mut part))),
+            c => part.push(c),
+        }
+    }
+    parts.push(part.into());
+    let is_whole = !is_quoted && parts.iter().chain(&namespace).all(|part| !part.is_empty());
+    is_whole.then_some(Path { namespace, parts })
 }
 
 /// Milliseconds of a duration as Go writes it, such as `8000ms`, `1.5s` or `1m14.9s`; a lone number is seconds.
@@ -329,6 +349,23 @@ mod tests {
         }
         for text in ["", "s", "1x", "1m3", "-1s", "1..2s", "soon"] {
             assert!(duration_ms(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn names_of_a_query_context_need_no_quotes() {
+        for (text, bucket, scope) in [
+            ("default:travel.inventory", "travel", "inventory"),
+            ("default:my-bucket.test-scope", "my-bucket", "test-scope"),
+            ("default:`my.bucket`.`s`", "my.bucket", "s"),
+            ("travel.select", "travel", "select"),
+            (":travel.9", "travel", "9"),
+        ] {
+            let path = context(text).unwrap().unwrap();
+            assert_eq!(path.parts, [Name::from(bucket), Name::from(scope)], "{text}");
+        }
+        for text in ["default:a", "default:a.b.c", "a..b", "default:a.", "a.`b"] {
+            assert_eq!(context(text).unwrap_err().code, 1065, "{text}");
         }
     }
 

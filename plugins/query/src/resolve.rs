@@ -1,8 +1,8 @@
 //! What names mean in statements that are no queries.
 
 use nacre_sql::ast::{
-    Changes, Delete, FunctionBody, Insert, InsertSource, Merge, On, Projection, Set, Statement,
-    Update,
+    Changes, Delete, FunctionBody, Insert, InsertSource, Merge, On, Projection, Set, Source,
+    Statement, Update,
 };
 use nacre_sql::{
     Name, RESULT, Result, Scope, resolve_expr, resolve_projection, resolve_select, resolve_source,
@@ -24,6 +24,10 @@ pub(crate) fn resolve(statement: &mut Statement) -> Result<()> {
         Statement::BuildIndex { names, .. } => {
             names.iter_mut().try_for_each(|name| resolve_expr(name, &nothing))
         }
+        Statement::Infer(infer) => match &mut infer.source {
+            Source::Expr(expr) => resolve_expr(expr, &nothing),
+            Source::Keyspace(_) => Ok(()),
+        },
         Statement::ExecuteFunction { args, .. } => {
             args.iter_mut().try_for_each(|arg| resolve_expr(arg, &nothing))
         }

@@ -2,6 +2,7 @@
 
 use crate::datastore::{Datastore, Platform, Together};
 use crate::exec::Passage;
+use crate::explain;
 use crate::object_text::ObjectText;
 use crate::prepared_key::PreparedKey;
 use crate::request::Request;
@@ -9,7 +10,7 @@ use crate::run::{Run, State};
 use crate::service::{Begun, Service, Source};
 use crate::transaction;
 use crate::watch::{self, End};
-use nacre_sql::ast::Statement;
+use nacre_sql::ast::{Expr, Statement};
 use nacre_sql::{Content, Context, Error, Json, Result, Value, parse, write_string};
 use std::sync::Arc;
 
@@ -173,6 +174,8 @@ impl Response {
         watch::begin(&state.id, &request, store);
         let run = Run { store, platform, service, settings: &request.settings, state: &state };
         let begun = begin(service, &request, &run);
+        let took_us = platform.now_us() - came_us;
+        state.plan_us.set((took_us - state.parse_us.get()).max(0));
         Response::of(request, came_us, state, begun)
     }
 
@@ -382,11 +385,41 @@ impl Response {
             out.push_str(",\n\"metrics\":");
             out.push_str(&self.metrics(now_us));
         }
+        if matches!(self.request.profile.as_str(), "phases" | "timings") {
+            out.push_str(",\n\"profile\":");
+            self.profile(now_us).write_json(out);
+        }
         out.push_str("\n}\n");
     }
 
+    /// What `profile=phases` and `profile=timings` want to know: how long it took, and how it was done.
+    fn profile(&self, now_us: i64) -> Value {
+        let (parse_us, plan_us) = (self.state.parse_us.get(), self.state.plan_us.get());
+        let run_us = now_us - self.came_us - parse_us - plan_us;
+        let time = |us: i64| Value::from(duration(us.max(1)));
+        let times = Value::object([
+            ("parse", time(parse_us)),
+            ("plan", time(plan_us)),
+            ("run", time(run_us)),
+        ]);
+        let counts = Value::object([
+            ("output", Value::Int(self.result_count as i64)),
+            ("sort", Value::Int(self.state.sort_count.get() as i64)),
+        ]);
+        let plan = match &self.begun {
+            Some(Begun { source: Source::Rows { plan, .. }, .. })
+                if self.request.profile == "timings" =>
+            {
+                explain::explain(&plan.root)
+            }
+            _ => Value::Missing,
+        };
+        Value::object([("phaseTimes", times), ("phaseCounts", counts), ("executionTimings", plan)])
+    }
+
     fn metrics(&self, now_us: i64) -> String {
-        let elapsed = duration((now_us - self.came_us).max(0));
+        // Some clients take none at all for a server that does not measure.
+        let elapsed = duration((now_us - self.came_us).max(1));
         let mut metrics = ObjectText::new();
         metrics.text("elapsedTime", &elapsed);
         metrics.text("executionTime", &elapsed);
@@ -422,17 +455,26 @@ fn new_id(platform: &dyn Platform) -> String {
 fn begin(service: &Service, request: &Request, run: &Run<'_>) -> Result<Begun> {
     let context = run.context();
     if let Some(name) = &request.prepared {
-        if !request.transaction.is_given() {
+        let key = PreparedKey::of(name, run);
+        let statement = service.prepared_statement(&key, run.store)?.statement.clone();
+        if !request.transaction.is_given() && !matches!(statement, Statement::Transaction(_)) {
             return service.begin_prepared(name, run, &context);
         }
-        let statement =
-            service.prepared_statement(&PreparedKey::of(name, run), run.store)?.statement.clone();
         let begin = || service.begin_prepared(name, run, &context);
         return transaction::within(&statement, request, run, begin);
     }
     let text = request.statement.as_deref();
     let text = text.ok_or_else(|| Error::new(1050, "No statement or prepared value"))?;
-    let statement = parse(text)?;
+    let from_us = run.platform.now_us();
+    let mut statement = parse(text)?;
+    run.state.parse_us.set(run.platform.now_us() - from_us);
+    // What begins or ends a transaction does so prepared as well.
+    if let Statement::Execute { name: Expr::Literal(Value::String(name)), using: None } = &statement
+        && let Ok(prepared) = service.prepared_statement(name, run.store)
+        && matches!(prepared.statement, Statement::Transaction(_))
+    {
+        statement = prepared.statement.clone();
+    }
     if !request.transaction.is_given() && !matches!(statement, Statement::Transaction(_)) {
         return begin_parsed(service, statement, request, run);
     }

@@ -7,6 +7,7 @@ use crate::function::UserFunction;
 use crate::plan::{Node, SelectPlan};
 use crate::planner;
 use crate::service::Service;
+use crate::service_functions;
 use crate::watch;
 use nacre_sql::ast::{Expr, Path, Select};
 use nacre_sql::{
@@ -72,6 +73,9 @@ pub(crate) struct State {
     pub changed: RefCell<BTreeMap<u64, Rc<Changed>>>,
     pub mutation_count: Cell<u64>,
     pub sort_count: Cell<u64>,
+    /// Microseconds that parsing took, and planning with all that is done before the first row.
+    pub parse_us: Cell<i64>,
+    pub plan_us: Cell<i64>,
 }
 
 impl State {
@@ -244,6 +248,10 @@ impl Host for Run<'_> {
             return Err(Error::new(10104, message));
         }
         function.call(args, self, context)
+    }
+
+    fn service_function(&self, name: &str, args: &[Value], _: &Context<'_>) -> Result<Value> {
+        service_functions::call(name, args, self)
     }
 
     fn now_ms(&self) -> i64 {

@@ -1,6 +1,6 @@
 //! The service: what statements do, and the statements that are kept prepared.
 
-use crate::datastore::{Datastore, Keyspace, Platform};
+use crate::datastore::{Datastore, Platform};
 use crate::exec::{self, Passage, Rows};
 use crate::function::{self, FunctionCache};
 use crate::plan::{Page, SelectPlan};
@@ -9,7 +9,7 @@ use crate::request::Request;
 use crate::resolve::resolve;
 use crate::response::Response;
 use crate::run::Run;
-use crate::{dml, explain, infer, options, planner, signature, transaction};
+use crate::{administer, dml, explain, hints, infer, options, planner, signature, transaction};
 use nacre_sql::ast::{Expr, FromTerm, Path, Source as Origin, Statement};
 use nacre_sql::index::Definition;
 use nacre_sql::{Content, Context, Env, Error, Name, Result, Value, eval, parse};
@@ -192,14 +192,20 @@ impl Service {
             Statement::Merge(merge) => dml::merge(merge, run, context).map(Begun::values),
             Statement::Explain(inner) => {
                 let plan = explained(inner, run)?;
+                let hints = hints::told(inner, run)?;
                 let text = run_text(inner);
-                Ok(Begun::values(vec![Value::object([("plan", plan), ("text", text)])]))
+                let fields = [("optimizer_hints", hints), ("plan", plan), ("text", text)];
+                Ok(Begun::values(vec![Value::object(fields)]))
             }
-            Statement::Advise(inner) => Ok(Begun::values(vec![infer::advise(inner)])),
+            Statement::Advise(inner) => {
+                let text = run_text(inner);
+                let text = text.as_str().unwrap_or_default();
+                Ok(Begun::values(vec![infer::advice(inner, text, run)]))
+            }
             Statement::Prepare(prepare) => self.prepare(prepare, run),
             Statement::Execute { name, using } => self.execute(name, using.as_ref(), run, context),
-            Statement::Infer(target) => {
-                infer::infer(target, run).map(|row| Begun::values(vec![row]))
+            Statement::Infer(infer) => {
+                infer::infer(infer, run, context).map(|row| Begun::values(vec![row]))
             }
             Statement::CreateFunction(function) => {
                 function::create_function(function, run)?;
@@ -220,6 +226,10 @@ impl Service {
             }
             Statement::ExplainFunction(path) => {
                 function::explain_function(path, run).map(|row| Begun::values(vec![row]))
+            }
+            Statement::Admin(statement) => {
+                administer::administer(statement, run)?;
+                Ok(Begun::values(Vec::new()))
             }
             Statement::BuildIndex { keyspace, names } => {
                 let names = index_names(names, context)?;
@@ -297,16 +307,20 @@ impl Service {
         let inner = Run { settings: &settings, ..*run };
         let context = inner.context();
         let mut begun = self.begin(statement, &inner, &context)?;
-        let mut values = Vec::new();
-        while let Some(content) = begun.source.next(&inner, &context)? {
-            inner.charge(content.value().size_bytes())?;
-            values.push(content.value().clone());
-        }
-        if let Source::Rows { plan, .. } = &begun.source {
-            run.keep(plan.root.clone());
-        }
+        let values = all_rows(&mut begun, &inner, &context)?;
         begun.source = Source::Values(values.into_iter());
         Ok(begun)
+    }
+
+    /// All rows of a statement that stands within another.
+    pub(crate) fn rows_of(
+        &self,
+        statement: Statement,
+        run: &Run<'_>,
+        context: &Context<'_>,
+    ) -> Result<Vec<Value>> {
+        let mut begun = self.begin(statement, run, context)?;
+        all_rows(&mut begun, run, context)
     }
 }
 
@@ -330,6 +344,18 @@ impl Source {
             Source::Values(values) => Ok(values.next().map(Content::Value)),
         }
     }
+}
+
+fn all_rows(begun: &mut Begun, run: &Run<'_>, context: &Context<'_>) -> Result<Vec<Value>> {
+    let mut values = Vec::new();
+    while let Some(content) = begun.source.next(run, context)? {
+        run.charge(content.value().size_bytes())?;
+        values.push(content.value().clone());
+    }
+    if let Source::Rows { plan, .. } = &begun.source {
+        run.keep(plan.root.clone());
+    }
+    Ok(values)
 }
 
 /// The names of BUILD INDEX, which expressions may give alone or as arrays.
@@ -416,16 +442,7 @@ pub(crate) fn statement_name(statement: &Statement) -> &'static str {
         Statement::ExecuteFunction { .. } => "ExecuteFunction",
         Statement::ExplainFunction(_) => "ExplainFunction",
         Statement::Infer(_) => "InferKeyspace",
+        Statement::Admin(_) => "Administer",
         _ => "Statement",
-    }
-}
-
-/// A keyspace by the path that stands in FROM.
-pub(crate) fn keyspace_of(target: &FromTerm, run: &Run<'_>) -> Result<Keyspace> {
-    match &target.source {
-        nacre_sql::ast::Source::Keyspace(path) => run.keyspace(path),
-        nacre_sql::ast::Source::Expr(expr) => {
-            Err(Error::new(3000, format!("{expr} is no keyspace")))
-        }
     }
 }

@@ -44,7 +44,7 @@ pub(crate) fn end(
 ) {
     let notes = store.notes();
     notes.note(&format!("{ACTIVE}{id}"), None);
-    let elapsed_ms = platform.now_ms() - request.settings.statement_ms;
+    let elapsed_ms = (platform.now_ms() - request.settings.statement_ms).max(1);
     if elapsed_ms < COMPLETED_THRESHOLD_MS {
         return;
     }
@@ -86,7 +86,7 @@ fn told(id: &str, request: &Request, store: &dyn Datastore, state: &str) -> Obje
 /// The rows of `system:active_requests`.
 pub(crate) fn active(run: &Run<'_>) -> Result<Vec<(Name, Value)>> {
     rows(ACTIVE, run, |started_ms| {
-        let elapsed = format!("{}ms", (run.platform.now_ms() - started_ms).max(0));
+        let elapsed = format!("{}ms", (run.platform.now_ms() - started_ms).max(1));
         vec![("elapsedTime", Value::from(elapsed.as_str())), ("executionTime", elapsed.into())]
     })
 }

@@ -35,6 +35,9 @@ impl Parser<'_> {
         if replace {
             return self.fail("expected FUNCTION");
         }
+        if let Some(statement) = self.create_admin()? {
+            return Ok(statement);
+        }
         match () {
             () if self.word("PRIMARY INDEX") => self.create_index(true),
             () if self.word("INDEX") => self.create_index(false),
@@ -94,21 +97,37 @@ impl Parser<'_> {
     }
 
     fn index_key(&mut self) -> Result<IndexKey> {
+        let in_parentheses =
+            self.is_symbol("(") && (self.is_word_at(1, "DISTINCT") || self.is_word_at(1, "ALL"));
+        if in_parentheses {
+            self.expect("(")?;
+        }
         let array = match () {
             () if self.word("DISTINCT") => Some(true),
             () if self.word("ALL DISTINCT") => Some(true),
             () if self.word("ALL") => Some(false),
             () => None,
         };
+        let outside = std::mem::replace(&mut self.in_array_key, array.is_some());
         let expr = self.expr()?;
-        let mut key = IndexKey { expr, array, descending: false, include_missing: false };
+        self.in_array_key = outside;
+        if in_parentheses {
+            self.expect(")")?;
+        }
+        let (descending, include_missing) = self.key_attributes();
+        Ok(IndexKey { expr, array, descending, include_missing, joined: false })
+    }
+
+    /// ASC, DESC and INCLUDE MISSING in any order: whether there were the latter two.
+    pub(super) fn key_attributes(&mut self) -> (bool, bool) {
+        let (mut descending, mut include_missing) = (false, false);
         loop {
             if self.word("DESC") {
-                key.descending = true;
+                descending = true;
             } else if self.word("INCLUDE MISSING") {
-                key.include_missing = true;
+                include_missing = true;
             } else if !self.word("ASC") {
-                return Ok(key);
+                return (descending, include_missing);
             }
         }
     }
@@ -116,6 +135,9 @@ impl Parser<'_> {
     pub(super) fn drop_statement(&mut self) -> Result<Statement> {
         if self.word("PRIMARY INDEX") {
             return self.drop_primary();
+        }
+        if let Some(statement) = self.drop_admin()? {
+            return Ok(statement);
         }
         match () {
             () if self.word("INDEX") => self.drop_index(),
@@ -184,6 +206,9 @@ impl Parser<'_> {
     }
 
     pub(super) fn alter(&mut self) -> Result<Statement> {
+        if let Some(statement) = self.alter_admin()? {
+            return Ok(statement);
+        }
         self.expect_word("INDEX")?;
         let path = self.path()?;
         let (name, keyspace) = self.index_of(path)?;

@@ -1,9 +1,10 @@
 //! Statements, and among them those that change documents.
 
 use super::Parser;
+use super::hints::give;
 use crate::ast::{
-    Changes, Delete, Expr, Hints, Insert, InsertSource, Merge, On, Prepare, Projection, Row, Set,
-    Statement, Update,
+    Changes, Delete, Expr, Hints, Infer, Insert, InsertSource, Merge, On, OptimizerHint, Prepare,
+    Projection, Row, Set, Source, Statement, Update,
 };
 use crate::error::{Error, Result};
 use crate::lexer::Token;
@@ -25,11 +26,12 @@ impl Parser<'_> {
             return self.fail("expected a statement");
         };
         self.advance();
+        let hints = self.optimizer_hints();
         match word.to_ascii_uppercase().as_str() {
             "INSERT" => self.insert(false),
             "UPSERT" => self.insert(true),
-            "UPDATE" => self.update(),
-            "DELETE" => self.delete(),
+            "UPDATE" => self.update(&hints),
+            "DELETE" => self.delete(&hints),
             "MERGE" => self.merge(),
             "EXPLAIN" if self.word("FUNCTION") => Ok(Statement::ExplainFunction(self.path()?)),
             "EXPLAIN" => Ok(Statement::Explain(Box::new(self.statement()?))),
@@ -41,14 +43,15 @@ impl Parser<'_> {
             "EXECUTE" => self.execute(),
             "INFER" => {
                 let _ = self.word("COLLECTION") || self.word("KEYSPACE");
-                let target = self.target()?;
-                let _ = self.with_options()?;
-                Ok(Statement::Infer(target))
+                self.infer()
             }
             "CREATE" => self.create(),
             "DROP" => self.drop_statement(),
             "BUILD" => self.build(),
             "ALTER" => self.alter(),
+            "GRANT" => self.grant(false),
+            "REVOKE" => self.grant(true),
+            "FLUSH" | "TRUNCATE" => self.flush(),
             "BEGIN" | "START" | "COMMIT" | "ROLLBACK" | "SAVEPOINT" | "SET" => {
                 self.at -= 1;
                 self.transaction().map(Statement::Transaction)
@@ -58,6 +61,29 @@ impl Parser<'_> {
                 self.fail("expected a statement")
             }
         }
+    }
+
+    fn infer(&mut self) -> Result<Statement> {
+        let is_path = matches!(self.peek(), Token::Word(word) if !super::is_reserved(word))
+            || matches!(self.peek(), Token::Quoted(..));
+        let start = self.at;
+        let mut source = None;
+        if is_path
+            && let Ok(path) = self.path()
+            && matches!(self.peek(), Token::End | Token::Symbol(";") | Token::Word(_))
+        {
+            source = Some(Source::Keyspace(path));
+        }
+        let source = match source {
+            Some(source) => source,
+            None => {
+                self.at = start;
+                Source::Expr(self.expr()?)
+            }
+        };
+        let _ = self.word("USING DEFAULT");
+        let with = self.with_options()?;
+        Ok(Statement::Infer(Box::new(Infer { source, with })))
     }
 
     fn insert(&mut self, upsert: bool) -> Result<Statement> {
@@ -147,8 +173,9 @@ impl Parser<'_> {
         if self.word("RETURNING") { Ok(Some(self.projection()?)) } else { Ok(None) }
     }
 
-    fn update(&mut self) -> Result<Statement> {
-        let target = self.target()?;
+    fn update(&mut self, hints: &[OptimizerHint]) -> Result<Statement> {
+        let mut target = self.target()?;
+        give(hints, &mut target, true);
         let changes = self.changes()?;
         let condition = self.condition()?;
         let (limit, offset) = self.limit_and_offset()?;
@@ -222,9 +249,10 @@ impl Parser<'_> {
         }
     }
 
-    fn delete(&mut self) -> Result<Statement> {
+    fn delete(&mut self, hints: &[OptimizerHint]) -> Result<Statement> {
         self.expect_word("FROM")?;
-        let target = self.target()?;
+        let mut target = self.target()?;
+        give(hints, &mut target, true);
         let condition = self.condition()?;
         let (limit, offset) = self.limit_and_offset()?;
         let returning = self.returning()?;

@@ -2,8 +2,8 @@
 
 use super::Parser;
 use crate::ast::{
-    Aggregate, Binary, Binding, Case, Chain, Collect, Comprehension, Exclude, Expr, Frame,
-    FrameBound, FrameUnit, Over, Quantified, Quantifier, Unary, Window,
+    Aggregate, Binary, Binding, Case, Chain, Collect, Comprehension, Exclude, Expr, FlattenedKey,
+    Frame, FrameBound, FrameUnit, Over, Quantified, Quantifier, Unary, Window,
 };
 use crate::error::Result;
 use crate::functions;
@@ -43,6 +43,27 @@ const BINARY: &[(&str, u8, Binary)] = &[
     ("/", power::MULTIPLY, Binary::Divide),
     ("%", power::MULTIPLY, Binary::Modulo),
 ];
+
+/// From how many operators in a row on they are one node of the tree.
+const FOLD_FROM: usize = 16;
+
+fn power_of(operator: Binary) -> u8 {
+    BINARY.iter().find(|(_, _, other)| *other == operator).map_or(0, |(_, power, _)| *power)
+}
+
+/// How many operators of a precedence follow each other down the left side, up to [`FOLD_FROM`].
+fn spine(expr: &Expr, bound: u8) -> usize {
+    let mut at = expr;
+    let mut count = 0;
+    while let Expr::Binary(operator, left, _) = at {
+        if power_of(*operator) != bound || count == FOLD_FROM {
+            break;
+        }
+        count += 1;
+        at = left;
+    }
+    count
+}
 
 fn not(expr: Expr) -> Expr {
     Expr::Unary(Unary::Not, Box::new(expr))
@@ -89,13 +110,44 @@ impl Parser<'_> {
                 Some((_, bound, operator)) if *bound > least => {
                     self.advance();
                     let right = self.expr_above(*bound)?;
-                    self.raise(1)?;
-                    Ok(Expr::Binary(*operator, boxed(left), boxed(right)))
+                    self.arithmetic(left, *operator, *bound, right)
                 }
                 _ => self.postfix(left),
             },
             Token::Word(word) => self.infix_word(left, least, &word.to_ascii_uppercase()),
             _ => Ok(left),
+        }
+    }
+
+    /// An operator with its operands. A long row of operators of one precedence makes the tree no deeper.
+    fn arithmetic(&mut self, left: Expr, operator: Binary, bound: u8, right: Expr) -> Result<Expr> {
+        if bound < power::ADD {
+            self.raise(1)?;
+            return Ok(Expr::Binary(operator, boxed(left), boxed(right)));
+        }
+        let is_alike = |other: Binary| power_of(other) == bound;
+        match left {
+            Expr::Fold(first, mut rest) if rest.iter().all(|(other, _)| is_alike(*other)) => {
+                rest.push((operator, right));
+                Ok(Expr::Fold(first, rest))
+            }
+            left if spine(&left, bound) >= FOLD_FROM => {
+                let (mut first, mut rest) = (left, vec![(operator, right)]);
+                while let Expr::Binary(other, a, b) = first {
+                    if !is_alike(other) {
+                        first = Expr::Binary(other, a, b);
+                        break;
+                    }
+                    rest.push((other, *b));
+                    first = *a;
+                }
+                rest.reverse();
+                Ok(Expr::Fold(boxed(first), rest))
+            }
+            left => {
+                self.raise(1)?;
+                Ok(Expr::Binary(operator, boxed(left), boxed(right)))
+            }
         }
     }
 
@@ -237,7 +289,7 @@ impl Parser<'_> {
             }
             Token::Word(word) => self.prefix_word(&word),
             Token::Symbol(symbol) => self.prefix_symbol(symbol),
-            Token::End => self.fail("expected an expression"),
+            Token::Hint(_) | Token::End => self.fail("expected an expression"),
         }
     }
 
@@ -271,7 +323,9 @@ impl Parser<'_> {
             }
             "(" => {
                 self.advance();
-                let expr = if self.starts_select() {
+                let expr = if self.in_array_key && self.nested_array() {
+                    self.comprehension(Collect::DistinctArray)?
+                } else if self.starts_select() {
                     Expr::Subquery(Box::new(self.select()?))
                 } else {
                     self.enclosed()?
@@ -312,7 +366,11 @@ impl Parser<'_> {
     fn prefix_word(&mut self, word: &Name) -> Result<Expr> {
         let upper = word.to_ascii_uppercase();
         let called = matches!(self.peek_at(1), Token::Symbol("("));
-        if called && (functions::find(word).is_some() || functions::is_aggregate(word)) {
+        if let Some(value) = self.value_of_sequence()? {
+            return Ok(value);
+        }
+        let is_known = || functions::find(word).is_some() || functions::is_aggregate(word);
+        if called && (is_known() && !super::is_reserved(word) || upper == "SELF") {
             self.advance();
             return self.name_or_call(word.clone());
         }
@@ -371,6 +429,11 @@ impl Parser<'_> {
         Ok(Expr::Quantified(Box::new(Quantified { kind, bindings, condition })))
     }
 
+    /// Takes what an array within an array key begins with.
+    fn nested_array(&mut self) -> bool {
+        self.word("DISTINCT ARRAY") || self.word("ALL ARRAY") || self.word("ALL DISTINCT ARRAY")
+    }
+
     fn comprehension(&mut self, collect: Collect) -> Result<Expr> {
         let value = self.expr()?;
         self.expect_word("FOR")?;
@@ -422,15 +485,42 @@ impl Parser<'_> {
         if path.len() == 1 && functions::is_aggregate(&path[0]) {
             return self.aggregate(&path[0]);
         }
+        if path.len() == 1 && path[0].eq_ignore_ascii_case("flatten_keys") {
+            return self.flatten_keys();
+        }
         let function = if path.len() == 1 { functions::find(&path[0]) } else { None };
         let args = if self.is_symbol(")") { Vec::new() } else { self.list(|p| p.expr())? };
         self.expect(")")?;
+        if function.is_none()
+            && path.len() == 1
+            && let Some((least, most)) = functions::operator_takes(&path[0])
+        {
+            if !(least..=most).contains(&args.len()) {
+                self.at = start;
+                return self.fail(&format!("wrong number of arguments for {}", path[0]));
+            }
+            self.raise(1)?;
+            return match functions::operator(&path[0], args) {
+                Some(expr) => Ok(expr),
+                None => self.fail("expected an expression"),
+            };
+        }
         let Some(function) = function else { return Ok(Expr::UserCall(path, args)) };
         if !(function.args_min..=function.args_max).contains(&args.len()) {
             self.at = start;
             return self.fail(&format!("wrong number of arguments for {}", function.name));
         }
         Ok(Expr::Call(function, args))
+    }
+
+    fn flatten_keys(&mut self) -> Result<Expr> {
+        let keys = self.list(|p| {
+            let expr = p.expr()?;
+            let (descending, include_missing) = p.key_attributes();
+            Ok(FlattenedKey { expr, descending, include_missing })
+        })?;
+        self.expect(")")?;
+        Ok(Expr::FlattenKeys(keys))
     }
 
     fn aggregate(&mut self, name: &Name) -> Result<Expr> {

@@ -2,10 +2,12 @@
 //!
 //! How deep a tree gets is counted while it grows, so that no text exhausts the stack of whoever walks it.
 
+mod admin;
 mod ddl;
 mod dml;
 mod expr;
 mod from;
+mod hints;
 mod select;
 mod transaction;
 
@@ -86,11 +88,22 @@ pub(crate) struct Parser<'a> {
     height: usize,
     /// How many `?` there were.
     question_marks: usize,
+    /// Whether this is a part of an array key of an index, where arrays may be nested.
+    in_array_key: bool,
 }
 
 impl<'a> Parser<'a> {
     fn new(text: &'a str) -> Result<Parser<'a>> {
-        Ok(Parser { text, tokens: lex(text)?, at: 0, depth: 0, height: 0, question_marks: 0 })
+        let tokens = lex(text)?;
+        Ok(Parser {
+            text,
+            tokens,
+            at: 0,
+            depth: 0,
+            height: 0,
+            question_marks: 0,
+            in_array_key: false,
+        })
     }
 
     fn peek(&self) -> &Token {

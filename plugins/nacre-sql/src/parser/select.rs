@@ -1,10 +1,28 @@
 //! Queries.
 
+use super::hints::give;
 use super::{Parser, SELECT_HEIGHT};
 use crate::ast::{Block, Body, Expr, Group, OrderTerm, Projection, Select, SetOp, Term, With};
 use crate::error::Result;
 use crate::lexer::Token;
 use crate::value::Name;
+
+/// From how many UNION in a row on they are one node of the tree.
+const UNION_FROM: usize = 16;
+
+/// How many UNION of a kind follow each other down the left side, up to [`UNION_FROM`].
+fn unions(body: &Body, all: bool) -> usize {
+    let mut at = body;
+    let mut count = 0;
+    while let Body::Set(SetOp::Union, like, left, _) = at {
+        if *like != all || count == UNION_FROM {
+            break;
+        }
+        count += 1;
+        at = left;
+    }
+    count
+}
 
 impl Parser<'_> {
     /// Whether a query follows, rather than an expression.
@@ -75,7 +93,14 @@ impl Parser<'_> {
             if !p.is_symbol("(") {
                 return p.fail("expected (");
             }
-            Ok(With { alias, expr: p.expr()?, recursive })
+            let expr = p.expr()?;
+            let mut cycle = Vec::new();
+            if recursive && p.word("CYCLE") {
+                cycle = p.list(|p| p.expr())?;
+                p.expect_word("RESTRICT")?;
+            }
+            let options = if recursive && p.word("OPTIONS") { Some(p.expr()?) } else { None };
+            Ok(With { alias, expr, recursive, cycle, options })
         })
     }
 
@@ -91,8 +116,31 @@ impl Parser<'_> {
             };
             let all = self.word("ALL");
             let _ = all || self.word("DISTINCT");
-            self.raise(1)?;
-            left = Body::Set(operator, all, Box::new(left), Box::new(self.body_term()?));
+            let right = self.body_term()?;
+            left = match left {
+                Body::Union(like, mut all_of) if operator == SetOp::Union && like == all => {
+                    all_of.push(right);
+                    Body::Union(all, all_of)
+                }
+                left if operator == SetOp::Union && unions(&left, all) >= UNION_FROM => {
+                    let (mut first, mut branches) = (left, vec![right]);
+                    while let Body::Set(SetOp::Union, like, a, b) = first {
+                        if like != all {
+                            first = Body::Set(SetOp::Union, like, a, b);
+                            break;
+                        }
+                        branches.push(*b);
+                        first = *a;
+                    }
+                    branches.push(first);
+                    branches.reverse();
+                    Body::Union(all, branches)
+                }
+                left => {
+                    self.raise(1)?;
+                    Body::Set(operator, all, Box::new(left), Box::new(right))
+                }
+            };
         }
     }
 
@@ -112,11 +160,18 @@ impl Parser<'_> {
             self.clauses(&mut block)?;
         }
         self.expect_word("SELECT")?;
+        block.optimizer_hints = self.optimizer_hints();
         block.distinct = self.word("DISTINCT");
         let _ = block.distinct || self.word("ALL");
         block.projection = self.projection()?;
         if !from_first {
             self.clauses(&mut block)?;
+        }
+        if let Some(from) = &mut block.from {
+            give(&block.optimizer_hints, &mut from.first, true);
+            from.joins
+                .iter_mut()
+                .for_each(|join| give(&block.optimizer_hints, &mut join.term, false));
         }
         Ok(block)
     }

@@ -83,6 +83,11 @@ pub(crate) fn build(node: &Rc<Node>, base: &Env) -> Rows {
         Node::Order(..) => Box::new(sort::OrderRows::new(node.clone(), below(input), base.clone())),
         Node::Page(..) => Box::new(sort::PageRows::new(node.clone(), below(input), base.clone())),
         Node::Distinct(_) => Box::new(set::DistinctRows::new(below(input))),
+        Node::Union(all, branches) => {
+            let branches = branches.iter().map(|branch| build(branch, base)).collect();
+            let rows: Rows = Box::new(set::UnionRows::new(branches));
+            if *all { rows } else { Box::new(set::DistinctRows::new(rows)) }
+        }
         Node::Set(_, _, left, right) => {
             Box::new(set::SetRows::new(node.clone(), build(left, base), build(right, base)))
         }

@@ -83,11 +83,14 @@ pub(crate) struct TermRows {
     source: Source,
     buffer: VecDeque<Found>,
     batch: usize,
+    /// Keys of the last batch that no document was found for.
+    unfound: Vec<Name>,
 }
 
 impl TermRows {
     pub fn new() -> TermRows {
-        TermRows { source: Source::Ready, buffer: VecDeque::new(), batch: BATCH_MIN }
+        let buffer = VecDeque::new();
+        TermRows { source: Source::Ready, buffer, batch: BATCH_MIN, unfound: Vec::new() }
     }
 
     pub fn next(
@@ -111,6 +114,9 @@ impl TermRows {
                         Passing::Some | Passing::All => Wanted::PassedOn,
                     };
                     self.fill(keyspace, access, wanted, usize::MAX, run)?;
+                    if !scan.attributes.is_empty() {
+                        self.add_attributes(keyspace, &scan.attributes, run)?;
+                    }
                 }
                 _ if matches!(self.source, Source::Done) => {}
                 ScanSource::Expr(expr) => {
@@ -162,6 +168,38 @@ impl TermRows {
         Ok(None)
     }
 
+    /// Reads the extended attributes of the documents of a batch. A document that is deleted may have some, too: it is found by its
+    /// key then, as NULL.
+    fn add_attributes(&mut self, keyspace: &Keyspace, names: &[Name], run: &Run<'_>) -> Result<()> {
+        let unfound = std::mem::take(&mut self.unfound);
+        let ids: Vec<Name> = self
+            .buffer
+            .iter()
+            .filter_map(|row| Some(row.meta.as_ref()?.id.clone()))
+            .chain(unfound.iter().cloned())
+            .collect();
+        if ids.is_empty() {
+            return Ok(());
+        }
+        let mut found = run.store.attributes(keyspace, &ids, names)?.into_iter();
+        for row in &mut self.buffer {
+            let Some(meta) = &mut row.meta else { continue };
+            if let Some(attributes) = found.next().flatten() {
+                Arc::make_mut(meta).xattrs = attributes;
+            }
+        }
+        let name: Name = keyspace.to_string().into();
+        let has_some =
+            |attributes: &Value| attributes.as_object().is_some_and(|all| !all.is_empty());
+        for (id, attributes) in unfound.into_iter().zip(found) {
+            let Some(xattrs) = attributes.filter(has_some) else { continue };
+            let meta = Meta { id, keyspace: name.clone(), json: true, xattrs, ..Meta::default() };
+            self.buffer
+                .push_back(Found { meta: Some(Arc::new(meta)), ..Found::of_value(Value::Null) });
+        }
+        Ok(())
+    }
+
     fn open(
         &mut self,
         scan: &Scan,
@@ -207,7 +245,16 @@ impl TermRows {
             }
             Source::Keys(ids) => {
                 let ids: Vec<Name> = ids.drain(..limit.min(ids.len())).collect();
-                (fetch(keyspace, &ids, wanted, run)?, ids.is_empty())
+                let batch = fetch(keyspace, &ids, wanted, run)?;
+                let ended = ids.is_empty();
+                if let Batch::Each(rows) = &batch
+                    && rows.len() < ids.len()
+                {
+                    let found: BTreeSet<&Name> =
+                        rows.iter().filter_map(|row| Some(&row.meta.as_ref()?.id)).collect();
+                    self.unfound = ids.iter().filter(|id| !found.contains(id)).cloned().collect();
+                }
+                (batch, ended)
             }
             Source::Entries(entries) => {
                 if let Some(batch) = entries.documents(keyspace, limit, wanted, run)? {
@@ -314,15 +361,50 @@ struct Part {
     reverse: bool,
     partitions: Vec<u16>,
     spans: Vec<Span>,
+    /// How many of the spans are done: the first ones, or in reverse the last ones.
+    done: usize,
     after: Option<Vec<u8>>,
 }
 
+/// How many spans are asked for at once: each call takes all of them along.
+const SPANS_MAX: usize = 1024;
+
 impl Part {
+    /// The spans that are asked for now.
+    fn spans(&self) -> &[Span] {
+        let left = self.spans.len() - self.done;
+        let count = left.min(SPANS_MAX);
+        if self.reverse {
+            &self.spans[left - count..left]
+        } else {
+            &self.spans[self.done..][..count]
+        }
+    }
+
     /// Its next entries.
     fn range(&self, limit: usize) -> IndexRange<'_> {
-        let Part { index, reverse, partitions, spans, after, .. } = self;
+        let Part { index, reverse, partitions, after, .. } = self;
         let (index, reverse, after) = (*index, *reverse, after.as_deref());
-        IndexRange { index, partitions, spans, reverse, after, limit }
+        IndexRange { index, partitions, spans: self.spans(), reverse, after, limit }
+    }
+
+    /// Goes on behind an entry, or to the next spans when these have no more; says whether there is nothing left.
+    fn advance(&mut self, last: Option<Vec<u8>>, ended: bool) -> bool {
+        if ended {
+            self.done += self.spans().len();
+            self.after = None;
+            return self.done >= self.spans.len();
+        }
+        // What is behind the spans that it has passed is not asked for again.
+        let passed = match &last {
+            Some(last) if !self.reverse => {
+                self.spans().iter().take_while(|span| span.high <= *last).count()
+            }
+            _ => 0,
+        };
+        self.done += passed;
+        self.after = last;
+        false
     }
 }
 
@@ -345,6 +427,7 @@ impl Entries {
             reverse: index.reverse,
             partitions,
             spans,
+            done: 0,
             after: None,
         };
         Ok(Entries {
@@ -371,8 +454,7 @@ impl Entries {
                 };
                 entries.push(Entry { parts, id });
             }
-            part.after = found.into_iter().next_back();
-            if ended {
+            if part.advance(found.into_iter().next_back(), ended) {
                 self.scans.pop_front();
             }
             entries.retain(|entry| self.among.iter().all(|ids| ids.contains(&entry.id)));
@@ -414,10 +496,9 @@ impl Entries {
                 run.store.scan_documents(keyspace, &part.range(limit), consistency, alone)?;
             let Some(Indexed { documents, last, is_whole }) = indexed else { return Ok(None) };
             // Without an entry there is nothing to go on from.
-            if is_whole || last.is_none() {
+            let ended = is_whole || last.is_none();
+            if part.advance(last, ended) {
                 self.scans.pop_front();
-            } else {
-                part.after = last;
             }
             let batch = documents.map(Found::from);
             if !batch.is_empty() {

@@ -37,6 +37,29 @@ impl Operator for DistinctRows {
     }
 }
 
+/// The rows of several, one behind the other.
+pub(super) struct UnionRows {
+    branches: VecDeque<Rows>,
+}
+
+impl UnionRows {
+    pub fn new(branches: VecDeque<Rows>) -> UnionRows {
+        UnionRows { branches }
+    }
+}
+
+impl Operator for UnionRows {
+    fn next(&mut self, run: &Run<'_>, context: &Context<'_>) -> Result<Option<Env>> {
+        while let Some(branch) = self.branches.front_mut() {
+            if let Some(row) = branch.next(run, context)? {
+                return Ok(Some(row));
+            }
+            self.branches.pop_front();
+        }
+        Ok(None)
+    }
+}
+
 pub(super) struct SetRows {
     node: Rc<Node>,
     left: Rows,
@@ -159,6 +182,7 @@ impl Operator for WithRows {
 fn recursion(with: &With) -> Option<(Body, Body, bool)> {
     match &with.expr {
         Expr::Subquery(select) if with.recursive => match &select.body {
+            Body::Union(..) => None,
             Body::Set(SetOp::Union, all, first, step) => {
                 Some(((**first).clone(), (**step).clone(), *all))
             }
@@ -166,6 +190,56 @@ fn recursion(with: &With) -> Option<(Body, Body, bool)> {
         },
         _ => None,
     }
+}
+
+/// Where a recursive query ends, though it could go on. Source: SQL++ reference, WITH RECURSIVE.
+struct RecursionLimits {
+    /// How often it may go on.
+    levels: Option<usize>,
+    /// How many rows it may have.
+    documents: Option<usize>,
+}
+
+impl RecursionLimits {
+    fn of(with: &With, env: &Env, context: &Context<'_>) -> Result<RecursionLimits> {
+        let options =
+            with.options.as_ref().map(|options| eval(options, env, context)).transpose()?;
+        let options = options.unwrap_or_default();
+        for (name, value) in options.as_object().into_iter().flatten() {
+            let is_known = matches!(&**name, "levels" | "documents");
+            let is_count = value.as_i64().is_some_and(|count| count >= 0);
+            if !is_known || !is_count {
+                let message = format!("Invalid option {name} of WITH RECURSIVE {}", with.alias);
+                return Err(Error::new(3303, message));
+            }
+        }
+        if with.options.is_some() && options.as_object().is_none() {
+            let message = format!("The options of WITH RECURSIVE {} are an object", with.alias);
+            return Err(Error::new(3303, message));
+        }
+        let count = |name: &str| {
+            options.field(name).as_i64().map(|count| usize::try_from(count).unwrap_or(usize::MAX))
+        };
+        Ok(RecursionLimits { levels: count("levels"), documents: count("documents") })
+    }
+}
+
+/// Whether a row has what CYCLE looks at in common with one before it.
+fn closes_circle(
+    with: &With,
+    row: &Value,
+    circles: &mut BTreeSet<Vec<u8>>,
+    context: &Context<'_>,
+) -> Result<bool> {
+    if with.cycle.is_empty() {
+        return Ok(false);
+    }
+    let env = Env::new().with(&with.alias, row.clone());
+    let mut bytes = Vec::new();
+    for expr in &with.cycle {
+        key::encode(&eval(expr, &env, context)?, false, &mut bytes);
+    }
+    Ok(!circles.insert(bytes))
 }
 
 fn recursive(
@@ -182,11 +256,13 @@ fn recursive(
     let step = crate::planner::plan(&select(step), run)?;
     run.keep(first.root.clone());
     run.keep(step.root.clone());
+    let limits = RecursionLimits::of(with, env, context)?;
     let mut seen = BTreeSet::new();
+    let mut circles = BTreeSet::new();
     let mut results = Vec::new();
     let mut recent: VecDeque<Value> = VecDeque::new();
     let mut rows = build(&first.root, env);
-    for _ in 0..ROUNDS_MAX {
+    for round in 0..ROUNDS_MAX {
         while let Some(row) = rows.next(run, context)? {
             run.tick()?;
             let value = row.get(result_name()).cloned().unwrap_or_default();
@@ -197,6 +273,9 @@ fn recursive(
                     with.alias
                 )));
             }
+            if closes_circle(with, &value, &mut circles, context)? {
+                continue;
+            }
             if all || seen.insert(key::encoded(&value)) {
                 run.charge(value.size_bytes() * 2)?;
                 recent.push_back(value);
@@ -206,6 +285,13 @@ fn recursive(
             return Ok(Value::array(results));
         }
         results.extend(recent.iter().cloned());
+        if limits.documents.is_some_and(|most| results.len() >= most) {
+            results.truncate(limits.documents.unwrap_or(usize::MAX));
+            return Ok(Value::array(results));
+        }
+        if limits.levels.is_some_and(|most| round >= most) {
+            return Ok(Value::array(results));
+        }
         // Each step sees what the one before it has found.
         let inner = env.with(&with.alias, Value::array(recent.drain(..).collect()));
         rows = build(&step.root, &inner);

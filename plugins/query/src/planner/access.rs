@@ -252,7 +252,7 @@ impl Search<'_> {
             return None;
         }
         // Where the array is empty there is no entry, so that only what asks for an element finds all that it wants.
-        if definition.keys.iter().skip(parts.len()).any(|key| key.array.is_some()) {
+        if definition.keys.iter().skip(parts.len()).any(|key| key.array.is_some() && !key.joined) {
             return None;
         }
         let mut scan = IndexScan {

@@ -136,6 +136,7 @@ fn own_names(select: &Select) -> Vec<Name> {
     fn of_body(body: &Body, names: &mut Vec<Name>) {
         match body {
             Body::Nested(select) => names.extend(own_names(select)),
+            Body::Union(_, branches) => branches.iter().for_each(|body| of_body(body, names)),
             Body::Set(_, _, left, right) => {
                 of_body(left, names);
                 of_body(right, names);

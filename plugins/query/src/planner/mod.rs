@@ -6,6 +6,7 @@
 //! stays of expressions after GROUP BY in [`group`].
 
 mod access;
+mod attributes;
 mod cover;
 mod extreme;
 mod group;
@@ -15,8 +16,10 @@ mod passed;
 pub(crate) mod sarg;
 
 use self::access::{Chosen, Wanted};
+pub(crate) use self::attributes::attributes_in;
+use self::attributes::attributes_of;
 use self::cover::Covered;
-use crate::plan::{Node, Page, Project, Scan, ScanSource, SelectPlan};
+use crate::plan::{Node, Page, Project, Scan, ScanSource, SelectPlan, Strategy};
 use crate::run::{Run, stands_alone};
 use nacre_sql::ast::{
     Block, Body, Chain, Expr, FromTerm, JoinKind, OrderTerm, Over, Projection, Select, Side,
@@ -57,6 +60,10 @@ fn plan_body(body: &Body, run: &Run<'_>) -> Result<Rc<Node>> {
     match body {
         Body::Block(block) => plan_block(block, &[], &Page::default(), run),
         Body::Nested(select) => plan_select(select, run),
+        Body::Union(all, branches) => {
+            let branches = branches.iter().map(|branch| plan_body(branch, run));
+            Ok(Rc::new(Node::Union(*all, branches.collect::<Result<_>>()?)))
+        }
         Body::Set(operator, all, left, right) => {
             let left = plan_body(left, run)?;
             Ok(Rc::new(Node::Set(*operator, *all, left, plan_body(right, run)?)))
@@ -225,6 +232,10 @@ fn plan_from(
     run: &Run<'_>,
 ) -> Result<Rc<Node>> {
     let from = block.from.clone().expect("the caller has checked");
+    let attributes = |alias: &Name| attributes_of(block, order, alias);
+    let of_first = attributes(&from.first.alias);
+    let of_joins: Vec<Vec<Name>> =
+        from.joins.iter().map(|join| attributes(&join.term.alias)).collect();
     let mut own: Vec<Name> = vec![from.first.alias.clone()];
     own.extend(from.joins.iter().map(|join| join.term.alias.clone()));
     own.extend(block.lets.iter().map(|(name, _)| name.clone()));
@@ -244,14 +255,22 @@ fn plan_from(
     let pulled = block.group.is_none() && !block.distinct && (*sorted || order.is_empty());
     if pulled && from.joins.is_empty() {
         scan.page = page.clone();
-        scan.passing = passed::passing(block, &scan, &own);
+        if of_first.is_empty() {
+            scan.passing = passed::passing(block, &scan, &own);
+        }
     }
+    scan.attributes = of_first;
     let mut root = Rc::new(Node::Scan(scan));
     let mut before = vec![from.first.alias.clone()];
     let joins = block.from.as_ref().expect("nothing has removed it").joins.clone();
     for (at, join) in joins.iter().enumerate() {
         let later: Vec<Name> = own[at + 2..].to_vec();
-        let planned = join::plan_join(join, &before, &later, block.condition.as_ref(), run)?;
+        let mut planned = join::plan_join(join, &before, &later, block.condition.as_ref(), run)?;
+        if let Strategy::Nested(scan) | Strategy::Loop(scan) | Strategy::Hash(scan, ..) =
+            &mut planned.strategy
+        {
+            scan.attributes.clone_from(&of_joins[at]);
+        }
         root = Rc::new(Node::Join(root, planned));
         before.push(join.term.alias.clone());
         // A join may have made rows, so the order of the first term stays, but for those of the right side.

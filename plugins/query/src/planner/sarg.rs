@@ -3,7 +3,7 @@
 use super::{conjuncts, literal, mentions};
 use crate::plan::Sarg;
 use crate::run::Run;
-use nacre_sql::ast::{Binary, Binding, Expr, Quantified, Quantifier, Unary};
+use nacre_sql::ast::{Binary, Binding, Collect, Expr, Quantified, Quantifier, Unary};
 use nacre_sql::index::{Definition, SELF};
 use nacre_sql::{Name, Value, each_child};
 
@@ -101,11 +101,25 @@ pub(super) fn sargs(
     own: &[Name],
 ) -> Vec<Vec<Sarg>> {
     let mut parts = Vec::new();
+    // The condition that asks for elements: all parts of FLATTEN_KEYS are of the same element.
+    let mut asking: &[Expr] = known;
     for (at, key) in definition.keys.iter().enumerate() {
         let expr = renamed(&key.expr, SELF, alias);
         let mut found: Vec<Sarg> = match key.array {
             None => known.iter().filter_map(|condition| sarg(&expr, condition, own)).collect(),
-            Some(_) => known.iter().find_map(|c| array_sargs(&expr, c, own)).unwrap_or_default(),
+            Some(_) => {
+                asking = if key.joined { asking } else { known };
+                let mut asked = asking.iter().enumerate().filter_map(|(place, condition)| {
+                    Some((place, array_sargs(&expr, condition, own)?))
+                });
+                match asked.next() {
+                    Some((place, sargs)) => {
+                        asking = &asking[place..=place];
+                        sargs
+                    }
+                    None => Vec::new(),
+                }
+            }
         };
         // There are no entries to find where documents without the part have none.
         if key.array.is_some() || at == 0 && !key.include_missing {
@@ -218,6 +232,9 @@ fn array_sargs(key: &Expr, condition: &Expr, own: &[Name]) -> Option<Vec<Sarg>> 
     let element = value.map_or_else(|| Expr::Ident(variable.clone()), in_terms);
     let mut own = own.to_vec();
     own.push(variable);
+    if matches!(&element, Expr::Comprehension(inner) if inner.collect == Collect::DistinctArray) {
+        return asked.iter().find_map(|condition| array_sargs(&element, condition, &own));
+    }
     let found: Vec<Sarg> =
         asked.iter().filter_map(|condition| sarg(&element, condition, &own)).collect();
     (!found.is_empty()).then_some(found)

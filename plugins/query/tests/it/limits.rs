@@ -32,7 +32,7 @@ fn ten_thousand_parentheses_are_refused_with_their_place() {
 fn deep_trees_of_every_shape_are_refused() {
     let world = World::new();
     let shapes = [
-        format!("SELECT 1{}", " + 1".repeat(10_000)),
+        format!("SELECT {}1{}", "1 * (1 + ".repeat(10_000), ")".repeat(10_000)),
         format!("SELECT {}1", "NOT ".repeat(10_000)),
         format!("SELECT {}1", "- ".repeat(10_000)),
         format!("SELECT {}1{}", "[".repeat(10_000), "]".repeat(10_000)),
@@ -40,7 +40,7 @@ fn deep_trees_of_every_shape_are_refused() {
         format!("SELECT a{} FROM [1] AS a", "[0]".repeat(10_000)),
         format!("{}SELECT 1{}", "(".repeat(10_000), ")".repeat(10_000)),
         format!("SELECT {}1{}", "(SELECT ".repeat(10_000), ")".repeat(10_000)),
-        format!("SELECT 1{}", " UNION SELECT 1".repeat(10_000)),
+        format!("SELECT 1{}", " EXCEPT SELECT 1".repeat(10_000)),
         format!("SELECT {}1{}", "CASE WHEN 1 THEN ".repeat(10_000), " END".repeat(10_000)),
         format!("{}SELECT 1", "EXPLAIN ".repeat(10_000)),
         format!("SELECT {}1{}", "ABS(".repeat(10_000), ")".repeat(10_000)),
@@ -49,6 +49,17 @@ fn deep_trees_of_every_shape_are_refused() {
         let error = refusal(world.query(&text));
         assert_eq!(error.code, 3000, "{}: {error}", &text[..30]);
     }
+}
+
+#[test]
+fn long_rows_of_operators_are_not_deep() {
+    let world = World::new();
+    let sum = format!("SELECT RAW 1{}", " + 1".repeat(10_000));
+    assert_eq!(world.query(&sum).unwrap(), [Value::Int(10_001)]);
+    let union = format!("SELECT RAW 1{}", " UNION ALL SELECT RAW 1".repeat(1_000));
+    assert_eq!(world.query(&union).unwrap().len(), 1_001);
+    let once = format!("SELECT RAW 1{}", " UNION SELECT RAW 1".repeat(1_000));
+    assert_eq!(world.query(&once).unwrap(), [Value::Int(1)]);
 }
 
 #[test]

@@ -287,7 +287,7 @@ fn management_over_http_is_the_same_catalogs() {
     let world = World::new();
     world.query("PREPARE p AS SELECT 1").unwrap();
     let ask = |method: &str, path: &str| {
-        admin(&world.service, method, path, &world.store, &world.platform)
+        admin(&world.service, method, path, b"", &world.store, &world.platform)
             .map(|AdminReply { status, body }| (status, body))
     };
     let (status, body) = ask("GET", "/admin/prepareds").unwrap();
@@ -298,7 +298,39 @@ fn management_over_http_is_the_same_catalogs() {
     assert_eq!(ask("GET", "/admin/prepareds"), Some((200, "[]".into())));
     assert_eq!(
         ask("GET", "/admin/settings"),
-        Some((200, r#"{"completed-threshold":1000}"#.into()))
+        Some((200, r#"{"completed-threshold":1000,"timeout":0}"#.into()))
     );
     assert_eq!(ask("GET", "/admin/nothing"), None);
+}
+
+#[test]
+fn the_setting_for_the_time_of_requests_is_taken_or_refused_as_a_whole() {
+    let world = World::new();
+    let call = |method: &str, body: &str| {
+        let reply = admin(
+            &world.service,
+            method,
+            "/admin/settings",
+            body.as_bytes(),
+            &world.store,
+            &world.platform,
+        );
+        let reply = reply.unwrap();
+        (reply.status, nacre_sql::Value::parse(reply.body.as_bytes()).unwrap())
+    };
+    assert_eq!(call("GET", "").1.field("timeout").as_i64(), Some(0));
+    let (status, told) = call("POST", r#"{"timeout": 5000000000}"#);
+    assert_eq!((status, told.field("timeout").as_i64()), (200, Some(5_000_000_000)));
+    for (body, code) in [
+        ("{", 2220),
+        ("[]", 2220),
+        (r#"{"timeout": "soon"}"#, 2032),
+        (r#"{"timeout": -1}"#, 2032),
+        (r#"{"timeout": 0, "other": 1}"#, 2031),
+    ] {
+        let (status, told) = call("POST", body);
+        assert_eq!((status, told.field("code").as_i64()), (400, Some(code)), "{body}");
+    }
+    assert_eq!(call("GET", "").1.field("timeout").as_i64(), Some(5_000_000_000));
+    assert_eq!(call("POST", r#"{"timeout": 0}"#).1.field("timeout").as_i64(), Some(0));
 }
