@@ -7,7 +7,7 @@ use crate::{
     EndedRebalance, Endpoints, FunctionDefinition, FunctionId, FunctionKeyspace, FunctionState,
     Functions, Index, Manifest, Member, Membership, OUTGOING_MAX, Outcome, OutgoingRule, Package,
     Plugins, QueryFunction, QueryFunctions, QueryLibraries, Rebalance, RetryRebalance, Script,
-    Secret, Service, SettingsChange, Since, Source, place,
+    Secret, Sequence, Sequences, Service, SettingsChange, Since, Source, place,
 };
 use nacre_types::{CollectionId, NodeId};
 use serde::{Deserialize, Serialize};
@@ -89,6 +89,9 @@ pub struct Cluster {
     /// Libraries that they call.
     #[serde(default)]
     pub query_libraries: QueryLibraries,
+    /// Sequences of the query language.
+    #[serde(default)]
+    pub sequences: Sequences,
 }
 
 /// One change of the agreed state.
@@ -349,6 +352,29 @@ pub enum Change {
         /// Which.
         id: FunctionId,
     },
+    /// A sequence of the query language, new or in the place of another.
+    PutSequence {
+        /// Which.
+        id: FunctionId,
+        /// How it is.
+        sequence: Sequence,
+        /// Whether there has to be one, or must be none.
+        replace: bool,
+    },
+    /// The end of a sequence.
+    DropSequence {
+        /// Which.
+        id: FunctionId,
+    },
+    /// The next values of a sequence are taken.
+    AdvanceSequence {
+        /// Of which.
+        id: FunctionId,
+        /// Its epoch, as it was seen.
+        epoch: u64,
+        /// The first of the values, as it was seen.
+        from: i64,
+    },
     /// A library of functions in JavaScript, new or in the place of another.
     PutQueryLibrary {
         /// Which.
@@ -513,6 +539,7 @@ impl Cluster {
             function_recursion: false,
             outgoing_http: Vec::new(),
             query_functions: QueryFunctions::default(),
+            sequences: Sequences::default(),
             query_libraries: QueryLibraries::default(),
         }
     }
@@ -611,6 +638,7 @@ impl Cluster {
                 self.plugins.forget_bucket(name);
                 self.functions.forget(name, None, None);
                 self.query_functions.forget(name, None);
+                self.sequences.forget(name, None);
                 self.query_libraries.forget(name, None);
             }
             Change::FlushBucket { name } => {
@@ -629,6 +657,7 @@ impl Cluster {
                 serving.forget_indexes();
                 self.functions.forget(bucket, Some(scope), None);
                 self.query_functions.forget(bucket, Some(scope));
+                self.sequences.forget(bucket, Some(scope));
                 self.query_libraries.forget(bucket, Some(scope));
                 return Ok(dropped);
             }
@@ -669,6 +698,13 @@ impl Cluster {
             Change::PutQueryFunction { id, text, script, replace } => {
                 let function = QueryFunction { text: text.clone(), script: script.clone() };
                 self.put_query_function(id, &function, *replace)?
+            }
+            Change::PutSequence { id, sequence, replace } => {
+                self.put_sequence(id, sequence, *replace)?
+            }
+            Change::DropSequence { id } => self.drop_sequence(id)?,
+            Change::AdvanceSequence { id, epoch, from } => {
+                self.advance_sequence(id, *epoch, *from)?
             }
             Change::PutQueryLibrary { id, code } => self.put_query_library(id, code)?,
             Change::DropQueryLibrary { id } => self.drop_query_library(id)?,

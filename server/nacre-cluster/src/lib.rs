@@ -28,6 +28,7 @@ mod query_library;
 mod rebalance;
 mod refusal;
 mod secret;
+mod sequence;
 mod settings;
 
 pub use bucket::Bucket;
@@ -54,6 +55,7 @@ pub use query_library::QueryLibraries;
 pub use rebalance::{EndedRebalance, Outcome, Rebalance, RetryRebalance};
 pub use refusal::Refusal;
 pub use secret::Secret;
+pub use sequence::{Block, Sequence, Sequences};
 pub use settings::{
     BucketKind, BucketSettings, CompressionMode, ConflictResolution, EvictionPolicy,
     HistoryRetention, RAM_QUOTA_TOO_LARGE, StorageBackend,

@@ -117,6 +117,24 @@ pub enum Refusal {
         /// The name.
         name: String,
     },
+    /// There is no such sequence.
+    #[error("Sequence not found: {name}")]
+    SequenceNotFound {
+        /// The name.
+        name: String,
+    },
+    /// The name is taken.
+    #[error("Sequence already exists: {name}")]
+    SequenceExists {
+        /// The name.
+        name: String,
+    },
+    /// Somebody else has taken these values, or the sequence is another one now.
+    #[error("The values of sequence {name} were taken meanwhile")]
+    SequenceMoved {
+        /// The name.
+        name: String,
+    },
     /// There is no such library of functions of the query language.
     #[error("Library not found: {name}")]
     QueryLibraryNotFound {

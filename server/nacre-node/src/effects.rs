@@ -105,7 +105,10 @@ impl Node {
             }
             Change::Undeploy { name } => self.redeploy_plugin(&before.plugins.deployments[name]),
             // Each query reads them.
-            Change::PutQueryFunction { .. }
+            Change::PutSequence { .. }
+            | Change::DropSequence { .. }
+            | Change::AdvanceSequence { .. }
+            | Change::PutQueryFunction { .. }
             | Change::DropQueryFunction { .. }
             | Change::PutQueryLibrary { .. }
             | Change::DropQueryLibrary { .. } => {}

@@ -15,7 +15,8 @@ use nacre_plugin_host::{
 use nacre_types::{
     Cas, CollectionId, DATATYPE_JSON, Document, KEY_BYTES_MAX, Now, Seqno, Vbid, write_key,
 };
-use nacre_value::multi::{MutationOperation, MutationSpec};
+use nacre_value::multi::{LookupOperation, MutationOperation, MutationSpec};
+use nacre_value::subdoc::Lookup;
 use nacre_vbucket::{Command, Condition, Level, Refusal, Reply};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -545,6 +546,38 @@ impl BucketDocuments {
             }
             other => Err(unexpected(&other)),
         }
+    }
+
+    /// The extended attributes of these names that a document has, also one that is deleted.
+    pub(crate) fn attributes(
+        &self,
+        keyspace: &str,
+        key: &[u8],
+        names: &[String],
+        left: Duration,
+    ) -> Result<serde_json::Map<String, serde_json::Value>, KvError> {
+        let lookup = |name: &String| PathLookup {
+            operation: LookupOperation::Path(Lookup::Get),
+            path: name.clone(),
+            xattr: true,
+        };
+        let mut found = serde_json::Map::new();
+        for name in names {
+            // One at a time, as a lookup reads the attribute of one key.
+            let lookup = lookup(name);
+            let specs = [lookup.spec()];
+            let command =
+                Command::Lookup { specs: &specs, access_deleted: true, sees_system: true };
+            match self.begin(keyspace, key, left)?.carry_out(&command, None)? {
+                Reply::Looked { results, .. } => {
+                    let value = results.into_iter().next().and_then(Result::ok);
+                    let value = value.and_then(|json| serde_json::from_slice(&json).ok());
+                    found.extend(value.map(|value| (name.clone(), value)));
+                }
+                other => return Err(unexpected(&other)),
+            }
+        }
+        Ok(found)
     }
 
     fn mutate(

@@ -2,11 +2,12 @@
 
 use super::session::Session;
 use crate::node::Node;
-use nacre_auth::{Keyspace, Privilege};
+use nacre_auth::{Keyspace, Privilege, Role};
 use nacre_cluster::{Bucket, Index, Member, Partitioning};
 use nacre_plugin_host::DatabaseKeyspace;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 type Rows = Vec<(String, String)>;
 
@@ -29,6 +30,18 @@ impl Session {
                 Some(self.of_buckets(|bucket| self.of_indexes(bucket, &unbuilt)))
             }
             "transactions" => Some(self.of_transactions()),
+            "sequences" | "all_sequences" => Some(self.of_sequences()),
+            "user_info" => Some(self.of_users(false)),
+            "my_user_info" => Some(self.of_users(true)),
+            "group_info" => Some(self.of_groups()),
+            "applicable_roles" => Some(self.of_roles()),
+            "bucket_info" => Some(self.of_buckets(|bucket| vec![info_of_bucket(bucket)])),
+            "vitals" => Some(self.of_vitals()),
+            // Nothing is kept of these.
+            "tasks_cache" | "dictionary" | "dictionary_cache" | "completed_requests_history" => {
+                Some(Vec::new())
+            }
+            "#node" => Some(self.of_this_node()),
             "nodes" => Some(rows(self.node.cluster().nodes.values().map(of_node))),
             _ => None,
         }
@@ -48,6 +61,79 @@ impl Session {
         let user = (!self.manages_requests()).then_some(self.user.as_str());
         let node = self.node.endpoints().management();
         rows(self.node.queries().transactions.rows(user, &node, self.node.now()))
+    }
+
+    /// Users with their roles: the one who asks, or all for who may administer them.
+    fn of_users(&self, own: bool) -> Rows {
+        let users = self.node.users();
+        let may_all = self.may_in(Privilege::AdministerUsers, Keyspace::default());
+        let seen = users.iter().filter(|user| match own {
+            true => user.name == self.user,
+            false => may_all,
+        });
+        rows(seen.map(|user| {
+            let roles: Vec<Value> =
+                user.all_roles().map(|(role, group)| of_role(role, group)).collect();
+            let row = json!({
+                "id": user.name,
+                "domain": "local",
+                "name": user.display_name,
+                "roles": roles,
+                "groups": user.groups,
+                "external_groups": [],
+            });
+            (format!("local:{}", user.name), row)
+        }))
+    }
+
+    fn of_groups(&self) -> Rows {
+        if !self.may_in(Privilege::AdministerUsers, Keyspace::default()) {
+            return Vec::new();
+        }
+        let users = self.node.users();
+        rows(users.groups().map(|group| {
+            let roles: Vec<Value> = group.roles.iter().map(|role| of_role(role, None)).collect();
+            let row = json!({"id": group.name, "description": group.description, "roles": roles});
+            (group.name.clone(), row)
+        }))
+    }
+
+    /// What the users may do, a row for each role of each: those of who asks, or of all for who may administer them.
+    fn of_roles(&self) -> Rows {
+        let users = self.node.users();
+        let may_all = self.may_in(Privilege::AdministerUsers, Keyspace::default());
+        let seen = users.iter().filter(|user| may_all || user.name == self.user);
+        rows(seen.flat_map(|user| {
+            let row = |(role, _): (&Role, _)| {
+                let mut row = of_role(role, None);
+                row["grantee"] = user.name.as_str().into();
+                (format!("{}:{role}", user.name), row)
+            };
+            user.all_roles().map(row).collect::<Vec<_>>()
+        }))
+    }
+
+    fn of_vitals(&self) -> Rows {
+        if !self.may_in(Privilege::ReadStats, Keyspace::default()) {
+            return Vec::new();
+        }
+        let vitals = self.node.queries().vitals();
+        let name = self.node.endpoints().management();
+        let mean = vitals.elapsed_ns().checked_div(vitals.ended()).unwrap_or(0);
+        let row = json!({
+            "node": name,
+            "version": env!("CARGO_PKG_VERSION"),
+            "request.completed.count": vitals.ended(),
+            "request.active.count": vitals.begun().saturating_sub(vitals.ended()),
+            "request_time.mean": format!("{:?}", Duration::from_nanos(mean)),
+        });
+        rows([(name, row)])
+    }
+
+    fn of_this_node(&self) -> Rows {
+        let name = self.node.endpoints().management();
+        let row = json!({"name": name, "uuid": self.node.id().to_string()});
+        rows([(name, row)])
     }
 
     fn of_buckets(&self, of: impl Fn(&Bucket) -> Vec<(String, Value)>) -> Rows {
@@ -224,4 +310,31 @@ fn of_bucket(bucket: &Bucket) -> (String, Value) {
         "path": format!("default:{}", bucket.name),
     });
     (bucket.name.clone(), row)
+}
+
+fn of_role(role: &Role, group: Option<&str>) -> Value {
+    let keyspace = role.keyspace();
+    let mut row = json!({"role": role.kind.name()});
+    for (name, value) in [
+        ("bucket_name", keyspace.bucket),
+        ("scope_name", keyspace.scope),
+        ("collection_name", keyspace.collection),
+    ] {
+        if role.kind.is_parameterised() {
+            row[name] = value.unwrap_or("*").into();
+        }
+    }
+    if let Some(group) = group {
+        row["origins"] = json!([{"type": "group", "name": group}]);
+    }
+    row
+}
+
+fn info_of_bucket(bucket: &Bucket) -> (String, Value) {
+    let (name, mut row) = of_bucket(bucket);
+    row["uuid"] = bucket.uuid.as_str().into();
+    row["collections"] =
+        bucket.manifest.scopes.iter().map(|scope| scope.collections.len()).sum::<usize>().into();
+    row["indexes"] = bucket.indexes.len().into();
+    (name, row)
 }

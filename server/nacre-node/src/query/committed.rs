@@ -43,6 +43,40 @@ impl Session {
         Ok(rows)
     }
 
+    /// Extended attributes by id, in the order of the ids.
+    pub(super) fn read_attributes(
+        &self,
+        owners: &Owners,
+        keyspace: &DatabaseKeyspace,
+        ids: &[String],
+        names: &[String],
+        left: Duration,
+    ) -> Result<Vec<Option<String>>, Failure> {
+        let mut all: Vec<Option<String>> = vec![None; ids.len()];
+        let mut missing: Vec<(Vbid, usize)> =
+            ids.iter().enumerate().map(|(at, id)| (owners.vbid_of(id.as_bytes()), at)).collect();
+        while !missing.is_empty() {
+            let those = |vbids: &Vbids| -> Vec<usize> {
+                let asked = missing.iter().filter(|(vbid, _)| vbids.contains(*vbid));
+                asked.map(|(_, at)| *at).collect()
+            };
+            let call = |vbids: &Vbids| {
+                let ids = those(vbids).into_iter().map(|at| ids[at].clone()).collect();
+                CollectionCall::Attributes(ids, names.to_vec())
+            };
+            let wanted = missing.iter().map(|(vbid, _)| *vbid).collect();
+            let mut told = vec![false; ids.len()];
+            for (vbids, answer) in self.ask(keyspace, wanted, &call, left)? {
+                let Answer::Attributes(found) = answer else { return Err(unexpected()) };
+                for (at, found) in those(&vbids).into_iter().zip(found) {
+                    (all[at], told[at]) = (found, true);
+                }
+            }
+            missing.retain(|(_, at)| !told[*at]);
+        }
+        Ok(all)
+    }
+
     /// Documents by vBucket and id, after one of them; and whether there are no more.
     pub(super) fn scan_committed(
         &self,

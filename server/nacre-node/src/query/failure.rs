@@ -19,6 +19,12 @@ pub mod code {
     pub const COLLECTION_EXISTS: u32 = 12027;
     pub const SCOPE_EXISTS: u32 = 12028;
     pub const FORBIDDEN: u32 = 13014;
+    pub const USER_NOT_FOUND: u32 = 5210;
+    pub const ROLE_NOT_FOUND: u32 = 5250;
+    pub const SEQUENCE: u32 = 19107;
+    pub const SEQUENCE_NOT_FOUND: u32 = 19106;
+    pub const SEQUENCE_EXISTS: u32 = 19108;
+    pub const SEQUENCE_EXHAUSTED: u32 = 19111;
     pub const NO_TRANSACTION: u32 = 17004;
     pub const OUT_OF_ORDER: u32 = 17005;
     pub const BEGIN: u32 = 17006;
@@ -40,6 +46,16 @@ pub fn retry(code: u32, message: impl Into<String>) -> Failure {
 
 pub fn no_bucket(keyspace: &DatabaseKeyspace) -> Failure {
     not_found(keyspace, &format!("No bucket named {}", keyspace.bucket))
+}
+
+/// Why a collection cannot be had: there is no such scope, or none such in it.
+pub fn unresolved(keyspace: &DatabaseKeyspace, refusal: &Refusal) -> Failure {
+    if let Refusal::ScopeNotFound { .. } = refusal {
+        let DatabaseKeyspace { bucket, scope, .. } = keyspace;
+        let message = format!("Scope not found in CB datastore: default:{bucket}.{scope}");
+        return failure(code::SCOPE, message);
+    }
+    not_found(keyspace, &refusal.to_string())
 }
 
 pub fn not_found(keyspace: &DatabaseKeyspace, cause: &str) -> Failure {
@@ -67,6 +83,8 @@ pub fn refused(refusal: &Refusal) -> Failure {
                 collection: "_default".into(),
             });
         }
+        Refusal::SequenceNotFound { .. } => code::SEQUENCE_NOT_FOUND,
+        Refusal::SequenceExists { .. } => code::SEQUENCE_EXISTS,
         Refusal::ScopeNotFound { .. } => code::SCOPE,
         Refusal::ScopeExists { .. } => code::SCOPE_EXISTS,
         Refusal::CollectionNotFound { .. } => code::KEYSPACE_NOT_FOUND,

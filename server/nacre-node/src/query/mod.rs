@@ -4,6 +4,7 @@
 //! request ─► Queries (an instance of the component) ─► Session: documents, indexes, definitions, catalogs
 //! ```
 
+mod administer;
 mod answer;
 mod catalog;
 mod committed;
@@ -32,7 +33,7 @@ use held::Held;
 use nacre_cluster::FunctionId;
 use nacre_plugin_host::{Failure, Grants, Limits, Reader, Request, Setup};
 use notes::Notes;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 pub(crate) use scripts::EVALUATOR;
 use scripts::Evaluator;
 use std::sync::Arc;
@@ -50,9 +51,13 @@ pub use vitals::Vitals;
 /// The component that answers.
 pub(crate) const QUERY: Code = Code::Shipped("query");
 
+/// How long a request may take whose client goes on waiting: practically without end, as with Couchbase. A request or the
+/// setting `timeout` of the service may want less.
+const REQUEST_TIME_MAX: Duration = Duration::from_hours(24 * 365);
+
 /// What one request may use up. Its own time-out and memory quota come below these.
 fn limits() -> Limits {
-    Limits { memory_bytes: 512 << 20, deadline: Duration::from_secs(75), ..Limits::default() }
+    Limits { memory_bytes: 512 << 20, deadline: REQUEST_TIME_MAX, ..Limits::default() }
 }
 
 /// The query service of a node.
@@ -64,6 +69,8 @@ pub struct Queries {
     transactions: Transactions,
     evaluator: Evaluator,
     vitals: Arc<Vitals>,
+    /// Values of sequences that this node has taken.
+    sequences: Mutex<administer::TakenSequences>,
 }
 
 impl Queries {

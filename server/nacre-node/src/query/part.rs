@@ -2,7 +2,7 @@
 
 use super::Queries;
 use super::consistency::Wanted;
-use super::failure::{code, dml, failure, not_found, retry};
+use super::failure::{code, dml, failure, retry, unresolved};
 use super::held::Listed;
 use super::session::PAGE_BYTES;
 use super::transaction::{KEY_PREFIX, records_in};
@@ -58,13 +58,16 @@ impl Queries {
                     scope: scope.into(),
                     collection: collection.into(),
                 };
-                return Answer::Failed(not_found(&keyspace, &refusal.to_string()));
+                return Answer::Failed(unresolved(&keyspace, &refusal));
             }
         };
         let documents = BucketDocuments::new(node, &bucket);
         let collection = Collection { node, bucket, id, path, documents, left };
         let answer = match call {
             CollectionCall::Fetch(ids) => collection.fetch(&ids).map(Answer::Fetched),
+            CollectionCall::Attributes(ids, names) => {
+                collection.attributes(&ids, &names).map(Answer::Attributes)
+            }
             CollectionCall::Scan { asker, vbid, after, bodies, limit } => self
                 .ids(asker, &collection, vbid)
                 .and_then(|ids| collection.scan(&ids, after.as_deref(), bodies, limit)),
@@ -220,6 +223,28 @@ impl Collection<'_> {
             });
         }
         Ok(rows)
+    }
+
+    /// Extended attributes by id: of the first documents, as many as an answer holds.
+    fn attributes(&self, ids: &[String], names: &[String]) -> Result<Vec<Option<String>>, Answer> {
+        let (mut all, mut bytes) = (Vec::with_capacity(ids.len()), 0);
+        for id in ids {
+            if bytes >= PAGE_BYTES {
+                break;
+            }
+            let found = self.documents.attributes(self.path, id.as_bytes(), names, self.left);
+            all.push(match found {
+                Ok(found) => {
+                    let text = serde_json::Value::Object(found).to_string();
+                    bytes += text.len();
+                    Some(text)
+                }
+                Err(KvError::NotFound | KvError::Invalid(_) | KvError::TooLarge) => None,
+                Err(KvError::Elsewhere) => return Err(Answer::Elsewhere),
+                Err(error) => return Err(Answer::Failed(dml(&error))),
+            });
+        }
+        Ok(all)
     }
 
     /// Documents among `ids`, in their order.

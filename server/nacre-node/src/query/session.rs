@@ -1,7 +1,7 @@
 //! The database as one request sees it: with the rights of its user, and of each index one moment.
 
 use super::enlisted::{Joined, counted};
-use super::failure::{code, failure, no_bucket, not_found, refused, retry};
+use super::failure::{code, failure, no_bucket, refused, retry, unresolved};
 use super::gathered::{Gathered, Source};
 use super::of_function::Guard;
 use super::scripts::Scripts;
@@ -144,7 +144,7 @@ impl Session {
         let cluster = self.node.cluster();
         let bucket = cluster.bucket(&keyspace.bucket).map_err(|_| no_bucket(keyspace))?;
         let resolved = bucket.manifest.resolve(&path(keyspace));
-        resolved.map(drop).map_err(|refusal| not_found(keyspace, &refusal.to_string()))
+        resolved.map(drop).map_err(|refusal| unresolved(keyspace, &refusal))
     }
 
     /// Who serves what of a collection in which the user may do that.
@@ -332,6 +332,26 @@ impl Database for Session {
             Some(changes) => self.read_changed(changes, &owners, keyspace, ids, left),
             None => self.read_committed(&owners, keyspace, ids, left),
         })
+    }
+
+    fn attributes(
+        &self,
+        keyspace: &DatabaseKeyspace,
+        ids: &[String],
+        names: &[String],
+        left: Duration,
+    ) -> Result<Vec<Option<String>>, Failure> {
+        let owners = self.owners(Privilege::Query, keyspace)?;
+        // Attributes whose names begin so belong to the system.
+        if names.iter().any(|name| name.starts_with('_')) {
+            self.require(Privilege::SystemAttributes, keyspace)?;
+        }
+        self.read_attributes(&owners, keyspace, ids, names, left)
+    }
+
+    fn administer(&self, request: &str) -> Result<String, Failure> {
+        self.guard.as_ref().map_or(Ok(()), |guard| guard.check_definition())?;
+        self.do_administer(request)
     }
 
     fn scan(

@@ -153,6 +153,8 @@ impl Question {
 pub enum CollectionCall {
     /// Documents by id.
     Fetch(Vec<String>),
+    /// Extended attributes by id, and of which names.
+    Attributes(Vec<String>, Vec<String>),
     /// Documents of a vBucket in the order of their ids.
     Scan {
         /// Under which number the request asks.
@@ -270,6 +272,8 @@ pub enum Answer {
     Stored(bool),
     /// Of [`CollectionCall::Fetch`]: as many as fit into an answer.
     Fetched(Vec<Option<Row>>),
+    /// Of [`CollectionCall::Attributes`]: objects of JSON, as many as fit into an answer.
+    Attributes(Vec<Option<String>>),
     /// Of [`CollectionCall::Scan`], and whether the vBucket has no more.
     Scanned(Vec<Row>, bool),
     /// Of [`CollectionCall::Count`].

@@ -12,6 +12,9 @@ use wasmtime::Result;
 /// Documents that one call reads or changes.
 const DOCUMENTS_MAX: usize = 1024;
 
+/// How long one call may wait for what it asks, however long the request may take.
+const CALL_TIME_MAX: Duration = Duration::from_secs(75);
+
 /// Why a call does not succeed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[error("{message} ({code})")]
@@ -347,6 +350,23 @@ pub trait Database: Send + Sync {
         left: Duration,
     ) -> Outcome<Vec<Option<Row>>>;
 
+    /// Extended attributes of these names, each an object of JSON; also those of documents that are deleted.
+    fn attributes(
+        &self,
+        _keyspace: &DatabaseKeyspace,
+        ids: &[String],
+        _names: &[String],
+        _left: Duration,
+    ) -> Outcome<Vec<Option<String>>> {
+        Ok(vec![None; ids.len()])
+    }
+
+    /// Does what a statement about users, groups, roles, collections or sequences says, in JSON.
+    fn administer(&self, _request: &str) -> Outcome<String> {
+        let message = "this statement is not supported".to_owned();
+        Err(Failure { code: 1001, message, retry: false })
+    }
+
     /// Documents in an order that does not change, after one of them.
     fn scan(
         &self,
@@ -568,7 +588,7 @@ impl Data {
         // What it answers cannot be asked again elsewhere.
         self.journal.cut();
         let database = database.ok_or(Refused::Denied(Capability::Database));
-        Ok((database.map_err(wasmtime::Error::new)?, self.time_left()?))
+        Ok((database.map_err(wasmtime::Error::new)?, self.time_left()?.min(CALL_TIME_MAX)))
     }
 }
 
@@ -644,6 +664,22 @@ impl abi::Host for Data {
         answer(
             found.map(|rows| rows.into_iter().map(|row| row.map(Into::into)).collect::<Vec<_>>()),
         )
+    }
+
+    fn attributes(
+        &mut self,
+        keyspace: abi::Keyspace,
+        ids: Vec<String>,
+        names: Vec<String>,
+    ) -> Answer<Vec<Option<String>>> {
+        bounded(ids.len())?;
+        let (database, left) = self.database()?;
+        answer(database.attributes(&keyspace.into(), &ids, &names, left))
+    }
+
+    fn administer(&mut self, request: String) -> Answer<String> {
+        let (database, _) = self.database()?;
+        answer(database.administer(&request))
     }
 
     fn scan(

@@ -472,6 +472,7 @@ async fn admit(door: &Door, peer: &Peer, head: Parts, incoming: Incoming) -> Res
             door.claim.check(&head, from.ip(), credentials.as_ref())?;
             String::new()
         }
+        None if door.service == Service::Query => return Err(query::unauthorized()),
         None => return Err(unauthorized()),
     };
     let path = body::segments(head.uri.path()).ok_or_else(|| {

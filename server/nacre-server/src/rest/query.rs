@@ -3,7 +3,7 @@
 use super::Call;
 use super::answer::sent;
 use super::apart;
-use super::body::{Reply, error_reply, ok};
+use super::body::{Reply, error_reply, json_reply, ok};
 use super::libraries;
 use hyper::StatusCode;
 use nacre_auth::Privilege;
@@ -36,6 +36,10 @@ pub(super) async fn route(call: Call) -> Reply {
             let path = format!("/{}", path.join("/"));
             asked(call, path).await
         }
+        ("POST", ["admin", "settings"]) => match call.require(Privilege::AdministerCluster, None) {
+            Ok(()) => asked(call, "/admin/settings".into()).await,
+            Err(reply) => Err(reply),
+        },
         (_, ["evaluator", "v1", "libraries"]) => libraries::route(call, None).await,
         (_, ["evaluator", "v1", "libraries", name]) => {
             let name = (*name).to_owned();
@@ -44,6 +48,18 @@ pub(super) async fn route(call: Call) -> Reply {
         _ => Err(error_reply(StatusCode::NOT_FOUND, "not_found", "missing")),
     };
     outcome.unwrap_or_else(|reply| reply)
+}
+
+/// What a client is told who has not logged in: SDKs look for the errors of the query service.
+pub(super) fn unauthorized() -> Reply {
+    let mut reply = super::body::unauthorized();
+    let body = json!({
+        "errors": [{"code": 13014, "msg": "User does not have credentials to run queries: log in with a user and a password"}],
+        "status": "fatal",
+    });
+    let told = json_reply(StatusCode::UNAUTHORIZED, &body);
+    *reply.body_mut() = told.into_body();
+    reply
 }
 
 /// Sets its mark when it is dropped: a client that goes away drops what waits for its answer.

@@ -1,0 +1,229 @@
+//! Sequences of the query language, as nodes agree on them: each node takes blocks of values, so that no value is given twice.
+
+use crate::query_function::{is_within, key_of};
+use crate::{Cluster, FunctionId, Refusal};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Sequences of one cluster: all of them are stored with each change.
+const SEQUENCES_MAX: usize = 1000;
+/// Most values that a node takes at once.
+const CACHE_MAX: u32 = 1 << 20;
+
+/// A sequence of numbers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sequence {
+    /// The first value.
+    pub start: i64,
+    /// From one value to the next; never 0.
+    pub increment: i64,
+    /// The least value.
+    pub min: i64,
+    /// The greatest value.
+    pub max: i64,
+    /// Whether it begins again when it has come to its end.
+    pub cycle: bool,
+    /// How many values a node takes at once; at least 1.
+    pub cache: u32,
+    /// The value that is given next; none when all were given.
+    pub next: Option<i64>,
+    /// Counts changes of the sequence, after which no node gives values that it took before.
+    #[serde(default)]
+    pub epoch: u64,
+}
+
+/// Values that were taken from a sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Block {
+    /// The first value.
+    pub from: i64,
+    /// How many they are; each is an increment from the one before.
+    pub count: u32,
+    /// The value that is given next after them.
+    pub then: Option<i64>,
+}
+
+impl Sequence {
+    /// The next values, as many as are taken at once; none when all were given.
+    pub fn block(&self) -> Option<Block> {
+        let from = self.next?;
+        let (step, bound) = match self.increment > 0 {
+            true => (i128::from(self.increment), i128::from(self.max)),
+            false => (i128::from(self.increment), i128::from(self.min)),
+        };
+        let left = (bound - i128::from(from)) / step + 1;
+        let count = left.clamp(1, i128::from(self.cache)) as u32;
+        let after = i128::from(from) + step * i128::from(count);
+        let is_within = (i128::from(self.min)..=i128::from(self.max)).contains(&after);
+        let then = match is_within {
+            true => i64::try_from(after).ok(),
+            false if self.cycle && self.increment > 0 => Some(self.min),
+            false if self.cycle => Some(self.max),
+            false => None,
+        };
+        Some(Block { from, count, then })
+    }
+
+    fn check(&self) -> Result<(), Refusal> {
+        let invalid = |reason: &str| Err(Refusal::Invalid { field: "_", reason: reason.into() });
+        let range = self.min..=self.max;
+        if self.increment == 0 {
+            return invalid("A sequence cannot have an increment of 0");
+        }
+        if !range.contains(&self.start) || self.next.is_some_and(|next| !range.contains(&next)) {
+            return invalid("The values of a sequence are between its least and its greatest");
+        }
+        if !(1..=CACHE_MAX).contains(&self.cache) {
+            return invalid("A node takes 1 to 1048576 values of a sequence at once");
+        }
+        Ok(())
+    }
+}
+
+/// Sequences by the keys of their [`FunctionId`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sequences(BTreeMap<String, Sequence>);
+
+impl Sequences {
+    /// A sequence.
+    pub fn get(&self, id: &FunctionId) -> Option<&Sequence> {
+        self.0.get(&key_of(id)?)
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = (FunctionId, &Sequence)> {
+        self.0.iter().map(|(key, sequence)| (FunctionId::of_key(key), sequence))
+    }
+
+    /// Sequences go with their bucket, or with their scope.
+    pub(crate) fn forget(&mut self, bucket: &str, scope: Option<&str>) {
+        self.0.retain(|key, _| !is_within(key, bucket, scope));
+    }
+
+    fn found(&mut self, id: &FunctionId) -> Result<&mut Sequence, Refusal> {
+        let missing = || Refusal::SequenceNotFound { name: id.name.clone() };
+        key_of(id).and_then(|key| self.0.get_mut(&key)).ok_or_else(missing)
+    }
+}
+
+impl Cluster {
+    pub(crate) fn put_sequence(
+        &mut self,
+        id: &FunctionId,
+        sequence: &Sequence,
+        replace: bool,
+    ) -> Result<(), Refusal> {
+        self.check_scope(id)?;
+        sequence.check()?;
+        let invalid = |reason: &str| Err(Refusal::Invalid { field: "_", reason: reason.into() });
+        let Some(key) = key_of(id).filter(|_| id.scope.is_some()) else {
+            return invalid("The name of a sequence has 1 to 255 bytes and no '/'");
+        };
+        let known = self.sequences.0.get(&key);
+        match (known, replace) {
+            (Some(_), false) => {
+                return Err(Refusal::SequenceExists { name: id.name.clone() });
+            }
+            (None, true) => return Err(Refusal::SequenceNotFound { name: id.name.clone() }),
+            (None, false) if self.sequences.0.len() >= SEQUENCES_MAX => {
+                return invalid("There are 1000 sequences at most");
+            }
+            _ => {}
+        }
+        let epoch = known.map_or(0, |known| known.epoch + 1);
+        self.sequences.0.insert(key, Sequence { epoch, ..sequence.clone() });
+        Ok(())
+    }
+
+    pub(crate) fn drop_sequence(&mut self, id: &FunctionId) -> Result<(), Refusal> {
+        self.sequences.found(id)?;
+        key_of(id).and_then(|key| self.sequences.0.remove(&key));
+        Ok(())
+    }
+
+    /// Takes the next values, unless they were taken since they were seen.
+    pub(crate) fn advance_sequence(
+        &mut self,
+        id: &FunctionId,
+        epoch: u64,
+        from: i64,
+    ) -> Result<(), Refusal> {
+        let sequence = self.sequences.found(id)?;
+        match sequence.block().filter(|block| block.from == from && sequence.epoch == epoch) {
+            Some(block) => {
+                sequence.next = block.then;
+                Ok(())
+            }
+            None => Err(Refusal::SequenceMoved { name: id.name.clone() }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Change;
+
+    fn sequence(increment: i64, cycle: bool) -> Sequence {
+        let (min, max) = (1, 5);
+        let start = if increment > 0 { min } else { max };
+        Sequence { start, increment, min, max, cycle, cache: 2, next: Some(start), epoch: 0 }
+    }
+
+    fn taken(mut sequence: Sequence, blocks: usize) -> Vec<(i64, u32)> {
+        let mut all = Vec::new();
+        for _ in 0..blocks {
+            let Some(block) = sequence.block() else { break };
+            all.push((block.from, block.count));
+            sequence.next = block.then;
+        }
+        all
+    }
+
+    #[test]
+    fn blocks_end_at_the_bound_and_begin_again_only_in_a_cycle() {
+        assert_eq!(taken(sequence(1, false), 9), [(1, 2), (3, 2), (5, 1)]);
+        assert_eq!(taken(sequence(1, true), 4), [(1, 2), (3, 2), (5, 1), (1, 2)]);
+        assert_eq!(taken(sequence(-2, false), 9), [(5, 2), (1, 1)]);
+        let widest = Sequence {
+            start: i64::MIN,
+            increment: i64::MAX,
+            min: i64::MIN,
+            max: i64::MAX,
+            cycle: false,
+            cache: 1,
+            next: Some(i64::MIN),
+            epoch: 0,
+        };
+        assert_eq!(taken(widest, 9), [(i64::MIN, 1), (-1, 1), (i64::MAX - 1, 1)]);
+    }
+
+    #[test]
+    fn a_block_is_taken_once_and_sequences_go_with_their_scope() {
+        let mut cluster = Cluster::new("u".into());
+        let settings = crate::BucketSettings::default();
+        cluster
+            .apply(&Change::CreateBucket { name: "b".into(), uuid: "v".into(), settings })
+            .unwrap();
+        let (bucket, scope) = ("b".to_owned(), "s".to_owned());
+        cluster.apply(&Change::CreateScope { bucket, scope }).unwrap();
+        let id = FunctionId { scope: Some(("b".into(), "s".into())), name: "q".into() };
+        let sequence = sequence(1, false);
+        let put =
+            Change::PutSequence { id: id.clone(), sequence: sequence.clone(), replace: false };
+        cluster.apply(&put).unwrap();
+        assert!(matches!(cluster.apply(&put), Err(Refusal::SequenceExists { .. })));
+        let take = |epoch, from| Change::AdvanceSequence { id: id.clone(), epoch, from };
+        cluster.apply(&take(0, 1)).unwrap();
+        assert!(matches!(cluster.apply(&take(0, 1)), Err(Refusal::SequenceMoved { .. })));
+        let again = Change::PutSequence { id: id.clone(), sequence, replace: true };
+        cluster.apply(&again).unwrap();
+        assert!(matches!(cluster.apply(&take(0, 1)), Err(Refusal::SequenceMoved { .. })));
+        cluster.apply(&take(1, 1)).unwrap();
+        let stored = serde_json::to_string(&cluster).unwrap();
+        assert_eq!(serde_json::from_str::<Cluster>(&stored).unwrap(), cluster);
+        let (bucket, scope) = ("b".to_owned(), "s".to_owned());
+        cluster.apply(&Change::DropScope { bucket, scope }).unwrap();
+        assert!(matches!(cluster.apply(&take(1, 3)), Err(Refusal::SequenceNotFound { .. })));
+    }
+}

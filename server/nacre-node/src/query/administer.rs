@@ -1,0 +1,475 @@
+//! Statements about users, groups, roles, collections and sequences. The instance sends them as JSON, and this answers them with the
+//! rights of who asks.
+
+use super::failure::{code, failure, refused};
+use super::session::Session;
+use crate::agreement::is_there;
+use crate::error::Error;
+use nacre_auth::{Group, Keyspace, Privilege, Role, User};
+use nacre_cluster::{Change, FunctionId, Refusal, Sequence};
+use nacre_plugin_host::Failure;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// How often a node tries to take values that others take, too.
+const TRIES_MAX: u32 = 64;
+
+/// What a statement says.
+#[derive(Deserialize)]
+#[serde(tag = "do", rename_all = "snake_case")]
+enum Request {
+    PutUser {
+        name: String,
+        is_new: bool,
+        password: Option<String>,
+        display_name: Option<String>,
+        groups: Option<Vec<String>>,
+    },
+    DropUser {
+        name: String,
+    },
+    PutGroup {
+        name: String,
+        is_new: bool,
+        description: Option<String>,
+        roles: Option<Vec<String>>,
+    },
+    DropGroup {
+        name: String,
+    },
+    Grant {
+        roles: Vec<String>,
+        users: Vec<String>,
+        groups: Vec<String>,
+        revoke: bool,
+    },
+    AlterCollection {
+        bucket: String,
+        scope: String,
+        collection: String,
+        max_ttl: i32,
+    },
+    CreateSequence {
+        #[serde(flatten)]
+        path: SequencePath,
+        options: SequenceOptions,
+    },
+    AlterSequence {
+        #[serde(flatten)]
+        path: SequencePath,
+        options: SequenceOptions,
+    },
+    DropSequence {
+        #[serde(flatten)]
+        path: SequencePath,
+    },
+    NextValue {
+        #[serde(flatten)]
+        path: SequencePath,
+    },
+    PreviousValue {
+        #[serde(flatten)]
+        path: SequencePath,
+    },
+}
+
+#[derive(Deserialize)]
+struct SequencePath {
+    bucket: String,
+    scope: String,
+    name: String,
+}
+
+impl SequencePath {
+    fn id(&self) -> FunctionId {
+        let scope = Some((self.bucket.clone(), self.scope.clone()));
+        FunctionId { scope, name: self.name.clone() }
+    }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct SequenceOptions {
+    start: Option<i64>,
+    increment: Option<i64>,
+    min: Option<i64>,
+    max: Option<i64>,
+    cycle: Option<bool>,
+    cache: Option<u32>,
+    /// Begins again, at `restart_with` if that is given.
+    restart: bool,
+    restart_with: Option<i64>,
+}
+
+/// Values that a node takes at once unless the sequence says otherwise. Source: Couchbase.
+const CACHE: u32 = 50;
+
+/// Values of a sequence that this node has taken and not given yet.
+#[derive(Default)]
+pub(super) struct Taken {
+    epoch: u64,
+    increment: i64,
+    /// The next value, and how many there are.
+    next: i64,
+    left: u32,
+    previous: Option<i64>,
+}
+
+/// Sequences of which this node has taken values.
+pub(super) type TakenSequences = BTreeMap<String, Taken>;
+
+impl Session {
+    /// Does what a statement says.
+    pub(super) fn do_administer(&self, request: &str) -> Result<String, Failure> {
+        let unreadable =
+            |error| failure(code::INTERNAL, format!("the statement cannot be read: {error}"));
+        let request: Request = serde_json::from_str(request).map_err(unreadable)?;
+        let told = match request {
+            Request::PutUser { name, is_new, password, display_name, groups } => {
+                self.put_user(&name, is_new, password.as_deref(), display_name, groups)?
+            }
+            Request::DropUser { name } => {
+                self.require_whole(Privilege::AdministerUsers)?;
+                match self.node.remove_user(&name).map_err(failed)? {
+                    true => Value::Null,
+                    false => return Err(no_user(&name)),
+                }
+            }
+            Request::PutGroup { name, is_new, description, roles } => {
+                self.put_group(&name, is_new, description, roles)?
+            }
+            Request::DropGroup { name } => {
+                self.require_whole(Privilege::AdministerUsers)?;
+                match self.node.remove_group(&name).map_err(failed)? {
+                    true => Value::Null,
+                    false => return Err(no_group(&name)),
+                }
+            }
+            Request::Grant { roles, users, groups, revoke } => {
+                self.grant(&roles, &users, &groups, revoke)?
+            }
+            Request::AlterCollection { bucket, scope, collection, max_ttl } => {
+                self.require_scope(Privilege::AdministerCollections, &bucket, &scope)?;
+                let (max_ttl, history) = (Some(max_ttl), None);
+                let change =
+                    Change::UpdateCollection { bucket, scope, collection, max_ttl, history };
+                self.change(&change)?;
+                Value::Null
+            }
+            Request::CreateSequence { path, options } => self.create_sequence(&path, &options)?,
+            Request::AlterSequence { path, options } => self.alter_sequence(&path, &options)?,
+            Request::DropSequence { path } => {
+                self.require_scope(Privilege::AdministerCollections, &path.bucket, &path.scope)?;
+                self.change(&Change::DropSequence { id: path.id() })?;
+                Value::Null
+            }
+            Request::NextValue { path } => self.next_value(&path)?.into(),
+            Request::PreviousValue { path } => self.previous_value(&path)?,
+        };
+        Ok(told.to_string())
+    }
+
+    fn require_whole(&self, privilege: Privilege) -> Result<(), Failure> {
+        self.require_in(privilege, Keyspace::default())
+    }
+
+    fn require_scope(
+        &self,
+        privilege: Privilege,
+        bucket: &str,
+        scope: &str,
+    ) -> Result<(), Failure> {
+        let keyspace = Keyspace { bucket: Some(bucket), scope: Some(scope), ..Keyspace::default() };
+        self.require_in(privilege, keyspace)
+    }
+
+    fn require_in(&self, privilege: Privilege, keyspace: Keyspace<'_>) -> Result<(), Failure> {
+        if self.may_in(privilege, keyspace) {
+            return Ok(());
+        }
+        let message =
+            format!("User does not have credentials to run this statement ({privilege:?})");
+        Err(failure(code::FORBIDDEN, message))
+    }
+
+    fn put_user(
+        &self,
+        name: &str,
+        is_new: bool,
+        password: Option<&str>,
+        display_name: Option<String>,
+        groups: Option<Vec<String>>,
+    ) -> Result<Value, Failure> {
+        self.require_whole(Privilege::AdministerUsers)?;
+        check_name(name)?;
+        if let Some(password) = password {
+            let checked = self.node.password_policy().check(password);
+            checked.map_err(|reason| failure(code::INTERNAL, reason.to_string()))?;
+        }
+        let known = self.node.users().person(name).cloned();
+        let salt = self.node.new_salt();
+        let mut user = match (known, password) {
+            (Some(_), _) if is_new => {
+                return Err(failure(code::INTERNAL, format!("User already exists: {name}")));
+            }
+            (None, _) if !is_new => return Err(no_user(name)),
+            (Some(mut user), password) => {
+                password.into_iter().for_each(|password| user.set_password(password, salt));
+                user
+            }
+            (None, Some(password)) => User::new(name, password, Vec::new(), salt),
+            (None, None) => {
+                return Err(failure(code::INTERNAL, "A new user needs a PASSWORD"));
+            }
+        };
+        if let Some(groups) = groups {
+            for group in &groups {
+                self.node.users().group(group).map(drop).ok_or_else(|| no_group(group))?;
+            }
+            user.groups = groups;
+        }
+        if let Some(display_name) = display_name {
+            user.display_name = display_name;
+        }
+        self.node.put_user(user).map_err(failed)?;
+        Ok(Value::Null)
+    }
+
+    fn put_group(
+        &self,
+        name: &str,
+        is_new: bool,
+        description: Option<String>,
+        roles: Option<Vec<String>>,
+    ) -> Result<Value, Failure> {
+        self.require_whole(Privilege::AdministerUsers)?;
+        check_name(name)?;
+        let roles = roles.map(|roles| self.roles_of(&roles)).transpose()?;
+        let known = self.node.users().group(name).cloned();
+        let mut group = match known {
+            Some(_) if is_new => {
+                return Err(failure(code::INTERNAL, format!("Group already exists: {name}")));
+            }
+            None if !is_new => return Err(no_group(name)),
+            Some(group) => group,
+            None => Group {
+                name: name.to_owned(),
+                description: String::new(),
+                roles: Vec::new(),
+                ldap_group: None,
+            },
+        };
+        if let Some(description) = description {
+            group.description = description;
+        }
+        if let Some(roles) = roles {
+            group.roles = roles;
+        }
+        self.node.put_group(group).map_err(failed)?;
+        Ok(Value::Null)
+    }
+
+    /// Roles by their texts. What they are on has to be there, as with the form of management.
+    fn roles_of(&self, texts: &[String]) -> Result<Vec<Role>, Failure> {
+        let cluster = self.node.cluster();
+        let role = |text: &String| {
+            let role = text.parse::<Role>().ok();
+            let role = role.filter(|role| is_there(&cluster, role.keyspace()));
+            role.ok_or_else(|| {
+                failure(code::ROLE_NOT_FOUND, format!("Role {text} is not there, or not on this"))
+            })
+        };
+        texts.iter().map(role).collect()
+    }
+
+    fn grant(
+        &self,
+        roles: &[String],
+        users: &[String],
+        groups: &[String],
+        revoke: bool,
+    ) -> Result<Value, Failure> {
+        self.require_whole(Privilege::AdministerUsers)?;
+        let roles = self.roles_of(roles)?;
+        let changed = |own: &mut Vec<Role>| match revoke {
+            true => own.retain(|role| !roles.contains(role)),
+            false => {
+                for role in &roles {
+                    if !own.contains(role) {
+                        own.push(role.clone());
+                    }
+                }
+            }
+        };
+        let (mut new_users, mut new_groups) = (Vec::new(), Vec::new());
+        for name in users {
+            let known = self.node.users().person(name).cloned();
+            let mut user = known.ok_or_else(|| no_user(name))?;
+            changed(&mut user.roles);
+            new_users.push(user);
+        }
+        for name in groups {
+            let known = self.node.users().group(name).cloned();
+            let mut group = known.ok_or_else(|| no_group(name))?;
+            changed(&mut group.roles);
+            new_groups.push(group);
+        }
+        for user in new_users {
+            self.node.put_user(user).map_err(failed)?;
+        }
+        for group in new_groups {
+            self.node.put_group(group).map_err(failed)?;
+        }
+        Ok(Value::Null)
+    }
+
+    fn create_sequence(
+        &self,
+        path: &SequencePath,
+        options: &SequenceOptions,
+    ) -> Result<Value, Failure> {
+        self.require_scope(Privilege::AdministerCollections, &path.bucket, &path.scope)?;
+        let increment = options.increment.unwrap_or(1);
+        let (min, max) = (options.min.unwrap_or(i64::MIN), options.max.unwrap_or(i64::MAX));
+        let first = match (increment > 0, options.min, options.max) {
+            (true, Some(min), _) => min,
+            (false, _, Some(max)) => max,
+            _ => 0i64.clamp(min.min(max), max.max(min)),
+        };
+        let start = options.start.unwrap_or(first);
+        let cycle = options.cycle.unwrap_or(false);
+        let cache = options.cache.unwrap_or(CACHE).max(1);
+        let (next, epoch) = (Some(start), 0);
+        let sequence = Sequence { start, increment, min, max, cycle, cache, next, epoch };
+        let id = path.id();
+        self.change(&Change::PutSequence { id, sequence, replace: false })?;
+        Ok(Value::Null)
+    }
+
+    fn alter_sequence(
+        &self,
+        path: &SequencePath,
+        options: &SequenceOptions,
+    ) -> Result<Value, Failure> {
+        self.require_scope(Privilege::AdministerCollections, &path.bucket, &path.scope)?;
+        let id = path.id();
+        let known = self.node.cluster().sequences.get(&id).cloned();
+        let missing = || refused(&Refusal::SequenceNotFound { name: path.name.clone() });
+        let mut sequence = known.ok_or_else(missing)?;
+        sequence.increment = options.increment.unwrap_or(sequence.increment);
+        sequence.min = options.min.unwrap_or(sequence.min);
+        sequence.max = options.max.unwrap_or(sequence.max);
+        sequence.cycle = options.cycle.unwrap_or(sequence.cycle);
+        sequence.cache = options.cache.unwrap_or(sequence.cache).max(1);
+        if options.restart {
+            sequence.start = options.restart_with.unwrap_or(sequence.start);
+            sequence.next = Some(sequence.start);
+        }
+        self.change(&Change::PutSequence { id, sequence, replace: true })?;
+        Ok(Value::Null)
+    }
+
+    fn next_value(&self, path: &SequencePath) -> Result<i64, Failure> {
+        self.require_scope(Privilege::Query, &path.bucket, &path.scope)?;
+        let id = path.id();
+        let key = id.to_string();
+        let missing = || refused(&Refusal::SequenceNotFound { name: path.name.clone() });
+        let mut all = self.node.queries().sequences.lock();
+        for _ in 0..TRIES_MAX {
+            let cluster = self.node.cluster();
+            let sequence = cluster.sequences.get(&id).ok_or_else(missing)?;
+            let taken = all.entry(key.clone()).or_default();
+            if taken.epoch == sequence.epoch && taken.left > 0 {
+                let value = taken.next;
+                taken.left -= 1;
+                taken.next = value.wrapping_add(taken.increment);
+                taken.previous = Some(value);
+                return Ok(value);
+            }
+            let Some(block) = sequence.block() else {
+                let message = format!("Sequence '{}' has been exhausted", path.name);
+                return Err(failure(code::SEQUENCE_EXHAUSTED, message));
+            };
+            let (epoch, from) = (sequence.epoch, block.from);
+            match self.node.change(&Change::AdvanceSequence { id: id.clone(), epoch, from }) {
+                Ok(_) => {
+                    let increment = sequence.increment;
+                    let previous = taken.previous;
+                    let (next, left) = (from, block.count);
+                    *taken = Taken { epoch, increment, next, left, previous };
+                }
+                // Another node has taken them.
+                Err(Error::Refused(Refusal::SequenceMoved { .. })) => self.node.catch_up(),
+                Err(error) => return Err(failed(error)),
+            }
+        }
+        let message = format!("The values of sequence '{}' were taken by others", path.name);
+        Err(Failure { retry: true, ..failure(code::SEQUENCE, message) })
+    }
+
+    /// The last value that this node has given; NULL when it has given none.
+    fn previous_value(&self, path: &SequencePath) -> Result<Value, Failure> {
+        self.require_scope(Privilege::Query, &path.bucket, &path.scope)?;
+        let id = path.id();
+        let missing = || refused(&Refusal::SequenceNotFound { name: path.name.clone() });
+        self.node.cluster().sequences.get(&id).map(drop).ok_or_else(missing)?;
+        let all = self.node.queries().sequences.lock();
+        let previous = all.get(&id.to_string()).and_then(|taken| taken.previous);
+        Ok(previous.map_or(Value::Null, Value::from))
+    }
+
+    /// The rows of `system:sequences`: those of scopes that the user may query.
+    pub(super) fn of_sequences(&self) -> Vec<(String, String)> {
+        let cluster = self.node.cluster();
+        let row = |(id, sequence): (FunctionId, &Sequence)| {
+            let (bucket, scope) = id.scope.clone()?;
+            self.require_scope(Privilege::Query, &bucket, &scope).ok()?;
+            let path = format!("`default`:`{bucket}`.`{scope}`.`{}`", id.name);
+            let row = json!({
+                "namespace": "default",
+                "namespace_id": "default",
+                "bucket": bucket,
+                "scope_id": scope,
+                "name": id.name,
+                "path": path,
+                "start": sequence.start,
+                "increment": sequence.increment,
+                "min": sequence.min,
+                "max": sequence.max,
+                "cycle": sequence.cycle,
+                "cache": sequence.cache,
+                "value": {"~next_block": sequence.next},
+            });
+            Some((path, row.to_string()))
+        };
+        cluster.sequences.iter().filter_map(row).collect()
+    }
+}
+
+/// Names of users and groups. Source: those that the form of management takes.
+fn check_name(name: &str) -> Result<(), Failure> {
+    let is_strange = |character: char| {
+        character.is_control() || character == ' ' || "()<>,;:\\\"/[]?={}".contains(character)
+    };
+    let is_name = (1..=128).contains(&name.len()) && !name.starts_with('@');
+    if is_name && !name.contains(is_strange) {
+        return Ok(());
+    }
+    Err(failure(code::INTERNAL, format!("{name} cannot be the name of a user or group")))
+}
+
+fn no_user(name: &str) -> Failure {
+    failure(code::USER_NOT_FOUND, format!("Unable to find user {name}"))
+}
+
+fn no_group(name: &str) -> Failure {
+    failure(code::USER_NOT_FOUND, format!("Unable to find group {name}"))
+}
+
+fn failed(error: Error) -> Failure {
+    match error {
+        Error::Refused(refusal) => refused(&refusal),
+        other => failure(code::INTERNAL, other.to_string()),
+    }
+}
