@@ -278,3 +278,58 @@ fn arrays_keys_and_joins() {
         ],
     ));
 }
+
+#[test]
+fn flattened_and_nested_array_keys_are_asked_for_as_parts() {
+    insta::assert_snapshot!(plans(
+        &[
+            "CREATE INDEX flat ON o(DISTINCT ARRAY FLATTEN_KEYS(r.a, r.b DESC) FOR r IN rs END, n)",
+            "CREATE INDEX nested ON o(DISTINCT ARRAY (DISTINCT ARRAY w FOR w IN v END) FOR v IN b END)",
+        ],
+        &[
+            "SELECT RAW n FROM o WHERE ANY r IN rs SATISFIES r.a = 1 AND r.b > 2 END",
+            "SELECT RAW n FROM o WHERE ANY r IN rs SATISFIES r.a = 1 END AND n = 3",
+            "SELECT RAW n FROM o WHERE ANY r IN rs SATISFIES r.b = 1 END",
+            "SELECT RAW n FROM o WHERE ANY v IN b SATISFIES (ANY w IN v SATISFIES w = 1 END) END",
+        ],
+    ));
+}
+
+#[test]
+fn a_hint_at_the_left_of_a_right_join_does_not_undo_the_hash_join() {
+    let statement = "FROM o %HINT% RIGHT JOIN c ON c.k = o.k SELECT RAW c.k";
+    let with = |hint: &str| plans(&[], &[&statement.replace("%HINT%", hint)]);
+    let outline = |plan: String| plan.lines().skip(1).map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(outline(with("USE HASH(PROBE)")), outline(with("")));
+    assert!(with("USE HASH(BUILD)").contains("HashJoin"), "{}", with("USE HASH(BUILD)"));
+}
+
+#[test]
+fn explain_tells_which_hints_were_followed() {
+    let world = World::new();
+    world.add("o", []);
+    world.query("CREATE INDEX oa ON o(a)").unwrap();
+    world.query("CREATE INDEX ob ON o(b)").unwrap();
+    let told = |hints: &str| {
+        let statement = format!(
+            "EXPLAIN SELECT /*+ {hints} */ 1 FROM o AS x JOIN o AS y ON x.k = y.k WHERE x.a = 1 AND x.b = 2"
+        );
+        world.query(&statement).unwrap()[0].field("optimizer_hints").to_json()
+    };
+    for (hints, expected) in [
+        ("INDEX(x ob)", r#"{"hints_followed":["INDEX(x ob)"]}"#),
+        ("INDEX(x nosuch)", r#"{"hints_not_followed":["INDEX(x nosuch)"]}"#),
+        ("USE_HASH(y) ORDERED", r#"{"hints_followed":["USE_HASH(y)","ORDERED"]}"#),
+        ("USE_NL(y)", r#"{"hints_followed":["USE_NL(y)"]}"#),
+        ("USE_HASH(z)", r#"{"hints_not_followed":["USE_HASH(z)"]}"#),
+        ("GO FASTER", r#"{"invalid_hints":["GO FASTER"]}"#),
+        (
+            r#"{"index": {"keyspace": "x", "indexes": ["oa"]}}"#,
+            r#"{"hints_followed":["{\"index\":{\"keyspace\":\"x\",\"indexes\":[\"oa\"]}}"]}"#,
+        ),
+    ] {
+        assert_eq!(told(hints), expected, "{hints}");
+    }
+    let plain = world.query("EXPLAIN SELECT 1 FROM o").unwrap()[0].field("optimizer_hints");
+    assert!(plain.is_missing());
+}

@@ -235,3 +235,20 @@ fn a_document_that_could_not_be_read_again_is_not_written() {
     world.query(&deep(126)).unwrap();
     assert_eq!(world.query("SELECT RAW n IS NOT MISSING FROM docs").unwrap(), [Value::Bool(true)]);
 }
+
+#[test]
+fn a_long_list_over_an_index_finds_all_of_it_in_either_order() {
+    let world = world_of(3000);
+    world.query("CREATE INDEX by_n ON docs(n)").unwrap();
+    let list: Vec<Value> = (0..20_000).map(|at| Value::Int(at * 2)).collect();
+    for order in ["ASC", "DESC"] {
+        let text = format!("SELECT RAW d.n FROM docs AS d WHERE d.n IN $list ORDER BY d.n {order}");
+        let mut request = World::request(&text);
+        request.settings.named.insert("list".into(), Value::array(list.clone()));
+        let mut expected: Vec<Value> = (0..1500).map(|at| Value::Int(at * 2)).collect();
+        if order == "DESC" {
+            expected.reverse();
+        }
+        assert_eq!(world.run(request).unwrap(), expected, "{order}");
+    }
+}

@@ -179,3 +179,23 @@ fn parameters_that_are_wrong_are_refused_by_code() {
     assert_eq!(code(r#"{"scan_consistency": "soon"}"#), 1040);
     assert_eq!(code(r#"{"timeout": "soon"}"#), 1040);
 }
+
+#[test]
+fn a_profile_is_told_to_who_wants_it() {
+    let world = World::new();
+    let profile = |wanted: &str| {
+        let form = format!("statement=SELECT RAW 1&profile={wanted}");
+        let request = Request::from_form([form.as_str()]).unwrap();
+        let mut response = world.service.start(request, &world.store, &world.platform);
+        let mut body = String::new();
+        while let Some(piece) = response.next_chunk(&world.service, &world.store, &world.platform) {
+            body.push_str(&piece.into_text());
+        }
+        Value::parse(body.as_bytes()).unwrap().field("profile")
+    };
+    assert!(profile("off").is_missing());
+    let phases = profile("phases");
+    assert!(phases.field("phaseTimes").field("run").as_str().is_some(), "{phases}");
+    assert!(phases.field("executionTimings").is_missing());
+    assert!(profile("timings").field("executionTimings").as_object().is_some());
+}

@@ -259,3 +259,33 @@ fn a_request_takes_the_steps_of_its_transaction() {
         assert_eq!(store.steps.into_inner(), expected, "{statement}");
     }
 }
+
+#[test]
+fn what_begins_and_ends_a_transaction_does_so_prepared() {
+    use TransactionStep::{Begin, Commit, Join, Leave, Rollback, RollbackTo, Savepoint};
+    let join = || Join("t".into(), None);
+    for (statement, is_within, expected) in [
+        ("BEGIN WORK", false, vec![Begin(Default::default())]),
+        ("COMMIT", true, vec![join(), Commit]),
+        ("ROLLBACK", true, vec![join(), Rollback]),
+        ("SAVEPOINT s", true, vec![join(), Savepoint("s".into()), Leave(true)]),
+        ("ROLLBACK TO SAVEPOINT s", true, vec![join(), RollbackTo("s".into()), Leave(true)]),
+    ] {
+        for by_name in [false, true] {
+            let (store, _) = stores();
+            rows(&store, World::request(&format!("PREPARE p AS {statement}"))).unwrap();
+            let mut request = World::request("EXECUTE p");
+            if by_name {
+                (request.statement, request.prepared) = (None, Some("p".into()));
+            }
+            request.transaction.id = is_within.then(|| "t".into());
+            let told = rows(&store, request).unwrap();
+            assert_eq!(store.steps.into_inner(), expected, "{statement}");
+            let txid = told.first().map(|row| row.field("txid"));
+            assert_eq!(txid.is_some(), statement == "BEGIN WORK", "{statement}: {told:?}");
+        }
+    }
+    let (store, _) = stores();
+    rows(&store, World::request("PREPARE p AS COMMIT")).unwrap();
+    assert_eq!(rows(&store, World::request("EXECUTE p")).unwrap_err().code, 17002);
+}

@@ -30,6 +30,7 @@ mod plugin_resolver;
 mod plugins;
 mod process;
 mod queries;
+mod query_administration;
 mod restart;
 mod seats;
 mod setup;
