@@ -470,7 +470,7 @@ fn begin(service: &Service, request: &Request, run: &Run<'_>) -> Result<Begun> {
     run.state.parse_us.set(run.platform.now_us() - from_us);
     // What begins or ends a transaction does so prepared as well.
     if let Statement::Execute { name: Expr::Literal(Value::String(name)), using: None } = &statement
-        && let Ok(prepared) = service.prepared_statement(name, run.store)
+        && let Ok(prepared) = service.prepared_statement(&PreparedKey::of(name, run), run.store)
         && matches!(prepared.statement, Statement::Transaction(_))
     {
         statement = prepared.statement.clone();
