@@ -27,7 +27,7 @@ pub struct Sequence {
     pub cache: u32,
     /// The value that is given next; none when all were given.
     pub next: Option<i64>,
-    /// Counts changes of the sequence, after which no node gives values that it took before.
+    /// The revision of the cluster in which the sequence got its present form; nodes give no values that they took in another.
     #[serde(default)]
     pub epoch: u64,
 }
@@ -130,7 +130,8 @@ impl Cluster {
             }
             _ => {}
         }
-        let epoch = known.map_or(0, |known| known.epoch + 1);
+        // A sequence that takes the name of a dropped one differs from it as well: nodes may still hold values of that one.
+        let epoch = self.rev;
         self.sequences.0.insert(key, Sequence { epoch, ..sequence.clone() });
         Ok(())
     }
@@ -214,16 +215,24 @@ mod tests {
         cluster.apply(&put).unwrap();
         assert!(matches!(cluster.apply(&put), Err(Refusal::SequenceExists { .. })));
         let take = |epoch, from| Change::AdvanceSequence { id: id.clone(), epoch, from };
-        cluster.apply(&take(0, 1)).unwrap();
-        assert!(matches!(cluster.apply(&take(0, 1)), Err(Refusal::SequenceMoved { .. })));
+        let epoch = |cluster: &Cluster| cluster.sequences.get(&id).unwrap().epoch;
+        let first = epoch(&cluster);
+        cluster.apply(&take(first, 1)).unwrap();
+        assert!(matches!(cluster.apply(&take(first, 1)), Err(Refusal::SequenceMoved { .. })));
         let again = Change::PutSequence { id: id.clone(), sequence, replace: true };
         cluster.apply(&again).unwrap();
-        assert!(matches!(cluster.apply(&take(0, 1)), Err(Refusal::SequenceMoved { .. })));
-        cluster.apply(&take(1, 1)).unwrap();
+        assert!(matches!(cluster.apply(&take(first, 1)), Err(Refusal::SequenceMoved { .. })));
+        let second = epoch(&cluster);
+        cluster.apply(&take(second, 1)).unwrap();
+        // Another sequence by the same name.
+        cluster.apply(&Change::DropSequence { id: id.clone() }).unwrap();
+        cluster.apply(&put).unwrap();
+        let third = epoch(&cluster);
+        assert!(third != first && third != second);
         let stored = serde_json::to_string(&cluster).unwrap();
         assert_eq!(serde_json::from_str::<Cluster>(&stored).unwrap(), cluster);
         let (bucket, scope) = ("b".to_owned(), "s".to_owned());
         cluster.apply(&Change::DropScope { bucket, scope }).unwrap();
-        assert!(matches!(cluster.apply(&take(1, 3)), Err(Refusal::SequenceNotFound { .. })));
+        assert!(matches!(cluster.apply(&take(third, 3)), Err(Refusal::SequenceNotFound { .. })));
     }
 }
