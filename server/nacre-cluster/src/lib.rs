@@ -9,6 +9,7 @@
 
 mod bucket;
 mod chain;
+mod change;
 mod cluster;
 mod cluster_settings;
 mod counters;
@@ -33,7 +34,8 @@ mod settings;
 
 pub use bucket::Bucket;
 pub use chain::{Chain, Chosen};
-pub use cluster::{Change, Cluster};
+pub use change::Change;
+pub use cluster::Cluster;
 pub use cluster_settings::{
     Audit, ClusterSettings, Compaction, CurlAccess, DATA_QUOTA_MB_MIN, MOVES_PER_NODE_MAX,
     Security, ServiceQuotas, SettingsChange, TlsFloor,
