@@ -1,7 +1,8 @@
 //! The notes that a request can read and change: those of its user, and all of them for users who manage requests.
 //!
 //! The second word of a prepared statement's key is its user, with `%` and `/` percent-encoded. Other notes belong to the user of
-//! the request that made them, and a request to stop belongs to the user of the request that it stops.
+//! the request that made them, and a request to stop belongs to the user of the request that it stops. Settings of the service
+//! are for all, and administrators of the cluster change them.
 
 use super::notes::Note;
 use super::session::Session;
@@ -18,6 +19,9 @@ const RUNNING: &str = "request/";
 /// First word of the keys of requests that are to stop.
 const STOP: &str = "stop/";
 
+/// First word of the keys of the service's settings.
+const SETTINGS: &str = "settings/";
+
 /// How long another node may take to say whether it knows a prepared statement.
 const NOTE_PATIENCE: Duration = Duration::from_secs(1);
 
@@ -28,8 +32,11 @@ impl Session {
     }
 
     pub(super) fn recall_note(&self, key: &str) -> Option<Vec<u8>> {
-        let owner = self.owner_of(key)?;
         let notes = &self.node.queries().notes;
+        if key.starts_with(SETTINGS) {
+            return notes.get(key).map(|note| note.value);
+        }
+        let owner = self.owner_of(key)?;
         if let Some(note) = notes.get(key) {
             return (self.user == note.owner || self.manages_requests()).then_some(note.value);
         }
@@ -63,6 +70,10 @@ impl Session {
     /// The user to whom a note belongs or would belong; `None` if the request may not touch it.
     fn owner_of(&self, key: &str) -> Option<String> {
         let note = |key: &str| self.node.queries().notes.get(key);
+        if key.starts_with(SETTINGS) {
+            let may = self.may_in(Privilege::AdministerCluster, Keyspace::default());
+            return may.then(String::new);
+        }
         let owner = if let Some(rest) = key.strip_prefix(PREPARED) {
             decoded(rest.split_once('/')?.0)
         } else if let Some(id) = key.strip_prefix(STOP) {
