@@ -10,6 +10,7 @@
 //! may take, where 0 is as long as it needs.
 
 use crate::datastore::{Datastore, Platform};
+use crate::prepared_key::PreparedKey;
 use crate::request::Request;
 use crate::run::{Run, State};
 use crate::service::Service;
@@ -107,14 +108,22 @@ fn changed_settings(body: &[u8], store: &dyn Datastore) -> AdminReply {
 
 fn answered(method: &str, catalog: &str, name: Option<&str>, run: &Run<'_>) -> Result<AdminReply> {
     let ok = |value: Value| AdminReply { status: 200, body: value.to_json() };
-    let mut rows = run.service.catalog(catalog, run)?.into_iter();
+    let rows = run.service.catalog(catalog, run)?;
     let Some(name) = name else {
         return Ok(match method {
-            "GET" => ok(Value::array(rows.map(|(_, row)| row).collect())),
+            "GET" => ok(Value::array(rows.into_iter().map(|(_, row)| row).collect())),
             _ => AdminReply { status: 405, body: "{}".into() },
         });
     };
-    let Some((id, row)) = rows.find(|(id, _)| &**id == name) else {
+    // A prepared statement of one's own is found without its query context as well.
+    let user = run.store.user();
+    let is_own = |id: &str| {
+        let key = PreparedKey::from_id(id, &user);
+        catalog == "prepareds" && key.user == user && key.name == name
+    };
+    let at = rows.iter().position(|(id, _)| &**id == name);
+    let at = at.or_else(|| rows.iter().position(|(id, _)| is_own(id)));
+    let Some((id, row)) = at.and_then(|at| rows.into_iter().nth(at)) else {
         return Ok(AdminReply { status: 404, body: "{}".into() });
     };
     match method {

@@ -137,8 +137,11 @@ fn a_name_is_prepared_once_in_each_query_context() {
     assert_eq!(within(one, "EXECUTE p"), Ok("[1]".into()));
     assert_eq!(within(other, "EXECUTE p"), Ok("[2]".into()));
     let seen = "SELECT RAW p.queryContext FROM system:prepareds AS p ORDER BY p.statement";
-    assert_eq!(rows(&world, seen), r#"["default:default._default","default:default.other"]"#);
-    let gone = "DELETE FROM system:prepareds WHERE queryContext LIKE '%other'";
+    assert_eq!(
+        rows(&world, seen),
+        r#"["`default`:`default`.`_default`","`default`:`default`.`other`"]"#
+    );
+    let gone = "DELETE FROM system:prepareds WHERE queryContext LIKE '%other%'";
     world.query(gone).unwrap();
     assert_eq!(within(other, "EXECUTE p"), Err(4040));
     assert_eq!(within(one, "EXECUTE p"), Ok("[1]".into()));

@@ -1,7 +1,7 @@
 //! Queries of functions: what they see and change, with whose rights, and how they end.
 
 use crate::eventing::{Collection, ask, collections, define, deploy, eventing, function, get};
-use crate::process::{BUCKET, PASSWORD, Server};
+use crate::process::{BUCKET, PASSWORD, Server, USER};
 use crate::queries::serving;
 use serde_json::{Value, json};
 
@@ -105,10 +105,16 @@ fn a_function_queries_with_the_rights_of_who_defined_it() {
     user(&server, "author", &format!("{rights},query_select[default:_default:secret]"));
     source.put("b", &json!(1));
     assert_eq!(server.wait_for("the row", |_| told.get("b")), json!([1]));
-    // Who is gone has none.
+    // A function whose owner is gone does nothing until somebody else owns it, with whose rights it goes on.
     assert_eq!(server.rest("DELETE", "/settings/rbac/users/local/author", "").unwrap().status, 200);
+    server.wait_for("the pause", |server| {
+        let told = get(server, &format!("/api/v1/status/f?bucket={BUCKET}&scope=_default"));
+        (told["app"]["composite_status"] == "paused").then_some(())
+    });
     source.put("c", &json!(1));
-    assert_eq!(server.wait_for("the next refusal", |_| told.get("c")), json!(13014));
+    let resume = format!("/api/v1/functions/f/resume?bucket={BUCKET}&scope=_default");
+    assert_eq!(eventing(&server, USER, "POST", &resume, &json!({})).status, 200);
+    assert_eq!(server.wait_for("the next row", |_| told.get("c")), json!([1]));
 }
 
 #[test]

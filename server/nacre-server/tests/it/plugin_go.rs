@@ -2,7 +2,7 @@
 
 use crate::copies::{is_rebalancing, rebalance};
 use crate::plugins::ask;
-use crate::process::{BUCKET, PASSWORD, Server};
+use crate::process::{BUCKET, PASSWORD, Server, port_base};
 use crate::spread;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -147,7 +147,7 @@ fn a_method_in_go_that_would_not_be_called_is_told() {
 
 /// A node on which the trial is deployed.
 fn serving(directory: &Path) -> Server {
-    let server = Server::start(directory);
+    let server = Server::start_with(directory, port_base(), &["--allow-outgoing", "127.0.0.0/8"]);
     deploy(&server, BUCKET);
     server
 }

@@ -340,7 +340,7 @@ fn only_who_may_deploys_and_asks() {
     let reader = user("reader", &format!("data_reader[{BUCKET}]"));
     let asker = user("asker", &format!("plugin_invoke[{BUCKET}]"));
     let viewer = user("viewer", "ro_admin");
-    let deployer = user("deployer", "plugin_admin");
+    let deployer = user("deployer", &format!("plugin_admin,data_reader[{BUCKET}]"));
     let paths = ["/_plugin/sums/n", "/deployments"];
     assert_eq!(paths.map(|path| call(&reader, path)), ["403", "403"]);
     assert_eq!(paths.map(|path| call(&asker, path)), ["200", "403"]);
@@ -359,9 +359,12 @@ fn only_who_may_deploys_and_asks() {
     for path in ["/deployments", "/deployments/sums"] {
         let all = told(&deployer, path);
         assert!(confidential.iter().all(|member| has(&all, member)), "{all}");
-        for login in
-            [&viewer, &user("replicator", "replication_admin"), &user("saver", "backup_admin")]
-        {
+        for login in [
+            &viewer,
+            &user("blind", "plugin_admin"),
+            &user("replicator", "replication_admin"),
+            &user("saver", "backup_admin"),
+        ] {
             let some = told(login, path);
             assert!(has(&some, &"lag"), "{some}");
             assert!(!confidential.iter().any(|member| has(&some, member)), "{some}");
