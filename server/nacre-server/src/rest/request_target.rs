@@ -68,6 +68,12 @@ impl<S> Lenient<S> {
                     // The end of a head may have come in two reads.
                     let searched = self.head.len().saturating_sub(3);
                     self.head.unsplit(read.split());
+                    if !may_begin_head(&self.head) {
+                        // TLS, for example: the parser above refuses it at once.
+                        self.next = Next::Anything;
+                        ready.unsplit(self.head.split());
+                        continue;
+                    }
                     let Some(end) = end_of_head(&self.head, searched) else {
                         if self.head.len() > HEAD_BYTES_MAX {
                             self.next = Next::Anything;
@@ -90,6 +96,11 @@ impl<S> Lenient<S> {
         self.next = Next::Anything;
         self.ready = self.head.split().freeze();
     }
+}
+
+/// Returns true if a request can begin like this: with a method, or with empty lines before it.
+fn may_begin_head(bytes: &[u8]) -> bool {
+    bytes.first().is_none_or(|byte| byte.is_ascii_alphabetic() || b"\r\n".contains(byte))
 }
 
 /// Returns the length of the head that begins `bytes`, with the empty line that ends it.
@@ -229,6 +240,18 @@ mod tests {
             "GET /v?key=%22m%22&a=%3Cb%3E HTTP/1.1\r\nHost: h\r\nX: \"y\"\r\n\r\n"
         );
         assert_eq!(read("GET /é HTTP/1.1\r\n\r\n".as_bytes(), b""), "GET /%C3%A9 HTTP/1.1\r\n\r\n");
+    }
+
+    #[test]
+    fn what_begins_no_request_is_not_held_back() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let (mut client, server) = tokio::io::duplex(100);
+        runtime.block_on(async {
+            tokio::io::AsyncWriteExt::write_all(&mut client, b"\x16\x03\x01").await.unwrap();
+            let mut read = [0; 3];
+            Lenient::new(server).read_exact(&mut read).await.unwrap();
+            assert_eq!(read, *b"\x16\x03\x01");
+        });
     }
 
     #[test]
