@@ -630,12 +630,14 @@ pub const EVENTING: &[(&str, &str)] = &[
 
 /// The files of cases for HTTP: group and text.
 pub const REST: &[(&str, &str)] = &[
+    ("rest/addresses", include_str!("../cases/rest/addresses.json")),
     ("rest/buckets", include_str!("../cases/rest/buckets.json")),
     ("rest/cluster", include_str!("../cases/rest/cluster.json")),
     ("rest/collections", include_str!("../cases/rest/collections.json")),
     ("rest/nodes", include_str!("../cases/rest/nodes.json")),
     ("rest/pools", include_str!("../cases/rest/pools.json")),
     ("rest/server_groups", include_str!("../cases/rest/server_groups.json")),
+    ("rest/services", include_str!("../cases/rest/services.json")),
     ("rest/settings", include_str!("../cases/rest/settings.json")),
     ("rest/setup", include_str!("../cases/rest/setup.json")),
     ("rest/users", include_str!("../cases/rest/users.json")),

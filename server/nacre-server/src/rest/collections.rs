@@ -2,6 +2,7 @@
 
 use super::Call;
 use super::body::{Reply, invalid, not_found, ok};
+use super::nodes::Form;
 use nacre_auth::{Keyspace, Privilege};
 use nacre_cluster::Change;
 use nacre_node::cluster_map;
@@ -20,23 +21,30 @@ pub(super) async fn route(call: Call, path: &[&str]) -> Result<Reply, Reply> {
             return Ok(ok(&seen(&call, name, cluster_map::manifest(bucket))));
         }
         ("POST", ["scopes"]) => {
+            Form(call.form()).only(&["name"])?;
             Change::CreateScope { bucket, scope: field(&call, "name").unwrap_or_default() }
         }
         ("DELETE", ["scopes", scope]) => Change::DropScope { bucket, scope: owned(scope) },
-        ("POST", ["scopes", scope, "collections"]) => Change::CreateCollection {
-            bucket,
-            scope: owned(scope),
-            collection: field(&call, "name").unwrap_or_default(),
-            max_ttl: max_ttl(&call)?.unwrap_or(0),
-            history: history(&call)?,
-        },
-        ("PATCH", ["scopes", scope, "collections", collection]) => Change::UpdateCollection {
-            bucket,
-            scope: owned(scope),
-            collection: owned(collection),
-            max_ttl: max_ttl(&call)?,
-            history: history(&call)?,
-        },
+        ("POST", ["scopes", scope, "collections"]) => {
+            Form(call.form()).only(&["name", "maxTTL", "history"])?;
+            Change::CreateCollection {
+                bucket,
+                scope: owned(scope),
+                collection: field(&call, "name").unwrap_or_default(),
+                max_ttl: max_ttl(&call)?.unwrap_or(0),
+                history: history(&call)?,
+            }
+        }
+        ("PATCH", ["scopes", scope, "collections", collection]) => {
+            Form(call.form()).only(&["maxTTL", "history"])?;
+            Change::UpdateCollection {
+                bucket,
+                scope: owned(scope),
+                collection: owned(collection),
+                max_ttl: max_ttl(&call)?,
+                history: history(&call)?,
+            }
+        }
         ("DELETE", ["scopes", scope, "collections", collection]) => {
             Change::DropCollection { bucket, scope: owned(scope), collection: owned(collection) }
         }

@@ -1,7 +1,8 @@
 //! The nodes: what they are, how one joins and leaves. Paths and texts are Couchbase's where clients read them.
 
 use super::body::{
-    Reply, blocking, done, json_reply, no_node, not_found, ok, refused, reply, unauthorized,
+    Reply, blocking, done, invalid, json_reply, no_node, not_found, ok, refused, reply,
+    unauthorized,
 };
 use super::{Call, listeners, pool};
 use crate::cluster::address::check_host;
@@ -177,6 +178,14 @@ impl Form {
         field.map(|(_, value)| value.as_str()).filter(|value| !value.is_empty())
     }
 
+    /// Refuses fields that are not among `known`: what is asked for never gets lost.
+    pub fn only(&self, known: &[&str]) -> Result<(), Reply> {
+        match self.0.iter().find(|(field, _)| !known.contains(&field.as_str())) {
+            Some((field, _)) => Err(invalid(field, "Unsupported key")),
+            None => Ok(()),
+        }
+    }
+
     /// A field, which may be empty.
     pub fn given(&self, name: &str) -> Option<&str> {
         self.0.iter().find(|(field, _)| field == name).map(|(_, value)| value.as_str())
@@ -213,6 +222,13 @@ impl Form {
 /// `POST /node/controller/setupServices`: of this node, as long as it has no part in a cluster.
 pub(super) async fn set_up_services(call: &Call) -> Result<Reply, Reply> {
     call.require(Privilege::AdministerCluster, None)?;
+    // The quotas are their defaults as long as nobody says otherwise.
+    Form(call.form()).only(&["services", "setDefaultMemQuotas"])?;
+    give_services(call).await
+}
+
+/// Gives this node the services of the form.
+pub(super) async fn give_services(call: &Call) -> Result<Reply, Reply> {
     let services = Form(call.form()).services()?;
     let node = Arc::clone(&call.node);
     let change = Change::SetServices { id: node.id(), services };
@@ -224,6 +240,7 @@ pub(super) async fn set_up_services(call: &Call) -> Result<Reply, Reply> {
 pub(super) async fn add(call: Call, group: String) -> Result<Reply, Reply> {
     call.require(Privilege::AdministerCluster, None)?;
     let form = Form(call.form());
+    form.only(&["hostname", "user", "password", "services", "fingerprint"])?;
     let seat = Seat { services: form.services()?, group };
     let to = Other {
         address: form.required("hostname")?,

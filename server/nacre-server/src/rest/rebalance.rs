@@ -89,6 +89,7 @@ pub(super) async fn route(call: Call, path: &[&str]) -> Result<Reply, Reply> {
             start(&call, keep, Membership::Leaving, services).await
         }
         ("POST", ["controller", "startGracefulFailover"]) => {
+            Form(call.form()).only(&["otpNode"])?;
             let lost = named(&call)?;
             let active = cluster.active_nodes();
             let keep: BTreeSet<NodeId> = active.difference(&lost).copied().collect();
@@ -99,6 +100,7 @@ pub(super) async fn route(call: Call, path: &[&str]) -> Result<Reply, Reply> {
         }
         ("POST", ["controller", "failOver" | "startFailover"]) => fail_over(&call).await,
         ("POST", ["controller", "reAddNode" | "setRecoveryType"]) => {
+            Form(call.form()).only(&["otpNode", "recoveryType"])?;
             let id = named(&call)?.first().copied().ok_or_else(|| bad("Server does not exist."))?;
             let full = path[1] == "setRecoveryType" && is_full(&Form(call.form()))?;
             let is_pending = cluster.recovering.contains_key(&id);
@@ -165,6 +167,21 @@ fn named(call: &Call) -> Result<BTreeSet<NodeId>, Reply> {
 /// Who has a share after the rebalance that is asked for.
 fn read_plan(call: &Call, cluster: &Cluster) -> Result<BTreeSet<NodeId>, Reply> {
     let form = Form(call.form());
+    let is_known = |field: &str| {
+        ["knownNodes", "ejectedNodes", "deltaRecoveryBuckets"].contains(&field)
+            || field.starts_with("topology[")
+    };
+    if let Some((field, _)) = form.0.iter().find(|(field, _)| !is_known(field)) {
+        return Err(invalid(field, "Unsupported key"));
+    }
+    // All buckets are recovered by what they lack, unless a node is to get everything again.
+    let delta = form.optional("deltaRecoveryBuckets").unwrap_or_default();
+    let mut delta = delta.split(',').filter(|name| !name.is_empty()).peekable();
+    let is_full = delta.peek().is_some() && cluster.recovering.values().any(|full| *full);
+    if is_full || delta.any(|name| !cluster.buckets.contains_key(name)) {
+        let reason = json!({"deltaRecoveryNotPossible": 1});
+        return Err(json_reply(StatusCode::BAD_REQUEST, &reason));
+    }
     let list = |field: &str| -> Option<BTreeSet<NodeId>> {
         let names = form.optional(field).unwrap_or_default();
         let names = names.split(',').filter(|name| !name.is_empty());
@@ -232,6 +249,7 @@ fn read_topology(
 
 /// Has other nodes take the place of some, at once, and waits until they have.
 async fn fail_over(call: &Call) -> Result<Reply, Reply> {
+    Form(call.form()).only(&["otpNode", "allowUnsafe"])?;
     let lost = named(call)?;
     let node = Arc::clone(&call.node);
     let cluster = node.cluster();
@@ -418,6 +436,7 @@ fn pending(cluster: &Cluster) -> Value {
 }
 
 fn read_retry_settings(form: &Form, known: RetryRebalance) -> Result<RetryRebalance, Reply> {
+    form.only(&["enabled", "afterTimePeriod", "maxAttempts"])?;
     let enabled = read_enabled(form)?;
     let after_s = read_number(form, "afterTimePeriod", RETRY_AFTER_S, known.after_s)?;
     let retries_max = read_number(form, "maxAttempts", 1..=3, known.retries_max.into())? as u32;

@@ -227,7 +227,7 @@ async fn all_at_once(call: &Call) -> Result<Reply, Reply> {
         nodes::rename(call).await?;
     }
     if form.optional("services").is_some() {
-        nodes::set_up_services(call).await?;
+        nodes::give_services(call).await?;
     }
     if let Some(quotas) = quotas {
         settings::change(call, SettingsChange::Quotas(quotas)).await?;
