@@ -634,6 +634,7 @@ pub const REST: &[(&str, &str)] = &[
     ("rest/buckets", include_str!("../cases/rest/buckets.json")),
     ("rest/cluster", include_str!("../cases/rest/cluster.json")),
     ("rest/collections", include_str!("../cases/rest/collections.json")),
+    ("rest/functions", include_str!("../cases/rest/functions.json")),
     ("rest/nodes", include_str!("../cases/rest/nodes.json")),
     ("rest/pools", include_str!("../cases/rest/pools.json")),
     ("rest/server_groups", include_str!("../cases/rest/server_groups.json")),

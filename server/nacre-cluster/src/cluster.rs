@@ -302,11 +302,12 @@ impl Cluster {
                 self.plugins.replay(name, begin.as_ref())?;
             }
             Change::Undeploy { name } => self.plugins.undeploy(name)?,
-            // What it names need not be there before it is deployed: definitions come over before data does.
+            // Checked again when it is deployed, as keyspaces may be dropped meanwhile.
             Change::PutFunction { id, uuid, number, definition } => {
                 if let Some((bucket, scope)) = &FunctionId::of_key(id).scope {
                     self.bucket(bucket)?.manifest.collections(Some(scope), None)?;
                 }
+                self.check_keyspaces(definition)?;
                 self.functions.put(&FunctionId::of_key(id), uuid, *number, definition)?;
             }
             Change::DropFunction { id } => {
