@@ -99,6 +99,9 @@ def query_link(node):
         for headers in FOREIGN:
             form = {"statement": statement}
             assert node.rest("POST", "/query/service", form, port="query", headers=headers).status == 403, headers
+    implicit = {"statement": "EXECUTE __insert", "tximplicit": "true", "args": json.dumps([f"default:{BUCKET}._default._default", "k", 1])}
+    answer = node.rest("GET", "/query/service?" + urllib.parse.urlencode(implicit), port="query", headers=LINK)
+    assert answer.json()["errors"][0]["code"] == 1000, answer
     assert node.rest("GET", "/query/service?statement=SELECT+1", port="query", headers=LINK).status == 200
     rows = node.query(f"SELECT RAW COUNT(*) FROM {BUCKET}", scan_consistency="request_plus")
     assert rows["results"] == [0], rows

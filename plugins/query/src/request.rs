@@ -90,8 +90,8 @@ impl Request {
         Request::from_pairs(pairs.iter().map(|(name, value)| (name.as_str(), value.as_str())))
     }
 
-    /// Restricts the request to statements that change nothing, PREPARE among what changes something: for a request by GET, which
-    /// any link makes a browser send with the login of its user. Source: Couchbase's query service, but for PREPARE.
+    /// Restricts the request to statements that change nothing and keep nothing for later requests: for a request by GET, which any
+    /// link makes a browser send with the login of its user. Source: Couchbase's query service, but for PREPARE and transactions.
     ///
     /// # Errors
     /// Code 1000 when it says `readonly=false`.
@@ -103,7 +103,7 @@ impl Request {
             ));
         }
         self.settings.readonly = true;
-        self.settings.prepares_nothing = true;
+        self.settings.keeps_nothing = true;
         Ok(self)
     }
 

@@ -35,8 +35,8 @@ pub struct Settings {
     pub context: Option<Path>,
     /// Refuses statements that change anything.
     pub readonly: bool,
-    /// Refuses PREPARE.
-    pub prepares_nothing: bool,
+    /// Refuses statements that keep something for later requests: PREPARE, and those of transactions.
+    pub keeps_nothing: bool,
     /// Bytes that sorts, groups and the like may hold; 0 is no limit.
     pub memory_quota: usize,
     /// How fresh what is read must be.

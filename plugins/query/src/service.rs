@@ -171,11 +171,9 @@ impl Service {
     ) -> Result<Begun> {
         let prepares = matches!(statement, Statement::Prepare(_));
         if run.settings.readonly && !is_readonly(&statement)
-            || run.settings.prepares_nothing && prepares
+            || run.settings.keeps_nothing && prepares
         {
-            let message =
-                "The server or request is read-only and cannot accept this write statement.";
-            return Err(Error::new(1000, message));
+            return Err(read_only());
         }
         transaction::check(&statement, run)?;
         if !matches!(statement, Statement::Prepare(_)) {
@@ -371,6 +369,12 @@ fn index_names(names: &[Expr], context: &Context<'_>) -> Result<Vec<Expr>> {
         Some(other) => Err(Error::execution(format!("{other} is no name of an index"))),
         None => Ok(found),
     }
+}
+
+/// The refusal of a statement that writes.
+pub(crate) fn read_only() -> Error {
+    let message = "The server or request is read-only and cannot accept this write statement.";
+    Error::new(1000, message)
 }
 
 fn is_readonly(statement: &Statement) -> bool {

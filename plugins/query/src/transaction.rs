@@ -10,7 +10,7 @@
 use crate::datastore::{Action, Keyspace, Mutation, Refusal, TransactionSettings, TransactionStep};
 use crate::request::Request;
 use crate::run::Run;
-use crate::service::{Begun, Source};
+use crate::service::{Begun, Source, read_only};
 use nacre_sql::ast::{Expr, Statement, TransactionStatement};
 use nacre_sql::{Error, Name, Result, Value, parse_path};
 
@@ -61,6 +61,12 @@ pub(crate) fn within(
     begin: impl FnOnce() -> Result<Begun>,
 ) -> Result<Begun> {
     let transaction = &request.transaction;
+    let is_of_transaction =
+        transaction.is_given() || matches!(statement, Statement::Transaction(_));
+    let writes = kv_call(statement).is_some_and(|name| name != "__get");
+    if run.settings.keeps_nothing && is_of_transaction || run.settings.readonly && writes {
+        return Err(read_only());
+    }
     if !transaction.is_given() {
         return match statement {
             Statement::Transaction(TransactionStatement::Begin) => start(transaction, run),

@@ -200,6 +200,10 @@ fn a_request_by_get_changes_nothing_and_prepares_nothing() {
         assert_eq!(refusal(world.run(by_get(statement))).code, 1000, "{statement}");
     }
     assert_eq!(world.run(by_get("SELECT RAW COUNT(*) FROM docs")).unwrap(), [Value::Int(1)]);
+    let implicit = r#"statement=EXECUTE+__insert&tximplicit=true&args=["default:default._default.docs","k",1]"#;
+    let implicit = |more: &str| Request::from_form([implicit, more]).unwrap();
+    assert_eq!(refusal(world.run(implicit("").by_get().unwrap())).code, 1000);
+    assert_eq!(refusal(world.run(implicit("readonly=true"))).code, 1000);
     let writes = Request::from_form(["statement=SELECT+1&readonly=false"]).unwrap();
     assert_eq!(writes.by_get().expect_err("it says that it writes").code, 1000);
 }
