@@ -5,8 +5,9 @@
 //!
 //! ```text
 //! first connection   AUTH SCRAM-SHA512 ─► sasl::start ─► Continue ─► Session::step ─► Done { user }
-//! HTTP request       Basic name:password ─► Users::verify (a hash the second time)
-//! any request        Users::get(user).may(Privilege::ReadData, keyspace)
+//! HTTP request       Basic name:password ─► Users::check ─► remembered, or PasswordCheck::run on a thread for that
+//! any request        Users::holder(login).may(Privilege::ReadData, keyspace)
+//! administration     UserChange ─► Users::apply, on each node in the same order
 //! ```
 //!
 //! Nothing here reads a clock, a random source or a file: salts, nonces and the process secret are arguments.
@@ -14,16 +15,24 @@
 //! Passwords and names are used as their UTF-8 bytes. SASLprep (RFC 4013) leaves ASCII as it is; for other text
 //! clients would have to normalise, which the official SDKs do not either.
 
+mod change;
 mod credentials;
 mod hash;
+mod login;
 mod policy;
 mod role;
 pub mod sasl;
 mod scram_client;
+mod throttle;
+mod user;
 mod users;
 
+pub use change::{Edit, Refused, UserChange, UserEdit};
 pub use credentials::{Credentials, ITERATIONS, SALT_BYTES};
+pub use login::{Check, Login, PasswordCheck};
 pub use policy::PasswordPolicy;
 pub use role::{Keyspace, Privilege, Role, RoleError, RoleKind};
 pub use scram_client::{ScramClient, ScramProof};
-pub use users::{Group, INTERNAL, User, Users};
+pub use throttle::{Failure, Throttle};
+pub use user::{Domain, Group, User};
+pub use users::{INTERNAL, Users};

@@ -11,8 +11,13 @@ pub enum Privilege {
     ReadCluster,
     /// Change the cluster: nodes, settings, plugins.
     AdministerCluster,
-    /// Create, change and drop users.
+    /// Create, change and drop users of domain local, and groups.
     AdministerUsers,
+    /// Create, change and drop users of domain external.
+    AdministerExternalUsers,
+    /// Grant and revoke the roles of administrators ([`RoleKind::is_privileged`]), and change users and groups that have them.
+    /// Only full administrators may.
+    AdministerAdministrators,
     /// Change, flush or drop a bucket.
     AdministerBucket,
     /// Create and drop scopes and collections.
@@ -115,6 +120,11 @@ macro_rules! roles {
                 self.reach() != Reach::Cluster
             }
 
+            /// How many names the role takes: 0, or 1 for a bucket, 2 with a scope, 3 with a collection.
+            pub fn level(self) -> usize {
+                self.reach() as usize
+            }
+
             fn reach(self) -> Reach {
                 match self { $(RoleKind::$kind => Reach::$reach,)* }
             }
@@ -134,12 +144,12 @@ roles! {
     ReadOnlyAdmin "ro_admin" "Read-Only Admin" Cluster [ReadCluster ReadStats];
     /// Changes everything but users.
     ClusterAdmin "cluster_admin" "Cluster Admin" Cluster [ReadCluster AdministerCluster AdministerBucket AdministerCollections ReadStats AdministerPlugins InvokePlugins];
-    /// Changes users only.
-    SecurityAdmin "security_admin" "Security Admin" Cluster [ReadCluster AdministerUsers];
-    /// Changes users only: all are local.
+    /// Changes users only, but neither grants roles of administrators nor changes users who have them.
+    SecurityAdmin "security_admin" "Security Admin" Cluster [ReadCluster AdministerUsers AdministerExternalUsers];
+    /// Changes users of domain local only, but neither grants roles of administrators nor changes users who have them.
     SecurityAdminLocal "security_admin_local" "Local User Security Admin" Cluster [ReadCluster AdministerUsers];
-    /// Changes users of a directory service, of which there are none here.
-    SecurityAdminExternal "security_admin_external" "External User Security Admin" Cluster [ReadCluster];
+    /// Changes users of domain external only, but neither grants roles of administrators nor changes users who have them.
+    SecurityAdminExternal "security_admin_external" "External User Security Admin" Cluster [ReadCluster AdministerExternalUsers];
     /// Sees the cluster and moves data between clusters.
     ReplicationAdmin "replication_admin" "XDCR Admin" Cluster [ReadCluster ReadData StreamData ReadStats];
     /// Administers what runs on changes of documents.
@@ -234,6 +244,24 @@ roles! {
     FtsSearcher "fts_searcher" "Search Reader" Collection [Search];
     /// Manages search indexes of a bucket.
     FtsAdmin "fts_admin" "Search Admin" Bucket [Search AdministerSearch];
+}
+
+impl RoleKind {
+    /// Returns true for the roles of administrators: only a full administrator may grant them, and change users and groups that
+    /// have them. Everybody else who administers users could become an administrator otherwise.
+    ///
+    /// Source: Couchbase counts as such every role that permits anything on the security of the cluster, reading included.
+    #[must_use]
+    pub fn is_privileged(self) -> bool {
+        matches!(
+            self,
+            RoleKind::Admin
+                | RoleKind::ReadOnlyAdmin
+                | RoleKind::SecurityAdmin
+                | RoleKind::SecurityAdminLocal
+                | RoleKind::SecurityAdminExternal
+        )
+    }
 }
 
 impl Privilege {

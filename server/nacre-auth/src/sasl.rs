@@ -3,7 +3,7 @@
 //! ```text
 //! client                                                        server
 //! AUTH SCRAM-SHA512   n,,n=ann,r=abc                    ──────►  start
-//!                     r=abcXYZ,s=<salt>,i=4096          ◄──────  Continue
+//!                     r=abcXYZ,s=<salt>,i=15000         ◄──────  Continue
 //! STEP                c=biws,r=abcXYZ,p=<proof>         ──────►  step
 //!                     v=<signature>                     ◄──────  Done, or nothing on failure
 //! ```
@@ -16,7 +16,8 @@
 
 use crate::credentials::Salted;
 use crate::hash::Hash;
-use crate::users::Users;
+use crate::login::{Check, Login, PasswordCheck};
+use crate::users::{Users, login_of};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
@@ -83,10 +84,13 @@ pub enum Step {
         /// The state that awaits the client's next message.
         session: Session,
     },
+    /// The client has sent a password, and only hashing it says whether it is right: [`PasswordCheck::run`], not on a thread that
+    /// others wait for.
+    Hash(Box<PasswordCheck>),
     /// The client is this user.
     Done {
-        /// The user's name.
-        user: String,
+        /// Who has logged in.
+        login: Login,
         /// The server's last message; a SCRAM client checks it. May be empty.
         reply: Vec<u8>,
     },
@@ -99,9 +103,10 @@ pub enum Step {
 pub struct Session {
     mechanism: Mechanism,
     hash: Hash,
-    user: String,
-    /// Whether the user exists: without one even a proof that fits by chance must fail.
-    known: bool,
+    /// The name that the client has given, for the log.
+    name: String,
+    /// `None` if there is no such user: then even a proof that fits by chance must fail.
+    login: Option<Login>,
     salted: Salted,
     /// `c=` of the client's next message: its first header in base64.
     binding: String,
@@ -127,14 +132,19 @@ impl Session {
         self.mechanism
     }
 
+    /// The name that the client has given.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Takes the client's second message: [`Step::Done`] or [`Step::Failed`].
     pub fn step(self, message: &[u8]) -> Step {
-        match self.check(message) {
-            Some(signature) => {
+        match (self.check(message), self.login) {
+            (Some(signature), Some(login)) => {
                 let reply = format!("v={}", STANDARD.encode(signature)).into_bytes();
-                Step::Done { user: self.user, reply }
+                Step::Done { login, reply }
             }
-            None => Step::Failed,
+            _ => Step::Failed,
         }
     }
 
@@ -150,7 +160,7 @@ impl Session {
             return None;
         }
         let covered = format!("{},{without_proof}", self.transcript);
-        self.salted.check(self.hash, covered.as_bytes(), &proof).filter(|_| self.known)
+        self.salted.check(self.hash, covered.as_bytes(), &proof)
     }
 }
 
@@ -189,8 +199,8 @@ fn scram_first(
     let session = Session {
         mechanism,
         hash,
-        known: users.get(&user).is_some(),
-        user,
+        login: users.get(&user).filter(|user| !user.locked).map(login_of),
+        name: user,
         binding: STANDARD.encode(header),
         transcript: format!("{bare},{reply}"),
         nonce,
@@ -222,8 +232,11 @@ fn plain(message: &[u8], users: &Users) -> Option<Step> {
     if fields.next().is_some() || !(acting_as.is_empty() || acting_as == user) {
         return None;
     }
-    let user = users.verify(user, password)?.name.clone();
-    Some(Step::Done { user, reply: Vec::new() })
+    Some(match users.check(user, password) {
+        Check::Granted(login) => Step::Done { login, reply: Vec::new() },
+        Check::Denied => Step::Failed,
+        Check::Hash(check) => Step::Hash(check),
+    })
 }
 
 #[cfg(test)]

@@ -1,143 +1,13 @@
-//! The users of a cluster.
+//! The table of users and groups.
 
-use crate::credentials::SALT_BYTES;
+use crate::credentials::{Credentials, ITERATIONS, ITERATIONS_BEFORE, SALT_BYTES};
 use crate::hash::Hash;
-use crate::{Credentials, Keyspace, Privilege, Role, RoleKind};
-use serde::{Deserialize, Serialize};
+use crate::login::{Check, Login, PasswordCheck};
+use crate::user::{Domain, Group, User};
+use crate::{Keyspace, Role, RoleKind};
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::OnceLock;
-use subtle::ConstantTimeEq;
-
-/// A user: a name, what is kept of the password, and roles.
-///
-/// The serialised form is the record a node persists; what encloses it carries the format's version.
-#[derive(Clone, Serialize, Deserialize)]
-pub struct User {
-    /// The name to log in with.
-    pub name: String,
-    /// A name for people; may be empty.
-    #[serde(default)]
-    pub display_name: String,
-    /// What the user may do, beside what the groups may.
-    pub roles: Vec<Role>,
-    /// The groups that the user belongs to, by name.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub groups: Vec<String>,
-    credentials: Credentials,
-    /// The roles of the groups, each with the group's name; kept up to date by [`Users`].
-    #[serde(skip)]
-    inherited: Vec<(String, Role)>,
-    /// A keyed hash of the password once it was seen, see [`Users::verify`]. Never leaves the process.
-    #[serde(skip)]
-    seen: OnceLock<Vec<u8>>,
-}
-
-impl User {
-    /// A user with a password. `salt` has to be random, and new for each user and password.
-    ///
-    /// Takes some milliseconds, as [`Credentials::derive`] does.
-    pub fn new(name: &str, password: &str, roles: Vec<Role>, salt: [u8; SALT_BYTES]) -> User {
-        User::with(name, Credentials::derive(password, salt), roles)
-    }
-
-    fn with(name: &str, credentials: Credentials, roles: Vec<Role>) -> User {
-        User {
-            name: name.to_owned(),
-            display_name: String::new(),
-            roles,
-            groups: Vec::new(),
-            credentials,
-            inherited: Vec::new(),
-            seen: OnceLock::new(),
-        }
-    }
-
-    /// Whether a password of this keyed hash was right before.
-    fn has_seen(&self, hash: &[u8]) -> bool {
-        self.seen.get().is_some_and(|seen| seen.ct_eq(hash).into())
-    }
-
-    /// Changes the password.
-    pub fn set_password(&mut self, password: &str, salt: [u8; SALT_BYTES]) {
-        self.credentials = Credentials::derive(password, salt);
-        self.seen = OnceLock::new();
-    }
-
-    /// Own roles, then those of the groups, each with where it comes from: `None` for the user itself.
-    pub fn all_roles(&self) -> impl Iterator<Item = (&Role, Option<&str>)> {
-        let own = self.roles.iter().map(|role| (role, None));
-        own.chain(self.inherited.iter().map(|(group, role)| (role, Some(group.as_str()))))
-    }
-
-    /// Whether one of the roles permits `privilege` on all of `keyspace`.
-    pub fn may(&self, privilege: Privilege, keyspace: Keyspace<'_>) -> bool {
-        self.all_roles().any(|(role, _)| role.permits(privilege, keyspace))
-    }
-
-    /// Whether one of the roles permits `privilege` on `bucket` or a part of it.
-    pub fn may_within(&self, privilege: Privilege, bucket: &str) -> bool {
-        let permits = |role: &Role| {
-            let own = role.keyspace();
-            own.bucket.is_none_or(|covered| covered == bucket)
-                && role.permits(privilege, Keyspace { bucket: Some(bucket), ..own })
-        };
-        self.all_roles().any(|(role, _)| permits(role))
-    }
-
-    /// Whether one of the roles is about `place`, a part of it, or more than it; or lets see the cluster, without being about a
-    /// part of the data. Such a user may see that it is there, and how it is set up.
-    pub fn may_see(&self, place: Keyspace<'_>) -> bool {
-        let meets = |own: Option<&str>, asked: Option<&str>| {
-            own.is_none() || asked.is_none() || own == asked
-        };
-        self.all_roles().any(|(role, _)| {
-            let own = role.keyspace();
-            match role.kind.is_parameterised() {
-                true => {
-                    meets(own.bucket, place.bucket)
-                        && meets(own.scope, place.scope)
-                        && meets(own.collection, place.collection)
-                }
-                false => role.permits(Privilege::ReadCluster, Keyspace::default()),
-            }
-        })
-    }
-
-    /// Whether one of the roles covers `bucket` or a part of it, so that the user may see that it is there.
-    pub fn may_open(&self, bucket: &str) -> bool {
-        let covers = |role: &Role| role.keyspace().bucket.is_none_or(|covered| covered == bucket);
-        self.all_roles().any(|(role, _)| covers(role))
-    }
-}
-
-/// Shows the name and the roles, nothing that a password went into.
-impl fmt::Debug for User {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let roles: Vec<String> = self.roles.iter().map(Role::to_string).collect();
-        f.debug_struct("User")
-            .field("name", &self.name)
-            .field("roles", &roles)
-            .finish_non_exhaustive()
-    }
-}
-
-/// Roles under a name, for users who belong to it.
-///
-/// The serialised form is the record a node persists.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Group {
-    /// Its name.
-    pub name: String,
-    /// What it is for; may be empty.
-    #[serde(default)]
-    pub description: String,
-    /// What its users may do.
-    pub roles: Vec<Role>,
-    /// The group of a directory service that stands behind it; kept for the operator.
-    #[serde(default)]
-    pub ldap_group: Option<String>,
-}
+use std::sync::Arc;
 
 /// The name under which the nodes of a cluster log in to each other. Names of people never begin with `@`.
 pub const INTERNAL: &str = "@nacre";
@@ -145,64 +15,161 @@ pub const INTERNAL: &str = "@nacre";
 /// All users and groups, by name.
 #[derive(Clone)]
 pub struct Users {
+    /// Keys what is remembered of passwords; differs between processes.
     secret: [u8; 32],
+    /// Hides which names exist; the same on all nodes of a cluster.
+    decoy_secret: Vec<u8>,
     /// Who the other nodes are: may do everything, is in no list.
     internal: Option<User>,
-    users: BTreeMap<String, User>,
-    groups: BTreeMap<String, Group>,
+    pub(crate) users: BTreeMap<String, User>,
+    /// The users of domain external.
+    pub(crate) external: BTreeMap<String, User>,
+    pub(crate) groups: BTreeMap<String, Group>,
+    /// The generation that was assigned last.
+    pub(crate) generation: u64,
+    /// How many users have a password of before [`ITERATIONS`] was raised.
+    old_count: usize,
 }
 
 impl fmt::Debug for Users {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.iter()).finish()
+        f.debug_list().entries(self.all()).finish()
     }
 }
 
 impl Users {
-    /// No users. `secret` is random, one for each process: it keys what is remembered of passwords, and hides which
-    /// names exist.
+    /// No users. `secret` is random, one for each process: it keys what is remembered of passwords.
     pub fn new(secret: [u8; 32]) -> Users {
-        Users { secret, internal: None, users: BTreeMap::new(), groups: BTreeMap::new() }
+        Users {
+            secret,
+            decoy_secret: secret.to_vec(),
+            internal: None,
+            users: BTreeMap::new(),
+            external: BTreeMap::new(),
+            groups: BTreeMap::new(),
+            generation: 0,
+            old_count: 0,
+        }
     }
 
     /// Lets the other nodes of the cluster log in as [`INTERNAL`] with `secret`, which is 32 random bytes in any form; with
     /// an empty one nobody does.
+    ///
+    /// What SCRAM answers for names that do not exist is derived from it too: an answer that changed with a restart, or from
+    /// node to node, would give away that there is no such user.
     pub fn set_internal(&mut self, secret: &str, salt: [u8; SALT_BYTES]) {
         let credentials = || Credentials::of_secret(secret, salt);
-        let user = || User::with(INTERNAL, credentials(), vec![Role::admin()]);
+        let user = || User::with(INTERNAL, Some(credentials()), vec![Role::admin()]);
         self.internal = (!secret.is_empty()).then(user);
+        if !secret.is_empty() {
+            self.decoy_secret = Hash::Sha256.hmac(secret.as_bytes(), &[b"unknown users"]);
+        }
     }
 
-    /// Adds or replaces a user; gives the one that was there.
+    /// Adds a user as it was stored, or replaces one; gives the one that was there.
     pub fn insert(&mut self, mut user: User) -> Option<User> {
+        self.generation = self.generation.max(user.generation).max(user.password_generation);
         user.inherited = inherited(&user.groups, &self.groups);
-        self.users.insert(user.name.clone(), user)
+        self.old_count += usize::from(is_old(&user));
+        let replaced = self.table(user.domain).insert(user.name.clone(), user);
+        self.old_count -= usize::from(replaced.as_ref().is_some_and(is_old));
+        replaced
+    }
+
+    /// Adds or replaces a user as a whole, for the node itself. A user that was not there gets a generation, and so does a
+    /// password that was not.
+    pub fn put(&mut self, mut user: User) {
+        let known = self.of(user.domain, &user.name);
+        let generation = known.map(|known| known.generation);
+        let same_password = known.filter(|known| known.credentials == user.credentials);
+        // What is remembered is keyed by the secret of a process: a record that comes from another node brings none of it.
+        let (seen, password_generation) = match same_password {
+            Some(known) => (Arc::clone(&known.seen), Some(known.password_generation)),
+            None => (Arc::default(), None),
+        };
+        user.seen = seen;
+        user.generation = generation.unwrap_or_else(|| self.next_generation());
+        user.password_generation = password_generation.unwrap_or_else(|| self.next_generation());
+        self.insert(user);
+    }
+
+    pub(crate) fn next_generation(&mut self) -> u64 {
+        self.generation += 1;
+        self.generation
+    }
+
+    /// The generation that was assigned last, to be stored: none is assigned twice.
+    pub fn last_generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// Has later generations begin after `generation`.
+    pub fn skip_generations(&mut self, generation: u64) {
+        self.generation = self.generation.max(generation);
+    }
+
+    fn table(&mut self, domain: Domain) -> &mut BTreeMap<String, User> {
+        match domain {
+            Domain::Local => &mut self.users,
+            Domain::External => &mut self.external,
+        }
     }
 
     /// Removes a user; gives what was there.
-    pub fn remove(&mut self, name: &str) -> Option<User> {
-        self.users.remove(name)
+    pub fn remove(&mut self, domain: Domain, name: &str) -> Option<User> {
+        let removed = self.table(domain).remove(name)?;
+        self.old_count -= usize::from(is_old(&removed));
+        Some(removed)
     }
 
-    /// Who that is: a user, or [`INTERNAL`].
+    /// Who that is: a user of domain local, or [`INTERNAL`].
     pub fn get(&self, name: &str) -> Option<&User> {
         if name == INTERNAL { self.internal.as_ref() } else { self.users.get(name) }
     }
 
-    /// The user of that name, as people may see, change and name them.
+    /// The user of domain local of that name, as people may see, change and name them.
     pub fn person(&self, name: &str) -> Option<&User> {
         self.users.get(name)
     }
 
-    /// All users, ordered by name.
+    /// The user of that name in a domain.
+    pub fn of(&self, domain: Domain, name: &str) -> Option<&User> {
+        match domain {
+            Domain::Local => self.users.get(name),
+            Domain::External => self.external.get(name),
+        }
+    }
+
+    /// The user who has logged in, as long as the login holds: it ends when the user is removed, also if one of the same name is
+    /// created afterwards, when the password that was given is replaced, and when the user is locked.
+    pub fn holder(&self, login: &Login) -> Option<&User> {
+        let user = self.get(&login.user)?;
+        let holds = user.generation == login.generation
+            && login.password.is_none_or(|password| password == user.password_generation)
+            && !user.locked;
+        holds.then_some(user)
+    }
+
+    /// The login of a user whom something other than a password vouches for; `None` if there is none or it is locked.
+    pub fn login_without_password(&self, name: &str) -> Option<Login> {
+        let user = self.person(name).filter(|user| !user.locked)?;
+        Some(Login { user: user.name.clone(), generation: user.generation, password: None })
+    }
+
+    /// All users of domain local, ordered by name.
     pub fn iter(&self) -> impl Iterator<Item = &User> {
         self.users.values()
     }
 
-    /// Whether somebody may do everything.
+    /// All users: those of domain local, then those of domain external, each ordered by name.
+    pub fn all(&self) -> impl Iterator<Item = &User> {
+        self.users.values().chain(self.external.values())
+    }
+
+    /// Returns true if somebody may do everything.
     pub fn have_administrator(&self) -> bool {
         let is_admin = |user: &User| user.all_roles().any(|(role, _)| role.kind == RoleKind::Admin);
-        self.users.values().any(is_admin)
+        self.users.values().any(|user| !user.locked && is_admin(user))
     }
 
     /// Adds or replaces a group; its users have its roles from now on.
@@ -214,9 +181,13 @@ impl Users {
     /// Removes a group, also from its users; gives what was there.
     pub fn remove_group(&mut self, name: &str) -> Option<Group> {
         let removed = self.groups.remove(name)?;
-        self.users.values_mut().for_each(|user| user.groups.retain(|group| group != name));
+        self.everybody().for_each(|user| user.groups.retain(|group| group != name));
         self.inherit();
         Some(removed)
+    }
+
+    fn everybody(&mut self) -> impl Iterator<Item = &mut User> {
+        self.users.values_mut().chain(self.external.values_mut())
     }
 
     /// The group of that name.
@@ -229,10 +200,11 @@ impl Users {
         self.groups.values()
     }
 
-    /// Takes away all roles on `keyspace` and its parts, which is no more: one that is made later under the same name is
-    /// another. Whether there were any.
+    /// Takes away all roles on `keyspace` and its parts after it was dropped: one that is created later under the same name is
+    /// another. Returns true if there were any.
     pub fn forget(&mut self, keyspace: Keyspace<'_>) -> bool {
-        let users = self.users.values_mut().map(|user| &mut user.roles);
+        let users = self.users.values_mut().chain(self.external.values_mut());
+        let users = users.map(|user| &mut user.roles);
         let groups = self.groups.values_mut().map(|group| &mut group.roles);
         let mut forgot = false;
         for roles in users.chain(groups) {
@@ -245,35 +217,49 @@ impl Users {
     }
 
     fn inherit(&mut self) {
-        for user in self.users.values_mut() {
+        for user in self.users.values_mut().chain(self.external.values_mut()) {
             user.inherited = inherited(&user.groups, &self.groups);
         }
     }
 
-    /// The user, if this is the password.
+    /// What is known of a name and a password without hashing, so that the users need not be locked meanwhile.
     ///
-    /// The first right answer takes milliseconds, later ones microseconds, as HTTP Basic sends the password with
-    /// each request: a hash of it, keyed by the process secret, is remembered. Wrong answers always take
-    /// milliseconds, and those for a name that does not exist take as long.
-    pub fn verify(&self, name: &str, password: &str) -> Option<&User> {
-        let Some(user) = self.get(name) else {
-            self.credentials(name).verify(password);
-            return None;
-        };
+    /// HTTP Basic sends the password with each request: a hash of it, keyed by the process secret, is remembered. A password that
+    /// is not remembered always takes milliseconds, and one for a name that does not exist takes as long.
+    pub fn check(&self, name: &str, password: &str) -> Check {
         let hash = self.hash(password);
-        if !user.has_seen(&hash) {
-            if !user.credentials.verify(password) {
-                return None;
-            }
-            // Another thread may have been faster; there is one right password, so it set the same.
-            let _ = user.seen.set(hash);
+        let user = self.get(name).filter(|user| user.credentials.is_some());
+        let login = user.filter(|user| !user.locked).map(login_of);
+        if let (Some(user), Some(login)) = (user, &login)
+            && user.has_seen(&hash)
+        {
+            return Check::Granted(login.clone());
         }
-        Some(user)
+        let check = PasswordCheck {
+            name: name.to_owned(),
+            login,
+            password: password.to_owned(),
+            credentials: self.credentials(name),
+            seen: user.map_or_else(Arc::default, |user| Arc::clone(&user.seen)),
+            hash,
+        };
+        match user {
+            Some(user) if user.name == INTERNAL => {
+                check.run().map_or(Check::Denied, Check::Granted)
+            }
+            _ => Check::Hash(Box::new(check)),
+        }
     }
 
-    /// Whether [`Users::verify`] would answer within microseconds that this is the user's password.
-    pub fn remembers(&self, name: &str, password: &str) -> bool {
-        self.users.get(name).is_some_and(|user| user.has_seen(&self.hash(password)))
+    /// The user, if this is the password. Takes milliseconds unless the password is remembered: for a thread that others wait for
+    /// there is [`Users::check`].
+    pub fn verify(&self, name: &str, password: &str) -> Option<&User> {
+        let login = match self.check(name, password) {
+            Check::Granted(login) => login,
+            Check::Denied => return None,
+            Check::Hash(check) => check.run()?,
+        };
+        self.get(&login.user)
     }
 
     fn hash(&self, password: &str) -> Vec<u8> {
@@ -282,11 +268,33 @@ impl Users {
 
     /// What is kept of the user's password, or something that looks like it.
     pub(crate) fn credentials(&self, name: &str) -> Credentials {
-        match self.get(name) {
-            Some(user) => user.credentials.clone(),
-            None => Credentials::made_up(&self.secret, name),
-        }
+        let known = self.get(name).and_then(|user| user.credentials.clone());
+        known.unwrap_or_else(|| self.decoy(name))
     }
+
+    /// While some users have a password of fewer rounds, a name that does not exist gets as many with the same probability,
+    /// always the same for a name: otherwise the count would say which names are new.
+    fn decoy(&self, name: &str) -> Credentials {
+        let draw = Hash::Sha256.hmac(&self.decoy_secret, &[b"iterations", name.as_bytes()]);
+        let draw = u32::from_be_bytes([draw[0], draw[1], draw[2], draw[3]]);
+        let count = self.users.len().max(1) as u64;
+        let is_old = u64::from(draw) * count < (self.old_count as u64) << 32;
+        let iterations = if is_old { ITERATIONS_BEFORE } else { ITERATIONS };
+        Credentials::made_up(&self.decoy_secret, name, iterations)
+    }
+}
+
+/// The login of a user who has given the password.
+pub(crate) fn login_of(user: &User) -> Login {
+    Login {
+        user: user.name.clone(),
+        generation: user.generation,
+        password: Some(user.password_generation),
+    }
+}
+
+fn is_old(user: &User) -> bool {
+    user.credentials.as_ref().is_some_and(|credentials| credentials.iterations() < ITERATIONS)
 }
 
 fn inherited(names: &[String], groups: &BTreeMap<String, Group>) -> Vec<(String, Role)> {
@@ -299,6 +307,11 @@ fn inherited(names: &[String], groups: &BTreeMap<String, Group>) -> Vec<(String,
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Privilege;
+
+    fn remembers(users: &Users, name: &str, password: &str) -> bool {
+        matches!(users.check(name, password), Check::Granted(_))
+    }
 
     fn users() -> Users {
         let mut users = Users::new([7; 32]);
@@ -316,8 +329,8 @@ mod tests {
             assert!(users.verify("ann", "").is_none());
             assert!(users.verify("bob", "secret").is_none());
         }
-        assert!(users.remembers("ann", "secret"));
-        assert!(!users.remembers("ann", "Secret") && !users.remembers("bob", "secret"));
+        assert!(remembers(&users, "ann", "secret"));
+        assert!(!remembers(&users, "ann", "Secret") && !remembers(&users, "bob", "secret"));
     }
 
     #[test]
@@ -327,7 +340,7 @@ mod tests {
         let mut ann = users.get("ann").unwrap().clone();
         ann.set_password("new", [2; SALT_BYTES]);
         users.insert(ann);
-        assert!(!users.remembers("ann", "secret") && !users.remembers("ann", "new"));
+        assert!(!remembers(&users, "ann", "secret") && !remembers(&users, "ann", "new"));
         assert!(users.verify("ann", "secret").is_none());
         assert!(users.verify("ann", "new").is_some());
     }

@@ -11,7 +11,7 @@
 use crate::Error;
 use crate::journal;
 use crate::node::{Identity, Node, row};
-use nacre_auth::{Group, Keyspace, PasswordPolicy, User, Users};
+use nacre_auth::{Domain, Edit, Group, Keyspace, PasswordPolicy, Refused, User, UserChange, Users};
 use nacre_cluster::orchestrator::Leadership;
 use nacre_cluster::{Change, Cluster, Refusal, Secret};
 use nacre_store::Write;
@@ -25,9 +25,12 @@ use std::sync::atomic::Ordering;
 pub enum Proposal {
     /// A change of the cluster.
     Change(Change),
-    /// A user, new or changed.
+    /// A change of users or groups.
+    Users(UserChange),
+    /// A user as a whole, new or changed: only what a node itself sets when it starts, as everything that is decided meanwhile is
+    /// undone by it.
     PutUser(User),
-    /// The end of a user.
+    /// The end of a user. Of a log that was written before there was [`Proposal::Users`], like the next two.
     RemoveUser(String),
     /// A group, new or changed.
     PutGroup(Group),
@@ -90,6 +93,8 @@ struct Agreed {
     users: Vec<User>,
     groups: Vec<Group>,
     password_policy: PasswordPolicy,
+    #[serde(default)]
+    user_generation: u64,
 }
 
 /// A row with `value` as JSON.
@@ -148,7 +153,19 @@ impl Node {
         agreement.propose(self, &Proposal::Change(change.clone()), Some(term))
     }
 
-    /// Adds or replaces a user.
+    /// Changes users or groups.
+    ///
+    /// # Errors
+    /// [`Error::Users`] with nothing changed; otherwise as for [`Node::change`].
+    pub fn change_users(self: &Arc<Node>, change: UserChange) -> Result<(), Error> {
+        self.propose(&Proposal::Users(change)).map(drop)
+    }
+
+    fn edit_users(self: &Arc<Node>, edit: Edit) -> Result<(), Error> {
+        self.change_users(UserChange { by: None, edit })
+    }
+
+    /// Adds or replaces a user as a whole, for the node itself.
     ///
     /// # Errors
     /// As for [`Node::change`].
@@ -156,33 +173,33 @@ impl Node {
         self.propose(&Proposal::PutUser(user)).map(drop)
     }
 
-    /// Removes a user; says whether there was one.
+    /// Removes a user of domain local, for the node itself; says whether there was one.
     ///
     /// # Errors
     /// As for [`Node::change`].
     pub fn remove_user(self: &Arc<Node>, name: &str) -> Result<bool, Error> {
-        match self.propose(&Proposal::RemoveUser(name.to_owned())) {
-            Err(Error::UserNotFound(_)) => Ok(false),
-            other => other.map(|_| true),
+        match self.edit_users(Edit::RemoveUser { domain: Domain::Local, name: name.to_owned() }) {
+            Err(Error::Users(Refused::UserNotFound(_))) => Ok(false),
+            other => other.map(|()| true),
         }
     }
 
-    /// Adds or replaces a group.
+    /// Adds or replaces a group, for the node itself.
     ///
     /// # Errors
     /// As for [`Node::change`].
     pub fn put_group(self: &Arc<Node>, group: Group) -> Result<(), Error> {
-        self.propose(&Proposal::PutGroup(group)).map(drop)
+        self.edit_users(Edit::PutGroup(group))
     }
 
-    /// Removes a group, also from its users; says whether there was one.
+    /// Removes a group, also from its users, for the node itself; says whether there was one.
     ///
     /// # Errors
     /// As for [`Node::change`].
     pub fn remove_group(self: &Arc<Node>, name: &str) -> Result<bool, Error> {
-        match self.propose(&Proposal::RemoveGroup(name.to_owned())) {
-            Err(Error::GroupNotFound(_)) => Ok(false),
-            other => other.map(|_| true),
+        match self.edit_users(Edit::RemoveGroup(name.to_owned())) {
+            Err(Error::Users(Refused::GroupNotFound(_))) => Ok(false),
+            other => other.map(|()| true),
         }
     }
 
@@ -198,8 +215,7 @@ impl Node {
     /// state after it. For an [`Agreement`] only, which calls it in the same order on each node.
     ///
     /// # Errors
-    /// [`Error::Refused`], [`Error::UserNotFound`] or [`Error::GroupNotFound`] with nothing changed, the same on each
-    /// node; [`Error::Effect`] when the state has changed, and this node does not do what it means; or what the disk
+    /// [`Error::Refused`] or [`Error::Users`] with nothing changed, the same on each node; [`Error::Effect`] when the state has changed, and this node does not do what it means; or what the disk
     /// reports, with nothing changed.
     pub fn apply(
         self: &Arc<Node>,
@@ -270,24 +286,21 @@ impl Node {
         let mut users = self.users().clone();
         let cluster = self.cluster();
         let had_administrator = users.have_administrator();
+        let mut apply = |change: &UserChange| users.apply(change, |at| is_there(&cluster, at));
+        let mut edit = |edit| apply(&UserChange { by: None, edit });
         match proposal {
+            Proposal::Users(change) => apply(change)?,
             Proposal::PutUser(user) => {
                 check_name(&user.name)?;
                 let mut user = user.clone();
                 user.roles.retain(|role| is_there(&cluster, role.keyspace()));
-                users.insert(user);
+                users.put(user);
             }
             Proposal::RemoveUser(name) => {
-                users.remove(name).ok_or_else(|| Error::UserNotFound(name.clone()))?;
+                edit(Edit::RemoveUser { domain: Domain::Local, name: name.clone() })?;
             }
-            Proposal::PutGroup(group) => {
-                let mut group = group.clone();
-                group.roles.retain(|role| is_there(&cluster, role.keyspace()));
-                users.insert_group(group);
-            }
-            Proposal::RemoveGroup(name) => {
-                users.remove_group(name).ok_or_else(|| Error::GroupNotFound(name.clone()))?;
-            }
+            Proposal::PutGroup(group) => edit(Edit::PutGroup(group.clone()))?,
+            Proposal::RemoveGroup(name) => edit(Edit::RemoveGroup(name.clone()))?,
             Proposal::Change(_) | Proposal::SetPasswordPolicy(_) => {}
         }
         if had_administrator && !users.have_administrator() {
@@ -363,9 +376,10 @@ impl Node {
         let users = self.users();
         let agreed = Agreed {
             cluster: (*self.cluster()).clone(),
-            users: users.iter().cloned().collect(),
+            users: users.all().cloned().collect(),
             groups: users.groups().cloned().collect(),
             password_policy: self.password_policy(),
+            user_generation: users.last_generation(),
         };
         serde_json::to_vec(&agreed).expect("the agreed state is plain data with text keys")
     }
@@ -395,7 +409,8 @@ impl Node {
         let identity = Identity { id, uuid };
         let writes = vec![write(row::IDENTITY, &identity), (row::POSITION.to_vec(), None)];
         let (users, groups) = (Vec::new(), Vec::new());
-        let agreed = Agreed { cluster, users, groups, password_policy: PasswordPolicy::default() };
+        let password_policy = PasswordPolicy::default();
+        let agreed = Agreed { cluster, users, groups, password_policy, user_generation: 0 };
         *self.identity.write() = identity;
         self.replace(agreed, writes)
     }
@@ -413,12 +428,13 @@ impl Node {
 
     fn replace(self: &Arc<Node>, agreed: Agreed, mut writes: Vec<Write>) -> Result<(), Error> {
         let _changing = self.changing.lock();
-        let Agreed { cluster, users, groups, password_policy } = agreed;
+        let Agreed { cluster, users, groups, password_policy, user_generation } = agreed;
         writes.extend([
             write(row::CLUSTER, &cluster),
             write(row::USERS, &users),
             write(row::GROUPS, &groups),
             write(row::PASSWORD_POLICY, &password_policy),
+            write(row::USER_GENERATION, &user_generation),
         ]);
         self.settings.apply(&writes, true)?;
         let mut known = Users::new(self.new_salt());
@@ -427,6 +443,7 @@ impl Node {
         users.into_iter().for_each(|user| {
             known.insert(user);
         });
+        known.skip_generations(user_generation);
         self.set_users(known);
         *self.password_policy.write() = password_policy;
         let (before, after) = (self.cluster(), Arc::new(cluster));
@@ -460,17 +477,17 @@ fn dropped(change: &Change) -> Option<Keyspace<'_>> {
     }
 }
 
-fn rows_of(users: &Users) -> [Write; 2] {
+fn rows_of(users: &Users) -> [Write; 3] {
     let (all, groups): (Vec<&User>, Vec<&Group>) =
-        (users.iter().collect(), users.groups().collect());
-    [write(row::USERS, &all), write(row::GROUPS, &groups)]
+        (users.all().collect(), users.groups().collect());
+    [
+        write(row::USERS, &all),
+        write(row::GROUPS, &groups),
+        write(row::USER_GENERATION, &users.last_generation()),
+    ]
 }
 
 /// Names that begin with `@` belong to the server.
 fn check_name(name: &str) -> Result<(), Error> {
-    if !name.starts_with('@') {
-        return Ok(());
-    }
-    let reason = "The username must not begin with @: such names belong to the server.".to_owned();
-    Err(Error::Refused(Refusal::Invalid { field: "_", reason }))
+    if name.starts_with('@') { Err(Refused::ReservedName.into()) } else { Ok(()) }
 }

@@ -7,12 +7,9 @@ pub enum Error {
     /// The request contradicts the agreed state: the requester changes it.
     #[error(transparent)]
     Refused(nacre_cluster::Refusal),
-    /// There is no such user: the requester looks at the name.
-    #[error("there is no user {0}")]
-    UserNotFound(String),
-    /// There is no such group: the requester looks at the name.
-    #[error("there is no group {0}")]
-    GroupNotFound(String),
+    /// A change of users is refused: the requester reads why.
+    #[error(transparent)]
+    Users(#[from] nacre_auth::Refused),
     /// The nodes cannot agree now: the requester tries again, the operator looks after the nodes.
     #[error("{0}")]
     Unavailable(String),
@@ -45,6 +42,6 @@ pub enum Error {
 impl Error {
     /// Whether the same request is refused on each node, with nothing changed.
     pub fn is_refusal(&self) -> bool {
-        matches!(self, Error::Refused(_) | Error::UserNotFound(_) | Error::GroupNotFound(_))
+        matches!(self, Error::Refused(_) | Error::Users(_))
     }
 }

@@ -4,6 +4,7 @@
 //! logins. Numbers, components and descriptions are those of Couchbase's system events where it has the event.
 
 use crate::agreement::Proposal;
+use nacre_auth::Edit;
 use nacre_cluster::{Change, Cluster, Membership, Outcome, SettingsChange};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -128,6 +129,22 @@ pub(crate) fn event_of(proposal: &Proposal, before: &Cluster) -> Option<(EventKi
     let security = |id, description| kind(id, "security", "info", description);
     Some(match proposal {
         Proposal::Change(change) => return of_change(change, before),
+        Proposal::Users(change) => match &change.edit {
+            Edit::User(edit) if edit.creates => {
+                (security(9223, "User added"), json!({"user": edit.name}))
+            }
+            Edit::Group { name, is_new: true, .. } => {
+                (security(9225, "Group added"), json!({"group": name}))
+            }
+            Edit::User(_) | Edit::OwnPassword { .. } | Edit::Group { .. } | Edit::Grant { .. } => {
+                return None;
+            }
+            Edit::RemoveUser { name, .. } => {
+                (security(9224, "User deleted"), json!({"user": name}))
+            }
+            Edit::PutGroup(group) => (security(9225, "Group added"), json!({"group": group.name})),
+            Edit::RemoveGroup(name) => (security(9226, "Group deleted"), json!({"group": name})),
+        },
         Proposal::PutUser(user) => (security(9223, "User added"), json!({"user": user.name})),
         Proposal::RemoveUser(name) => (security(9224, "User deleted"), json!({"user": name})),
         Proposal::PutGroup(group) => (security(9225, "Group added"), json!({"group": group.name})),

@@ -30,6 +30,7 @@ pub mod journal;
 mod keeper;
 pub mod kv;
 mod line;
+mod logins;
 mod node;
 mod orchestration;
 mod outgoing;
@@ -52,6 +53,7 @@ mod worker;
 pub use bucket::{Bucket, Home};
 pub use error::Error;
 pub use health::{Problem, ProblemKind};
+pub use logins::{LoginCallback, LoginOutcome, Logins};
 pub use node::Node;
 pub use outgoing::Outgoing;
 pub use platform::{

@@ -8,6 +8,7 @@ use crate::cluster_map::{Here, Texts};
 use crate::copies::Fenced;
 use crate::health::is_of_one_bucket;
 use crate::journal::{self, EventKind, Journal};
+use crate::logins::{self, LoginTask, Logins};
 use crate::orchestration::{Herald, Lease, Orchestration, Watchman};
 use crate::password_reset;
 use crate::plugins::{Loader, Plugins};
@@ -37,6 +38,7 @@ pub(crate) mod row {
     pub const CLUSTER: &[u8] = b"cluster";
     pub const USERS: &[u8] = b"users";
     pub const GROUPS: &[u8] = b"groups";
+    pub const USER_GENERATION: &[u8] = b"user-generation";
     pub const PASSWORD_POLICY: &[u8] = b"password-policy";
     pub const CLEAN: &[u8] = b"clean";
     pub const START: &[u8] = b"start";
@@ -83,6 +85,7 @@ pub struct Node {
     pub(crate) changing: Mutex<()>,
     pub(crate) users: RwLock<Users>,
     pub(crate) password_policy: RwLock<PasswordPolicy>,
+    logins: Arc<Logins>,
     /// Grows with every change of a user.
     pub(crate) users_version: AtomicU64,
     pub(crate) buckets: RwLock<BTreeMap<String, Arc<Bucket>>>,
@@ -131,6 +134,7 @@ impl Node {
         known.into_iter().for_each(|user| {
             users.insert(user);
         });
+        users.skip_generations(stored(&rows, row::USER_GENERATION, "user-generation")?);
         let password_policy = stored(&rows, row::PASSWORD_POLICY, "password-policy")?;
         let password_reset = rows
             .get(password_reset::ROW)
@@ -164,6 +168,7 @@ impl Node {
             changing: Mutex::new(()),
             users: RwLock::new(users),
             password_policy: RwLock::new(password_policy),
+            logins: Arc::default(),
             users_version: AtomicU64::new(1),
             buckets: RwLock::default(),
             damaged: Mutex::default(),
@@ -194,6 +199,10 @@ impl Node {
                 Err(error) => node.set_damaged(config, &error),
                 Ok(()) => {}
             }
+        }
+        for number in 0..logins::THREADS {
+            let (logins, platform) = (Arc::clone(&node.logins), Arc::clone(&node.platform));
+            node.platform.run(Box::new(LoginTask::new(logins, platform, number)));
         }
         // Stores of which the process before could not get rid.
         if let Err(error) = node.make_up_for(&rows) {
@@ -300,6 +309,11 @@ impl Node {
     /// The users.
     pub fn users(&self) -> parking_lot::RwLockReadGuard<'_, Users> {
         self.users.read()
+    }
+
+    /// Where passwords are hashed, and failed logins are counted.
+    pub fn logins(&self) -> &Logins {
+        &self.logins
     }
 
     /// What new passwords have to be like.
@@ -415,6 +429,7 @@ impl Node {
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
         self.map_watchers.wake();
+        self.logins.close();
         self.plugins.stop();
         for bucket in self.buckets.read().values() {
             bucket.close();

@@ -6,7 +6,7 @@
 use crate::agreement::write;
 use crate::node::{Node, random_bytes};
 use crate::{Error, Platform};
-use nacre_auth::{Role, User};
+use nacre_auth::{Edit, Role, User, UserChange, UserEdit};
 use std::sync::Arc;
 
 /// The row of the space that keeps what the node knows.
@@ -29,14 +29,21 @@ impl Node {
     pub fn finish_password_reset(self: &Arc<Node>) -> Result<Option<String>, Error> {
         let Some(mut user) = self.password_reset.lock().clone() else { return Ok(None) };
         if let Some(known) = self.users().person(&user.name) {
-            user.display_name.clone_from(&known.display_name);
-            user.groups.clone_from(&known.groups);
             let others = known.roles.iter().filter(|role| !user.roles.contains(role));
             let others: Vec<Role> = others.cloned().collect();
             user.roles.extend(others);
         }
         let name = user.name.clone();
-        self.put_user(user)?;
+        let edit = UserEdit {
+            name: name.clone(),
+            creates: true,
+            credentials: user.credentials().cloned(),
+            roles: Some(user.roles),
+            locked: Some(false),
+            at: u64::from(self.now().unix_s()),
+            ..UserEdit::default()
+        };
+        self.change_users(UserChange { by: None, edit: Edit::User(edit) })?;
         self.settings.apply(&[(ROW.to_vec(), None)], true)?;
         *self.password_reset.lock() = None;
         Ok(Some(name))

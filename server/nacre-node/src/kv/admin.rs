@@ -7,8 +7,10 @@ use super::scan;
 use super::session::{Answer, Outcome, Session, Until};
 use super::stats;
 use crate::cluster_map;
+use crate::logins::{LoginCallback, LoginOutcome};
+use crate::ticket::Ticket;
 use nacre_auth::sasl::{self, Mechanism};
-use nacre_auth::{INTERNAL, Keyspace, Privilege};
+use nacre_auth::{INTERNAL, Keyspace, Login, Privilege};
 use nacre_cluster::{Manifest, Refusal};
 use nacre_protocol::{Feature, Features, Frame, Reply, Request, Status};
 use nacre_types::{CollectionId, DATATYPE_JSON, Now, Seqno, VbState, VbUuid, Vbid, leb128_decode};
@@ -73,9 +75,12 @@ pub(super) fn run(
             answer.value(0, Mechanism::list(session.confidential).as_bytes());
             Ok(Outcome::Answered)
         }
-        Request::SaslAuth { mechanism, message } => auth(session, mechanism, message, answer),
-        Request::SaslStep { message } => match session.login.take() {
-            Some(login) => finish(session, login.step(message), answer),
+        Request::SaslAuth { mechanism, message } => auth(session, mechanism, message, answer, now),
+        Request::SaslStep { message } => match session.exchange.take() {
+            Some(exchange) => {
+                let name = exchange.name().to_owned();
+                proceed(session, &name, exchange.step(message), answer, now)
+            }
             None => Err(Status::AuthError),
         },
         Request::SelectBucket { name } => select(session, name),
@@ -135,8 +140,9 @@ fn auth(
     mechanism: &[u8],
     message: &[u8],
     answer: &mut Answer<'_>,
+    now: Now,
 ) -> Result<Outcome, Status> {
-    session.login = None;
+    session.exchange = None;
     session.user = None;
     session.leave_bucket();
     let mechanism = Mechanism::parse(mechanism).ok_or(Status::AuthError)?;
@@ -145,33 +151,84 @@ fn auth(
     }
     let nonce: Vec<u8> = (0..3).flat_map(|_| session.node.random().to_be_bytes()).collect();
     let step = sasl::Session::start(mechanism, message, &session.node.users(), &nonce);
-    finish(session, step, answer)
+    proceed(session, "", step, answer, now)
 }
 
-fn finish(
+/// Goes on with a login: answers, or parks the request until a password is hashed or a failure may be answered. `name` is for the log.
+fn proceed(
     session: &mut Session,
+    name: &str,
     step: sasl::Step,
     answer: &mut Answer<'_>,
+    now: Now,
 ) -> Result<Outcome, Status> {
-    let (status, value) = match step {
-        sasl::Step::Continue { reply, session: login } => {
-            session.login = Some(login);
-            (Status::AuthContinue, reply)
+    match step {
+        sasl::Step::Continue { reply, session: exchange } => {
+            session.exchange = Some(exchange);
+            let status = Status::AuthContinue;
+            answer.send(Reply { status, value: &reply, ..Reply::default() });
+            Ok(Outcome::Answered)
         }
-        // The secret alone makes nobody a node.
-        sasl::Step::Done { user, .. } if user == INTERNAL && !session.is_node => {
-            return Err(Status::AuthError);
+        sasl::Step::Done { login, reply } => log_in(session, login, &reply, answer),
+        sasl::Step::Hash(check) => Ok(until_logged_in(session, answer, |session, callback| {
+            session.node.logins().check(session.address, check, callback);
+        })),
+        sasl::Step::Failed => Ok(until_logged_in(session, answer, |session, callback| {
+            session.node.logins().fail(session.address, name, now.monotonic_ns, callback);
+        })),
+    }
+}
+
+/// Answers a login whose outcome `begin` hands to the callback at once, and parks it otherwise.
+fn until_logged_in(
+    session: &mut Session,
+    answer: &mut Answer<'_>,
+    begin: impl FnOnce(&Session, LoginCallback),
+) -> Outcome {
+    let ticket = Ticket::new(&session.waiter);
+    let done = Arc::clone(&ticket);
+    begin(session, Box::new(move |outcome| done.settle(outcome)));
+    match ticket.outcome() {
+        Some(outcome) => logged_in(session, outcome.clone(), answer),
+        None => Outcome::Park(Until::LoggedIn(ticket)),
+    }
+}
+
+/// Answers a login with its outcome.
+pub(super) fn logged_in(
+    session: &mut Session,
+    outcome: LoginOutcome,
+    answer: &mut Answer<'_>,
+) -> Outcome {
+    match outcome {
+        LoginOutcome::Granted(login) => {
+            log_in(session, login, b"", answer).unwrap_or_else(Outcome::Status)
         }
-        sasl::Step::Done { user, reply } => {
-            session.user = Some(user);
-            (Status::Success, reply)
-        }
-        sasl::Step::Failed => {
+        LoginOutcome::Denied => {
+            session.login_failures += 1;
             session.node.log_refused_login(serde_json::json!({"port": "kv"}));
-            return Err(Status::AuthError);
+            Outcome::Status(Status::AuthError)
         }
-    };
-    answer.send(Reply { status, value: &value, ..Reply::default() });
+        LoginOutcome::Busy => Outcome::Status(Status::TemporaryFailure),
+    }
+}
+
+fn log_in(
+    session: &mut Session,
+    login: Login,
+    reply: &[u8],
+    answer: &mut Answer<'_>,
+) -> Result<Outcome, Status> {
+    // The secret alone makes nobody a node.
+    if login.user == INTERNAL && !session.is_node {
+        session.login_failures += 1;
+        return Err(Status::AuthError);
+    }
+    session.login_failures = 0;
+    session.user = Some(login);
+    // The users may have changed since the login began.
+    session.users_version = 0;
+    answer.value(0, reply);
     Ok(Outcome::Answered)
 }
 

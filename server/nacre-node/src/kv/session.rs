@@ -7,16 +7,18 @@ use super::{admin, dcp, document, snappy};
 use crate::bucket::Bucket;
 use crate::cluster_map;
 use crate::conflict::Decided;
+use crate::logins::LoginOutcome;
 use crate::node::Node;
 use crate::ticket::{Ticket, Waiter};
 use nacre_auth::sasl;
-use nacre_auth::{Keyspace, Privilege};
+use nacre_auth::{INTERNAL, Keyspace, Login, Privilege, User, Users};
 use nacre_protocol::{
     Feature, Features, Frame, Glance, Magic, MapPush, Opcode, Reply, Request, Status, Units,
     announced_body_bytes, decode, parse,
 };
 use nacre_types::{CollectionId, DATATYPE_JSON, DATATYPE_SNAPPY, Document, Now};
 use nacre_vbucket::{self as vbucket, Token};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -36,6 +38,9 @@ pub enum Next {
 
 /// The largest body of a frame before a login, in bytes: what is held for strangers must be little.
 const LOGIN_BODY_BYTES_MAX: usize = 16 << 10;
+
+/// Failed logins after which a connection is closed: people mistype, and clients try several mechanisms.
+const LOGIN_FAILURES_MAX: u32 = 5;
 
 /// Bytes of answers after which they are sent before more requests are handled, so that a burst of small requests for
 /// large documents cannot fill the memory.
@@ -77,6 +82,8 @@ pub(super) enum Until {
     Scanned(Arc<Ticket<Scanned>>),
     /// What a plugin decides about a version from elsewhere; then it is carried out again.
     Decided(Arc<Ticket<Decided>>),
+    /// The outcome of a login: a password that is hashed, or a failure that the client is to hear of later.
+    LoggedIn(Arc<Ticket<LoginOutcome>>),
     /// The end of a durable write, whose reply this is, and what it has used.
     Durable(Arc<Ticket<Option<Token>>>, vbucket::Reply, Units),
 }
@@ -89,6 +96,7 @@ impl Until {
             }
             Until::Scanned(ticket) => ticket.outcome().is_some(),
             Until::Decided(ticket) => ticket.outcome().is_some(),
+            Until::LoggedIn(ticket) => ticket.outcome().is_some(),
             Until::Durable(ticket, ..) => ticket.outcome().is_some(),
         }
     }
@@ -112,6 +120,8 @@ pub struct Peer {
     pub user: Option<String>,
     /// Whether it has proved to be a node of the cluster: only one can log in as [`nacre_auth::INTERNAL`].
     pub is_node: bool,
+    /// Where it connects from; `None` for one that has no address.
+    pub address: Option<IpAddr>,
 }
 
 /// One connection of the key-value protocol.
@@ -123,11 +133,17 @@ pub struct Session {
     pub(super) confidential: bool,
     /// See [`Peer::is_node`].
     pub(super) is_node: bool,
+    /// See [`Peer::address`].
+    pub(super) address: Option<IpAddr>,
     pub(super) features: Features,
-    pub(super) login: Option<sasl::Session>,
-    pub(super) user: Option<String>,
-    /// At which state of the users it was last seen that the user is known; 0 for never.
-    users_version: u64,
+    /// A login that awaits the client's proof.
+    pub(super) exchange: Option<sasl::Session>,
+    /// Who has logged in.
+    pub(super) user: Option<Login>,
+    /// Failed logins since the last that did not fail.
+    pub(super) login_failures: u32,
+    /// The state of the users at which the login was last seen to hold; 0 for none.
+    pub(super) users_version: u64,
     pub(super) selected: Option<Selected>,
     /// The name of the bucket that the client has chosen, which may be gone for the moment.
     chosen: Option<Box<str>>,
@@ -216,15 +232,17 @@ impl Answer<'_> {
 impl Session {
     /// A connection that has not logged in, unless the peer's certificate names a user.
     pub fn new(node: Arc<Node>, peer: Peer, waiter: Arc<dyn Waiter>) -> Session {
-        let user = peer.user.filter(|name| node.users().person(name).is_some());
+        let user = peer.user.and_then(|name| node.users().login_without_password(&name));
         Session {
             home: node.uuid(),
             node,
             confidential: peer.confidential,
             is_node: peer.is_node,
+            address: peer.address,
             features: Features::default(),
-            login: None,
+            exchange: None,
             user,
+            login_failures: 0,
             users_version: 0,
             selected: None,
             chosen: None,
@@ -422,6 +440,11 @@ impl Session {
                     Some(scanned) => scan::answer(scanned, &mut self.answer(&frame, out, received)),
                     None => Outcome::Status(Status::Internal),
                 },
+                Until::LoggedIn(ticket) => {
+                    let mut answer = self.answer(&frame, out, received);
+                    let outcome = ticket.outcome().cloned().unwrap_or(LoginOutcome::Busy);
+                    admin::logged_in(self, outcome, &mut answer)
+                }
                 Until::Durable(ticket, reply, units) => match ticket.outcome() {
                     Some(Some(token)) => {
                         let mut answer = self.answer(&frame, out, received);
@@ -431,7 +454,9 @@ impl Session {
                     _ => Outcome::Status(Status::SyncWriteAmbiguous),
                 },
             };
-            self.conclude(&frame, &bytes, outcome, out, received);
+            if let Next::Close(why) = self.conclude(&frame, &bytes, outcome, out, received) {
+                return Next::Close(why);
+            }
         }
         self.wake_readers();
         self.push_map(out);
@@ -446,7 +471,9 @@ impl Session {
         if self.parked.is_empty() {
             return false;
         }
-        let overtakes = self.features.has(Feature::UnorderedExecution)
+        let logs_in = |parked: &Parked| matches!(parked.until, Until::LoggedIn(_));
+        let overtakes = !self.parked.iter().any(logs_in)
+            && self.features.has(Feature::UnorderedExecution)
             && self.parked.len() < PARKED_MAX
             && self.parked.iter().map(|parked| parked.frame.len()).sum::<usize>()
                 < PARKED_BYTES_MAX
@@ -561,7 +588,10 @@ impl Session {
             }
         }
         self.answered = self.answered.saturating_add(1);
-        Next::More
+        match self.login_failures >= LOGIN_FAILURES_MAX {
+            true => Next::Close(None),
+            false => Next::More,
+        }
     }
 
     /// Validates the request and checks that the connection has come far enough for it.
@@ -578,8 +608,8 @@ impl Session {
                 self.check_user()?;
                 let bucket = Arc::clone(&self.bucket()?.bucket);
                 let users = self.node.users();
-                let user = self.user.as_deref().and_then(|user| users.get(user));
-                if !user.is_some_and(|user| user.may_within(privilege, &bucket.name)) {
+                if !self.holder(&users).is_some_and(|user| user.may_within(privilege, &bucket.name))
+                {
                     return Err(Status::AccessDenied);
                 }
             }
@@ -594,15 +624,26 @@ impl Session {
         Ok(request)
     }
 
-    /// Whether somebody has logged in who is still known.
+    /// The user who has logged in, as long as the login holds.
+    fn holder<'u>(&self, users: &'u Users) -> Option<&'u User> {
+        users.holder(self.user.as_ref()?)
+    }
+
+    /// Returns true if the other end has logged in as a node of the cluster.
+    pub(super) fn is_internal(&self) -> bool {
+        self.user.as_ref().is_some_and(|login| login.user == INTERNAL)
+    }
+
+    /// Refuses requests when nobody has logged in, and when the login does not hold any more: the user was removed, even if one of
+    /// the same name was created since, or has another password.
     fn check_user(&mut self) -> Result<(), Status> {
-        let user = self.user.as_deref().ok_or(Status::AccessDenied)?;
+        let login = self.user.as_ref().ok_or(Status::AccessDenied)?;
         // Read first: a change in between is noticed by the next request.
         let users_version = self.node.users_version();
         if self.users_version == users_version {
             return Ok(());
         }
-        if self.node.users().get(user).is_none() {
+        if self.node.users().holder(login).is_none() {
             self.wake_readers();
             self.user = None;
             self.selected = None;
@@ -698,8 +739,7 @@ impl Session {
         // Read first: a change in between is noticed by the next request.
         let users_version = self.node.users_version();
         let users = self.node.users();
-        let user =
-            self.user.as_deref().and_then(|user| users.get(user)).ok_or(Status::AccessDenied)?;
+        let user = self.holder(&users).ok_or(Status::AccessDenied)?;
         let keyspace = Keyspace { bucket: Some(name), ..Keyspace::default() };
         let may = |privilege| user.may(privilege, keyspace);
         let (reads, writes) = (may(Privilege::ReadData), may(Privilege::WriteData));
@@ -765,8 +805,8 @@ impl Session {
     /// Whether the user has all of `privileges` there.
     pub(super) fn has(&self, privileges: &[Privilege], keyspace: Keyspace<'_>) -> bool {
         let users = self.node.users();
-        let user = self.user.as_deref().and_then(|user| users.get(user));
-        user.is_some_and(|user| privileges.iter().all(|privilege| user.may(*privilege, keyspace)))
+        self.holder(&users)
+            .is_some_and(|user| privileges.iter().all(|privilege| user.may(*privilege, keyspace)))
     }
 }
 

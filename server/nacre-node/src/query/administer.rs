@@ -5,7 +5,10 @@ use super::failure::{code, failure, refused};
 use super::session::Session;
 use crate::agreement::is_there;
 use crate::error::Error;
-use nacre_auth::{Group, Keyspace, Privilege, Role, User};
+use crate::platform::about_to_hold_up;
+use nacre_auth::{
+    Credentials, Domain, Edit, Keyspace, Login, Privilege, Refused, Role, UserChange, UserEdit,
+};
 use nacre_cluster::{Change, FunctionId, Refusal, Sequence};
 use nacre_plugin_host::Failure;
 use serde::Deserialize;
@@ -130,24 +133,16 @@ impl Session {
                 self.put_user(&name, is_new, password.as_deref(), display_name, groups)?
             }
             Request::DropUser { name } => {
-                self.require_whole(Privilege::AdministerUsers)?;
-                match self.node.remove_user(&name).map_err(failed)? {
-                    true => Value::Null,
-                    false => return Err(no_user(&name)),
-                }
+                self.edit_users(Edit::RemoveUser { domain: Domain::Local, name })?
             }
             Request::PutGroup { name, is_new, description, roles } => {
                 self.put_group(&name, is_new, description, roles)?
             }
-            Request::DropGroup { name } => {
-                self.require_whole(Privilege::AdministerUsers)?;
-                match self.node.remove_group(&name).map_err(failed)? {
-                    true => Value::Null,
-                    false => return Err(no_group(&name)),
-                }
-            }
+            Request::DropGroup { name } => self.edit_users(Edit::RemoveGroup(name))?,
             Request::Grant { roles, users, groups, revoke } => {
-                self.grant(&roles, &users, &groups, revoke)?
+                self.require_whole(Privilege::AdministerUsers)?;
+                let roles = self.roles_of(&roles)?;
+                self.edit_users(Edit::Grant { roles, users, groups, revoke })?
             }
             Request::AlterCollection { bucket, scope, collection, max_ttl } => {
                 self.require_scope(Privilege::AdministerCollections, &bucket, &scope)?;
@@ -188,9 +183,7 @@ impl Session {
         if self.may_in(privilege, keyspace) {
             return Ok(());
         }
-        let message =
-            format!("User does not have credentials to run this statement ({privilege:?})");
-        Err(failure(code::FORBIDDEN, message))
+        Err(lacks(privilege))
     }
 
     fn put_user(
@@ -207,32 +200,34 @@ impl Session {
             let checked = self.node.password_policy().check(password);
             checked.map_err(|reason| failure(code::INTERNAL, reason.to_string()))?;
         }
-        let known = self.node.users().person(name).cloned();
-        let salt = self.node.new_salt();
-        let mut user = match (known, password) {
-            (Some(_), _) if is_new => {
-                return Err(failure(code::INTERNAL, format!("User already exists: {name}")));
-            }
-            (None, _) if !is_new => return Err(no_user(name)),
-            (Some(mut user), password) => {
-                password.into_iter().for_each(|password| user.set_password(password, salt));
-                user
-            }
-            (None, Some(password)) => User::new(name, password, Vec::new(), salt),
-            (None, None) => {
-                return Err(failure(code::INTERNAL, "A new user needs a PASSWORD"));
-            }
+        let mut edit = UserEdit {
+            name: name.to_owned(),
+            creates: is_new,
+            is_new,
+            display_name,
+            groups,
+            at: u64::from(self.node.now().unix_s()),
+            ..UserEdit::default()
         };
-        if let Some(groups) = groups {
-            for group in &groups {
-                self.node.users().group(group).map(drop).ok_or_else(|| no_group(group))?;
-            }
-            user.groups = groups;
+        // Nobody has a password hashed for a change that is refused anyway.
+        let change = UserChange { by: Some(self.login()?), edit: Edit::User(edit.clone()) };
+        self.node.users().permit(&change).map_err(|refused| users_refused(&refused))?;
+        if let Some(password) = password {
+            about_to_hold_up();
+            edit.credentials = Some(Credentials::derive(password, self.node.new_salt()));
         }
-        if let Some(display_name) = display_name {
-            user.display_name = display_name;
-        }
-        self.node.put_user(user).map_err(failed)?;
+        self.edit_users(Edit::User(edit))
+    }
+
+    /// The login of the user who asks.
+    fn login(&self) -> Result<Login, Failure> {
+        self.login.clone().ok_or_else(|| users_refused(&Refused::LoginEnded))
+    }
+
+    /// Makes a change of users for the user who asks. Whether it is allowed is decided when its turn comes.
+    fn edit_users(&self, edit: Edit) -> Result<Value, Failure> {
+        let change = UserChange { by: Some(self.login()?), edit };
+        self.node.change_users(change).map_err(failed)?;
         Ok(Value::Null)
     }
 
@@ -246,28 +241,7 @@ impl Session {
         self.require_whole(Privilege::AdministerUsers)?;
         check_name(name)?;
         let roles = roles.map(|roles| self.roles_of(&roles)).transpose()?;
-        let known = self.node.users().group(name).cloned();
-        let mut group = match known {
-            Some(_) if is_new => {
-                return Err(failure(code::INTERNAL, format!("Group already exists: {name}")));
-            }
-            None if !is_new => return Err(no_group(name)),
-            Some(group) => group,
-            None => Group {
-                name: name.to_owned(),
-                description: String::new(),
-                roles: Vec::new(),
-                ldap_group: None,
-            },
-        };
-        if let Some(description) = description {
-            group.description = description;
-        }
-        if let Some(roles) = roles {
-            group.roles = roles;
-        }
-        self.node.put_group(group).map_err(failed)?;
-        Ok(Value::Null)
+        self.edit_users(Edit::Group { name: name.to_owned(), is_new, description, roles })
     }
 
     /// Roles by their texts. What they are on has to be there, as with the form of management.
@@ -281,47 +255,6 @@ impl Session {
             })
         };
         texts.iter().map(role).collect()
-    }
-
-    fn grant(
-        &self,
-        roles: &[String],
-        users: &[String],
-        groups: &[String],
-        revoke: bool,
-    ) -> Result<Value, Failure> {
-        self.require_whole(Privilege::AdministerUsers)?;
-        let roles = self.roles_of(roles)?;
-        let changed = |own: &mut Vec<Role>| match revoke {
-            true => own.retain(|role| !roles.contains(role)),
-            false => {
-                for role in &roles {
-                    if !own.contains(role) {
-                        own.push(role.clone());
-                    }
-                }
-            }
-        };
-        let (mut new_users, mut new_groups) = (Vec::new(), Vec::new());
-        for name in users {
-            let known = self.node.users().person(name).cloned();
-            let mut user = known.ok_or_else(|| no_user(name))?;
-            changed(&mut user.roles);
-            new_users.push(user);
-        }
-        for name in groups {
-            let known = self.node.users().group(name).cloned();
-            let mut group = known.ok_or_else(|| no_group(name))?;
-            changed(&mut group.roles);
-            new_groups.push(group);
-        }
-        for user in new_users {
-            self.node.put_user(user).map_err(failed)?;
-        }
-        for group in new_groups {
-            self.node.put_group(group).map_err(failed)?;
-        }
-        Ok(Value::Null)
     }
 
     fn create_sequence(
@@ -467,9 +400,26 @@ fn no_group(name: &str) -> Failure {
     failure(code::USER_NOT_FOUND, format!("Unable to find group {name}"))
 }
 
+/// Why a change of users was not made.
+fn users_refused(refused: &Refused) -> Failure {
+    match refused {
+        Refused::UserNotFound(name) => no_user(name),
+        Refused::GroupNotFound(name) | Refused::GroupsNotFound(name) => no_group(name),
+        Refused::PasswordRequired => failure(code::INTERNAL, "A new user needs a PASSWORD"),
+        Refused::Forbidden(privilege) => lacks(*privilege),
+        other => failure(code::INTERNAL, other.to_string()),
+    }
+}
+
+fn lacks(privilege: Privilege) -> Failure {
+    let message = format!("User does not have credentials to run this statement ({privilege:?})");
+    failure(code::FORBIDDEN, message)
+}
+
 fn failed(error: Error) -> Failure {
     match error {
         Error::Refused(refusal) => refused(&refusal),
+        Error::Users(refused) => users_refused(&refused),
         other => failure(code::INTERNAL, other.to_string()),
     }
 }

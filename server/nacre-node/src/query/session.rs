@@ -9,7 +9,7 @@ use super::transaction::Staged;
 use crate::error::Error;
 use crate::node::Node;
 use crate::spread::{Answer, CollectionCall, Owners, Place, Question, Vbids, Want};
-use nacre_auth::{Keyspace, Privilege};
+use nacre_auth::{Keyspace, Login, Privilege};
 use nacre_cluster::{Change, Index, Partitioning};
 use nacre_plugin_host::{
     Consistency, Database, DatabaseIndex, DatabaseKeyspace, Definition, Failure, FunctionPath,
@@ -40,6 +40,8 @@ pub(super) fn gone_by(mark: &Arc<AtomicBool>) -> Gone {
 pub struct Session {
     pub(super) node: Arc<Node>,
     pub(super) user: String,
+    /// The login of the user when the request began, for changes of users.
+    pub(super) login: Option<Login>,
     /// The number under which it asks nodes for what they have.
     pub(super) asker: u64,
     /// The buckets of which nodes may keep something until the request ends.
@@ -70,6 +72,7 @@ impl Session {
         Session {
             node: Arc::clone(node),
             user: user.to_owned(),
+            login: node.users().login_without_password(user),
             asker: node.random(),
             asked: Mutex::default(),
             holders: Mutex::default(),
@@ -94,10 +97,12 @@ impl Session {
     pub(super) fn below(&self) -> impl Fn(Gone) -> Session + use<> {
         let (node, user, guard) = (Arc::clone(&self.node), self.user.clone(), self.guard.clone());
         let (outer, depth) = (Arc::clone(&self.gone), self.depth + 1);
+        let login = self.login.clone();
         move |gone| {
             let mut session = Session::new(&node, &user, gone);
             session.outer_gone = Some(Arc::clone(&outer));
             session.guard = guard.clone();
+            session.login = login.clone();
             session.depth = depth;
             session
         }

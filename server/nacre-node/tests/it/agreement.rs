@@ -1,7 +1,7 @@
 //! How the agreed state of a node changes, is stored, and is taken over from another node.
 
 use crate::world::{World, local, nobody, other_node, request};
-use nacre_auth::{Group, Role, User};
+use nacre_auth::{Group, Refused, Role, User};
 use nacre_cluster::{BucketSettings, Change, Membership};
 use nacre_node::agreement::Proposal;
 use nacre_node::kv::{Peer, Session};
@@ -45,7 +45,10 @@ fn the_state_and_its_position_are_stored_together_also_when_nothing_changed() {
     let refused = node.apply(&change, Some(b"2")).unwrap_err();
     assert!(matches!(refused, Error::Refused(_)), "{refused}");
     let unknown = Proposal::RemoveUser("nobody".into());
-    assert!(matches!(node.apply(&unknown, Some(b"3")), Err(Error::UserNotFound(_))));
+    assert!(matches!(
+        node.apply(&unknown, Some(b"3")),
+        Err(Error::Users(Refused::UserNotFound(_)))
+    ));
     let node = reopen(&world, &node);
     assert_eq!(node.position().unwrap().as_deref(), Some(&b"3"[..]));
     assert!(node.bucket("c").is_some());
@@ -95,7 +98,7 @@ fn a_node_that_begins_anew_has_nothing_of_what_it_was() {
 fn names_that_belong_to_the_server_are_nobodys() {
     let node = World::new().node();
     let user = User::new("@nacre", "secret", vec![Role::admin()], node.new_salt());
-    assert!(matches!(node.put_user(user), Err(Error::Refused(_))));
+    assert!(matches!(node.put_user(user), Err(Error::Users(Refused::ReservedName))));
     assert!(node.users().verify("@nacre", "secret").is_none());
     assert!(!format!("{:?}", node.cluster()).contains(node.cluster().secret.reveal()));
 }

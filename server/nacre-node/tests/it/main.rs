@@ -10,6 +10,7 @@ mod durability;
 mod flusher;
 mod history;
 mod indexes;
+mod logins;
 mod memory;
 mod nodes;
 mod orchestration;

@@ -116,7 +116,7 @@ fn appoint(node: &Arc<Node>, role: &str) {
 
 /// A connection of `someone`, with the bucket selected if that is allowed.
 fn session(node: &Arc<Node>) -> (Session, bool) {
-    let peer = Peer { confidential: true, user: Some("someone".into()), is_node: false };
+    let peer = Peer { confidential: true, user: Some("someone".into()), ..Peer::default() };
     let mut session = Session::new(Arc::clone(node), peer, nobody());
     let mut out = Vec::new();
     let hello = request(0x1f, b"", b"", &[0, 0x12, 0, 0x07]);

@@ -109,6 +109,8 @@ fn a_password_is_not_taken_where_others_can_read_it() {
             Session::new(Arc::clone(&node), Peer { confidential, ..Peer::default() }, nobody());
         let mut out = Vec::new();
         session.receive(&request(opcode, b"", key, value), &mut out, node.now());
+        world.run_tasks();
+        session.resume(&mut out, node.now());
         (u16::from_be_bytes([out[6], out[7]]), String::from_utf8_lossy(&out[24..]).into_owned())
     };
     let plain = |confidential| login(confidential, 0x21, b"PLAIN", b"\0admin\0password").0;
@@ -123,7 +125,7 @@ fn a_certificate_logs_in_the_user_it_names_if_there_is_one() {
     let world = World::new();
     let node = world.node();
     let select = |user: &str| {
-        let peer = Peer { confidential: true, user: Some(user.to_owned()), is_node: false };
+        let peer = Peer { confidential: true, user: Some(user.to_owned()), ..Peer::default() };
         let mut session = Session::new(Arc::clone(&node), peer, nobody());
         let mut out = Vec::new();
         session.receive(&request(0x89, b"", b"b", b""), &mut out, node.now());
@@ -159,6 +161,8 @@ fn nothing_but_a_login_is_possible_before_one() {
     let mut status = |bytes: &[u8]| {
         let mut out = Vec::new();
         session.receive(bytes, &mut out, node.now());
+        world.run_tasks();
+        session.resume(&mut out, node.now());
         u16::from_be_bytes([out[6], out[7]])
     };
     assert_eq!(status(&request(0x0a, b"", b"", b"")), 0x00);

@@ -181,9 +181,8 @@ async fn check(
     };
     let login = basic(text(AUTHORIZATION).as_bytes()).filter(|(name, _)| name == INTERNAL);
     let (name, password) = login.ok_or_else(unauthorized)?;
-    let node = Arc::clone(consensus.node());
-    let known = move || node.users().verify(&name, &password).is_some();
-    if !tokio::task::spawn_blocking(known).await.unwrap_or_default() {
+    // The secret of the nodes is not stretched: this takes microseconds.
+    if consensus.node().users().verify(&name, &password).is_none() {
         return Err(unauthorized());
     }
     let refused = |status, reason: &str| Err(error_reply(status, "refused", reason));

@@ -48,7 +48,7 @@ impl Door {
         let loopback = from.ip().to_canonical().is_loopback();
         let confidential = encrypted || loopback || self.allow_plain_logins;
         let is_node = key.is_some_and(|key| self.node.cluster().node_with_key(&key).is_some());
-        Peer { confidential, user, is_node }
+        Peer { confidential, user, is_node, address: Some(from.ip()) }
     }
 
     /// Says that a node is not let in. One that was removed tries again and again.

@@ -1,6 +1,7 @@
 //! Bodies and texts of HTTP requests and replies.
 
 use super::apart;
+use super::login::forbidden;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
@@ -9,6 +10,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Body;
 use hyper::header::{CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
 use hyper::{Response, StatusCode};
+use nacre_auth::Refused;
 use nacre_cluster::Refusal;
 use nacre_node::Error;
 use percent_encoding::percent_decode;
@@ -130,6 +132,9 @@ pub(crate) fn refused(error: &Error) -> Reply {
     if let Error::Unavailable(reason) = error {
         return json_reply(StatusCode::SERVICE_UNAVAILABLE, &json!({"errors": {"_": reason}}));
     }
+    if let Error::Users(refused) = error {
+        return users_refused(refused);
+    }
     // Trying again would be answered with "already exists".
     if let Error::Effect(reason) = error {
         let text = format!(
@@ -168,6 +173,20 @@ pub(crate) fn refused(error: &Error) -> Reply {
         _ => (StatusCode::BAD_REQUEST, "_"),
     };
     json_reply(status, &json!({"errors": {field: refusal.to_string()}}))
+}
+
+/// Why a change of users was not made.
+pub(crate) fn users_refused(refused: &Refused) -> Reply {
+    let reason = refused.to_string();
+    match refused {
+        Refused::UserNotFound(_) => json_reply(StatusCode::NOT_FOUND, &json!("Unknown user.")),
+        Refused::GroupNotFound(_) => json_reply(StatusCode::NOT_FOUND, &json!("Unknown group.")),
+        Refused::GroupsNotFound(_) => invalid("groups", reason),
+        Refused::PasswordRequired | Refused::PasswordNotAllowed => invalid("password", reason),
+        Refused::LoginEnded => unauthorized(),
+        Refused::Forbidden(privilege) => forbidden(*privilege),
+        _ => invalid("_", reason),
+    }
 }
 
 /// The segments of a path, percent-decoded; `None` when they are not UTF-8.

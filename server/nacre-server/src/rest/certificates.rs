@@ -53,7 +53,8 @@ pub(super) async fn route(call: Call, path: &[&str]) -> Result<Reply, Reply> {
             Ok(ok(&describe_trusted(&call.tls)))
         }
         ("POST", ["controller", "uploadClusterCA"]) => {
-            call.require(Privilege::AdministerUsers, None)?;
+            // Such an authority may vouch for an administrator.
+            call.require(Privilege::AdministerAdministrators, None)?;
             let pem = call.body.clone();
             change(&call, move |tls| tls.trust(&pem)).await?;
             Ok(ok(&describe_trusted(&call.tls)))
@@ -75,7 +76,8 @@ pub(super) async fn route(call: Call, path: &[&str]) -> Result<Reply, Reply> {
             Ok(ok(&json!(call.tls.clients())))
         }
         ("POST", ["settings", "clientCertAuth"]) => {
-            call.require(Privilege::AdministerUsers, None)?;
+            // Which part of a certificate names the user decides who becomes an administrator.
+            call.require(Privilege::AdministerAdministrators, None)?;
             let clients = serde_json::from_slice(&call.body).map_err(|error| {
                 let reason = format!("the body is no setting for certificates of clients: {error}");
                 invalid("_", reason)

@@ -9,7 +9,7 @@ use base64::prelude::BASE64_STANDARD;
 use http_body_util::BodyExt;
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use hyper::{Response, StatusCode};
-use nacre_auth::{Keyspace, Privilege};
+use nacre_auth::{Keyspace, Login, Privilege};
 use nacre_node::changes::{self, Change, Changes, Next, Refused, Since, Until};
 use nacre_node::{Node, Waiter};
 use nacre_types::{CollectionId, DATATYPE_JSON};
@@ -102,7 +102,7 @@ pub(super) async fn answer(
 ) -> Result<Reply, Reply> {
     let reader = Reader {
         node: Arc::clone(&call.node),
-        user: call.user.clone(),
+        login: call.identity.clone(),
         names: [bucket, scope, collection].map(str::to_owned),
     };
     if !reader.may_read() {
@@ -218,7 +218,7 @@ fn to_hex(bytes: &[u8]) -> String {
 /// Who reads what.
 struct Reader {
     node: Arc<Node>,
-    user: String,
+    login: Option<Login>,
     names: [String; 3],
 }
 
@@ -226,7 +226,7 @@ impl Reader {
     fn may_read(&self) -> bool {
         let [bucket, scope, collection] = self.names.each_ref().map(|name| Some(name.as_str()));
         let users = self.node.users();
-        let user = users.get(&self.user);
+        let user = self.login.as_ref().and_then(|login| users.holder(login));
         user.is_some_and(|user| {
             user.may(Privilege::ReadData, Keyspace { bucket, scope, collection })
         })

@@ -10,7 +10,7 @@ use super::{pool, users};
 use crate::cluster::membership::otp_node;
 use http_body_util::BodyExt;
 use hyper::{Response, StatusCode};
-use nacre_auth::{Keyspace, Privilege};
+use nacre_auth::{Keyspace, Login, Privilege};
 use nacre_node::Node;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -40,7 +40,7 @@ pub(super) async fn route(call: Call, path: &[&str]) -> Result<Reply, Reply> {
         ["nodes", "self"] => nodes::own(&call),
         ["whoami"] => {
             let known = call.node.users();
-            let mut described = users::describe(known.get(&call.user).ok_or_else(not_found)?);
+            let mut described = users::describe(call.holder(&known).ok_or_else(not_found)?);
             if call.node.cluster().administrator == call.user {
                 described["domain"] = json!("admin");
             }
@@ -108,7 +108,7 @@ fn map_once(node: &Node, bucket: Option<&str>) -> Result<Reply, Reply> {
 
 /// The map of a bucket: once (`b`), or again with each change (`bs`), four newlines behind each.
 pub(super) fn map(call: &Call, kind: &str, name: &str) -> Result<Reply, Reply> {
-    if !may_follow(&call.node, &call.user, Some(name)) {
+    if !may_follow(&call.node, call.identity.as_ref(), Some(name)) {
         return Err(not_found());
     }
     if kind == "b" {
@@ -118,9 +118,10 @@ pub(super) fn map(call: &Call, kind: &str, name: &str) -> Result<Reply, Reply> {
 }
 
 /// Returns true if the user may have the map of that bucket, or of the cluster.
-fn may_follow(node: &Node, user: &str, bucket: Option<&str>) -> bool {
+fn may_follow(node: &Node, login: Option<&Login>, bucket: Option<&str>) -> bool {
     let users = node.users();
-    users.get(user).is_some_and(|user| bucket.is_none_or(|bucket| user.may_open(bucket)))
+    let user = login.and_then(|login| users.holder(login));
+    user.is_some_and(|user| bucket.is_none_or(|bucket| user.may_open(bucket)))
 }
 
 /// The map of a bucket, or of the cluster, again with each change.
@@ -129,10 +130,12 @@ fn map_stream(call: &Call, bucket: Option<&str>) -> Result<Reply, Reply> {
     call.node.map(bucket).ok_or_else(not_found)?;
     let place = call.desk().enter(Kind::Watch)?;
     let (node, bucket) = (Arc::clone(&call.node), bucket.map(str::to_owned));
-    let user = call.user.clone();
+    let login = call.identity.clone();
     let read = move |node: &Arc<Node>| {
         let bucket = bucket.as_deref();
-        may_follow(node, &user, bucket).then(|| node.map(bucket))?.map(|map| map.to_string())
+        may_follow(node, login.as_ref(), bucket)
+            .then(|| node.map(bucket))?
+            .map(|map| map.to_string())
     };
     Ok(stream(node, place, read))
 }

@@ -51,7 +51,7 @@ fn managing(scope: Option<&(String, String)>) -> Privilege {
 
 fn may_manage(call: &Call, scope: Option<&(String, String)>) -> bool {
     let users = call.node.users();
-    let user = users.get(&call.user);
+    let user = call.holder(&users);
     user.is_some_and(|user| user.may(managing(scope), Keyspace::of_scope(scope)))
 }
 

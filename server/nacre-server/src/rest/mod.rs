@@ -22,6 +22,7 @@ mod groups;
 mod indexes;
 mod libraries;
 mod listeners;
+mod login;
 mod metrics;
 mod nodes;
 mod origin;
@@ -50,8 +51,8 @@ use crate::strangers::{Connections, Permit};
 use crate::tls::{Purpose, Shown, Tls};
 use answer::Desk;
 use audited::Audited;
+use body::in_background;
 pub(crate) use body::{Reply, basic, error_reply, no_node, reply, unauthorized};
-use body::{in_background, json_reply};
 pub(crate) use dates::date;
 use http_body_util::{BodyExt, Limited};
 use hyper::body::{Body, Incoming};
@@ -61,7 +62,7 @@ use hyper::http::uri::Authority;
 use hyper::service::service_fn;
 use hyper::{HeaderMap, Method, Request, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use nacre_auth::{INTERNAL, Keyspace, Privilege};
+use nacre_auth::{INTERNAL, Keyspace, Login, Privilege, User, Users};
 use nacre_cluster::{Change, Cluster, Endpoints, Fingerprint, GROUP_DEFAULT};
 use nacre_node::Node;
 use nacre_plugin_host::USER_HEADER;
@@ -130,6 +131,8 @@ pub(crate) struct Call {
     pub records: Arc<Records>,
     /// Empty for whoever sets up a node that has no administrator.
     pub user: String,
+    /// Who has logged in; `None` for whoever sets up a node that has no administrator.
+    pub identity: Option<Login>,
     /// Of the key of a node, if the connection is one of a node.
     pub key: Option<Fingerprint>,
     /// Name and password, if the user logged in with these.
@@ -153,13 +156,15 @@ impl Call {
             return Ok(());
         }
         let keyspace = Keyspace { bucket, ..Keyspace::default() };
-        if self.node.users().get(&self.user).is_some_and(|user| user.may(privilege, keyspace)) {
+        if self.holder(&self.node.users()).is_some_and(|user| user.may(privilege, keyspace)) {
             return Ok(());
         }
-        let message = "Forbidden. User needs one of the following permissions";
-        let value =
-            serde_json::json!({"message": message, "permissions": [format!("{privilege:?}")]});
-        Err(json_reply(StatusCode::FORBIDDEN, &value))
+        Err(login::forbidden(privilege))
+    }
+
+    /// The user who asks, as long as the login holds.
+    pub fn holder<'u>(&self, users: &'u Users) -> Option<&'u User> {
+        users.holder(self.identity.as_ref()?)
     }
 
     /// Where an answer to the request is made that takes long.
@@ -175,13 +180,12 @@ impl Call {
     /// Refuses users who have no part in `place`, nor see the cluster; of all that there is, users who have no part in
     /// anything.
     pub fn require_sight(&self, place: Keyspace<'_>) -> Result<(), Reply> {
-        let may_see = self.node.users().get(&self.user).is_some_and(|user| user.may_see(place));
-        if may_see { Ok(()) } else { self.require(Privilege::ReadCluster, None) }
+        if self.sees(place) { Ok(()) } else { self.require(Privilege::ReadCluster, None) }
     }
 
     /// Whether the user who asks is told of `place`.
     pub fn sees(&self, place: Keyspace<'_>) -> bool {
-        self.node.users().get(&self.user).is_some_and(|user| user.may_see(place))
+        self.holder(&self.node.users()).is_some_and(|user| user.may_see(place))
     }
 
     /// Changes what the nodes agree on. Gives the state after it.
@@ -446,35 +450,29 @@ async fn admit(door: &Door, peer: &Peer, head: Parts, incoming: Incoming) -> Res
     let Peer { from, shown, permit } = peer;
     let credentials =
         head.headers.get(AUTHORIZATION).and_then(|value| body::basic(value.as_bytes()));
-    let user = match credentials.clone() {
-        Some((name, _)) if !may_ask(door, shown, &name, head.uri.path()) => return Err(no_node()),
-        Some((name, password)) if door.node.users().remembers(&name, &password) => Some(name),
-        // A wrong password takes milliseconds to refuse: not on a thread that others wait for.
-        Some((name, password)) => {
-            let node = Arc::clone(&door.node);
-            let verify =
-                move || node.users().verify(&name, &password).map(|user| user.name.clone());
-            tokio::task::spawn_blocking(verify).await.unwrap_or_default()
-        }
-        None => shown.user.clone().filter(|name| door.node.users().person(name).is_some()),
-    };
     let sets_up = || {
         door.service == Service::Management
             && door.claim.is_open()
             && setup::is_part(&head.method, head.uri.path())
     };
-    let user = match user {
-        Some(user) => {
-            permit.admit();
-            user
+    let identity = match &credentials {
+        Some((name, _)) if !may_ask(door, shown, name, head.uri.path()) => return Err(no_node()),
+        // Scripts name the administrator whom they are about to create.
+        Some(_) if sets_up() && door.node.users().iter().next().is_none() => None,
+        Some((name, password)) => {
+            let login = login::by_password(&door.node, from.ip(), name, password).await?;
+            Some(login.ok_or_else(|| unauthorized_at(door.service))?)
         }
-        None if sets_up() => {
-            door.claim.check(&head, from.ip(), credentials.as_ref())?;
-            String::new()
+        None => {
+            let named = shown.user.as_deref();
+            named.and_then(|name| door.node.users().login_without_password(name))
         }
-        None if door.service == Service::Query => return Err(query::unauthorized()),
-        None => return Err(unauthorized()),
     };
+    match identity {
+        Some(_) => permit.admit(),
+        None if sets_up() => door.claim.check(&head, from.ip(), credentials.as_ref())?,
+        None => return Err(unauthorized_at(door.service)),
+    }
     let path = body::segments(head.uri.path()).ok_or_else(|| {
         error_reply(StatusCode::BAD_REQUEST, "bad_request", "the path is not UTF-8")
     })?;
@@ -498,7 +496,8 @@ async fn admit(door: &Door, peer: &Peer, head: Parts, incoming: Incoming) -> Res
         tls: Arc::clone(&door.tls),
         claim: Arc::clone(&door.claim),
         records: Arc::clone(&door.front.records),
-        user,
+        user: identity.as_ref().map(|login| login.user.clone()).unwrap_or_default(),
+        identity,
         key: shown.key,
         login: credentials,
         method: head.method,
@@ -508,6 +507,11 @@ async fn admit(door: &Door, peer: &Peer, head: Parts, incoming: Incoming) -> Res
         body,
         consistent,
     })
+}
+
+/// The answer to clients that have not logged in, as those of a service read it.
+fn unauthorized_at(service: Service) -> Reply {
+    if service == Service::Query { query::unauthorized() } else { unauthorized() }
 }
 
 /// Whether somebody of that name may come over this connection: the nodes' user by that of a node of the cluster, and everybody

@@ -18,7 +18,7 @@ const ANY: &str = ".";
 /// Answers for each permission of the body, which commas part, whether the user has it.
 pub(super) fn route(call: &Call) -> Result<Reply, Reply> {
     let users = call.node.users();
-    let user = users.get(&call.user);
+    let user = call.holder(&users);
     let cluster = call.node.cluster();
     let text = String::from_utf8_lossy(&call.body);
     let asked: Vec<&str> = text.split(',').map(str::trim).filter(|one| !one.is_empty()).collect();
@@ -101,9 +101,15 @@ impl<'a> Permission<'a> {
             ("settings" | "collections" | "", true, true) => &[P::ReadCluster],
             ("settings" | "", true, false) => &[P::AdministerBucket],
             ("buckets", false, false) => &[P::AdministerBucket],
-            ("admin.security" | "admin.security.admin" | "admin.users", false, false) => {
-                &[P::AdministerUsers]
+            ("admin.security.admin", false, false) => &[P::AdministerAdministrators],
+            ("admin.security.external" | "admin.users.external", false, false) => {
+                &[P::AdministerExternalUsers]
             }
+            (
+                "admin.security" | "admin.security.local" | "admin.users" | "admin.users.local",
+                false,
+                false,
+            ) => &[P::AdministerUsers],
             ("backup", false, _) => &[P::Backup],
             (
                 "nodes" | "pools" | "settings" | "tasks" | "buckets" | "server_groups" | "logs"

@@ -179,16 +179,7 @@ async fn change_password(call: &Call, name: &str, password: &str) -> Result<Repl
         );
         return Err(invalid("username", reason));
     }
-    let (node, password) = (Arc::clone(&call.node), password.to_owned());
-    let user = call.node.users().person(name).cloned();
-    let Some(mut user) = user else {
-        return Err(invalid("username", "There is no such user any more."));
-    };
-    in_background(move || {
-        user.set_password(&password, node.new_salt());
-        node.put_user(user)
-    })
-    .await?;
+    users::set_own_password(call, password).await?;
     Ok(new_base(call))
 }
 

@@ -1,9 +1,15 @@
 //! Users, groups, roles and passwords.
 
-use super::Call;
-use super::body::{Reply, done, in_background, invalid, json_reply, not_found, ok};
+use super::body::{
+    Reply, done, in_background, invalid, json_reply, not_found, ok, unauthorized, users_refused,
+};
+use super::login::forbidden;
+use super::{Call, date, login};
 use hyper::StatusCode;
-use nacre_auth::{Group, Privilege, Role, RoleKind, User, Users};
+use nacre_auth::{
+    Domain, Edit, Group, Keyspace, Login, Privilege, Refused, Role, RoleKind, User, UserChange,
+    UserEdit,
+};
 use nacre_node::agreement::is_there;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
@@ -15,76 +21,134 @@ const PAGE_USERS: RangeInclusive<usize> = 3..=100;
 
 /// `path` is what follows `/settings/rbac`.
 pub(super) async fn route(call: Call, path: &[&str]) -> Result<Reply, Reply> {
-    call.require(Privilege::AdministerUsers, None)?;
+    let domain_of = |name: &str| Domain::ALL.into_iter().find(|domain| domain.name() == name);
     match (call.method.as_str(), path) {
-        ("GET", ["roles"]) => Ok(ok(&roles())),
-        ("GET", ["users"] | ["users", "local"]) => {
+        ("GET", ["users", domain, name]) => {
+            let domain = domain_of(domain).ok_or_else(not_found)?;
+            call.require(need(domain), None)?;
             let users = call.node.users();
-            match call.parameter("pageSize") {
-                Some(size) => page(&call, &users, &size),
-                None => Ok(ok(&Value::Array(listed(&call, &users).map(describe).collect()))),
-            }
-        }
-        // Users of a directory service would be here.
-        ("GET", ["users", "external"]) => Ok(ok(&json!([]))),
-        ("GET", ["users", "local", name]) => {
-            let users = call.node.users();
-            let user = users.person(name).ok_or_else(unknown_user)?;
+            let user = users.of(domain, name).ok_or_else(unknown_user)?;
             Ok(ok(&describe(user)))
         }
-        ("PUT", ["users", "local", name]) => put(&call, name).await,
-        ("DELETE", ["users", "local", name]) => {
-            let (node, name) = (Arc::clone(&call.node), (*name).to_owned());
-            match in_background(move || node.remove_user(&name)).await? {
-                true => Ok(done()),
-                false => Err(unknown_user()),
+        (_, ["users", domain, name]) => {
+            let domain = domain_of(domain).ok_or_else(not_found)?;
+            call.require(need(domain), None)?;
+            match call.method.as_str() {
+                "PUT" => put(&call, domain, name).await,
+                "PATCH" => patch(&call, domain, name).await,
+                "DELETE" => {
+                    let name = (*name).to_owned();
+                    change(&call, Edit::RemoveUser { domain, name }).await
+                }
+                _ => Err(not_found()),
             }
         }
+        ("GET", ["users", domain]) => {
+            let domain = domain_of(domain).ok_or_else(not_found)?;
+            call.require(need(domain), None)?;
+            list(&call, |user| user.domain == domain)
+        }
+        ("GET", ["users"]) => {
+            let seen = domains(&call)?;
+            list(&call, |user| seen.contains(&user.domain))
+        }
+        ("GET", ["roles"]) => domains(&call).map(|_| ok(&roles())),
         ("GET", ["groups"]) => {
+            domains(&call)?;
             let users = call.node.users();
             Ok(ok(&Value::Array(users.groups().map(describe_group).collect())))
         }
         ("GET", ["groups", name]) => {
+            domains(&call)?;
             let users = call.node.users();
             let group = users.group(name).ok_or_else(unknown_group)?;
             Ok(ok(&describe_group(group)))
         }
-        ("PUT", ["groups", name]) => put_group(&call, name).await,
-        ("DELETE", ["groups", name]) => {
-            let (node, name) = (Arc::clone(&call.node), (*name).to_owned());
-            match in_background(move || node.remove_group(&name)).await? {
-                true => Ok(done()),
-                false => Err(unknown_group()),
-            }
+        ("PUT", ["groups", name]) => {
+            call.require(Privilege::AdministerUsers, None)?;
+            put_group(&call, name).await
         }
-        _ => Err(not_found()),
+        ("DELETE", ["groups", name]) => {
+            call.require(Privilege::AdministerUsers, None)?;
+            change(&call, Edit::RemoveGroup((*name).to_owned())).await
+        }
+        _ => {
+            domains(&call)?;
+            Err(not_found())
+        }
     }
 }
 
-/// The users of lists: all but the administrator that the cluster has had from its beginning, who is apart at Couchbase, too.
-fn listed<'a>(call: &Call, users: &'a Users) -> impl Iterator<Item = &'a User> {
-    let administrator = call.node.cluster().administrator.clone();
-    users.iter().filter(move |user| user.name != administrator)
+/// What it takes to see and change users of a domain.
+fn need(domain: Domain) -> Privilege {
+    match domain {
+        Domain::Local => Privilege::AdministerUsers,
+        Domain::External => Privilege::AdministerExternalUsers,
+    }
 }
 
-/// So many users, from the one that `startFrom` names, with where the first and the next ones are.
-fn page(call: &Call, users: &Users, size: &str) -> Result<Reply, Reply> {
+/// The domains whose users the user who asks may see.
+///
+/// # Errors
+/// 403 if there is none.
+fn domains(call: &Call) -> Result<Vec<Domain>, Reply> {
+    let may = |domain: &Domain| call.require(need(*domain), None).is_ok();
+    let seen: Vec<Domain> = Domain::ALL.into_iter().filter(may).collect();
+    if seen.is_empty() { Err(forbidden(Privilege::AdministerUsers)) } else { Ok(seen) }
+}
+
+/// Makes a change for the user who asks. Whether it is allowed is decided when its turn comes.
+async fn change(call: &Call, edit: Edit) -> Result<Reply, Reply> {
+    let node = Arc::clone(&call.node);
+    let change = UserChange { by: Some(asker(call)?), edit };
+    in_background(move || node.change_users(change)).await?;
+    Ok(done())
+}
+
+fn asker(call: &Call) -> Result<Login, Reply> {
+    call.identity.clone().ok_or_else(unauthorized)
+}
+
+/// Refuses a change early, before a password is hashed for it.
+fn permit(call: &Call, edit: &Edit) -> Result<(), Reply> {
+    let change = UserChange { by: Some(asker(call)?), edit: edit.clone() };
+    call.node.users().permit(&change).map_err(|refused| users_refused(&refused))
+}
+
+/// The users that `seen` lets through, all or a page of them.
+fn list(call: &Call, seen: impl Fn(&User) -> bool) -> Result<Reply, Reply> {
+    // The administrator that the cluster has had from its beginning is in no list, as at Couchbase.
+    let administrator = call.node.cluster().administrator.clone();
+    let is_apart = |user: &User| user.domain == Domain::Local && user.name == administrator;
+    let users = call.node.users();
+    let users: Vec<&User> = users.all().filter(|user| seen(user) && !is_apart(user)).collect();
+    match call.parameter("pageSize") {
+        Some(size) => page(call, &users, &size),
+        None => Ok(ok(&Value::Array(users.into_iter().map(describe).collect()))),
+    }
+}
+
+/// So many users, from the one that `startFrom` and `startFromDomain` name, with where the first and the next ones are.
+fn page(call: &Call, users: &[&User], size: &str) -> Result<Reply, Reply> {
     let size = size.parse().ok().filter(|size| PAGE_USERS.contains(size)).ok_or_else(|| {
         let (least, most) = (PAGE_USERS.start(), PAGE_USERS.end());
         invalid("pageSize", format!("The value must be in range from {least} to {most}"))
     })?;
     let from = call.parameter("startFrom").unwrap_or_default();
-    let total = listed(call, users).count();
-    let skipped = listed(call, users).take_while(|user| user.name < from).count();
-    let mut rest = listed(call, users).skip(skipped);
-    let shown: Vec<Value> = rest.by_ref().take(size).map(describe).collect();
+    let is_external = call.parameter("startFromDomain").as_deref() == Some("external");
+    let domain = if is_external { Domain::External } else { Domain::Local };
+    let before = |user: &&&User| (user.domain, user.name.as_str()) < (domain, from.as_str());
+    let skipped = users.iter().take_while(before).count();
+    let mut rest = users.iter().skip(skipped);
+    let shown: Vec<Value> = rest.by_ref().take(size).map(|user| describe(user)).collect();
     let path = format!("/{}?pageSize={size}", call.path.join("/"));
     let mut links = json!({"first": path});
     if let Some(next) = rest.next() {
-        let name = utf8_percent_encode(&next.name, NON_ALPHANUMERIC);
-        links["next"] = format!("{path}&startFromDomain=local&startFrom={name}").into();
+        let (domain, name) =
+            (next.domain.name(), utf8_percent_encode(&next.name, NON_ALPHANUMERIC));
+        links["next"] = format!("{path}&startFromDomain={domain}&startFrom={name}").into();
     }
-    Ok(ok(&json!({"total": total, "links": links, "skipped": skipped, "users": shown})))
+    Ok(ok(&json!({"total": users.len(), "links": links, "skipped": skipped, "users": shown})))
 }
 
 fn unknown_user() -> Reply {
@@ -101,26 +165,27 @@ fn roles() -> Value {
         // The C++ core ends the process when a role has no description.
         let mut value =
             json!({"role": kind.name(), "name": kind.title(), "desc": kind.description()});
-        if kind.is_parameterised() {
-            value["bucket_name"] = json!("*");
-        }
+        name_levels(&mut value, *kind, Keyspace::default());
         value
     };
     Value::Array(RoleKind::ALL.iter().map(describe).collect())
 }
 
+/// Adds the part of the data that a role covers: a member for each level that the role can name, `*` where it names none.
+fn name_levels(value: &mut Value, kind: RoleKind, keyspace: Keyspace<'_>) {
+    let levels = [
+        ("bucket_name", keyspace.bucket),
+        ("scope_name", keyspace.scope),
+        ("collection_name", keyspace.collection),
+    ];
+    for (member, name) in levels.into_iter().take(kind.level()) {
+        value[member] = json!(name.unwrap_or("*"));
+    }
+}
+
 fn describe_role(role: &Role) -> Value {
-    let keyspace = role.keyspace();
     let mut value = json!({"role": role.kind.name()});
-    if role.kind.is_parameterised() {
-        value["bucket_name"] = json!(keyspace.bucket.unwrap_or("*"));
-    }
-    if let Some(scope) = keyspace.scope {
-        value["scope_name"] = json!(scope);
-    }
-    if let Some(collection) = keyspace.collection {
-        value["collection_name"] = json!(collection);
-    }
+    name_levels(&mut value, role.kind, role.keyspace());
     value
 }
 
@@ -142,14 +207,22 @@ pub(super) fn describe(user: &User) -> Value {
         value["origins"] = Value::Array(origins);
         value
     });
-    json!({
+    let mut value = json!({
         "id": user.name,
-        "domain": "local",
+        "domain": user.domain.name(),
         "name": user.display_name,
         "roles": roles.collect::<Vec<_>>(),
         "groups": user.groups,
         "external_groups": [],
-    })
+    });
+    if user.domain == Domain::Local {
+        value["locked"] = json!(user.locked);
+        let set_at = user.password_set_at.and_then(|at| i64::try_from(at).ok());
+        if let Some(at) = set_at {
+            value["password_change_date"] = json!(date(at, 0));
+        }
+    }
+    value
 }
 
 fn describe_group(group: &Group) -> Value {
@@ -210,50 +283,60 @@ fn field(form: &[(String, String)], wanted: &str) -> Option<String> {
     form.iter().find(|(field, _)| field == wanted).map(|(_, value)| value.clone())
 }
 
-async fn put(call: &Call, name: &str) -> Result<Reply, Reply> {
+/// The fields of a form that were given.
+fn read_edit(call: &Call, domain: Domain, name: &str) -> Result<UserEdit, Reply> {
     check_name(name)?;
     let form = call.form();
-    let roles = read_roles(call, &field(&form, "roles").unwrap_or_default())?;
-    let password = field(&form, "password");
+    let roles = field(&form, "roles").map(|roles| read_roles(call, &roles)).transpose()?;
+    let groups = field(&form, "groups").map(|groups| {
+        groups.split(',').filter(|group| !group.is_empty()).map(str::to_owned).collect()
+    });
+    let locked = match field(&form, "locked").as_deref() {
+        None => None,
+        Some("true") => Some(true),
+        Some("false") => Some(false),
+        Some(_) => return Err(invalid("locked", "The value must be one of [true, false]")),
+    };
+    let display_name = field(&form, "name");
+    let at = u64::from(call.node.now().unix_s());
+    let name = name.to_owned();
+    Ok(UserEdit { domain, name, roles, groups, locked, display_name, at, ..UserEdit::default() })
+}
+
+/// Makes a change of a user, with the password of the form if there is one.
+async fn change_user(call: &Call, mut edit: UserEdit) -> Result<Reply, Reply> {
+    let password = field(&call.form(), "password");
     if let Some(password) = &password {
+        if edit.domain == Domain::External {
+            return Err(users_refused(&Refused::PasswordNotAllowed));
+        }
         check_password(call, password)?;
     }
-    let known = call.node.users().person(name).cloned();
-    if known.is_none() && password.is_none() {
-        return Err(invalid("password", "Password is required for new user."));
+    // Nobody has a password hashed for a change that is refused anyway.
+    permit(call, &Edit::User(edit.clone()))?;
+    if let Some(password) = password {
+        edit.credentials = Some(login::derive(&call.node, call.from, &password).await?);
     }
-    let groups: Vec<String> = field(&form, "groups")
-        .unwrap_or_default()
-        .split(',')
-        .filter(|group| !group.is_empty())
-        .map(str::to_owned)
-        .collect();
-    let missing: Vec<&str> = {
-        let users = call.node.users();
-        groups.iter().map(String::as_str).filter(|group| users.group(group).is_none()).collect()
-    };
-    if !missing.is_empty() {
-        return Err(invalid("groups", format!("Groups do not exist: {}", missing.join(","))));
+    change(call, Edit::User(edit)).await
+}
+
+/// Creates a user or replaces all but the password and the lock of one.
+async fn put(call: &Call, domain: Domain, name: &str) -> Result<Reply, Reply> {
+    let mut edit = read_edit(call, domain, name)?;
+    edit.creates = true;
+    edit.roles.get_or_insert_default();
+    edit.groups.get_or_insert_default();
+    edit.display_name.get_or_insert_default();
+    change_user(call, edit).await
+}
+
+/// Changes the fields of a user that the form names. Source: Couchbase 8.0, which locks users this way.
+async fn patch(call: &Call, domain: Domain, name: &str) -> Result<Reply, Reply> {
+    let known = ["name", "roles", "groups", "password", "locked"];
+    if let Some((field, _)) = call.form().iter().find(|(field, _)| !known.contains(&&**field)) {
+        return Err(invalid(field, "Unsupported key"));
     }
-    let display_name = field(&form, "name").unwrap_or_default();
-    let (node, name) = (Arc::clone(&call.node), name.to_owned());
-    in_background(move || {
-        let salt = node.new_salt();
-        let mut user = match (known, password) {
-            (Some(mut user), Some(password)) => {
-                user.set_password(&password, salt);
-                user
-            }
-            (Some(user), None) => user,
-            (None, password) => User::new(&name, &password.unwrap_or_default(), Vec::new(), salt),
-        };
-        user.roles = roles;
-        user.groups = groups;
-        user.display_name = display_name;
-        node.put_user(user)
-    })
-    .await?;
-    Ok(done())
+    change_user(call, read_edit(call, domain, name)?).await
 }
 
 async fn put_group(call: &Call, name: &str) -> Result<Reply, Reply> {
@@ -265,9 +348,7 @@ async fn put_group(call: &Call, name: &str) -> Result<Reply, Reply> {
         roles: read_roles(call, &field(&form, "roles").unwrap_or_default())?,
         ldap_group: field(&form, "ldap_group_ref").filter(|name| !name.is_empty()),
     };
-    let node = Arc::clone(&call.node);
-    in_background(move || node.put_group(group)).await?;
-    Ok(done())
+    change(call, Edit::PutGroup(group)).await
 }
 
 /// Changes the password of the user who asks; no role is needed for that.
@@ -275,14 +356,18 @@ pub(super) async fn change_password(call: Call) -> Result<Reply, Reply> {
     let password = field(&call.form(), "password");
     let password = password.ok_or_else(|| invalid("password", "is missing"))?;
     check_password(&call, &password)?;
-    in_background(move || {
-        // Who was removed since the request was admitted stays removed.
-        let Some(mut user) = call.node.users().person(&call.user).cloned() else { return Ok(()) };
-        user.set_password(&password, call.node.new_salt());
-        call.node.put_user(user)
-    })
-    .await?;
-    Ok(done())
+    set_own_password(&call, &password).await
+}
+
+/// Gives the user who asks another password, which was checked.
+pub(super) async fn set_own_password(call: &Call, password: &str) -> Result<Reply, Reply> {
+    let known = call.node.users().person(&call.user).map(|user| user.password_generation);
+    let current = known.ok_or_else(unauthorized)?;
+    // The password that the request was sent with, if it was sent with one.
+    let replaces = asker(call)?.password.unwrap_or(current);
+    let credentials = login::derive(&call.node, call.from, password).await?;
+    let at = u64::from(call.node.now().unix_s());
+    change(call, Edit::OwnPassword { credentials, replaces, at }).await
 }
 
 /// What new passwords have to be like.

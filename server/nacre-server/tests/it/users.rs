@@ -3,6 +3,7 @@
 use crate::process::{BUCKET, Server};
 use nacre_conformance::http;
 use nacre_conformance::kv::KvClient;
+use serde_json::json;
 
 #[test]
 fn a_group_gives_its_users_rights_and_takes_them_away_again() {
@@ -77,4 +78,175 @@ fn groups_and_the_rules_for_passwords_survive_a_restart() {
     ] {
         assert_eq!(as_ann(method, path, "").status, 403, "{method} {path}");
     }
+}
+
+/// A request to the management port as somebody, with a form.
+fn ask_as(
+    server: &Server,
+    login: (&str, &str),
+    method: &str,
+    path: &str,
+    form: &str,
+) -> (u16, String) {
+    let address = format!("127.0.0.1:{}", server.port_base);
+    let kind = "application/x-www-form-urlencoded";
+    let answer = http::request(&address, method, path, Some(login), kind, form.as_bytes()).unwrap();
+    (answer.status, answer.text())
+}
+
+/// Who may see and change users of each domain, and groups.
+const LOCAL: &str = "admin security_admin security_admin_local";
+const EXTERNAL: &str = "admin security_admin security_admin_external";
+/// Requests about users: those before [`TOP`] need the role for the domain, the others a full administrator.
+const TOP: usize = 14;
+const ROUTES: [(&str, &str, &str); 20] = [
+    ("GET", "/settings/rbac/users/local", ""),
+    ("GET", "/settings/rbac/users/local/plain", ""),
+    ("PUT", "/settings/rbac/users/local/plain", "roles=&password=secret1"),
+    ("PUT", "/settings/rbac/users/local/plain", "groups=plain"),
+    ("PATCH", "/settings/rbac/users/local/plain", "locked=true"),
+    ("PATCH", "/settings/rbac/users/local/plain", "password=secret1"),
+    ("DELETE", "/settings/rbac/users/local/nobody", ""),
+    ("PUT", "/settings/rbac/groups/plain", "roles="),
+    ("DELETE", "/settings/rbac/groups/nothing", ""),
+    ("POST", "/settings/passwordPolicy", "minLength=6"),
+    ("GET", "/settings/rbac/users/external", ""),
+    ("PUT", "/settings/rbac/users/external/plain", "roles="),
+    ("PATCH", "/settings/rbac/users/external/plain", "name=x"),
+    ("DELETE", "/settings/rbac/users/external/nobody", ""),
+    ("PUT", "/settings/rbac/users/local/chosen", "roles=admin&password=secret1"),
+    ("PATCH", "/settings/rbac/users/local/Administrator", "name=x"),
+    ("PUT", "/settings/rbac/groups/plain2", "roles=ro_admin"),
+    ("PUT", "/settings/rbac/users/external/chosen", "roles=security_admin_local"),
+    ("POST", "/controller/uploadClusterCA", ""),
+    ("POST", "/settings/clientCertAuth", ""),
+];
+
+#[test]
+fn every_change_of_users_over_rest_needs_the_role_for_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(directory.path());
+    let ask = |method: &str, path: &str, form: &str| {
+        let answer = server.rest(method, path, form).unwrap();
+        (answer.status, answer.text())
+    };
+    for (path, form) in [
+        ("/settings/rbac/users/local/someone", "password=secret1&roles="),
+        ("/settings/rbac/users/local/plain", "password=secret1&roles="),
+        ("/settings/rbac/users/external/plain", "roles="),
+        ("/settings/rbac/groups/plain", "roles="),
+    ] {
+        assert_eq!(ask("PUT", path, form).0, 200, "{path}");
+    }
+    let roles: serde_json::Value =
+        serde_json::from_str(&ask("GET", "/settings/rbac/roles", "").1).unwrap();
+    let mut cells = 0;
+    for role in roles.as_array().unwrap() {
+        let name = role["role"].as_str().unwrap();
+        let is_in = |list: &str| list.split(' ').any(|listed| listed == name);
+        let places = ["bucket_name", "scope_name", "collection_name"];
+        let place = match places.iter().filter(|place| role[**place].is_string()).count() {
+            0 => "",
+            _ => "[*]",
+        };
+        let form = format!("roles={name}{place}");
+        let (status, text) = ask("PATCH", "/settings/rbac/users/local/someone", &form);
+        assert_eq!(status, 200, "{form}: {text}");
+        for (number, (method, path, form)) in ROUTES.into_iter().enumerate() {
+            let list = match path.contains("/external") {
+                true => EXTERNAL,
+                false => LOCAL,
+            };
+            let allowed = if number >= TOP { is_in("admin") } else { is_in(list) };
+            let (status, text) = ask_as(&server, ("someone", "secret1"), method, path, form);
+            let is_refused = status == 403;
+            assert_eq!(is_refused, !allowed, "{name}: {method} {path} {form}: {status} {text}");
+            assert!(status != 401 && status < 500, "{name}: {method} {path} {form}: {status}");
+            cells += 1;
+        }
+    }
+    assert!(cells >= 53 * ROUTES.len(), "{cells} cells");
+}
+
+#[test]
+fn some_fields_of_a_user_change_and_the_others_stay() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(directory.path());
+    let ask = |method: &str, path: &str, form: &str| {
+        let answer = server.rest(method, &format!("/settings/rbac/users{path}"), form).unwrap();
+        (answer.status, answer.text())
+    };
+    let user = |path: &str| -> serde_json::Value {
+        serde_json::from_str(&ask("GET", path, "").1).unwrap()
+    };
+    assert_eq!(ask("PATCH", "/local/ann", "name=Ann"), (404, "\"Unknown user.\"".into()));
+    let form = format!("name=Ann&password=secret1&roles=data_reader[{BUCKET}],scope_admin[*]");
+    assert_eq!(ask("PUT", "/local/ann", &form).0, 200);
+    let before = user("/local/ann");
+    let date = before["password_change_date"].as_str().unwrap();
+    assert!(date.ends_with(".000Z") && date.len() == 24, "{date}");
+    let role = &before["roles"][0];
+    assert_eq!((&role["scope_name"], &role["collection_name"]), (&"*".into(), &"*".into()));
+    let role = &before["roles"][1];
+    assert!(role["scope_name"] == "*" && role["collection_name"].is_null(), "{role}");
+    let login = |password: &str| ask_as(&server, ("ann", password), "GET", "/whoami", "").0;
+    assert_eq!(login("secret1"), 200);
+    for (form, field, value, status) in [
+        ("locked=true", "locked", json!(true), 401),
+        ("locked=false", "locked", json!(false), 200),
+        ("name=Anna", "name", json!("Anna"), 200),
+        ("password=secret2", "locked", json!(false), 401),
+    ] {
+        let before = user("/local/ann");
+        assert_eq!(ask("PATCH", "/local/ann", form).0, 200, "{form}");
+        let mut after = user("/local/ann");
+        assert_eq!(after[field], value, "{form}");
+        for field in [field, "password_change_date"] {
+            after[field] = before[field].clone();
+        }
+        assert_eq!(after, before, "{form}");
+        assert_eq!(login("secret1"), status, "{form}");
+    }
+    assert_eq!(login("secret2"), 200);
+    for form in ["locked=maybe", "colour=red", "roles=king", "groups=none", "password=x"] {
+        let (status, text) = ask("PATCH", "/local/ann", form);
+        assert_eq!(status, 400, "{form}: {text}");
+    }
+}
+
+#[test]
+fn users_of_a_directory_service_have_roles_and_no_password() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(directory.path());
+    let ask = |server: &Server, method: &str, path: &str, form: &str| {
+        let answer = server.rest(method, &format!("/settings/rbac{path}"), form).unwrap();
+        (answer.status, answer.text())
+    };
+    let path = "/users/external/eve";
+    assert_eq!(ask(&server, "GET", path, ""), (404, "\"Unknown user.\"".into()));
+    assert_eq!(ask(&server, "DELETE", path, ""), (404, "\"Unknown user.\"".into()));
+    for form in ["roles=data_reader[nowhere]", "roles=admin&password=secret1"] {
+        assert_eq!(ask(&server, "PUT", path, form).0, 400, "{form}");
+    }
+    assert_eq!(ask(&server, "PUT", path, "name=Eve&roles=admin").0, 200);
+    assert_eq!(ask(&server, "PUT", "/users/elsewhere/eve", "roles=admin").0, 404);
+    assert_eq!(ask_as(&server, ("eve", ""), "GET", "/whoami", "").0, 401);
+    server.stop();
+
+    let server = Server::start(directory.path());
+    let list = |path: &str| -> Vec<(String, String)> {
+        let (_, text) = ask(&server, "GET", path, "");
+        let list: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let text = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
+        let users = list.as_array().unwrap().iter();
+        users.map(|user| (text(&user["domain"]), text(&user["id"]))).collect()
+    };
+    let eve = ("external".to_owned(), "eve".to_owned());
+    assert_eq!(list("/users/external"), [eve.clone()]);
+    assert_eq!(list("/users").last(), Some(&eve));
+    assert!(!list("/users/local").contains(&eve));
+    assert_eq!(ask(&server, "PATCH", path, "name=Eva").0, 200);
+    assert!(ask(&server, "GET", path, "").1.contains("\"Eva\""));
+    assert_eq!(ask(&server, "DELETE", path, "").0, 200);
+    assert!(list("/users/external").is_empty());
 }

@@ -120,7 +120,7 @@ impl Cluster {
         }
         let process = self.machines[to].process.as_ref()?;
         let wire = self.wires.next();
-        let peer = Peer { confidential: true, user: Some(USER.into()), is_node: false };
+        let peer = Peer { confidential: true, user: Some(USER.into()), ..Peer::default() };
         let waiter = process.world.waiter(wire);
         let session = Some(Session::new(Arc::clone(&process.node), peer, waiter));
         self.wires.push(Wire::new(None, to, None, session));
@@ -178,7 +178,7 @@ impl Cluster {
         }
         self.enter(from);
         let process = self.machines[to].process.as_ref().expect("it works");
-        let peer = Peer { confidential: true, user: None, is_node: true };
+        let peer = Peer { confidential: true, is_node: true, ..Peer::default() };
         let waiter = process.world.waiter(wire);
         let session = Session::new(Arc::clone(&process.node), peer, waiter);
         let mut out = Vec::new();

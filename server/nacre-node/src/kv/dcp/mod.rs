@@ -181,7 +181,7 @@ fn open(session: &mut Session, name: &[u8], flags: u32, now: Now) -> Result<Outc
 
 /// Another node wants copies: `value` is its number.
 fn replicate(session: &Session, dcp: &mut Dcp, value: &[u8]) -> Result<Outcome, Status> {
-    if session.user.as_deref() != Some(nacre_auth::INTERNAL) {
+    if !session.is_internal() {
         return Err(Status::AccessDenied);
     }
     let number = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());

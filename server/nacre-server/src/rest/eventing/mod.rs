@@ -68,7 +68,7 @@ impl Call {
     }
 
     fn may(&self, privilege: Privilege, keyspace: Keyspace<'_>) -> bool {
-        self.node.users().get(&self.user).is_some_and(|user| user.may(privilege, keyspace))
+        self.holder(&self.node.users()).is_some_and(|user| user.may(privilege, keyspace))
     }
 
     /// Whether the user may see and change functions of that scope.

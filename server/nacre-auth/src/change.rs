@@ -1,0 +1,335 @@
+//! Changes of users and groups, as the nodes agree on them.
+//!
+//! A change names what it changes and nothing else, and is applied to what is there when its turn comes, on each node alike.
+//! Hashing a password takes milliseconds in which other changes are decided: a change that carried the whole record of a user would
+//! undo them. For the same reason the rights of whoever asks are looked at again when the change is applied, and the login
+//! must hold by then.
+
+use crate::login::Login;
+use crate::user::{Domain, Group, User};
+use crate::users::Users;
+use crate::{Credentials, Keyspace, Privilege, Role};
+use serde::{Deserialize, Serialize};
+
+/// A change of users or groups.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct UserChange {
+    /// Who asks for it; `None` for the node itself, which may do everything.
+    pub by: Option<Login>,
+    /// What changes.
+    pub edit: Edit,
+}
+
+/// What changes of users or groups.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Edit {
+    /// Fields of a user.
+    User(UserEdit),
+    /// The password of the user who asks.
+    OwnPassword {
+        /// The new password.
+        credentials: Credentials,
+        /// The generation of the password that it replaces: if another one has replaced that meanwhile, this one does not count.
+        replaces: u64,
+        /// When the change was asked for, in seconds of Unix time.
+        at: u64,
+    },
+    /// The end of a user.
+    RemoveUser {
+        /// The user's domain.
+        domain: Domain,
+        /// The user's name.
+        name: String,
+    },
+    /// A group, new or changed.
+    PutGroup(Group),
+    /// Fields of a group; what is `None` stays as it is, or is empty for a group that is created.
+    Group {
+        /// The group's name.
+        name: String,
+        /// True if the group is created and may not be there yet, false if it has to be there.
+        is_new: bool,
+        /// What it is for.
+        description: Option<String>,
+        /// What its users may do.
+        roles: Option<Vec<Role>>,
+    },
+    /// Roles that users of domain local and groups get or lose, all or none of them.
+    Grant {
+        /// The roles.
+        roles: Vec<Role>,
+        /// The names of the users.
+        users: Vec<String>,
+        /// The names of the groups.
+        groups: Vec<String>,
+        /// True if the roles are taken away.
+        revoke: bool,
+    },
+    /// The end of a group.
+    RemoveGroup(String),
+}
+
+/// Fields of a user; what is `None` stays as it is, or is empty for a user that is created.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct UserEdit {
+    /// The user's domain.
+    pub domain: Domain,
+    /// The user's name.
+    pub name: String,
+    /// True if a user who is not there is created.
+    pub creates: bool,
+    /// True if a user who is there already is refused.
+    pub is_new: bool,
+    /// A name for people.
+    pub display_name: Option<String>,
+    /// The user's own roles.
+    pub roles: Option<Vec<Role>>,
+    /// The groups that the user belongs to.
+    pub groups: Option<Vec<String>>,
+    /// A new password.
+    pub credentials: Option<Credentials>,
+    /// True for a user who may not log in for now.
+    pub locked: Option<bool>,
+    /// When the change was asked for, in seconds of Unix time.
+    pub at: u64,
+}
+
+/// Why a change of users is refused, with nothing changed. The same on each node.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refused {
+    /// There is no such user: the requester looks at the name.
+    #[error("there is no user {0}")]
+    UserNotFound(String),
+    /// There is no such group: the requester looks at the name.
+    #[error("there is no group {0}")]
+    GroupNotFound(String),
+    /// There is a user of that name: the requester takes another one.
+    #[error("User already exists: {0}")]
+    UserExists(String),
+    /// There is a group of that name: the requester takes another one.
+    #[error("Group already exists: {0}")]
+    GroupExists(String),
+    /// A user cannot belong to groups that do not exist: the requester looks at their names.
+    #[error("Groups do not exist: {0}")]
+    GroupsNotFound(String),
+    /// A user of domain local needs a password: the requester gives one.
+    #[error("Password is required for new user.")]
+    PasswordRequired,
+    /// A user of domain external has none: the requester leaves it out.
+    #[error("Password is not allowed for external users")]
+    PasswordNotAllowed,
+    /// Names that begin with `@` belong to the server: the requester takes another one.
+    #[error("The username must not begin with @: such names belong to the server.")]
+    ReservedName,
+    /// The user who asks was removed, locked or given another password meanwhile: the requester logs in again.
+    #[error("the user who asked for the change was changed meanwhile: log in again")]
+    LoginEnded,
+    /// The user who asks lacks the right: somebody else has to do it.
+    #[error("only a user with the right {0:?} may do that")]
+    Forbidden(Privilege),
+}
+
+impl Users {
+    /// Applies a change to what is there. Roles on what `is_there` denies are left out: it was dropped meanwhile, and one that is
+    /// created later under the same name is another.
+    ///
+    /// # Errors
+    /// Why it is refused, with nothing changed.
+    pub fn apply(
+        &mut self,
+        change: &UserChange,
+        is_there: impl Fn(Keyspace<'_>) -> bool,
+    ) -> Result<(), Refused> {
+        self.permit(change)?;
+        match &change.edit {
+            Edit::User(edit) => self.edit_user(edit, is_there)?,
+            Edit::OwnPassword { credentials, replaces, at } => {
+                let login = change.by.as_ref().ok_or(Refused::LoginEnded)?;
+                let user = self.holder(login).ok_or(Refused::LoginEnded)?;
+                if user.password_generation != *replaces {
+                    return Err(Refused::LoginEnded);
+                }
+                let mut user = user.clone();
+                self.give_password(&mut user, credentials.clone(), *at);
+                self.insert(user);
+            }
+            Edit::RemoveUser { domain, name } => {
+                self.remove(*domain, name).ok_or_else(|| Refused::UserNotFound(name.clone()))?;
+            }
+            Edit::PutGroup(group) => {
+                let mut group = group.clone();
+                group.roles.retain(|role| is_there(role.keyspace()));
+                self.insert_group(group);
+            }
+            Edit::Group { name, is_new, description, roles } => {
+                let known = self.group(name).cloned();
+                let mut group = match (known, is_new) {
+                    (Some(_), true) => return Err(Refused::GroupExists(name.clone())),
+                    (None, false) => return Err(Refused::GroupNotFound(name.clone())),
+                    (Some(group), false) => group,
+                    (None, true) if name.starts_with('@') => return Err(Refused::ReservedName),
+                    (None, true) => Group::new(name),
+                };
+                if let Some(description) = description {
+                    group.description.clone_from(description);
+                }
+                if let Some(roles) = roles {
+                    group.roles =
+                        roles.iter().filter(|role| is_there(role.keyspace())).cloned().collect();
+                }
+                self.insert_group(group);
+            }
+            Edit::Grant { .. } => self.grant(&change.edit, is_there)?,
+            Edit::RemoveGroup(name) => {
+                self.remove_group(name).ok_or_else(|| Refused::GroupNotFound(name.clone()))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses a change that whoever asks for it may not make.
+    ///
+    /// # Errors
+    /// [`Refused::LoginEnded`], or [`Refused::Forbidden`] with what is missing.
+    pub fn permit(&self, change: &UserChange) -> Result<(), Refused> {
+        let Some(login) = &change.by else { return Ok(()) };
+        let by = self.holder(login).ok_or(Refused::LoginEnded)?;
+        let need = match &change.edit {
+            Edit::OwnPassword { .. } => return Ok(()),
+            Edit::User(UserEdit { domain: Domain::External, .. })
+            | Edit::RemoveUser { domain: Domain::External, .. } => {
+                Privilege::AdministerExternalUsers
+            }
+            _ => Privilege::AdministerUsers,
+        };
+        let lacks = |privilege| !by.may(privilege, Keyspace::default());
+        if lacks(need) {
+            return Err(Refused::Forbidden(need));
+        }
+        let top = Privilege::AdministerAdministrators;
+        if lacks(top) && self.concerns_administrators(&change.edit) {
+            return Err(Refused::Forbidden(top));
+        }
+        Ok(())
+    }
+
+    /// Returns true if a user or a group of administrators changes, or becomes one.
+    fn concerns_administrators(&self, edit: &Edit) -> bool {
+        let privileged = |roles: &[Role]| roles.iter().any(|role| role.kind.is_privileged());
+        let group = |name: &String| self.group(name).is_some_and(|group| privileged(&group.roles));
+        let user = |domain, name: &str| self.of(domain, name).is_some_and(User::is_privileged);
+        match edit {
+            Edit::User(UserEdit { domain, name, roles, groups, .. }) => {
+                user(*domain, name)
+                    || roles.as_deref().is_some_and(privileged)
+                    || groups.as_deref().is_some_and(|groups| groups.iter().any(group))
+            }
+            Edit::OwnPassword { .. } => false,
+            Edit::RemoveUser { domain, name } => user(*domain, name),
+            Edit::PutGroup(put) => privileged(&put.roles) || group(&put.name),
+            Edit::RemoveGroup(name) => group(name),
+            Edit::Group { name, roles, .. } => {
+                group(name) || roles.as_deref().is_some_and(privileged)
+            }
+            Edit::Grant { roles, users, groups, .. } => {
+                privileged(roles)
+                    || users.iter().any(|name| user(Domain::Local, name))
+                    || groups.iter().any(group)
+            }
+        }
+    }
+
+    fn grant(
+        &mut self,
+        edit: &Edit,
+        is_there: impl Fn(Keyspace<'_>) -> bool,
+    ) -> Result<(), Refused> {
+        let Edit::Grant { roles, users, groups, revoke } = edit else { return Ok(()) };
+        let roles = roles.iter().filter(|role| is_there(role.keyspace()));
+        let roles: Vec<Role> = roles.cloned().collect();
+        let change = |own: &mut Vec<Role>| match revoke {
+            true => own.retain(|role| !roles.contains(role)),
+            false => {
+                for role in &roles {
+                    if !own.contains(role) {
+                        own.push(role.clone());
+                    }
+                }
+            }
+        };
+        let (mut new_users, mut new_groups) = (Vec::new(), Vec::new());
+        for name in users {
+            let known = self.person(name).cloned();
+            let mut user = known.ok_or_else(|| Refused::UserNotFound(name.clone()))?;
+            change(&mut user.roles);
+            new_users.push(user);
+        }
+        for name in groups {
+            let known = self.group(name).cloned();
+            let mut group = known.ok_or_else(|| Refused::GroupNotFound(name.clone()))?;
+            change(&mut group.roles);
+            new_groups.push(group);
+        }
+        for user in new_users {
+            self.insert(user);
+        }
+        new_groups.into_iter().for_each(|group| self.insert_group(group));
+        Ok(())
+    }
+
+    fn edit_user(
+        &mut self,
+        edit: &UserEdit,
+        is_there: impl Fn(Keyspace<'_>) -> bool,
+    ) -> Result<(), Refused> {
+        let UserEdit { domain, name, creates, credentials, groups, .. } = edit;
+        if name.starts_with('@') {
+            return Err(Refused::ReservedName);
+        }
+        if *domain == Domain::External && credentials.is_some() {
+            return Err(Refused::PasswordNotAllowed);
+        }
+        let missing = groups.iter().flatten().filter(|name| self.group(name).is_none());
+        let missing: Vec<&str> = missing.map(String::as_str).collect();
+        if !missing.is_empty() {
+            return Err(Refused::GroupsNotFound(missing.join(",")));
+        }
+        let known = self.of(*domain, name).cloned();
+        if known.is_some() && edit.is_new {
+            return Err(Refused::UserExists(name.clone()));
+        }
+        if known.is_none() && !creates {
+            return Err(Refused::UserNotFound(name.clone()));
+        }
+        if known.is_none() && credentials.is_none() && *domain == Domain::Local {
+            return Err(Refused::PasswordRequired);
+        }
+        let mut user = known.unwrap_or_else(|| {
+            let mut user = User::with(name, None, Vec::new());
+            (user.domain, user.generation) = (*domain, self.next_generation());
+            user
+        });
+        if let Some(credentials) = credentials {
+            self.give_password(&mut user, credentials.clone(), edit.at);
+        }
+        if let Some(display_name) = &edit.display_name {
+            user.display_name.clone_from(display_name);
+        }
+        if let Some(roles) = &edit.roles {
+            user.roles = roles.iter().filter(|role| is_there(role.keyspace())).cloned().collect();
+        }
+        if let Some(groups) = groups {
+            user.groups.clone_from(groups);
+        }
+        user.locked = edit.locked.unwrap_or(user.locked);
+        self.insert(user);
+        Ok(())
+    }
+
+    fn give_password(&mut self, user: &mut User, credentials: Credentials, at: u64) {
+        user.set_credentials(credentials);
+        user.password_generation = self.next_generation();
+        user.password_set_at = Some(at);
+    }
+}

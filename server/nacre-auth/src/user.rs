@@ -1,0 +1,222 @@
+//! Users and groups, as records.
+
+use crate::credentials::{Credentials, SALT_BYTES};
+use crate::{Keyspace, Privilege, Role};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+use subtle::ConstantTimeEq;
+
+/// Who vouches for a user.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum Domain {
+    /// The cluster, by a password.
+    #[default]
+    Local,
+    /// A directory service. The cluster keeps the roles and no password, so that nobody logs in as such a user by password.
+    External,
+}
+
+impl Domain {
+    /// Both.
+    pub const ALL: [Domain; 2] = [Domain::Local, Domain::External];
+
+    /// The name in REST requests.
+    pub fn name(self) -> &'static str {
+        match self {
+            Domain::Local => "local",
+            Domain::External => "external",
+        }
+    }
+
+    fn is_local(&self) -> bool {
+        *self == Domain::Local
+    }
+}
+
+/// A user: a name, what is kept of the password, and roles.
+///
+/// The serialised form is the record a node persists; what encloses it carries the format's version.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct User {
+    /// The name to log in with.
+    pub name: String,
+    /// Who vouches for the user.
+    #[serde(default, skip_serializing_if = "Domain::is_local")]
+    pub domain: Domain,
+    /// A name for people; may be empty.
+    #[serde(default)]
+    pub display_name: String,
+    /// The user's own roles; those of the groups come on top.
+    pub roles: Vec<Role>,
+    /// The groups that the user belongs to, by name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<String>,
+    /// True for a user who may not log in for now.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub locked: bool,
+    /// Distinguishes the user from others of the same name before and after; 0 for a user of before there were generations.
+    /// Assigned by [`Users`](crate::Users).
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub generation: u64,
+    /// Changes with each new password, and is never the same for two. Assigned by [`Users`](crate::Users).
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub password_generation: u64,
+    /// When the password was set, in seconds of Unix time; `None` if that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub password_set_at: Option<u64>,
+    /// `None` for a user of domain external.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) credentials: Option<Credentials>,
+    /// The roles of the groups, each with the group's name; kept up to date by [`Users`](crate::Users).
+    #[serde(skip)]
+    pub(crate) inherited: Vec<(String, Role)>,
+    /// A keyed hash of the password once it was seen, see [`Users::check`](crate::Users::check). Shared by the copies of a user
+    /// that have the same password. Never leaves the process.
+    #[serde(skip)]
+    pub(crate) seen: Arc<OnceLock<Vec<u8>>>,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+impl User {
+    /// A user with a password. `salt` has to be random, and new for each user and password.
+    ///
+    /// Takes some milliseconds, as [`Credentials::derive`] does.
+    pub fn new(name: &str, password: &str, roles: Vec<Role>, salt: [u8; SALT_BYTES]) -> User {
+        User::with(name, Some(Credentials::derive(password, salt)), roles)
+    }
+
+    pub(crate) fn with(name: &str, credentials: Option<Credentials>, roles: Vec<Role>) -> User {
+        User {
+            name: name.to_owned(),
+            domain: Domain::Local,
+            display_name: String::new(),
+            roles,
+            groups: Vec::new(),
+            locked: false,
+            generation: 0,
+            password_generation: 0,
+            password_set_at: None,
+            credentials,
+            inherited: Vec::new(),
+            seen: Arc::default(),
+        }
+    }
+
+    /// Returns true if a password of this keyed hash was right before.
+    pub(crate) fn has_seen(&self, hash: &[u8]) -> bool {
+        self.seen.get().is_some_and(|seen| seen.ct_eq(hash).into())
+    }
+
+    /// Changes the password.
+    pub fn set_password(&mut self, password: &str, salt: [u8; SALT_BYTES]) {
+        self.set_credentials(Credentials::derive(password, salt));
+    }
+
+    /// What is kept of the password.
+    pub fn credentials(&self) -> Option<&Credentials> {
+        self.credentials.as_ref()
+    }
+
+    pub(crate) fn set_credentials(&mut self, credentials: Credentials) {
+        self.credentials = Some(credentials);
+        self.seen = Arc::default();
+    }
+
+    /// Own roles, then those of the groups, each with where it comes from: `None` for the user itself.
+    pub fn all_roles(&self) -> impl Iterator<Item = (&Role, Option<&str>)> {
+        let own = self.roles.iter().map(|role| (role, None));
+        own.chain(self.inherited.iter().map(|(group, role)| (role, Some(group.as_str()))))
+    }
+
+    /// Whether one of the roles permits `privilege` on all of `keyspace`.
+    pub fn may(&self, privilege: Privilege, keyspace: Keyspace<'_>) -> bool {
+        self.all_roles().any(|(role, _)| role.permits(privilege, keyspace))
+    }
+
+    /// Returns true if one of the roles administers the cluster or its users: see [`RoleKind::is_privileged`](crate::RoleKind).
+    pub fn is_privileged(&self) -> bool {
+        self.all_roles().any(|(role, _)| role.kind.is_privileged())
+    }
+
+    /// Whether one of the roles permits `privilege` on `bucket` or a part of it.
+    pub fn may_within(&self, privilege: Privilege, bucket: &str) -> bool {
+        let permits = |role: &Role| {
+            let own = role.keyspace();
+            own.bucket.is_none_or(|covered| covered == bucket)
+                && role.permits(privilege, Keyspace { bucket: Some(bucket), ..own })
+        };
+        self.all_roles().any(|(role, _)| permits(role))
+    }
+
+    /// Whether one of the roles is about `place`, a part of it, or more than it; or lets see the cluster, without being about a
+    /// part of the data. Such a user may see that it is there, and how it is set up.
+    pub fn may_see(&self, place: Keyspace<'_>) -> bool {
+        let meets = |own: Option<&str>, asked: Option<&str>| {
+            own.is_none() || asked.is_none() || own == asked
+        };
+        self.all_roles().any(|(role, _)| {
+            let own = role.keyspace();
+            match role.kind.is_parameterised() {
+                true => {
+                    meets(own.bucket, place.bucket)
+                        && meets(own.scope, place.scope)
+                        && meets(own.collection, place.collection)
+                }
+                false => role.permits(Privilege::ReadCluster, Keyspace::default()),
+            }
+        })
+    }
+
+    /// Whether one of the roles covers `bucket` or a part of it, so that the user may see that it is there.
+    pub fn may_open(&self, bucket: &str) -> bool {
+        let covers = |role: &Role| role.keyspace().bucket.is_none_or(|covered| covered == bucket);
+        self.all_roles().any(|(role, _)| covers(role))
+    }
+}
+
+/// Shows the name and the roles, nothing that a password went into.
+impl fmt::Debug for User {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let roles: Vec<String> = self.roles.iter().map(Role::to_string).collect();
+        f.debug_struct("User")
+            .field("name", &self.name)
+            .field("roles", &roles)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Roles under a name, for users who belong to it.
+///
+/// The serialised form is the record a node persists.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Group {
+    /// Its name.
+    pub name: String,
+    /// What it is for; may be empty.
+    #[serde(default)]
+    pub description: String,
+    /// What its users may do.
+    pub roles: Vec<Role>,
+    /// The name of a group in a directory service; kept for the operator.
+    #[serde(default)]
+    pub ldap_group: Option<String>,
+}
+
+impl Group {
+    /// A group without roles.
+    pub fn new(name: &str) -> Group {
+        Group {
+            name: name.to_owned(),
+            description: String::new(),
+            roles: Vec::new(),
+            ldap_group: None,
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! Logins over HTTP: every request names a user and a password, or comes over a connection whose certificate names a user.
+//!
+//! A password that was right before is remembered and costs microseconds. Any other is hashed by the node's [`Logins`], which also
+//! hold back the answers to failed logins, and the request waits for the outcome without a thread.
+//!
+//! [`Logins`]: nacre_node::Logins
+
+use super::body::{Reply, error_reply, json_reply};
+use hyper::StatusCode;
+use hyper::header::{HeaderValue, RETRY_AFTER};
+use nacre_auth::{Check, Credentials, Login, Privilege};
+use nacre_node::{LoginOutcome, Node};
+use serde_json::json;
+use std::net::IpAddr;
+use std::sync::Arc;
+use tokio::sync::oneshot;
+
+/// Finds out who logs in with a name and a password; `None` when the password is wrong or there is no such user.
+///
+/// # Errors
+/// 503 when too many passwords wait to be hashed.
+pub(super) async fn by_password(
+    node: &Node,
+    from: IpAddr,
+    name: &str,
+    password: &str,
+) -> Result<Option<Login>, Reply> {
+    let (sender, outcome) = oneshot::channel();
+    // Whoever has gone by now does not hear of it.
+    let callback = Box::new(move |outcome| drop(sender.send(outcome)));
+    let check = node.users().check(name, password);
+    match check {
+        Check::Granted(login) => return Ok(Some(login)),
+        Check::Denied => node.logins().fail(Some(from), name, node.now().monotonic_ns, callback),
+        Check::Hash(check) => node.logins().check(Some(from), check, callback),
+    }
+    match outcome.await {
+        Ok(LoginOutcome::Granted(login)) => Ok(Some(login)),
+        Ok(LoginOutcome::Denied) => Ok(None),
+        Ok(LoginOutcome::Busy) | Err(_) => Err(busy()),
+    }
+}
+
+/// Hashes a new password.
+///
+/// # Errors
+/// 503 when too many passwords wait to be hashed.
+pub(super) async fn derive(
+    node: &Arc<Node>,
+    from: IpAddr,
+    password: &str,
+) -> Result<Credentials, Reply> {
+    let (sender, derived) = oneshot::channel();
+    let (salt, password) = (node.new_salt(), password.to_owned());
+    let work = move || drop(sender.send(Credentials::derive(&password, salt)));
+    match node.logins().run(Some(from), work) {
+        true => derived.await.map_err(|_| busy()),
+        false => Err(busy()),
+    }
+}
+
+/// The answer to users who lack `privilege`.
+pub(super) fn forbidden(privilege: Privilege) -> Reply {
+    let message = "Forbidden. User needs one of the following permissions";
+    let value = json!({"message": message, "permissions": [format!("{privilege:?}")]});
+    json_reply(StatusCode::FORBIDDEN, &value)
+}
+
+fn busy() -> Reply {
+    let reason = "too many passwords are being checked: try again";
+    let mut reply = error_reply(StatusCode::SERVICE_UNAVAILABLE, "busy", reason);
+    reply.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    reply
+}
