@@ -4,10 +4,9 @@ use crate::nodes;
 use crate::refusal::Refusal;
 use crate::{
     AutoFailover, Bucket, BucketSettings, Chain, Change, ClusterSettings, Deployment,
-    EndedRebalance, Endpoints, FunctionDefinition, FunctionId, FunctionKeyspace, FunctionState,
-    Functions, Manifest, Member, Membership, OUTGOING_MAX, Outcome, OutgoingRule, Plugins,
-    QueryFunction, QueryFunctions, QueryLibraries, Rebalance, RetryRebalance, Secret, Sequences,
-    Service, Source, place,
+    EndedRebalance, FunctionDefinition, FunctionId, FunctionKeyspace, FunctionState, Functions,
+    Manifest, Member, Membership, OUTGOING_MAX, Outcome, OutgoingRule, Plugins, QueryFunction,
+    QueryFunctions, QueryLibraries, Rebalance, RetryRebalance, Secret, Sequences, Source, place,
 };
 use nacre_types::{CollectionId, NodeId};
 use serde::{Deserialize, Serialize};

@@ -17,6 +17,7 @@ impl Node {
         before: &Cluster,
         after: &Cluster,
     ) -> Result<(), Error> {
+        self.account_for_quotas(after);
         match change {
             // Only the map shows them.
             Change::NameCluster { .. }

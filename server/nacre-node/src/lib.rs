@@ -31,6 +31,7 @@ mod keeper;
 pub mod kv;
 mod line;
 mod logins;
+mod memory;
 mod node;
 mod orchestration;
 mod outgoing;
@@ -54,6 +55,7 @@ pub use bucket::{Bucket, Home};
 pub use error::Error;
 pub use health::{Problem, ProblemKind};
 pub use logins::{LoginCallback, LoginOutcome, Logins};
+pub use memory::NodeMemory;
 pub use node::Node;
 pub use outgoing::Outgoing;
 pub use platform::{

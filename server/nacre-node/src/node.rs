@@ -15,7 +15,7 @@ use crate::plugins::{Loader, Plugins};
 use crate::query::Queries;
 use crate::spread::Owners;
 use crate::ticket::{Waiter, Watchers};
-use crate::{Error, Hear, Platform};
+use crate::{Error, Hear, NodeMemory, Platform};
 use nacre_auth::{Group, PasswordPolicy, User, Users};
 use nacre_cluster::{
     BucketKind, Change, Cluster, Endpoints, GROUP_DEFAULT, Member, Membership, OutgoingRule,
@@ -93,6 +93,7 @@ pub struct Node {
     pub(crate) damaged: Mutex<BTreeMap<Vec<u8>, (String, String)>>,
     pub(crate) plugins: Plugins,
     queries: Queries,
+    memory: NodeMemory,
     /// The revision of the cluster map, beside the state it is of: connections look at it all the time.
     pub(crate) map_rev: AtomicU64,
     /// When that was learned, in monotonic nanoseconds; 0 for before the start.
@@ -174,6 +175,7 @@ impl Node {
             damaged: Mutex::default(),
             plugins: Plugins::default(),
             queries: Queries::default(),
+            memory: NodeMemory::default(),
             map_rev,
             map_learned_ns: AtomicU64::new(0),
             unheeded: AtomicU64::new(0),
@@ -188,6 +190,7 @@ impl Node {
             answered: Mutex::default(),
         });
         node.log_event(journal::STARTED, serde_json::json!({"name": "nacre"}));
+        node.account_for_quotas(&node.cluster());
         for config in node.cluster().buckets.values() {
             let created = rows.contains_key(&created_row(config));
             // What was in memory only is gone, however the process ended.
@@ -329,6 +332,17 @@ impl Node {
     /// Views, and everything else that is deployed.
     pub fn plugins(&self) -> &Plugins {
         &self.plugins
+    }
+
+    /// How much memory the node may use, and who has how much of it.
+    pub fn memory(&self) -> &NodeMemory {
+        &self.memory
+    }
+
+    /// Leaves to requests and plugins what the quotas of `cluster` leave.
+    pub(crate) fn account_for_quotas(&self, cluster: &Cluster) {
+        let quotas = cluster.buckets.values().map(|bucket| bucket.settings.ram_quota_mb << 20);
+        self.memory.set_quotas(quotas.sum());
     }
 
     /// The query service.

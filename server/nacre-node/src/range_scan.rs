@@ -12,10 +12,13 @@ use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::BuildHasher;
 use std::ops::Bound;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 
 /// Scans of a bucket that may be open at the same time.
 const SCANS_MAX: usize = 4096;
+/// Scans of a bucket that one user may have open.
+const SCANS_OF_USER_MAX: usize = SCANS_MAX / 4;
 /// How long a scan may last, in nanoseconds: three minutes.
 const LIFETIME_NS: u64 = 180 * 1_000_000_000;
 
@@ -54,7 +57,53 @@ pub(crate) enum Refused {
     Store(Error),
 }
 
+/// The connection that begins scans: they end with it.
+pub(crate) struct ScanOwner {
+    user: Arc<str>,
+    has_ended: Arc<AtomicBool>,
+    buckets: Vec<Weak<Bucket>>,
+}
+
+impl ScanOwner {
+    /// For a connection of `user`.
+    pub fn new(user: &str) -> ScanOwner {
+        ScanOwner { user: user.into(), has_ended: Arc::default(), buckets: Vec::new() }
+    }
+
+    /// Marks scans of a bucket as those of this connection.
+    pub fn mark(&mut self, bucket: &Arc<Bucket>) -> ScanMark {
+        self.buckets.retain(|known| known.strong_count() > 0);
+        if !self.buckets.iter().any(|known| std::ptr::eq(known.as_ptr(), Arc::as_ptr(bucket))) {
+            self.buckets.push(Arc::downgrade(bucket));
+        }
+        ScanMark { user: Arc::clone(&self.user), has_ended: Arc::clone(&self.has_ended) }
+    }
+
+    /// Whose scans they are.
+    pub fn user(&self) -> &str {
+        &self.user
+    }
+}
+
+impl Drop for ScanOwner {
+    fn drop(&mut self) {
+        // Before scans are looked through: one that a worker is about to begin is not begun.
+        self.has_ended.store(true, Ordering::Release);
+        for bucket in self.buckets.iter().filter_map(Weak::upgrade) {
+            bucket.scans.0.lock().retain(|_, scan| !scan.mark.has_ended.load(Ordering::Acquire));
+        }
+    }
+}
+
+/// Says to which user and connection a scan belongs.
+#[derive(Clone)]
+pub(crate) struct ScanMark {
+    user: Arc<str>,
+    has_ended: Arc<AtomicBool>,
+}
+
 struct Scan {
+    mark: ScanMark,
     vbid: Vbid,
     /// By key; stubs among them.
     documents: Arc<Vec<Document>>,
@@ -91,6 +140,7 @@ impl Bucket {
         id: ScanId,
         vbid: Vbid,
         options: &ScanOptions,
+        mark: &ScanMark,
         now: Now,
     ) -> Result<(), Refused> {
         let mut found = self.scannable(vbid, options, now)?;
@@ -105,10 +155,15 @@ impl Bucket {
         }
         self.scans.forget_old(now);
         let mut scans = self.scans.0.lock();
-        if scans.len() >= SCANS_MAX {
+        if mark.has_ended.load(Ordering::Acquire) {
+            return Err(Refused::Cancelled);
+        }
+        let of_user = || scans.values().filter(|scan| scan.mark.user == mark.user).count();
+        if scans.len() >= SCANS_MAX || of_user() >= SCANS_OF_USER_MAX {
             return Err(Refused::Busy);
         }
         let scan = Scan {
+            mark: mark.clone(),
             vbid,
             documents: Arc::new(found),
             position: Some(0),

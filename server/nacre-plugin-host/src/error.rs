@@ -1,6 +1,6 @@
 //! What can go wrong with a plugin, by who must act.
 
-use crate::World;
+use crate::{Exceeded, World};
 use std::time::Duration;
 
 /// Why something could not be done with a plugin.
@@ -69,6 +69,25 @@ pub enum Error {
         /// The deployment.
         deployment: String,
         /// The limit.
+        limit_bytes: usize,
+    },
+    /// The node has no memory for the call, or the user who asks has used up his share of it. Try again when others have ended.
+    #[error("{deployment}: {exceeded}")]
+    NodeMemory {
+        /// The deployment.
+        deployment: String,
+        /// What there was too little of.
+        exceeded: Exceeded,
+    },
+    /// The state would grow beyond what the node's memory leaves to it. The operator must give the node more memory, or remove what
+    /// is not needed.
+    #[error(
+        "{deployment}: the state needs more than the {limit_bytes} bytes that this node has for it: start the node with more --memory, or remove what takes it"
+    )]
+    NodeState {
+        /// The deployment.
+        deployment: String,
+        /// The most that it could have.
         limit_bytes: usize,
     },
     /// The state would grow beyond what is granted. The operator must grant more.
@@ -151,7 +170,12 @@ pub enum Error {
 impl Error {
     /// Whether the same call may succeed later without anyone acting.
     pub fn is_retryable(&self) -> bool {
-        matches!(self, Error::Retry { .. } | Error::Busy { .. })
+        matches!(self, Error::Retry { .. } | Error::Busy { .. } | Error::NodeMemory { .. })
+    }
+
+    /// Returns true if the state has grown beyond a limit.
+    pub fn is_state_full(&self) -> bool {
+        matches!(self, Error::State { .. } | Error::NodeState { .. })
     }
 
     /// Whether the call killed its instance: what it was fed may be to blame.
@@ -160,6 +184,7 @@ impl Error {
             self,
             Error::Deadline { .. }
                 | Error::Memory { .. }
+                | Error::NodeMemory { .. }
                 | Error::Trap { .. }
                 | Error::Reject { .. }
         )
@@ -190,6 +215,8 @@ impl Error {
             Error::Config { deployment, .. }
             | Error::Deadline { deployment, .. }
             | Error::Memory { deployment, .. }
+            | Error::NodeMemory { deployment, .. }
+            | Error::NodeState { deployment, .. }
             | Error::State { deployment, .. }
             | Error::Result { deployment, .. }
             | Error::Trap { deployment, .. }

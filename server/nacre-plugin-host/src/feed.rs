@@ -184,6 +184,10 @@ impl Cut {
                 self.items = if at_work.is_some() { 1 } else { items.len().div_ceil(2) };
                 continue;
             }
+            // The item is not to blame for what others have taken.
+            if error.is_retryable() {
+                return (at, Err(error));
+            }
             writer.keep(work.call_of(at), &error);
             work.park(at, fed, report, error.reason());
             at += 1;

@@ -1,6 +1,5 @@
 //! One instance of a plugin: a store with its limits, and calls into it.
 
-use crate::Error;
 use crate::abi::Exports;
 use crate::abi::nacre::plugin::turn;
 use crate::abi::nacre::plugin::types::{self, Fault};
@@ -10,6 +9,7 @@ use crate::host::WASM_STACK_BYTES;
 use crate::journal::Journal;
 use crate::space::{Failure, Turn, View};
 use crate::tree::KEY_BYTES_MAX;
+use crate::{Error, Exceeded, Permit, Purpose};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -47,6 +47,8 @@ pub enum Refused {
     Place,
     #[error("the documents that are held have more bytes than the memory may have")]
     Memory,
+    #[error("the node has no memory for the documents that are held")]
+    NodeMemory,
     #[error("{0} cannot be used before init has returned")]
     Starting(Capability),
     #[error("{0} is not granted")]
@@ -75,13 +77,20 @@ pub struct Data {
 }
 
 impl Data {
-    fn new(context: Arc<Context>) -> Data {
+    fn new(context: Arc<Context>, role: Role) -> Data {
+        let budgets = &context.setup.budgets;
+        let permit = match role {
+            Role::Writer => budgets.of_writers(&context.setup.name).permit(Purpose::Writer),
+            // Until a call says whose it is.
+            Role::Reader => budgets.of_parts().permit(Purpose::Instance),
+        };
         let limiter = Limiter {
             limit_bytes: context.setup.limits.memory_bytes,
             bytes: 0,
             held_bytes: 0,
-            refused: false,
+            refused: None,
             of_deployment: Arc::clone(&context.memory),
+            permit,
         };
         Data {
             context,
@@ -117,16 +126,19 @@ impl Data {
     pub fn charge_held(&mut self) -> wasmtime::Result<()> {
         self.limiter.held_bytes = self.held.bytes();
         let bytes = self.limiter.bytes.saturating_add(self.limiter.held_bytes);
-        match bytes > self.limiter.limit_bytes {
-            true => Err(wasmtime::Error::new(Refused::Memory)),
-            false => Ok(()),
+        if bytes > self.limiter.limit_bytes {
+            return Err(wasmtime::Error::new(Refused::Memory));
         }
+        self.limiter.permit.try_set(bytes).map_err(|exceeded| {
+            self.limiter.refused = Some(Beyond::Budget(exceeded));
+            wasmtime::Error::new(Refused::NodeMemory)
+        })
     }
 
     /// Holds nothing for the guest any more.
     fn let_all_go(&mut self) {
         self.held.clear();
-        self.limiter.held_bytes = 0;
+        self.limiter.hold(0);
     }
 
     /// How long the call, or its item, has taken.
@@ -208,8 +220,26 @@ struct Limiter {
     bytes: usize,
     /// Bytes of documents that the host holds for the instance.
     held_bytes: usize,
-    refused: bool,
+    /// What the last growth that was refused would have been beyond.
+    refused: Option<Beyond>,
     of_deployment: Arc<AtomicUsize>,
+    /// For its memory and what is held for it.
+    permit: Permit,
+}
+
+/// A limit that an instance would have passed.
+enum Beyond {
+    /// That of its deployment.
+    Limit,
+    /// What the node has left.
+    Budget(Exceeded),
+}
+
+impl Limiter {
+    fn hold(&mut self, bytes: usize) {
+        self.held_bytes = bytes;
+        self.permit.set(self.bytes + bytes);
+    }
 }
 
 impl ResourceLimiter for Limiter {
@@ -219,14 +249,22 @@ impl ResourceLimiter for Limiter {
         desired: usize,
         _maximum: Option<usize>,
     ) -> wasmtime::Result<bool> {
-        let fits = desired.saturating_add(self.held_bytes) <= self.limit_bytes;
-        self.refused |= !fits;
-        if fits {
-            let grown = desired.saturating_sub(current);
-            self.bytes += grown;
-            self.of_deployment.fetch_add(grown, Ordering::Relaxed);
+        let grown = desired.saturating_sub(current);
+        let granted = match desired.saturating_add(self.held_bytes) <= self.limit_bytes {
+            true => self.permit.grow(grown).map_err(Beyond::Budget),
+            false => Err(Beyond::Limit),
+        };
+        match granted {
+            Ok(()) => {
+                self.bytes += grown;
+                self.of_deployment.fetch_add(grown, Ordering::Relaxed);
+                Ok(true)
+            }
+            Err(beyond) => {
+                self.refused = Some(beyond);
+                Ok(false)
+            }
         }
-        Ok(fits)
     }
 
     fn table_growing(
@@ -258,7 +296,7 @@ impl Instance {
     pub fn start(context: &Arc<Context>, role: Role) -> Result<Instance, Error> {
         let limits = context.setup.limits;
         let plugin = &context.plugin;
-        let mut store = Store::new(&plugin.engine, Data::new(Arc::clone(context)));
+        let mut store = Store::new(&plugin.engine, Data::new(Arc::clone(context), role));
         store.limiter(|data| &mut data.limiter);
         // What one call of the guest into the host may carry, or a result bring back; checked before anything is
         // copied.
@@ -282,7 +320,7 @@ impl Instance {
                 deployment: context.setup.name.clone(),
                 message: format!("no free instance: {error}"),
             }),
-            Err(error) => Err(failure(&error, store.data())),
+            Err(error) => Err(failure(&error, store.data_mut())),
         }
     }
 
@@ -322,9 +360,21 @@ impl Instance {
         call: impl FnOnce(&Exports, &mut Store<Data>) -> wasmtime::Result<Result<T, Fault>>,
     ) -> Result<T, Error> {
         let data = self.store.data_mut();
+        data.let_all_go();
+        let budgets = &self.context.setup.budgets;
+        let account = match self.role {
+            Role::Writer => None,
+            Role::Reader => Some(view.account.clone().unwrap_or_else(|| budgets.of_parts())),
+        };
+        if let Some(account) = account {
+            let charged = data.limiter.permit.hand_to(&account, Purpose::Instance);
+            charged.map_err(|exceeded| {
+                let deployment = self.context.setup.name.clone();
+                Error::NodeMemory { deployment, exceeded }
+            })?;
+        }
         data.journal.begin(&view.state);
         data.view = view;
-        data.let_all_go();
         self.go_on(call)
     }
 
@@ -335,6 +385,20 @@ impl Instance {
         Some(Duration::from_millis(left_ms))
     }
 
+    /// Linear memory, in bytes: as much as the instance ever needed.
+    pub fn memory_bytes(&self) -> usize {
+        self.store.data().limiter.bytes
+    }
+
+    /// Charges its memory to idle instances.
+    ///
+    /// # Errors
+    /// [`Exceeded`] when these have as much as they may: the instance is to be dropped.
+    pub fn charge_to_nobody(&mut self) -> Result<(), Exceeded> {
+        let idle = self.context.setup.budgets.of_idle();
+        self.store.data_mut().limiter.permit.hand_to(&idle, Purpose::Idle)
+    }
+
     /// Calls the instance as the next part of the call before, with the same view.
     pub fn go_on<T>(
         &mut self,
@@ -343,7 +407,7 @@ impl Instance {
         let clock = Arc::clone(&self.context.plugin.clock);
         let _running = clock.begin_call();
         let data = self.store.data_mut();
-        data.limiter.refused = false;
+        data.limiter.refused = None;
         data.host_calls = Default::default();
         data.begun_tick = clock.ticks();
         let of_request =
@@ -391,7 +455,7 @@ impl Instance {
         let Data { held, context, limiter, .. } = self.store.data_mut();
         let limit_bytes = context.setup.limits.result_bytes;
         let filled = held.fill(piece, limit_bytes);
-        limiter.held_bytes = held.bytes();
+        limiter.hold(held.bytes());
         let deployment = || context.setup.name.clone();
         filled.map_err(|reason| match reason {
             Filled::TooLarge(bytes) => {
@@ -409,24 +473,38 @@ impl Instance {
     }
 }
 
+/// Names the limit that a state has reached: `granted` bytes, or what the node has left.
+pub fn state_full(deployment: String, granted: usize, bytes_max: usize) -> Error {
+    match bytes_max < granted {
+        true => Error::NodeState { deployment, limit_bytes: bytes_max },
+        false => Error::State { deployment, limit_bytes: granted },
+    }
+}
+
 /// Names what ended a call from within.
-fn failure(error: &wasmtime::Error, data: &Data) -> Error {
+fn failure(error: &wasmtime::Error, data: &mut Data) -> Error {
     let deployment = data.context.setup.name.clone();
     let limits = data.context.setup.limits;
     let deadline = |deployment| Error::Deadline { deployment, after: limits.deadline };
     if let Some(refused) = error.downcast_ref::<Refused>() {
         return match refused {
-            Refused::StateFull => Error::State { deployment, limit_bytes: limits.state_bytes },
+            Refused::StateFull => state_full(deployment, limits.state_bytes, data.view.bytes_max),
+            Refused::NodeMemory => match data.limiter.refused.take() {
+                Some(Beyond::Budget(exceeded)) => Error::NodeMemory { deployment, exceeded },
+                _ => Error::Trap { deployment, reason: refused.to_string() },
+            },
             Refused::Deadline => deadline(deployment),
             Refused::Memory => Error::Memory { deployment, limit_bytes: limits.memory_bytes },
             _ => Error::Trap { deployment, reason: refused.to_string() },
         };
     }
-    match error.downcast_ref::<Trap>() {
-        Some(_) if data.limiter.refused => {
+    let trap = error.downcast_ref::<Trap>();
+    match data.limiter.refused.take() {
+        Some(Beyond::Budget(exceeded)) => Error::NodeMemory { deployment, exceeded },
+        Some(Beyond::Limit) if trap.is_some() => {
             Error::Memory { deployment, limit_bytes: limits.memory_bytes }
         }
-        trap => {
+        _ => {
             // What stands before it is a backtrace of addresses.
             let root = || error.root_cause().to_string();
             let cause = trap.map_or_else(root, ToString::to_string);

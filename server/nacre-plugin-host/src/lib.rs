@@ -26,6 +26,7 @@
 
 mod abi;
 mod artefact;
+mod budget;
 mod bulk;
 mod capability;
 mod capsule;
@@ -61,6 +62,7 @@ mod tree;
 mod usage;
 
 pub use abi::World;
+pub use budget::{Account, AccountLimit, Budget, Budgets, Exceeded, Permit, Purpose};
 pub use capability::{
     Action, Body, Capability, Consistency, Content, Counted, Database, DatabaseIndex,
     DatabaseKeyspace, Definition, DocumentCall, DocumentReply, Documents, Failure, Found,

@@ -6,13 +6,14 @@ use crate::capsule::{Call, Capsule};
 use crate::context::{Context, Role};
 use crate::feed::{CALL_EVENTS_MAX, Cut, Documents, DueTimers, Fed, Projected, Work, Writer};
 use crate::index;
-use crate::instance::{Instance, Refused};
+use crate::instance::{Instance, Refused, state_full};
 use crate::journal::Journal;
+use crate::pool::IDLE_BYTES_MAX;
 use crate::reader::{Published, Reader, Shared};
 use crate::space::{Failure, KeySpace, State, Turn, View, Writes};
 use crate::standing::{Moment, Standing, TimerChanges, Track};
 use crate::status::{Report, Status};
-use crate::{Changes, Error, Limits, Plugin, Setup, StateStorage};
+use crate::{Account, Changes, Error, Limits, Permit, Plugin, Purpose, Setup, StateStorage};
 use nacre_dcp::{Batch, ResumePoint};
 use nacre_types::{Document, Now, Seqno, Vbid};
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,6 +35,8 @@ pub struct Partition {
     taken: usize,
     documents_cut: Cut,
     timers_cut: Cut,
+    /// For the memory of the state.
+    permit: Permit,
 }
 
 /// The place of the writer instance, which comes and goes.
@@ -46,6 +49,24 @@ struct Slot {
     turn: Option<(Turn, Vec<Failure>)>,
     /// Whether somebody waits for the partition to come back.
     is_interrupted: Box<dyn Fn() -> bool + Send>,
+    /// The account of the deployment.
+    account: Arc<Account>,
+    /// Bytes that the state has in memory, as of the last commit.
+    charged_bytes: usize,
+}
+
+/// Memory that so many bytes of keys and values take: nodes of the tree are not full, and values lie in blocks of the allocator.
+fn memory_of(state_bytes: usize) -> usize {
+    state_bytes + state_bytes / 4
+}
+
+impl Slot {
+    /// Bytes that the state may have: what its limit grants, or less where the node has less.
+    fn state_bytes_max(&self) -> usize {
+        let room = self.account.room().saturating_add(self.charged_bytes);
+        // As `memory_of` has it, the other way round.
+        self.limits().state_bytes.min(room / 5 * 4)
+    }
 }
 
 impl Writer for Slot {
@@ -65,11 +86,15 @@ impl Writer for Slot {
             Some(instance) => instance,
             None => self.context.instance(Role::Writer)?,
         };
-        let view = View { items_count, ..View::writing(state, self.limits().state_bytes) };
+        let view = View { items_count, ..View::writing(state, self.state_bytes_max()) };
         match call(&mut instance, view) {
             Ok(value) => {
                 let view = instance.take_view();
-                self.instance = Some(instance);
+                let is_large = instance.memory_bytes() > IDLE_BYTES_MAX;
+                // Others wait for what it does not need until its next batch.
+                if !is_large || !self.context.setup.budgets.writers.is_tight() {
+                    self.instance = Some(instance);
+                }
                 Ok((value, view))
             }
             // What an instance remembers of a call that came to nothing is not true.
@@ -85,9 +110,9 @@ impl Writer for Slot {
     }
 
     fn fold<T>(&self, work: impl FnOnce() -> Result<T, Refused>) -> Result<T, Error> {
-        work().map_err(|_| Error::State {
-            deployment: self.context.setup.name.clone(),
-            limit_bytes: self.limits().state_bytes,
+        work().map_err(|_| {
+            let deployment = self.context.setup.name.clone();
+            state_full(deployment, self.limits().state_bytes, self.state_bytes_max())
         })
     }
 
@@ -137,6 +162,18 @@ impl Partition {
         for (home, name, timer) in loaded.timers {
             state.timers.set(home, name.into(), timer.into());
         }
+        let account = context.setup.budgets.of_state(&context.setup.name);
+        let mut permit = account.permit(Purpose::State);
+        let charged_bytes = memory_of(state.bytes());
+        if permit.try_set(charged_bytes).is_err() {
+            let (deployment, bytes_max) = (context.setup.name.clone(), account.bytes_max());
+            let error = Error::NodeState { deployment, limit_bytes: bytes_max / 5 * 4 };
+            drop(state);
+            storage
+                .stop(&error.to_string(), context.setup.budgets.state.limit())
+                .map_err(unreadable)?;
+            return Err(error);
+        }
         let shared = Arc::new(Shared::new(Arc::clone(&context)));
         let tracks = loaded.progress.into_iter();
         let tracks = tracks.map(|(vbid, standing)| (vbid, Track::at(standing))).collect();
@@ -148,6 +185,8 @@ impl Partition {
                 wreck: Journal::default(),
                 turn: None,
                 is_interrupted: Box::new(|| false),
+                account,
+                charged_bytes,
             },
             shared,
             storage,
@@ -158,6 +197,7 @@ impl Partition {
             taken: 0,
             documents_cut: Cut::default(),
             timers_cut: Cut::default(),
+            permit,
         })
     }
 
@@ -418,7 +458,7 @@ impl Partition {
     ) -> Result<Option<Seqno>, Error> {
         if self.slot.context.plugin.world() == World::IndexType {
             // Entries do not say which seqno they came from, so the vBucket starts over.
-            let mut view = View::writing(fed.state.clone(), self.slot.limits().state_bytes);
+            let mut view = View::writing(fed.state.clone(), self.slot.state_bytes_max());
             self.slot.fold(|| index::forget(&mut view, vbid))?;
             fed.take(view);
             return Ok(Some(Seqno::ZERO));
@@ -457,7 +497,23 @@ impl Partition {
         self.documents_cut = Cut::default();
         self.timers_cut = Cut::default();
         *self.shared.published.write() = Published::default();
+        self.charge(0);
         Ok(())
+    }
+
+    /// Gives the memory of the state back, and stays stopped for `reason`, also when it is opened again, until the node has more
+    /// than `limit_bytes` for it: after an error for which [`Error::is_state_full`] holds, and in the other partitions of the
+    /// same deployment then.
+    pub fn abandon(&mut self, reason: &str, limit_bytes: usize) {
+        self.slot.instance = None;
+        let mut published = self.shared.published.write();
+        (published.state, published.stopped) = (State::default(), Some(reason.to_owned()));
+        drop(published);
+        self.charge(0);
+        if let Err(message) = self.storage.stop(reason, limit_bytes) {
+            // It is stopped in any case, and once more when it is opened and grows again.
+            self.shared.published.write().stopped = Some(format!("{reason} ({message})"));
+        }
     }
 
     /// Has the storage keep nothing back: when there is nothing to do, and before another takes over.
@@ -554,7 +610,14 @@ impl Partition {
     fn show(&mut self, fed: Fed, standings: &[(Vbid, Standing)]) {
         let is_served = |vbid| self.served.contains_key(&vbid);
         self.moved.extend(standings.iter().map(|(vbid, _)| *vbid).filter(|vbid| is_served(*vbid)));
+        let charged_bytes = memory_of(fed.state.bytes());
         self.shared.published.write().take(fed, standings, is_served);
+        self.charge(charged_bytes);
+    }
+
+    fn charge(&mut self, bytes: usize) {
+        self.permit.set(bytes);
+        self.slot.charged_bytes = bytes;
     }
 
     fn stop_unless_retryable(&mut self, error: Error) -> Error {

@@ -11,6 +11,9 @@ use std::sync::Arc;
 
 /// Idle instances that are kept. More may run at once; they are dropped afterwards, with all that they remembered.
 const IDLE_MAX: usize = 16;
+/// Linear memory of an idle instance that is kept, in bytes. A larger one gives its memory back, as linear memory never shrinks: making
+/// another one takes less than what has filled this one did.
+pub const IDLE_BYTES_MAX: usize = 16 << 20;
 
 /// The user for whom an instance is called; `None` where the plugin is part of the server, and keeps users apart by itself.
 pub type User = Option<Arc<str>>;
@@ -41,6 +44,9 @@ impl Pool {
     pub fn give_back(&self, user: User, mut instance: Instance) {
         // The snapshot would keep old pages alive while the instance is idle.
         drop(instance.take_view());
+        if instance.memory_bytes() > IDLE_BYTES_MAX || instance.charge_to_nobody().is_err() {
+            return;
+        }
         let mut idle = self.idle.lock();
         idle.push((user, instance));
         let oldest = (idle.len() > IDLE_MAX).then(|| idle.remove(0));

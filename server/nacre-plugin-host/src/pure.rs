@@ -8,7 +8,7 @@ use crate::context::{Context, Role};
 use crate::instance::{Data, Instance};
 use crate::pool::Pool;
 use crate::space::View;
-use crate::{Error, Plugin, Queries, Setup, Status};
+use crate::{Account, Error, Plugin, Queries, Setup, Status};
 use nacre_types::Cas;
 use std::sync::Arc;
 use std::time::Duration;
@@ -162,12 +162,14 @@ impl Functions {
         )
     }
 
-    /// An instance for one caller, who finds in it what earlier calls have left, and nobody else does.
+    /// An instance for one caller, who finds in it what earlier calls have left, and nobody else does. Its memory is that of
+    /// `account`, if there is one.
     ///
     /// # Errors
-    /// As for any call.
-    pub fn caller(&self) -> Result<Caller, Error> {
-        self.pool.context.instance(Role::Reader).map(Caller)
+    /// As for any call; [`Error::NodeMemory`] when the account has too little.
+    pub fn caller(&self, account: Option<Arc<Account>>) -> Result<Caller, Error> {
+        let instance = self.pool.context.instance(Role::Reader)?;
+        Ok(Caller { instance, account })
     }
 
     /// What they tell about themselves: their calls are those of readers.
@@ -186,7 +188,10 @@ fn function(name: &str, arguments: &str) -> Call {
 }
 
 /// An instance of functions that one caller keeps. After an error of a call it must be dropped, whatever the error.
-pub struct Caller(Instance);
+pub struct Caller {
+    instance: Instance,
+    account: Option<Arc<Account>>,
+}
 
 impl Caller {
     /// As [`Functions::call`]; ends after `left` if that is before the deadline. What the function queries is answered by
@@ -201,9 +206,10 @@ impl Caller {
         queries: Arc<dyn Queries>,
         left: Duration,
     ) -> Result<String, Error> {
-        let ends_tick = Some(self.0.tick_after(left));
-        let view = View { queries: Some(queries), ends_tick, ..View::default() };
-        let instance = &mut self.0;
+        let ends_tick = Some(self.instance.tick_after(left));
+        let account = self.account.clone();
+        let view = View { queries: Some(queries), ends_tick, account, ..View::default() };
+        let instance = &mut self.instance;
         let called = instance
             .call(view, |exports, store| exports.scalar()?.call_call(store, name, arguments));
         if let Err(error) = &called {

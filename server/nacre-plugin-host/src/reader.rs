@@ -13,7 +13,7 @@ use crate::instance::{Data, Instance};
 use crate::pool::{Pool, User};
 use crate::space::{State, View};
 use crate::standing::{Lacking, Moment, Share, Standing, Track};
-use crate::{Error, Plugin, Setup, Status};
+use crate::{Account, Error, Plugin, Setup, Status};
 use nacre_types::{Now, Vbid};
 use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
@@ -183,7 +183,7 @@ impl Reader {
         Ok(Reader { shared: Arc::new(shared) })
     }
 
-    /// Answers a request from `database`, and from a snapshot of the last commit.
+    /// Answers a request from `database`, and from a snapshot of the last commit, with memory of `account` if there is one.
     ///
     /// # Errors
     /// As for [`Reader::handle`].
@@ -192,9 +192,11 @@ impl Reader {
         request: &Request,
         now: Now,
         database: Arc<dyn Database>,
+        account: Option<Arc<Account>>,
     ) -> Result<Answer, Error> {
         let request = request_of(request, now);
-        self.answer(request.clone(), Some(database), |exports, store| {
+        let view = View { database: Some(database), account, ..View::default() };
+        self.answer(request.clone(), view, |exports, store| {
             exports.reader()?.call_handle(store, &request)
         })
     }
@@ -205,8 +207,22 @@ impl Reader {
     /// [`Error::Stopped`] when the partition is; others as for any call. The next request finds a fresh
     /// instance.
     pub fn handle(&self, request: &Request, now: Now) -> Result<Answer, Error> {
+        self.handle_for(request, now, None)
+    }
+
+    /// As [`Reader::handle`], with memory of `account` if there is one.
+    ///
+    /// # Errors
+    /// As for [`Reader::handle`]; [`Error::NodeMemory`] when the account has too little.
+    pub fn handle_for(
+        &self,
+        request: &Request,
+        now: Now,
+        account: Option<Arc<Account>>,
+    ) -> Result<Answer, Error> {
         let request = request_of(request, now);
-        self.answer(request.clone(), None, |exports, store| {
+        let view = View { account, ..View::default() };
+        self.answer(request.clone(), view, |exports, store| {
             exports.reader()?.call_handle(store, &request)
         })
     }
@@ -271,7 +287,7 @@ impl Reader {
         self.shared.pool.context.take_capsules()
     }
 
-    /// Makes one answer to `request` from the answers of several partitions.
+    /// Makes one answer to `request` from the answers of several partitions, with memory of `account` if there is one.
     ///
     /// # Errors
     /// As for [`Reader::handle`]; [`Error::Reject`] when the plugin cannot merge answers.
@@ -280,6 +296,7 @@ impl Reader {
         request: &Request,
         partials: &[Response],
         now: Now,
+        account: Option<Arc<Account>>,
     ) -> Result<Answer, Error> {
         let request = request_of(request, now);
         let partial = |response: &Response| abi::Response {
@@ -289,7 +306,8 @@ impl Reader {
             cursor: None,
         };
         let partials: Vec<_> = partials.iter().map(partial).collect();
-        self.answer(request.clone(), None, |exports, store| {
+        let view = View { account, ..View::default() };
+        self.answer(request.clone(), view, |exports, store| {
             exports.reader()?.call_merge(store, &request, &partials)
         })
     }
@@ -297,14 +315,14 @@ impl Reader {
     fn answer(
         &self,
         request: abi::Request,
-        database: Option<Arc<dyn Database>>,
+        view: View,
         call: impl FnOnce(&Exports, &mut Store<Data>) -> wasmtime::Result<Result<abi::Response, Fault>>,
     ) -> Result<Answer, Error> {
         let state = self.shared.snapshot()?;
         let user = user_of(&request);
         let mut instance = self.shared.pool.take(&user)?;
         let abi::Response { status, headers, body, cursor } =
-            match instance.call(View { database, ..View::reading(state) }, call) {
+            match instance.call(View { state, ..view }, call) {
                 Ok(response) => response,
                 Err(error) => {
                     keep(&self.shared.pool.context, request, &mut instance, &error);

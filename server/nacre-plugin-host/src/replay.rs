@@ -11,7 +11,7 @@ use crate::capsule::{Answer, Call, Capsule, CapsuleVersion, DueTimer};
 use crate::context::{Context, Role};
 use crate::index::Form;
 use crate::space::{KeySpace, State, View};
-use crate::{Error, Limits, Plugin, Setup, Version};
+use crate::{Budgets, Error, Limits, Plugin, Setup, Version};
 use nacre_types::Cas;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -57,6 +57,7 @@ pub fn replay(plugin: &Plugin, capsule: &Capsule) -> Result<(), Error> {
         runs_script: true,
         documents: Arc::clone(&answers) as Arc<dyn Documents>,
         http: Arc::clone(&answers) as Arc<dyn Http>,
+        budgets: Budgets::default(),
         queries: Arc::new(NoQueries),
     };
     let context = Context::new(plugin.clone(), setup, capsule.call.world())?;

@@ -1,8 +1,8 @@
 //! What a plugin runs with.
 
-use crate::Limits;
 use crate::capability::{Documents, Grants, Http, NoDocuments, NoHttp, NoQueries, Queries};
 use crate::index::Form;
+use crate::{Budgets, Limits};
 use std::sync::Arc;
 
 /// A deployment as the host sees it: what the plugin is configured with, what it may do, and through whom.
@@ -29,6 +29,8 @@ pub struct Setup {
     pub http: Arc<dyn Http>,
     /// What answers behind `query`.
     pub queries: Arc<dyn Queries>,
+    /// What its memory is taken from, below `limits`.
+    pub budgets: Budgets,
 }
 
 impl Setup {
@@ -45,6 +47,7 @@ impl Setup {
             documents: Arc::new(NoDocuments),
             http: Arc::new(NoHttp),
             queries: Arc::new(NoQueries),
+            budgets: Budgets::default(),
         }
     }
 }

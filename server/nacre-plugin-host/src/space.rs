@@ -2,6 +2,7 @@
 //!
 //! What was written is noted as the keys that were touched: what became of them is in the state that came of it.
 
+use crate::Account;
 use crate::capability::{Database, Home, Queries, TIMER_NAME_BYTES_MAX, Timer, Timers};
 use crate::instance::Refused;
 use crate::tree::{KEY_BYTES_MAX, Range, Tree, Value};
@@ -174,6 +175,8 @@ pub struct View {
     pub database: Option<Arc<dyn Database>>,
     /// Who answers what is queried, when that is not the same for the whole deployment.
     pub queries: Option<Arc<dyn Queries>>,
+    /// Whose memory the call takes; that of idle instances or of the deployment when there is none.
+    pub account: Option<Arc<Account>>,
     /// The tick at which the request has to be answered, when that is before the deadline.
     pub ends_tick: Option<u64>,
     /// The items that the call has.

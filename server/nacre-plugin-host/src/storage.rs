@@ -56,6 +56,13 @@ pub trait StateStorage: Send {
 
     /// Removes everything.
     fn clear(&mut self) -> Result<(), String>;
+
+    /// The partition has stopped for `reason`, as its state has grown beyond a limit of `limit_bytes`: it is to stay stopped when it
+    /// is opened again, until there is more room. A state that can be made again may be removed.
+    fn stop(&mut self, reason: &str, limit_bytes: usize) -> Result<(), String> {
+        let _ = (reason, limit_bytes);
+        Ok(())
+    }
 }
 
 #[derive(Default)]

@@ -24,6 +24,7 @@ mod kv;
 mod loader;
 mod log;
 mod log_collection;
+mod memory;
 mod platform;
 mod plugin;
 mod priority;

@@ -7,7 +7,7 @@ use crate::records::Records;
 use crate::rest::{self, Claim, Front, Hosts, Service, Threads};
 use crate::strangers::{Connections, Limits};
 use crate::tls::{Files, NodeKey, Tls};
-use crate::{data_dir, descriptors, huge_pages, kv, log, priority, vital};
+use crate::{data_dir, descriptors, huge_pages, kv, log, memory, priority, vital};
 use clap::Args;
 use nacre_auth::{Role, User};
 use nacre_cluster::{BucketSettings, Change};
@@ -69,6 +69,10 @@ pub struct Serve {
     /// Memory for each bucket that is created here, in MiB
     #[arg(long, env = "NACRE_BUCKET_RAM_MB", default_value_t = 256)]
     bucket_ram_mb: u64,
+    /// Memory that the node may use, such as 4GiB: quotas of buckets, requests and answers, plugins (default: 80 % of the machine's,
+    /// or of the limit of its control group)
+    #[arg(long, env = "NACRE_MEMORY", value_name = "SIZE", value_parser = memory::parse)]
+    memory: Option<u64>,
     /// Threads that serve keys (default: one a processor)
     #[arg(long, env = "NACRE_KV_THREADS")]
     kv_threads: Option<usize>,
@@ -231,6 +235,7 @@ pub fn dev(options: &Dev) -> Result<(), String> {
         claim_token: None,
         buckets: vec!["default".into()],
         bucket_ram_mb: 256,
+        memory: None,
         kv_threads: None,
         no_io_uring: false,
         plugin_cache: options.plugin_cache.clone(),
@@ -340,6 +345,7 @@ fn run(options: &Serve, ready: impl FnOnce(&Endpoints)) -> Result<(), String> {
     let plain = options.listen(endpoints.plain)?;
     let encrypted = endpoints.tls.map(|ports| options.listen(ports)).transpose()?;
     let (platform, node) = open(options, &mut endpoints)?;
+    memory::set_up(&node, options.memory);
     let agreeing = agreement_threads()?;
     let answering = answering_threads()?;
     let querying = rest::apart::threads();

@@ -18,6 +18,8 @@ pub enum Error {
     PathInvalid,
     /// The path is longer or deeper than allowed \[c3 PATH_E2BIG].
     PathTooBig,
+    /// The results of a lookup have more bytes together than a document may have \[03 E2BIG].
+    ResultTooBig,
     /// The document nests deeper than sub-document operations follow \[c4 DOC_E2DEEP].
     DocumentTooDeep,
     /// The value is no JSON, or not of the kind this place takes, or a counter would leave the range of
@@ -64,6 +66,7 @@ impl fmt::Display for Error {
             Error::PathMismatch => "path does not fit the document",
             Error::PathInvalid => "invalid path",
             Error::PathTooBig => "path too long or too deep",
+            Error::ResultTooBig => "the results have too many bytes together",
             Error::DocumentTooDeep => "document too deep",
             Error::ValueCannotInsert => "value cannot be inserted here",
             Error::DocumentNotJson => "document is not JSON",

@@ -288,7 +288,7 @@ fn manifest(session: &mut Session, answer: &mut Answer<'_>) -> Result<Outcome, S
 /// The part of a manifest that the user has a part in: names of others tell what they do.
 fn visible(session: &Session, bucket: &str, manifest: &Manifest) -> Manifest {
     let users = session.node.users();
-    let user = session.user.as_deref().and_then(|user| users.get(user));
+    let user = session.holder(&users);
     manifest.visible(|scope, collection| {
         let place = Keyspace { bucket: Some(bucket), scope: Some(scope), collection };
         user.is_some_and(|user| user.may_see(place))

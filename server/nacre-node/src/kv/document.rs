@@ -28,6 +28,8 @@ use std::sync::Arc;
 
 /// Bytes that are read for one unit. Source: the serverless service of Couchbase, as the next one.
 const READ_UNIT_BYTES: usize = 4 << 10;
+/// Status and length before each result of a lookup.
+const RESULT_HEAD_BYTES: usize = 6;
 /// Bytes that are written for one unit.
 const WRITE_UNIT_BYTES: usize = 1 << 10;
 
@@ -546,17 +548,23 @@ impl<'a> Call<'a> {
             answer.send(Reply { status, cas: cas.0, value, ..Reply::default() });
             return Outcome::Answered;
         }
-        let mut value = Vec::new();
-        for result in &results {
+        let is_whole = results.iter().all(Result::is_ok);
+        let bytes_of = |result: &Result<Vec<u8>, _>| result.as_ref().map_or(0, Vec::len);
+        let value_bytes = results.iter().map(|result| RESULT_HEAD_BYTES + bytes_of(result)).sum();
+        if answer.is_refused(value_bytes) {
+            return Outcome::Status(Status::TemporaryFailure);
+        }
+        let mut value = Vec::with_capacity(value_bytes);
+        for result in results {
             let (status, bytes) = match result {
-                Ok(bytes) => (Status::Success, &bytes[..]),
-                Err(error) => (status::of_value_error(*error), &[][..]),
+                Ok(bytes) => (Status::Success, bytes),
+                Err(error) => (status::of_value_error(error), Vec::new()),
             };
             value.extend((status as u16).to_be_bytes());
             value.extend((bytes.len() as u32).to_be_bytes());
-            value.extend_from_slice(bytes);
+            value.extend_from_slice(&bytes);
         }
-        let status = match (results.iter().all(Result::is_ok), deleted) {
+        let status = match (is_whole, deleted) {
             (true, false) => Status::Success,
             (true, true) => Status::SuccessDeleted,
             (false, false) => Status::MultiPathFailure,

@@ -6,6 +6,7 @@ mod document;
 mod durability;
 mod error_map;
 mod lookahead;
+mod memory;
 mod rights;
 mod scan;
 mod session;
@@ -14,4 +15,5 @@ mod stats;
 mod status;
 
 pub(crate) use lookahead::{Step, due};
+pub use memory::FREE_BYTES;
 pub use session::{Apart, Next, Peer, Session};

@@ -1,7 +1,7 @@
 //! Range scans as they travel: JSON options in, packed keys or documents out.
 
 use super::session::{Answer, Outcome, Session, Until};
-use crate::range_scan::{Page, Refused, ScanId, ScanOptions};
+use crate::range_scan::{Page, Refused, ScanId, ScanOptions, ScanOwner};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use nacre_auth::Privilege;
@@ -50,9 +50,15 @@ pub(super) fn create(
     let mut id = [0; 16];
     id[..8].copy_from_slice(&session.node.random().to_be_bytes());
     id[8..].copy_from_slice(&session.node.random().to_be_bytes());
+    let user = session.user_name();
+    if session.scans.as_ref().is_none_or(|scans| scans.user() != user) {
+        session.scans = Some(ScanOwner::new(user));
+    }
+    let scans = session.scans.as_mut().ok_or(Status::Internal)?;
+    let mark = scans.mark(&bucket);
     let (vbid, now) = (Vbid(frame.vbid), session.node.now());
     let ticket = bucket.jobs.push(&session.waiter, move |bucket| {
-        match bucket.begin_scan(id, vbid, &options, now) {
+        match bucket.begin_scan(id, vbid, &options, &mark, now) {
             Ok(()) => Scanned::Created(id),
             Err(refused) => Scanned::Refused(status_of(&refused)),
         }

@@ -1,6 +1,7 @@
 //! The state of one connection, and the way of a frame through it.
 
 use super::lookahead::{self, Lookahead};
+use super::memory::Memory;
 use super::rights::{self, Need};
 use super::scan::{self, Scanned};
 use super::{admin, dcp, document, snappy};
@@ -9,6 +10,7 @@ use crate::cluster_map;
 use crate::conflict::Decided;
 use crate::logins::LoginOutcome;
 use crate::node::Node;
+use crate::range_scan::ScanOwner;
 use crate::ticket::{Ticket, Waiter};
 use nacre_auth::sasl;
 use nacre_auth::{INTERNAL, Keyspace, Login, Privilege, User, Users};
@@ -89,6 +91,11 @@ pub(super) enum Until {
 }
 
 impl Until {
+    /// Whether the request has been carried out in part, so that it cannot be refused any more.
+    fn is_begun(&self) -> bool {
+        matches!(self, Until::Durable(..) | Until::Persisted(_) | Until::Scanned(_))
+    }
+
     fn is_over(&self) -> bool {
         match self {
             Until::Persisted(ticket) | Until::Fetched(ticket) | Until::HandedOver(ticket) => {
@@ -167,6 +174,9 @@ pub struct Session {
     /// See [`Session::keep_bodies_apart`].
     keeps_apart: bool,
     apart: Vec<Apart>,
+    pub(super) memory: Memory,
+    /// The range scans that the connection has begun.
+    pub(super) scans: Option<ScanOwner>,
 }
 
 /// What became of a frame.
@@ -197,6 +207,8 @@ pub(super) struct Answer<'a> {
     pub apart: Option<Document>,
     /// Whether there may be one.
     may_be_apart: bool,
+    /// Whether there is no memory for long answers.
+    pub(super) is_exhausted: bool,
     pub opcode: u8,
     pub opaque: u32,
     /// Microseconds since the request arrived, for clients that trace.
@@ -209,12 +221,17 @@ impl Answer<'_> {
     /// Sends `reply` with the echoed fields filled in.
     pub fn send(&mut self, reply: Reply<'_>) {
         let Answer { opcode, opaque, duration, units, .. } = *self;
+        let reply = match self.is_refused(reply.value.len()) {
+            true => Reply { status: Status::TemporaryFailure, ..Reply::default() },
+            false => reply,
+        };
         Reply { opcode, opaque, duration, units, ..reply }.encode(self.out);
     }
 
     /// Sends a document whose body is `reply`'s value.
     pub fn document(&mut self, reply: Reply<'_>, document: &Document) {
-        if !self.may_be_apart || document.body().len() < APART_BYTES_MIN {
+        let bytes = document.body().len();
+        if !self.may_be_apart || bytes < APART_BYTES_MIN || self.is_refused(bytes) {
             return self.send(reply);
         }
         let Answer { opcode, opaque, duration, units, .. } = *self;
@@ -257,6 +274,8 @@ impl Session {
             key: Vec::new(),
             keeps_apart: false,
             apart: Vec::new(),
+            memory: Memory::default(),
+            scans: None,
         }
     }
 
@@ -285,6 +304,7 @@ impl Session {
     /// Gives the bytes that were consumed and what to do next. `now` is when the input arrived.
     pub fn receive(&mut self, input: &[u8], out: &mut Vec<u8>, now: Now) -> (usize, Next) {
         let mut consumed = 0;
+        self.look_at_memory();
         if let Some(dcp) = &self.dcp {
             dcp.heard(now);
         }
@@ -412,6 +432,10 @@ impl Session {
     pub fn resume(&mut self, out: &mut Vec<u8>, now: Now) -> Next {
         let is_over = |parked: &mut Parked| parked.until.is_over();
         let over: Vec<Parked> = self.parked.extract_if(.., is_over).collect();
+        if !over.is_empty() {
+            self.look_at_memory();
+            self.release_parked();
+        }
         for Parked { frame: bytes, received, until } in over {
             let Ok(Some((frame, _))) = decode(&bytes) else { continue };
             let outcome = match until {
@@ -463,6 +487,11 @@ impl Session {
         dcp::pump(self, out, now)
     }
 
+    /// Bytes of the requests that are under way.
+    pub(super) fn parked_bytes(&self) -> usize {
+        self.parked.iter().map(|parked| parked.frame.len()).sum()
+    }
+
     /// Whether `frame` must not be handled before the requests that are under way.
     ///
     /// Requests on documents, and those for what every connection is told, may overtake others when the client has agreed to
@@ -475,8 +504,7 @@ impl Session {
         let overtakes = !self.parked.iter().any(logs_in)
             && self.features.has(Feature::UnorderedExecution)
             && self.parked.len() < PARKED_MAX
-            && self.parked.iter().map(|parked| parked.frame.len()).sum::<usize>()
-                < PARKED_BYTES_MAX
+            && self.parked_bytes() < PARKED_BYTES_MAX
             && frame.opcode().is_some_and(Opcode::may_be_reordered)
             && frame.frame_infos().is_ok_and(|infos| !infos.barrier);
         !overtakes
@@ -491,6 +519,7 @@ impl Session {
             out,
             apart: None,
             may_be_apart: self.keeps_apart,
+            is_exhausted: self.is_exhausted(),
             opcode: frame.opcode_byte,
             opaque: frame.opaque,
             duration,
@@ -582,6 +611,10 @@ impl Session {
                 let stray = Outcome::Status(Status::NotMyVbucket);
                 return self.conclude(frame, bytes, stray, out, received);
             }
+            Outcome::Park(until) if !self.hold_parked(bytes.len(), until.is_begun()) => {
+                let outcome = Outcome::Status(Status::TemporaryFailure);
+                return self.conclude(frame, bytes, outcome, out, received);
+            }
             Outcome::Park(until) => {
                 self.parked.push(Parked { frame: bytes.into(), received, until });
                 return Next::More;
@@ -624,8 +657,13 @@ impl Session {
         Ok(request)
     }
 
+    /// Returns the name of the user who has logged in, or nothing.
+    pub(super) fn user_name(&self) -> &str {
+        self.user.as_ref().map_or("", |login| &login.user)
+    }
+
     /// The user who has logged in, as long as the login holds.
-    fn holder<'u>(&self, users: &'u Users) -> Option<&'u User> {
+    pub(super) fn holder<'u>(&self, users: &'u Users) -> Option<&'u User> {
         users.holder(self.user.as_ref()?)
     }
 
@@ -728,6 +766,7 @@ impl Session {
     /// Leaves the bucket of the connection, if it has one.
     pub(super) fn leave_bucket(&mut self) {
         (self.selected, self.chosen) = (None, None);
+        self.memory.forget_account();
         // The map is the bucket's.
         self.map_given = None;
     }

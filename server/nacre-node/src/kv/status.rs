@@ -37,6 +37,7 @@ pub(super) fn of_value_error(error: Error) -> Status {
         Error::PathMismatch => Status::PathMismatch,
         Error::PathInvalid => Status::PathInvalid,
         Error::PathTooBig => Status::PathTooBig,
+        Error::ResultTooBig => Status::TooBig,
         Error::DocumentTooDeep => Status::DocTooDeep,
         Error::ValueCannotInsert => Status::CannotInsert,
         Error::DocumentNotJson => Status::DocNotJson,

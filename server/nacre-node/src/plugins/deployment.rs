@@ -12,14 +12,14 @@ use crate::platform::Platform;
 use crate::spread::Vbids;
 use crate::watermark::Watermarks;
 use nacre_plugin_host::{
-    Answer, Capsule, IndexSnapshot, LOG_LINES_MAX, LogLine, Partition, Reader, Request, Response,
-    Status,
+    Account, Answer, Capsule, IndexSnapshot, LOG_LINES_MAX, LogLine, Partition, Reader, Request,
+    Response, Status,
 };
 use nacre_types::{Now, Seqno, VbUuid, Vbid};
 use parking_lot::{Condvar, Mutex};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 /// Documents above which what is being tried out answers from a part of them.
 const SUBSET_DOCUMENTS_MIN: u64 = 50_000;
@@ -79,6 +79,8 @@ pub struct Deployment {
     /// How many feeds still use the spaces.
     feeding: Mutex<usize>,
     fed: Condvar,
+    /// Why its state was given up, and how much memory the node had for state then.
+    given_up: OnceLock<(String, usize)>,
     pub(super) node: Weak<Node>,
 }
 
@@ -115,6 +117,7 @@ impl Deployment {
             earlier_log: Mutex::default(),
             feeding: Mutex::new(feeding),
             fed: Condvar::new(),
+            given_up: OnceLock::new(),
             node: Arc::downgrade(node),
         }
     }
@@ -261,6 +264,22 @@ impl Deployment {
         self.processed.publish();
         self.bucket.readers.have_look();
         self.forget_if_idle();
+    }
+
+    /// Its state has grown beyond a limit: all of its lanes give their memory back.
+    pub(super) fn give_up(&self, reason: &str) {
+        let limit = self.node.upgrade().map(|node| node.memory().budgets().state.limit());
+        let _ = self.given_up.set((reason.to_owned(), limit.unwrap_or_default()));
+        self.end(Progress::Failed(reason.to_owned()));
+    }
+
+    /// Writes what a lane has kept back, or gives its state up with those of the others.
+    pub(super) fn leave(&self, partition: &mut Partition) {
+        if let Some((reason, limit_bytes)) = self.given_up.get() {
+            partition.abandon(reason, *limit_bytes);
+        } else if let Err(error) = partition.sync() {
+            tracing::warn!("{error}: it will be built from what was stored before");
+        }
     }
 
     /// A feed is gone: with the last one the state of a removed deployment goes too.
@@ -411,19 +430,24 @@ impl Deployment {
     ///
     /// # Errors
     /// What stopped the plugin, or why it cannot answer.
-    pub fn handle(&self, request: &Request, now: Now) -> Result<Vec<Answer>, String> {
+    pub(super) fn handle(
+        &self,
+        request: &Request,
+        now: Now,
+        account: Option<&Arc<Account>>,
+    ) -> Result<Vec<Answer>, Missing> {
         if let Progress::Failed(reason) = self.progress() {
-            return Err(reason);
+            return Err(Missing::Failed(reason));
         }
         if self.readers.is_empty() {
-            return Err("the plugin does not run".into());
+            return Err(Missing::Failed("the plugin does not run".into()));
         }
         let answer = |reader: &Reader| {
-            reader.handle(request, now).map_err(|error| {
+            reader.handle_for(request, now, account.cloned()).map_err(|error| {
                 if let Some(node) = self.node.upgrade() {
                     keep_capsules(&*node.platform, &self.name, reader.take_capsules());
                 }
-                error.to_string()
+                Missing::from(&error)
             })
         };
         self.readers.iter().map(answer).collect()
@@ -437,10 +461,11 @@ impl Deployment {
         request: &Request,
         parts: &[Response],
         now: Now,
+        account: Option<Arc<Account>>,
     ) -> Result<Answer, Missing> {
         let not_running = || Missing::Failed("the plugin does not run".into());
         let reader = self.readers.first().ok_or_else(not_running)?;
-        reader.merge(request, parts, now).map_err(|error| Missing::Failed(error.to_string()))
+        reader.merge(request, parts, now, account).map_err(|error| Missing::from(&error))
     }
 }
 

@@ -656,13 +656,16 @@ impl Task for Feed {
                 self.rebuild()
             }
             Err(failure) => {
-                let reason = match failure {
-                    Failure::Plugin(error) => error.to_string(),
-                    Failure::Store(error) => error.to_string(),
+                let (reason, is_state_full) = match failure {
+                    Failure::Plugin(error) => (error.to_string(), error.is_state_full()),
+                    Failure::Store(error) => (error.to_string(), false),
                 };
                 tracing::error!("{} has stopped: {reason}", self.deployment.name);
                 self.deployment.set_status(self.lane, self.partition.status());
-                self.deployment.end(Progress::Failed(reason));
+                match is_state_full {
+                    true => self.deployment.give_up(&reason),
+                    false => self.deployment.end(Progress::Failed(reason)),
+                }
                 Next::Done
             }
         }
@@ -677,8 +680,8 @@ impl Drop for Feed {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.deployment.end(Progress::Failed("the node could not go on: see its log".into()));
-        } else if let Err(error) = self.partition.sync() {
-            tracing::warn!("{error}: it will be built from what was stored before");
+        } else {
+            self.deployment.leave(&mut self.partition);
         }
         self.bucket.readers.remove(&self.news);
         for stream in self.streams.drain(..).flatten() {

@@ -42,7 +42,7 @@ pub(crate) use loader::Loader;
 use nacre_cluster::{FunctionState, Since};
 use nacre_dcp::ResumePoint;
 use nacre_plugin_host::{
-    Capsule, IndexForm, Limits, NoQueries, Partition, Plugin, Queries, Setup, StateStorage,
+    Budget, Capsule, IndexForm, Limits, NoQueries, Partition, Plugin, Queries, Setup, StateStorage,
 };
 use nacre_types::Vbid;
 use parking_lot::{Mutex, RwLock};
@@ -62,9 +62,12 @@ use spec::{
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use storage::{SpaceStorage, Vouching};
+use storage::{KEPT_BACK_BYTES_MAX, SpaceStorage, Vouching};
 use tokio::sync::Notify;
 pub use typescript::TypeScript;
+
+/// The part of the memory for state that rows which a lane keeps back may take: one of so many.
+const KEPT_BACK_SHARE: usize = 64;
 
 /// A component that is ready to run.
 #[derive(Clone)]
@@ -601,10 +604,18 @@ impl From<String> for Unopened {
 }
 
 /// Opens the rows of a lane. Those that only fold are built again when some are lost; of others, the operator decides.
-fn open_storage(node: &Node, spec: &Spec, space: &str) -> Result<SpaceStorage, Unopened> {
+fn open_storage(
+    node: &Node,
+    spec: &Spec,
+    space: &str,
+    budget: &Budget,
+) -> Result<SpaceStorage, Unopened> {
     let vouching = Vouching::open(node.platform.spaces()).map_err(|error| error.to_string())?;
     let states = node.platform.states();
-    let mut storage = SpaceStorage::open(states, &vouching, space, spec.is_fold())?;
+    let kept_back_bytes_max = kept_back_bytes_max(budget);
+    let mut storage =
+        SpaceStorage::open(states, &vouching, space, spec.is_fold(), kept_back_bytes_max)?;
+    storage.begin(budget.limit(), spec.tries.unwrap_or_default())?;
     match storage.damage() {
         None => {}
         Some(damage) if spec.has_effects() => {
@@ -634,7 +645,7 @@ fn open(
 ) -> Result<Vec<Partition>, Unopened> {
     let open = |space: &String| {
         let setup = setup(node, bucket, spec)?;
-        let storage = open_storage(node, spec, space)?;
+        let storage = open_storage(node, spec, space, &setup.budgets.state)?;
         let mut partition = Partition::open(runtime.plugin.clone(), setup, Box::new(storage))
             .map_err(|error| error.to_string())?;
         if spec.since == Since::Now && spec.begin.is_none() && !partition.is_begun() {
@@ -680,7 +691,13 @@ fn setup(node: &Arc<Node>, bucket: &Arc<Bucket>, spec: &Spec) -> Result<Setup, S
         documents,
         http: node.platform.http(Outgoing::new(node)),
         queries,
+        budgets: node.memory().budgets().clone(),
     })
+}
+
+/// Bytes of rows that a lane may keep back: they are copied when they are stored.
+fn kept_back_bytes_max(budget: &Budget) -> usize {
+    (budget.limit() / KEPT_BACK_SHARE).min(KEPT_BACK_BYTES_MAX)
 }
 
 /// Where the history of each vBucket ends.

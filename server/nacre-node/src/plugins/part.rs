@@ -4,9 +4,9 @@
 use super::{Deployment, Plugins, Progress};
 use crate::block;
 use crate::node::Node;
-use crate::query::Wanted;
+use crate::query::{Wanted, code, retry};
 use crate::spread::{Answer, Question, RequestPart, Vbids, Want, failed};
-use nacre_plugin_host::{Answer as Given, Header, Request, Response};
+use nacre_plugin_host::{Account, Answer as Given, Error, Header, Request, Response};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,6 +34,23 @@ pub enum Missing {
     Stopped(String),
     /// It cannot answer.
     Failed(String),
+    /// The node has no memory for the answer: the same request may succeed later.
+    NoMemory(String),
+}
+
+impl From<String> for Missing {
+    fn from(reason: String) -> Missing {
+        Missing::Failed(reason)
+    }
+}
+
+impl From<&Error> for Missing {
+    fn from(error: &Error) -> Missing {
+        match error {
+            Error::NodeMemory { .. } => Missing::NoMemory(error.to_string()),
+            error => Missing::Failed(error.to_string()),
+        }
+    }
 }
 
 /// What a request wants beside its answer.
@@ -47,6 +64,8 @@ pub struct Terms {
     pub updates: bool,
     /// How long may be waited for the state.
     pub patience: Duration,
+    /// Whose memory the answer takes while its client has not taken it.
+    pub account: Arc<Account>,
 }
 
 impl Deployment {
@@ -56,12 +75,12 @@ impl Deployment {
     ///
     /// # Errors
     /// [`Missing`].
-    pub(crate) fn read<T>(
+    pub(crate) fn read<T, E: Into<Missing>>(
         &self,
         vbids: &Vbids,
         wanted: &Wanted,
         left: Duration,
-        read: impl Fn(bool) -> Result<T, String>,
+        read: impl Fn(bool) -> Result<T, E>,
     ) -> Result<T, Missing> {
         let node = self.node.upgrade().ok_or(Missing::NotYet("the node ends".into()))?;
         let begun_ns = node.now().monotonic_ns;
@@ -74,7 +93,7 @@ impl Deployment {
             match self.progress() {
                 Progress::Running => {}
                 Progress::Paused if *wanted == Wanted::Anything => {
-                    return read(false).map_err(Missing::Failed);
+                    return read(false).map_err(Into::into);
                 }
                 Progress::Paused => return Err(Missing::Stopped("it is paused".into())),
                 Progress::Failed(reason) | Progress::Damaged(reason) => {
@@ -115,7 +134,7 @@ impl Deployment {
                 Some(Err(_)) => continue,
                 Some(Ok(())) => {}
             }
-            let value = read(covered.is_exact).map_err(Missing::Failed)?;
+            let value = read(covered.is_exact).map_err(Into::into)?;
             serves()?;
             if self.coverage.is_still(covered) {
                 return Ok(value);
@@ -131,13 +150,14 @@ impl Deployment {
         vbids: &Vbids,
         wanted: &Wanted,
         left: Duration,
+        account: Option<&Arc<Account>>,
     ) -> Result<Vec<Given>, Missing> {
         self.read(vbids, wanted, left, |is_exact| match is_exact {
-            true => self.handle(request, node.now()),
+            true => self.handle(request, node.now(), account),
             false => {
                 let mut masked = request.clone();
                 masked.headers.push((VBUCKETS.into(), list(vbids)));
-                self.handle(&masked, node.now())
+                self.handle(&masked, node.now(), account)
             }
         })
     }
@@ -179,14 +199,14 @@ impl Plugins {
             let from = if here { HERE.to_owned() } else { node.endpoints().management() };
             request.headers.push((PART.into(), from));
         }
-        let given = deployment.answer_here(node, &request, &part.vbids, &wanted, left);
+        let given = deployment.answer_here(node, &request, &part.vbids, &wanted, left, None);
         if part.updates {
             deployment.ask_for_update();
         }
         match given {
             Ok(given) => match given.into_iter().map(Given::whole).collect() {
                 Ok(responses) => Answer::Responses(responses),
-                Err(error) => failed(error.to_string()),
+                Err(error) => Missing::from(&error).into(),
             },
             Err(missing) => missing.into(),
         }
@@ -246,7 +266,8 @@ impl Plugins {
         let vbids = terms.vbids.clone().unwrap_or_else(|| owners.all());
         if owners.only() == Some(node.id()) && deployment.spec.lanes() == 1 {
             let wanted = if terms.fresh { Wanted::Everything } else { Wanted::Anything };
-            let given = deployment.answer_here(node, request, &vbids, &wanted, terms.patience);
+            let (left, account) = (terms.patience, Some(&terms.account));
+            let given = deployment.answer_here(node, request, &vbids, &wanted, left, account);
             if terms.updates {
                 deployment.ask_for_update();
             }
@@ -336,6 +357,9 @@ impl Spread {
         for part in gathered {
             match part.answer {
                 Answer::Responses(responses) => parts.extend(responses),
+                Answer::Failed(failure) if failure.retry => {
+                    return Err(Missing::NoMemory(failure.message));
+                }
                 Answer::Failed(failure) => return Err(Missing::Failed(failure.message)),
                 _ => return Err(Missing::Failed("a node answers something else".into())),
             }
@@ -343,7 +367,10 @@ impl Spread {
         let mut given = match is_whole {
             true if parts.len() > 1 => return self.round(rest),
             true => only(parts).map(Given::from)?,
-            false => self.deployment.merge(&request, &parts, self.node.now())?,
+            false => {
+                let account = Some(Arc::clone(&self.terms.account));
+                self.deployment.merge(&request, &parts, self.node.now(), account)?
+            }
         };
         let is_rest = |(name, _): &mut Header| name == REST;
         let rest = given.headers.extract_if(.., is_rest).map(|(_, value)| value).next();
@@ -357,6 +384,7 @@ impl From<Missing> for Answer {
             Missing::Elsewhere => Answer::Elsewhere,
             Missing::NotYet(_) | Missing::Late => Answer::NotYet(missing.to_string()),
             Missing::Stopped(reason) | Missing::Failed(reason) => failed(reason),
+            Missing::NoMemory(reason) => Answer::Failed(retry(code::NODE_MEMORY, reason)),
         }
     }
 }
@@ -365,9 +393,10 @@ impl std::fmt::Display for Missing {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Missing::Elsewhere => f.write_str("other nodes serve some of the vBuckets"),
-            Missing::NotYet(reason) | Missing::Stopped(reason) | Missing::Failed(reason) => {
-                f.write_str(reason)
-            }
+            Missing::NotYet(reason)
+            | Missing::Stopped(reason)
+            | Missing::Failed(reason)
+            | Missing::NoMemory(reason) => f.write_str(reason),
             Missing::Late => f.write_str("the state was not up to date in time"),
         }
     }

@@ -255,7 +255,10 @@ impl Task for PartitionsFeed {
             return Next::Again;
         }
         self.deployment.set_status(0, self.partition.status());
-        self.deployment.end(Progress::Failed(error.to_string()));
+        match error.is_state_full() {
+            true => self.deployment.give_up(&error.to_string()),
+            false => self.deployment.end(Progress::Failed(error.to_string())),
+        }
         Next::Done
     }
 
@@ -266,9 +269,7 @@ impl Task for PartitionsFeed {
 
 impl Drop for PartitionsFeed {
     fn drop(&mut self) {
-        if let Err(error) = self.partition.sync() {
-            tracing::warn!("{error}: it will be built from what was stored before");
-        }
+        self.deployment.leave(&mut self.partition);
         self.deployment.feed_ended();
     }
 }

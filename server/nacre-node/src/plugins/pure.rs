@@ -10,8 +10,8 @@ use crate::node::Node;
 use crate::platform::Platform;
 use nacre_cluster::{Cluster, World};
 use nacre_plugin_host::{
-    Caller, Error, Functions, Grants, Limits, Manifest, Queries, Resolver, Setup, Status, Verdict,
-    Version,
+    Account, Budgets, Caller, Error, Functions, Grants, Limits, Manifest, Queries, Resolver, Setup,
+    Status, Verdict, Version,
 };
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -95,10 +95,11 @@ pub struct Pure {
 }
 
 impl Pure {
-    fn open(spec: Spec, runtime: &Runtime, platform: Arc<dyn Platform>) -> Pure {
+    fn open(spec: Spec, runtime: &Runtime, platform: Arc<dyn Platform>, budgets: Budgets) -> Pure {
         let setup = Setup {
             limits: spec.limits,
             grants: spec.grants.clone(),
+            budgets,
             ..Setup::new(&spec.name, &spec.config)
         };
         let plugin = runtime.plugin.clone();
@@ -156,7 +157,7 @@ impl Pure {
     ///
     /// # Errors
     /// Why there is none, for who asks.
-    pub(crate) fn caller(self: &Arc<Pure>) -> Result<PureCaller, String> {
+    pub(crate) fn caller(self: &Arc<Pure>, account: Arc<Account>) -> Result<PureCaller, String> {
         let functions = match &self.running {
             Running::Functions(functions) => functions,
             Running::Resolver(_) => return Err("it has no functions".into()),
@@ -164,7 +165,7 @@ impl Pure {
         };
         let full = || format!("{CALLERS_MAX} requests call it already");
         let held = held(&self.callers).ok_or_else(full)?;
-        let caller = functions.caller().map_err(|error| self.told("init", &error))?;
+        let caller = functions.caller(Some(account)).map_err(|error| self.told("init", &error))?;
         Ok(PureCaller { deployment: Arc::clone(self), caller, _held: held })
     }
 
@@ -323,7 +324,8 @@ impl Plugins {
             }
             if let Ok(runtime) = self.runtime(&spec.code) {
                 let name = spec.name.clone();
-                let pure = Pure::open(spec, &runtime, Arc::clone(&node.platform));
+                let budgets = node.memory().budgets().clone();
+                let pure = Pure::open(spec, &runtime, Arc::clone(&node.platform), budgets);
                 self.pure.write().insert(name, Arc::new(pure));
             }
         }

@@ -53,7 +53,7 @@ impl Deployment {
             };
             let page = snapshot.page(scan, is_wanted);
             reader.count_scan(node.now().monotonic_ns.saturating_sub(begun_ns));
-            Ok(page)
+            Ok::<_, String>(page)
         })
     }
 

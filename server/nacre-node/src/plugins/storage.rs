@@ -3,7 +3,7 @@
 //! Rows: `s` and the plugin's key hold its state; `t` and a name hold a timer (when it is due, u64, and its payload), `v`, a
 //! vBucket's number (u16) and a name one that belongs to that; `p` and a vBucket's number hold where the feed stands there
 //! (UUID, seqno, start and end of its snapshot, each u64), and of what is told to other nodes as of which moment (term, time
-//! and count, each u64). Numbers are big-endian.
+//! and count, each u64); `x` holds why a partition has stopped whose state had grown beyond a limit. Numbers are big-endian.
 //!
 //! What acts on nothing but its own state may be kept back for a while: after a crash it is folded from history once more,
 //! from a state and a progress that belong together. Rows that are written again meanwhile, as the pages of trees are all
@@ -16,6 +16,7 @@ use nacre_dcp::ResumePoint;
 use nacre_plugin_host::{Changes, Home, KeySpace, Loaded, Moment, Standing, StateStorage, Timer};
 use nacre_store::{Error, Space, Spaces, Write};
 use nacre_types::{Seqno, VbUuid, Vbid};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -24,9 +25,10 @@ const TIMER: u8 = b't';
 const VBUCKET_TIMER: u8 = b'v';
 const PROGRESS: u8 = b'p';
 const SYNCS: u8 = b'n';
+const STOPPED: u8 = b'x';
 
 /// Bytes of rows that are kept back at most.
-const KEPT_BACK_BYTES_MAX: usize = 64 << 20;
+pub(super) const KEPT_BACK_BYTES_MAX: usize = 64 << 20;
 
 /// How often the space of each deployment was synced.
 #[derive(Clone)]
@@ -79,6 +81,18 @@ pub(crate) struct SpaceStorage {
     /// Whether commits may be kept back.
     keeps_back: bool,
     kept_back: KeptBack,
+    kept_back_bytes_max: usize,
+    /// How often whoever deployed it has said that it goes on.
+    tries: u64,
+}
+
+/// Why a partition has stopped whose state had grown beyond a limit.
+#[derive(Serialize, Deserialize)]
+struct Stopped {
+    reason: String,
+    /// The memory for the state of plugins that the node had then, in bytes.
+    limit_bytes: usize,
+    tries: u64,
 }
 
 /// Commits that are not in the space yet: what they touched, and what became of it.
@@ -138,8 +152,8 @@ impl KeptBack {
 }
 
 impl SpaceStorage {
-    /// Opens the rows of the space `name`. When `keeps_back` is set, commits reach it when they are large together, or at
-    /// [`StateStorage::settle`].
+    /// Opens the rows of the space `name`. When `keeps_back` is set, commits reach it when they have `kept_back_bytes_max` bytes
+    /// together, or at [`StateStorage::settle`].
     ///
     /// # Errors
     /// When they cannot be read.
@@ -148,6 +162,7 @@ impl SpaceStorage {
         vouching: &Vouching,
         name: &str,
         keeps_back: bool,
+        kept_back_bytes_max: usize,
     ) -> Result<SpaceStorage, String> {
         let text = |error: Error| error.to_string();
         let vouched = vouching.syncs(name).map_err(text)?;
@@ -167,7 +182,26 @@ impl SpaceStorage {
             damage,
             keeps_back,
             kept_back: KeptBack::default(),
+            kept_back_bytes_max,
+            tries: 0,
         })
+    }
+
+    /// Looks whether the partition has stopped as its state had grown beyond a limit. It goes on when the node has more memory for
+    /// state by now, which `limit_bytes` says, and when whoever deployed it has said so since, which `tries` counts.
+    ///
+    /// # Errors
+    /// Why it stays stopped, or what the disk reports.
+    pub fn begin(&mut self, limit_bytes: usize, tries: u64) -> Result<(), String> {
+        self.tries = tries;
+        let row = self.space.get(&[STOPPED]).map_err(|error| error.to_string())?;
+        let Some(row) = row else { return Ok(()) };
+        let stopped: Stopped =
+            serde_json::from_slice(&row).map_err(|_| "the row of a stop is damaged")?;
+        if limit_bytes <= stopped.limit_bytes && tries == stopped.tries {
+            return Err(stopped.reason);
+        }
+        self.space.apply(&[(vec![STOPPED], None)], true).map_err(|error| error.to_string())
     }
 
     /// Returns the file and what it has lost, if it has. The rows are those from before; [`StateStorage::clear`] makes it whole.
@@ -214,6 +248,8 @@ fn read(space: &dyn Space) -> Result<(Loaded, u64), String> {
                 let row = decode(rest, &value).ok_or("a row of progress is damaged")?;
                 loaded.progress.push(row);
             }
+            // Looked at before.
+            Some((&STOPPED, _)) => {}
             Some((&SYNCS, [])) => {
                 let number = value.try_into().map_err(|_| "a row of a number is damaged")?;
                 syncs = u64::from_be_bytes(number);
@@ -234,7 +270,7 @@ impl StateStorage for SpaceStorage {
 
     fn commit(&mut self, changes: &Changes) -> Result<(), String> {
         self.kept_back.take(changes);
-        if self.keeps_back && self.kept_back.bytes < KEPT_BACK_BYTES_MAX {
+        if self.keeps_back && self.kept_back.bytes < self.kept_back_bytes_max {
             return Ok(());
         }
         self.settle()
@@ -257,6 +293,17 @@ impl StateStorage for SpaceStorage {
         self.space.clear().map_err(|error| error.to_string())?;
         (self.syncs, self.is_unsynced, self.damage) = (0, false, None);
         Ok(())
+    }
+
+    fn stop(&mut self, reason: &str, limit_bytes: usize) -> Result<(), String> {
+        self.kept_back = KeptBack::default();
+        if self.keeps_back {
+            // It is made of history again; meanwhile its disk is of use to others.
+            self.clear()?;
+        }
+        let stopped = Stopped { reason: reason.to_owned(), limit_bytes, tries: self.tries };
+        let row = serde_json::to_vec(&stopped).map_err(|error| error.to_string())?;
+        self.space.apply(&[(vec![STOPPED], Some(row))], true).map_err(|error| error.to_string())
     }
 }
 
@@ -294,7 +341,7 @@ mod tests {
 
     fn open(spaces: &MemorySpaces, keeps_back: bool) -> SpaceStorage {
         let vouching = Vouching::open(spaces).unwrap();
-        SpaceStorage::open(spaces, &vouching, "partition", keeps_back).unwrap()
+        SpaceStorage::open(spaces, &vouching, "partition", keeps_back, KEPT_BACK_BYTES_MAX).unwrap()
     }
 
     /// What was synced and is not there any more is missed, whatever has become of the file.
@@ -387,5 +434,29 @@ mod tests {
         storage.clear().unwrap();
         storage.settle().unwrap();
         assert_eq!(loaded(), Loaded::default());
+    }
+
+    #[test]
+    fn a_partition_that_has_outgrown_its_limit_stays_stopped_until_there_is_more() {
+        let spaces = MemorySpaces::default();
+        let storage = |keeps_back| open(&spaces, keeps_back);
+        let changes = Changes {
+            state: KeySpace::load([(&b"k"[..], &b"v"[..])].into_iter()).unwrap(),
+            touched: KeySpace::load([(&b"k"[..], &b""[..])].into_iter()).unwrap(),
+            ..Changes::default()
+        };
+        for (keeps_back, left) in [(false, 1), (true, 0)] {
+            let mut first = storage(keeps_back);
+            first.begin(100, 7).unwrap();
+            first.commit(&changes).unwrap();
+            first.settle().unwrap();
+            first.stop("too large", 100).unwrap();
+            assert_eq!(storage(keeps_back).begin(100, 7), Err("too large".into()));
+            assert_eq!(storage(keeps_back).begin(90, 7), Err("too large".into()));
+            storage(keeps_back).begin(if keeps_back { 101 } else { 100 }, 8).unwrap();
+            let mut again = storage(keeps_back);
+            again.begin(100, 7).unwrap();
+            assert_eq!(again.load().unwrap().entries.len(), left, "a fold is made again");
+        }
     }
 }

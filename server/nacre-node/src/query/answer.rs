@@ -1,5 +1,6 @@
 //! Answers of queries, which are whole JSON however the instance that gives them ends.
 
+use super::failure::code;
 use super::vitals::Counted;
 use nacre_plugin_host::{Answer as Given, Error, Header};
 use serde_json::{Value, json};
@@ -42,7 +43,7 @@ impl Answer {
         body.push_str(&end(error));
         Answer {
             status: if error.is_retryable() { 503 } else { 200 },
-            headers: vec![("content-type".into(), "application/json".into())],
+            headers: headers_of(error),
             rest: Rest::Whole(body.into_bytes()),
             counted,
         }
@@ -76,16 +77,28 @@ impl Answer {
     }
 }
 
+/// The headers of an answer without rows.
+fn headers_of(error: &Error) -> Vec<Header> {
+    let mut headers = vec![("content-type".into(), "application/json".into())];
+    if error.is_retryable() {
+        headers.push(("retry-after".into(), "1".into()));
+    }
+    headers
+}
+
 /// What comes after the rows when the instance has ended without a word. Codes are those of Couchbase.
 fn end(error: &Error) -> String {
     let (code, status, message) = match error {
-        Error::Deadline { .. } => (1080, "timeout", "Timeout exceeded".to_owned()),
+        Error::Deadline { .. } => (code::TIMEOUT, "timeout", "Timeout exceeded".to_owned()),
         Error::Memory { limit_bytes, .. } => (
             5500,
             "errors",
             format!("Request has exceeded its memory quota of {limit_bytes} bytes"),
         ),
-        other => (5000, "errors", other.to_string()),
+        Error::NodeMemory { exceeded, .. } => {
+            (code::NODE_MEMORY, "errors", format!("Query node has run out of memory: {exceeded}"))
+        }
+        other => (code::INTERNAL, "errors", other.to_string()),
     };
     let mut told = json!({"code": code, "msg": message});
     if error.is_retryable() {

@@ -148,8 +148,9 @@ impl Session {
         let ends_ns = now.monotonic_ns.saturating_add(timeout_ns);
         let transaction = Box::new(Transaction { attempt, changes, ends_ns });
         let all = &self.node.queries().transactions;
-        all.check_size(&transaction)?;
-        all.add(transaction, &self.user, timeout, now)?;
+        let account = self.node.memory().budgets().of_user(&self.user);
+        all.check_size(&transaction, &account)?;
+        all.add(transaction, &account, timeout, now)?;
         Ok(id)
     }
 
@@ -271,6 +272,7 @@ impl Session {
         let stored = self.read_committed(owners, keyspace, &unknown, left)?;
         let stored: BTreeMap<String, u64> =
             stored.into_iter().flatten().map(|row| (row.id, row.cas)).collect();
+        let account = self.node.memory().budgets().of_user(&self.user);
         self.joined(|joined| {
             let changes = &mut joined.transaction.changes;
             let outcomes = mutations.into_iter().map(|mutation| {
@@ -278,7 +280,7 @@ impl Session {
                 changes.apply(keyspace, mutation, committed)
             });
             let outcomes = outcomes.collect();
-            self.node.queries().transactions.check_size(&joined.transaction)?;
+            self.node.queries().transactions.check_size(&joined.transaction, &account)?;
             Ok(outcomes)
         })?
     }

@@ -132,6 +132,7 @@ impl Session {
             scripts.learn(&self.node, &id)?;
         }
         let queries = Arc::new(ScriptQueries::new(self, &id, may_change));
-        scripts.call(&self.node, &id, arguments, queries, left)
+        let account = self.node.memory().budgets().of_user(&self.user);
+        scripts.call(&self.node, &id, arguments, queries, left, account)
     }
 }

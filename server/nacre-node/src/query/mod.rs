@@ -43,6 +43,7 @@ use vitals::Counted;
 
 pub use answer::Answer;
 pub(crate) use consistency::Wanted;
+pub(crate) use failure::{code, retry};
 pub(crate) use of_function::FunctionQueries;
 pub use session::{Gone, Session};
 pub(crate) use transaction::{Step, Told, answer_step};
@@ -100,7 +101,8 @@ impl Queries {
         let counted = Counted::new(node, &self.vitals);
         let session = Arc::new(session);
         let asked = Arc::clone(&session);
-        let answer = match reader.handle_with(request, node.now(), asked) {
+        let account = node.memory().budgets().of_user(&session.user);
+        let answer = match reader.handle_with(request, node.now(), asked, Some(account)) {
             Ok(given) => Answer::given(given, counted),
             Err(error) => Answer::failed(&error, session.told().as_ref(), counted),
         };
@@ -147,6 +149,7 @@ impl Queries {
         let setup = Setup {
             limits: limits(),
             grants: Grants { database: true, ..Grants::own() },
+            budgets: node.memory().budgets().clone(),
             ..Setup::new("query", "{}")
         };
         let reader = Reader::stateless(plugin, setup).map_err(|error| error.to_string())?;

@@ -169,6 +169,7 @@ impl Queries {
             Missing::Stopped(reason) | Missing::Failed(reason) => {
                 Answer::Failed(failure(code::INDEX_FAILURE, reason))
             }
+            Missing::NoMemory(reason) => Answer::Failed(retry(code::NODE_MEMORY, reason)),
         })?;
         let kept = (part.vbids.clone(), snapshot.clone());
         self.held.keep(part.asker, node.now(), |held| {

@@ -9,7 +9,7 @@ use crate::node::Node;
 use crate::plugins::{Code, Pure, PureCaller};
 use nacre_cluster::{FunctionId, Script};
 use nacre_plugin_host::{
-    Caller, Error, Failure, Functions, Grants, Limits, NoQueries, Queries, Setup,
+    Account, Caller, Error, Failure, Functions, Grants, Limits, NoQueries, Queries, Setup,
 };
 use parking_lot::RwLock;
 use serde_json::json;
@@ -27,11 +27,12 @@ const INSTANCES_MAX: usize = 4;
 const LOADING: Duration = Duration::from_secs(10);
 
 /// What one call may use up. Its steps are counted by the component; its time is that of the request, as it may query.
-fn setup() -> Setup {
+fn setup(node: &Node) -> Setup {
     let limits =
         Limits { memory_bytes: 128 << 20, deadline: Duration::from_secs(75), ..Limits::pure() };
     let grants = Grants { log: true, query: true, ..Grants::default() };
-    Setup { limits, grants, ..Setup::new("evaluator", "{}") }
+    let budgets = node.memory().budgets().clone();
+    Setup { limits, grants, budgets, ..Setup::new("evaluator", "{}") }
 }
 
 /// The evaluator of a node.
@@ -48,7 +49,7 @@ impl Evaluator {
             return Ok(Arc::clone(functions));
         }
         let plugin = node.plugins().load_shipped(node, &EVALUATOR)?;
-        let functions = Functions::open(plugin, setup()).map_err(|error| error.to_string())?;
+        let functions = Functions::open(plugin, setup(node)).map_err(|error| error.to_string())?;
         Ok(Arc::clone(slot.insert(Arc::new(functions))))
     }
 
@@ -59,9 +60,10 @@ impl Evaluator {
         file: &str,
         text: &str,
         left: Duration,
+        account: Option<Arc<Account>>,
     ) -> Result<Caller, Failure> {
         let functions = self.functions(node).map_err(|reason| failure(code::INTERNAL, reason))?;
-        let mut caller = functions.caller().map_err(|error| told(&error))?;
+        let mut caller = functions.caller(account).map_err(|error| told(&error))?;
         let (arguments, left) = (json!([file, text]).to_string(), left.min(LOADING));
         let loaded = caller.call("load", &arguments, Arc::new(NoQueries), left);
         loaded.map(|_| caller).map_err(|error| told(&error))
@@ -75,7 +77,7 @@ impl Evaluator {
         text: &str,
         wanted: Option<&str>,
     ) -> Result<(), Failure> {
-        let mut caller = self.load(node, file, text, LOADING)?;
+        let mut caller = self.load(node, file, text, LOADING, None)?;
         let Some(name) = wanted else { return Ok(()) };
         let has = caller.call("has", &json!([name]).to_string(), Arc::new(NoQueries), LOADING);
         match has.as_deref() {
@@ -183,6 +185,7 @@ impl Scripts {
         arguments: &str,
         queries: Arc<dyn Queries>,
         left: Duration,
+        account: Arc<Account>,
     ) -> Result<String, Failure> {
         let Target { loaded, origin, function } = &self.targets[id];
         let known = self.instances.iter().position(|(known, _)| known == loaded);
@@ -192,7 +195,7 @@ impl Scripts {
                 if self.instances.len() >= INSTANCES_MAX {
                     self.instances.remove(0);
                 }
-                (loaded.clone(), origin.instance(node, left)?)
+                (loaded.clone(), origin.instance(node, left, account)?)
             }
         };
         // An instance whose call has failed is not used again.
@@ -210,14 +213,20 @@ impl Scripts {
 }
 
 impl Origin {
-    fn instance(&self, node: &Node, left: Duration) -> Result<Instance, Failure> {
+    fn instance(
+        &self,
+        node: &Node,
+        left: Duration,
+        account: Arc<Account>,
+    ) -> Result<Instance, Failure> {
         match self {
             Origin::Text(text, file) => {
-                let caller = node.queries().evaluator.load(node, file, text, left)?;
+                let caller =
+                    node.queries().evaluator.load(node, file, text, left, Some(account))?;
                 Ok(Instance::Script(caller))
             }
             Origin::Plugin(plugin) => {
-                let caller = plugin.caller();
+                let caller = plugin.caller(account);
                 let failed = |reason| failure(code::FUNCTION_EXECUTION, reason);
                 caller.map(Instance::Plugin).map_err(failed)
             }

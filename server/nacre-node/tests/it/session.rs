@@ -56,6 +56,49 @@ fn a_client_that_counts_is_told_what_each_request_has_used() {
     assert_eq!(used(&request(0xc5, &[0, 1, 0], b"d", b"a")), (1, 0), "SUBDOC_GET");
 }
 
+/// What a connection holds is taken from the share of its user, beyond what is read at a time.
+#[test]
+fn a_frame_for_which_there_is_no_memory_is_answered_and_the_connection_goes_on() {
+    const MIB: usize = 1 << 20;
+    let world = World::new();
+    let node = world.node();
+    let budget = &node.memory().budgets().requests;
+    budget.set_limit(40 * MIB);
+    let mut connection = Connection::open(&node);
+    let session = &mut connection.session;
+    assert!(session.reserve_input(64 << 10), "that is free");
+    assert_eq!(budget.held(), 0);
+    assert!(session.reserve_input(10 * MIB) && !session.reserve_input(11 * MIB));
+    assert_eq!(budget.held(), 10 * MIB);
+    let mut out = Vec::new();
+    let set = request(0x01, &[0; 8], b"k", b"1");
+    assert!(session.refuse_frame(&set, &mut out));
+    assert_eq!((out[1], &out[6..8]), (0x01, &[0, 0x86][..]), "TEMPORARY_FAILURE");
+    assert_eq!(budget.held(), 0);
+    let response = [0x81, 0x5c].into_iter().chain([0; 22]).collect::<Vec<u8>>();
+    assert!(!session.refuse_frame(&response, &mut out), "it waits for no answer");
+    assert_eq!(connection.ask(&set).status, 0);
+}
+
+#[test]
+fn large_answers_are_refused_while_those_before_fill_the_memory() {
+    const MIB: usize = 1 << 20;
+    let world = World::new();
+    let node = world.node();
+    node.memory().budgets().requests.set_limit(40 * MIB);
+    let (mut reader, mut other) = (Connection::open(&node), Connection::open(&node));
+    let (large, small) = (vec![b'x'; MIB], b"small");
+    other.ask(&request(0x01, &[0; 8], b"large", &large));
+    other.ask(&request(0x01, &[0; 8], b"small", small));
+    assert!(!reader.session.hold_output(10 * MIB), "the share of a user is 10 MiB");
+    let get = |key: &[u8]| request(0x00, b"", key, b"");
+    assert_eq!(other.ask(&get(b"large")).status, 0x86);
+    assert_eq!(other.ask(&get(b"small")).status, 0, "that costs little");
+    assert_eq!(other.ask(&request(0x1d, &[0; 4], b"large", b"")).status, 0, "it was touched");
+    assert!(reader.session.hold_output(0));
+    assert_eq!(other.ask(&get(b"large")).status, 0);
+}
+
 #[test]
 fn statistics_are_of_all_or_of_one_part() {
     let world = World::new();

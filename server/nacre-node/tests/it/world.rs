@@ -251,7 +251,7 @@ impl Platform for World {
 
 /// A connection, logged in, with the bucket `b` selected.
 pub struct Connection {
-    session: Session,
+    pub session: Session,
     /// When its next requests arrive.
     pub now: Now,
 }

@@ -178,7 +178,7 @@ fn open(database: bool) -> Result<Reader, Error> {
 
 fn answer(reader: &Reader, statement: &str, documents: usize) -> serde_json::Value {
     let database = Arc::new(Fixed { documents, ..Fixed::default() });
-    let answer = reader.handle_with(&query(statement), NOW, database).unwrap();
+    let answer = reader.handle_with(&query(statement), NOW, database, None).unwrap();
     serde_json::from_slice(&answer.whole().unwrap().body).unwrap()
 }
 
@@ -204,7 +204,7 @@ fn a_large_answer_comes_in_pieces() {
     let reader = open(true).unwrap();
     let database = Arc::new(Fixed { documents: 20_000, ..Fixed::default() });
     let statement = query("SELECT META().id, b.* FROM b");
-    let mut answer = reader.handle_with(&statement, NOW, database).unwrap();
+    let mut answer = reader.handle_with(&statement, NOW, database, None).unwrap();
     let mut pieces = Vec::new();
     while let Some(piece) = answer.next_piece().unwrap() {
         pieces.push(piece);
@@ -256,7 +256,7 @@ const INDEXED: Fixed = Fixed { documents: 0, is_indexed: true, padding: 0, odd: 
 
 /// The rows of an answer, as they stand there.
 fn rows(reader: &Reader, statement: &str, database: Fixed) -> String {
-    let answer = reader.handle_with(&query(statement), NOW, Arc::new(database)).unwrap();
+    let answer = reader.handle_with(&query(statement), NOW, Arc::new(database), None).unwrap();
     let body = String::from_utf8(answer.whole().unwrap().body).unwrap();
     let (_, rest) = body.split_once("\"results\":[\n").unwrap();
     rest.split_once("\n],").unwrap().0.to_owned()
@@ -317,7 +317,7 @@ fn documents_that_were_passed_on_are_let_go() {
     let reader = open_with_little_memory();
     let database = Arc::new(Fixed { documents: 5000, padding: 5000, ..INDEXED });
     let statement = query(&format!("SELECT RAW d {IN_ORDER}"));
-    let mut answer = reader.handle_with(&statement, NOW, database).unwrap();
+    let mut answer = reader.handle_with(&statement, NOW, database, None).unwrap();
     let mut pieces = Vec::new();
     while let Some(piece) = answer.next_piece().unwrap() {
         pieces.push(piece);
@@ -336,9 +336,9 @@ fn documents_that_are_held_count_as_memory() {
     let reader = open_with_little_memory();
     let database = || Arc::new(Fixed { documents: 16, padding: 1 << 20, ..INDEXED });
     let statement = query(&format!("SELECT RAW d {IN_ORDER}"));
-    let error = reader.handle_with(&statement, NOW, database()).err().unwrap();
+    let error = reader.handle_with(&statement, NOW, database(), None).err().unwrap();
     insta::assert_snapshot!(error, @"query: needs more than 8388608 bytes of memory");
     let few = query(&format!("SELECT RAW d {IN_ORDER} LIMIT 2"));
-    let answer = reader.handle_with(&few, NOW, database()).unwrap().whole().unwrap();
+    let answer = reader.handle_with(&few, NOW, database(), None).unwrap().whole().unwrap();
     assert!(answer.body.len() > 2 << 20, "the next request finds another instance");
 }

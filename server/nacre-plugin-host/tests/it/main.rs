@@ -12,6 +12,7 @@ mod grants;
 mod hostile;
 mod index;
 mod js;
+mod memory;
 mod page;
 mod pure;
 mod queries;

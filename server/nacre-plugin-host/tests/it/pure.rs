@@ -45,7 +45,7 @@ fn a_caller_has_an_instance_of_its_own_and_ends_with_its_request() {
         ..Setup::new("p", "")
     };
     let functions = Functions::open(plugin("probe-functions"), setup).unwrap();
-    let (mut one, mut other) = (functions.caller().unwrap(), functions.caller().unwrap());
+    let (mut one, mut other) = (functions.caller(None).unwrap(), functions.caller(None).unwrap());
     let calls = |caller: &mut Caller| {
         caller.call("calls", "[]", Arc::new(NoQueries), Duration::from_secs(60))
     };
@@ -94,7 +94,7 @@ fn a_function_that_failed_fails_again_from_its_capsule() {
 fn a_caller_leaves_a_capsule_unless_its_request_had_less_time() {
     let functions = Functions::open(plugin("probe-functions"), pure()).unwrap();
     let fail = |name: &str, left: Duration| {
-        let mut caller = functions.caller().unwrap();
+        let mut caller = functions.caller(None).unwrap();
         caller.call(name, "[]", Arc::new(NoQueries), left).unwrap_err();
         functions.take_capsules().len()
     };

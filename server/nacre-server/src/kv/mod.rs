@@ -24,6 +24,12 @@ use std::time::Duration;
 
 /// Buffers that grew beyond this for one large document are given back afterwards.
 const BUFFER_BYTES_KEPT: usize = 1 << 20;
+/// Bytes of a long frame that are read, and that memory is reserved for, at a time.
+const PIECE_BYTES: usize = 1 << 20;
+/// How long the rest of a frame that has begun, or the next piece of a long one, may take to come.
+const HALF_FRAME_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a client may take none of its answers while there is no memory for more.
+const STUCK_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long a client may take to log in.
 const LOGIN_TIMEOUT: Duration = Duration::from_secs(30);
 

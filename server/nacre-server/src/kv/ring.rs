@@ -5,15 +5,18 @@
 //! that are sent, letters from other threads. Bytes go to the session at once; what it answers is sent at the end of the
 //! round, with one write for each connection.
 //!
-//! A frame that is longer than a buffer is read to where it belongs, once its header is there, and all of its rest at once. Long
-//! documents are sent from where they lie.
+//! A frame that is longer than a buffer is read to where it belongs, once its header is there, in pieces of a MiB for which the node has
+//! memory. A frame for which it has none is answered so, and skipped. Long documents are sent from where they lie.
 //!
 //! The kernel writes to buffers and reads answers while we do other things. Therefore a connection is only let go once
 //! nothing is under way for it ([`Connection::is_idle`]).
 
 use super::answers::{Answers, Message};
 use super::buffers::{self, Buffers};
-use super::{Accepted, BUFFER_BYTES_KEPT, Deal, Door, LOGIN_TIMEOUT};
+use super::{
+    Accepted, BUFFER_BYTES_KEPT, Deal, Door, HALF_FRAME_TIMEOUT, LOGIN_TIMEOUT, PIECE_BYTES,
+    STUCK_TIMEOUT,
+};
 use crate::serve::STACK_BYTES;
 use crate::strangers::Permit;
 use crate::tls::Shown;
@@ -174,6 +177,12 @@ struct Connection {
     rest: Vec<u8>,
     /// The beginning of a long frame, behind which the kernel puts what is missing of it; nothing else is held meanwhile.
     filling: Vec<u8>,
+    /// Bytes that come next and belong to a frame that was refused.
+    skipped: usize,
+    /// Since when the rest of a frame, or the next piece of it, is waited for, in monotonic nanoseconds.
+    half_since: Option<u64>,
+    /// Since when it has answers to send for which there is no memory, in monotonic nanoseconds: no more requests are taken meanwhile.
+    stuck_since: Option<u64>,
     /// Answers that are not yet on their way.
     output: Answers,
     /// Answers on their way, sent up to `sent`.
@@ -205,19 +214,44 @@ impl Connection {
     /// Whether more may be handled.
     fn takes_requests(&self) -> bool {
         matches!(self.next, Next::More)
+            && self.stuck_since.is_none()
             && (self.sending.length == 0 || self.output.length < ANSWERS_HELD_MAX)
     }
 
+    /// Reserves memory for the next piece of what is read; answers the request, and has the rest of it skipped, when there is none.
+    fn reserve(&mut self) {
+        let missing = missing_bytes(&self.rest);
+        let piece = missing.min(PIECE_BYTES);
+        if self.session.reserve_input(self.rest.len() + piece) {
+            return;
+        }
+        let refuse =
+            |session: &mut Session, out: &mut Vec<u8>| session.refuse_frame(&self.rest, out);
+        if self.output.add(&mut self.session, refuse) {
+            self.skipped = missing;
+        } else {
+            self.next = Next::Close(Some("there is no memory for its messages".into()));
+        }
+        self.rest = Vec::new();
+    }
+
     /// Has the kernel read what comes next.
-    fn read(&mut self, index: usize) -> Entry {
+    fn read(&mut self, index: usize, now: Now) -> Entry {
         let fd = Fd(self.stream.as_raw_fd());
         let missing = missing_bytes(&self.rest);
+        match self.rest.is_empty() {
+            true => self.half_since = None,
+            false => drop(self.half_since.get_or_insert(now.monotonic_ns)),
+        }
         if missing > buffers::BYTES {
             // How long a frame may be was looked at when its header came.
+            let piece = missing.min(PIECE_BYTES);
             self.filling = std::mem::take(&mut self.rest);
-            self.filling.reserve_exact(missing);
+            // Room for as much as has come already, so that it moves seldom: nothing is taken by what is only announced.
+            let room = missing.min(piece.max(self.filling.len()));
+            self.filling.reserve_exact(room);
             let room = self.filling.spare_capacity_mut().as_mut_ptr().cast();
-            let receive = opcode::Recv::new(fd, room, missing as u32).flags(libc::MSG_WAITALL);
+            let receive = opcode::Recv::new(fd, room, piece as u32).flags(libc::MSG_WAITALL);
             return receive.build().user_data(Kind::Fill.tag(index));
         }
         opcode::Recv::new(fd, std::ptr::null_mut(), buffers::BYTES as u32)
@@ -240,6 +274,12 @@ impl Connection {
 
     /// Handles what has arrived.
     fn receive(&mut self, bytes: &[u8], now: Now) {
+        let skipped = self.skipped.min(bytes.len());
+        self.skipped -= skipped;
+        let bytes = &bytes[skipped..];
+        if bytes.is_empty() {
+            return;
+        }
         if !self.takes_requests() || !self.rest.is_empty() {
             self.rest.extend_from_slice(bytes);
             return self.go_on(now);
@@ -247,7 +287,43 @@ impl Connection {
         let receive = |session: &mut Session, out: &mut _| session.receive(bytes, out, now);
         let (consumed, next) = self.output.add(&mut self.session, receive);
         self.next = next;
+        self.progress(consumed);
         self.rest.extend_from_slice(&bytes[consumed..]);
+    }
+
+    /// Notes that frames have come to their end.
+    fn progress(&mut self, consumed: usize) {
+        if consumed > 0 {
+            self.half_since = None;
+        }
+    }
+
+    /// Why it is to be closed, if it has kept what it holds for too long.
+    fn is_late(&self, now: Now) -> Option<String> {
+        let has_passed = |since: u64, limit: Duration| {
+            now.monotonic_ns.saturating_sub(since) > limit.as_nanos() as u64
+        };
+        if self.receiving
+            && self.half_since.is_some_and(|since| has_passed(since, HALF_FRAME_TIMEOUT))
+        {
+            return Some(format!("the rest of a message has not come for {HALF_FRAME_TIMEOUT:?}"));
+        }
+        if self.stuck_since.is_some_and(|since| has_passed(since, STUCK_TIMEOUT)) {
+            return Some(format!(
+                "answers that were not taken for {STUCK_TIMEOUT:?} fill the memory"
+            ));
+        }
+        let has_logged_in = self.session.is_logged_in();
+        (!has_logged_in && has_passed(self.opened.monotonic_ns, LOGIN_TIMEOUT))
+            .then(|| format!("nobody has logged in for {LOGIN_TIMEOUT:?}"))
+    }
+
+    /// Accounts for the answers that it holds.
+    fn account(&mut self, now: Now) {
+        match self.session.hold_output(self.output.length + self.sending.length) {
+            true => self.stuck_since = None,
+            false => drop(self.stuck_since.get_or_insert(now.monotonic_ns)),
+        }
     }
 
     /// Does what is possible by now.
@@ -289,6 +365,7 @@ impl Connection {
             let receive =
                 |session: &mut Session, out: &mut _| session.receive(&self.rest, out, now);
             let (consumed, next) = self.output.add(&mut self.session, receive);
+            self.progress(consumed);
             self.rest.drain(..consumed);
             if self.rest.is_empty() {
                 self.rest = Vec::new();
@@ -428,6 +505,9 @@ impl Thread {
             session,
             rest: Vec::new(),
             filling: Vec::new(),
+            skipped: 0,
+            half_since: None,
+            stuck_since: None,
             output: Answers::default(),
             sending: Answers::default(),
             sent: 0,
@@ -478,6 +558,7 @@ impl Thread {
         if result > 0 {
             // SAFETY: the kernel says that it has written so many.
             unsafe { connection.take_filled(result as usize) };
+            connection.half_since = None;
         } else {
             connection.ended = true;
         }
@@ -513,6 +594,10 @@ impl Thread {
         if connection.session.is_logged_in() {
             connection.permit.admit();
         }
+        connection.account(now);
+        if !connection.receiving && !connection.ended && connection.takes_requests() {
+            connection.reserve();
+        }
         let fd = Fd(connection.stream.as_raw_fd());
         let mut entries: [Option<Entry>; 2] = [None, None];
 
@@ -545,7 +630,7 @@ impl Thread {
         }
         if !connection.receiving && !closes && connection.takes_requests() {
             connection.receiving = true;
-            entries[1] = Some(connection.read(index));
+            entries[1] = Some(connection.read(index, now));
         }
         for entry in entries.iter().flatten() {
             self.push(entry)?;
@@ -560,13 +645,11 @@ impl Thread {
         }
     }
 
-    /// Closes connections whose clients have not logged in for long.
+    /// Closes connections whose clients have not logged in for long, or do not go on.
     fn show_out(&mut self, now: Now) {
-        let since = now.monotonic_ns.saturating_sub(LOGIN_TIMEOUT.as_nanos() as u64);
         let mut late = Vec::new();
         for (index, connection) in &mut self.connections {
-            if !connection.session.is_logged_in() && connection.opened.monotonic_ns < since {
-                let reason = format!("nobody has logged in for {LOGIN_TIMEOUT:?}");
+            if let Some(reason) = connection.is_late(now) {
                 connection.next = Next::Close(Some(reason));
                 // Also ends an answer that is not read.
                 let _ = connection.stream.shutdown(Shutdown::Both);

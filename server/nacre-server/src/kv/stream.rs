@@ -4,7 +4,10 @@
 //! A thread's connections read into one buffer, as what arrives is handled before anything else happens, and take a buffer
 //! for answers only while they send them.
 
-use super::{Accepted, BUFFER_BYTES_KEPT, Deal, Door, LOGIN_TIMEOUT};
+use super::{
+    Accepted, BUFFER_BYTES_KEPT, Deal, Door, HALF_FRAME_TIMEOUT, LOGIN_TIMEOUT, PIECE_BYTES,
+    STUCK_TIMEOUT,
+};
 use crate::serve::STACK_BYTES;
 use crate::strangers::Permit;
 use crate::tls::{Purpose, Shown};
@@ -12,6 +15,7 @@ use crate::vital::depend_on_this_thread;
 use nacre_cluster::Fingerprint;
 use nacre_node::Waiter;
 use nacre_node::kv::{Next, Session};
+use nacre_protocol::missing_bytes;
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -21,6 +25,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, mpsc};
+use tokio::time::Instant;
 
 /// Bytes read at a time. All whole frames among them are handled before anything is written.
 const READ_BYTES: usize = 64 << 10;
@@ -172,6 +177,7 @@ async fn connection<S: AsyncRead + AsyncWrite + Unpin>(
     // What was read and not handled: part of a frame, or frames behind requests that are under way.
     let mut rest: Vec<u8> = Vec::new();
     let mut next = Next::More;
+    let mut half = Half::default();
     let mut login_deadline = pin!(tokio::time::sleep(LOGIN_TIMEOUT));
     loop {
         let mut output = Vec::new();
@@ -180,12 +186,12 @@ async fn connection<S: AsyncRead + AsyncWrite + Unpin>(
         }
         match next {
             Next::Close(reason) => return reason.map_or(Ok(()), Err),
-            Next::Flush => next = receive(&mut session, &mut rest, &mut output),
+            Next::Flush => next = receive(&mut session, &mut rest, &mut output, &mut half),
             Next::Wait => {
                 ready(&session, bell).await;
                 next = session.resume(&mut output, session.now());
                 if matches!(next, Next::More) {
-                    next = receive(&mut session, &mut rest, &mut output);
+                    next = receive(&mut session, &mut rest, &mut output, &mut half);
                 }
             }
             Next::More => {
@@ -195,6 +201,7 @@ async fn connection<S: AsyncRead + AsyncWrite + Unpin>(
                 } else {
                     Vec::new()
                 };
+                let deadline = half.deadline(rest.len() + held.len());
                 let length = tokio::select! {
                     length = buffers.read(&mut stream, &held) => match length {
                         Some(length) => length,
@@ -205,12 +212,20 @@ async fn connection<S: AsyncRead + AsyncWrite + Unpin>(
                     () = &mut login_deadline, if !session.is_logged_in() => {
                         return Err(format!("nobody has logged in for {LOGIN_TIMEOUT:?}"));
                     }
+                    () = until(deadline) => {
+                        let limit = HALF_FRAME_TIMEOUT;
+                        return Err(format!("the rest of a message has not come for {limit:?}"));
+                    }
                 };
                 output = buffers.take_output();
                 let input = &buffers.input.borrow()[..length];
-                if rest.is_empty() && length > 0 {
+                let input = half.skip(input);
+                if half.is_skipping() && length > 0 {
+                    // Nothing else has come.
+                } else if rest.is_empty() && !input.is_empty() {
                     let consumed;
                     (consumed, next) = session.receive(input, &mut output, session.now());
+                    half.progress(consumed);
                     rest = held;
                     rest.clear();
                     rest.extend_from_slice(&input[consumed..]);
@@ -223,22 +238,31 @@ async fn connection<S: AsyncRead + AsyncWrite + Unpin>(
                         next = session.resume(&mut output, session.now());
                     }
                     if matches!(next, Next::More) {
-                        next = receive(&mut session, &mut rest, &mut output);
+                        next = receive(&mut session, &mut rest, &mut output, &mut half);
                     }
                 }
             }
+        }
+        if matches!(next, Next::More) && !half.reserve(&mut session, &mut rest, &mut output) {
+            return Err("there is no memory for its messages".into());
         }
         if !output.is_empty() {
             let send = async {
                 stream.write_all(&output).await?;
                 stream.flush().await
             };
+            let has_memory = session.hold_output(output.len());
+            let deadline = (!has_memory).then(|| Instant::now() + STUCK_TIMEOUT);
             tokio::select! {
                 sent = send => if sent.is_err() {
                     return Ok(());
                 },
                 reason = cut(&session, bell) => return Err(reason.into()),
                 () = permit.closed() => return Ok(()),
+                () = until(deadline) => {
+                    let limit = STUCK_TIMEOUT;
+                    return Err(format!("answers that were not taken for {limit:?} fill the memory"));
+                }
                 () = &mut login_deadline, if !session.is_logged_in() => {
                     return Err(format!("nobody has logged in for {LOGIN_TIMEOUT:?}"));
                 }
@@ -247,10 +271,73 @@ async fn connection<S: AsyncRead + AsyncWrite + Unpin>(
         if let Some(reason) = session.cut() {
             return Err(reason.into());
         }
+        session.hold_output(0);
         buffers.give_back(output);
         if rest.is_empty() && rest.capacity() > 0 {
             rest = Vec::new();
         }
+    }
+}
+
+/// A frame that has begun and not come to its end.
+#[derive(Default)]
+struct Half {
+    /// Bytes that come next and belong to a frame that was refused.
+    skipped: usize,
+    /// How many bytes of the frame were there when it last went on, and until when it has to go on.
+    known: Option<(usize, Instant)>,
+}
+
+impl Half {
+    /// Until when there has to be more, while `held` bytes of a frame are there.
+    fn deadline(&mut self, held: usize) -> Option<Instant> {
+        if held == 0 {
+            self.known = None;
+            return None;
+        }
+        let goes_on = self.known.is_none_or(|(known, _)| held >= known + PIECE_BYTES);
+        if goes_on {
+            self.known = Some((held, Instant::now() + HALF_FRAME_TIMEOUT));
+        }
+        self.known.map(|(_, deadline)| deadline)
+    }
+
+    /// Frames of so many bytes have come to their end.
+    fn progress(&mut self, consumed: usize) {
+        if consumed > 0 {
+            self.known = None;
+        }
+    }
+
+    /// What is left of the bytes that have come, without those that are skipped.
+    fn skip<'a>(&mut self, input: &'a [u8]) -> &'a [u8] {
+        let skipped = self.skipped.min(input.len());
+        self.skipped -= skipped;
+        &input[skipped..]
+    }
+
+    fn is_skipping(&self) -> bool {
+        self.skipped > 0
+    }
+
+    /// Reserves memory for the next piece of the frame that `rest` begins with; answers the request, and has the rest of it skipped, when
+    /// there is none. Gives false when it is no request.
+    fn reserve(&mut self, session: &mut Session, rest: &mut Vec<u8>, out: &mut Vec<u8>) -> bool {
+        let missing = missing_bytes(rest);
+        if session.reserve_input(rest.len() + missing.min(PIECE_BYTES)) {
+            return true;
+        }
+        self.skipped = missing;
+        let head = std::mem::take(rest);
+        session.refuse_frame(&head, out)
+    }
+}
+
+/// Returns at that time, or never.
+async fn until(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline).await,
+        None => std::future::pending().await,
     }
 }
 
@@ -272,8 +359,14 @@ async fn cut(session: &Session, bell: &Bell) -> &'static str {
 }
 
 /// Handles the whole frames in `rest` and removes them.
-fn receive(session: &mut Session, rest: &mut Vec<u8>, output: &mut Vec<u8>) -> Next {
+fn receive(
+    session: &mut Session,
+    rest: &mut Vec<u8>,
+    output: &mut Vec<u8>,
+    half: &mut Half,
+) -> Next {
     let (consumed, next) = session.receive(rest, output, session.now());
+    half.progress(consumed);
     rest.drain(..consumed);
     next
 }

@@ -1,6 +1,7 @@
 //! Answers of plugins and queries as replies: whole, or piece by piece as fast as the client takes them.
 
 use super::body::{Reply, blocking, blocking_on, error_reply, reply};
+use super::memory::{charged, try_again};
 use super::origin::is_reserved;
 use super::pieces::{Sender, pieces};
 use super::streams::{Kind, Place, STALLED_MAX, Streams};
@@ -11,7 +12,7 @@ use hyper::header::{
 use hyper::{HeaderMap, StatusCode};
 use nacre_node::plugins::{self, Missing, Terms};
 use nacre_node::{Node, query};
-use nacre_plugin_host::{Header, Request};
+use nacre_plugin_host::{Account, Header, Request};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -66,6 +67,8 @@ pub(super) struct Desk {
     pub streams: Arc<Streams>,
     pub user: String,
     pub address: IpAddr,
+    /// Whose memory answers take.
+    pub account: Arc<Account>,
 }
 
 impl Desk {
@@ -116,6 +119,10 @@ pub(super) async fn answered(
 /// Why a deployment does not answer: of the kind `failure`, with the status `stopped` when it does not run.
 pub(super) fn unanswered(missing: &Missing, (failure, stopped): (&str, StatusCode)) -> Reply {
     let (status, error) = match missing {
+        Missing::NoMemory(reason) => {
+            let reply = error_reply(StatusCode::SERVICE_UNAVAILABLE, "no_memory", reason);
+            return try_again(reply);
+        }
         Missing::Elsewhere | Missing::NotYet(_) => (StatusCode::SERVICE_UNAVAILABLE, "not_ready"),
         Missing::Stopped(_) => (stopped, failure),
         Missing::Late => (StatusCode::GATEWAY_TIMEOUT, "timeout"),
@@ -161,7 +168,7 @@ fn send<A: Pieces>(
     let Begun { answer, first, second } = begun.map_err(failed)?;
     let (status, headers) = head_of(answer.head()).map_err(failed)?;
     let mut reply = match second {
-        None => reply(status, "application/octet-stream", first),
+        None => reply(status, "application/octet-stream", charged(&desk.account, first)),
         Some(second) => streamed(desk, place, answer, [first, second]),
     };
     *reply.status_mut() = status;
@@ -201,10 +208,10 @@ fn head_of((status, given): (u16, &[Header])) -> Result<(StatusCode, HeaderMap),
 /// longer than [`STALLED_MAX`].
 fn streamed(desk: &Desk, place: Option<Place>, answer: impl Pieces, begun: [Vec<u8>; 2]) -> Reply {
     let (sender, body) = pieces();
-    let threads = desk.threads.clone();
+    let (threads, account) = (desk.threads.clone(), Arc::clone(&desk.account));
     tokio::spawn(async move {
         let _place = place;
-        let mut outgoing = Outgoing { sender, ahead_bytes: 0 };
+        let mut outgoing = Outgoing { sender, account, ahead_bytes: 0 };
         let mut answer = answer;
         for piece in begun {
             if !outgoing.send(piece, answer.time_left()).await {
@@ -242,6 +249,7 @@ fn streamed(desk: &Desk, place: Option<Place>, answer: impl Pieces, begun: [Vec<
 /// Pieces on their way to a client.
 struct Outgoing {
     sender: Sender,
+    account: Arc<Account>,
     /// Bytes of the piece that the client has to take before there is room for another.
     ahead_bytes: usize,
 }
@@ -255,6 +263,7 @@ impl Outgoing {
         self.ahead_bytes = bytes;
         let patience = STALLED_MAX + Duration::from_secs(seconds);
         let patience = time_left.map_or(patience, |left| left.min(patience));
+        let piece = charged(&self.account, piece);
         tokio::time::timeout(patience, self.sender.send(piece)).await.unwrap_or(false)
     }
 }

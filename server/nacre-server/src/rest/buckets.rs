@@ -7,7 +7,7 @@ use super::nodes;
 use crate::platform::memory_bytes;
 use hyper::StatusCode;
 use nacre_auth::{Keyspace, Privilege};
-use nacre_cluster::{Bucket, BucketSettings, Change, Cluster, Refusal};
+use nacre_cluster::{Bucket, BucketSettings, Change, Cluster, RAM_QUOTA_TOO_LARGE, Refusal};
 use nacre_node::{Error, Usage, cluster_map};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -164,6 +164,7 @@ async fn create(call: Call) -> Result<Reply, Reply> {
         .unwrap_or_default();
     let form: Vec<_> = form.into_iter().filter(|(field, _)| field != "name").collect();
     let settings = bucket_form::create(&form)?;
+    check_memory(&call, &name, settings.ram_quota_mb)?;
     let uuid = call.node.new_uuid();
     let change = Change::CreateBucket { name, uuid, settings };
     if is_trial(&call) {
@@ -183,13 +184,29 @@ async fn update(call: Call, name: &str) -> Result<Reply, Reply> {
         return Err(invalid("name", format!("The bucket cannot be renamed to {other}.")));
     }
     form.retain(|(field, _)| field != "name");
+    let quota_mb = settings.ram_quota_mb;
     bucket_form::apply(&mut settings, &form)?;
+    if settings.ram_quota_mb > quota_mb {
+        check_memory(&call, name, settings.ram_quota_mb)?;
+    }
     let change = Change::UpdateBucket { name: name.to_owned(), settings };
     if is_trial(&call) {
         return check(&call, &change).await;
     }
     call.change(change).await?;
     Ok(done())
+}
+
+/// Refuses a quota of the bucket `name` that does not fit into this node's memory, beside those of the other buckets.
+fn check_memory(call: &Call, name: &str, quota_mb: u64) -> Result<(), Reply> {
+    let Some(max) = call.node.memory().quotas_bytes_max() else { return Ok(()) };
+    let cluster = call.node.cluster();
+    let others = cluster.buckets.values().filter(|bucket| bucket.name != name);
+    let others_mb: u64 = others.map(|bucket| bucket.settings.ram_quota_mb).sum();
+    match others_mb.saturating_add(quota_mb) > max >> 20 {
+        true => Err(invalid("ramQuota", RAM_QUOTA_TOO_LARGE)),
+        false => Ok(()),
+    }
 }
 
 /// Whether the request only wants to know what would come of it.
@@ -207,18 +224,24 @@ async fn check(call: &Call, change: &Change) -> Result<Reply, Reply> {
         return Err(not_found());
     };
     let used = usage(call).await?.get(name).map_or(0, |usage| usage.memory_bytes);
-    let summary = ram_summary(&after, settings, used);
+    let total_bytes = call.node.memory().quotas_bytes_max().or_else(memory_bytes);
+    let summary = ram_summary(&after, settings, used, total_bytes);
     Ok(json_reply(StatusCode::OK, &json!({"errors": {}, "summaries": {"ramSummary": summary}})))
 }
 
 /// How the memory of all nodes is given to buckets, of which one has `settings` and uses so many bytes. Nodes are taken to have
 /// as much as this one.
-fn ram_summary(cluster: &Cluster, settings: &BucketSettings, used: u64) -> Value {
+fn ram_summary(
+    cluster: &Cluster,
+    settings: &BucketSettings,
+    used: u64,
+    total_bytes: Option<u64>,
+) -> Value {
     let nodes = node_count(cluster);
     let quotas_mb: u64 = cluster.buckets.values().map(|bucket| bucket.settings.ram_quota_mb).sum();
     let own = (settings.ram_quota_mb << 20) * nodes;
     let all = (quotas_mb << 20) * nodes;
-    let total = memory_bytes().unwrap_or_default() * nodes;
+    let total = total_bytes.unwrap_or_default() * nodes;
     json!({
         "total": total,
         "otherBuckets": all - own,

@@ -2,6 +2,7 @@
 
 use super::Call;
 use super::body::{Reply, blocking, error_reply, form};
+use super::memory::no_memory;
 use super::pieces::{Sender, pieces};
 use super::streams::{Kind, STALLED_MAX};
 use base64::Engine;
@@ -12,6 +13,7 @@ use hyper::{Response, StatusCode};
 use nacre_auth::{Keyspace, Login, Privilege};
 use nacre_node::changes::{self, Change, Changes, Next, Refused, Since, Until};
 use nacre_node::{Node, Waiter};
+use nacre_plugin_host::{Permit, Purpose};
 use nacre_types::{CollectionId, DATATYPE_JSON};
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -40,6 +42,9 @@ enum Feed {
     /// All there is, and whatever comes, as server-sent events.
     Events,
 }
+
+/// Memory that one answer takes while its client takes nothing, in bytes: portions of what is read, and pieces that wait.
+const READER_BYTES: usize = 3 << 20;
 
 /// Which changes a request wants, and how.
 struct Wanted {
@@ -115,6 +120,7 @@ pub(super) async fn answer(
     let id = manifest.collection(scope, collection).map(|known| CollectionId(known.id));
     let id = id.ok_or_else(|| missing("there is no such collection"))?;
     let wanted = parse(call).map_err(|reason| bad_request(&reason))?;
+    let permit = call.account.take(Purpose::Answer, READER_BYTES).map_err(|why| no_memory(&why))?;
     let bell = Arc::new(Bell::default());
     let (node, waiter): (_, Arc<dyn Waiter>) = (Arc::clone(&call.node), Arc::clone(&bell) as _);
     let asked = wanted.changes();
@@ -132,7 +138,8 @@ pub(super) async fn answer(
     let (sender, body) = pieces();
     let events = wanted.feed == Feed::Events;
     let users_version = call.node.users_version();
-    let answer = Answer { reader, changes, bell, wanted, sender, told: 0, users_version };
+    let answer =
+        Answer { reader, changes, bell, wanted, sender, told: 0, users_version, _permit: permit };
     tokio::spawn(async move {
         let _place = place;
         answer.run().await;
@@ -244,6 +251,8 @@ struct Answer {
     told: u64,
     /// The version of the users at which the reader had the right to read.
     users_version: u64,
+    /// For its memory.
+    _permit: Permit,
 }
 
 /// How reading has gone on.

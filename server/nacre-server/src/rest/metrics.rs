@@ -8,8 +8,8 @@ use hyper::StatusCode;
 use nacre_auth::Privilege;
 use nacre_cluster::Endpoints;
 use nacre_node::plugins::{Deployment, Progress, Pure};
-use nacre_node::{Bucket, Node, Problem, ProblemKind};
-use nacre_plugin_host::{Histogram, Status, Usage};
+use nacre_node::{Bucket, Node, NodeMemory, Problem, ProblemKind};
+use nacre_plugin_host::{Budget, Histogram, Purpose, Status, Usage};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, NoLabelSet};
@@ -57,6 +57,37 @@ struct Snapshot {
     deployments: Vec<DeploymentCounts>,
     /// What other nodes have asked, by what it is about.
     questions: BTreeMap<&'static str, u64>,
+    memory: MemoryCounts,
+}
+
+#[derive(Debug)]
+struct MemoryCounts {
+    /// What the node may use, where that is known.
+    limit_bytes: Option<u64>,
+    /// The limit of each budget, where there is one, and how often memory was refused.
+    budgets: Vec<(&'static str, Option<u64>, u64)>,
+    /// What is held for each purpose, and by buckets.
+    used: Vec<(&'static str, u64)>,
+}
+
+impl MemoryCounts {
+    fn of(memory: &NodeMemory, buckets: &[BucketCounts]) -> MemoryCounts {
+        let named = memory.budgets().all();
+        let limit = |budget: &Budget| {
+            Some(budget.limit()).filter(|limit| *limit < usize::MAX).map(|limit| limit as u64)
+        };
+        let held = |purpose: Purpose| {
+            let bytes: usize = named.iter().map(|(_, budget)| budget.held_for(purpose)).sum();
+            (purpose.name(), bytes as u64)
+        };
+        let of_buckets = buckets.iter().map(|bucket| bucket.memory_bytes).sum();
+        let budgets = named.map(|(name, budget)| (name, limit(budget), budget.refusals()));
+        MemoryCounts {
+            limit_bytes: memory.limit_bytes(),
+            budgets: budgets.into(),
+            used: Purpose::ALL.map(held).into_iter().chain([("buckets", of_buckets)]).collect(),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -86,8 +117,10 @@ impl Snapshot {
     fn of(node: &Arc<Node>) -> Snapshot {
         let cluster = node.cluster();
         let buckets = cluster.buckets.keys().filter_map(|name| node.bucket(name));
+        let buckets: Vec<_> = buckets.map(|bucket| BucketCounts::of(&bucket)).collect();
         Snapshot {
-            buckets: buckets.map(|bucket| BucketCounts::of(&bucket)).collect(),
+            memory: MemoryCounts::of(node.memory(), &buckets),
+            buckets,
             problems: node.problems(),
             deployments: DeploymentCounts::all(node),
             questions: node.questions(),
@@ -184,6 +217,7 @@ fn gauge(value: u64) -> ConstGauge<i64> {
 
 impl Collector for Snapshot {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
+        self.encode_memory(&mut encoder)?;
         self.encode_buckets(&mut encoder)?;
         self.encode_problems(&mut encoder)?;
         self.encode_questions(&mut encoder)?;
@@ -193,6 +227,35 @@ impl Collector for Snapshot {
 }
 
 impl Snapshot {
+    fn encode_memory(&self, encoder: &mut DescriptorEncoder<'_>) -> FmtResult {
+        let mut family = Family { encoder };
+        let MemoryCounts { limit_bytes, budgets, used } = &self.memory;
+        family.each(
+            ("nacre_memory_limit", "Memory that the node may use", Some(&Unit::Bytes)),
+            MetricType::Gauge,
+            limit_bytes.iter(),
+            |bytes| ([], gauge(*bytes)),
+        )?;
+        family.each(
+            ("nacre_memory_budget", "What of it a budget may use", Some(&Unit::Bytes)),
+            MetricType::Gauge,
+            budgets.iter().filter_map(|(name, limit, _)| limit.map(|limit| (*name, limit))),
+            |(name, limit)| ([("budget", name.to_owned())], gauge(limit)),
+        )?;
+        family.each(
+            ("nacre_memory_used", "Memory in use, by what for", Some(&Unit::Bytes)),
+            MetricType::Gauge,
+            used.iter(),
+            |(name, bytes)| ([("for", (*name).to_owned())], gauge(*bytes)),
+        )?;
+        family.each(
+            ("nacre_memory_refusals", "How often a budget had no memory left", None),
+            MetricType::Counter,
+            budgets.iter(),
+            |(name, _, refusals)| ([("budget", (*name).to_owned())], counter(*refusals)),
+        )
+    }
+
     fn encode_buckets(&self, encoder: &mut DescriptorEncoder<'_>) -> FmtResult {
         let mut family = Family { encoder };
         let mut of_buckets = |name: &str, help: &str, unit, value: fn(&BucketCounts) -> u64| {

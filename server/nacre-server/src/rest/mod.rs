@@ -23,6 +23,7 @@ mod indexes;
 mod libraries;
 mod listeners;
 mod login;
+mod memory;
 mod metrics;
 mod nodes;
 mod origin;
@@ -54,8 +55,7 @@ use audited::Audited;
 use body::in_background;
 pub(crate) use body::{Reply, basic, error_reply, no_node, reply, unauthorized};
 pub(crate) use dates::date;
-use http_body_util::{BodyExt, Limited};
-use hyper::body::{Body, Incoming};
+use hyper::body::Incoming;
 use hyper::header::{AUTHORIZATION, COOKIE, HeaderValue, PROXY_AUTHORIZATION, SERVER};
 use hyper::http::request::Parts;
 use hyper::http::uri::Authority;
@@ -66,6 +66,7 @@ use nacre_auth::{INTERNAL, Keyspace, Login, Privilege, User, Users};
 use nacre_cluster::{Change, Cluster, Endpoints, Fingerprint, GROUP_DEFAULT};
 use nacre_node::Node;
 use nacre_plugin_host::USER_HEADER;
+use nacre_plugin_host::{Account, Permit as MemoryPermit};
 pub use origin::Hosts;
 use patient::Patient;
 use request_target::Lenient;
@@ -79,15 +80,10 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Handle, Runtime};
 
-/// The largest request body, in bytes.
-const BODY_BYTES_MAX: usize = 32 << 20;
-
 /// The largest line and headers of a request, in bytes.
 const HEADER_BYTES_MAX: usize = 64 << 10;
 /// How long they may take to come; also how long a connection may be idle.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a body may take to come.
-const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The header with which a request to a plugin asks for a state as fresh as itself: `request_plus`.
 const CONSISTENCY: &str = "nacre-consistency";
@@ -145,6 +141,10 @@ pub(crate) struct Call {
     /// What a plugin may see of the headers: no credentials. Names are in lower case.
     pub headers: Vec<(String, String)>,
     pub body: Vec<u8>,
+    /// Whose memory the body and the answer take.
+    pub account: Arc<Account>,
+    /// For the memory of the body.
+    _permit: MemoryPermit,
     /// Whether the answer must reflect what was written before.
     pub consistent: bool,
 }
@@ -174,7 +174,13 @@ impl Call {
             _ => self.front.threads.answers.clone(),
         };
         let streams = Arc::clone(&self.front.streams);
-        Desk { threads, streams, user: self.user.clone(), address: self.from }
+        Desk {
+            threads,
+            streams,
+            user: self.user.clone(),
+            address: self.from,
+            account: Arc::clone(&self.account),
+        }
     }
 
     /// Refuses users who have no part in `place`, nor see the cluster; of all that there is, users who have no part in
@@ -477,7 +483,9 @@ async fn admit(door: &Door, peer: &Peer, head: Parts, incoming: Incoming) -> Res
         error_reply(StatusCode::BAD_REQUEST, "bad_request", "the path is not UTF-8")
     })?;
     origin::check_type(&head, door.service, &path)?;
-    let body = read_body(incoming).await?;
+    let user = identity.as_ref().map(|login| login.user.clone()).unwrap_or_default();
+    let account = door.node.memory().budgets().of_user(&user);
+    let (body, _permit) = memory::read_body(incoming, &account).await?;
     let query = head.uri.query().unwrap_or_default().to_owned();
     let consistent = match head.headers.get(CONSISTENCY) {
         None => false,
@@ -496,7 +504,7 @@ async fn admit(door: &Door, peer: &Peer, head: Parts, incoming: Incoming) -> Res
         tls: Arc::clone(&door.tls),
         claim: Arc::clone(&door.claim),
         records: Arc::clone(&door.front.records),
-        user: identity.as_ref().map(|login| login.user.clone()).unwrap_or_default(),
+        user,
         identity,
         key: shown.key,
         login: credentials,
@@ -505,6 +513,8 @@ async fn admit(door: &Door, peer: &Peer, head: Parts, incoming: Incoming) -> Res
         query,
         headers: visible(&head.headers),
         body,
+        account,
+        _permit,
         consistent,
     })
 }
@@ -533,24 +543,6 @@ fn visible(headers: &HeaderMap) -> Vec<(String, String)> {
     let seen = seen.filter(|(name, _)| !secret.contains(name) && !is_ours(name.as_str()));
     let text = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
     seen.map(|(name, value)| (name.to_string(), text(value))).collect()
-}
-
-/// The whole body. What announces too much, or comes too slowly, is refused.
-async fn read_body(incoming: Incoming) -> Result<Vec<u8>, Reply> {
-    let too_large =
-        |reason: String| error_reply(StatusCode::PAYLOAD_TOO_LARGE, "too_large", &reason);
-    if incoming.size_hint().lower() > BODY_BYTES_MAX as u64 {
-        return Err(too_large(format!("a body may have {BODY_BYTES_MAX} bytes")));
-    }
-    let whole = Limited::new(incoming, BODY_BYTES_MAX).collect();
-    match tokio::time::timeout(BODY_TIMEOUT, whole).await {
-        Ok(Ok(body)) => Ok(body.to_bytes().to_vec()),
-        Ok(Err(error)) => Err(too_large(format!("the body cannot be read: {error}"))),
-        Err(_) => {
-            let reason = format!("the body did not come within {BODY_TIMEOUT:?}");
-            Err(error_reply(StatusCode::REQUEST_TIMEOUT, "timeout", &reason))
-        }
-    }
 }
 
 /// Whether a request reads or changes what the nodes agree on. SDKs send each to a node of their choice, and take for granted

@@ -512,6 +512,12 @@ pub(super) async fn invoke(call: Call, name: &str, rest: &[&str]) -> Result<Repl
     let failure = ("plugin_failed", StatusCode::SERVICE_UNAVAILABLE);
     let key = request.headers.iter().find(|(name, _)| name == KEY);
     let vbids = key.and_then(|(_, key)| call.node.vbids_of(bucket, [key.as_bytes()]));
-    let terms = Terms { vbids, fresh: call.consistent, updates: false, patience: FRESH_TIMEOUT };
+    let terms = Terms {
+        vbids,
+        fresh: call.consistent,
+        updates: false,
+        patience: FRESH_TIMEOUT,
+        account: Arc::clone(&desk.account),
+    };
     answered(&call.node, &desk, name, request, terms, failure).await
 }

@@ -10,6 +10,7 @@ use crate::platform::{Disk, memory_bytes};
 use nacre_auth::Privilege;
 use nacre_cluster::{Change, Cluster, ServiceQuotas, SettingsChange};
 use nacre_node::{Node, Usage};
+use nacre_plugin_host::Budget;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -115,7 +116,7 @@ pub(super) fn describe_with(call: &Call, usage: &BTreeMap<String, Usage>) -> Val
         "maxScopeCount": 1200,
         "maxCollectionCount": 1200,
     });
-    let parts = [links(&cluster), quotas(&cluster)];
+    let parts = [links(&cluster), quotas(call, &cluster)];
     for part in parts {
         if let (Value::Object(pool), Value::Object(part)) = (&mut pool, part) {
             pool.extend(part);
@@ -160,13 +161,14 @@ fn links(cluster: &Cluster) -> Value {
     })
 }
 
-/// The quota of the data service in MiB; the memory of the machine if it has none.
-fn data_quota_mb(cluster: &Cluster) -> u64 {
-    cluster.settings.quotas.data_mb.unwrap_or_else(machine_mb)
+/// The quota of the data service in MiB; what this node has for buckets if it has none.
+fn data_quota_mb(call: &Call, cluster: &Cluster) -> u64 {
+    let of_node = || call.node.memory().quotas_bytes_max().map_or_else(machine_mb, |max| max >> 20);
+    cluster.settings.quotas.data_mb.unwrap_or_else(of_node)
 }
 
-fn quotas(cluster: &Cluster) -> Value {
-    let mut quotas = json!({"memoryQuota": data_quota_mb(cluster)});
+fn quotas(call: &Call, cluster: &Cluster) -> Value {
+    let mut quotas = json!({"memoryQuota": data_quota_mb(call, cluster)});
     for (name, usual_mb) in OTHER_QUOTAS {
         let known = cluster.settings.quotas.others_mb.get(name);
         quotas[name] = json!(known.copied().unwrap_or(usual_mb));
@@ -179,9 +181,10 @@ fn storage_totals(call: &Call, cluster: &Cluster, usage: &BTreeMap<String, Usage
     let nodes = cluster.serving_nodes().len().max(1) as u64;
     let sum = |of: fn(&Usage) -> u64| usage.values().map(of).sum::<u64>();
     let (used, disk_used) = (sum(|usage| usage.memory_bytes), sum(|usage| usage.disk_bytes));
-    let quota_per_node = data_quota_mb(cluster) << 20;
+    let quota_per_node = data_quota_mb(call, cluster) << 20;
     let quota_used_per_node = cluster.bucket_quotas_mb() << 20;
-    let total = memory_bytes().unwrap_or_default();
+    let memory = call.node.memory();
+    let total = memory.limit_bytes().or_else(memory_bytes).unwrap_or_default();
     let disk = Disk::of(&call.records.data_dir).unwrap_or_default();
     json!({
         "ram": {
@@ -192,6 +195,7 @@ fn storage_totals(call: &Call, cluster: &Cluster, usage: &BTreeMap<String, Usage
             "usedByData": used,
             "quotaUsedPerNode": quota_used_per_node,
             "quotaTotalPerNode": quota_per_node,
+            "budgets": memory.budgets().all().map(|(name, budget)| describe_budget(name, budget)),
         },
         "hdd": {
             "total": disk.total_bytes * nodes,
@@ -201,6 +205,12 @@ fn storage_totals(call: &Call, cluster: &Cluster, usage: &BTreeMap<String, Usage
             "free": disk.free_bytes * nodes,
         },
     })
+}
+
+/// What a budget of this node may use, in bytes, and uses, and how often it had no memory left. A member that Couchbase does not have.
+fn describe_budget(name: &str, budget: &Budget) -> Value {
+    let limit = Some(budget.limit()).filter(|limit| *limit < usize::MAX);
+    json!({"name": name, "limit": limit, "used": budget.held(), "refusals": budget.refusals()})
 }
 
 /// What `/nodes/self` adds: where the node keeps its data, and how much of memory and disk it uses.

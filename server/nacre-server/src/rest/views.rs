@@ -293,6 +293,7 @@ async fn query(call: Call, bucket: &str, name: &str, view: &str) -> Result<Reply
         fresh,
         updates,
         patience: patience.map_or(FRESH_ROWS_TIMEOUT, Duration::from_millis),
+        account: Arc::clone(&call.account),
     };
     // One that has stopped stays so until it is replaced.
     let failure = ("view_failed", StatusCode::INTERNAL_SERVER_ERROR);

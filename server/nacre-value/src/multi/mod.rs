@@ -25,6 +25,10 @@ pub use macros::Macros;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
+/// Bytes that the results of a lookup may have together: as many as a document. Without a limit, sixteen operations on one large value
+/// make an answer of sixteen times its size. Source: the largest document of Couchbase.
+pub const RESULT_BYTES_MAX: usize = 20 << 20;
+
 /// The most operations of a request.
 pub const SPECS_MAX: usize = 16;
 
@@ -153,7 +157,8 @@ pub type Answer<'d> = Result<Cow<'d, [u8]>, Error>;
 /// Answers each operation of a lookup, in order.
 ///
 /// # Errors
-/// An [`Error`] of the request as a whole: too many or no operations, wrong order, or an invalid attribute name.
+/// An [`Error`] of the request as a whole: too many or no operations, wrong order, an invalid attribute name, or results of more than
+/// [`RESULT_BYTES_MAX`] bytes.
 pub fn lookup<'d>(
     source: &Source<'d>,
     specs: &[LookupSpec<'_>],
@@ -181,7 +186,13 @@ pub fn lookup<'d>(
             }
         }
     };
-    Ok(specs.iter().map(answer).collect())
+    let mut bytes = 0;
+    let counted = specs.iter().map(|spec| {
+        let answer = answer(spec);
+        bytes += answer.as_ref().map_or(0, |found| found.len());
+        if bytes > RESULT_BYTES_MAX { Err(Error::ResultTooBig) } else { Ok(answer) }
+    });
+    counted.collect()
 }
 
 fn lookup_xattr<'d>(

@@ -10,7 +10,7 @@
 use nacre_value::Error;
 use nacre_value::multi::{
     Body, Failure, Flags, LookupOperation, LookupSpec, Macros, MutationOperation, MutationSpec,
-    Source, Spec, lookup, mutate,
+    RESULT_BYTES_MAX, Source, Spec, lookup, mutate,
 };
 use nacre_value::subdoc::{Lookup, Mutation};
 use nacre_value::xattr::Xattrs;
@@ -239,4 +239,14 @@ fn a_missing_document_starts_as_its_first_operation_wants_it() {
     assert_eq!(body("push-last a"), "{}");
     assert_eq!(body("x:dict-add a 1"), "{}");
     assert_eq!(body("set-doc 1"), "{}");
+}
+
+#[test]
+fn results_have_no_more_bytes_together_than_a_document() {
+    let body = format!("{{\"a\":\"{}\"}}", "x".repeat(RESULT_BYTES_MAX / 2 - 2));
+    let source = Source { body: body.as_bytes(), body_is_json: true, ..Source::missing(&[]) };
+    let spec = lookup_spec("get a");
+    let run = |count| lookup(&source, &vec![spec; count], &virtuals).map(|answers| answers.len());
+    assert_eq!(run(2), Ok(2));
+    assert_eq!(run(3), Err(Error::ResultTooBig));
 }

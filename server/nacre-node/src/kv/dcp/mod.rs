@@ -166,7 +166,7 @@ fn open(session: &mut Session, name: &[u8], flags: u32, now: Now) -> Result<Outc
     }
     let settings = Settings::new(flags, session.features)?;
     let bucket = Arc::clone(&session.bucket()?.bucket);
-    let user = session.user.as_deref().unwrap_or_default();
+    let user = session.user_name();
     let line = bucket.lines.open(user, name, &session.waiter, now);
     session.dcp = Some(Box::new(Dcp {
         tap: Tap::new(bucket, Arc::clone(&line) as _),

@@ -25,11 +25,12 @@ pub use stored::{Stored, answer_step, records_in};
 pub use takeover::Takeover;
 
 use super::failure::{code, failure, retry};
-use nacre_plugin_host::Failure;
+use nacre_plugin_host::{Account, Failure, Permit, Purpose};
 use nacre_types::Now;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Transactions that a node keeps.
@@ -38,6 +39,10 @@ const COUNT_MAX: usize = 1024;
 const BYTES_MAX: usize = 128 << 20;
 /// Bytes of changes that all of them may have.
 const ALL_BYTES_MAX: usize = 512 << 20;
+/// Transactions that one user may have at once.
+const COUNT_OF_USER_MAX: usize = COUNT_MAX / 4;
+/// Bytes of changes that those of one user may have.
+const BYTES_OF_USER_MAX: usize = ALL_BYTES_MAX / 2;
 /// How long a transaction lasts that says nothing about it. Source: Couchbase's `txtimeout`.
 const TIMEOUT: Duration = Duration::from_secs(15);
 /// How long any may last.
@@ -58,6 +63,8 @@ pub struct Transaction {
 /// What a transaction is known by, and where it is.
 struct Slot {
     user: String,
+    /// For the memory of its changes.
+    permit: Permit,
     durability: Durability,
     timeout: Duration,
     ends_ns: u64,
@@ -76,14 +83,14 @@ struct Slot {
 pub struct Transactions(Mutex<BTreeMap<String, Slot>>);
 
 impl Transactions {
-    /// Keeps a new one of `user`.
+    /// Keeps a new one of the user whose account that is.
     ///
     /// # Errors
-    /// Code 17006 when there are too many, or one of this id already.
+    /// Code 17006 when there are too many, on the node or of the user, or one of this id already.
     pub fn add(
         &self,
         transaction: Box<Transaction>,
-        user: &str,
+        account: &Arc<Account>,
         timeout: Duration,
         now: Now,
     ) -> Result<(), Failure> {
@@ -96,8 +103,16 @@ impl Transactions {
             let why = format!("there are {COUNT_MAX} transactions on this node already");
             return Err(retry(code::BEGIN, why));
         }
+        let user = account.name();
+        if all.values().filter(|slot| slot.user == user).count() >= COUNT_OF_USER_MAX {
+            let why = format!("{user} has {COUNT_OF_USER_MAX} transactions on this node already");
+            return Err(retry(code::BEGIN, why));
+        }
+        let mut permit = account.permit(Purpose::Transaction);
+        permit.set(transaction.changes.bytes());
         let slot = Slot {
             user: user.to_owned(),
+            permit,
             durability: transaction.attempt.durability,
             timeout,
             ends_ns: transaction.ends_ns,
@@ -155,6 +170,7 @@ impl Transactions {
         let mut all = self.0.lock();
         if let Some(slot) = all.get_mut(&transaction.attempt.id) {
             slot.bytes = transaction.changes.bytes();
+            slot.permit.set(slot.bytes);
             slot.at_rest = Some(transaction);
         }
         prune(&mut all, now);
@@ -170,15 +186,25 @@ impl Transactions {
         prune(&mut self.0.lock(), now);
     }
 
-    /// Whether the changes of a transaction that a request has may stay.
+    /// Whether the changes of a transaction that a request of the user with that account has may stay.
     ///
     /// # Errors
     /// Code 17016 when they are too much.
-    pub fn check_size(&self, transaction: &Transaction) -> Result<(), Failure> {
+    pub fn check_size(&self, transaction: &Transaction, account: &Account) -> Result<(), Failure> {
         let (all, bytes) = (self.0.lock(), transaction.changes.bytes());
         let others = all.iter().filter(|(id, _)| **id != transaction.attempt.id);
-        let others: usize = others.map(|(_, slot)| slot.bytes).sum();
-        let quota = BYTES_MAX.min(ALL_BYTES_MAX.saturating_sub(others));
+        let others: Vec<(&str, usize)> =
+            others.map(|(_, slot)| (slot.user.as_str(), slot.bytes)).collect();
+        let sum_of = |user: Option<&str>| {
+            let counted = others.iter().filter(|(of, _)| user.is_none_or(|user| *of == user));
+            counted.map(|(_, bytes)| bytes).sum::<usize>()
+        };
+        let user = account.name();
+        let of_user = BYTES_OF_USER_MAX.saturating_sub(sum_of(Some(user)));
+        let held = all.get(&transaction.attempt.id).map_or(0, |slot| slot.permit.bytes());
+        let of_node = account.room().saturating_add(held);
+        let quota =
+            BYTES_MAX.min(ALL_BYTES_MAX.saturating_sub(sum_of(None))).min(of_user).min(of_node);
         if bytes <= quota {
             return Ok(());
         }
@@ -218,6 +244,7 @@ fn prune(all: &mut BTreeMap<String, Slot>, now: Now) {
     all.retain(|_, slot| {
         if slot.ends_ns <= now.monotonic_ns && slot.at_rest.take().is_some() {
             slot.bytes = 0;
+            slot.permit.set(0);
         }
         slot.ends_ns.saturating_add(memory_ns) > now.monotonic_ns
     });

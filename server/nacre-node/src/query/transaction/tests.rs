@@ -4,12 +4,13 @@ use super::attempt::{Attempt, Stopped};
 use super::changes::{Changes, Kind, Place, Staged};
 use super::record::{self, Entry, STAGED};
 use super::step::{Documents, Durability, Edit, Looked, Part, Presence, Step, Told};
-use super::{Transaction, Transactions};
-use nacre_plugin_host::{Action, DatabaseKeyspace, KvError, Mutation};
+use super::{COUNT_MAX, COUNT_OF_USER_MAX, Transaction, Transactions};
+use nacre_plugin_host::{Account, Action, Budgets, DatabaseKeyspace, KvError, Mutation};
 use nacre_types::Now;
 use serde_json::{Map, Value, json};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A document, or a tombstone when it has no body.
@@ -430,6 +431,11 @@ fn what_is_staged_already_commits_and_rolls_back_with_the_rest() {
     }
 }
 
+/// The account of a user who may have any memory.
+fn ann() -> Arc<Account> {
+    Budgets::default().of_user("ann")
+}
+
 fn now(seconds: u64) -> Now {
     let ns = seconds * 1_000_000_000;
     Now { monotonic_ns: ns, unix_ns: ns }
@@ -443,7 +449,7 @@ fn transaction(id: &str, ends: u64) -> Box<Transaction> {
 #[test]
 fn a_transaction_belongs_to_one_user_and_one_request_at_a_time() {
     let all = Transactions::default();
-    all.add(transaction("a", 10), "ann", Duration::from_secs(10), now(0)).unwrap();
+    all.add(transaction("a", 10), &ann(), Duration::from_secs(10), now(0)).unwrap();
     let code =
         |user: &str, id: &str, number| all.join(id, number, user, now(1)).err().map(|e| e.code);
     assert_eq!(code("bob", "a", None), Some(17004));
@@ -453,14 +459,14 @@ fn a_transaction_belongs_to_one_user_and_one_request_at_a_time() {
     all.leave(joined, now(1));
     assert_eq!(code("ann", "a", Some(4)), Some(17005));
     assert_eq!(code("ann", "a", Some(5)), None);
-    let begun = all.add(transaction("a", 10), "ann", Duration::from_secs(10), now(0));
+    let begun = all.add(transaction("a", 10), &ann(), Duration::from_secs(10), now(0));
     assert_eq!(begun.err().map(|error| error.code), Some(17006), "one of this id has begun");
 }
 
 #[test]
 fn a_transaction_whose_time_is_over_is_let_go_and_forgotten_later() {
     let all = Transactions::default();
-    all.add(transaction("a", 10), "ann", Duration::from_secs(10), now(0)).unwrap();
+    all.add(transaction("a", 10), &ann(), Duration::from_secs(10), now(0)).unwrap();
     assert_eq!(all.rows(None, "n", now(9)).len(), 1);
     assert_eq!(all.rows(Some("bob"), "n", now(9)).len(), 0);
     // A request that has it keeps it until it leaves.
@@ -471,4 +477,47 @@ fn a_transaction_whose_time_is_over_is_let_go_and_forgotten_later() {
     assert_eq!(all.join("a", None, "ann", now(11)).err().map(|e| e.code), Some(17010));
     all.prune(now(71));
     assert_eq!(all.0.lock().len(), 0);
+}
+
+#[test]
+fn one_user_leaves_transactions_to_others() {
+    let (all, budgets) = (Transactions::default(), Budgets::default());
+    let begin = |user: &str, number: usize| {
+        let begun = transaction(&format!("{user}-{number}"), 10);
+        all.add(begun, &budgets.of_user(user), Duration::from_secs(10), now(0))
+    };
+    for number in 0..COUNT_OF_USER_MAX {
+        begin("ann", number).unwrap();
+    }
+    let refused = begin("ann", COUNT_MAX).unwrap_err();
+    let message = "ann has 256 transactions on this node already";
+    assert_eq!((refused.code, refused.message.as_str(), refused.retry), (17006, message, true));
+    begin("bob", 0).unwrap();
+    all.end("ann-0");
+    begin("ann", COUNT_MAX).unwrap();
+}
+
+#[test]
+fn changes_take_memory_of_their_user() {
+    let (all, budgets) = (Transactions::default(), Budgets::default());
+    budgets.requests.set_limit(80 << 20);
+    let user = budgets.of_user("ann");
+    all.add(transaction("a", 10), &user, Duration::from_secs(10), now(0)).unwrap();
+    let mut joined = all.join("a", None, "ann", now(1)).unwrap();
+    let mut change = |id: &str| {
+        let body = vec![b'1'; 6 << 20];
+        let (action, id) = (Action::Upsert, id.to_owned());
+        let mutation = Mutation { action, id, body, cas: 0, expiry: None };
+        joined.changes.apply(&keyspace(), mutation, None).unwrap();
+        all.check_size(&joined, &user)
+    };
+    for id in ["a", "b", "c"] {
+        change(id).unwrap();
+    }
+    let refused = change("d").unwrap_err();
+    assert_eq!(refused.code, 17016, "the share of a user is 20 MiB: {}", refused.message);
+    all.leave(joined, now(1));
+    assert!(user.held() > 24 << 20);
+    all.prune(now(71));
+    assert_eq!(user.held(), 0);
 }

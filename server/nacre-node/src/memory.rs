@@ -1,0 +1,88 @@
+//! The memory of a node: what buckets have of it by their quotas, and how the rest is divided.
+//!
+//! ```text
+//! memory of the node ─┬─ an eighth: the process itself, and what the allocator cannot use
+//!                     ├─ quotas of buckets
+//!                     └─ the rest, an eighth at least ─┬─ four eighths: requests and answers, by user
+//!                                                      ├─ three eighths: state of plugins, by deployment
+//!                                                      └─ one eighth: plugins that follow documents, by deployment
+//! ```
+
+use nacre_plugin_host::Budgets;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// One part of so many is for the process itself; the same at least is for all that is no bucket.
+const PARTS: u64 = 8;
+
+/// How much memory a node may use, and its budgets. Without a limit until one is set.
+#[derive(Debug, Default)]
+pub struct NodeMemory {
+    /// 0 for none.
+    limit_bytes: AtomicU64,
+    quotas_bytes: AtomicU64,
+    budgets: Budgets,
+}
+
+impl NodeMemory {
+    /// The memory that the node may use, in bytes, when that is known.
+    pub fn limit_bytes(&self) -> Option<u64> {
+        Some(self.limit_bytes.load(Ordering::Relaxed)).filter(|bytes| *bytes > 0)
+    }
+
+    /// Limits the memory of the node, in bytes, from now on.
+    pub fn set_limit(&self, bytes: u64) {
+        self.limit_bytes.store(bytes, Ordering::Relaxed);
+        self.divide();
+    }
+
+    /// The quotas of all buckets together, in bytes.
+    pub fn quotas_bytes(&self) -> u64 {
+        self.quotas_bytes.load(Ordering::Relaxed)
+    }
+
+    /// The most that all quotas together may be, in bytes: what is not for the process itself.
+    pub fn quotas_bytes_max(&self) -> Option<u64> {
+        self.limit_bytes().map(|limit| limit - limit / PARTS)
+    }
+
+    /// Buckets have quotas of so many bytes together.
+    pub(crate) fn set_quotas(&self, bytes: u64) {
+        self.quotas_bytes.store(bytes, Ordering::Relaxed);
+        self.divide();
+    }
+
+    /// What requests, answers and plugins take their memory from.
+    pub fn budgets(&self) -> &Budgets {
+        &self.budgets
+    }
+
+    fn divide(&self) {
+        let Some(limit) = self.limit_bytes() else { return };
+        let part = limit / PARTS;
+        let rest = limit.saturating_sub(part).saturating_sub(self.quotas_bytes()).max(part);
+        let eighths = |count: u64| usize::try_from(rest / 8 * count).unwrap_or(usize::MAX);
+        self.budgets.requests.set_limit(eighths(4));
+        self.budgets.state.set_limit(eighths(3));
+        self.budgets.writers.set_limit(eighths(1));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn what_quotas_leave_is_divided_and_never_nothing() {
+        let memory = NodeMemory::default();
+        assert_eq!((memory.limit_bytes(), memory.budgets().requests.limit()), (None, usize::MAX));
+        memory.set_quotas(256 * MIB);
+        memory.set_limit(1600 * MIB);
+        let parts = || memory.budgets().all().map(|(_, budget)| budget.limit() >> 20);
+        assert_eq!(parts(), [572, 429, 143]);
+        assert_eq!(memory.quotas_bytes_max(), Some(1400 * MIB));
+        memory.set_quotas(4000 * MIB);
+        assert_eq!(parts(), [100, 75, 25], "quotas that do not fit leave an eighth");
+    }
+}

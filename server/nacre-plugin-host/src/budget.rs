@@ -1,0 +1,518 @@
+//! Memory that no bucket quota covers: who holds how much of it, and for what.
+//!
+//! ```text
+//! Budget (limit) ─┬─ Account "ann"  (share) ─┬─ Permit  request   1 MiB
+//!                 │                          └─ Permit  instance 40 MiB
+//!                 └─ Account "bob"  (share) ─── Permit  answer    2 MiB
+//! ```
+//!
+//! A [`Permit`] stands for bytes that somebody holds and gives them back when it is dropped. It grows when both its account and the
+//! whole budget have room. An account that holds little is never refused, so that one user who takes all there is cannot keep others
+//! from small requests.
+//!
+//! Nothing is reserved in advance, and nothing waits here: whoever is refused answers its client, or tries again.
+
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+
+/// Bytes that an account always gets, however full the budget is.
+pub const ACCOUNT_BYTES_MIN: usize = 4 << 20;
+
+/// What memory is held for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Purpose {
+    /// Requests that are being read or wait for something.
+    Request,
+    /// Answers that their client has not taken.
+    Answer,
+    /// Instances of plugins that answer requests.
+    Instance,
+    /// Instances that wait for their next request.
+    Idle,
+    /// Changes of open transactions.
+    Transaction,
+    /// Instances of plugins that follow documents.
+    Writer,
+    /// State of plugins.
+    State,
+}
+
+impl Purpose {
+    /// All purposes.
+    pub const ALL: [Purpose; 7] = [
+        Purpose::Request,
+        Purpose::Answer,
+        Purpose::Instance,
+        Purpose::Idle,
+        Purpose::Transaction,
+        Purpose::Writer,
+        Purpose::State,
+    ];
+
+    /// The name in metrics: one word.
+    pub fn name(self) -> &'static str {
+        match self {
+            Purpose::Request => "request",
+            Purpose::Answer => "answer",
+            Purpose::Instance => "instance",
+            Purpose::Idle => "idle",
+            Purpose::Transaction => "transaction",
+            Purpose::Writer => "writer",
+            Purpose::State => "state",
+        }
+    }
+}
+
+/// Why memory was refused. The same may succeed once others have given some back.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Exceeded {
+    /// The account holds its whole share.
+    #[error("{account} already uses the {} MiB that it may have of the memory for {of}", .bytes_max >> 20)]
+    Account {
+        /// The user or deployment.
+        account: String,
+        /// What the budget is for.
+        of: &'static str,
+        /// The share of one account, in bytes.
+        bytes_max: usize,
+    },
+    /// All accounts together hold all there is.
+    #[error("the {} MiB that this node has for {of} are in use", .bytes_max >> 20)]
+    All {
+        /// What the budget is for.
+        of: &'static str,
+        /// The limit of the budget, in bytes.
+        bytes_max: usize,
+    },
+}
+
+/// An amount of memory that is shared. Clones are the same budget.
+#[derive(Clone, Debug)]
+pub struct Budget(Arc<Total>);
+
+#[derive(Debug)]
+struct Total {
+    of: &'static str,
+    limit: AtomicUsize,
+    held: AtomicUsize,
+    by_purpose: [AtomicUsize; Purpose::ALL.len()],
+    refusals: AtomicU64,
+    accounts: Mutex<BTreeMap<Arc<str>, Weak<Account>>>,
+}
+
+impl Budget {
+    /// A budget without a limit so far; `of` says in messages what it is for, as in "requests and answers".
+    pub fn new(of: &'static str) -> Budget {
+        Budget(Arc::new(Total {
+            of,
+            limit: AtomicUsize::new(usize::MAX),
+            held: AtomicUsize::new(0),
+            by_purpose: Default::default(),
+            refusals: AtomicU64::new(0),
+            accounts: Mutex::default(),
+        }))
+    }
+
+    /// Sets the limit, in bytes. What is held beyond it stays until it is given back.
+    pub fn set_limit(&self, bytes: usize) {
+        self.0.limit.store(bytes, Ordering::Relaxed);
+    }
+
+    /// The limit, in bytes; `usize::MAX` when there is none.
+    pub fn limit(&self) -> usize {
+        self.0.limit.load(Ordering::Relaxed)
+    }
+
+    /// Returns true if more than half of the limit is held: what is not needed just now should be given back.
+    pub fn is_tight(&self) -> bool {
+        self.held() > self.limit() / 2
+    }
+
+    /// Bytes that are held.
+    pub fn held(&self) -> usize {
+        self.0.held.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that are held for a purpose.
+    pub fn held_for(&self, purpose: Purpose) -> usize {
+        self.0.by_purpose[purpose as usize].load(Ordering::Relaxed)
+    }
+
+    /// How often memory was refused.
+    pub fn refusals(&self) -> u64 {
+        self.0.refusals.load(Ordering::Relaxed)
+    }
+
+    /// The account of that name, which may hold as much as `limit` says; made when nobody has it. The limit of one that is there stays
+    /// as it is.
+    pub fn account(&self, name: &str, limit: AccountLimit) -> Arc<Account> {
+        let mut accounts = self.0.accounts.lock();
+        if let Some(known) = accounts.get(name).and_then(Weak::upgrade) {
+            return known;
+        }
+        let name: Arc<str> = name.into();
+        let account = Arc::new(Account {
+            total: Arc::clone(&self.0),
+            name: Arc::clone(&name),
+            limit,
+            held: AtomicUsize::new(0),
+        });
+        accounts.insert(name, Arc::downgrade(&account));
+        account
+    }
+}
+
+/// How much of a budget one account may hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AccountLimit {
+    /// One part of so many. At least 1.
+    OneOf(usize),
+    /// As much as it needs, also beyond the limit: for what cannot be refused.
+    None,
+}
+
+/// What one user, or one deployment, holds of a budget.
+#[derive(Debug)]
+pub struct Account {
+    total: Arc<Total>,
+    name: Arc<str>,
+    limit: AccountLimit,
+    held: AtomicUsize,
+}
+
+impl Account {
+    /// The name under which it was made.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Bytes that it holds.
+    pub fn held(&self) -> usize {
+        self.held.load(Ordering::Relaxed)
+    }
+
+    /// Returns true if the account would be refused more than its minimum: one atomic load while it holds little.
+    pub fn is_exhausted(&self) -> bool {
+        let held = self.held();
+        held > ACCOUNT_BYTES_MIN
+            && self.limit != AccountLimit::None
+            && (held >= self.bytes_max()
+                || self.total.held.load(Ordering::Relaxed) >= self.total_limit())
+    }
+
+    /// Bytes that it could still take.
+    pub fn room(&self) -> usize {
+        if self.limit == AccountLimit::None {
+            return usize::MAX;
+        }
+        let held = self.held();
+        let of_all = self.total_limit().saturating_sub(self.total.held.load(Ordering::Relaxed));
+        let minimum = ACCOUNT_BYTES_MIN.saturating_sub(held);
+        self.bytes_max().saturating_sub(held).min(of_all).max(minimum)
+    }
+
+    /// A permit of this account that holds nothing yet.
+    pub fn permit(self: &Arc<Account>, purpose: Purpose) -> Permit {
+        Permit { account: Arc::clone(self), purpose, bytes: 0 }
+    }
+
+    /// A permit for so many bytes.
+    ///
+    /// # Errors
+    /// [`Exceeded`].
+    pub fn take(self: &Arc<Account>, purpose: Purpose, bytes: usize) -> Result<Permit, Exceeded> {
+        let mut permit = self.permit(purpose);
+        permit.grow(bytes)?;
+        Ok(permit)
+    }
+
+    fn total_limit(&self) -> usize {
+        self.total.limit.load(Ordering::Relaxed)
+    }
+
+    /// The most bytes that it may hold.
+    pub fn bytes_max(&self) -> usize {
+        match self.limit {
+            AccountLimit::OneOf(parts) => {
+                (self.total_limit() / parts.max(1)).max(ACCOUNT_BYTES_MIN)
+            }
+            AccountLimit::None => usize::MAX,
+        }
+    }
+
+    fn add(&self, purpose: Purpose, bytes: usize) {
+        self.held.fetch_add(bytes, Ordering::Relaxed);
+        self.total.held.fetch_add(bytes, Ordering::Relaxed);
+        self.total.by_purpose[purpose as usize].fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Adds bytes to the account alone; gives what it held before.
+    fn try_hold(&self, bytes: usize) -> Result<usize, Exceeded> {
+        let bytes_max = self.bytes_max();
+        let fits = |held: usize| held.checked_add(bytes).filter(|sum| *sum <= bytes_max);
+        self.held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).map_err(|_| {
+            self.total.refusals.fetch_add(1, Ordering::Relaxed);
+            let (account, of) = (self.name.to_string(), self.total.of);
+            Exceeded::Account { account, of, bytes_max }
+        })
+    }
+
+    fn try_add(&self, purpose: Purpose, bytes: usize) -> Result<(), Exceeded> {
+        let before = self.try_hold(bytes)?;
+        let limit = match self.limit {
+            AccountLimit::None => usize::MAX,
+            AccountLimit::OneOf(_) if before + bytes <= ACCOUNT_BYTES_MIN => usize::MAX,
+            AccountLimit::OneOf(_) => self.total_limit(),
+        };
+        let fits = |held: usize| held.checked_add(bytes).filter(|sum| *sum <= limit);
+        if self.total.held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_err() {
+            self.held.fetch_sub(bytes, Ordering::Relaxed);
+            self.total.refusals.fetch_add(1, Ordering::Relaxed);
+            return Err(Exceeded::All { of: self.total.of, bytes_max: limit });
+        }
+        self.total.by_purpose[purpose as usize].fetch_add(bytes, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn sub(&self, purpose: Purpose, bytes: usize) {
+        self.held.fetch_sub(bytes, Ordering::Relaxed);
+        self.total.held.fetch_sub(bytes, Ordering::Relaxed);
+        self.total.by_purpose[purpose as usize].fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Account {
+    fn drop(&mut self) {
+        let mut accounts = self.total.accounts.lock();
+        // Another one of the same name may have been made meanwhile.
+        if accounts.get(&self.name).is_some_and(|known| known.strong_count() == 0) {
+            accounts.remove(&self.name);
+        }
+    }
+}
+
+/// Bytes of an account that somebody holds; given back when it is dropped.
+#[derive(Debug)]
+pub struct Permit {
+    account: Arc<Account>,
+    purpose: Purpose,
+    bytes: usize,
+}
+
+impl Permit {
+    /// Bytes that it stands for.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Whose bytes they are.
+    pub fn account(&self) -> &Arc<Account> {
+        &self.account
+    }
+
+    /// Holds so many bytes more.
+    ///
+    /// # Errors
+    /// [`Exceeded`]; it holds what it held before then.
+    pub fn grow(&mut self, bytes: usize) -> Result<(), Exceeded> {
+        if bytes > 0 {
+            self.account.try_add(self.purpose, bytes)?;
+            self.bytes += bytes;
+        }
+        Ok(())
+    }
+
+    /// Holds so many bytes in all.
+    ///
+    /// # Errors
+    /// [`Exceeded`], only if that is more than before; it holds what it held before then.
+    pub fn try_set(&mut self, bytes: usize) -> Result<(), Exceeded> {
+        if bytes > self.bytes {
+            return self.grow(bytes - self.bytes);
+        }
+        self.set(bytes);
+        Ok(())
+    }
+
+    /// Holds so many bytes in all, also where there is no room: for what is held already.
+    pub fn set(&mut self, bytes: usize) {
+        if bytes > self.bytes {
+            self.account.add(self.purpose, bytes - self.bytes);
+        } else {
+            self.account.sub(self.purpose, self.bytes - bytes);
+        }
+        self.bytes = bytes;
+    }
+
+    /// Hands the bytes over to an account, for a purpose.
+    ///
+    /// # Errors
+    /// [`Exceeded`] when the account has no room; nothing has changed then.
+    pub fn hand_to(&mut self, account: &Arc<Account>, purpose: Purpose) -> Result<(), Exceeded> {
+        if Arc::ptr_eq(&self.account, account) && self.purpose == purpose {
+            return Ok(());
+        }
+        if !Arc::ptr_eq(&self.account.total, &account.total) {
+            *self = account.take(purpose, self.bytes)?;
+            return Ok(());
+        }
+        // All together hold as much as before.
+        account.try_hold(self.bytes)?;
+        self.account.held.fetch_sub(self.bytes, Ordering::Relaxed);
+        let by_purpose = &account.total.by_purpose;
+        by_purpose[purpose as usize].fetch_add(self.bytes, Ordering::Relaxed);
+        by_purpose[self.purpose as usize].fetch_sub(self.bytes, Ordering::Relaxed);
+        (self.account, self.purpose) = (Arc::clone(account), purpose);
+        Ok(())
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        if self.bytes > 0 {
+            self.account.sub(self.purpose, self.bytes);
+        }
+    }
+}
+
+/// The budgets of a node.
+#[derive(Clone, Debug)]
+pub struct Budgets {
+    /// For requests and answers, by user.
+    pub requests: Budget,
+    /// For the state of plugins, by deployment.
+    pub state: Budget,
+    /// For the instances of plugins that follow documents, by deployment. They have a budget of their own, as they wait until there is
+    /// room, whereas a state that finds none stops: one that fills the memory must not have itself wait instead.
+    pub writers: Budget,
+}
+
+impl Default for Budgets {
+    /// Without limits.
+    fn default() -> Budgets {
+        Budgets {
+            requests: Budget::new("requests and answers"),
+            state: Budget::new("the state of plugins"),
+            writers: Budget::new("plugins that follow documents"),
+        }
+    }
+}
+
+/// The part of the memory for requests that one user may hold: a quarter.
+pub const OF_USER: AccountLimit = AccountLimit::OneOf(4);
+/// The part of the memory for requests that idle instances may hold.
+const OF_IDLE: AccountLimit = AccountLimit::OneOf(8);
+/// The part of the memory for requests that work for other nodes, and for parts of a request, may hold.
+const OF_PARTS: AccountLimit = AccountLimit::OneOf(2);
+/// The part of the memory for state, and of that for writers, that one deployment may hold: half.
+pub const OF_DEPLOYMENT: AccountLimit = AccountLimit::OneOf(2);
+
+impl Budgets {
+    /// The account of a user's requests and answers.
+    pub fn of_user(&self, name: &str) -> Arc<Account> {
+        self.requests.account(name, OF_USER)
+    }
+
+    /// The account of what belongs to no user: parts of requests that other nodes have begun, and of those that several partitions
+    /// answer. No user has a name that begins with `@`.
+    pub fn of_parts(&self) -> Arc<Account> {
+        self.requests.account("@parts", OF_PARTS)
+    }
+
+    /// The account of other nodes' connections, which are not refused anything.
+    pub fn of_nodes(&self) -> Arc<Account> {
+        self.requests.account("@nodes", AccountLimit::None)
+    }
+
+    pub(crate) fn of_idle(&self) -> Arc<Account> {
+        self.requests.account("@idle", OF_IDLE)
+    }
+
+    pub(crate) fn of_state(&self, deployment: &str) -> Arc<Account> {
+        self.state.account(deployment, OF_DEPLOYMENT)
+    }
+
+    pub(crate) fn of_writers(&self, deployment: &str) -> Arc<Account> {
+        self.writers.account(deployment, OF_DEPLOYMENT)
+    }
+
+    /// All budgets, by their names in metrics.
+    pub fn all(&self) -> [(&'static str, &Budget); 3] {
+        [("requests", &self.requests), ("state", &self.state), ("writers", &self.writers)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: usize = 1 << 20;
+
+    fn budget(limit_mib: usize) -> Budget {
+        let budget = Budget::new("tests");
+        budget.set_limit(limit_mib * MIB);
+        budget
+    }
+
+    #[test]
+    fn one_account_gets_its_share_and_all_together_no_more_than_the_limit() {
+        let budget = budget(100);
+        let [ann, bob] = ["ann", "bob"].map(|name| budget.account(name, AccountLimit::OneOf(2)));
+        let mut of_ann = ann.take(Purpose::Request, 50 * MIB).unwrap();
+        let error = of_ann.grow(1).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "ann already uses the 50 MiB that it may have of the memory for tests"
+        );
+        let of_bob = bob.take(Purpose::Answer, 48 * MIB).unwrap();
+        let cid = budget.account("cid", AccountLimit::OneOf(2));
+        let error = cid.take(Purpose::Answer, 6 * MIB).unwrap_err();
+        assert_eq!(error.to_string(), "the 100 MiB that this node has for tests are in use");
+        assert_eq!(budget.held_for(Purpose::Answer), 48 * MIB);
+        drop(of_bob);
+        assert!(cid.take(Purpose::Answer, 6 * MIB).is_ok());
+        assert_eq!((budget.held(), budget.refusals()), (50 * MIB, 2));
+    }
+
+    #[test]
+    fn an_account_that_holds_little_is_not_refused() {
+        let budget = budget(100);
+        let mut rest = budget.account("all", AccountLimit::None).permit(Purpose::Request);
+        rest.set(200 * MIB);
+        let ann = budget.account("ann", AccountLimit::OneOf(4));
+        let mut permit = ann.take(Purpose::Request, ACCOUNT_BYTES_MIN).unwrap();
+        assert_eq!(ann.room(), 0);
+        assert!(permit.grow(1).is_err() && !ann.is_exhausted());
+        permit.set(ACCOUNT_BYTES_MIN + 1);
+        assert!(ann.is_exhausted());
+        permit.set(0);
+        assert_eq!(ann.room(), ACCOUNT_BYTES_MIN);
+    }
+
+    #[test]
+    fn what_is_handed_over_is_held_once() {
+        let budget = budget(100);
+        let [ann, bob] = ["ann", "bob"].map(|name| budget.account(name, AccountLimit::OneOf(4)));
+        let mut permit = ann.take(Purpose::Instance, 20 * MIB).unwrap();
+        permit.hand_to(&bob, Purpose::Idle).unwrap();
+        assert_eq!((ann.held(), bob.held(), budget.held()), (0, 20 * MIB, 20 * MIB));
+        let mut other = ann.take(Purpose::Instance, 10 * MIB).unwrap();
+        assert!(other.hand_to(&bob, Purpose::Idle).is_err());
+        assert_eq!((ann.held(), bob.held()), (10 * MIB, 20 * MIB));
+        drop((permit, other));
+        assert_eq!(budget.held(), 0);
+    }
+
+    #[test]
+    fn accounts_go_with_their_last_holder() {
+        let budget = budget(100);
+        let ann = budget.account("ann", AccountLimit::OneOf(4));
+        let permit = ann.take(Purpose::Request, 1).unwrap();
+        drop(ann);
+        assert_eq!(budget.account("ann", AccountLimit::OneOf(4)).held(), 1);
+        drop(permit);
+        assert!(budget.0.accounts.lock().is_empty());
+    }
+}
