@@ -606,6 +606,7 @@ pub const VIEWS: &[(&str, &str)] = &[
     ("views/limits", include_str!("../cases/views/limits.json")),
     ("views/errors", include_str!("../cases/views/errors.json")),
     ("views/corners", include_str!("../cases/views/corners.json")),
+    ("views/couchdb", include_str!("../cases/views/couchdb.json")),
     ("views/parameters", include_str!("../cases/views/parameters.json")),
     ("views/requests", include_str!("../cases/views/requests.json")),
 ];

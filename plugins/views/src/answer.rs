@@ -92,6 +92,9 @@ fn checked(view: &View, query: &Query) -> Result<bool, String> {
     if reduced && view.reduce.is_none() {
         return Err("invalid value for reduce: \"true\", the view has no reduce function".into());
     }
+    if query.include_docs && reduced {
+        return Err("invalid use of include_docs: a reduced row is of no one document".into());
+    }
     if query.group_level.is_some() && !reduced {
         return Err("invalid use of group or group_level: the query does not reduce".into());
     }

@@ -22,7 +22,7 @@ struct Config {
 
 #[derive(Deserialize)]
 struct ViewConfig {
-    map: String,
+    map: Option<String>,
     reduce: Option<String>,
 }
 
@@ -74,9 +74,10 @@ impl Design {
                     "view {name:?}: a name is not empty, and has no space around it"
                 ));
             }
+            let text = view.map.ok_or_else(|| format!("view {name:?} has no function map"))?;
             let map =
-                add(&name, &view.map).map_err(|error| format!("map of view {name:?}: {error}"))?;
-            let plain = Plain::read(&view.map);
+                add(&name, &text).map_err(|error| format!("map of view {name:?}: {error}"))?;
+            let plain = Plain::read(&text);
             let reduce = match view.reduce.as_deref().map(str::trim) {
                 None | Some("") => None,
                 Some(text) => Some(

@@ -5,12 +5,14 @@ use crate::design::{Design, View};
 use crate::meta::Meta;
 use crate::plain::Document;
 use crate::reduction::ViewReducer;
-use crate::row::{back_key, back_prefix, corrupt, note, noted, tree_key, tree_value};
+use crate::row::{
+    back_key, back_prefix, corrupt, note, noted, tree_key, tree_value, without_number,
+};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use nacre_js::{Argument, Emitted, Functions};
 use nacre_plugin::btree::{Change, Tree};
-use nacre_plugin::{DocumentError, Event, EventKind, Events, Fault, StateMut, successor};
+use nacre_plugin::{DocumentError, Event, EventKind, Events, Fault, StateMut, collate, successor};
 use std::cell::RefCell;
 
 const DATATYPE_SNAPPY: u8 = 2;
@@ -170,13 +172,8 @@ fn map(
                 Err(error) => return vec![error.to_string()],
             },
         };
-        let rows = emitted.map_err(|error| error.to_string()).and_then(|emitted| {
-            let row = |(number, emitted): (usize, &Emitted)| {
-                let key = tree_key(&emitted.key, event.key, number as u32)?;
-                Ok((key, tree_value(event.vb, &emitted.key, &emitted.value)))
-            };
-            emitted.iter().enumerate().map(row).collect::<Result<Vec<_>, String>>()
-        });
+        let rows =
+            emitted.map_err(|error| error.to_string()).and_then(|emitted| rows_of(event, &emitted));
         match rows {
             Ok(rows) => {
                 for (key, value) in rows {
@@ -188,6 +185,43 @@ fn map(
         }
     }
     failures
+}
+
+/// The rows that a document emitted, as keys and values of a tree. Those with one key are in the order of their values, as in
+/// CouchDB.
+///
+/// # Errors
+/// Why an emitted key cannot be collated.
+fn rows_of(event: &Event<'_>, emitted: &[Emitted]) -> Result<Vec<(Vec<u8>, Vec<u8>)>, String> {
+    let row = |(number, emitted): (u32, &Emitted)| {
+        let key = tree_key(&emitted.key, event.key, number)?;
+        Ok((key, tree_value(event.vb, &emitted.key, &emitted.value)))
+    };
+    let mut rows = (0..).zip(emitted).map(row).collect::<Result<Vec<_>, String>>()?;
+    let mut order: Vec<usize> = (0..rows.len()).collect();
+    order.sort_unstable_by(|a, b| rows[*a].0.cmp(&rows[*b].0));
+    let is_same_key =
+        |a: &usize, b: &usize| without_number(&rows[*a].0) == without_number(&rows[*b].0);
+    let alike: Vec<Vec<usize>> =
+        order.chunk_by(is_same_key).filter(|run| run.len() > 1).map(<[usize]>::to_vec).collect();
+    for mut run in alike {
+        run.sort_by_cached_key(|at| collated_value(&emitted[*at].value));
+        for (number, at) in (0u32..).zip(run) {
+            let key = &mut rows[at].0;
+            let end = without_number(key).len();
+            key[end..].copy_from_slice(&number.to_be_bytes());
+        }
+    }
+    Ok(rows)
+}
+
+/// Bytes that order as a value does. One that no key could be comes last, in the order of its text.
+fn collated_value(json: &str) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    match collate::encode(json, &mut bytes) {
+        Ok(()) => bytes,
+        Err(_) => [b"\xff", json.as_bytes()].concat(),
+    }
 }
 
 /// What the engine has of a document.

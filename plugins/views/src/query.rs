@@ -31,6 +31,8 @@ pub struct Query {
     pub stops_on_error: bool,
     /// Whether the answer tells about itself.
     pub debug: bool,
+    /// Whether rows are to carry documents, which they do not.
+    pub include_docs: bool,
 }
 
 impl Default for Query {
@@ -50,6 +52,7 @@ impl Default for Query {
             group_level: None,
             stops_on_error: false,
             debug: false,
+            include_docs: false,
         }
     }
 }
@@ -57,7 +60,7 @@ impl Default for Query {
 impl Query {
     /// Reads the query string, then a JSON object in `body` (of a `POST`), whose members count more.
     ///
-    /// Parameters that mean nothing here (`stale`, `full_set`, …) are passed over.
+    /// Parameters that mean nothing here (`stale`, `full_set`, …) are ignored.
     ///
     /// # Errors
     /// A message that names the parameter and its value.
@@ -123,6 +126,10 @@ impl Query {
                 }
             }
             "debug" => self.debug = boolean(name, value)?,
+            "include_docs" => self.include_docs = boolean(name, value)?,
+            "queries" => {
+                return Err("invalid use of queries: a request asks one query".into());
+            }
             _ => {}
         }
         Ok(())
@@ -133,6 +140,9 @@ impl Query {
     /// # Errors
     /// A message that names a key which cannot be collated.
     pub fn ranges(&self) -> Result<VecDeque<Range>, String> {
+        if self.key.is_some() && self.keys.is_some() {
+            return Err("invalid use of key: it does not go with keys".into());
+        }
         match &self.keys {
             Some(keys) => keys.iter().map(|key| self.range_of(key)).collect(),
             None => match &self.key {

@@ -1,8 +1,9 @@
 //! Reductions: the built-in ones in Rust, others in JavaScript.
 //!
 //! As bytes in the tree a reduction is a tag and its content: `c` and a count, `s` and a sum, `v` and
-//! the sums of arrays by position, `t` and the five numbers of `_stats` (all numbers little-endian), `j` and JSON text, `e` and the text of an error. An error
-//! stays an error when it is reduced further, and shows when a query meets it.
+//! the sums of arrays by position, `t` and the five numbers of `_stats`, `T` and five numbers for each position of arrays (all
+//! numbers little-endian), `j` and JSON text, `e` and the text of an error. An error stays an error when it is reduced further,
+//! and shows when a query meets it.
 
 use crate::row::{ViewRow, key_and_value};
 use nacre_js::{Argument, Error, FunctionId, Functions, quote};
@@ -16,7 +17,7 @@ pub enum Reduce {
     Count,
     /// The sum of the values; arrays of numbers are added by position, and a number counts as an array of one there.
     Sum,
-    /// Sum, count, least, greatest, and sum of squares of the values.
+    /// Sum, count, least, greatest, and sum of squares of the values; of arrays of numbers of one length, by position.
     Stats,
     /// A function of the design document.
     Custom(FunctionId),
@@ -31,7 +32,8 @@ impl Reduce {
         text: &str,
         add: impl FnOnce(&str) -> Result<FunctionId, Error>,
     ) -> Result<Reduce, String> {
-        match text {
+        // What follows the name of a built-in on other lines does not count, as in CouchDB.
+        match text.split_whitespace().next().unwrap_or_default() {
             "_count" => Ok(Reduce::Count),
             "_sum" => Ok(Reduce::Sum),
             "_stats" => Ok(Reduce::Stats),
@@ -59,8 +61,39 @@ enum Reduction {
     Sum(f64),
     Sums(Vec<f64>),
     Stats(Stats),
+    StatsList(Vec<Stats>),
     Json(String),
     Error(String),
+}
+
+impl Stats {
+    /// Of one number.
+    fn of(number: f64) -> Stats {
+        Stats { sum: number, count: 1.0, min: number, max: number, sumsqr: number * number }
+    }
+
+    fn and(self, other: Stats) -> Stats {
+        Stats {
+            sum: self.sum + other.sum,
+            count: self.count + other.count,
+            min: self.min.min(other.min),
+            max: self.max.max(other.max),
+            sumsqr: self.sumsqr + other.sumsqr,
+        }
+    }
+
+    fn numbers(&self) -> [f64; 5] {
+        [self.sum, self.count, self.min, self.max, self.sumsqr]
+    }
+
+    fn from_numbers([sum, count, min, max, sumsqr]: [f64; 5]) -> Stats {
+        Stats { sum, count, min, max, sumsqr }
+    }
+
+    fn json(&self) -> String {
+        let [sum, count, min, max, sumsqr] = self.numbers().map(number_json);
+        format!(r#"{{"sum":{sum},"count":{count},"min":{min},"max":{max},"sumsqr":{sumsqr}}}"#)
+    }
 }
 
 impl Reduction {
@@ -72,9 +105,13 @@ impl Reduction {
                 let numbers: Vec<u8> = sums.iter().flat_map(|sum| sum.to_le_bytes()).collect();
                 [&b"v"[..], &numbers].concat()
             }
-            Reduction::Stats(Stats { sum, count, min, max, sumsqr }) => {
-                let numbers = [sum, count, min, max, sumsqr].map(|number| number.to_le_bytes());
+            Reduction::Stats(stats) => {
+                let numbers = stats.numbers().map(f64::to_le_bytes);
                 [&b"t"[..], numbers.as_flattened()].concat()
+            }
+            Reduction::StatsList(list) => {
+                let numbers = list.iter().flat_map(Stats::numbers).flat_map(f64::to_le_bytes);
+                b"T".iter().copied().chain(numbers).collect()
             }
             Reduction::Json(text) => [b"j", text.as_bytes()].concat(),
             Reduction::Error(text) => [b"e", text.as_bytes()].concat(),
@@ -96,13 +133,11 @@ impl Reduction {
             b'c' => Reduction::Count(u64::from_le_bytes(content.try_into().ok()?)),
             b's' => Reduction::Sum(number(0)?),
             b'v' => Reduction::Sums((0..content.len() / 8).map(number).collect::<Option<_>>()?),
-            b't' => Reduction::Stats(Stats {
-                sum: number(0)?,
-                count: number(1)?,
-                min: number(2)?,
-                max: number(3)?,
-                sumsqr: number(4)?,
-            }),
+            b't' => Reduction::Stats(stats_at(&number, 0)?),
+            b'T' => {
+                let list = (0..content.len() / 40).map(|at| stats_at(&number, at * 5));
+                Reduction::StatsList(list.collect::<Option<_>>()?)
+            }
             b'j' => Reduction::Json(String::from_utf8(content.to_vec()).ok()?),
             b'e' => Reduction::Error(String::from_utf8(content.to_vec()).ok()?),
             _ => return None,
@@ -122,14 +157,11 @@ pub fn result_json(reduction: &[u8]) -> Result<String, String> {
             let numbers: Vec<String> = sums.into_iter().map(number_json).collect();
             Ok(format!("[{}]", numbers.join(",")))
         }
-        Reduction::Stats(stats) => Ok(format!(
-            r#"{{"sum":{},"count":{},"min":{},"max":{},"sumsqr":{}}}"#,
-            number_json(stats.sum),
-            number_json(stats.count),
-            number_json(stats.min),
-            number_json(stats.max),
-            number_json(stats.sumsqr),
-        )),
+        Reduction::Stats(stats) => Ok(stats.json()),
+        Reduction::StatsList(list) => {
+            let list: Vec<String> = list.iter().map(Stats::json).collect();
+            Ok(format!("[{}]", list.join(",")))
+        }
         Reduction::Json(text) => Ok(text),
         Reduction::Error(text) => Err(text),
     }
@@ -167,11 +199,7 @@ impl Reducer for ViewReducer<'_> {
         let reduction = match reduce {
             Reduce::Count => Ok(Reduction::Count(rows.len() as u64)),
             Reduce::Sum => sum(rows),
-            Reduce::Stats => {
-                let number = |value: &str| value.parse().ok();
-                values(rows, "_stats needs numbers", number)
-                    .map(|numbers| Reduction::Stats(stats(&numbers)))
-            }
+            Reduce::Stats => stats(rows),
             Reduce::Custom(function) => {
                 self.custom(*function, rows).map_err(|error| format!("reduce: {error}"))
             }
@@ -262,14 +290,22 @@ fn sum(rows: &[Row<'_>]) -> Result<Reduction, String> {
     Ok(parts.into_iter().reduce(combined).unwrap_or(Reduction::Sum(0.0)))
 }
 
-fn stats(numbers: &[f64]) -> Stats {
-    Stats {
-        sum: numbers.iter().sum(),
-        count: numbers.len() as f64,
-        min: numbers.iter().copied().fold(f64::INFINITY, f64::min),
-        max: numbers.iter().copied().fold(f64::NEG_INFINITY, f64::max),
-        sumsqr: numbers.iter().map(|number| number * number).sum(),
-    }
+/// The five numbers from the `first` on.
+fn stats_at(number: &impl Fn(usize) -> Option<f64>, first: usize) -> Option<Stats> {
+    let at = |index: usize| number(first + index);
+    Some(Stats::from_numbers([at(0)?, at(1)?, at(2)?, at(3)?, at(4)?]))
+}
+
+fn stats(rows: &[Row<'_>]) -> Result<Reduction, String> {
+    let read = |value: &str| match value.parse() {
+        Ok(number) => Some(Reduction::Stats(Stats::of(number))),
+        Err(_) => {
+            let numbers: Vec<f64> = serde_json::from_str(value).ok()?;
+            Some(Reduction::StatsList(numbers.into_iter().map(Stats::of).collect()))
+        }
+    };
+    let parts = values(rows, "_stats needs numbers or arrays of numbers", read)?;
+    Ok(parts.into_iter().reduce(combined).unwrap_or(Reduction::Error("_stats of no rows".into())))
 }
 
 fn combined(a: Reduction, b: Reduction) -> Reduction {
@@ -285,13 +321,15 @@ fn combined(a: Reduction, b: Reduction) -> Reduction {
             longer.iter_mut().zip(shorter).for_each(|(sum, number)| *sum += number);
             Reduction::Sums(longer)
         }
-        (Reduction::Stats(a), Reduction::Stats(b)) => Reduction::Stats(Stats {
-            sum: a.sum + b.sum,
-            count: a.count + b.count,
-            min: a.min.min(b.min),
-            max: a.max.max(b.max),
-            sumsqr: a.sumsqr + b.sumsqr,
-        }),
+        (Reduction::Stats(a), Reduction::Stats(b)) => Reduction::Stats(a.and(b)),
+        (Reduction::StatsList(a), Reduction::StatsList(b)) if a.len() == b.len() => {
+            Reduction::StatsList(a.into_iter().zip(b).map(|(a, b)| a.and(b)).collect())
+        }
+        (
+            Reduction::Stats(_) | Reduction::StatsList(_),
+            Reduction::Stats(_) | Reduction::StatsList(_),
+        ) => Reduction::Error("_stats needs numbers, or arrays of one length".into()),
+        (error @ Reduction::Error(_), _) | (_, error @ Reduction::Error(_)) => error,
         _ => Reduction::Error("reductions of different kinds in one index".into()),
     }
 }

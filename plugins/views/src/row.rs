@@ -2,7 +2,7 @@
 
 use nacre_plugin::{Fault, collate};
 
-/// The tree key of the row that the `number`th emit of document `id` made.
+/// The tree key of a row of document `id`, whose `number` tells it from others with the same key.
 ///
 /// # Errors
 /// Why the emitted key cannot be collated.
@@ -13,6 +13,11 @@ pub fn tree_key(key_json: &str, id: &[u8], number: u32) -> Result<Vec<u8>, Strin
     out.extend_from_slice(&[0, 0]);
     out.extend_from_slice(&number.to_be_bytes());
     Ok(out)
+}
+
+/// A tree key without the number of the emit at its end.
+pub fn without_number(tree_key: &[u8]) -> &[u8] {
+    &tree_key[..tree_key.len().saturating_sub(size_of::<u32>())]
 }
 
 /// Appends `id` such that what follows may be told from it: a zero byte is written as `00 ff`.

@@ -187,3 +187,17 @@ fn an_answer_tells_about_itself_when_asked() {
     let answer = fixture.get("/v", "debug=true&limit=1&reduce=false");
     insta::assert_snapshot!(answer, @r#"{"debug_info":{"local":{"index_bytes":146,"index_rows":5,"ranges":1}},"total_rows":5,"rows":[{"id":"a","key":"x","value":null}]}"#);
 }
+
+#[test]
+fn what_cannot_be_answered_is_refused_by_name() {
+    let mut fixture = indexed();
+    for (query, named) in [
+        ("key=1&keys=[1]&reduce=false", "invalid use of key"),
+        ("include_docs=true", "invalid use of include_docs"),
+        ("queries=[]", "invalid use of queries"),
+    ] {
+        let answer = fixture.get("/v", query);
+        assert!(answer.starts_with("400") && answer.contains(named), "{query}: {answer}");
+    }
+    assert!(fixture.get("/v", "reduce=false&include_docs=true").starts_with("{\"total_rows\""));
+}

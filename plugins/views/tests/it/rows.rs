@@ -103,8 +103,57 @@ fn stats_sum_up_numbers() {
     fixture.feed(&[json(0, "d", r#"{"k":"y","n":"ten"}"#)]);
     insta::assert_snapshot!(
         fixture.get("/v", "group=true"),
-        @r#"{"rows":[{"key":"x","value":{"sum":0.5,"count":2,"min":-1.5,"max":2,"sumsqr":6.25}}],"errors":[{"from":"local","reason":"_stats needs numbers, and document \"d\" emitted \"ten\""}]}"#
+        @r#"{"rows":[{"key":"x","value":{"sum":0.5,"count":2,"min":-1.5,"max":2,"sumsqr":6.25}}],"errors":[{"from":"local","reason":"_stats needs numbers or arrays of numbers, and document \"d\" emitted \"ten\""}]}"#
     );
+}
+
+#[test]
+fn stats_of_arrays_are_by_position() {
+    let mut fixture = Fixture::view("function (doc) { emit(doc.k, doc.n) }", Some("_stats"));
+    fixture.feed(&[
+        json(0, "a", r#"{"k":"x","n":[1,20]}"#),
+        json(0, "b", r#"{"k":"x","n":[3,-1]}"#),
+        json(0, "c", r#"{"k":"y","n":[1]}"#),
+        json(0, "d", r#"{"k":"z","n":[]}"#),
+    ]);
+    insta::assert_snapshot!(
+        fixture.get("/v", "key=\"x\""),
+        @r#"{"rows":[{"key":null,"value":[{"sum":4,"count":2,"min":1,"max":3,"sumsqr":10},{"sum":19,"count":2,"min":-1,"max":20,"sumsqr":401}]}]}"#
+    );
+    insta::assert_snapshot!(fixture.get("/v", "key=\"z\""), @r#"{"rows":[{"key":null,"value":[]}]}"#);
+    insta::assert_snapshot!(
+        fixture.get("/v", ""),
+        @r#"{"rows":[],"errors":[{"from":"local","reason":"_stats needs numbers, or arrays of one length"}]}"#
+    );
+}
+
+#[test]
+fn rows_of_a_document_with_one_key_are_in_the_order_of_their_values() {
+    let map = "function (doc) { doc.forEach(([k, v]) => emit(k, v)) }";
+    let mut fixture = Fixture::view(map, None);
+    let values = |fixture: &mut Fixture| {
+        let answer: serde_json::Value = serde_json::from_str(&fixture.get("/v", "")).unwrap();
+        let rows = answer["rows"].as_array().unwrap().iter();
+        rows.map(|row| row["value"].to_string()).collect::<Vec<_>>().join(" ")
+    };
+    fixture.feed(&[json(
+        0,
+        "a",
+        r#"[[1,"b"],[0,"z"],[1.0,{"o":1}],[1,null],[1,"a"],[1,7],[1,null]]"#,
+    )]);
+    assert_eq!(values(&mut fixture), r#""z" null null 7 "a" "b" {"o":1}"#);
+    fixture.feed(&[json(0, "a", r#"[[1,2],[1,1]]"#)]);
+    assert_eq!(values(&mut fixture), "1 2", "none of the earlier rows is left");
+    fixture.feed(&[gone(0, "a")]);
+    assert_eq!(values(&mut fixture), "");
+}
+
+#[test]
+fn what_follows_a_built_in_reduction_does_not_count() {
+    let sum = "_sum\n \r\nandothergarbage";
+    let mut fixture = Fixture::view("function (doc) { emit(doc.k, doc.n) }", Some(sum));
+    fixture.feed(&[json(0, "a", r#"{"n":2}"#), json(0, "b", r#"{"n":3}"#)]);
+    assert_eq!(fixture.get("/v", ""), r#"{"rows":[{"key":null,"value":5}]}"#);
 }
 
 #[test]
