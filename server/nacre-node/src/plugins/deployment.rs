@@ -206,6 +206,18 @@ impl Deployment {
         status
     }
 
+    /// How many documents could not be processed since the deployment began here.
+    pub fn document_errors(&self) -> u64 {
+        self.statuses.lock().iter().map(|status| status.errors).sum()
+    }
+
+    /// Key of the last document that could not be processed, and why.
+    pub fn last_error(&self) -> Option<(Vec<u8>, String)> {
+        let of_writers = self.statuses.lock();
+        let last = of_writers.iter().filter_map(|status| status.last_errors.back()).next_back()?;
+        Some((last.key.clone(), last.message.clone()))
+    }
+
     /// Has parts of history given to it again, as far as it has come, of vBuckets that the node serves; gives those parts.
     /// Forgotten when the deployment ends, and when the node does.
     pub fn replay(&self, replays: impl IntoIterator<Item = Replay>) -> Vec<Replay> {

@@ -39,6 +39,8 @@ const SYNC_INTERVAL_NS: u64 = 5_000_000_000;
 const REBUILDS_MAX: u32 = 3;
 /// How long ago the end of history may be that a deployment has reached when it takes another's place: a second.
 const CAUGHT_UP_NS: u64 = 1_000_000_000;
+/// How long no other failure of documents is logged after one.
+const FAILURE_LOG_PAUSE: Duration = Duration::from_secs(60);
 /// Documents read from one vBucket at a time.
 const PORTION_DOCUMENTS_MAX: usize = 128;
 
@@ -57,6 +59,9 @@ pub(crate) struct Feed {
     branches: Vec<VbUuid>,
     turn: usize,
     batch_documents: usize,
+    /// Until when failures are not logged, on the monotonic clock, and how many were not since the last line.
+    quiet_until_ns: u64,
+    unlogged: usize,
     /// Whether the vBucket of `OnDeploy` was looked at.
     pub(super) has_begun: bool,
     /// Whether the last step fired timers: documents come next, so that timers which set timers do not keep them away.
@@ -121,6 +126,8 @@ impl Feed {
             branches,
             turn: 0,
             batch_documents: BATCH_DOCUMENTS_FIRST,
+            quiet_until_ns: 0,
+            unlogged: 0,
             has_begun: false,
             has_fired: false,
             retry: None,
@@ -422,11 +429,25 @@ impl Feed {
         }
     }
 
-    /// One line a batch for each kind of failure, however many documents failed: user code may fail on all of them.
-    fn log(&self, report: &Report) {
+    /// One line for each kind of failure, however many documents failed, and no more for a while: user code may fail on all
+    /// documents, in batches of one. How many there were is counted in the status.
+    fn log(&mut self, report: &Report) {
+        let now_ns = self.platform.now().monotonic_ns;
+        let has_failures = !report.errors.is_empty() || !report.dead_letters.is_empty();
+        if has_failures && now_ns < self.quiet_until_ns {
+            self.unlogged += report.errors.len() + report.dead_letters.len();
+            return;
+        }
+        let unlogged = std::mem::take(&mut self.unlogged);
+        if has_failures {
+            self.quiet_until_ns = now_ns + FAILURE_LOG_PAUSE.as_nanos() as u64;
+        } else {
+            self.unlogged = unlogged;
+        }
         let name = &self.deployment.name;
         let others = |count: usize| {
-            if count > 1 { format!(" (and {} others)", count - 1) } else { String::new() }
+            let count = count.saturating_sub(1) + if has_failures { unlogged } else { 0 };
+            if count > 0 { format!(" (and {count} others)") } else { String::new() }
         };
         if let Some(error) = report.errors.first() {
             let key = String::from_utf8_lossy(&error.key);

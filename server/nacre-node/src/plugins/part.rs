@@ -18,6 +18,8 @@ const PART: &str = "nacre-part";
 const HERE: &str = "local";
 /// The header of a merged answer that goes on: with its value the parts are asked for again.
 const REST: &str = "nacre-rest";
+/// [`Missing::Late`] in words.
+const LATE: &str = "the state was not up to date in time";
 /// How soon is looked again whether a state has what it should, when nothing happens to it.
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -352,7 +354,10 @@ impl Spread {
             })
         };
         let want = Want { vbids: self.vbids.clone(), question: Box::new(question) };
-        let gathered = self.node.gather(bucket, &[want], patience).map_err(Missing::NotYet)?;
+        let gathered = self.node.gather(bucket, &[want], patience).map_err(|reason| {
+            // Nodes say it in these words, as what they answer is only asked for again.
+            if reason == LATE { Missing::Late } else { Missing::NotYet(reason) }
+        })?;
         let mut parts: Vec<Response> = Vec::new();
         for part in gathered {
             match part.answer {
@@ -397,7 +402,7 @@ impl std::fmt::Display for Missing {
             | Missing::Stopped(reason)
             | Missing::Failed(reason)
             | Missing::NoMemory(reason) => f.write_str(reason),
-            Missing::Late => f.write_str("the state was not up to date in time"),
+            Missing::Late => f.write_str(LATE),
         }
     }
 }

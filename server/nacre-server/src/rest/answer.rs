@@ -106,12 +106,30 @@ pub(super) async fn answered(
     terms: Terms,
     (failure, stopped): (&str, StatusCode),
 ) -> Result<Reply, Reply> {
+    let shape = |answer: Result<plugins::Reply, Missing>| {
+        answer.map_err(|missing| unanswered(&missing, (failure, stopped)))
+    };
+    answered_as(node, desk, name, request, terms, failure, shape).await
+}
+
+/// The same, with what `shape` makes of the answer, or of why there is none.
+///
+/// # Errors
+/// As for [`answered`], and what `shape` says.
+pub(super) async fn answered_as<A: Pieces>(
+    node: &Arc<Node>,
+    desk: &Desk,
+    name: &str,
+    request: Request,
+    terms: Terms,
+    failure: &str,
+    shape: impl FnOnce(Result<plugins::Reply, Missing>) -> Result<A, Reply>,
+) -> Result<Reply, Reply> {
     // It may wait for fresh rows, so that it counts from its beginning on.
     let place = desk.enter(Kind::Answer)?;
     let (node, name) = (Arc::clone(node), name.to_owned());
     let ask = move || node.plugins().request(&node, &name, &request, &terms);
-    let answer = desk.work("the request", ask).await?;
-    let answer = answer.map_err(|missing| unanswered(&missing, (failure, stopped)))?;
+    let answer = shape(desk.work("the request", ask).await?)?;
     let begun = desk.work("the request", move || begin(answer)).await?;
     send(desk, place, failure, begun)
 }

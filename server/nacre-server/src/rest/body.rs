@@ -113,6 +113,14 @@ pub(crate) fn unauthorized() -> Reply {
     reply
 }
 
+/// What those are told whose password is another one, or who are not known: which of both is not for them.
+pub(crate) fn wrong_login() -> Reply {
+    let mut reply = unauthorized();
+    let reason = json!({"error": "unauthorized", "reason": "the user or the password is wrong"});
+    *reply.body_mut() = json_reply(StatusCode::UNAUTHORIZED, &reason).into_body();
+    reply
+}
+
 /// What everybody is told who wants something of a node that only nodes of its cluster are given.
 pub(crate) fn no_node() -> Reply {
     let reason = "only for the nodes of the cluster, over TLS and with the keys that it knows";

@@ -53,7 +53,7 @@ use crate::tls::{Purpose, Shown, Tls};
 use answer::Desk;
 use audited::Audited;
 use body::in_background;
-pub(crate) use body::{Reply, basic, error_reply, no_node, reply, unauthorized};
+pub(crate) use body::{Reply, basic, error_reply, no_node, reply, unauthorized, wrong_login};
 pub(crate) use dates::date;
 use hyper::body::Incoming;
 use hyper::header::{AUTHORIZATION, COOKIE, HeaderValue, PROXY_AUTHORIZATION, SERVER};
@@ -467,7 +467,7 @@ async fn admit(door: &Door, peer: &Peer, head: Parts, incoming: Incoming) -> Res
         Some(_) if sets_up() && door.node.users().iter().next().is_none() => None,
         Some((name, password)) => {
             let login = login::by_password(&door.node, from.ip(), name, password).await?;
-            Some(login.ok_or_else(|| unauthorized_at(door.service))?)
+            Some(login.ok_or_else(|| wrong_login_at(door.service))?)
         }
         None => {
             let named = shown.user.as_deref();
@@ -522,6 +522,11 @@ async fn admit(door: &Door, peer: &Peer, head: Parts, incoming: Incoming) -> Res
 /// The answer to clients that have not logged in, as those of a service read it.
 fn unauthorized_at(service: Service) -> Reply {
     if service == Service::Query { query::unauthorized() } else { unauthorized() }
+}
+
+/// The answer to clients whose login is wrong, as those of a service read it.
+fn wrong_login_at(service: Service) -> Reply {
+    if service == Service::Query { query::unauthorized() } else { wrong_login() }
 }
 
 /// Whether somebody of that name may come over this connection: the nodes' user by that of a node of the cluster, and everybody

@@ -1,14 +1,14 @@
 //! Design documents and view queries.
 
 use super::Call;
-use super::answer::answered;
+use super::answer::{Pieces, answered_as, unanswered};
 use super::body::{self, Reply, blocking, error_reply, json_reply, ok, reply};
 use super::changes;
 use hyper::{Method, StatusCode};
 use nacre_auth::Privilege;
 use nacre_cluster::Change;
-use nacre_node::plugins::{Deployment, Progress, Terms};
-use nacre_plugin_host::{LogLine, Request, Status, Usage};
+use nacre_node::plugins::{self, Deployment, Missing, Progress, Terms};
+use nacre_plugin_host::{Header, LogLine, Request, Status, Usage};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,11 +26,11 @@ pub(super) async fn route(call: Call) -> Reply {
     let path: Vec<&str> = path.iter().map(String::as_str).collect();
     let outcome = match (call.method.as_str(), &path[..]) {
         ("GET", []) => Ok(ok(&json!({"nacre": env!("CARGO_PKG_VERSION"), "views": "Welcome"}))),
-        ("GET", [bucket, scope, collection, "_changes"]) => {
+        ("GET" | "POST", [bucket, scope, collection, "_changes"]) => {
             changes::answer(&call, bucket, scope, collection).await
         }
         (_, [_, _, _, "_changes"]) => {
-            let reason = "changes are asked for with GET";
+            let reason = "changes are asked for with GET or POST";
             Err(error_reply(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", reason))
         }
         ("PUT", [bucket, "_design", name]) => put(call, bucket, name).await,
@@ -97,6 +97,7 @@ async fn put(call: Call, bucket: &str, name: &str) -> Result<Reply, Reply> {
         config.manifest.resolve(path).map_err(|refusal| invalid(&refusal.to_string()))?;
     }
     check_name(name).map_err(invalid)?;
+    check_members(&parsed).map_err(|reason| invalid(&reason))?;
     check_options(&parsed).map_err(|reason| invalid(&reason))?;
     in_time(loaded(&call)).await?;
     let (node, text, owned) = (Arc::clone(&call.node), document.clone(), name.to_owned());
@@ -121,6 +122,50 @@ fn check_name(name: &str) -> Result<(), &'static str> {
         }
         _ => Ok(()),
     }
+}
+
+/// Members of a design document: those of nacre, and those that Couchbase's and CouchDB's have and that mean nothing here,
+/// besides all that begin with `_`.
+const MEMBERS: [&str; 16] = [
+    "views",
+    "collection",
+    "options",
+    "language",
+    "spatial",
+    "name",
+    "signature",
+    "indexXattrOnDeletedDocs",
+    "index_xattr_on_deleted_docs",
+    "autoupdate",
+    "filters",
+    "lists",
+    "rewrites",
+    "shows",
+    "updates",
+    "validate_doc_update",
+];
+/// Members of a view.
+const VIEW_MEMBERS: [&str; 2] = ["map", "reduce"];
+
+/// Whether all members are known: what is misspelt would be ignored, and the view be another one than was meant.
+fn check_members(document: &Value) -> Result<(), String> {
+    let unknown = |value: &Value, known: &[&str]| {
+        let members = value.as_object().into_iter().flatten();
+        let mut names = members.map(|(name, _)| name.clone());
+        names.find(|name| !known.contains(&name.as_str()) && !name.starts_with('_'))
+    };
+    if let Some(name) = unknown(document, &MEMBERS) {
+        let known = "views, collection, options, language and spatial";
+        return Err(format!("a design document has no member {name:?}; it may have {known}"));
+    }
+    for (view, value) in document["views"].as_object().into_iter().flatten() {
+        if let Some(name) = unknown(value, &VIEW_MEMBERS) {
+            return Err(format!(
+                "view {view:?} has no member {name:?}; it may have map and reduce"
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// Whether what a design document says of its pace can be. What nobody here knows is left alone.
@@ -295,8 +340,6 @@ async fn query(call: Call, bucket: &str, name: &str, view: &str) -> Result<Reply
         patience: patience.map_or(FRESH_ROWS_TIMEOUT, Duration::from_millis),
         account: Arc::clone(&call.account),
     };
-    // One that has stopped stays so until it is replaced.
-    let failure = ("view_failed", StatusCode::INTERNAL_SERVER_ERROR);
     let desk = call.desk();
     let request = Request {
         method: if call.method == Method::POST { "POST" } else { "GET" }.into(),
@@ -305,12 +348,132 @@ async fn query(call: Call, bucket: &str, name: &str, view: &str) -> Result<Reply
         headers: Vec::new(),
         body: call.body,
     };
-    answered(&call.node, &desk, &deployment.name, request, terms, failure).await
+    // One that has stopped stays so until it is replaced.
+    let failure = ("view_failed", StatusCode::INTERNAL_SERVER_ERROR);
+    let patience = terms.patience;
+    let shape = |answer: Result<plugins::Reply, Missing>| match answer {
+        Ok(answer) => Ok(Annotated::new(answer, &deployment)),
+        Err(Missing::Late) => {
+            let reason = late(name, view, patience, deployment.last_error());
+            Err(error_reply(StatusCode::GATEWAY_TIMEOUT, "timeout", &reason))
+        }
+        Err(missing) => Err(unanswered(&missing, failure)),
+    };
+    answered_as(&call.node, &desk, &deployment.name, request, terms, failure.0, shape).await
+}
+
+/// Why there are no rows in time: which view it is, and what may hold it up.
+fn late(name: &str, view: &str, patience: Duration, error: Option<(Vec<u8>, String)>) -> String {
+    let mut reason = format!(
+        "view {view:?} of design document {name:?} was not up to date within {} ms",
+        patience.as_millis()
+    );
+    if let Some((id, message)) = error {
+        let id = String::from_utf8_lossy(&id).into_owned();
+        reason.push_str(&format!("; the last document that failed was {id:?}: {message}"));
+    }
+    reason
+}
+
+/// The answer of a view, which says how many documents could not be mapped: their rows are missing in it.
+///
+/// That is a member of `debug_info`, which clients hand on. Official SDKs take `errors` for a query that has failed.
+struct Annotated {
+    answer: plugins::Reply,
+    note: Option<String>,
+}
+
+impl Annotated {
+    fn new(answer: plugins::Reply, deployment: &Deployment) -> Annotated {
+        let count = deployment.document_errors();
+        let note = (count > 0 && answer.head().0 == 200).then(|| {
+            let (id, reason) = deployment.last_error().unwrap_or_default();
+            let last = json!({"id": String::from_utf8_lossy(&id), "reason": reason});
+            format!("\"document_errors\":{count},\"last_error\":{last}")
+        });
+        Annotated { answer, note }
+    }
+}
+
+impl Pieces for Annotated {
+    fn head(&self) -> (u16, &[Header]) {
+        self.answer.head()
+    }
+
+    fn next_piece(&mut self) -> Result<Option<Vec<u8>>, String> {
+        let piece = self.answer.next_piece()?;
+        Ok(piece.map(|piece| match self.note.take() {
+            Some(note) => annotated(piece, &note),
+            None => piece,
+        }))
+    }
+}
+
+/// The beginning of an answer with `note` among the members of its `debug_info`.
+fn annotated(piece: Vec<u8>, note: &str) -> Vec<u8> {
+    const DEBUG: &[u8] = b"{\"debug_info\":{";
+    if let Some(rest) = piece.strip_prefix(DEBUG) {
+        let comma: &[u8] = if rest.first() == Some(&b'}') { b"" } else { b"," };
+        return [DEBUG, note.as_bytes(), comma, rest].concat();
+    }
+    match piece.strip_prefix(b"{") {
+        Some(rest) => [DEBUG, note.as_bytes(), b"},", rest].concat(),
+        None => piece,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_answer_says_that_documents_failed() {
+        let noted = |text: &str| {
+            String::from_utf8(annotated(text.into(), r#""document_errors":2"#)).unwrap()
+        };
+        for (text, expected) in [
+            (
+                r#"{"total_rows":0,"rows":[]}"#,
+                r#"{"debug_info":{"document_errors":2},"total_rows":0,"rows":[]}"#,
+            ),
+            (
+                r#"{"debug_info":{"local":{}},"rows":["#,
+                r#"{"debug_info":{"document_errors":2,"local":{}},"rows":["#,
+            ),
+            (r#"{"debug_info":{},"rows":["#, r#"{"debug_info":{"document_errors":2},"rows":["#),
+            ("", ""),
+        ] {
+            assert_eq!(noted(text), expected);
+        }
+    }
+
+    #[test]
+    fn a_view_that_is_late_is_named() {
+        let told = late("d", "v", Duration::from_secs(2), Some((b"k".to_vec(), "it loops".into())));
+        assert_eq!(
+            told,
+            "view \"v\" of design document \"d\" was not up to date within 2000 ms; \
+             the last document that failed was \"k\": it loops"
+        );
+    }
+
+    #[test]
+    fn members_that_are_misspelt_are_refused_by_name() {
+        for (document, named) in [
+            (json!({"colection": "a.b", "views": {}}), "\"colection\""),
+            (json!({"view": {}}), "\"view\""),
+            (
+                json!({"views": {"v": {"map": "", "redcue": "_sum"}}}),
+                "view \"v\" has no member \"redcue\"",
+            ),
+        ] {
+            let refused = check_members(&document).unwrap_err();
+            assert!(refused.contains(named), "{refused}");
+        }
+        let members = MEMBERS.iter().map(|name| ((*name).to_owned(), json!({})));
+        assert_eq!(check_members(&Value::Object(members.collect())), Ok(()));
+        assert_eq!(check_members(&json!({"views": {"v": {"map": "", "reduce": null}}})), Ok(()));
+    }
 
     #[test]
     fn names_and_options_of_design_documents_are_checked() {
