@@ -3,6 +3,7 @@
 //! What was read counts only if the vBucket was served here, on the same branch of its history, before and after it was read:
 //! so nothing is told of what another node has taken over, and nothing twice.
 
+use super::token::resolve;
 use super::{Gone, Stand};
 use crate::bucket::Bucket;
 use crate::node::Node;
@@ -167,6 +168,7 @@ impl Stand {
     ) -> Result<(), Gone> {
         use nacre_dcp::Resume;
         let (log, high) = (vbucket.failover_log(), vbucket.high_seqno());
+        self.point.vb_uuid = resolve(self.point.vb_uuid, log);
         match nacre_dcp::resume(&self.point, log, high, vbucket.purge_seqno()) {
             Resume::Continue => {}
             Resume::Rollback(Seqno::ZERO) => {

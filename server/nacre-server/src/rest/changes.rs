@@ -9,7 +9,7 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use http_body_util::BodyExt;
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
-use hyper::{Response, StatusCode};
+use hyper::{Method, Response, StatusCode};
 use nacre_auth::{Keyspace, Login, Privilege};
 use nacre_node::changes::{self, Change, Changes, Next, Refused, Since, Until};
 use nacre_node::{Node, Waiter};
@@ -17,7 +17,7 @@ use nacre_plugin_host::{Permit, Purpose};
 use nacre_types::{CollectionId, DATATYPE_JSON};
 use serde::Serialize;
 use serde_json::value::RawValue;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -98,7 +98,7 @@ impl Waiter for Bell {
     }
 }
 
-/// Answers `GET /{bucket}/{scope}/{collection}/_changes`.
+/// Answers `GET` and `POST /{bucket}/{scope}/{collection}/_changes`.
 pub(super) async fn answer(
     call: &Call,
     bucket: &str,
@@ -165,7 +165,7 @@ fn parse(call: &Call) -> Result<Wanted, String> {
         ids: None,
     };
     let (mut timeout, mut filtered, mut ids) = (LONGPOLL_DEFAULT, false, None);
-    for (name, value) in form(call.query.as_bytes()) {
+    for (name, value) in parameters(call)? {
         let wrong = |expected: &str| format!("{name:?} must be {expected}, not {value:?}");
         match &name[..] {
             "feed" => {
@@ -208,6 +208,25 @@ fn parse(call: &Call) -> Result<Wanted, String> {
         wanted.since = since(last).ok_or("\"Last-Event-ID\" must be one that was given")?;
     }
     Ok(wanted)
+}
+
+/// The parameters of the query string and of the body, which may be a form or a JSON object: of two the later counts.
+fn parameters(call: &Call) -> Result<Vec<(String, String)>, String> {
+    let mut parameters = form(call.query.as_bytes());
+    if call.method != Method::POST || call.body.trim_ascii().is_empty() {
+        return Ok(parameters);
+    }
+    if call.body.trim_ascii_start().first() != Some(&b'{') {
+        parameters.extend(form(&call.body));
+        return Ok(parameters);
+    }
+    let members: BTreeMap<String, serde_json::Value> = serde_json::from_slice(&call.body)
+        .map_err(|error| format!("the body is neither a form nor a JSON object: {error}"))?;
+    parameters.extend(members.into_iter().map(|(name, value)| match value {
+        serde_json::Value::String(text) => (name, text),
+        value => (name, value.to_string()),
+    }));
+    Ok(parameters)
 }
 
 fn since(text: &str) -> Option<Since> {
@@ -306,7 +325,7 @@ impl Answer {
                 Pause::Broken(why) => return Err(why),
             }
         }
-        piece.push_str(&format!("\n],\n\"last_seq\":\"{}\"}}\n", self.changes.token()));
+        piece.push_str(&format!("\n],\n\"last_seq\":\"{}\"}}\n", self.changes.token().short()));
         self.send(&mut piece).await
     }
 
@@ -324,7 +343,7 @@ impl Answer {
             let now = tokio::time::Instant::now();
             has_moved |= self.told > before;
             if has_moved && (now >= stand || matches!(pause, Pause::End)) {
-                piece.push_str(&format!("id: {}\n\n", self.changes.token()));
+                piece.push_str(&format!("id: {}\n\n", self.changes.token().short()));
                 (stand, has_moved) = (now + STAND, false);
             }
             if !piece.is_empty() {
