@@ -7,7 +7,7 @@ use nacre_store::Error;
 use nacre_types::{Now, Vbid};
 use nacre_vbucket::{Eviction, Vbucket};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 /// Share of the quota above which writes are refused for the time being, in percent.
 const MUTATION_LIMIT_PERCENT: u64 = 93;
@@ -19,13 +19,16 @@ pub(crate) const LOW_WATER_PERCENT: u64 = 75;
 pub(super) struct Memory {
     used: AtomicI64,
     quota: AtomicU64,
+    /// Whether the log says that the bucket is full, and not yet that it is no longer.
+    is_told_full: AtomicBool,
 }
 
 impl Memory {
     /// With what these vBuckets have in memory, and no quota so far.
     pub fn of(vbuckets: &[Vbucket]) -> Memory {
         let used = vbuckets.iter().map(memory_of).sum::<i64>();
-        Memory { used: AtomicI64::new(used), quota: AtomicU64::new(0) }
+        let (quota, is_told_full) = (AtomicU64::new(0), AtomicBool::new(false));
+        Memory { used: AtomicI64::new(used), quota, is_told_full }
     }
 
     pub fn set_quota(&self, bytes: u64) {
@@ -69,6 +72,30 @@ impl Bucket {
     pub fn refuses_growth(&self) -> bool {
         self.memory.used() > self.memory.share(MUTATION_LIMIT_PERCENT)
             || self.store_waiting.load(Ordering::Relaxed)
+    }
+
+    /// Says in the log that a bucket which has all of its documents in memory has no room for more, once until there is
+    /// room again. Others are full for moments only, until documents have left memory.
+    pub(crate) fn tell_full(&self) {
+        if self.store.is_some() || self.memory.is_told_full.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let (used, quota) = (self.memory.used() >> 20, self.memory.quota() >> 20);
+        tracing::error!(
+            "bucket {}: its memory is full ({used} of {quota} MiB, ramQuotaMB), writes are refused until there is room",
+            self.name
+        );
+    }
+
+    /// Says in the log that there is room again, if it was full and a quarter of its memory is free.
+    pub(crate) fn tell_room(&self) {
+        let memory = &self.memory;
+        if memory.is_told_full.load(Ordering::Relaxed)
+            && memory.used() <= memory.share(LOW_WATER_PERCENT)
+            && memory.is_told_full.swap(false, Ordering::Relaxed)
+        {
+            tracing::info!("bucket {}: there is room in its memory again", self.name);
+        }
     }
 
     /// Bytes to free: those above the low-water mark, once the high-water mark was passed (`begun`).

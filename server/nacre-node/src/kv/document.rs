@@ -159,8 +159,12 @@ impl<'a> Call<'a> {
             .max_ttl(collection)
             .ok_or_else(|| Refused::UnknownCollection { manifest_uid: bucket.manifest().uid })?;
         check_rights(session, selected, frame, request, collection).map_err(Refused::Status)?;
-        if grows(request) && bucket.refuses_growth() && settled.is_none() {
-            return Err(Refused::Status(Status::TemporaryFailure));
+        if grows(request) && settled.is_none() {
+            if bucket.refuses_growth() {
+                bucket.tell_full();
+                return Err(Refused::Status(Status::TemporaryFailure));
+            }
+            bucket.tell_room();
         }
         Ok(Call {
             bucket,
