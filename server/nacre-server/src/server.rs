@@ -19,6 +19,8 @@ use ureq::http::StatusCode;
 const TIMEOUT: Duration = Duration::from_secs(120);
 /// Where a node lists the ports of all nodes.
 const PORTS_PATH: &str = "/pools/default/nodeServices";
+/// The largest answer that is taken into memory.
+const ANSWER_BYTES_MAX: u64 = 256 << 20;
 const NOT_MANAGEMENT: &str = "name the port of management, which is 8091 or the --port-base";
 
 /// A node to talk to.
@@ -220,11 +222,23 @@ impl Server {
     /// # Errors
     /// Why it cannot be found out.
     pub fn queries(&self) -> Result<String, String> {
+        self.url_of(["n1ql", "n1qlSSL"], "queries")
+    }
+
+    /// URL of the view service, of this node or of another one of its cluster.
+    ///
+    /// # Errors
+    /// Why it cannot be found out.
+    pub fn views(&self) -> Result<String, String> {
+        self.url_of(["capi", "capiSSL"], "queries of views")
+    }
+
+    fn url_of(&self, [plain, encrypted]: [&str; 2], what: &str) -> Result<String, String> {
         let is_encrypted = self.server.is_encrypted();
-        let (scheme, port) = if is_encrypted { ("https", "n1qlSSL") } else { ("http", "n1ql") };
+        let (scheme, port) = if is_encrypted { ("https", encrypted) } else { ("http", plain) };
         let address = port_of(&self.ports()?, &self.server, port);
         let address = address
-            .ok_or_else(|| format!("no node of the cluster of {} answers queries", self.server))?;
+            .ok_or_else(|| format!("no node of the cluster of {} answers {what}", self.server))?;
         Ok(format!("{scheme}://{address}"))
     }
 
@@ -250,7 +264,7 @@ impl Server {
     }
 
     fn ports(&self) -> Result<Value, Silence> {
-        let (status, ports) = self.exchange("GET", PORTS_PATH, b"")?;
+        let (status, ports) = self.exchange(&self.server.to_string(), "GET", PORTS_PATH, b"")?;
         match status.is_success() && ports["nodesExt"].is_array() {
             true => Ok(ports),
             false if status == StatusCode::NOT_FOUND => {
@@ -266,7 +280,21 @@ impl Server {
     /// # Errors
     /// Why there is no answer, or what the node says against it, in a sentence.
     pub fn call(&self, method: &str, path: &str, body: &[u8]) -> Result<Value, String> {
-        let (status, value) = self.exchange(method, path, body)?;
+        self.call_at(&self.server.to_string(), method, path, body)
+    }
+
+    /// The same of another service, whose URL is `base`.
+    ///
+    /// # Errors
+    /// As [`Server::call`].
+    pub fn call_at(
+        &self,
+        base: &str,
+        method: &str,
+        path: &str,
+        body: &[u8],
+    ) -> Result<Value, String> {
+        let (status, value) = self.exchange(base, method, path, body)?;
         if status.is_success() { Ok(value) } else { Err(self.refusal(status.as_u16(), &value)) }
     }
 
@@ -275,7 +303,7 @@ impl Server {
     /// # Errors
     /// As [`Server::call`], but for 404.
     pub fn knows(&self, path: &str) -> Result<bool, String> {
-        let (status, value) = self.exchange("GET", path, b"")?;
+        let (status, value) = self.exchange(&self.server.to_string(), "GET", path, b"")?;
         self.is_there(status, &value)
     }
 
@@ -290,11 +318,11 @@ impl Server {
     /// Sends a request; gives what is answered, whatever that is.
     fn exchange(
         &self,
+        server: &str,
         method: &str,
         path: &str,
         body: &[u8],
     ) -> Result<(StatusCode, Value), Silence> {
-        let server = self.server.to_string();
         if self.server.names_keys() {
             let hint = "name its management, as http://host:8091";
             return Err(Silence::Other(format!("{server} is an address for keys: {hint}")));
@@ -308,7 +336,7 @@ impl Server {
         let (user, password) = self.login().map_err(Silence::Other)?;
         let login = STANDARD.encode(format!("{user}:{password}"));
         let silence = |error: ureq::Error| {
-            let reason = unreachable(&server, &error);
+            let reason = unreachable(server, &error);
             match is_not_http(&error) {
                 true => Silence::NotHttp(format!("{reason}: {NOT_MANAGEMENT}")),
                 false => Silence::Other(reason),
@@ -324,7 +352,7 @@ impl Server {
         let text = answer
             .body_mut()
             .with_config()
-            .limit(u64::MAX)
+            .limit(ANSWER_BYTES_MAX)
             .read_to_string()
             .map_err(|error| Silence::Other(error.to_string()))?;
         let value: Value = serde_json::from_str(&text).unwrap_or(Value::String(text));

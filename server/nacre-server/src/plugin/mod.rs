@@ -5,6 +5,7 @@ mod dev;
 mod go;
 mod inspect;
 mod new;
+mod overview;
 mod project;
 mod remote;
 mod test;
@@ -36,11 +37,11 @@ enum Action {
     Inspect(inspect::Inspect),
     /// Upload a package and deploy it, or upgrade what is deployed
     Deploy(remote::Deploy),
-    /// Show what is deployed
+    /// Show what is deployed, views and indexes included
     List(remote::All),
     /// Show which packages the cluster has, or remove one
     Packages(remote::Packages),
-    /// Show each second what the deployments do
+    /// Show each second what deployments, views and indexes do; q ends it
     Top(remote::All),
     /// Show what a deployment has logged, and which documents failed
     Logs(remote::Named),
@@ -81,9 +82,9 @@ pub fn run(options: &Options) -> Result<(), String> {
         Action::Bench(options) => bench::bench(options),
         Action::Inspect(options) => inspect::inspect(options),
         Action::Deploy(options) => remote::deploy(options),
-        Action::List(options) => remote::list(options),
+        Action::List(options) => overview::list(options),
         Action::Packages(options) => remote::packages(options),
-        Action::Top(options) => remote::top(options),
+        Action::Top(options) => overview::top(options),
         Action::Logs(options) => remote::logs(options),
         Action::Capsule(options) => remote::capsule(options),
         Action::Profile(options) => remote::profile(options),

@@ -174,6 +174,8 @@ fn build_rust(project: &Path, manifest: &Manifest) -> Result<(), String> {
             &format!("install the target {TARGET}, which this toolchain for Rust does not have"),
         )?;
     }
+    // A first build takes a minute, in which cargo is quiet.
+    eprintln!("building {} with cargo", manifest.name);
     let target_dir =
         std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| project.join("target"), PathBuf::from);
     // A path from here, as cargo runs in the project.

@@ -5,7 +5,6 @@ use crate::server::Server;
 use clap::Args;
 use nacre_plugin_host::{Capabilities, Manifest, Package, World};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -60,6 +59,13 @@ pub struct OneCapsule {
 pub struct All {
     #[command(flatten)]
     server: Server,
+}
+
+impl All {
+    /// The node that is asked.
+    pub fn server(&self) -> &Server {
+        &self.server
+    }
 }
 
 /// Options of `nacre plugin packages`.
@@ -286,86 +292,6 @@ pub fn deployed_version(options: &Deploy, package: &str) -> Option<String> {
 pub fn said(options: &Deploy, name: &str) -> Result<Vec<String>, String> {
     let one = options.server.call("GET", &format!("/deployments/{name}"), b"")?;
     Ok(lines_of(&one))
-}
-
-/// Shows what is deployed.
-///
-/// # Errors
-/// What is wrong, in a sentence.
-pub fn list(options: &All) -> Result<(), String> {
-    let all = options.server.call("GET", "/deployments", b"")?;
-    let text = |value: &Value| match value {
-        Value::String(text) => text.clone(),
-        Value::Null => "-".into(),
-        other => other.to_string(),
-    };
-    println!(
-        "{:<24} {:<24} {:<10} {:>10} {:>8} {:>6} {:>12}",
-        "NAME", "PACKAGE", "STATE", "DOCUMENTS", "LAG", "TRAPS", "STATE BYTES"
-    );
-    for one in all.as_array().into_iter().flatten() {
-        println!(
-            "{:<24} {:<24} {:<10} {:>10} {:>8} {:>6} {:>12}",
-            text(&one["name"]),
-            format!("{} {}", text(&one["package"]), text(&one["version"])),
-            text(&one["state"]),
-            text(&one["documents"]),
-            text(&one["lag"]),
-            text(one.get("traps").unwrap_or(&one["readers"]["failures"])),
-            text(&one["state_bytes"]),
-        );
-        if let Some(reason) = one["reason"].as_str() {
-            println!("    {reason}");
-        }
-    }
-    Ok(())
-}
-
-/// How often `top` looks.
-const TOP_INTERVAL: Duration = Duration::from_secs(1);
-
-/// Shows each second what the deployments do, until it is stopped.
-///
-/// # Errors
-/// What is wrong, in a sentence.
-pub fn top(options: &All) -> Result<(), String> {
-    let mut before: BTreeMap<String, [f64; 3]> = BTreeMap::new();
-    loop {
-        let all = options.server.call("GET", "/deployments", b"")?;
-        // Clears the screen and begins at its top.
-        print!("\x1b[2J\x1b[H");
-        println!(
-            "{:<24} {:<10} {:>11} {:>11} {:>7} {:>8} {:>10} {:>10}",
-            "NAME", "STATE", "DOCUMENTS/S", "REQUESTS/S", "TIME %", "LAG", "MEMORY MB", "STATE MB"
-        );
-        for one in all.as_array().into_iter().flatten() {
-            let name = one["name"].as_str().unwrap_or_default();
-            let number = |value: &Value| value.as_f64().unwrap_or(0.0);
-            let now = [
-                number(&one["documents"]),
-                number(&one["readers"]["calls"]),
-                number(&one["writer"]["elapsed_ns"]) + number(&one["readers"]["elapsed_ns"]),
-            ];
-            let then = before.insert(name.to_owned(), now).unwrap_or(now);
-            let rate = |index: usize| (now[index] - then[index]) / TOP_INTERVAL.as_secs_f64();
-            // What follows no documents has no numbers of them.
-            let if_any = |member: &str, shown: String| match one.get(member) {
-                Some(_) => shown,
-                None => "-".to_owned(),
-            };
-            println!(
-                "{name:<24} {:<10} {:>11} {:>11.0} {:>7.1} {:>8} {:>10.1} {:>10}",
-                one["state"].as_str().unwrap_or_default(),
-                if_any("documents", format!("{:.0}", rate(0))),
-                rate(1),
-                rate(2) / 1e7,
-                if_any("lag", number(&one["lag"]).to_string()),
-                number(&one["memory_bytes"]) / 1e6,
-                if_any("state_bytes", format!("{:.1}", number(&one["state_bytes"]) / 1e6)),
-            );
-        }
-        std::thread::sleep(TOP_INTERVAL);
-    }
 }
 
 /// Shows what a deployment has logged, and which documents failed.
