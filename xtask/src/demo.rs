@@ -42,6 +42,7 @@ pub fn show(options: &Demo, binary: &Path) -> Result<(), String> {
     let data = tools::npm("vega-datasets", "3.2.1")?.join("data");
     let python = tools::python("couchbase-4.6.3", &["couchbase==4.6.3"])?;
     let node = Node::start(binary, options.port_base, &[BUCKET], &[])?;
+    node.end_together()?;
 
     for (path, name) in [
         ("scopes", "vega"),

@@ -4,6 +4,8 @@ use crate::command::{cargo, run, target_dir, wrapped};
 use crate::{plugins, tools};
 use nacre_conformance::http::{self, Answer};
 use nacre_conformance::kv::KvClient;
+use signal_hook::consts::{SIGHUP, SIGTERM};
+use signal_hook::iterator::Signals;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -367,6 +369,23 @@ impl Node {
         let text = answer.text();
         let value = answer.json().map_err(|error| format!("{path}: {error}"))?;
         value["rows"].as_array().cloned().ok_or(format!("{path}: {text}"))
+    }
+
+    /// Has the node stop when this program is asked to end. It then ends with the node, whose data it removes.
+    ///
+    /// # Errors
+    /// When signals cannot be waited for.
+    pub fn end_together(&self) -> Result<(), String> {
+        let mut signals = Signals::new([SIGTERM, SIGHUP])
+            .map_err(|error| format!("cannot wait for signals: {error}"))?;
+        let node = self.process.id() as i32;
+        std::thread::spawn(move || {
+            for _ in &mut signals {
+                // SAFETY: kill takes numbers only. The process is a child that is waited for at the end of this program.
+                unsafe { libc::kill(node, SIGTERM) };
+            }
+        });
+        Ok(())
     }
 
     /// Waits until the node ends, as by Ctrl-C.
