@@ -500,7 +500,7 @@ impl Cluster {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Ports;
+    use crate::{Endpoints, Ports, Service};
 
     fn cluster() -> Cluster {
         let mut cluster = Cluster::new("c".into());
