@@ -72,10 +72,11 @@ fn answers_of_several_partitions_are_merged_by_the_plugin() {
     let partition = open_probe(granted(""));
     let partial = |body: &str| Response { status: 200, headers: Vec::new(), body: body.into() };
     let request = Request::default();
-    let merged = partition.reader().merge(&request, &[partial("a"), partial("b")], NOW).unwrap();
+    let merged =
+        partition.reader().merge(&request, &[partial("a"), partial("b")], NOW, None).unwrap();
     assert_eq!(merged.whole().unwrap().body, b"a+b");
     let views = open_in_memory("function (doc) {}", None);
-    let error = views.reader().merge(&request, &[], NOW).err().unwrap();
+    let error = views.reader().merge(&request, &[], NOW, None).err().unwrap();
     insta::assert_snapshot!(error, @"travel/_design/d: there are no answers to merge");
 }
 

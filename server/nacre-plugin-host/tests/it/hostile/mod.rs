@@ -86,7 +86,7 @@ fn run(component: &[u8], when: When) -> (Error, Duration) {
         }),
         When::Rollback => timed(|| partition.rollback(nacre_types::Vbid(1), point(1)).unwrap_err()),
         When::Handle => timed(|| reader.handle(&request, NOW).err().unwrap()),
-        When::Merge => timed(|| reader.merge(&request, &[], NOW).err().unwrap()),
+        When::Merge => timed(|| reader.merge(&request, &[], NOW, None).err().unwrap()),
         _ => {
             let mut answer = reader.handle(&request, NOW).unwrap();
             answer.next_piece().unwrap();
