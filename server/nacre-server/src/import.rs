@@ -251,6 +251,7 @@ fn read_json(
         }
         return Ok(());
     }
+    first.truncate(first.trim_end_matches(['\n', '\r']).len());
     for line in std::iter::once(Ok(first)).chain(file.lines()) {
         let line = line.map_err(|error| cannot(&error))?;
         if line.trim().is_empty() {
@@ -346,7 +347,8 @@ mod tests {
     fn json_is_an_array_or_documents_one_after_the_other() {
         let two = vec![Ok("{\"a\":1}".to_owned()), Ok("{\"a\":2}".to_owned())];
         assert_eq!(rows("[{\"a\":1},{\"a\":2}]").unwrap(), two);
-        assert_eq!(rows("\n{\"a\":1}\n\n{\"a\":2}").unwrap().len(), 2);
+        assert_eq!(rows("\n{\"a\":1}\n\n{\"a\":2}").unwrap(), two);
+        assert_eq!(rows("{\"a\":1}\r\n{\"a\":2}\r\n").unwrap(), two);
         assert_eq!(rows("{\n  \"a\": 1\n}\n").unwrap(), [Ok("{\n  \"a\": 1\n}".to_owned())]);
         assert_eq!(rows("{\n\"a\": 1}\n{\n\"a\": 2}\n").unwrap().len(), 2);
         let partly = rows("{\"a\":1}\n{\"a\":\n{\"a\":3}\n").unwrap();
