@@ -154,33 +154,55 @@ fn show(session: &mut Session<'_>, rows: &[Box<RawValue>], order: &[&str]) -> Re
     session.show(&ordered)
 }
 
-/// INFER gives a list of flavors, each a JSON schema; a row is a field of a flavor.
+/// INFER gives a list of flavors, each a JSON schema with how many documents are like it; a row is a field of any of them.
 fn describe(session: &mut Session<'_>, keyspace: &str) -> Result<(), Stop> {
     if keyspace.is_empty() {
         return session.fail("\\describe needs a keyspace");
     }
     let rows = session.rows(&format!("INFER {}", quoted_path(keyspace)))?;
-    let mut fields = Vec::new();
+    let mut total = 0.0;
+    // Name, documents that have it, and types, in the order in which they first come.
+    let mut fields: Vec<(String, f64, Vec<String>)> = Vec::new();
     for row in &rows {
         let flavors: Value = serde_json::from_str(row.get()).unwrap_or_default();
         for flavor in flavors.as_array().into_iter().flatten() {
-            let properties = flavor["properties"].as_object().into_iter().flatten();
-            fields.extend(properties.map(|(name, field)| {
-                let share = field["%docs"].as_f64().unwrap_or_default();
-                json!({"field": name, "documents": format!("{share:.0} %"), "type": types(&field["type"])})
-            }));
+            total += count_of(&flavor["#docs"]);
+            for (name, field) in flavor["properties"].as_object().into_iter().flatten() {
+                let at = fields.iter().position(|(known, ..)| known == name).unwrap_or_else(|| {
+                    fields.push((name.clone(), 0.0, Vec::new()));
+                    fields.len() - 1
+                });
+                let (_, count, types) = &mut fields[at];
+                *count += count_of(&field["#docs"]);
+                for kind in types_of(&field["type"]) {
+                    if !types.contains(&kind) {
+                        types.push(kind);
+                    }
+                }
+            }
         }
     }
-    let fields: Vec<_> = fields.iter().filter_map(|field| to_raw_value(field).ok()).collect();
+    let shown = fields.iter().map(|(name, count, types)| {
+        let share = format!("{:.0} %", 100.0 * count / total.max(1.0));
+        json!({"field": name, "documents": share, "type": types.join(" or ")})
+    });
+    let fields: Vec<_> = shown.filter_map(|field| to_raw_value(&field).ok()).collect();
     show(session, &fields, &["field", "type", "documents"])
 }
 
-fn types(kinds: &Value) -> String {
+/// How many documents: a number, or one for each type.
+fn count_of(count: &Value) -> f64 {
+    match count {
+        Value::Array(counts) => counts.iter().filter_map(Value::as_f64).sum(),
+        count => count.as_f64().unwrap_or_default(),
+    }
+}
+
+fn types_of(kinds: &Value) -> Vec<String> {
+    let text = |kind: &Value| kind.as_str().map(str::to_owned);
     match kinds {
-        Value::Array(kinds) => {
-            kinds.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" or ")
-        }
-        kind => kind.as_str().unwrap_or_default().to_owned(),
+        Value::Array(kinds) => kinds.iter().filter_map(text).collect(),
+        kind => text(kind).into_iter().collect(),
     }
 }
 

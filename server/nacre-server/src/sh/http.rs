@@ -6,7 +6,7 @@ use base64::engine::general_purpose::STANDARD;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Bytes;
 use hyper::client::conn::http1;
-use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, WWW_AUTHENTICATE};
 use hyper::{StatusCode, Uri};
 use hyper_util::rt::TokioIo;
 use std::sync::Arc;
@@ -37,6 +37,14 @@ pub struct Node {
     login: String,
     tls: Arc<ClientConfig>,
     interrupted: Arc<AtomicBool>,
+}
+
+/// What came back.
+struct Exchanged {
+    is_refused: bool,
+    status: StatusCode,
+    body: Bytes,
+    elapsed: Duration,
 }
 
 impl Node {
@@ -94,7 +102,8 @@ impl Node {
         Ok(Box::new(stream))
     }
 
-    async fn exchange(&self, body: Vec<u8>) -> Result<(StatusCode, Bytes, Duration), String> {
+    /// The answer to a request: whether the login is refused, its status and body, and how long it took.
+    async fn exchange(&self, body: Vec<u8>) -> Result<Exchanged, String> {
         let connected = tokio::time::timeout(CONNECT_TIMEOUT, self.connect()).await;
         let stream = connected.unwrap_or_else(|_| Err("it does not answer".to_owned()))?;
         let begun = Instant::now();
@@ -111,9 +120,12 @@ impl Node {
         let answer = async {
             let answer = sender.send_request(request).await.map_err(broken)?;
             let status = answer.status();
+            // What a user may not do has that status too, but only who is not logged in is asked to.
+            let is_refused = status == StatusCode::UNAUTHORIZED
+                && answer.headers().contains_key(WWW_AUTHENTICATE);
             let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await;
             let body = body.map_err(|error| format!("the connection broke: {error}"))?;
-            Ok((status, body.to_bytes(), begun.elapsed()))
+            Ok(Exchanged { is_refused, status, body: body.to_bytes(), elapsed: begun.elapsed() })
         };
         // The connection moves bytes only while it is waited for; it ends with what waits here.
         let (mut connection, mut answer) = (std::pin::pin!(connection), std::pin::pin!(answer));
@@ -145,14 +157,12 @@ impl Ask for Node {
         let Some(answer) = answer else {
             return Err("interrupted: the node ends the statement".to_owned());
         };
-        let (status, body, elapsed) =
+        let Exchanged { is_refused, status, body, elapsed } =
             answer.map_err(|reason| format!("cannot reach {}: {reason}", self.address()))?;
-        Answer::read(&body, elapsed).map_err(|reason| match status {
-            // What a user may not do has that status too, but an answer of the query service tells what it is.
-            StatusCode::UNAUTHORIZED => {
-                format!("{} refuses the login of {}", self.address(), self.user)
-            }
-            _ => format!("{} answers {status}: {reason}", self.address()),
-        })
+        if is_refused {
+            return Err(format!("{} refuses the login of {}", self.address(), self.user));
+        }
+        Answer::read(&body, elapsed)
+            .map_err(|reason| format!("{} answers {status}: {reason}", self.address()))
     }
 }

@@ -52,6 +52,7 @@ fn answers() -> Vec<(&'static str, Value)> {
             json!({"results": [{"a": 1}], "errors": [{"code": 5010, "msg": "broke"}], "status": "errors"}),
         ),
         ("BEGIN", rows(json!([{"txid": "t-1"}]))),
+        ("START", rows(json!([{"txid": "t-2"}]))),
         (
             "COMMIT LATE",
             json!({"results": [], "errors": [{"code": 17007, "msg": "commit failed"}], "status": "errors"}),
@@ -75,8 +76,11 @@ fn answers() -> Vec<(&'static str, Value)> {
         ),
         (
             "INFER",
-            rows(json!([[{"properties": {"n": {"%docs": 100.0, "type": "number"},
-            "x": {"%docs": 33.3, "type": ["null", "string"]}}}]])),
+            rows(json!([[
+                {"#docs": 1, "properties": {"n": {"#docs": 1, "type": "number"},
+                    "x": {"#docs": [0, 1], "type": ["null", "string"]}}},
+                {"#docs": 2, "properties": {"n": {"#docs": 2, "type": "number"}}}
+            ]])),
         ),
     ]
 }
@@ -144,7 +148,7 @@ fn a_plan_is_a_tree_or_json() {
 fn statements_belong_to_the_transaction_that_was_begun() {
     insta::assert_snapshot!(transcript(
         "\\set timing off\n\\set txtimeout 30s\nBEGIN WORK;INSERT;ROLLBACK TO SAVEPOINT s;COMMIT +;INSERT;COMMIT;INSERT;\n\
-         START TRANSACTION;begin work;INSERT;rollback;INSERT;",
+         START TRANSACTION;INSERT;ROLLBACK;INSERT;",
         true
     ));
 }

@@ -152,12 +152,14 @@ fn a_transaction_goes_through_statements_and_files() {
     let (code, rows, _) = sh(&["-e", "BEGIN WORK", "-e", change, "-e", "COMMIT", "-e", read]);
     assert_eq!((code, rows.ends_with("\n3\n")), (Some(0), true), "{rows}");
 
-    let late = "\\set txtimeout 1ms\nBEGIN WORK;\nSELECT RAW 1;\nSELECT RAW 2;\n";
+    // The long statement ends the transaction, or the one after it does, as the machine is slow or not.
+    let late = "\\set txtimeout 10ms\nBEGIN WORK;\n\
+        SELECT RAW COUNT(*) FROM ARRAY_RANGE(0, 1000000) AS a;\nSELECT RAW 1;\nSELECT RAW 2;\n";
     std::fs::write(&file, late).unwrap();
     let (code, rows, errors) = sh(&["--keep-going", "-f", &file]);
     assert_eq!(code, Some(1));
     assert!(errors.contains("the transaction has ended: its changes were not kept"), "{errors}");
-    assert!(rows.ends_with("}\n2\n"), "{rows}");
+    assert!(rows.ends_with("\n2\n"), "{rows}");
     server.kill();
 }
 
