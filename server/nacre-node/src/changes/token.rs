@@ -350,7 +350,7 @@ mod tests {
             let points = (0..1024).map(|vbid| (Vbid(vbid as u16), point(vbid, seqno(vbid) + 1)));
             Token { bucket: "f".repeat(32), collection: CollectionId(8), points: points.collect() }
         };
-        for (documents, bytes_max) in [(1000, 3_100), (100_000, 3_700), (100_000_000, 5_400)] {
+        for (documents, bytes_max) in [(1000, 3_200), (100_000, 4_000), (100_000_000, 5_600)] {
             let text = token(documents).short();
             assert!(text.len() <= bytes_max, "{documents} documents: {} bytes", text.len());
             assert_eq!(text.parse::<Token>().unwrap().short(), text, "{documents}");

@@ -94,7 +94,7 @@ fn nobody_is_a_node_without_the_key_of_one_whatever_else_they_have() {
     let known = Key::of_node(first.data_dir());
     refused(&mut *come(&known), INTERNAL[0], Some(("@nacre", "x")), 401, "log in");
     for line in &INTERNAL[3..] {
-        refused(&mut *come(&known), line, Some(("@nacre", "x")), 401, "log in");
+        refused(&mut *come(&known), line, Some(("@nacre", "x")), 401, "is wrong");
     }
     let old = link_headers(&cluster, &"0".repeat(32));
     let (status, text) = impostor::ask(&mut *come(&known), INTERNAL[0], node, &old).unwrap();
