@@ -53,7 +53,7 @@ fn design_documents_are_checked_before_they_are_deployed() {
     views: map of view "v": SyntaxError: expecting field name (line 2, column 12)
     views: reduce of view "v": no built-in "_median"; there are _count, _sum and _stats
     views: reduce of view "v": SyntaxError: unexpected token in expression: ')' (line 2, column 1)
-    views: design document: missing field `map` at line 1 column 18
+    views: view "v" has no function map
     views: design document: expected a JSON object
     "#);
 }

@@ -22,8 +22,8 @@ const PLAIN: &str = "function (doc, meta) { emit(meta.id, null) }";
 const GREEDY: &str =
     "function (doc, meta) { for (var i = 0; i < 200; i++) emit([i, meta.id], 'x'.repeat(500)) }";
 
-fn documents(stream: &mut Stream, count: usize) -> nacre_dcp::Batch {
-    let keys: Vec<_> = (0..count).map(|number| format!("k{number}")).collect();
+fn documents(stream: &mut Stream, numbers: std::ops::Range<usize>) -> nacre_dcp::Batch {
+    let keys: Vec<_> = numbers.map(|number| format!("k{number}")).collect();
     stream.batch(keys.iter().map(|key| (&key[..], Some("{}"))))
 }
 
@@ -31,7 +31,7 @@ fn documents(stream: &mut Stream, count: usize) -> nacre_dcp::Batch {
 fn an_instance_takes_memory_of_who_asks_and_gives_it_back() {
     let budgets = Budgets::default();
     let mut partition = open("d", PLAIN, &budgets, MemoryStorage::default()).unwrap();
-    partition.on_batch(&documents(&mut Stream::default(), 10), NOW).unwrap();
+    partition.on_batch(&documents(&mut Stream::default(), 0..10), NOW).unwrap();
     let held = |purpose| budgets.requests.held_for(purpose);
     let ann = budgets.of_user("ann");
     let asked = Request { path: "/v".into(), ..Request::default() };
@@ -59,7 +59,7 @@ fn an_instance_takes_memory_of_who_asks_and_gives_it_back() {
 fn instances_that_have_grown_large_are_not_kept() {
     let budgets = Budgets::default();
     let mut partition = open("d", PLAIN, &budgets, MemoryStorage::default()).unwrap();
-    partition.on_batch(&documents(&mut Stream::default(), 1), NOW).unwrap();
+    partition.on_batch(&documents(&mut Stream::default(), 0..1), NOW).unwrap();
     // An instance whose request is as long as that needs several times as much.
     let asked = Request { path: "/v".into(), body: vec![b' '; 16 * MIB], ..Request::default() };
     let answered = partition.reader().handle(&asked, NOW).and_then(|answer| answer.whole());
@@ -76,17 +76,15 @@ fn a_state_that_outgrows_the_memory_of_the_node_stops_and_gives_it_back() {
     let mut greedy = open("greedy", GREEDY, &budgets, one).unwrap();
     let mut plain = open("plain", PLAIN, &budgets, other).unwrap();
     let mut stream = Stream::default();
-    let error = loop {
-        let batch = documents(&mut stream, 20);
+    let mut batches = (0..100).map(|round| documents(&mut stream, round * 20..round * 20 + 20));
+    let error = batches.find_map(|batch| {
         plain.on_batch(&batch, NOW).unwrap();
-        match greedy.on_batch(&batch, NOW) {
-            Ok(_) => {
-                let held = budgets.state.held();
-                assert!(held < 41 * MIB, "{held}");
-            }
-            Err(error) => break error,
-        }
-    };
+        let error = greedy.on_batch(&batch, NOW).err();
+        assert!(error.is_some() || budgets.state.held() < 41 * MIB, "{}", budgets.state.held());
+        error
+    });
+    drop(batches);
+    let error = error.expect("200 MB of rows do not fit");
     assert!(error.is_state_full() && matches!(error, Error::NodeState { .. }), "{error}");
     assert!(error.to_string().contains("--memory"));
     let limit = budgets.state.limit();
@@ -94,7 +92,7 @@ fn a_state_that_outgrows_the_memory_of_the_node_stops_and_gives_it_back() {
     assert!(budgets.state.held() < MIB, "the other one has little");
     let asked = Request { path: "/v".into(), ..Request::default() };
     assert!(matches!(greedy.reader().handle(&asked, NOW), Err(Error::Stopped { .. })));
-    plain.on_batch(&documents(&mut stream, 20), NOW).unwrap();
+    plain.on_batch(&documents(&mut stream, 2000..2020), NOW).unwrap();
 }
 
 #[test]
@@ -103,7 +101,7 @@ fn a_state_that_does_not_fit_any_more_is_not_opened() {
     let storage = MemoryStorage::default();
     let mut partition = open("d", GREEDY, &budgets, storage.clone()).unwrap();
     let mut stream = Stream::default();
-    partition.on_batch(&documents(&mut stream, 100), NOW).unwrap();
+    partition.on_batch(&documents(&mut stream, 0..100), NOW).unwrap();
     assert!(partition.status().state_bytes > 8 * MIB);
     drop(partition);
     budgets.state.set_limit(10 * MIB);
