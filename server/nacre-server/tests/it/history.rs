@@ -53,7 +53,7 @@ fn history_is_chosen_for_a_bucket_and_for_each_collection() {
     let reason = json!({"errors": {"history": "History can only be used with Magma"}});
     assert_eq!((status, refused), (400, reason));
     assert_eq!(ask(&server, "POST", elsewhere, "name=c&history=false").0, 200);
-    assert_eq!(collection(&server, "default", "c").get("history"), None);
+    assert_eq!(collection(&server, "default", "c")["history"], false);
 }
 
 /// The bodies that a document had in its first versions, as a consumer is told that wants history.
