@@ -38,26 +38,32 @@ impl Display for Base<'_> {
     }
 }
 
+fn literal(value: &Value, f: &mut Formatter<'_>) -> fmt::Result {
+    match value {
+        Value::Missing => f.write_str("missing"),
+        // As digits alone it would be read as an integer, and be another number.
+        Value::Float(number) if number.abs() >= INTEGERS_END => {
+            write!(f, "{number:e}")
+        }
+        Value::Array(elements) => {
+            let elements = elements.iter().map(|element| Expr::Literal(element.clone()));
+            Expr::Array(elements.collect()).fmt(f)
+        }
+        Value::Object(fields) => {
+            let literal = |value: Value| Expr::Literal(value);
+            let fields = fields.iter();
+            let fields =
+                fields.map(|(name, value)| (literal(name.clone().into()), literal(value.clone())));
+            Expr::Object(fields.collect()).fmt(f)
+        }
+        value => f.write_str(&value.to_json()),
+    }
+}
+
 impl Display for Expr {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
-            Expr::Literal(Value::Missing) => f.write_str("missing"),
-            // As digits alone it would be read as an integer, and be another number.
-            Expr::Literal(Value::Float(number)) if number.abs() >= INTEGERS_END => {
-                write!(f, "{number:e}")
-            }
-            Expr::Literal(Value::Array(elements)) => {
-                let elements = elements.iter().map(|element| Expr::Literal(element.clone()));
-                Expr::Array(elements.collect()).fmt(f)
-            }
-            Expr::Literal(Value::Object(fields)) => {
-                let literal = |value: Value| Expr::Literal(value);
-                let fields = fields.iter();
-                let fields = fields
-                    .map(|(name, value)| (literal(name.clone().into()), literal(value.clone())));
-                Expr::Object(fields.collect()).fmt(f)
-            }
-            Expr::Literal(value) => f.write_str(&value.to_json()),
+            Expr::Literal(value) => literal(value, f),
             Expr::Ident(name) => f.write_str(&quote(name)),
             Expr::Itself => f.write_str("self"),
             Expr::Positional(position) => write!(f, "${position}"),

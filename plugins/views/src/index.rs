@@ -187,12 +187,15 @@ fn map(
     failures
 }
 
+/// A row of the tree: its key and its value.
+type Row = (Vec<u8>, Vec<u8>);
+
 /// The rows that a document emitted, as keys and values of a tree. Those with one key are in the order of their values, as in
 /// CouchDB.
 ///
 /// # Errors
 /// Why an emitted key cannot be collated.
-fn rows_of(event: &Event<'_>, emitted: &[Emitted]) -> Result<Vec<(Vec<u8>, Vec<u8>)>, String> {
+fn rows_of(event: &Event<'_>, emitted: &[Emitted]) -> Result<Vec<Row>, String> {
     let row = |(number, emitted): (u32, &Emitted)| {
         let key = tree_key(&emitted.key, event.key, number)?;
         Ok((key, tree_value(event.vb, &emitted.key, &emitted.value)))

@@ -74,11 +74,7 @@ impl Disk {
         if unsafe { libc::statvfs(path.as_ptr(), &raw mut about) } != 0 {
             return None;
         }
-        #[expect(
-            clippy::useless_conversion,
-            clippy::unnecessary_fallible_conversions,
-            reason = "these types differ between systems"
-        )]
+        #[expect(clippy::useless_conversion, reason = "these types differ between systems")]
         let bytes =
             |blocks| u64::try_from(blocks).ok()?.checked_mul(u64::try_from(about.f_frsize).ok()?);
         Some(Disk { total_bytes: bytes(about.f_blocks)?, free_bytes: bytes(about.f_bavail)? })

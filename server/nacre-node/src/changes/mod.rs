@@ -22,6 +22,7 @@ mod token;
 
 pub(crate) use part::Crowd;
 pub use part::{ChangesCall, ChangesPart, ChangesTold, Position};
+pub(crate) use token::resolve;
 pub use token::{NoToken, Token};
 
 use crate::bucket::Bucket;

@@ -3,8 +3,7 @@
 //! What was read counts only if the vBucket was served here, on the same branch of its history, before and after it was read:
 //! so nothing is told of what another node has taken over, and nothing twice.
 
-use super::token::resolve;
-use super::{Gone, Stand};
+use super::{Gone, Stand, resolve};
 use crate::bucket::Bucket;
 use crate::node::Node;
 use crate::spread::Vbids;

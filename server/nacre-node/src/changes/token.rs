@@ -20,12 +20,13 @@
 //! number    vBuckets from 0 to the last one that has a history
 //! bits      which of them have one, eight to a byte
 //! blocks    of 64 of those: number, the least seqno; byte, bits of a difference; differences to it, packed
-//! 2 bytes   of each: the lowest of the UUID of its branch
+//! 4 bytes   of each: the lowest of the UUID of its branch
 //! number    of them in the midst of a snapshot, then for each:
 //!   3 numbers vBucket, how far the snapshot begins before its seqno, how far it ends behind it
 //! ```
 //!
-//! The node that serves a vBucket knows its branches, and finds the one that is meant by two bytes ([`resolve`]).
+//! The node that serves a vBucket knows its branches, and finds the one that is meant by four bytes ([`resolve`]). Fewer would be mistaken for those of
+//! another branch too often, and whoever has lost history would not learn of it.
 
 use super::Gone;
 use crate::bucket::Bucket;
@@ -40,8 +41,9 @@ const VERSION: u8 = 1;
 const VERSION_SHORT: u8 = 2;
 /// vBuckets whose seqnos are packed together.
 const BLOCK: usize = 64;
-/// The highest 48 bits of a UUID of which only the lowest 16 are known. UUIDs are random: none looks so by chance.
-const SHORTENED: u64 = 0x6e61_6372_6574_0000;
+/// The highest 32 bits of a UUID of which only the lowest 32 are known. UUIDs are random: hardly one looks so by chance, and one that
+/// does is found all the same.
+const SHORTENED: u64 = 0x6e61_6372_0000_0000;
 
 /// Where a consumer stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,7 +92,7 @@ impl Token {
         let seqnos: Vec<u64> = self.points.values().map(|point| point.seqno.0).collect();
         seqnos.chunks(BLOCK).for_each(|block| pack(block, &mut bytes));
         for point in self.points.values() {
-            bytes.extend((point.vb_uuid.0 as u16).to_be_bytes());
+            bytes.extend((point.vb_uuid.0 as u32).to_be_bytes());
         }
         // Who has all of a snapshot is in the midst of none.
         let is_within = |point: &ResumePoint| point.seqno != point.snapshot_end;
@@ -107,11 +109,11 @@ impl Token {
 
 /// The branch that a point names: `vb_uuid` itself, or the newest one in `log` of which only the lowest bits are given. One
 /// that the log does not have stays as it is, and is the branch of a stranger.
-pub(super) fn resolve(vb_uuid: VbUuid, log: &FailoverLog) -> VbUuid {
-    if vb_uuid.0 & !0xffff != SHORTENED {
+pub(crate) fn resolve(vb_uuid: VbUuid, log: &FailoverLog) -> VbUuid {
+    if vb_uuid.0 & !0xffff_ffff != SHORTENED {
         return vb_uuid;
     }
-    let is_meant = |known: &VbUuid| known.0 as u16 == vb_uuid.0 as u16;
+    let is_meant = |known: &VbUuid| known.0 as u32 == vb_uuid.0 as u32;
     let known = log.entries().iter().map(|(known, _)| *known);
     known.into_iter().find(is_meant).unwrap_or(vb_uuid)
 }
@@ -179,9 +181,9 @@ fn read_short(bytes: &[u8]) -> Option<Token> {
     }
     let mut points = BTreeMap::new();
     for (vbid, seqno) in vbids.into_iter().zip(seqnos) {
-        let (low, behind) = rest.split_first_chunk::<2>()?;
+        let (low, behind) = rest.split_first_chunk::<4>()?;
         rest = behind;
-        let vb_uuid = VbUuid(SHORTENED | u64::from(u16::from_be_bytes(*low)));
+        let vb_uuid = VbUuid(SHORTENED | u64::from(u32::from_be_bytes(*low)));
         let seqno = Seqno(seqno);
         let point = ResumePoint { vb_uuid, seqno, snapshot_start: seqno, snapshot_end: seqno };
         points.insert(vbid, point);
@@ -323,7 +325,7 @@ mod tests {
         let text = token().short();
         let read: Token = text.parse().unwrap();
         assert_eq!((&read.bucket, read.collection), (&token().bucket, token().collection));
-        let uuid = VbUuid(SHORTENED | 0x0708);
+        let uuid = VbUuid(SHORTENED | 0x0506_0708);
         let with_uuid =
             |(vbid, point): (&Vbid, &ResumePoint)| (*vbid, ResumePoint { vb_uuid: uuid, ..*point });
         assert_eq!(read.points, token().points.iter().map(with_uuid).collect());
@@ -350,7 +352,7 @@ mod tests {
             let points = (0..1024).map(|vbid| (Vbid(vbid as u16), point(vbid, seqno(vbid) + 1)));
             Token { bucket: "f".repeat(32), collection: CollectionId(8), points: points.collect() }
         };
-        for (documents, bytes_max) in [(1000, 3_200), (100_000, 4_000), (100_000_000, 5_600)] {
+        for (documents, bytes_max) in [(1000, 6_000), (100_000, 6_800), (100_000_000, 8_400)] {
             let text = token(documents).short();
             assert!(text.len() <= bytes_max, "{documents} documents: {} bytes", text.len());
             assert_eq!(text.parse::<Token>().unwrap().short(), text, "{documents}");

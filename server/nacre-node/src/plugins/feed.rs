@@ -174,6 +174,8 @@ impl Feed {
             }
             let Some(mut vbucket) = self.bucket.vbucket(vbid) else { return Ok(true) };
             let (log, high) = (vbucket.failover_log(), vbucket.high_seqno());
+            // A token of a consumer names branches in short.
+            from.vb_uuid = crate::changes::resolve(from.vb_uuid, log);
             // Who has nothing misses no deletion.
             let purged = if has_nothing { Seqno::ZERO } else { vbucket.purge_seqno() };
             let verdict = resume(&from, log, high, purged);

@@ -166,6 +166,10 @@ impl Buffers {
     }
 }
 
+fn rest_is_late() -> String {
+    format!("the rest of a message has not come for {HALF_FRAME_TIMEOUT:?}")
+}
+
 /// Handles one connection to its end; the error says why the server closed it.
 async fn connection<S: AsyncRead + AsyncWrite + Unpin>(
     mut session: Session,
@@ -212,10 +216,7 @@ async fn connection<S: AsyncRead + AsyncWrite + Unpin>(
                     () = &mut login_deadline, if !session.is_logged_in() => {
                         return Err(format!("nobody has logged in for {LOGIN_TIMEOUT:?}"));
                     }
-                    () = until(deadline) => {
-                        let limit = HALF_FRAME_TIMEOUT;
-                        return Err(format!("the rest of a message has not come for {limit:?}"));
-                    }
+                    () = until(deadline) => return Err(rest_is_late()),
                 };
                 output = buffers.take_output();
                 let input = &buffers.input.borrow()[..length];

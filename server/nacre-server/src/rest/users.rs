@@ -1,14 +1,15 @@
 //! Users, groups, roles and passwords.
 
 use super::body::{
-    Reply, done, in_background, invalid, json_reply, not_found, ok, unauthorized, users_refused,
+    Reply, blocking, done, in_background, invalid, json_reply, not_found, ok, unauthorized,
+    users_refused,
 };
 use super::login::forbidden;
 use super::{Call, date, login};
 use hyper::StatusCode;
 use nacre_auth::{
-    Domain, Edit, Group, Keyspace, Login, Privilege, Refused, Role, RoleKind, User, UserChange,
-    UserEdit,
+    Check, Domain, Edit, Group, Keyspace, Login, Privilege, Refused, Role, RoleKind, User,
+    UserChange, UserEdit,
 };
 use nacre_node::agreement::is_there;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
@@ -303,6 +304,18 @@ fn read_edit(call: &Call, domain: Domain, name: &str) -> Result<UserEdit, Reply>
     Ok(UserEdit { domain, name, roles, groups, locked, display_name, at, ..UserEdit::default() })
 }
 
+/// Returns true if the user is there and has this password already.
+async fn has_password(call: &Call, name: &str, password: &str) -> Result<bool, Reply> {
+    let check = call.node.users().check(name, password);
+    match check {
+        Check::Granted(_) => Ok(true),
+        Check::Denied => Ok(false),
+        Check::Hash(check) => {
+            blocking("the check of a password", move || check.run().is_some()).await
+        }
+    }
+}
+
 /// Makes a change of a user, with the password of the form if there is one.
 async fn change_user(call: &Call, mut edit: UserEdit) -> Result<Reply, Reply> {
     let password = field(&call.form(), "password");
@@ -314,7 +327,10 @@ async fn change_user(call: &Call, mut edit: UserEdit) -> Result<Reply, Reply> {
     }
     // Nobody has a password hashed for a change that is refused anyway.
     permit(call, &Edit::User(edit.clone()))?;
-    if let Some(password) = password {
+    // Declarative tools send the password each time: the one that the user has replaces nothing, and ends no login.
+    if let Some(password) = password
+        && !has_password(call, &edit.name, &password).await?
+    {
         edit.credentials = Some(login::derive(&call.node, call.from, &password).await?);
     }
     change(call, Edit::User(edit)).await

@@ -41,7 +41,7 @@ fn users_groups_and_roles_are_made_and_given_by_statements() {
     assert_eq!(code(&ask(&server, "ann", &own)), 13014);
     rows(&server, USER, &format!("GRANT query_select ON {BUCKET} TO ann"));
     assert_eq!(rows(&server, "ann", &own), json!([0]));
-    let roles = "SELECT RAW roles[0].role FROM system:my_user_info";
+    let roles = "SELECT RAW roles[0].`role` FROM system:my_user_info";
     assert_eq!(rows(&server, "ann", roles), json!(["query_select"]));
     rows(&server, USER, &format!("REVOKE select ON {BUCKET} FROM USER ann"));
     assert_eq!(code(&ask(&server, "ann", &own)), 13014);

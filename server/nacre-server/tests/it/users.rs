@@ -242,7 +242,7 @@ fn users_of_a_directory_service_have_roles_and_no_password() {
         users.map(|user| (text(&user["domain"]), text(&user["id"]))).collect()
     };
     let eve = ("external".to_owned(), "eve".to_owned());
-    assert_eq!(list("/users/external"), [eve.clone()]);
+    assert_eq!(list("/users/external"), std::slice::from_ref(&eve));
     assert_eq!(list("/users").last(), Some(&eve));
     assert!(!list("/users/local").contains(&eve));
     assert_eq!(ask(&server, "PATCH", path, "name=Eva").0, 200);
