@@ -1,11 +1,14 @@
 """The shell on a terminal: what Ctrl-C ends, and what a transaction that nobody ends leaves."""
 
+import fcntl
 import os
 import pty
 import re
 import select
 import signal
+import struct
 import subprocess
+import termios
 import time
 
 from .harness import PASSWORD, case, eventually
@@ -19,6 +22,7 @@ class Shell:
 
     def __init__(self, node, state):
         ours, theirs = pty.openpty()
+        fcntl.ioctl(ours, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
         environment = dict(
             os.environ,
             NACRE_SERVER=f"127.0.0.1:{node.port_base}",
@@ -33,7 +37,7 @@ class Shell:
             stderr=theirs,
             env=environment,
             start_new_session=True,
-            preexec_fn=lambda: __import__("fcntl").ioctl(0, __import__("termios").TIOCSCTTY, 0),
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
         )
         os.close(theirs)
         self.terminal, self.seen = ours, b""
