@@ -1,8 +1,8 @@
 //! Trees back to text: canonical, so that two texts that mean the same tree print the same.
 
 use crate::ast::{
-    Aggregate, Binary, Binding, Block, Body, Chain, Collect, CreateIndex, Exclude, Expr, Frame,
-    FrameBound, FrameUnit, FromTerm, Group, IndexKey, JoinKind, On, OrderTerm, Over, Path,
+    Aggregate, Binary, Binding, Block, Body, Case, Chain, Collect, CreateIndex, Exclude, Expr,
+    Frame, FrameBound, FrameUnit, FromTerm, Group, IndexKey, JoinKind, On, OrderTerm, Over, Path,
     Projection, Quantifier, Select, SetOp, Side, Source, Term, Unary, Window,
 };
 use crate::value::{Name, Value};
@@ -36,6 +36,14 @@ impl Display for Base<'_> {
             _ => self.0.fmt(f),
         }
     }
+}
+
+fn fmt_case(f: &mut Formatter<'_>, case: &Case) -> fmt::Result {
+    f.write_str("case")?;
+    case.operand.iter().try_for_each(|operand| write!(f, " {operand}"))?;
+    case.whens.iter().try_for_each(|(when, then)| write!(f, " when {when} then {then}"))?;
+    case.otherwise.iter().try_for_each(|otherwise| write!(f, " else {otherwise}"))?;
+    f.write_str(" end")
 }
 
 fn literal(value: &Value, f: &mut Formatter<'_>) -> fmt::Result {
@@ -94,15 +102,7 @@ impl Display for Expr {
                 write!(f, "({of} like {pattern} escape {escape})")
             }
             Expr::Between(of, low, high) => write!(f, "({of} between {low} and {high})"),
-            Expr::Case(case) => {
-                f.write_str("case")?;
-                case.operand.iter().try_for_each(|operand| write!(f, " {operand}"))?;
-                case.whens
-                    .iter()
-                    .try_for_each(|(when, then)| write!(f, " when {when} then {then}"))?;
-                case.otherwise.iter().try_for_each(|otherwise| write!(f, " else {otherwise}"))?;
-                f.write_str(" end")
-            }
+            Expr::Case(case) => fmt_case(f, case),
             Expr::Array(elements) => {
                 f.write_str("[")?;
                 list(f, elements)?;
