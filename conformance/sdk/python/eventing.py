@@ -146,9 +146,7 @@ def functions_that_cannot_run_are_refused(env):
         manager.upsert_function(_function(env, code="feefifofum"))
     with refused(EventingFunctionIdenticalKeyspaceException):
         manager.upsert_function(_function(env, metadata="source"))
-    name, _ = _store(env, source="nowhere")
     with refused(EventingFunctionCollectionNotFoundException):
-        manager.deploy_function(name)
-    name, _ = _store(env, bucket="nowhere")
+        manager.upsert_function(_function(env, source="nowhere"))
     with refused(BucketNotFoundException):
-        manager.deploy_function(name)
+        manager.upsert_function(_function(env, bucket="nowhere"))
