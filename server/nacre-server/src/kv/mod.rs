@@ -16,7 +16,7 @@ use crate::strangers::{Connections, Permit};
 use crate::tls::{Shown, Tls};
 use crate::vital::depend_on_this_thread;
 use nacre_node::Node;
-use nacre_node::kv::Peer;
+use nacre_node::kv::{Peer, Session};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,8 +24,10 @@ use std::time::Duration;
 
 /// Buffers that grew beyond this for one large document are given back afterwards.
 const BUFFER_BYTES_KEPT: usize = 1 << 20;
-/// Bytes of a long frame that are read, and that memory is reserved for, at a time.
-const PIECE_BYTES: usize = 1 << 20;
+/// Bytes of a long frame that are read, and that memory is reserved for, at a time. Others wait while they are copied.
+const PIECE_BYTES: usize = 256 << 10;
+/// What the system gives at once to a process that has grown large.
+const HUGE_PAGE_BYTES: usize = 2 << 20;
 /// How long the rest of a frame that has begun, or the next piece of a long one, may take to come.
 const HALF_FRAME_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a client may take none of its answers while there is no memory for more.
@@ -113,6 +115,18 @@ pub fn serve(
         thread.spawn(move || accept(&port, &connections, deal))?;
     }
     Ok(())
+}
+
+/// Reserves memory for the next piece of the frame that `rest` begins with, of which `missing` bytes have not come. Gives false when there
+/// is none.
+///
+/// There is room for the whole frame then, so that it never moves: where memory is not written to yet, that is addresses alone. What is
+/// written to is accounted for in huge pages, as a byte takes a whole one of them.
+fn reserve_piece(session: &mut Session, rest: &mut Vec<u8>, missing: usize) -> bool {
+    let whole = rest.len() + missing;
+    let touched = rest.len() + missing.min(PIECE_BYTES);
+    session.reserve_input(touched.next_multiple_of(HUGE_PAGE_BYTES).min(whole))
+        && (missing == 0 || rest.try_reserve_exact(missing).is_ok())
 }
 
 fn accept(port: &Port, connections: &Arc<Connections>, mut deal: Deal) {

@@ -5,7 +5,7 @@
 //! that are sent, letters from other threads. Bytes go to the session at once; what it answers is sent at the end of the
 //! round, with one write for each connection.
 //!
-//! A frame that is longer than a buffer is read to where it belongs, once its header is there, in pieces of a MiB for which the node has
+//! A frame that is longer than a buffer is read to where it belongs, once its header is there, in pieces for which the node has
 //! memory. A frame for which it has none is answered so, and skipped. Long documents are sent from where they lie.
 //!
 //! The kernel writes to buffers and reads answers while we do other things. Therefore a connection is only let go once
@@ -15,7 +15,7 @@ use super::answers::{Answers, Message};
 use super::buffers::{self, Buffers};
 use super::{
     Accepted, BUFFER_BYTES_KEPT, Deal, Door, HALF_FRAME_TIMEOUT, LOGIN_TIMEOUT, PIECE_BYTES,
-    STUCK_TIMEOUT,
+    STUCK_TIMEOUT, reserve_piece,
 };
 use crate::serve::STACK_BYTES;
 use crate::strangers::Permit;
@@ -42,6 +42,8 @@ use std::time::Duration;
 const ENTRIES: u32 = 1024;
 /// Bytes of answers that a connection may hold while its client does not read.
 const ANSWERS_HELD_MAX: usize = 256 << 10;
+/// Bytes of a refused frame that are skipped at a time.
+const SKIPPED_BYTES_MAX: usize = 1 << 20;
 /// How often connections that have not logged in are looked at.
 const TICK: Duration = Duration::from_secs(5);
 /// Buffers for answers that a thread keeps for its connections.
@@ -54,6 +56,7 @@ const POLL_FIRST: u16 = 1;
 enum Kind {
     Receive,
     Fill,
+    Skip,
     Send,
     Letter,
     Tick,
@@ -68,8 +71,9 @@ impl Kind {
         let kind = match tag >> 56 {
             0 => Kind::Receive,
             1 => Kind::Fill,
-            2 => Kind::Send,
-            3 => Kind::Letter,
+            2 => Kind::Skip,
+            3 => Kind::Send,
+            4 => Kind::Letter,
             _ => Kind::Tick,
         };
         (kind, (tag & ((1 << 56) - 1)) as usize)
@@ -221,8 +225,7 @@ impl Connection {
     /// Reserves memory for the next piece of what is read; answers the request, and has the rest of it skipped, when there is none.
     fn reserve(&mut self) {
         let missing = missing_bytes(&self.rest);
-        let piece = missing.min(PIECE_BYTES);
-        if self.session.reserve_input(self.rest.len() + piece) {
+        if reserve_piece(&mut self.session, &mut self.rest, missing) {
             return;
         }
         let refuse =
@@ -238,6 +241,12 @@ impl Connection {
     /// Has the kernel read what comes next.
     fn read(&mut self, index: usize, now: Now) -> Entry {
         let fd = Fd(self.stream.as_raw_fd());
+        if self.skipped > 0 {
+            // Nothing is copied: who floods others with what is refused takes neither their buffers nor much of the processor.
+            let count = self.skipped.min(SKIPPED_BYTES_MAX) as u32;
+            let skip = opcode::Recv::new(fd, std::ptr::null_mut(), count).flags(libc::MSG_TRUNC);
+            return skip.build().user_data(Kind::Skip.tag(index));
+        }
         let missing = missing_bytes(&self.rest);
         match self.rest.is_empty() {
             true => self.half_since = None,
@@ -247,9 +256,7 @@ impl Connection {
             // How long a frame may be was looked at when its header came.
             let piece = missing.min(PIECE_BYTES);
             self.filling = std::mem::take(&mut self.rest);
-            // Room for as much as has come already, so that it moves seldom: nothing is taken by what is only announced.
-            let room = missing.min(piece.max(self.filling.len()));
-            self.filling.reserve_exact(room);
+            debug_assert!(self.filling.capacity() >= self.filling.len() + piece);
             let room = self.filling.spare_capacity_mut().as_mut_ptr().cast();
             let receive = opcode::Recv::new(fd, room, piece as u32).flags(libc::MSG_WAITALL);
             return receive.build().user_data(Kind::Fill.tag(index));
@@ -274,12 +281,6 @@ impl Connection {
 
     /// Handles what has arrived.
     fn receive(&mut self, bytes: &[u8], now: Now) {
-        let skipped = self.skipped.min(bytes.len());
-        self.skipped -= skipped;
-        let bytes = &bytes[skipped..];
-        if bytes.is_empty() {
-            return;
-        }
         if !self.takes_requests() || !self.rest.is_empty() {
             self.rest.extend_from_slice(bytes);
             return self.go_on(now);
@@ -428,6 +429,7 @@ impl Thread {
                 match Kind::of(tag) {
                     (Kind::Receive, index) => self.received(index, result, flags, now),
                     (Kind::Fill, index) => self.filled(index, result, flags),
+                    (Kind::Skip, index) => self.skipped(index, result),
                     (Kind::Send, index) => self.sent(index, result),
                     (Kind::Letter, _) => {
                         for letter in self.mailbox.take() {
@@ -561,6 +563,17 @@ impl Thread {
             connection.half_since = None;
         } else {
             connection.ended = true;
+        }
+        self.list(index);
+    }
+
+    /// Some of a frame that was refused has come, and is gone.
+    fn skipped(&mut self, index: usize, result: i32) {
+        let Some(connection) = self.connections.get_mut(index) else { return };
+        connection.receiving = false;
+        match usize::try_from(result) {
+            Ok(count @ 1..) => connection.skipped -= count.min(connection.skipped),
+            _ => connection.ended = true,
         }
         self.list(index);
     }

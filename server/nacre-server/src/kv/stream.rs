@@ -6,7 +6,7 @@
 
 use super::{
     Accepted, BUFFER_BYTES_KEPT, Deal, Door, HALF_FRAME_TIMEOUT, LOGIN_TIMEOUT, PIECE_BYTES,
-    STUCK_TIMEOUT,
+    STUCK_TIMEOUT, reserve_piece,
 };
 use crate::serve::STACK_BYTES;
 use crate::strangers::Permit;
@@ -325,7 +325,7 @@ impl Half {
     /// there is none. Gives false when it is no request.
     fn reserve(&mut self, session: &mut Session, rest: &mut Vec<u8>, out: &mut Vec<u8>) -> bool {
         let missing = missing_bytes(rest);
-        if session.reserve_input(rest.len() + missing.min(PIECE_BYTES)) {
+        if reserve_piece(session, rest, missing) {
             return true;
         }
         self.skipped = missing;
