@@ -165,7 +165,8 @@ pub fn check(node: &Node, id: &FunctionId, definition: &FunctionDefinition) -> R
         tracing::warn!("function {id}: the query service cannot run: {reason}");
     }
     let config = config(id, "check", definition, json!({}), json!({}));
-    let setup = Setup { runs_script: true, ..Setup::new(&id.name, config) };
+    let budgets = node.memory().budgets().clone();
+    let setup = Setup { runs_script: true, budgets, ..Setup::new(&id.name, config) };
     validate(&plugin, setup).map_err(|error| match error {
         Error::Config { message, .. } => message,
         other => other.to_string(),

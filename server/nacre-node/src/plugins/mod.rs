@@ -135,11 +135,12 @@ impl Plugins {
     ///
     /// # Errors
     /// What is wrong with it, for its author.
-    pub fn validate_view(&self, name: &str, document: &str) -> Result<(), String> {
+    pub fn validate_view(&self, node: &Node, name: &str, document: &str) -> Result<(), String> {
         let runtime = self.runtime(&VIEWS)?;
         let config =
             spec::view_config(name, document, false).ok_or("a design document is a JSON object")?;
-        let setup = Setup::new("views", config);
+        let budgets = node.memory().budgets().clone();
+        let setup = Setup { budgets, ..Setup::new("views", config) };
         nacre_plugin_host::validate(&runtime.plugin, setup).map_err(|error| match error {
             nacre_plugin_host::Error::Config { message, .. } => message,
             other => other.to_string(),
@@ -163,7 +164,8 @@ impl Plugins {
     pub fn validate_index(&self, node: &Node, definition: &str) -> Result<(), String> {
         let plugin = self.load_shipped(node, &INDEX)?;
         let config = serde_json::json!({"definition": definition}).to_string();
-        let setup = Setup::new("index", config);
+        let budgets = node.memory().budgets().clone();
+        let setup = Setup { budgets, ..Setup::new("index", config) };
         nacre_plugin_host::validate(&plugin, setup).map_err(|error| match error {
             nacre_plugin_host::Error::Config { message, .. } => message,
             other => other.to_string(),

@@ -110,7 +110,9 @@ fn check(node: &Node, package: &Package, config: Option<&str>) -> Result<Runtime
             _ => pure::limits(manifest),
         };
         let (grants, runs_script) = (manifest.grants(), manifest.script.is_some());
-        let setup = Setup { limits, grants, runs_script, ..Setup::new(&manifest.name, config) };
+        let budgets = node.memory().budgets().clone();
+        let setup =
+            Setup { limits, grants, runs_script, budgets, ..Setup::new(&manifest.name, config) };
         validate(&runtime.plugin, setup).map_err(|error| error.to_string())?;
     }
     Ok(runtime)

@@ -101,7 +101,7 @@ async fn put(call: Call, bucket: &str, name: &str) -> Result<Reply, Reply> {
     check_options(&parsed).map_err(|reason| invalid(&reason))?;
     in_time(loaded(&call)).await?;
     let (node, text, owned) = (Arc::clone(&call.node), document.clone(), name.to_owned());
-    blocking("the check", move || node.plugins().validate_view(&owned, &text))
+    blocking("the check", move || node.plugins().validate_view(&node, &owned, &text))
         .await?
         .map_err(|reason| invalid(&reason))?;
     let (bucket, name) = (bucket.to_owned(), name.to_owned());
