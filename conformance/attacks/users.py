@@ -143,7 +143,7 @@ def security_administrators(node):
         for statement in [
             "GRANT admin TO sec", "GRANT security_admin TO victim", "GRANT ro_admin TO GROUP new", f"REVOKE admin FROM {USER}",
             "GRANT data_reader ON default TO other", f'ALTER USER {USER} PASSWORD "hacked11"', f"DROP USER {USER}", "DROP USER other",
-            "DROP GROUP bosses", "ALTER GROUP bosses WITH admin", "CREATE GROUP new WITH admin",
+            "DROP GROUP bosses", "ALTER GROUP bosses ROLES admin", "CREATE GROUP new ROLES admin",
         ]:
             answer = node.query(statement, user="sec")
             assert [error["code"] for error in answer["errors"]] == [13014], (role, statement, answer)
