@@ -19,28 +19,10 @@ impl Session {
         ids: &[String],
         left: Duration,
     ) -> Result<Vec<Option<Row>>, Failure> {
-        let mut rows: Vec<Option<Row>> = vec![None; ids.len()];
-        let mut missing: Vec<(Vbid, usize)> =
-            ids.iter().enumerate().map(|(at, id)| (owners.vbid_of(id.as_bytes()), at)).collect();
-        while !missing.is_empty() {
-            let those = |vbids: &Vbids| -> Vec<usize> {
-                let asked = missing.iter().filter(|(vbid, _)| vbids.contains(*vbid));
-                asked.map(|(_, at)| *at).collect()
-            };
-            let call = |vbids: &Vbids| {
-                CollectionCall::Fetch(those(vbids).into_iter().map(|at| ids[at].clone()).collect())
-            };
-            let wanted = missing.iter().map(|(vbid, _)| *vbid).collect();
-            let mut told = vec![false; ids.len()];
-            for (vbids, answer) in self.ask(keyspace, wanted, &call, left)? {
-                let Answer::Fetched(fetched) = answer else { return Err(unexpected()) };
-                for (at, row) in those(&vbids).into_iter().zip(fetched) {
-                    (rows[at], told[at]) = (row, true);
-                }
-            }
-            missing.retain(|(_, at)| !told[*at]);
-        }
-        Ok(rows)
+        self.by_id(owners, keyspace, ids, left, CollectionCall::Fetch, |answer| match answer {
+            Answer::Fetched(rows) => Some(rows),
+            _ => None,
+        })
     }
 
     /// Extended attributes by id, in the order of the ids.
@@ -52,7 +34,24 @@ impl Session {
         names: &[String],
         left: Duration,
     ) -> Result<Vec<Option<String>>, Failure> {
-        let mut all: Vec<Option<String>> = vec![None; ids.len()];
+        let call = |ids| CollectionCall::Attributes(ids, names.to_vec());
+        self.by_id(owners, keyspace, ids, left, call, |answer| match answer {
+            Answer::Attributes(found) => Some(found),
+            _ => None,
+        })
+    }
+
+    /// Asks for something of each ID where its vBucket is served, again while some of them move; gives it in the order of the IDs.
+    fn by_id<T>(
+        &self,
+        owners: &Owners,
+        keyspace: &DatabaseKeyspace,
+        ids: &[String],
+        left: Duration,
+        ask_for: impl Fn(Vec<String>) -> CollectionCall,
+        taken: impl Fn(Answer) -> Option<Vec<Option<T>>>,
+    ) -> Result<Vec<Option<T>>, Failure> {
+        let mut all: Vec<Option<T>> = ids.iter().map(|_| None).collect();
         let mut missing: Vec<(Vbid, usize)> =
             ids.iter().enumerate().map(|(at, id)| (owners.vbid_of(id.as_bytes()), at)).collect();
         while !missing.is_empty() {
@@ -61,18 +60,17 @@ impl Session {
                 asked.map(|(_, at)| *at).collect()
             };
             let call = |vbids: &Vbids| {
-                let ids = those(vbids).into_iter().map(|at| ids[at].clone()).collect();
-                CollectionCall::Attributes(ids, names.to_vec())
+                ask_for(those(vbids).into_iter().map(|at| ids[at].clone()).collect())
             };
             let wanted = missing.iter().map(|(vbid, _)| *vbid).collect();
-            let mut told = vec![false; ids.len()];
+            let mut is_answered = vec![false; ids.len()];
             for (vbids, answer) in self.ask(keyspace, wanted, &call, left)? {
-                let Answer::Attributes(found) = answer else { return Err(unexpected()) };
-                for (at, found) in those(&vbids).into_iter().zip(found) {
-                    (all[at], told[at]) = (found, true);
+                let found = taken(answer).ok_or_else(unexpected)?;
+                for (at, one) in those(&vbids).into_iter().zip(found) {
+                    (all[at], is_answered[at]) = (one, true);
                 }
             }
-            missing.retain(|(_, at)| !told[*at]);
+            missing.retain(|(_, at)| !is_answered[*at]);
         }
         Ok(all)
     }
