@@ -5,6 +5,7 @@ mod explain;
 mod indexes;
 mod limits;
 mod management;
+mod naive;
 mod response;
 mod transactions;
 mod world;
