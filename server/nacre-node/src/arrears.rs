@@ -5,8 +5,7 @@
 use crate::Error;
 use crate::agreement::write;
 use crate::node::{Node, row};
-use crate::platform::{Next, Signal, Task};
-use crate::ticket::Waiter;
+use nacre_bucket::{Next, Signal, Task, Waiter};
 use nacre_cluster::Bucket;
 use nacre_store::Write;
 use std::collections::BTreeMap;
@@ -46,7 +45,7 @@ impl Node {
             self.watch_map(&(Arc::clone(&signal) as Arc<dyn Waiter>));
             let said = String::new();
             let arrears = Arrears { node: Arc::downgrade(self), signal, due: 0, said };
-            self.platform.run(Box::new(arrears));
+            self.platform.spawn(Box::new(arrears));
         }
     }
 

@@ -1,6 +1,7 @@
 //! Waiting for a future on a thread that may wait.
 
-use crate::platform::{Platform, Signal};
+use crate::platform::Platform;
+use nacre_bucket::Signal;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};

@@ -1,51 +1,26 @@
 //! The copies of a bucket's vBuckets on this node: which part each has, and how history comes to those that follow.
 
-use crate::bucket::Bucket;
 use crate::node::Node;
 use crate::replication::Follower;
+use nacre_bucket::{Bucket, CopyRetention};
 use nacre_cluster::orchestrator::{Fence, Said, needs_leases};
 use nacre_cluster::{Chain, Cluster, Membership};
-use nacre_store::Error;
-use nacre_types::{Document, NodeId, Now, Seqno, VbState, VbUuid, Vbid};
-use nacre_vbucket::{OutOfOrder, Vbucket};
+use nacre_types::{NodeId, VbUuid};
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::AcqRel;
 
-/// How long durable writes that were under way when their vBucket was held may take to end there: their clients need not be
-/// told that nobody knows. Half of what the leader waits for.
-const HOLD_COMPLETES_NS: u64 = 500_000_000;
-
-/// What a node does with copies that it is to have no more: one whose place others have taken may be recovered, and is then sent
-/// only what it has missed.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Keep {
-    /// It keeps the copies that it loses now.
-    lost: bool,
-    /// It still keeps those that it has lost so.
-    dead: bool,
-}
-
-impl Keep {
-    /// What node `me` does.
-    pub(crate) fn of(cluster: &Cluster, me: NodeId) -> Keep {
-        let part = cluster.nodes.get(&me).map(|member| member.membership);
-        let is_out = matches!(part, Some(Membership::FailedOver | Membership::Added));
-        // Others take its place without haste.
-        let goes_out = cluster.rebalance.as_ref().is_some_and(|rebalance| {
-            rebalance.rest == Membership::FailedOver && rebalance.leaving.contains(&me)
-        });
-        Keep { lost: is_out || goes_out, dead: is_out || cluster.rebalance.is_some() }
-    }
-
-    /// Whether a vBucket that has no part here keeps its history.
-    fn holds(self, vbucket: &Vbucket) -> bool {
-        match vbucket.state() {
-            VbState::Dead => self.dead,
-            _ => self.lost,
-        }
-    }
+/// Returns what node `me` does with copies that are removed from it.
+pub(crate) fn retention_of(cluster: &Cluster, me: NodeId) -> CopyRetention {
+    let part = cluster.nodes.get(&me).map(|member| member.membership);
+    let is_out = matches!(part, Some(Membership::FailedOver | Membership::Added));
+    // Others take its place without haste.
+    let goes_out = cluster.rebalance.as_ref().is_some_and(|rebalance| {
+        rebalance.rest == Membership::FailedOver && rebalance.leaving.contains(&me)
+    });
+    let (keeps_lost, keeps_dead) = (is_out || goes_out, is_out || cluster.rebalance.is_some());
+    CopyRetention { keeps_lost, keeps_dead }
 }
 
 /// A leader's word that came after a later one.
@@ -104,66 +79,11 @@ impl Fenced {
     }
 }
 
-/// Gives a vBucket the part that its chain has for node `me`. Says whether that is another than before. `vb_uuid` names the
-/// branch of history that begins if it becomes the active copy, or begins anew.
-pub(crate) fn arrange(
-    vbucket: &mut Vbucket,
-    chain: &Chain,
-    me: NodeId,
-    keep: Keep,
-    vb_uuid: VbUuid,
-    now: Now,
-) -> bool {
-    let part = part_of(chain, me);
-    let chains = [&chain.copies, &chain.next];
-    let chains = chains.into_iter().filter(|copies| !copies.is_empty()).cloned().collect();
-    vbucket.set_copies(chains, me);
-    let before = (vbucket.state(), vbucket.term());
-    match part {
-        VbState::Active if vbucket.state() == part && vbucket.term() >= chain.term => {}
-        // It is for others to say whether this copy is good enough.
-        VbState::Active if vbucket.doubted() >= Some(chain.term) => {}
-        VbState::Active if !is_as_chosen(vbucket, chain) => vbucket.doubt(chain.term),
-        VbState::Active => vbucket.activate(chain.term, vb_uuid),
-        VbState::Dead if has_history(vbucket) && !keep.holds(vbucket) => {
-            vbucket.clear(part, vb_uuid)
-        }
-        VbState::Pending => vbucket.hold(now.monotonic_ns + HOLD_COMPLETES_NS),
-        part => vbucket.deactivate(part),
-    }
-    before != (vbucket.state(), vbucket.term())
-}
-
-/// Whether the active copy of `chain` is what those who have decided about that took it for: with as much as when it was chosen,
-/// or sure of itself where it was to go on.
-fn is_as_chosen(vbucket: &Vbucket, chain: &Chain) -> bool {
-    let Some(chosen) = chain.chosen else { return vbucket.doubted().is_none() };
-    vbucket.term() >= chosen.term && vbucket.high_seqno().0 >= chosen.high_seqno
-}
-
-fn has_history(vbucket: &Vbucket) -> bool {
-    vbucket.high_seqno() > Seqno::ZERO
-}
-
-fn part_of(chain: &Chain, me: NodeId) -> VbState {
-    match chain.active() {
-        Some(active) if active == me && chain.held => VbState::Pending,
-        Some(active) if active == me => VbState::Active,
-        _ if chain.involves(me) => VbState::Replica,
-        _ => VbState::Dead,
-    }
-}
-
-/// Whether a vBucket is about to be served by another node instead of `me`, or the other way round.
-fn is_handed_over(chain: &Chain, me: NodeId) -> bool {
-    chain.held && [chain.active(), chain.next_active()].contains(&Some(me))
-}
-
 impl Node {
     /// Gives the vBuckets of a bucket the parts that their chains have for this node. Chains that are as `before` are passed
     /// over.
     pub(crate) fn arrange(&self, before: &[Chain], config: &nacre_cluster::Bucket) {
-        self.arrange_keeping(before, config, Keep::of(&self.cluster(), self.id()));
+        self.arrange_keeping(before, config, retention_of(&self.cluster(), self.id()));
     }
 
     /// The same where it is known what becomes of copies that have no part here.
@@ -171,7 +91,7 @@ impl Node {
         &self,
         before: &[Chain],
         config: &nacre_cluster::Bucket,
-        keep: Keep,
+        keep: CopyRetention,
     ) {
         if let Some(bucket) = self.bucket(&config.name) {
             let vb_uuid = || VbUuid::of_random(self.random());
@@ -253,137 +173,6 @@ impl Node {
         };
         cluster.buckets.keys().filter_map(of_bucket).collect()
     }
-}
-
-impl Bucket {
-    /// Gives each vBucket whose chain is not as `before` the part that this has for node `me`; and those that are not to be kept
-    /// any longer.
-    pub(crate) fn arrange(
-        &self,
-        before: &[Chain],
-        chains: &[Chain],
-        me: NodeId,
-        keep: Keep,
-        mut vb_uuid: impl FnMut() -> VbUuid,
-        now: Now,
-    ) {
-        let of = |(vbid, chain): (Vbid, &Chain)| is_handed_over(chain, me).then_some(vbid);
-        let mut handed_over: BTreeSet<Vbid> =
-            (0..self.vbucket_count()).map(Vbid).zip(chains).filter_map(of).collect();
-        self.waits.begin_hand_overs(&handed_over);
-        for (vbid, chain) in (0..self.vbucket_count()).map(Vbid).zip(chains) {
-            let is_left_over = |copy: &Vbucket| copy.state() == VbState::Dead && has_history(copy);
-            if before.get(vbid.index()) == Some(chain)
-                && (keep.dead || !self.vbucket(vbid).is_some_and(|copy| is_left_over(&copy)))
-            {
-                continue;
-            }
-            let (mut is_new, mut completes, mut begins_anew) = (false, false, false);
-            self.complete(vbid, |vbucket| {
-                let generation = vbucket.generation();
-                is_new = arrange(vbucket, chain, me, keep, vb_uuid(), now);
-                completes = vbucket.makes_history();
-                begins_anew = vbucket.generation() != generation;
-                match vbucket.doubted() {
-                    Some(_) => self.doubted.write().insert(vbid),
-                    None => self.doubted.write().remove(&vbid),
-                };
-                if is_new {
-                    // Under its lock: who reads what it has from now on finds it counted.
-                    self.arrangements.fetch_add(1, AcqRel);
-                }
-                // Another chain may be satisfied with what the copies have.
-                vbucket.complete(now)
-            });
-            if begins_anew {
-                self.persisted.reset(vbid, Seqno::ZERO);
-            }
-            if is_new {
-                if !completes {
-                    self.give_up_waiting(&[vbid]);
-                }
-                self.note(vbid);
-            }
-        }
-        // What is in doubt is about to be served as well, here or elsewhere.
-        handed_over.extend(self.doubted.read().iter());
-        self.waits.begin_hand_overs(&handed_over);
-        self.waits.end_hand_overs(&handed_over);
-        self.wake_readers();
-    }
-
-    /// Throws away the history of a copy, to take over another.
-    pub(crate) fn begin_anew(&self, vbid: Vbid, vb_uuid: VbUuid) {
-        self.change(vbid, |vbucket| {
-            if vbucket.state() == VbState::Replica {
-                vbucket.clear(VbState::Replica, vb_uuid);
-            }
-        });
-        self.persisted.reset(vbid, Seqno::ZERO);
-        self.note(vbid);
-        self.wake_readers();
-    }
-
-    /// The copy of `vbid` on `node` has everything up to `seqno`.
-    pub(crate) fn acknowledge(&self, vbid: Vbid, node: NodeId, seqno: Seqno, now: Now) {
-        self.complete(vbid, |vbucket| {
-            vbucket.acknowledge(node, seqno);
-            vbucket.complete(now)
-        });
-        self.wake_readers();
-    }
-
-    /// Takes in what the active copy of `vbid` has told the copy of that `generation`; see [`Vbucket::receive`].
-    ///
-    /// # Errors
-    /// When it does not continue what is here.
-    pub(crate) fn receive(
-        &self,
-        vbid: Vbid,
-        generation: Option<u32>,
-        documents: Vec<Document>,
-        seqno: Seqno,
-        snapshot: (Seqno, Seqno),
-    ) -> Result<(), Trouble> {
-        self.fetch_evicted(vbid, &documents)?;
-        let dropped = documents.iter().filter_map(crate::events::dropped_by).collect::<Vec<_>>();
-        let received = self.change(vbid, |vbucket| {
-            if generation != Some(vbucket.generation()) {
-                return Err(OutOfOrder);
-            }
-            vbucket.receive(documents, seqno, snapshot)?;
-            for collection in &dropped {
-                vbucket.erase_collection(*collection);
-            }
-            Ok(())
-        });
-        received.unwrap_or(Err(OutOfOrder)).map_err(|OutOfOrder| Trouble::OutOfOrder)?;
-        self.forget_stored(&dropped);
-        self.note(vbid);
-        Ok(())
-    }
-
-    /// Reads back what is about to be replaced, where keys may be in the store only: it is counted.
-    fn fetch_evicted(&self, vbid: Vbid, documents: &[Document]) -> Result<(), Trouble> {
-        if !self.vbucket(vbid).is_some_and(|vbucket| vbucket.has_evicted_keys()) {
-            return Ok(());
-        }
-        for document in documents {
-            if self.vbucket(vbid).is_some_and(|vbucket| vbucket.find(document.key()).is_none()) {
-                self.fetch(vbid, document.key()).map_err(Trouble::Store)?;
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Why history from elsewhere was not taken in.
-#[derive(Debug)]
-pub(crate) enum Trouble {
-    /// It does not continue what is here.
-    OutOfOrder,
-    /// What is here cannot be read.
-    Store(Error),
 }
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
 //! What a change of the agreed state does to this node: buckets, collections and deployments are brought in line.
 
+use crate::Error;
 use crate::arrears::{also, created_row, made};
-use crate::bucket::{Bucket, Home};
-use crate::copies::Keep;
+use crate::copies::retention_of;
 use crate::node::Node;
 use crate::plugins::packages;
-use crate::{Error, events};
+use nacre_bucket::{Bucket, BucketEnv, CopyRetention, Home, events};
 use nacre_cluster::{BucketKind, Change, Cluster, Deployment, SettingsChange};
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ impl Node {
             | Change::DropNode { .. } => {}
             Change::Recover { id, full: true } if *id == self.id() => {
                 for bucket in after.buckets.values() {
-                    self.arrange_keeping(&bucket.chains, bucket, Keep::default());
+                    self.arrange_keeping(&bucket.chains, bucket, CopyRetention::default());
                 }
             }
             // The orchestrator sees to what follows from them.
@@ -240,9 +240,10 @@ impl Node {
         if !created && config.settings.kind == BucketKind::Persistent {
             self.settings.apply(&[made(config)], true)?;
         }
-        let keep = Keep::of(&self.cluster(), self.id());
+        let keep = retention_of(&self.cluster(), self.id());
         let home = Home { node: self.id(), lease: Arc::clone(&self.lease), keep };
-        let bucket = Bucket::open(config, &self.platform, store, clean, home)?;
+        let env = Arc::clone(&self.platform) as Arc<dyn BucketEnv>;
+        let bucket = Bucket::open(config, &env, store, clean, home)?;
         Node::set_compaction(&self.cluster(), &bucket, config);
         let (documents, _) = bucket.usage();
         tracing::info!("bucket {}: serving {documents} documents", bucket.name);

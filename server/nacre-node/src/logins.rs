@@ -13,8 +13,9 @@
 //!
 //! Invariants: at most [`QUEUE_MAX`] passwords wait, and at most [`ADDRESS_QUEUE_MAX`] of one address; a full queue refuses.
 
-use crate::platform::{Next, Platform, Signal, Task};
+use crate::platform::Platform;
 use nacre_auth::{Login, PasswordCheck, Throttle};
+use nacre_bucket::{Next, Signal, Task};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr};

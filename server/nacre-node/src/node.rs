@@ -2,21 +2,20 @@
 
 use crate::agreement::{self, Agreement, Alone};
 use crate::arrears::created_row;
-use crate::bucket::Bucket;
 use crate::changes::Crowd;
 use crate::cluster_map::{Here, Texts};
 use crate::copies::Fenced;
 use crate::health::is_of_one_bucket;
 use crate::journal::{self, EventKind, Journal};
 use crate::logins::{self, LoginTask, Logins};
-use crate::orchestration::{Herald, Lease, Orchestration, Watchman};
+use crate::orchestration::{Herald, Orchestration, Watchman};
 use crate::password_reset;
 use crate::plugins::{Loader, Plugins};
 use crate::query::Queries;
 use crate::spread::Owners;
-use crate::ticket::{Waiter, Watchers};
 use crate::{Error, Hear, NodeMemory, Platform};
 use nacre_auth::{Group, PasswordPolicy, User, Users};
+use nacre_bucket::{Bucket, Lease, Waiter, Watchers};
 use nacre_cluster::{
     BucketKind, Change, Cluster, Endpoints, GROUP_DEFAULT, Member, Membership, OutgoingRule,
     Secret, Service,
@@ -205,7 +204,7 @@ impl Node {
         }
         for number in 0..logins::THREADS {
             let (logins, platform) = (Arc::clone(&node.logins), Arc::clone(&node.platform));
-            node.platform.run(Box::new(LoginTask::new(logins, platform, number)));
+            node.platform.spawn(Box::new(LoginTask::new(logins, platform, number)));
         }
         // Stores of which the process before could not get rid.
         if let Err(error) = node.make_up_for(&rows) {
@@ -352,7 +351,7 @@ impl Node {
 
     /// Loads plugins from now on, beside everything else: compiling them takes seconds.
     pub fn load_plugins(self: &Arc<Node>) {
-        self.platform.run(Box::new(Loader::new(self)));
+        self.platform.spawn(Box::new(Loader::new(self)));
     }
 
     /// Begins to look after the copies of vBuckets together with the other nodes.
@@ -362,8 +361,8 @@ impl Node {
         // What is stored may be of long ago: nobody is served before the leader says so.
         orchestration.renew(self);
         self.listen(Arc::clone(orchestration) as _);
-        self.platform.run(Box::new(Herald::new(Arc::clone(orchestration))));
-        self.platform.run(Box::new(Watchman::new(Arc::clone(orchestration))));
+        self.platform.spawn(Box::new(Herald::new(Arc::clone(orchestration))));
+        self.platform.spawn(Box::new(Watchman::new(Arc::clone(orchestration))));
         // Where no quorum can be without it, it need not be told first whom not to follow.
         self.follow();
     }

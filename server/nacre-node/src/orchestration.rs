@@ -4,9 +4,10 @@
 use crate::Error;
 use crate::copies::Outdated;
 use crate::node::Node;
-use crate::platform::{Hear, Next, Signal, Task};
+use crate::platform::Hear;
 use crate::spread::{Answer, Answered, Question};
 use crossbeam_channel::TryRecvError;
+use nacre_bucket::{Next, Signal, Task};
 use nacre_cluster::Change;
 use nacre_cluster::orchestrator::{
     Effect, Joint, Leadership, Message, Orchestrator, Standing, TICK_NS, needs_leases,
@@ -14,44 +15,12 @@ use nacre_cluster::orchestrator::{
 use nacre_types::{NodeId, VbState, Vbid};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// How often a node without a lease asks for one, and decides if it leads: it serves nobody.
 const HURRY_NS: u64 = 20_000_000;
-
-/// Until when this node may serve, by its monotonic clock.
-#[derive(Debug)]
-pub(crate) struct Lease(AtomicU64);
-
-impl Default for Lease {
-    /// For ever: a node without others needs none.
-    fn default() -> Lease {
-        Lease(AtomicU64::new(u64::MAX))
-    }
-}
-
-impl Lease {
-    /// Whether it has not ended.
-    pub fn holds(&self, now_ns: u64) -> bool {
-        now_ns < self.0.load(Ordering::Relaxed)
-    }
-
-    /// Whether it has ended, and did so after `since_ns`.
-    pub fn has_ended_since(&self, since_ns: u64, now_ns: u64) -> bool {
-        (since_ns + 1..=now_ns).contains(&self.0.load(Ordering::Relaxed))
-    }
-
-    /// Whether it needs no other.
-    pub fn is_endless(&self) -> bool {
-        self.0.load(Ordering::Relaxed) == u64::MAX
-    }
-
-    fn set(&self, until_ns: u64) {
-        self.0.store(until_ns, Ordering::Release);
-    }
-}
 
 /// What the node's task and the messages of others share.
 pub(crate) struct Orchestration {
@@ -153,7 +122,7 @@ impl Orchestration {
             // It is kept, as leases may be needed no more for a while, and then again.
             Some((until, rev)) if cluster.rev >= rev => node.lease.set(until),
             // Until the leader answers for the first time, the node does not know what it may serve.
-            _ if node.lease.0.load(Ordering::Acquire) == u64::MAX => node.lease.set(0),
+            _ if node.lease.is_endless() => node.lease.set(0),
             _ => {}
         }
     }

@@ -14,13 +14,10 @@
 //! that it is not consistent. When the peer wants a rollback, the copy begins anew: what a copy had before a version
 //! replaced it is not kept.
 
-use crate::bucket::Bucket;
-use crate::copies::Trouble;
 use crate::node::Node;
 use crate::platform::Link;
-use crate::reader::News;
-use crate::ticket::Waiter;
 use nacre_auth::{ScramClient, ScramProof};
+use nacre_bucket::{Bucket, News, Trouble, Waiter};
 use nacre_protocol::dcp::{Message, Payload, open_flag};
 use nacre_protocol::replication::{self, Told};
 use nacre_protocol::{Feature, Frame, Magic, Opcode, Status, decode};

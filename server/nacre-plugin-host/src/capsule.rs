@@ -8,10 +8,11 @@ use crate::capability::{
 };
 use crate::context::Context;
 use crate::journal::Journal;
-use crate::{Error, Setup, Version, World};
+use crate::{Error, Setup, World};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use nacre_types::Cas;
+use nacre_vbucket::Version;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::sync::Arc;
 

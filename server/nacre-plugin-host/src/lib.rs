@@ -84,7 +84,7 @@ pub use limits::Limits;
 pub use manifest::{Capabilities, Keyspaces, Manifest, Wanted};
 pub use package::{PACKAGE_BYTES_MAX, Package};
 pub use partition::Partition;
-pub use pure::{Caller, Functions, Resolver, Verdict, Version};
+pub use pure::{Caller, Functions, Resolver};
 pub use reader::{Answer, Reader, Request, Response, USER_HEADER};
 pub use rehearsal::{Effect, Effects, Rehearsal, Rehearsed, TOO_MUCH};
 pub use replay::replay;

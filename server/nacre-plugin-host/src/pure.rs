@@ -9,7 +9,7 @@ use crate::instance::{Data, Instance};
 use crate::pool::Pool;
 use crate::space::View;
 use crate::{Account, Error, Plugin, Queries, Setup, Status};
-use nacre_types::Cas;
+use nacre_vbucket::{Verdict, Version};
 use std::sync::Arc;
 use std::time::Duration;
 use wasmtime::Store;
@@ -46,25 +46,6 @@ fn status(pool: &Pool) -> Status {
     }
 }
 
-/// A version of a document, as resolvers see it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Version {
-    /// The body, without extended attributes; empty when it was deleted.
-    pub body: Vec<u8>,
-    /// Whether it is a tombstone.
-    pub is_deleted: bool,
-    /// The version.
-    pub cas: Cas,
-    /// How often the document was changed.
-    pub rev: u64,
-    /// What clients say about the format of the body.
-    pub flags: u32,
-    /// Seconds since the Unix epoch; 0 for never.
-    pub expiry: u32,
-    /// Whether the body is JSON.
-    pub is_json: bool,
-}
-
 impl From<&Version> for abi::Version {
     fn from(version: &Version) -> abi::Version {
         abi::Version {
@@ -77,17 +58,6 @@ impl From<&Version> for abi::Version {
             datatype: u8::from(version.is_json),
         }
     }
-}
-
-/// Which version is kept.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// The one that is here.
-    KeepLocal,
-    /// The one that arrived.
-    KeepRemote,
-    /// A body made of both.
-    Merged(Vec<u8>),
 }
 
 /// A plugin of the world `resolver`.

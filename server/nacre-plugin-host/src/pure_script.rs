@@ -13,8 +13,9 @@
 //!
 //! A conflict is decided from both sides, as two clusters do, which have to come to the same body.
 
-use crate::{Error, Functions, Plugin, Resolver, Setup, Verdict, Version, World};
+use crate::{Error, Functions, Plugin, Resolver, Setup, World};
 use nacre_types::Cas;
+use nacre_vbucket::{Verdict, Version};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 

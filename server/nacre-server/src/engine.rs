@@ -97,7 +97,7 @@ impl Engine {
 fn start() -> Result<Host, String> {
     let begun = Instant::now();
     let now_ns = move || begun.elapsed().as_nanos() as u64;
-    let host = Host::new(now_ns, std::thread::sleep, nacre_node::about_to_hold_up)
+    let host = Host::new(now_ns, std::thread::sleep, nacre_bucket::about_to_hold_up)
         .map_err(|error| error.to_string())?;
     huge_pages::take_for_sandboxes();
     let ticking = host.clone();

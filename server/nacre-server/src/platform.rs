@@ -11,8 +11,9 @@ use crate::sealed::{self, SealedSpaces, SettingsKey};
 use crate::serve::STACK_BYTES;
 use crate::tls::NodeKey;
 use crate::vital::depend_on_this_thread;
+use nacre_bucket::{BucketEnv, Next, Task};
 use nacre_cluster::{Bucket, Endpoints, StorageBackend};
-use nacre_node::{Link, Next, Outgoing, Platform, Task, Told, Unanswered};
+use nacre_node::{Link, Outgoing, Platform, Told, Unanswered};
 use nacre_plugin_host::{Capsule, Http, Plugin};
 use nacre_store::{Error, LogOptions, LogSpaces, LogStore, OnDamage, SledStore, Spaces, Store};
 use nacre_types::{NodeId, Now};
@@ -206,7 +207,7 @@ fn remove_folder(path: &Path) -> io::Result<()> {
     }
 }
 
-impl Platform for SystemPlatform {
+impl BucketEnv for SystemPlatform {
     fn now(&self) -> Now {
         now_since(self.started)
     }
@@ -215,6 +216,29 @@ impl Platform for SystemPlatform {
         rand::random()
     }
 
+    fn spawn(&self, mut task: Box<dyn Task>) {
+        let thread = std::thread::Builder::new().name(task.name().to_owned());
+        let thread = thread.stack_size(STACK_BYTES).spawn(move || {
+            be_right_for(&*task);
+            if task.is_vital() {
+                depend_on_this_thread();
+            }
+            loop {
+                match task.step() {
+                    Next::Again => {}
+                    Next::Wait => task.signal().wait(),
+                    Next::After(time) => task.signal().wait_at_most(time),
+                    Next::Done => return,
+                }
+            }
+        });
+        let mut threads = self.threads.lock();
+        threads.retain(|thread| !thread.is_finished());
+        threads.push(thread.expect("the machine has room for another thread"));
+    }
+}
+
+impl Platform for SystemPlatform {
     fn open_store(&self, bucket: &Bucket, create: bool) -> Result<Arc<dyn Store>, Error> {
         let path = self.bucket_dir(bucket);
         if create {
@@ -271,27 +295,6 @@ impl Platform for SystemPlatform {
         let folder = self.data_dir.join("capsules");
         let failed = Error::io(format!("read {}", folder.display()));
         capsules::kept(&folder, deployment).map_err(failed)
-    }
-
-    fn run(&self, mut task: Box<dyn Task>) {
-        let thread = std::thread::Builder::new().name(task.name().to_owned());
-        let thread = thread.stack_size(STACK_BYTES).spawn(move || {
-            be_right_for(&*task);
-            if task.is_vital() {
-                depend_on_this_thread();
-            }
-            loop {
-                match task.step() {
-                    Next::Again => {}
-                    Next::Wait => task.signal().wait(),
-                    Next::After(time) => task.signal().wait_at_most(time),
-                    Next::Done => return,
-                }
-            }
-        });
-        let mut threads = self.threads.lock();
-        threads.retain(|thread| !thread.is_finished());
-        threads.push(thread.expect("the machine has room for another thread"));
     }
 
     fn link(&self, peer: &Endpoints, link: Box<dyn Link>) {

@@ -1,6 +1,6 @@
 //! Which threads come before others when there are fewer processors than threads that want to run.
 
-use nacre_node::Task;
+use nacre_bucket::Task;
 
 /// How much less often a background thread runs than others when both want to, as `nice` counts. Measured beside an
 /// endless map function: with 10 the p99 of reads nearly doubles, with 19 it stays within a quarter. The price: on a saturated machine a view
@@ -72,7 +72,7 @@ fn be_nice(niceness: i32) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nacre_node::{Next, Signal};
+    use nacre_bucket::{Next, Signal};
 
     struct Probe {
         is_background: bool,

@@ -3,7 +3,8 @@
 use crate::data_dir;
 use crate::platform::SystemPlatform;
 use clap::Args;
-use nacre_node::{Platform, password_reset};
+use nacre_bucket::BucketEnv;
+use nacre_node::password_reset;
 use std::path::PathBuf;
 
 /// Options of `nacre reset-password`.

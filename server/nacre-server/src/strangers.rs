@@ -13,7 +13,7 @@
 //! within milliseconds, and finds a place however many wait in silence. It takes the displaced connection a moment to close; while many
 //! do, newcomers are refused. Key-value and HTTP connections are counted together.
 
-use nacre_node::Waiter;
+use nacre_bucket::Waiter;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv6Addr};

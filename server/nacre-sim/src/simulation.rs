@@ -10,8 +10,7 @@ use nacre_cluster::{
     AutoFailover, BucketKind, BucketSettings, Chain, Change, EvictionPolicy, Membership,
     RetryRebalance,
 };
-use nacre_node::Vbids;
-use nacre_types::{CollectionId, VbState, Vbid};
+use nacre_types::{CollectionId, VbState, Vbid, Vbids};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
@@ -612,7 +611,7 @@ impl Simulation {
         documents
     }
 
-    fn bucket(&self, index: usize) -> std::sync::Arc<nacre_node::Bucket> {
+    fn bucket(&self, index: usize) -> std::sync::Arc<nacre_bucket::Bucket> {
         let bucket = self.cluster.node(index).and_then(|node| node.bucket(BUCKET));
         bucket.expect("all nodes are up")
     }

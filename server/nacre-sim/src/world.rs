@@ -3,8 +3,9 @@
 
 use crate::Chance;
 use crate::simulation::Documents;
+use nacre_bucket::{BucketEnv, Task, Waiter};
 use nacre_cluster::{Bucket, Endpoints, Ports};
-use nacre_node::{Link, Outgoing, Platform, Task, Told, Unanswered, Waiter};
+use nacre_node::{Link, Outgoing, Platform, Told, Unanswered};
 use nacre_plugin_host::{Capsule, Http, NoHttp, Plugin};
 use nacre_store::{Error, Fault, FaultStore, MemorySpaces, MemoryStore, Spaces, Store, Which};
 use nacre_types::{Cas, CollectionId, DocKey, Kind, NodeId, Now, Seqno, Vbid};
@@ -232,7 +233,7 @@ impl Waiter for Wake {
     }
 }
 
-impl Platform for World {
+impl BucketEnv for World {
     fn now(&self) -> Now {
         Now {
             unix_ns: self.unix_ns.load(Ordering::Relaxed),
@@ -244,6 +245,12 @@ impl Platform for World {
         self.chance.lock().number()
     }
 
+    fn spawn(&self, task: Box<dyn Task>) {
+        self.wishes.add().tasks.push(task);
+    }
+}
+
+impl Platform for World {
     fn open_store(&self, bucket: &Bucket, create: bool) -> Result<Arc<dyn Store>, Error> {
         let name = format!("{}-{}", bucket.uuid, bucket.flushes);
         let mut stores = self.disk.stores.lock();
@@ -285,10 +292,6 @@ impl Platform for World {
 
     fn fetch_package(&self, _: &str) -> Result<Vec<u8>, String> {
         Err("there are no packages in this world".into())
-    }
-
-    fn run(&self, task: Box<dyn Task>) {
-        self.wishes.add().tasks.push(task);
     }
 
     fn link(&self, peer: &Endpoints, link: Box<dyn Link>) {

@@ -10,6 +10,7 @@ mod id;
 mod key;
 mod name;
 mod time;
+mod vbids;
 
 pub use document::{
     DATATYPE_JSON, DATATYPE_LEVEL_SHIFT, DATATYPE_SNAPPY, DATATYPE_XATTR, Document, Kind, Meta,
@@ -19,6 +20,7 @@ pub use id::{Cas, CollectionId, NodeId, ParseHexError, ScopeId, Seqno, VbUuid, V
 pub use key::{DocKey, KEY_BYTES_MAX, leb128_decode, leb128_encode, name_bytes_max, write_key};
 pub use name::{PLUGIN_NAME_BYTES_MAX, check_plain_name};
 pub use time::{Expiry, Now};
+pub use vbids::Vbids;
 
 /// The largest document body a client may store, in bytes (20 MiB).
 pub const VALUE_BYTES_MAX: usize = 20 * 1024 * 1024;

@@ -42,6 +42,36 @@ impl Resolution {
     }
 }
 
+/// A version of a document, as resolvers see it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Version {
+    /// The body, without extended attributes; empty when it was deleted.
+    pub body: Vec<u8>,
+    /// Whether it is a tombstone.
+    pub is_deleted: bool,
+    /// The version.
+    pub cas: Cas,
+    /// How often the document was changed.
+    pub rev: u64,
+    /// What clients say about the format of the body.
+    pub flags: u32,
+    /// Seconds since the Unix epoch; 0 for never.
+    pub expiry: u32,
+    /// Whether the body is JSON.
+    pub is_json: bool,
+}
+
+/// Which version is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The one that is here.
+    KeepLocal,
+    /// The one that arrived.
+    KeepRemote,
+    /// A body made of both.
+    Merged(Vec<u8>),
+}
+
 /// Tells a version of a document from every other that this vBucket has had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {

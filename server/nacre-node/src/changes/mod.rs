@@ -25,10 +25,9 @@ pub use part::{ChangesCall, ChangesPart, ChangesTold, Position};
 pub(crate) use token::resolve;
 pub use token::{NoToken, Token};
 
-use crate::bucket::Bucket;
 use crate::node::Node;
 use crate::spread::{Answer, Owners, Question, UNREACHED_PATIENCE, Vbids, Want};
-use crate::ticket::Waiter;
+use nacre_bucket::{Bucket, Waiter};
 use nacre_dcp::{Message, ResumePoint};
 use nacre_types::{CollectionId, Document, NodeId, Seqno, VbUuid, Vbid};
 use others::{Ended, Heard, Others};

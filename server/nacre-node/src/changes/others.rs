@@ -7,7 +7,7 @@ use super::Stand;
 use super::part::{ChangesTold, Position, ToldChange};
 use crate::platform::{self, Unanswered};
 use crate::spread::{Answer, Vbids};
-use crate::ticket::Waiter;
+use nacre_bucket::Waiter;
 use nacre_dcp::ResumePoint;
 use nacre_types::{NodeId, VbUuid, Vbid};
 use parking_lot::Mutex;
@@ -167,7 +167,7 @@ impl Others {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Signal;
+    use nacre_bucket::Signal;
     use nacre_types::{CollectionId, Document, Meta, Seqno};
 
     const NODE: NodeId = NodeId(2);

@@ -3,10 +3,9 @@
 
 use super::reader::{Read, Reader};
 use super::{Gone, Since, Stand, Until};
-use crate::bucket::Bucket;
 use crate::node::Node;
-use crate::platform::Signal;
 use crate::spread::{Answer, Vbids, failed};
+use nacre_bucket::{Bucket, Signal};
 use nacre_dcp::ResumePoint;
 use nacre_types::{
     Cas, CollectionId, DATATYPE_XATTR, DocKey, Document, Kind, Meta, Seqno, VbUuid, Vbid,
@@ -274,7 +273,7 @@ fn begin(
         begun.push(Position::new(vbid, &stand));
     }
     // Whoever had no leave may have been replaced before, and know nothing of it.
-    if !bucket.has_lease(node) {
+    if !bucket.has_lease(node.now()) {
         begun.clear();
     }
     Ok(begun)

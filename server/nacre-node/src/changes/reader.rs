@@ -4,13 +4,10 @@
 //! so nothing is told of what another node has taken over, and nothing twice.
 
 use super::{Gone, Stand, resolve};
-use crate::bucket::Bucket;
 use crate::node::Node;
-use crate::spread::Vbids;
-use crate::tap::Tap;
-use crate::ticket::Waiter;
+use nacre_bucket::{Bucket, Tap, Waiter};
 use nacre_dcp::{Address, End, Interest, Message, Wanted};
-use nacre_types::{CollectionId, Seqno, VbUuid, Vbid};
+use nacre_types::{CollectionId, Seqno, VbUuid, Vbid, Vbids};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -68,7 +65,7 @@ impl Reader {
     /// # Errors
     /// [`Gone`] when its history is not the stand's.
     pub fn open(&mut self, vbid: Vbid, stand: &mut Stand) -> Result<bool, Gone> {
-        if !self.tap.bucket.has_lease(&self.node) {
+        if !self.tap.bucket.has_lease(self.node.now()) {
             return Ok(false);
         }
         self.tap.heed(vbid);
@@ -130,7 +127,7 @@ impl Reader {
     fn lose(&mut self, has_read: bool) -> Vbids {
         let Tap { bucket, producer, .. } = &mut self.tap;
         let arrangements = bucket.arrangements.load(Ordering::Acquire);
-        let has_lease = !has_read || bucket.has_lease(&self.node);
+        let has_lease = !has_read || bucket.has_lease(self.node.now());
         if has_lease && arrangements == self.arrangements {
             return Vbids::default();
         }

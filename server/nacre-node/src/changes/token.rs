@@ -29,9 +29,9 @@
 //! another branch too often, and whoever has lost history would not learn of it.
 
 use super::Gone;
-use crate::bucket::Bucket;
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use nacre_bucket::Bucket;
 use nacre_dcp::ResumePoint;
 use nacre_types::{CollectionId, FailoverLog, Seqno, VbUuid, Vbid};
 use std::collections::BTreeMap;

@@ -1,24 +1,10 @@
 //! What the requests behind the one at hand will touch: each is looked at three times before its turn comes, so that memory has
 //! it ready.
 
-use crate::bucket::Bucket;
+use nacre_bucket::Bucket;
+use nacre_bucket::prefetch::{PrefetchStep, STEPS};
 use nacre_protocol::{Glance, Opcode, glance};
 use nacre_types::{KEY_BYTES_MAX, Vbid};
-
-/// What is fetched from memory, in this order: where the next is, only the one before knows.
-#[derive(Clone, Copy)]
-pub(crate) enum Step {
-    /// The vBucket.
-    Vbucket,
-    /// What says where the document is.
-    Slot,
-    /// The document.
-    Document,
-}
-
-/// The steps, and how many requests before its turn each is taken: long enough for memory, and no longer than what was fetched
-/// stays.
-const STEPS: [(Step, usize); 3] = [(Step::Vbucket, 5), (Step::Slot, 3), (Step::Document, 1)];
 
 /// Room for a key with the prefix of the default collection.
 type Room = [u8; KEY_BYTES_MAX + 1];
@@ -38,7 +24,7 @@ impl<'a> Lookahead<'a> {
     }
 
     /// Takes the steps that are due when the next request has its turn. That one itself is fetched soon enough.
-    pub fn advance(&mut self, mut take: impl FnMut(Step, &Glance<'_>)) {
+    pub fn advance(&mut self, mut take: impl FnMut(PrefetchStep, &Glance<'_>)) {
         for ((step, ahead), (at, number)) in STEPS.into_iter().zip(&mut self.next) {
             while *number <= self.turn + ahead {
                 let Some(seen) = self.input.get(*at..).and_then(glance) else { break };
@@ -53,16 +39,8 @@ impl<'a> Lookahead<'a> {
     }
 }
 
-/// The steps that are due when item `turn` has its turn, and for which item each: the same for what can be reached by number.
-pub(crate) fn due(turn: usize) -> impl Iterator<Item = (Step, usize)> {
-    STEPS.into_iter().flat_map(move |(step, ahead)| {
-        let first = if turn == 0 { 1 } else { turn + ahead };
-        (first..=turn + ahead).map(move |number| (step, number))
-    })
-}
-
 /// Takes a step for a request that was seen. Without `prefixed` its key does not carry the number of its collection.
-pub(super) fn take(step: Step, bucket: &Bucket, seen: &Glance<'_>, prefixed: bool) {
+pub(super) fn take(step: PrefetchStep, bucket: &Bucket, seen: &Glance<'_>, prefixed: bool) {
     if !Opcode::from_byte(seen.opcode_byte).is_some_and(Opcode::addresses_document) {
         return;
     }
@@ -81,6 +59,7 @@ pub(super) fn take(step: Step, bucket: &Bucket, seen: &Glance<'_>, prefixed: boo
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nacre_bucket::prefetch::due;
     use nacre_protocol::HEADER_BYTES;
 
     /// Reads of these keys, one behind the other.

@@ -14,6 +14,5 @@ mod snappy;
 mod stats;
 mod status;
 
-pub(crate) use lookahead::{Step, due};
 pub use memory::FREE_BYTES;
 pub use session::{Apart, Next, Peer, Session};

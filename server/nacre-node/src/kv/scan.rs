@@ -1,10 +1,10 @@
 //! Range scans as they travel: JSON options in, packed keys or documents out.
 
 use super::session::{Answer, Outcome, Session, Until};
-use crate::range_scan::{Page, Refused, ScanId, ScanOptions, ScanOwner};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use nacre_auth::Privilege;
+use nacre_bucket::range_scan::{Page, Refused, ScanId, ScanOptions, ScanOwner};
 use nacre_protocol::{Frame, Reply, Status};
 use nacre_types::{
     CollectionId, DATATYPE_XATTR, DocKey, Document, Seqno, VbUuid, Vbid, leb128_encode,

@@ -5,15 +5,14 @@ use super::memory::Memory;
 use super::rights::{self, Need};
 use super::scan::{self, Scanned};
 use super::{admin, dcp, document, snappy};
-use crate::bucket::Bucket;
 use crate::cluster_map;
-use crate::conflict::Decided;
 use crate::logins::LoginOutcome;
 use crate::node::Node;
-use crate::range_scan::ScanOwner;
-use crate::ticket::{Ticket, Waiter};
 use nacre_auth::sasl;
 use nacre_auth::{INTERNAL, Keyspace, Login, Privilege, User, Users};
+use nacre_bucket::conflict::Decided;
+use nacre_bucket::range_scan::ScanOwner;
+use nacre_bucket::{Bucket, Ticket, Waiter};
 use nacre_protocol::{
     Feature, Features, Frame, Glance, Magic, MapPush, Opcode, Reply, Request, Status, Units,
     announced_body_bytes, decode, parse,

@@ -1,7 +1,7 @@
 //! Statistics: one packet a name and a value, then an empty one. The names are those that clients look for.
 
 use super::session::{Answer, Outcome, Session};
-use crate::bucket::Bucket;
+use nacre_bucket::Bucket;
 use nacre_protocol::{Reply, Status};
 use nacre_types::{CollectionId, VbState, Vbid};
 use nacre_vbucket::Vbucket;

@@ -1,8 +1,7 @@
 //! Which vBuckets the state of a deployment has, as vBuckets come to the node and leave it.
 
-use crate::spread::Vbids;
-use crate::watermark::Watermarks;
-use nacre_types::{Seqno, Vbid};
+use nacre_bucket::Watermarks;
+use nacre_types::{Seqno, Vbid, Vbids};
 use parking_lot::Mutex;
 
 /// What the feed has said about each vBucket.

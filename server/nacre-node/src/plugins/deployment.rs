@@ -6,16 +6,14 @@ use super::past::Range;
 use super::places::Others;
 use super::replay::{Replay, Replays};
 use super::spec::{Share, Spec};
-use crate::bucket::Bucket;
 use crate::node::Node;
 use crate::platform::Platform;
-use crate::spread::Vbids;
-use crate::watermark::Watermarks;
+use nacre_bucket::{Bucket, Watermarks};
 use nacre_plugin_host::{
     Account, Answer, Capsule, IndexSnapshot, LOG_LINES_MAX, LogLine, Partition, Reader, Request,
     Response, Status,
 };
-use nacre_types::{Now, Seqno, VbUuid, Vbid};
+use nacre_types::{Now, Seqno, VbUuid, Vbid, Vbids};
 use parking_lot::{Condvar, Mutex};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

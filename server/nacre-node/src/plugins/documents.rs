@@ -3,11 +3,10 @@
 //! A state that tells of documents must not outlive them: [`BucketDocuments::settle`] waits until the stores hold what a
 //! call has written, and only then is the call committed.
 
-use crate::bucket::Bucket;
-use crate::kv::due;
 use crate::node::Node;
-use crate::platform::{Platform, Signal};
-use crate::ticket::{Ticket, Waiter};
+use crate::platform::Platform;
+use nacre_bucket::prefetch::due;
+use nacre_bucket::{Bucket, Signal, Ticket, Waiter};
 use nacre_plugin_host::{
     Content, Counted, DocumentCall, DocumentReply, Documents, Found, KvError, Looked,
     MutateOptions, Mutated, PathLookup, PathMutation, StoreMode, path_failure,

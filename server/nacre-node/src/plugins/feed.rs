@@ -6,9 +6,8 @@ use super::past::next_portion;
 use super::replay::Replaying;
 use super::spec::Selection;
 use super::{Deployment, Progress};
-use crate::bucket::Bucket;
-use crate::platform::{Next, Platform, Signal, Task};
-use crate::reader::News;
+use crate::platform::Platform;
+use nacre_bucket::{Bucket, News, Next, Signal, Task};
 use nacre_dcp::{Batch, Limit, Portion, Resume, ResumePoint, Stream, resume};
 use nacre_plugin_host::{Error, Partition, Report};
 use nacre_types::{Document, Seqno, VbUuid, Vbid};
@@ -551,7 +550,7 @@ impl Feed {
     }
 
     fn has_lease(&self) -> bool {
-        self.deployment.node.upgrade().is_some_and(|node| self.bucket.has_lease(&node))
+        self.deployment.node.upgrade().is_some_and(|node| self.bucket.has_lease(node.now()))
     }
 
     /// Until the next timer is due, others are to be told, or somebody has news.

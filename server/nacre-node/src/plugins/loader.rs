@@ -3,7 +3,7 @@
 use super::Runtime;
 use super::spec::Code;
 use crate::node::Node;
-use crate::platform::{Next, Signal, Task};
+use nacre_bucket::{Next, Signal, Task};
 use std::sync::{Arc, Weak};
 
 pub(crate) struct Loader {

@@ -17,7 +17,7 @@ pub mod functions;
 mod loader;
 pub mod packages;
 mod part;
-mod partitions;
+pub(crate) mod partitions;
 mod past;
 mod places;
 mod pure;
@@ -29,16 +29,15 @@ mod spec;
 mod storage;
 mod typescript;
 
-use crate::bucket::Bucket;
 use crate::node::Node;
 use crate::outgoing::Outgoing;
-use crate::platform::Signal;
 use crate::query::{EVALUATOR, FunctionQueries, QUERY};
 use crate::spread::{SpreadDocuments, Vbids};
 pub use deployment::{Deployment, Progress};
 pub(crate) use documents::BucketDocuments;
 use feed::Feed;
 pub(crate) use loader::Loader;
+use nacre_bucket::{Bucket, Signal};
 use nacre_cluster::{FunctionState, Since};
 use nacre_dcp::ResumePoint;
 use nacre_plugin_host::{
@@ -583,7 +582,7 @@ fn deploy(
             partition.interrupt_when(move || ending.is_over());
             let platform = Arc::clone(&node.platform);
             let (bucket, following) = (Arc::clone(bucket), Arc::clone(&deployment));
-            node.platform.run(match deployment.spec.share {
+            node.platform.spawn(match deployment.spec.share {
                 Some(_) => Box::new(PartitionsFeed::new(platform, bucket, following, partition)),
                 None => Box::new(Feed::new(platform, bucket, following, partition, lane)),
             });

@@ -9,14 +9,12 @@ use super::feed::consistent;
 use super::part::Missing;
 use super::{Deployment, Progress};
 use crate::block;
-use crate::bucket::Bucket;
 use crate::changes::{Changes, Next as NextChange};
-use crate::node::Node;
-use crate::platform::{Next, Platform, Signal, Task};
-use crate::spread::Vbids;
+use crate::platform::Platform;
+use nacre_bucket::{Bucket, Next, Signal, Task};
 use nacre_dcp::{Batch, ResumePoint};
 use nacre_plugin_host::{Error, IndexSnapshot, Partition};
-use nacre_types::{Seqno, VbUuid, Vbid};
+use nacre_types::{Now, Seqno, VbUuid, Vbid, Vbids};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -334,16 +332,14 @@ impl Deployment {
     }
 }
 
-impl Bucket {
-    /// Where the histories of vBuckets end that this node serves.
-    pub(crate) fn ends(&self, node: &Node, vbids: &Vbids) -> Option<Vec<End>> {
-        let end = |vbid: Vbid| {
-            let vbucket = self.vbucket(vbid)?;
-            let branch = Some(vbucket.failover_log().current().0);
-            Some(End { vbid, branch, seqno: vbucket.high_seqno() })
-        };
-        let ends = vbids.iter().map(end).collect::<Option<Vec<_>>>()?;
-        // Served before and after is the same, as an end does not go back while a vBucket is served.
-        self.serves(vbids, node.now()).then_some(ends)
-    }
+/// Returns where the histories of vBuckets end, if this node serves all of them.
+pub(crate) fn ends(bucket: &Bucket, now: Now, vbids: &Vbids) -> Option<Vec<End>> {
+    let end = |vbid: Vbid| {
+        let vbucket = bucket.vbucket(vbid)?;
+        let branch = Some(vbucket.failover_log().current().0);
+        Some(End { vbid, branch, seqno: vbucket.high_seqno() })
+    };
+    let ends = vbids.iter().map(end).collect::<Option<Vec<_>>>()?;
+    // Served before and after is the same, as an end does not go back while a vBucket is served.
+    bucket.serves(vbids, now).then_some(ends)
 }

@@ -1,6 +1,6 @@
 //! Parts of the history of a vBucket, for those who look at it once.
 
-use crate::bucket::Bucket;
+use nacre_bucket::Bucket;
 use nacre_dcp::{Limit, Portion, Read, Stream};
 use nacre_store::Error;
 use nacre_types::{CollectionId, Document, Seqno, Vbid};

@@ -12,11 +12,11 @@
 
 use super::spec::INDEX;
 use super::{Deployment, Plugins};
-use crate::bucket::Bucket;
 use crate::node::Node;
-use crate::platform::{Signal, Unanswered};
+use crate::platform::Unanswered;
 use crate::spread::{Answer, Answered, Question, StateName};
 use crossbeam_channel::{TryRecvError, bounded};
+use nacre_bucket::{Bucket, Signal};
 use nacre_cluster::{Chain, Index, Membership};
 use nacre_plugin_host::{Copying, Error, Lacking, Moment, Partition, Standing};
 use nacre_types::{NodeId, Vbid};

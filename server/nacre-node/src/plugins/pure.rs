@@ -4,15 +4,16 @@
 use super::deployment::keep_capsules;
 use super::spec::{self, Code};
 use super::{Plugins, Runtime};
-use crate::bucket::Bucket;
-use crate::conflict::{Resolve, Undecided};
 use crate::node::Node;
 use crate::platform::Platform;
+use nacre_bucket::Bucket;
+use nacre_bucket::conflict::{Resolve, Undecided};
 use nacre_cluster::{Cluster, World};
 use nacre_plugin_host::{
     Account, Budgets, Caller, Error, Functions, Grants, Limits, Manifest, Queries, Resolver, Setup,
-    Status, Verdict, Version,
+    Status,
 };
+use nacre_vbucket::{Verdict, Version};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};

@@ -1,7 +1,7 @@
 //! Parts of history that a function is given again, beside what is new. Where it stands does not change by that.
 
 use super::past::{Past, Range};
-use crate::bucket::Bucket;
+use nacre_bucket::Bucket;
 use nacre_dcp::{Batch, Limit};
 use nacre_store::Error;
 use nacre_types::{Document, Vbid};

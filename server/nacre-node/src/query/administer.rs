@@ -5,10 +5,10 @@ use super::failure::{code, failure, refused};
 use super::session::Session;
 use crate::agreement::is_there;
 use crate::error::Error;
-use crate::platform::about_to_hold_up;
 use nacre_auth::{
     Credentials, Domain, Edit, Keyspace, Login, Privilege, Refused, Role, UserChange, UserEdit,
 };
+use nacre_bucket::about_to_hold_up;
 use nacre_cluster::{Change, FunctionId, Refusal, Sequence};
 use nacre_plugin_host::Failure;
 use serde::Deserialize;

@@ -1,8 +1,7 @@
 //! What a node keeps for requests that are being answered here or on other nodes, until they end.
 
-use crate::spread::Vbids;
 use nacre_plugin_host::IndexSnapshot;
-use nacre_types::{CollectionId, Now, Vbid};
+use nacre_types::{CollectionId, Now, Vbid, Vbids};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;

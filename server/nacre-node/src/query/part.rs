@@ -6,10 +6,10 @@ use super::failure::{code, dml, failure, retry, unresolved};
 use super::held::Listed;
 use super::session::PAGE_BYTES;
 use super::transaction::{KEY_PREFIX, records_in};
-use crate::bucket::Bucket;
 use crate::node::Node;
 use crate::plugins::{BucketDocuments, Missing};
 use crate::spread::{Answer, CollectionCall, IndexPart, Place, Vbids};
+use nacre_bucket::Bucket;
 use nacre_plugin_host::{
     Action, Content, DatabaseKeyspace, DocumentCall, Documents, Failure, IndexSnapshot, KvError,
     Mutation, Row, RowRefusal, Span, StoreMode,

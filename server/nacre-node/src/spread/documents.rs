@@ -1,9 +1,9 @@
 //! Documents as plugins use them, wherever they are served.
 
 use super::{Answer, Question, Want};
-use crate::bucket::Bucket;
 use crate::node::Node;
 use crate::plugins::BucketDocuments;
+use nacre_bucket::Bucket;
 use nacre_plugin_host::{DocumentCall, DocumentReply, Documents, KvError};
 use nacre_types::{Seqno, Vbid};
 use parking_lot::Mutex;

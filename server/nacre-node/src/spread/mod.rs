@@ -14,20 +14,20 @@ mod question;
 mod reply;
 mod unbuilt;
 mod usage;
-mod vbids;
 
 pub(crate) use documents::SpreadDocuments;
+pub(crate) use nacre_types::Vbids;
 pub(crate) use question::{
     Answer, CollectionCall, IndexPart, Place, Question, RequestPart, ScanPart, StateName,
 };
 pub(crate) use reply::failed;
 pub use usage::Usage;
-pub use vbids::Vbids;
 
 use crate::block;
 use crate::node::Node;
-use crate::platform::{Told, Unanswered, about_to_hold_up};
+use crate::platform::{Told, Unanswered};
 use crossbeam_channel::{Receiver, bounded};
+use nacre_bucket::about_to_hold_up;
 use nacre_cluster::Membership;
 use nacre_types::{NodeId, Vbid};
 use question::Asked;

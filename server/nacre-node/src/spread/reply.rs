@@ -3,6 +3,7 @@
 use super::{Answer, Question};
 use crate::node::Node;
 use crate::plugins::BucketDocuments;
+use crate::plugins::partitions::ends;
 use crate::query::answer_step;
 use nacre_plugin_host::{Documents, Failure, KvError};
 use nacre_types::{Seqno, Vbid};
@@ -60,7 +61,8 @@ impl Node {
             Question::Scan(part) => self.plugins().answer_scan(&part, left),
             Question::Changes(part) => self.answer_changes(part, left),
             Question::Ends(bucket, vbids) => {
-                let ends = self.bucket(&bucket).and_then(|bucket| bucket.ends(self, &vbids));
+                let ends =
+                    self.bucket(&bucket).and_then(|bucket| ends(&bucket, self.now(), &vbids));
                 ends.map_or(Answer::Elsewhere, Answer::Ends)
             }
             Question::Settled => Answer::Settled(self.plugins().have_settled(self)),

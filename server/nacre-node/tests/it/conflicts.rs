@@ -1,12 +1,13 @@
 //! Versions of another cluster about which a resolver decides: a double of a plugin, which may do anything while it is asked.
 
 use crate::world::{ADD, Answer, Connection, DELETE, SET, World, request, version};
+use nacre_bucket::Bucket;
+use nacre_bucket::conflict::{Resolve, Undecided};
 use nacre_cluster::{BucketSettings, EvictionPolicy};
-use nacre_node::conflict::{Resolve, Undecided};
-use nacre_node::{Bucket, Node};
-use nacre_plugin_host::{Verdict, Version};
+use nacre_node::Node;
+
 use nacre_types::{Cas, CollectionId, DocKey, Vbid};
-use nacre_vbucket::{Command, Condition};
+use nacre_vbucket::{Command, Condition, Verdict, Version};
 use parking_lot::Mutex;
 use std::sync::Arc;
 

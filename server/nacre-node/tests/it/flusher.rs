@@ -2,10 +2,8 @@
 
 use crate::world::{Connection, World};
 use nacre_cluster::{BucketSettings, Change};
-use nacre_node::{Bucket, Home, Platform};
 use nacre_store::{Fault, Store};
 use nacre_types::{Seqno, Vbid};
-use std::sync::Arc;
 
 const TEMPORARY_FAILURE: u16 = 0x86;
 
@@ -166,20 +164,4 @@ fn a_write_reaches_the_store_although_the_bucket_is_changed_in_the_same_burst() 
     connection.give(&[write, select].concat());
     world.run_tasks();
     assert_eq!(node.bucket("b").unwrap().persisted.get(Vbid(0)), Seqno(1));
-}
-
-#[test]
-fn a_store_with_more_vbuckets_than_its_bucket_is_refused() {
-    let world = World::new();
-    let node = world.node();
-    let mut elsewhere = crate::world::request(0x01, &[0; 8], b"k", b"1");
-    elsewhere[7] = 3;
-    Connection::open(&node).ask(&elsewhere);
-    world.run_tasks();
-    let mut config = node.cluster().bucket("b").unwrap().clone();
-    config.settings.vbucket_count = 2;
-    let platform: Arc<dyn Platform> = Arc::clone(&world) as _;
-    let refused =
-        Bucket::open(&config, &platform, Some(world.store()), true, Home::alone(node.id()));
-    assert!(refused.err().unwrap().to_string().contains("the bucket has 2 vBuckets"));
 }

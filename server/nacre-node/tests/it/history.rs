@@ -2,10 +2,11 @@
 
 use crate::consumer::{BEGINNING, COLLECTIONS, Consumer, From, JSON, PRODUCER};
 use crate::world::{Connection, World, request};
+use nacre_bucket::Bucket;
 use nacre_cluster::{
     BucketSettings, Change, EvictionPolicy, HistoryRetention, Refusal, StorageBackend,
 };
-use nacre_node::{Bucket, Node, cluster_map};
+use nacre_node::{Node, cluster_map};
 use nacre_store::Store;
 use nacre_types::{CollectionId, Vbid};
 use std::collections::BTreeMap;

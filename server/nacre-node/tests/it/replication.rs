@@ -3,10 +3,11 @@
 use crate::nodes::Nodes;
 use crate::world::{Connection, durable, request};
 use nacre_auth::{Role, User};
+use nacre_bucket::{Bucket, BucketEnv, Home};
 use nacre_cluster::{
     BucketKind, BucketSettings, Chain, Change, Chosen, EvictionPolicy, Membership,
 };
-use nacre_node::{Bucket, Error, Home, Platform};
+use nacre_node::Error;
 use nacre_store::Fault;
 use nacre_types::{NodeId, Seqno, VbState, Vbid};
 use std::collections::BTreeMap;
@@ -900,7 +901,7 @@ fn who_was_killed_and_may_have_served_leaves_it_to_others_whatever_is_stored() {
     let mut config = nodes.nodes[0].as_ref().unwrap().cluster().buckets["b"].clone();
     let chosen = Chosen { term: config.chains[0].term, high_seqno: 1 };
     nodes.kill(1);
-    let platform: Arc<dyn Platform> = Arc::clone(&nodes.worlds[1]) as _;
+    let env: Arc<dyn BucketEnv> = Arc::clone(&nodes.worlds[1]) as _;
     for (replica, clean, expected) in [
         (Some(NodeId(1)), false, VbState::Pending),
         (Some(NodeId(1)), true, VbState::Active),
@@ -910,7 +911,7 @@ fn who_was_killed_and_may_have_served_leaves_it_to_others_whatever_is_stored() {
         (chain.copies, chain.term) = (vec![Some(NodeId(2)), replica], chosen.term + 1);
         chain.chosen = Some(chosen);
         let (store, home) = (nodes.worlds[1].store() as _, Home::alone(NodeId(2)));
-        let bucket = Bucket::open(&config, &platform, Some(store), clean, home).unwrap();
+        let bucket = Bucket::open(&config, &env, Some(store), clean, home).unwrap();
         let vbucket = bucket.vbucket(Vbid(0)).unwrap();
         let doubted = (expected == VbState::Pending).then_some(chosen.term + 1);
         assert_eq!((vbucket.state(), vbucket.doubted()), (expected, doubted), "{replica:?}");

@@ -1,10 +1,11 @@
 //! The world of a node under test: a clock that stands, chance from a counter, stores in memory, tasks by hand.
 
 use nacre_auth::{Role, User};
+use nacre_bucket::{BucketEnv, Next, Task, Waiter};
 use nacre_cluster::{Bucket, BucketSettings, Change};
 use nacre_cluster::{Endpoints, Ports};
 use nacre_node::kv::{Peer, Session};
-use nacre_node::{Link, Next, Node, Outgoing, Platform, Task, Told, Unanswered, Waiter};
+use nacre_node::{Link, Node, Outgoing, Platform, Told, Unanswered};
 use nacre_plugin_host::{Capsule, Http, NoHttp, Plugin};
 use nacre_store::{Error, FaultStore, MemorySpaces, MemoryStore, Space, Spaces, Store};
 use nacre_types::{NodeId, Now};
@@ -176,7 +177,7 @@ impl World {
     }
 }
 
-impl Platform for World {
+impl BucketEnv for World {
     fn now(&self) -> Now {
         *self.now.lock().unwrap()
     }
@@ -185,6 +186,12 @@ impl Platform for World {
         self.chance.fetch_add(1, Ordering::Relaxed) << 32
     }
 
+    fn spawn(&self, task: Box<dyn Task>) {
+        self.tasks.lock().unwrap().push((task, true));
+    }
+}
+
+impl Platform for World {
     fn open_store(&self, bucket: &Bucket, create: bool) -> Result<Arc<dyn Store>, Error> {
         self.check_room()?;
         let name = format!("{}-{}", bucket.uuid, bucket.flushes);
@@ -223,10 +230,6 @@ impl Platform for World {
 
     fn capsules(&self, _: &str) -> Result<Vec<(String, Capsule)>, Error> {
         Ok(Vec::new())
-    }
-
-    fn run(&self, task: Box<dyn Task>) {
-        self.tasks.lock().unwrap().push((task, true));
     }
 
     fn fetch_package(&self, _: &str) -> Result<Vec<u8>, String> {

@@ -2,10 +2,10 @@
 
 use crate::fixture::*;
 use nacre_plugin_host::{
-    Call, Caller, Capsule, Error, Functions, Limits, NoQueries, Partition, Resolver, Setup,
-    Verdict, Version, replay,
+    Call, Caller, Capsule, Error, Functions, Limits, NoQueries, Partition, Resolver, Setup, replay,
 };
 use nacre_types::Cas;
+use nacre_vbucket::{Verdict, Version};
 use std::sync::Arc;
 use std::time::Duration;
 

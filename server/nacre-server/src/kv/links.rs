@@ -2,8 +2,9 @@
 
 use crate::tls::{NodeKey, Purpose};
 use crate::vital::depend_on_this_thread;
+use nacre_bucket::Waiter;
 use nacre_cluster::{Endpoints, Fingerprint};
-use nacre_node::{Link, Waiter};
+use nacre_node::Link;
 use nacre_types::Now;
 use std::sync::Arc;
 use std::time::Duration;

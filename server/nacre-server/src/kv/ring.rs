@@ -24,7 +24,7 @@ use crate::vital::depend_on_this_thread;
 use io_uring::squeue::Entry;
 use io_uring::types::{Fd, Timespec};
 use io_uring::{IoUring, cqueue, opcode, squeue};
-use nacre_node::Waiter;
+use nacre_bucket::Waiter;
 use nacre_node::kv::{Next, Session};
 use nacre_protocol::missing_bytes;
 use nacre_types::Now;

@@ -4,8 +4,8 @@
 use super::Call;
 use super::body::{Reply, invalid, ok};
 use nacre_auth::Privilege;
+use nacre_bucket::compactor::FRAGMENTATION_PERCENT;
 use nacre_cluster::{Change, Compaction, SettingsChange};
-use nacre_node::compactor::FRAGMENTATION_PERCENT;
 use serde_json::{Value, json};
 
 const DAY_S: f64 = 86_400.0;

@@ -45,6 +45,21 @@ fn crates_depend_on_each_other_as_drawn() {
 }
 
 #[test]
+fn what_is_embedded_knows_no_wasm_http_consensus_or_runtime() {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let output = Command::new(cargo)
+        .args(["tree", "-p", "nacre-bucket", "-e", "normal", "--prefix", "none", "--offline"])
+        .output()
+        .unwrap();
+    let tree = String::from_utf8(output.stdout).unwrap();
+    let names: Vec<&str> = tree.lines().filter_map(|line| line.split(' ').next()).collect();
+    assert!(names.contains(&"nacre-store"), "{tree}");
+    for absent in ["wasmtime", "hyper", "openraft", "tokio", "nacre-node", "nacre-plugin-host"] {
+        assert!(!names.contains(&absent), "nacre-bucket depends on {absent}");
+    }
+}
+
+#[test]
 fn no_file_is_too_long_to_be_of_one_subject() {
     let root = Path::new("../..");
     let mut folders: Vec<PathBuf> =

@@ -13,11 +13,9 @@ mod message;
 mod settings;
 
 use super::session::{Answer, Next, Outcome, Session};
-use crate::bucket::Bucket;
-use crate::line::Line;
-use crate::tap::Tap;
 use filter::Filter;
 use nacre_auth::{Keyspace, Privilege};
+use nacre_bucket::{Bucket, Line, Tap};
 use nacre_dcp::{Address, End, Interest, Resume, ResumePoint, STREAMS_MAX, Wanted, Window, resume};
 use nacre_protocol::dcp::{self, NAME_BYTES_MAX, Payload, open_flag, stream_flag};
 use nacre_protocol::{Feature, Frame, Reply, Request, Status};

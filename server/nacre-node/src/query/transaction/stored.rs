@@ -3,10 +3,10 @@
 use super::changes::Place;
 use super::record::RECORD_KEYS;
 use super::step::{BodyFormat, Documents, Edit, Looked, Part, Presence, Step, Told};
-use crate::bucket::Bucket;
 use crate::node::Node;
 use crate::plugins::BucketDocuments;
 use crate::spread::{Answer, Question, Vbids};
+use nacre_bucket::Bucket;
 use nacre_plugin_host::KvError;
 use nacre_types::{Cas, CollectionId, DocKey, Now, Vbid};
 use nacre_value::multi::{Flags, LookupOperation, LookupSpec, MutationOperation, MutationSpec};

@@ -3,8 +3,8 @@
 //! is over, and notices consumers that have fallen silent.
 
 use crate::bucket::Bucket;
-use crate::platform::{Next, Platform, Signal, Task};
 use crate::retention::Retention;
+use crate::{BucketEnv, Next, Signal, Task};
 use nacre_store::{Error, Which};
 use nacre_types::{CollectionId, Document, Now, Seqno, Vbid};
 use std::sync::Arc;
@@ -24,7 +24,7 @@ const SHARE_MIN: u64 = 5;
 
 pub(crate) struct Keeper {
     bucket: Arc<Bucket>,
-    platform: Arc<dyn Platform>,
+    env: Arc<dyn BucketEnv>,
     /// When to look at deadlines, at what is due, and at old tombstones next, in monotonic nanoseconds.
     deadlines_at: u64,
     round_at: u64,
@@ -46,11 +46,11 @@ fn purge_at(bucket: &Bucket, now: Now) -> u64 {
 }
 
 impl Keeper {
-    pub fn new(bucket: Arc<Bucket>, platform: Arc<dyn Platform>) -> Keeper {
-        let purge_at = purge_at(&bucket, platform.now());
+    pub fn new(bucket: Arc<Bucket>, env: Arc<dyn BucketEnv>) -> Keeper {
+        let purge_at = purge_at(&bucket, env.now());
         Keeper {
             bucket,
-            platform,
+            env,
             deadlines_at: 0,
             round_at: 0,
             expired_at: 0,
@@ -181,7 +181,7 @@ impl Task for Keeper {
         if self.bucket.is_closed() {
             return Next::Done;
         }
-        let now = self.platform.now();
+        let now = self.env.now();
         if self.make_room(now) {
             return Next::Again;
         }

@@ -1,7 +1,6 @@
 //! The connections that wait for a bucket: for the store, for the end of a durable write, or until a vBucket is handed over.
 
-use crate::Bucket;
-use crate::ticket::{Ticket, Waiter};
+use crate::{Bucket, Ticket, Waiter};
 use nacre_types::{Now, Seqno, Vbid};
 use nacre_vbucket::{Completion, Token};
 use parking_lot::Mutex;
@@ -174,7 +173,7 @@ impl Bucket {
     }
 
     /// A ticket for a vBucket being handed over, or in doubt, if it is: whether it may be asked again.
-    pub(crate) fn when_handed_over(
+    pub fn when_handed_over(
         &self,
         vbid: Vbid,
         now: Now,
@@ -199,7 +198,7 @@ impl Bucket {
 
     /// A ticket that is settled once the store holds `vbid` up to `seqno`: with true, or with false when the bucket ends
     /// before.
-    pub(crate) fn when_persisted(
+    pub fn when_persisted(
         &self,
         vbid: Vbid,
         seqno: Seqno,

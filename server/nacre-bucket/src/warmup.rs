@@ -1,7 +1,7 @@
 //! Warmup: a bucket's vBuckets as its store has them, taken into memory before they serve.
 
 use crate::bucket::{LOW_WATER_PERCENT, eviction_of};
-use crate::{Platform, Watermarks};
+use crate::{BucketEnv, Watermarks};
 use nacre_store::{Commit, Error, Store};
 use nacre_types::{VbUuid, Vbid};
 use nacre_vbucket::Vbucket;
@@ -16,13 +16,12 @@ pub(crate) struct Loaded {
 /// Takes in what is stored; `persisted` is told how far that is.
 pub(crate) fn load(
     config: &nacre_cluster::Bucket,
-    platform: &dyn Platform,
+    env: &dyn BucketEnv,
     store: Option<&dyn Store>,
     persisted: &Watermarks,
 ) -> Result<Loaded, Error> {
     let count = config.settings.vbucket_count;
-    let create =
-        |id| Vbucket::create(Vbid(id), VbUuid::of_random(platform.random()), platform.random());
+    let create = |id| Vbucket::create(Vbid(id), VbUuid::of_random(env.random()), env.random());
     let mut vbuckets: Vec<Vbucket> = (0..count).map(create).collect();
     let Some(store) = store else {
         return Ok(Loaded { vbuckets, branches: Vec::new() });
@@ -34,7 +33,7 @@ pub(crate) fn load(
             let what = format!("the bucket has {count} vBuckets");
             return Err(Error::Inconsistent { vbid: *vbid, what });
         };
-        *slot = Vbucket::new(*vbid, record.clone(), platform.random());
+        *slot = Vbucket::new(*vbid, record.clone(), env.random());
         slot.set_eviction(eviction);
         persisted.raise(*vbid, record.high_seqno);
     }
@@ -54,18 +53,14 @@ impl Loaded {
     /// After an unclean end: each vBucket that goes on to be written to where the process before may have written more begins a
     /// new branch of history, in the store too, unless it has begun one since it was loaded. All others keep theirs: as far as it
     /// is stored it is that of their active copy.
-    pub fn begin_branches(
-        &mut self,
-        platform: &dyn Platform,
-        store: &dyn Store,
-    ) -> Result<(), Error> {
+    pub fn begin_branches(&mut self, env: &dyn BucketEnv, store: &dyn Store) -> Result<(), Error> {
         let mut begun = Vec::new();
         for (vbid, branch) in &self.branches {
             let vbucket = &mut self.vbuckets[vbid.index()];
             if !vbucket.makes_history() || vbucket.failover_log().current() != *branch {
                 continue;
             }
-            vbucket.begin_branch(VbUuid::of_random(platform.random()));
+            vbucket.begin_branch(VbUuid::of_random(env.random()));
             let record = crate::flusher::record_of(vbucket);
             let (documents, erased, history) = Default::default();
             begun.push(Commit { vbid: *vbid, record, documents, erased, history });

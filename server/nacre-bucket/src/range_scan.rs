@@ -23,17 +23,20 @@ const SCANS_OF_USER_MAX: usize = SCANS_MAX / 4;
 const LIFETIME_NS: u64 = 180 * 1_000_000_000;
 
 /// Names a scan.
-pub(crate) type ScanId = [u8; 16];
+pub type ScanId = [u8; 16];
 
 /// What a scan gives.
 #[derive(Clone, Debug)]
-pub(crate) struct ScanOptions {
+pub struct ScanOptions {
+    /// The collection to scan.
     pub collection: CollectionId,
     /// Keys with their collection prefix.
     pub range: (Bound<Vec<u8>>, Bound<Vec<u8>>),
     /// Only so many of them, chosen by a seed.
     pub sample: Option<(u64, usize)>,
+    /// Returns keys without values.
     pub key_only: bool,
+    /// Returns extended attributes with the values.
     pub with_xattrs: bool,
     /// The branch of history and the seqno that the documents must include.
     pub at_least: Option<(VbUuid, Seqno)>,
@@ -41,7 +44,7 @@ pub(crate) struct ScanOptions {
 
 /// Why a scan does not go on.
 #[derive(Debug)]
-pub(crate) enum Refused {
+pub enum Refused {
     /// There is no such scan, or nothing to scan.
     NotFound,
     /// The history of the vBucket is another.
@@ -54,11 +57,12 @@ pub(crate) enum Refused {
     Cancelled,
     /// No such vBucket.
     NoVbucket,
+    /// The store failed.
     Store(Error),
 }
 
 /// The connection that begins scans: they end with it.
-pub(crate) struct ScanOwner {
+pub struct ScanOwner {
     user: Arc<str>,
     has_ended: Arc<AtomicBool>,
     buckets: Vec<Weak<Bucket>>,
@@ -97,7 +101,7 @@ impl Drop for ScanOwner {
 
 /// Says to which user and connection a scan belongs.
 #[derive(Clone)]
-pub(crate) struct ScanMark {
+pub struct ScanMark {
     user: Arc<str>,
     has_ended: Arc<AtomicBool>,
 }
@@ -116,7 +120,7 @@ struct Scan {
 
 /// The open scans of a bucket.
 #[derive(Default)]
-pub(crate) struct Scans(Mutex<HashMap<ScanId, Scan>>);
+pub struct Scans(Mutex<HashMap<ScanId, Scan>>);
 
 impl Scans {
     /// Forgets the scans whose time is over.
@@ -126,16 +130,20 @@ impl Scans {
 }
 
 /// What a request to read on asks for and gets.
-pub(crate) struct Page {
+pub struct Page {
+    /// See [`ScanOptions::key_only`].
     pub key_only: bool,
+    /// See [`ScanOptions::with_xattrs`].
     pub with_xattrs: bool,
+    /// The documents, by key.
     pub documents: Vec<Document>,
+    /// Nothing is left to read: the scan has ended.
     pub complete: bool,
 }
 
 impl Bucket {
     /// Begins a scan.
-    pub(crate) fn begin_scan(
+    pub fn begin_scan(
         &self,
         id: ScanId,
         vbid: Vbid,
@@ -176,7 +184,7 @@ impl Bucket {
     }
 
     /// The documents of a collection in a vBucket, by key; those that are not in memory as stubs.
-    pub(crate) fn documents_of(
+    pub fn documents_of(
         &self,
         vbid: Vbid,
         collection: CollectionId,
@@ -238,7 +246,7 @@ impl Bucket {
     }
 
     /// Reads on in a scan, up to `items` documents or until `bytes` are passed.
-    pub(crate) fn continue_scan(
+    pub fn continue_scan(
         &self,
         id: ScanId,
         items: usize,
@@ -299,7 +307,7 @@ impl Bucket {
     }
 
     /// Ends a scan; false when there is none.
-    pub(crate) fn cancel_scan(&self, id: ScanId) -> bool {
+    pub fn cancel_scan(&self, id: ScanId) -> bool {
         self.scans.0.lock().remove(&id).is_some()
     }
 }

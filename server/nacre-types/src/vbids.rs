@@ -1,6 +1,6 @@
 //! Sets of vBuckets.
 
-use nacre_types::Vbid;
+use crate::Vbid;
 use serde::{Deserialize, Serialize};
 
 /// Some vBuckets of a bucket.

@@ -1,11 +1,10 @@
 //! The flusher: a reader of history like any other, which gives the store what is new.
 
 use crate::bucket::Bucket;
-use crate::platform::{Next, Platform, Signal, Task};
 use crate::reader::News;
-use crate::spread::Vbids;
+use crate::{BucketEnv, Next, Signal, Task};
 use nacre_store::{COMMIT_DOCUMENTS_MAX, Commit, Error, Store, Which};
-use nacre_types::{Seqno, VbRecord, Vbid};
+use nacre_types::{Seqno, VbRecord, Vbid, Vbids};
 use nacre_vbucket::Vbucket;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,7 +20,7 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 pub(crate) struct Flusher {
     bucket: Arc<Bucket>,
     store: Arc<dyn Store>,
-    platform: Arc<dyn Platform>,
+    env: Arc<dyn BucketEnv>,
     news: Arc<News>,
     signal: Signal,
     /// What the store could not take for want of space or descriptors, to be tried again before anything else.
@@ -53,7 +52,7 @@ pub(crate) fn record_of(vbucket: &Vbucket) -> VbRecord {
 }
 
 impl Flusher {
-    pub fn new(bucket: Arc<Bucket>, store: Arc<dyn Store>, platform: Arc<dyn Platform>) -> Flusher {
+    pub fn new(bucket: Arc<Bucket>, store: Arc<dyn Store>, env: Arc<dyn BucketEnv>) -> Flusher {
         let signal = Signal::default();
         let vbids = (0..bucket.vbucket_count()).map(Vbid);
         let news = bucket.readers.add_reader(vbids, Arc::new(signal.clone()));
@@ -61,7 +60,7 @@ impl Flusher {
         Flusher {
             bucket,
             store,
-            platform,
+            env,
             news,
             signal,
             held: Vec::new(),
@@ -177,7 +176,7 @@ impl Flusher {
     }
 
     fn acknowledge(&self, commits: &[Commit]) {
-        let now = self.platform.now();
+        let now = self.env.now();
         // The last commit of a vBucket is its furthest.
         for (index, commit) in commits.iter().enumerate() {
             let furthest = commits.get(index + 1).is_none_or(|next| next.vbid != commit.vbid);

@@ -1,7 +1,7 @@
 //! The memory of a bucket: how much it may take, what leaves it when it takes more, and how that comes back.
 
 use super::Bucket;
-use crate::ticket::{Ticket, Waiter};
+use crate::{Ticket, Waiter};
 use nacre_cluster::{BucketKind, BucketSettings, EvictionPolicy};
 use nacre_store::Error;
 use nacre_types::{Now, Vbid};
@@ -76,7 +76,7 @@ impl Bucket {
 
     /// Says in the log that a bucket which has all of its documents in memory has no room for more, once until there is
     /// room again. Others are full for moments only, until documents have left memory.
-    pub(crate) fn tell_full(&self) {
+    pub fn tell_full(&self) {
         if self.store.is_some() || self.memory.is_told_full.swap(true, Ordering::Relaxed) {
             return;
         }
@@ -88,7 +88,7 @@ impl Bucket {
     }
 
     /// Says in the log that there is room again, if it was full and a quarter of its memory is free.
-    pub(crate) fn tell_room(&self) {
+    pub fn tell_room(&self) {
         let memory = &self.memory;
         if memory.is_told_full.load(Ordering::Relaxed)
             && memory.used() <= memory.share(LOW_WATER_PERCENT)
@@ -119,7 +119,7 @@ impl Bucket {
 
     /// Has a worker read a document of the store back into memory. The ticket says true once it is there, false when it
     /// cannot be read; there is none when the bucket has ended.
-    pub(crate) fn fetch_later(
+    pub fn fetch_later(
         &self,
         vbid: Vbid,
         key: &[u8],
@@ -141,7 +141,7 @@ impl Bucket {
     }
 
     /// Reads a document of the store back into memory.
-    pub(crate) fn fetch(&self, vbid: Vbid, key: &[u8]) -> Result<(), Error> {
+    pub fn fetch(&self, vbid: Vbid, key: &[u8]) -> Result<(), Error> {
         let Some(store) = &self.store else { return Ok(()) };
         loop {
             let Some(epoch) = self.vbucket(vbid).map(|vbucket| vbucket.eviction_epoch()) else {

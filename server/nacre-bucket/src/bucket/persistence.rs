@@ -15,7 +15,7 @@ pub(super) struct Kept {
 
 impl Bucket {
     /// Whether it has a store.
-    pub(crate) fn is_persistent(&self) -> bool {
+    pub fn is_persistent(&self) -> bool {
         self.store.is_some()
     }
 
@@ -96,12 +96,7 @@ impl Bucket {
     /// The history of `vbid` after a seqno, from the store or, for a bucket without one, from memory. With
     /// superseded versions that are kept, if `history` is set; but for those of collections that are gone by now, as nobody
     /// is told any more that these ever were.
-    pub(crate) fn scan(
-        &self,
-        vbid: Vbid,
-        after: Seqno,
-        history: bool,
-    ) -> Result<Past<Error>, Error> {
+    pub fn scan(&self, vbid: Vbid, after: Seqno, history: bool) -> Result<Past<Error>, Error> {
         if let Some(store) = &self.store {
             let which = if history { Which::All } else { Which::Current };
             let Scan { end, history_start, mut documents } = store.scan(vbid, after, which)?;
@@ -131,7 +126,7 @@ impl Bucket {
     }
 
     /// The version that a stored one took the place of, if it is kept.
-    pub(crate) fn previous(&self, vbid: Vbid, seqno: Seqno) -> Result<Option<Document>, Error> {
+    pub fn previous(&self, vbid: Vbid, seqno: Seqno) -> Result<Option<Document>, Error> {
         self.store.as_ref().map_or(Ok(None), |store| store.previous(vbid, seqno))
     }
 }

@@ -7,28 +7,24 @@ pub(crate) use memory::{LOW_WATER_PERCENT, eviction_of};
 
 use crate::compactor::Compactor;
 use crate::conflict::Conflicts;
-use crate::copies::{self, Keep};
+use crate::copies::{self, CopyRetention};
 use crate::flusher::Flusher;
 use crate::keeper::Keeper;
-use crate::kv::Step;
+use crate::lease::Lease;
 use crate::line::Lines;
-use crate::node::Node;
-use crate::orchestration::Lease;
+use crate::prefetch::PrefetchStep;
 use crate::range_scan::Scans;
 use crate::reader::Readers;
-use crate::retention;
-use crate::spread::Vbids;
 use crate::waits::Waits;
-use crate::warmup;
 use crate::worker::{Jobs, WORKERS, Worker};
-use crate::{Platform, Signal, Watermarks};
+use crate::{BucketEnv, Signal, Watermarks, retention, warmup};
 use memory::{Memory, memory_of};
 use nacre_cluster::{
     BucketKind, BucketSettings, CompressionMode, ConflictResolution, EvictionPolicy,
     HistoryRetention, Manifest,
 };
 use nacre_store::{Error, Store};
-use nacre_types::{CollectionId, NodeId, Now, Seqno, VbState, VbUuid, Vbid};
+use nacre_types::{CollectionId, NodeId, Now, Seqno, VbState, VbUuid, Vbid, Vbids};
 use nacre_vbucket::{CollectionCounts, Command, Cost, Refusal, Reply, Resolution, Vbucket};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::collections::BTreeSet;
@@ -50,13 +46,13 @@ pub struct Bucket {
     /// Whether this node may serve at all.
     lease: Arc<Lease>,
     /// None for a bucket that lives in memory only.
-    pub(crate) store: Option<Arc<dyn Store>>,
+    pub store: Option<Arc<dyn Store>>,
     /// What the store holds, by vBucket.
     pub persisted: Watermarks,
     /// Those who read its history.
-    pub(crate) readers: Readers,
+    pub readers: Readers,
     /// Those who tell other nodes how far the copies here have come.
-    pub(crate) followers: Readers,
+    pub followers: Readers,
     manifest: RwLock<Arc<Manifest>>,
     memory: Memory,
     /// Read on every write, so kept beside the settings they come from.
@@ -74,27 +70,29 @@ pub struct Bucket {
     history_limits: Mutex<Option<HistoryRetention>>,
     discards_documents: AtomicBool,
     pub(crate) waits: Waits,
-    pub(crate) jobs: Jobs,
+    /// Work that must not hold up a connection.
+    pub jobs: Jobs,
     pub(crate) conflicts: Conflicts,
-    pub(crate) scans: Scans,
+    /// The open range scans.
+    pub scans: Scans,
     /// The DCP connections.
-    pub(crate) lines: Lines,
+    pub lines: Lines,
     /// Wakes the [`Keeper`].
     pub(crate) keeper: Signal,
     /// Wakes the [`Compactor`].
     pub(crate) compactor: Signal,
     compaction_asked: AtomicBool,
     /// Counts the times that vBuckets were given another part.
-    pub(crate) arrangements: AtomicU64,
+    pub arrangements: AtomicU64,
     /// vBuckets that were seen to be served, and after how many of these times.
     served: Mutex<(u64, Vbids)>,
     /// The vBuckets that [are in doubt](Vbucket::doubt).
-    pub(crate) doubted: RwLock<BTreeSet<Vbid>>,
+    pub doubted: RwLock<BTreeSet<Vbid>>,
     /// Dropped collections whose stored documents are still to be erased.
     dropped: Mutex<Vec<CollectionId>>,
     store_waiting: AtomicBool,
     /// vBuckets of which nobody knows what is stored, after a commit that failed.
-    pub(crate) read_only: Mutex<BTreeSet<Vbid>>,
+    pub read_only: Mutex<BTreeSet<Vbid>>,
     closed: AtomicBool,
     discarded: AtomicBool,
 }
@@ -109,23 +107,23 @@ impl Bucket {
     /// When the store is damaged; the bucket does not serve then.
     pub fn open(
         config: &nacre_cluster::Bucket,
-        platform: &Arc<dyn Platform>,
+        env: &Arc<dyn BucketEnv>,
         store: Option<Arc<dyn Store>>,
         clean: bool,
         home: Home,
     ) -> Result<Arc<Bucket>, Error> {
         let persisted = Watermarks::new(usize::from(config.settings.vbucket_count));
-        let mut loaded = warmup::load(config, &**platform, store.as_deref(), &persisted)?;
+        let mut loaded = warmup::load(config, &**env, store.as_deref(), &persisted)?;
         for (vbucket, chain) in loaded.vbuckets.iter_mut().zip(&config.chains) {
             // What is stored may not even say that it was the active one.
             if !clean && chain.active() == Some(home.node) && chain.has_followers() {
                 vbucket.doubt(chain.term);
             }
-            let vb_uuid = VbUuid::of_random(platform.random());
-            copies::arrange(vbucket, chain, home.node, home.keep, vb_uuid, platform.now());
+            let vb_uuid = VbUuid::of_random(env.random());
+            copies::arrange(vbucket, chain, home.node, home.keep, vb_uuid, env.now());
         }
         if let Some(store) = store.as_deref().filter(|_| !clean) {
-            loaded.begin_branches(&**platform, store)?;
+            loaded.begin_branches(&**env, store)?;
         }
         let mut vbuckets = loaded.vbuckets;
         let mut dropped = Vec::new();
@@ -142,7 +140,7 @@ impl Bucket {
                 let stored = store.as_ref().map_or(Ok(None), |store| store.get(vbucket.id(), &key));
                 vbucket.restore(&key, stored?, vbucket.eviction_epoch());
             }
-            vbucket.complete(platform.now());
+            vbucket.complete(env.now());
         }
         let doubted = vbuckets.iter().filter(|vbucket| vbucket.doubted().is_some());
         let doubted = doubted.map(Vbucket::id).collect();
@@ -191,20 +189,20 @@ impl Bucket {
             discarded: AtomicBool::new(false),
         });
         bucket.configure(&config.settings, &config.manifest);
-        platform.run(Box::new(Keeper::new(Arc::clone(&bucket), Arc::clone(platform))));
+        env.spawn(Box::new(Keeper::new(Arc::clone(&bucket), Arc::clone(env))));
         for number in 0..WORKERS {
-            platform.run(Box::new(Worker::new(Arc::clone(&bucket), number)));
+            env.spawn(Box::new(Worker::new(Arc::clone(&bucket), number)));
         }
         if let Some(store) = &bucket.store {
             let (flushed, store) = (Arc::clone(&bucket), Arc::clone(store));
-            platform.run(Box::new(Flusher::new(flushed, Arc::clone(&store), Arc::clone(platform))));
-            platform.run(Box::new(Compactor::new(Arc::clone(&bucket), store)));
+            env.spawn(Box::new(Flusher::new(flushed, Arc::clone(&store), Arc::clone(env))));
+            env.spawn(Box::new(Compactor::new(Arc::clone(&bucket), store)));
         }
         Ok(bucket)
     }
 
     /// Takes over changed settings, scopes and collections.
-    pub(crate) fn configure(&self, settings: &BucketSettings, manifest: &Manifest) {
+    pub fn configure(&self, settings: &BucketSettings, manifest: &Manifest) {
         self.memory.set_quota(settings.ram_quota_mb << 20);
         self.max_ttl.store(u64::from(settings.max_ttl), Ordering::Relaxed);
         self.expiry_pager_s.store(settings.expiry_pager_s, Ordering::Relaxed);
@@ -223,14 +221,14 @@ impl Bucket {
     }
 
     /// Sets when space is given back.
-    pub(crate) fn set_compaction(&self, percent: Option<u8>, purge_age_s: Option<u32>) {
+    pub fn set_compaction(&self, percent: Option<u8>, purge_age_s: Option<u32>) {
         self.fragmentation_percent.store(percent.unwrap_or(0), Ordering::Relaxed);
         self.purge_age_s.store(purge_age_s.unwrap_or(0), Ordering::Relaxed);
         self.keeper.wake();
     }
 
     /// Share of dead bytes above which the store is compacted, in percent; `None` for the compactor's own choice.
-    pub(crate) fn fragmentation_percent(&self) -> Option<u8> {
+    pub fn fragmentation_percent(&self) -> Option<u8> {
         match self.fragmentation_percent.load(Ordering::Relaxed) {
             0 => None,
             percent => Some(percent),
@@ -254,7 +252,7 @@ impl Bucket {
     }
 
     /// Whether consumers may ask for every version.
-    pub(crate) fn can_keep_history(&self) -> bool {
+    pub fn can_keep_history(&self) -> bool {
         self.can_keep_history.load(Ordering::Relaxed)
     }
 
@@ -264,7 +262,7 @@ impl Bucket {
     }
 
     /// Has the history of `vbid` begin at `start`, if it began before.
-    pub(crate) fn forget_history(&self, vbid: Vbid, start: Seqno) {
+    pub fn forget_history(&self, vbid: Vbid, start: Seqno) {
         if self.vbucket(vbid).is_some_and(|mut vbucket| vbucket.forget_history(start)) {
             self.note(vbid);
         }
@@ -300,28 +298,28 @@ impl Bucket {
     }
 
     /// Locks one vBucket, if it is served here.
-    pub(crate) fn served(&self, vbid: Vbid) -> Option<MutexGuard<'_, Vbucket>> {
+    pub fn served(&self, vbid: Vbid) -> Option<MutexGuard<'_, Vbucket>> {
         self.vbucket(vbid).filter(|vbucket| vbucket.makes_history())
     }
 
     /// Locks one vBucket, if clients are served by this copy of it.
-    pub(crate) fn active(&self, vbid: Vbid) -> Option<MutexGuard<'_, Vbucket>> {
+    pub fn active(&self, vbid: Vbid) -> Option<MutexGuard<'_, Vbucket>> {
         self.vbucket(vbid).filter(|vbucket| vbucket.state() == VbState::Active)
     }
 
     /// The last seqno of a vBucket, if clients are served by the copy that is here.
-    pub(crate) fn active_high_seqno(&self, vbid: Vbid) -> Option<Seqno> {
+    pub fn active_high_seqno(&self, vbid: Vbid) -> Option<Seqno> {
         self.active(vbid).map(|vbucket| vbucket.high_seqno())
     }
 
     /// The vBuckets of which clients are served by the copies that are here.
-    pub(crate) fn active_vbids(&self) -> Vbids {
+    pub fn active_vbids(&self) -> Vbids {
         (0..self.vbucket_count()).map(Vbid).filter(|vbid| self.active(*vbid).is_some()).collect()
     }
 
-    /// Whether its node, `node`, may serve at all now.
-    pub(crate) fn has_lease(&self, node: &Node) -> bool {
-        self.lease.is_endless() || self.lease.holds(node.now().monotonic_ns)
+    /// Returns true if the node holds a lease at `now`.
+    pub fn has_lease(&self, now: Now) -> bool {
+        self.lease.holds(now.monotonic_ns)
     }
 
     /// Whether this node, and no other, serves all of some vBuckets now.
@@ -346,7 +344,7 @@ impl Bucket {
     }
 
     /// Locks one vBucket, if a copy of it is here.
-    pub(crate) fn copy(&self, vbid: Vbid) -> Option<MutexGuard<'_, Vbucket>> {
+    pub fn copy(&self, vbid: Vbid) -> Option<MutexGuard<'_, Vbucket>> {
         self.vbucket(vbid).filter(|vbucket| vbucket.state() != VbState::Dead)
     }
 
@@ -363,7 +361,7 @@ impl Bucket {
     }
 
     /// The same of some vBuckets.
-    pub(crate) fn counts_in(&self, collection: CollectionId, vbids: &Vbids) -> CollectionCounts {
+    pub fn counts_in(&self, collection: CollectionId, vbids: &Vbids) -> CollectionCounts {
         let mut sum = CollectionCounts::default();
         for vbid in vbids.iter() {
             let Some(vbucket) = self.served(vbid) else { continue };
@@ -406,19 +404,21 @@ impl Bucket {
     }
 
     /// Has the processor fetch from memory what a request on the document at `key` is about to touch.
-    pub(crate) fn prefetch(&self, step: Step, vbid: Vbid, key: &[u8]) {
+    pub fn prefetch(&self, step: PrefetchStep, vbid: Vbid, key: &[u8]) {
         let Some(vbucket) = self.vbuckets.get(vbid.index()) else { return };
         match step {
-            Step::Vbucket => nacre_vbucket::prefetch(vbucket),
+            PrefetchStep::Vbucket => nacre_vbucket::prefetch(vbucket),
             // Who else is at it has it all in a cache of its own.
-            Step::Slot => vbucket.try_lock().iter().for_each(|vb| vb.prefetch_slot(key)),
-            Step::Document => vbucket.try_lock().iter().for_each(|vb| vb.prefetch_document(key)),
+            PrefetchStep::Slot => vbucket.try_lock().iter().for_each(|vb| vb.prefetch_slot(key)),
+            PrefetchStep::Document => {
+                vbucket.try_lock().iter().for_each(|vb| vb.prefetch_document(key))
+            }
         }
     }
 
     /// Locks one vBucket for `work`, and accounts for the memory that it takes or gives back. `None` when there is no such
     /// vBucket.
-    pub(crate) fn change<T>(&self, vbid: Vbid, work: impl FnOnce(&mut Vbucket) -> T) -> Option<T> {
+    pub fn change<T>(&self, vbid: Vbid, work: impl FnOnce(&mut Vbucket) -> T) -> Option<T> {
         let mut vbucket = self.vbucket(vbid)?;
         let before = memory_of(&vbucket);
         let result = work(&mut vbucket);
@@ -485,7 +485,7 @@ impl Bucket {
     }
 
     /// How long tombstones are kept, in seconds.
-    pub(crate) fn purge_age_s(&self) -> u32 {
+    pub fn purge_age_s(&self) -> u32 {
         match self.purge_age_s.load(Ordering::Relaxed) {
             0 if self.store.is_some() => PURGE_AGE_S,
             0 => PURGE_AGE_EPHEMERAL_S,
@@ -494,7 +494,7 @@ impl Bucket {
     }
 
     /// Tells every reader that `vbid` has news.
-    pub(crate) fn note(&self, vbid: Vbid) {
+    pub fn note(&self, vbid: Vbid) {
         self.readers.note(vbid);
     }
 
@@ -508,7 +508,7 @@ impl Bucket {
 
     /// Writes what happened to scopes and collections into the history of every vBucket, and forgets the documents of
     /// dropped collections.
-    pub(crate) fn record_events(&self, events: &[Event], now: Now) {
+    pub fn record_events(&self, events: &[Event], now: Now) {
         for vbid in (0..self.vbucket_count()).map(Vbid) {
             self.complete(vbid, |vbucket| {
                 let mut completions = Vec::new();
@@ -544,7 +544,7 @@ impl Bucket {
     }
 
     /// Ends the bucket: no write is taken any more, and its tasks end once they have done what is to do.
-    pub(crate) fn close(&self) {
+    pub fn close(&self) {
         for vbucket in &self.vbuckets {
             vbucket.lock().make_read_only();
         }
@@ -559,7 +559,7 @@ impl Bucket {
     }
 
     /// Ends the bucket without storing what is left: it was dropped or flushed.
-    pub(crate) fn discard(&self) {
+    pub fn discard(&self) {
         self.discarded.store(true, Ordering::Release);
         self.close();
     }
@@ -586,20 +586,20 @@ pub struct Home {
     /// Its number.
     pub node: NodeId,
     /// Whether it may serve.
-    pub(crate) lease: Arc<Lease>,
+    pub lease: Arc<Lease>,
     /// What it does with copies that it is to have no more.
-    pub(crate) keep: Keep,
+    pub keep: CopyRetention,
 }
 
 impl Home {
     /// A node that needs nobody's leave.
     pub fn alone(node: NodeId) -> Home {
-        Home { node, lease: Arc::default(), keep: Keep::default() }
+        Home { node, lease: Arc::default(), keep: CopyRetention::default() }
     }
 }
 
 /// Something that happened to a scope or a collection.
-pub(crate) struct Event {
+pub struct Event {
     /// Under which it stands in history: the same for all that happens to one scope or collection.
     pub name: Vec<u8>,
     /// JSON: what consumers are told.

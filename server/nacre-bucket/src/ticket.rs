@@ -11,7 +11,7 @@ pub trait Waiter: Send + Sync {
 
 /// Those who want to know of something, as long as they live.
 #[derive(Default)]
-pub(crate) struct Watchers(Mutex<Vec<Weak<dyn Waiter>>>);
+pub struct Watchers(Mutex<Vec<Weak<dyn Waiter>>>);
 
 impl Watchers {
     /// Adds one.
@@ -31,7 +31,7 @@ impl Watchers {
 }
 
 /// The outcome of something that takes longer than a request may hold up a thread: settled once, by whoever does it.
-pub(crate) struct Ticket<T> {
+pub struct Ticket<T> {
     outcome: OnceLock<T>,
     /// The connection, which may wait for several.
     waiter: Arc<dyn Waiter>,

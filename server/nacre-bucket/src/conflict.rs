@@ -10,13 +10,11 @@
 //! shown: if that has changed, it is asked again.
 
 use crate::bucket::Bucket;
-use crate::platform::Platform;
-use crate::ticket::{Ticket, Waiter};
 use crate::worker::{Jobs, WORKERS, Worker};
-use nacre_plugin_host::{Verdict, Version};
+use crate::{BucketEnv, Ticket, Waiter};
 use nacre_types::{DATATYPE_JSON, DATATYPE_XATTR, Document, Kind, Meta, Now, Vbid, leb128_decode};
 use nacre_value::{json, xattr};
-use nacre_vbucket::{Command, Refusal, Reply, Seen};
+use nacre_vbucket::{Command, Refusal, Reply, Seen, Verdict, Version};
 use parking_lot::{Mutex, RwLock};
 use std::sync::Arc;
 
@@ -55,7 +53,7 @@ pub(crate) struct Conflicts {
 }
 
 /// A version from elsewhere.
-pub(crate) struct Arrived {
+pub struct Arrived {
     /// Its metadata; the seqno means nothing.
     pub meta: Meta,
     /// Attributes, if the datatype says so, and body.
@@ -64,7 +62,7 @@ pub(crate) struct Arrived {
 
 /// What is to become of a version from elsewhere.
 #[derive(Clone, Debug)]
-pub(crate) enum Decision {
+pub enum Decision {
     /// The version here stays.
     Keep,
     /// It is stored as it came.
@@ -77,8 +75,10 @@ pub(crate) enum Decision {
 
 /// A decision, and the version here that it is about.
 #[derive(Clone, Debug)]
-pub(crate) struct Decided {
+pub struct Decided {
+    /// What becomes of the version that arrived.
     pub decision: Decision,
+    /// The local version that was compared; `None` when there was none.
     pub seen: Option<Seen>,
     attempt: u32,
 }
@@ -87,13 +87,13 @@ impl Bucket {
     /// Has `resolver` decide from now on, or the bucket's own rule.
     pub fn set_resolver(
         self: &Arc<Bucket>,
-        platform: &dyn Platform,
+        env: &dyn BucketEnv,
         resolver: Option<Arc<dyn Resolve>>,
     ) {
         let mut has_workers = self.conflicts.has_workers.lock();
         if resolver.is_some() && !*has_workers {
             for number in 0..WORKERS {
-                platform.run(Box::new(Worker::of_conflicts(Arc::clone(self), number)));
+                env.spawn(Box::new(Worker::of_conflicts(Arc::clone(self), number)));
             }
             *has_workers = true;
         }
@@ -101,14 +101,14 @@ impl Bucket {
     }
 
     /// Whether a plugin decides.
-    pub(crate) fn has_resolver(&self) -> bool {
+    pub fn has_resolver(&self) -> bool {
         self.conflicts.resolver.read().is_some()
     }
 
     /// Has the resolver decide about a version of the document at `key`. `before` is what it said when it was asked last.
     ///
     /// `None` when it must not be asked now: too often already, too many wait, or the bucket has ended.
-    pub(crate) fn decide_later(
+    pub fn decide_later(
         &self,
         vbid: Vbid,
         key: &[u8],

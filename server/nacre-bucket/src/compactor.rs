@@ -1,7 +1,7 @@
 //! The compactor of a bucket: gives back the space of what the store holds in vain.
 
 use crate::bucket::Bucket;
-use crate::platform::{Next, Signal, Task};
+use crate::{Next, Signal, Task};
 use nacre_store::Store;
 use std::sync::Arc;
 use std::time::Duration;

@@ -6,7 +6,7 @@ use nacre_dcp::SystemEvent;
 use nacre_types::{CollectionId, Document, ScopeId};
 
 /// The events that lead from one manifest to a later one: what ended first, then what began or changed.
-pub(crate) fn between(before: &Manifest, after: &Manifest) -> Vec<Event> {
+pub fn between(before: &Manifest, after: &Manifest) -> Vec<Event> {
     let mut events = Vec::new();
     for (scope, collection) in collections(before) {
         if after.collection_by_id(CollectionId(collection.id)).is_none() {

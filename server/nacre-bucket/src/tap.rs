@@ -5,7 +5,7 @@
 
 use crate::bucket::Bucket;
 use crate::reader::News;
-use crate::ticket::{Ticket, Waiter};
+use crate::{Ticket, Waiter};
 use nacre_dcp::{Address, Finished, Message, Producer};
 use nacre_store::Error;
 use nacre_types::Vbid;
@@ -16,8 +16,10 @@ use std::sync::Arc;
 type Scanned = Arc<Ticket<Mutex<Option<Finished<Error>>>>>;
 
 /// The streams of one consumer, and what feeds them.
-pub(crate) struct Tap {
+pub struct Tap {
+    /// The bucket whose history it is.
     pub bucket: Arc<Bucket>,
+    /// The streams.
     pub producer: Producer<Error>,
     news: Arc<News>,
     waiter: Arc<dyn Waiter>,

@@ -1,14 +1,13 @@
 //! Durable writes of a bucket: the level that each needs, and from its prepare to its completion.
 
-use crate::Bucket;
-use crate::ticket::{Ticket, Waiter};
+use crate::{Bucket, Ticket, Waiter};
 use nacre_types::{Now, Vbid};
 use nacre_vbucket::{Command, Completion, Cost, Level, Refusal, Reply, Token, Vbucket};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// The reply to a durable write, the ticket for its completion if it was prepared, whether history grew, and what it took.
-pub(crate) type Prepared = (Result<Reply, Refusal>, Option<Arc<Ticket<Option<Token>>>>, bool, Cost);
+pub type Prepared = (Result<Reply, Refusal>, Option<Arc<Ticket<Option<Token>>>>, bool, Cost);
 
 /// Why a write cannot have the durability it needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +50,7 @@ impl Bucket {
 
     /// Carries out `command` as a durable write. The reply is that of the prepare; it counts once the ticket says where
     /// the write was committed.
-    pub(crate) fn prepare(
+    pub fn prepare(
         &self,
         vbid: Vbid,
         key: &[u8],
@@ -93,7 +92,8 @@ impl Bucket {
         self.wake_readers();
     }
 
-    pub(crate) fn complete(&self, vbid: Vbid, work: impl FnOnce(&mut Vbucket) -> Vec<Completion>) {
+    /// Changes a vBucket by `work`, and settles the tickets of the durable writes that have ended with it.
+    pub fn complete(&self, vbid: Vbid, work: impl FnOnce(&mut Vbucket) -> Vec<Completion>) {
         let completions = self.change(vbid, work).unwrap_or_default();
         if !completions.is_empty() {
             self.note(vbid);

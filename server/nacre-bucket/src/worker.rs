@@ -2,8 +2,7 @@
 //! connections never wait for a disk, nor for each other.
 
 use crate::bucket::Bucket;
-use crate::platform::{Next, Signal, Task};
-use crate::ticket::{Ticket, Waiter};
+use crate::{Next, Signal, Task, Ticket, Waiter};
 use parking_lot::Mutex;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -15,7 +14,7 @@ type Job = Box<dyn FnOnce(&Bucket) + Send>;
 
 /// What is to be done, first come, first served.
 #[derive(Default)]
-pub(crate) struct Jobs {
+pub struct Jobs {
     queue: Mutex<Queue>,
     /// Of each worker.
     signals: [Signal; WORKERS],

@@ -1,6 +1,6 @@
 //! The DCP connections of a bucket, as those see them who run elsewhere: the bucket, its keeper and each other.
 
-use crate::ticket::Waiter;
+use crate::Waiter;
 use nacre_dcp::{Beat, Heartbeat};
 use nacre_types::Now;
 use parking_lot::Mutex;
@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock};
 const SCAN_IDLE_NS_MAX: u64 = 30 * 1_000_000_000;
 
 /// One connection.
-pub(crate) struct Line {
+pub struct Line {
     name: Box<[u8]>,
     user: Box<str>,
     waiter: Arc<dyn Waiter>,
@@ -106,7 +106,7 @@ impl Line {
 
 /// All connections of a bucket.
 #[derive(Default)]
-pub(crate) struct Lines(Mutex<Vec<Arc<Line>>>);
+pub struct Lines(Mutex<Vec<Arc<Line>>>);
 
 impl Lines {
     /// Enters a connection of `user`. One of the same user and name is cut: its client has come back.

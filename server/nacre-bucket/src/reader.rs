@@ -1,13 +1,13 @@
 //! What a reader of a bucket's history is told: which vBuckets were written to.
 
-use crate::ticket::Waiter;
+use crate::Waiter;
 use nacre_types::Vbid;
 use parking_lot::RwLock;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A set of vBuckets that have news for one reader, and what wakes it.
-pub(crate) struct News {
+pub struct News {
     bits: Box<[AtomicU64]>,
     /// Those that the reader wants to hear of.
     heeded: Box<[AtomicU64]>,
@@ -86,7 +86,7 @@ impl News {
 }
 
 /// Those who read what a bucket's vBuckets have.
-pub(crate) struct Readers {
+pub struct Readers {
     vbucket_count: usize,
     all: RwLock<Vec<Arc<News>>>,
 }

@@ -1,14 +1,14 @@
 //! Numbers that only grow, and waiting for them: how consumers tell the rest of the node how far they are.
 
+use event_listener::Event;
 use nacre_types::{Seqno, Vbid};
 use std::sync::atomic::{AtomicU64, Ordering};
-use tokio::sync::Notify;
 
 /// One seqno a vBucket, with waiters.
 #[derive(Debug)]
 pub struct Watermarks {
     seqnos: Box<[AtomicU64]>,
-    moved: Notify,
+    moved: Event,
 }
 
 impl Watermarks {
@@ -16,7 +16,7 @@ impl Watermarks {
     pub fn new(vbucket_count: usize) -> Watermarks {
         Watermarks {
             seqnos: (0..vbucket_count).map(|_| AtomicU64::new(0)).collect(),
-            moved: Notify::new(),
+            moved: Event::new(),
         }
     }
 
@@ -32,14 +32,12 @@ impl Watermarks {
 
     /// Lets waiters look again.
     pub fn publish(&self) {
-        self.moved.notify_waiters();
+        self.moved.notify(usize::MAX);
     }
 
     /// Ends when waiters are to look again; from when this is called, not from when it is awaited.
-    pub fn moved(&self) -> impl Future<Output = ()> + '_ {
-        let mut moved = Box::pin(self.moved.notified());
-        moved.as_mut().enable();
-        moved
+    pub fn moved(&self) -> impl Future<Output = ()> + use<> {
+        self.moved.listen()
     }
 
     /// Sets the watermark of `vbid` back, as after a rollback.

@@ -1,0 +1,17 @@
+//! What a bucket needs from the world.
+
+use crate::Task;
+use nacre_types::Now;
+
+/// The environment of a bucket: clocks, random numbers and threads. The embedder provides it; a test or a simulator steps the
+/// tasks by hand.
+pub trait BucketEnv: Send + Sync {
+    /// Returns the wall clock and the monotonic clock.
+    fn now(&self) -> Now;
+
+    /// Returns a number that nobody can predict.
+    fn random(&self) -> u64;
+
+    /// Runs `task` until it is done, concurrently with the others.
+    fn spawn(&self, task: Box<dyn Task>);
+}
