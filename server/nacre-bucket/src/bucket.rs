@@ -71,7 +71,7 @@ pub struct Bucket {
     discards_documents: AtomicBool,
     pub(crate) waits: Waits,
     /// Work that must not hold up a connection.
-    pub jobs: Jobs,
+    pub(crate) jobs: Jobs,
     pub(crate) conflicts: Conflicts,
     /// The open range scans.
     pub scans: Scans,
@@ -373,12 +373,12 @@ impl Bucket {
     }
 
     /// Whether values are compressed for clients that can read them.
-    pub fn compresses(&self) -> bool {
+    pub(crate) fn compresses(&self) -> bool {
         self.compresses.load(Ordering::Relaxed)
     }
 
     /// Which of two versions of a document stays.
-    pub fn resolution(&self) -> Resolution {
+    pub(crate) fn resolution(&self) -> Resolution {
         self.resolution
     }
 

@@ -47,13 +47,13 @@ pub struct Undecided;
 #[derive(Default)]
 pub(crate) struct Conflicts {
     resolver: RwLock<Option<Arc<dyn Resolve>>>,
-    pub jobs: Jobs,
+    pub(crate) jobs: Jobs,
     /// Whether there are workers: they come with the first resolver.
     has_workers: Mutex<bool>,
 }
 
 /// A version from elsewhere.
-pub struct Arrived {
+pub(crate) struct Arrived {
     /// Its metadata; the seqno means nothing.
     pub meta: Meta,
     /// Attributes, if the datatype says so, and body.
@@ -62,7 +62,7 @@ pub struct Arrived {
 
 /// What is to become of a version from elsewhere.
 #[derive(Clone, Debug)]
-pub enum Decision {
+pub(crate) enum Decision {
     /// The version here stays.
     Keep,
     /// It is stored as it came.
@@ -75,7 +75,7 @@ pub enum Decision {
 
 /// A decision, and the version here that it is about.
 #[derive(Clone, Debug)]
-pub struct Decided {
+pub(crate) struct Decided {
     /// What becomes of the version that arrived.
     pub decision: Decision,
     /// The local version that was compared; `None` when there was none.
@@ -101,14 +101,14 @@ impl Bucket {
     }
 
     /// Whether a plugin decides.
-    pub fn has_resolver(&self) -> bool {
+    pub(crate) fn has_resolver(&self) -> bool {
         self.conflicts.resolver.read().is_some()
     }
 
     /// Has the resolver decide about a version of the document at `key`. `before` is what it said when it was asked last.
     ///
     /// `None` when it must not be asked now: too often already, too many wait, or the bucket has ended.
-    pub fn decide_later(
+    pub(crate) fn decide_later(
         &self,
         vbid: Vbid,
         key: &[u8],

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// The reply to a durable write, the ticket for its completion if it was prepared, whether history grew, and what it took.
-pub type Prepared = (Result<Reply, Refusal>, Option<Arc<Ticket<Option<Token>>>>, bool, Cost);
+pub(crate) type Prepared = (Result<Reply, Refusal>, Option<Arc<Ticket<Option<Token>>>>, bool, Cost);
 
 /// Why a write cannot have the durability it needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,14 +1,20 @@
-//! A bucket on one node, and the tasks that serve it.
+//! Buckets on one node, the tasks that serve them, and key-value sessions: what can be embedded without a cluster.
 //!
 //! ```text
-//! command ──► Bucket::apply ──► Vbucket (one short lock)
-//!                  │ note, wake
-//!                  ├──► Flusher ──► Store   raises `Bucket::persisted`
-//!                  └──► readers: streams, plugins, copies on other nodes
+//! bytes ──► kv::Session ──► Bucket::apply ──► Vbucket (one short lock)
+//!                                │ note, wake
+//!                                ├──► Flusher ──► Store   raises `Bucket::persisted`
+//!                                └──► consumers of history: DCP streams, plugins, copies on other nodes
 //! ```
 //!
-//! No sockets, no clock, no files: a [`BucketEnv`] gives time and random numbers and runs the [`Task`]s, and the store is handed to
-//! [`Bucket::open`].
+//! No sockets, no clock, no files: a [`BucketEnv`] gives time and random numbers and runs the [`Task`]s, a [`kv::KvEnv`] has users and the
+//! cluster map, and the store is an argument of [`Bucket::open`].
+//!
+//! Invariants:
+//! - no thread of a connection waits for a disk or for another connection: what takes long is a [`Task`]'s, and the session parks the
+//!   request until its [`Ticket`] is settled;
+//! - a write is acknowledged from memory; consumers of history only learn which vBuckets have news, and never delay it;
+//! - nothing here names a plugin, a node's agreement or HTTP.
 
 mod bucket;
 pub mod compactor;
@@ -19,8 +25,10 @@ mod env;
 pub mod events;
 mod flusher;
 mod keeper;
+pub mod kv;
 mod lease;
 mod line;
+mod logins;
 pub mod prefetch;
 pub mod range_scan;
 mod reader;
@@ -38,9 +46,9 @@ pub use copies::{CopyRetention, Trouble};
 pub use env::BucketEnv;
 pub use lease::Lease;
 pub use line::{Line, Lines};
+pub use logins::{LoginCallback, LoginOutcome, Logins};
 pub use reader::{News, Readers};
 pub use tap::Tap;
 pub use task::{Next, Signal, Task, about_to_hold_up, before_holding_up};
 pub use ticket::{Ticket, Waiter, Watchers};
 pub use watermark::Watermarks;
-pub use worker::Jobs;

@@ -49,27 +49,27 @@ impl Line {
     }
 
     /// Whether the consumer is to be asked whether it lives.
-    pub fn asks(&self) -> bool {
+    pub(crate) fn asks(&self) -> bool {
         self.asks.load(Ordering::Acquire)
     }
 
     /// The same, and it is asked.
-    pub fn take_question(&self) -> bool {
+    pub(crate) fn take_question(&self) -> bool {
         self.asks.swap(false, Ordering::AcqRel)
     }
 
     /// Notes whether scans are open.
-    pub fn hold_scans(&self, holds: bool) {
+    pub(crate) fn hold_scans(&self, holds: bool) {
         self.holds_scans.store(holds, Ordering::Release);
     }
 
     /// Whether scans are to be let go, as the consumer takes nothing.
-    pub fn lets_go(&self) -> bool {
+    pub(crate) fn lets_go(&self) -> bool {
         self.lets_go.load(Ordering::Acquire)
     }
 
     /// The same, and they are let go.
-    pub fn take_release(&self) -> bool {
+    pub(crate) fn take_release(&self) -> bool {
         self.lets_go.swap(false, Ordering::AcqRel)
     }
 

@@ -13,7 +13,7 @@ pub enum PrefetchStep {
 
 /// The steps, and how many requests before its turn each is taken: long enough for memory, and no longer than what was fetched
 /// stays.
-pub const STEPS: [(PrefetchStep, usize); 3] =
+pub(crate) const STEPS: [(PrefetchStep, usize); 3] =
     [(PrefetchStep::Vbucket, 5), (PrefetchStep::Slot, 3), (PrefetchStep::Document, 1)];
 
 /// The steps that are due when item `turn` has its turn, and for which item each: the same for what can be reached by number.

@@ -23,11 +23,11 @@ const SCANS_OF_USER_MAX: usize = SCANS_MAX / 4;
 const LIFETIME_NS: u64 = 180 * 1_000_000_000;
 
 /// Names a scan.
-pub type ScanId = [u8; 16];
+pub(crate) type ScanId = [u8; 16];
 
 /// What a scan gives.
 #[derive(Clone, Debug)]
-pub struct ScanOptions {
+pub(crate) struct ScanOptions {
     /// The collection to scan.
     pub collection: CollectionId,
     /// Keys with their collection prefix.
@@ -37,9 +37,9 @@ pub struct ScanOptions {
     /// Returns keys without values.
     pub key_only: bool,
     /// Returns extended attributes with the values.
-    pub with_xattrs: bool,
+    pub(crate) with_xattrs: bool,
     /// The branch of history and the seqno that the documents must include.
-    pub at_least: Option<(VbUuid, Seqno)>,
+    pub(crate) at_least: Option<(VbUuid, Seqno)>,
 }
 
 /// Why a scan does not go on.
@@ -62,7 +62,7 @@ pub enum Refused {
 }
 
 /// The connection that begins scans: they end with it.
-pub struct ScanOwner {
+pub(crate) struct ScanOwner {
     user: Arc<str>,
     has_ended: Arc<AtomicBool>,
     buckets: Vec<Weak<Bucket>>,
@@ -101,7 +101,7 @@ impl Drop for ScanOwner {
 
 /// Says to which user and connection a scan belongs.
 #[derive(Clone)]
-pub struct ScanMark {
+pub(crate) struct ScanMark {
     user: Arc<str>,
     has_ended: Arc<AtomicBool>,
 }
@@ -124,7 +124,7 @@ pub struct Scans(Mutex<HashMap<ScanId, Scan>>);
 
 impl Scans {
     /// Forgets the scans whose time is over.
-    pub fn forget_old(&self, now: Now) {
+    pub(crate) fn forget_old(&self, now: Now) {
         self.0.lock().retain(|_, scan| scan.ends_ns > now.monotonic_ns);
     }
 }
@@ -134,7 +134,7 @@ pub struct Page {
     /// See [`ScanOptions::key_only`].
     pub key_only: bool,
     /// See [`ScanOptions::with_xattrs`].
-    pub with_xattrs: bool,
+    pub(crate) with_xattrs: bool,
     /// The documents, by key.
     pub documents: Vec<Document>,
     /// Nothing is left to read: the scan has ended.
@@ -143,7 +143,7 @@ pub struct Page {
 
 impl Bucket {
     /// Begins a scan.
-    pub fn begin_scan(
+    pub(crate) fn begin_scan(
         &self,
         id: ScanId,
         vbid: Vbid,
@@ -246,7 +246,7 @@ impl Bucket {
     }
 
     /// Reads on in a scan, up to `items` documents or until `bytes` are passed.
-    pub fn continue_scan(
+    pub(crate) fn continue_scan(
         &self,
         id: ScanId,
         items: usize,
@@ -307,7 +307,7 @@ impl Bucket {
     }
 
     /// Ends a scan; false when there is none.
-    pub fn cancel_scan(&self, id: ScanId) -> bool {
+    pub(crate) fn cancel_scan(&self, id: ScanId) -> bool {
         self.scans.0.lock().remove(&id).is_some()
     }
 }

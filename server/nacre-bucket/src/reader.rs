@@ -21,13 +21,13 @@ fn words(vbucket_count: usize, bits: u64) -> Box<[AtomicU64]> {
 
 impl News {
     /// No news of `vbucket_count` vBuckets so far, for one who wants to hear of each.
-    pub fn of_all(vbucket_count: usize, waiter: Arc<dyn Waiter>) -> News {
+    pub(crate) fn of_all(vbucket_count: usize, waiter: Arc<dyn Waiter>) -> News {
         let (bits, heeded) = (words(vbucket_count, 0), words(vbucket_count, u64::MAX));
         News { bits, heeded, waiter }
     }
 
     /// The same for one who wants to hear of none until [`News::heed`].
-    pub fn of_none(vbucket_count: usize, waiter: Arc<dyn Waiter>) -> News {
+    pub(crate) fn of_none(vbucket_count: usize, waiter: Arc<dyn Waiter>) -> News {
         let (bits, heeded) = (words(vbucket_count, 0), words(vbucket_count, 0));
         News { bits, heeded, waiter }
     }
@@ -103,7 +103,7 @@ impl Readers {
     }
 
     /// Registers one who hears of the vBuckets that it [heeds](News::heed).
-    pub fn add_listener(&self, waiter: Arc<dyn Waiter>) -> Arc<News> {
+    pub(crate) fn add_listener(&self, waiter: Arc<dyn Waiter>) -> Arc<News> {
         self.register(News::of_none(self.vbucket_count, waiter))
     }
 

@@ -32,7 +32,7 @@ pub(crate) struct Waits {
 
 impl Waits {
     /// A ticket for the end of a durable write, and whether no other was under way.
-    pub fn durable(
+    pub(crate) fn durable(
         &self,
         vbid: Vbid,
         prepare: Seqno,
@@ -46,7 +46,7 @@ impl Waits {
     }
 
     /// Whether durable writes are under way.
-    pub fn has_durable(&self) -> bool {
+    pub(crate) fn has_durable(&self) -> bool {
         !self.durable.lock().is_empty()
     }
 
@@ -61,7 +61,7 @@ impl Waits {
     }
 
     /// A ticket for a seqno being stored.
-    pub fn persistence(
+    pub(crate) fn persistence(
         &self,
         vbid: Vbid,
         seqno: Seqno,
@@ -91,7 +91,7 @@ impl Waits {
     }
 
     /// These vBuckets are handed over from now on: nobody serves them.
-    pub fn begin_hand_overs(&self, vbids: &BTreeSet<Vbid>) {
+    pub(crate) fn begin_hand_overs(&self, vbids: &BTreeSet<Vbid>) {
         let mut hand_overs = self.hand_overs.lock();
         for vbid in vbids {
             hand_overs.entry(*vbid).or_default();
@@ -99,7 +99,7 @@ impl Waits {
     }
 
     /// All but these vBuckets are handed over by now, or never will be: who waits may ask again.
-    pub fn end_hand_overs(&self, but: &BTreeSet<Vbid>) {
+    pub(crate) fn end_hand_overs(&self, but: &BTreeSet<Vbid>) {
         let mut hand_overs = self.hand_overs.lock();
         for (_, waiting) in hand_overs.extract_if(.., |vbid, _| !but.contains(vbid)) {
             waiting.iter().for_each(|(_, ticket)| ticket.settle(true));
@@ -125,12 +125,12 @@ impl Waits {
     }
 
     /// Whether somebody waits for a hand-over.
-    pub fn has_hand_overs(&self) -> bool {
+    pub(crate) fn has_hand_overs(&self) -> bool {
         self.hand_overs.lock().values().any(|waiting| !waiting.is_empty())
     }
 
     /// Has those wait no more for a hand-over who have waited since before then.
-    pub fn give_up_hand_overs(&self, before_ns: u64) {
+    pub(crate) fn give_up_hand_overs(&self, before_ns: u64) {
         for waiting in self.hand_overs.lock().values_mut() {
             let old = waiting.extract_if(.., |(since_ns, _)| *since_ns < before_ns);
             old.for_each(|(_, ticket)| ticket.settle(false));
@@ -173,7 +173,7 @@ impl Bucket {
     }
 
     /// A ticket for a vBucket being handed over, or in doubt, if it is: whether it may be asked again.
-    pub fn when_handed_over(
+    pub(crate) fn when_handed_over(
         &self,
         vbid: Vbid,
         now: Now,

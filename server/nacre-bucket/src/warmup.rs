@@ -53,7 +53,11 @@ impl Loaded {
     /// After an unclean end: each vBucket that goes on to be written to where the process before may have written more begins a
     /// new branch of history, in the store too, unless it has begun one since it was loaded. All others keep theirs: as far as it
     /// is stored it is that of their active copy.
-    pub fn begin_branches(&mut self, env: &dyn BucketEnv, store: &dyn Store) -> Result<(), Error> {
+    pub(crate) fn begin_branches(
+        &mut self,
+        env: &dyn BucketEnv,
+        store: &dyn Store,
+    ) -> Result<(), Error> {
         let mut begun = Vec::new();
         for (vbid, branch) in &self.branches {
             let vbucket = &mut self.vbuckets[vbid.index()];

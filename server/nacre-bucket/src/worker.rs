@@ -14,7 +14,7 @@ type Job = Box<dyn FnOnce(&Bucket) + Send>;
 
 /// What is to be done, first come, first served.
 #[derive(Default)]
-pub struct Jobs {
+pub(crate) struct Jobs {
     queue: Mutex<Queue>,
     /// Of each worker.
     signals: [Signal; WORKERS],
@@ -88,7 +88,7 @@ impl Worker {
     }
 
     /// One of as many who ask the resolver: plugins hold up nobody but each other.
-    pub fn of_conflicts(bucket: Arc<Bucket>, number: usize) -> Worker {
+    pub(crate) fn of_conflicts(bucket: Arc<Bucket>, number: usize) -> Worker {
         Worker { bucket, name: "resolver", jobs: |bucket| &bucket.conflicts.jobs, number }
     }
 

@@ -1,14 +1,13 @@
-//! One node: services and loops wired together over an injected clock and store.
+//! One node: buckets and services wired together over an injected clock and store.
 //!
 //! ```text
-//! bytes ──► kv::Session ──► Bucket::apply ──► Vbucket (one short lock)
-//!                                │ note, wake
-//!                                ├──► Flusher       ──► Store           raises `Bucket::persisted`
-//!                                └──► plugins::Feed   ──► plugin partition raises `Deployment::processed`
-//! REST  ──► Node::change ──► Agreement ──► Node::apply (stored) ──► takes effect: buckets, collections, deployments
+//! nacre-bucket: history ──► plugins::Feed ──► plugin partition   raises `Deployment::processed`
+//!                   ▲
+//!                   └─ opened, configured and arranged by what takes effect
+//! REST ──► Node::change ──► Agreement ──► Node::apply (stored) ──► takes effect: buckets, collections, deployments
 //! ```
 //!
-//! No sockets, no clock, no files: a [`Platform`] gives time, chance and storage and runs the node's [`Task`]s.
+//! No sockets, no clock, no files: a [`Platform`] gives time, chance and storage and runs the node's [`nacre_bucket::Task`]s.
 //! `nacre-server` is one embedder, a simulator another.
 
 pub mod agreement;
@@ -21,8 +20,6 @@ mod effects;
 mod error;
 mod health;
 pub mod journal;
-pub mod kv;
-mod logins;
 mod memory;
 mod node;
 mod orchestration;
@@ -32,11 +29,11 @@ mod platform;
 pub mod plugins;
 pub mod query;
 mod replication;
+mod sessions;
 mod spread;
 
 pub use error::Error;
 pub use health::{Problem, ProblemKind};
-pub use logins::{LoginCallback, LoginOutcome, Logins};
 pub use memory::NodeMemory;
 pub use node::Node;
 pub use outgoing::Outgoing;

@@ -8,7 +8,7 @@
 //!                                                      └─ one eighth: plugins that follow documents, by deployment
 //! ```
 
-use nacre_plugin_host::Budgets;
+use nacre_budget::Budgets;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// One part of so many is for the process itself; the same at least is for all that is no bucket.

@@ -7,7 +7,6 @@ use crate::cluster_map::{Here, Texts};
 use crate::copies::Fenced;
 use crate::health::is_of_one_bucket;
 use crate::journal::{self, EventKind, Journal};
-use crate::logins::{self, LoginTask, Logins};
 use crate::orchestration::{Herald, Orchestration, Watchman};
 use crate::password_reset;
 use crate::plugins::{Loader, Plugins};
@@ -15,7 +14,7 @@ use crate::query::Queries;
 use crate::spread::Owners;
 use crate::{Error, Hear, NodeMemory, Platform};
 use nacre_auth::{Group, PasswordPolicy, User, Users};
-use nacre_bucket::{Bucket, Lease, Waiter, Watchers};
+use nacre_bucket::{Bucket, BucketEnv, Lease, Logins, Waiter, Watchers};
 use nacre_cluster::{
     BucketKind, Change, Cluster, Endpoints, GROUP_DEFAULT, Member, Membership, OutgoingRule,
     Secret, Service,
@@ -202,10 +201,7 @@ impl Node {
                 Ok(()) => {}
             }
         }
-        for number in 0..logins::THREADS {
-            let (logins, platform) = (Arc::clone(&node.logins), Arc::clone(&node.platform));
-            node.platform.spawn(Box::new(LoginTask::new(logins, platform, number)));
-        }
+        node.logins.start(&(Arc::clone(&node.platform) as Arc<dyn BucketEnv>));
         // Stores of which the process before could not get rid.
         if let Err(error) = node.make_up_for(&rows) {
             tracing::warn!("what was agreed on is tried again: {error}");

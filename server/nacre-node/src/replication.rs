@@ -17,12 +17,12 @@
 use crate::node::Node;
 use crate::platform::Link;
 use nacre_auth::{ScramClient, ScramProof};
+use nacre_bucket::kv::read_begun;
 use nacre_bucket::{Bucket, News, Trouble, Waiter};
 use nacre_protocol::dcp::{Message, Payload, open_flag};
 use nacre_protocol::replication::{self, Told};
 use nacre_protocol::{Feature, Frame, Magic, Opcode, Status, decode};
-use nacre_types::{Document, FailoverLog, NodeId, Now, Seqno, VbState, VbUuid, Vbid};
-use nacre_vbucket::UnderWay;
+use nacre_types::{Document, NodeId, Now, Seqno, VbState, VbUuid, Vbid};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -462,28 +462,4 @@ fn request(
 
 fn refused(frame: &Frame<'_>) -> String {
     format!("request {:#x} was refused with {:#x}", frame.opcode_byte, frame.vbid)
-}
-
-/// Adds to the branches of history with which a stream to a copy begins what is under way there: as branches without a UUID, the
-/// end of history first, then each prepare.
-pub(crate) fn append_under_way(under_way: &UnderWay, value: &mut Vec<u8>) {
-    for seqno in std::iter::once(&under_way.high_seqno).chain(&under_way.prepares) {
-        value.extend([[0; 8], seqno.0.to_be_bytes()].as_flattened());
-    }
-}
-
-/// With what a stream begins.
-fn read_begun(value: &[u8]) -> Option<(FailoverLog, UnderWay)> {
-    let (entries, []) = value.as_chunks::<16>() else { return None };
-    let number = |bytes: &[u8]| Some(u64::from_be_bytes(bytes.try_into().ok()?));
-    let entry =
-        |entry: &[u8; 16]| Some((VbUuid(number(&entry[..8])?), Seqno(number(&entry[8..])?)));
-    let mut branches: Vec<_> = entries.iter().map(entry).collect::<Option<_>>()?;
-    let named = branches.iter().take_while(|(vb_uuid, _)| vb_uuid.0 != 0).count();
-    let mut seqnos = branches.split_off(named).into_iter().map(|(_, seqno)| seqno);
-    let high_seqno = seqnos.next()?;
-    Some((
-        FailoverLog::from_entries(branches)?,
-        UnderWay { high_seqno, prepares: seqnos.collect() },
-    ))
 }

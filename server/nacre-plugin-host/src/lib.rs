@@ -26,7 +26,6 @@
 
 mod abi;
 mod artefact;
-mod budget;
 mod bulk;
 mod capability;
 mod capsule;
@@ -62,7 +61,6 @@ mod tree;
 mod usage;
 
 pub use abi::World;
-pub use budget::{Account, AccountLimit, Budget, Budgets, Exceeded, Permit, Purpose};
 pub use capability::{
     Action, Body, Capability, Consistency, Content, Counted, Database, DatabaseIndex,
     DatabaseKeyspace, Definition, DocumentCall, DocumentReply, Documents, Failure, Found,
@@ -82,6 +80,7 @@ pub use host::{Host, Plugin, validate};
 pub use index::{Form as IndexForm, IndexSnapshot, Indexed, IndexedRef, Span};
 pub use limits::Limits;
 pub use manifest::{Capabilities, Keyspaces, Manifest, Wanted};
+pub use nacre_budget::{Account, AccountLimit, Budget, Budgets, Exceeded, Permit, Purpose};
 pub use package::{PACKAGE_BYTES_MAX, Package};
 pub use partition::Partition;
 pub use pure::{Caller, Functions, Resolver};

@@ -31,7 +31,7 @@ impl Memory {
         Memory { used: AtomicI64::new(used), quota, is_told_full }
     }
 
-    pub fn set_quota(&self, bytes: u64) {
+    pub(crate) fn set_quota(&self, bytes: u64) {
         self.quota.store(bytes, Ordering::Relaxed);
     }
 
@@ -76,7 +76,7 @@ impl Bucket {
 
     /// Says in the log that a bucket which has all of its documents in memory has no room for more, once until there is
     /// room again. Others are full for moments only, until documents have left memory.
-    pub fn tell_full(&self) {
+    pub(crate) fn tell_full(&self) {
         if self.store.is_some() || self.memory.is_told_full.swap(true, Ordering::Relaxed) {
             return;
         }
@@ -88,7 +88,7 @@ impl Bucket {
     }
 
     /// Says in the log that there is room again, if it was full and a quarter of its memory is free.
-    pub fn tell_room(&self) {
+    pub(crate) fn tell_room(&self) {
         let memory = &self.memory;
         if memory.is_told_full.load(Ordering::Relaxed)
             && memory.used() <= memory.share(LOW_WATER_PERCENT)

@@ -26,7 +26,7 @@ impl Bucket {
     }
 
     /// Whether a compaction that was asked for is under way.
-    pub fn compaction_asked(&self) -> bool {
+    pub(crate) fn compaction_asked(&self) -> bool {
         self.compaction_asked.load(Ordering::Acquire)
     }
 

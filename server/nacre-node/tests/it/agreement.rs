@@ -2,9 +2,9 @@
 
 use crate::world::{World, local, nobody, other_node, request};
 use nacre_auth::{Group, Refused, Role, User};
+use nacre_bucket::kv::{Peer, Session};
 use nacre_cluster::{BucketSettings, Change, Membership};
 use nacre_node::agreement::Proposal;
-use nacre_node::kv::{Peer, Session};
 use nacre_node::{Error, Hear, Node, Platform};
 use nacre_types::NodeId;
 use std::sync::{Arc, Mutex};
@@ -107,7 +107,7 @@ fn names_that_belong_to_the_server_are_nobodys() {
 fn another_node_logs_in_to_the_key_value_port_by_its_key_and_the_secret_of_the_cluster() {
     let node = World::new().node();
     let login = |peer: Peer, password: &str| {
-        let mut session = Session::new(Arc::clone(&node), peer, nobody());
+        let mut session = Session::new(Arc::clone(&node) as _, peer, nobody());
         let message = format!("\0@nacre\0{password}");
         let (mut answers, mut bytes) =
             (Vec::new(), request(0x21, b"", b"PLAIN", message.as_bytes()));

@@ -1,8 +1,8 @@
 //! A consumer of DCP: its session, and what it is sent as text.
 
 use crate::world::{World, local, nobody, request};
+use nacre_bucket::kv::{Next, Session};
 use nacre_node::Node;
-use nacre_node::kv::{Next, Session};
 use nacre_protocol::{Frame, Magic, decode};
 use std::sync::Arc;
 
@@ -95,7 +95,7 @@ impl Consumer {
     pub fn connect(world: &Arc<World>, node: &Arc<Node>, features: &[u16]) -> Consumer {
         // A password that was seen before is not hashed, so that the answer does not wait for a task.
         assert!(node.users().verify("admin", "password").is_some());
-        let session = Session::new(Arc::clone(node), local(), nobody());
+        let session = Session::new(Arc::clone(node) as _, local(), nobody());
         let (world, node) = (Arc::clone(world), Arc::clone(node));
         let mut consumer = Consumer { world, node, session };
         let features: Vec<u8> = features.iter().flat_map(|code| code.to_be_bytes()).collect();

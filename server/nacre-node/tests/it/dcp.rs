@@ -6,9 +6,9 @@ use crate::consumer::{
 use crate::world::{Connection, World, request};
 use nacre_auth::User;
 use nacre_bucket::Bucket;
+use nacre_bucket::kv::Next;
 use nacre_cluster::{BucketSettings, Change};
 use nacre_node::Node;
-use nacre_node::kv::Next;
 use nacre_protocol::decode;
 use nacre_store::Fault;
 use nacre_types::Vbid;

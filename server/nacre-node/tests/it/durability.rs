@@ -1,8 +1,8 @@
 //! Durable writes as a connection sees them.
 
 use crate::world::{Connection, World, durable, request};
+use nacre_bucket::kv::Next;
 use nacre_cluster::{BucketKind, BucketSettings, EvictionPolicy};
-use nacre_node::kv::Next;
 use nacre_store::Fault;
 
 const AMBIGUOUS: u16 = 0xa3;

@@ -2,8 +2,8 @@
 
 use crate::world::{World, answers, nobody, request};
 use nacre_auth::{Credentials, Domain, Edit, User, UserChange, UserEdit};
+use nacre_bucket::kv::{Next, Peer, Session};
 use nacre_node::Node;
-use nacre_node::kv::{Next, Peer, Session};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ impl Client {
     fn new(node: &Arc<Node>, address: &str) -> Client {
         let address: IpAddr = address.parse().unwrap();
         let peer = Peer { confidential: true, address: Some(address), ..Peer::default() };
-        let session = Session::new(Arc::clone(node), peer, nobody());
+        let session = Session::new(Arc::clone(node) as _, peer, nobody());
         Client { node: Arc::clone(node), session }
     }
 
@@ -226,7 +226,7 @@ fn a_user_who_is_created_again_between_two_requests_is_another_one() {
     assert_eq!(client.send(&config()).0, [AUTH_STALE]);
     // The same for a login that no password was needed for.
     let peer = Peer { user: Some("admin".into()), ..Peer::default() };
-    client.session = Session::new(Arc::clone(&node), peer, nobody());
+    client.session = Session::new(Arc::clone(&node) as _, peer, nobody());
     assert_eq!(client.send(&config()).0, [SUCCESS]);
     again();
     assert_eq!(client.send(&config()).0, [AUTH_STALE]);

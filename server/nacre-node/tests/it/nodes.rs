@@ -3,12 +3,12 @@
 
 use crate::world::{Connection, World, nobody, other_node};
 use nacre_auth::{Role, User};
+use nacre_bucket::kv::Session;
 use nacre_cluster::orchestrator::Leadership;
 use nacre_cluster::{
     BucketSettings, Chain, Change, Cluster, Member, Membership, Refusal, Secret, Service,
 };
 use nacre_node::agreement::{Agreement, Proposal};
-use nacre_node::kv::Session;
 use nacre_node::{Error, Link, Node};
 use nacre_types::NodeId;
 use std::collections::{BTreeMap, BTreeSet};
@@ -304,7 +304,7 @@ impl Nodes {
                 self.waiting.push((from, to, link));
                 continue;
             };
-            let session = Session::new(Arc::clone(peer), other_node(), nobody());
+            let session = Session::new(Arc::clone(peer) as _, other_node(), nobody());
             let mut towards = Vec::new();
             link.connected(&mut towards);
             self.wires.push(Wire { from, to, link, session, towards, back: Vec::new() });

@@ -2,9 +2,9 @@
 
 use crate::world::{World, nobody, request};
 use nacre_auth::{RoleKind, User};
+use nacre_bucket::kv::{Peer, Session};
 use nacre_cluster::Change;
 use nacre_node::Node;
-use nacre_node::kv::{Peer, Session};
 use nacre_protocol::Opcode;
 use std::collections::BTreeSet;
 use std::sync::{Arc, LazyLock};
@@ -117,7 +117,7 @@ fn appoint(node: &Arc<Node>, role: &str) {
 /// A connection of `someone`, with the bucket selected if that is allowed.
 fn session(node: &Arc<Node>) -> (Session, bool) {
     let peer = Peer { confidential: true, user: Some("someone".into()), ..Peer::default() };
-    let mut session = Session::new(Arc::clone(node), peer, nobody());
+    let mut session = Session::new(Arc::clone(node) as _, peer, nobody());
     let mut out = Vec::new();
     let hello = request(0x1f, b"", b"", &[0, 0x12, 0, 0x07]);
     session.receive(&hello, &mut out, node.now());
@@ -214,7 +214,7 @@ fn nothing_but_a_greeting_is_allowed_before_a_login() {
             continue;
         }
         let peer = Peer { confidential: true, ..Peer::default() };
-        let mut session = Session::new(Arc::clone(&node), peer, nobody());
+        let mut session = Session::new(Arc::clone(&node) as _, peer, nobody());
         let refused = is_refused(&mut session, &well_formed(opcode, 0), &node);
         assert_eq!(!refused, does(opcode) == Does::Greet, "{opcode:?}");
     }

@@ -2,7 +2,7 @@
 
 use crate::world::{Connection, World, durable, local, nobody, request};
 use nacre_auth::{Role, User};
-use nacre_node::kv::{Next, Peer, Session};
+use nacre_bucket::kv::{Next, Peer, Session};
 use proptest::prelude::*;
 use std::sync::Arc;
 
@@ -148,8 +148,11 @@ fn a_password_is_not_taken_where_others_can_read_it() {
     let world = World::new();
     let node = world.node();
     let login = |confidential: bool, opcode: u8, key: &[u8], value: &[u8]| {
-        let mut session =
-            Session::new(Arc::clone(&node), Peer { confidential, ..Peer::default() }, nobody());
+        let mut session = Session::new(
+            Arc::clone(&node) as _,
+            Peer { confidential, ..Peer::default() },
+            nobody(),
+        );
         let mut out = Vec::new();
         session.receive(&request(opcode, b"", key, value), &mut out, node.now());
         world.run_tasks();
@@ -169,7 +172,7 @@ fn a_certificate_logs_in_the_user_it_names_if_there_is_one() {
     let node = world.node();
     let select = |user: &str| {
         let peer = Peer { confidential: true, user: Some(user.to_owned()), ..Peer::default() };
-        let mut session = Session::new(Arc::clone(&node), peer, nobody());
+        let mut session = Session::new(Arc::clone(&node) as _, peer, nobody());
         let mut out = Vec::new();
         session.receive(&request(0x89, b"", b"b", b""), &mut out, node.now());
         u16::from_be_bytes([out[6], out[7]])
@@ -186,7 +189,7 @@ fn a_stranger_may_not_announce_a_large_frame() {
         header[8..12].copy_from_slice(&(body as u32).to_be_bytes());
         header
     };
-    let mut stranger = Session::new(Arc::clone(&node), local(), nobody());
+    let mut stranger = Session::new(Arc::clone(&node) as _, local(), nobody());
     let mut out = Vec::new();
     let (_, next) = stranger.receive(&header(16 << 10), &mut out, node.now());
     assert!(matches!(next, Next::More), "{next:?}");
@@ -200,7 +203,7 @@ fn a_stranger_may_not_announce_a_large_frame() {
 fn nothing_but_a_login_is_possible_before_one() {
     let world = World::new();
     let node = world.node();
-    let mut session = Session::new(Arc::clone(&node), local(), nobody());
+    let mut session = Session::new(Arc::clone(&node) as _, local(), nobody());
     let mut status = |bytes: &[u8]| {
         let mut out = Vec::new();
         session.receive(bytes, &mut out, node.now());

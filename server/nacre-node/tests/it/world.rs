@@ -1,10 +1,10 @@
 //! The world of a node under test: a clock that stands, chance from a counter, stores in memory, tasks by hand.
 
 use nacre_auth::{Role, User};
+use nacre_bucket::kv::{Peer, Session};
 use nacre_bucket::{BucketEnv, Next, Task, Waiter};
 use nacre_cluster::{Bucket, BucketSettings, Change};
 use nacre_cluster::{Endpoints, Ports};
-use nacre_node::kv::{Peer, Session};
 use nacre_node::{Link, Node, Outgoing, Platform, Told, Unanswered};
 use nacre_plugin_host::{Capsule, Http, NoHttp, Plugin};
 use nacre_store::{Error, FaultStore, MemorySpaces, MemoryStore, Space, Spaces, Store};
@@ -345,7 +345,7 @@ impl Connection {
         // A password that was seen before is not hashed, so that the answer does not wait for a task.
         assert!(node.users().verify("admin", "password").is_some());
         let mut connection = Connection {
-            session: Session::new(Arc::clone(node), local(), nobody()),
+            session: Session::new(Arc::clone(node) as _, local(), nobody()),
             now: node.now(),
         };
         assert_eq!(connection.ask(&request(0x1f, b"", b"test", &[0, 0x04])).status, 0);
@@ -355,7 +355,7 @@ impl Connection {
     }
 
     /// Gives the session some bytes; the answers to the whole frames among them.
-    pub fn give(&mut self, input: &[u8]) -> (Vec<Answer>, usize, nacre_node::kv::Next) {
+    pub fn give(&mut self, input: &[u8]) -> (Vec<Answer>, usize, nacre_bucket::kv::Next) {
         let mut out = Vec::new();
         let (consumed, next) = self.session.receive(input, &mut out, self.now);
         (answers(&out), consumed, next)

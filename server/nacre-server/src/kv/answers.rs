@@ -1,6 +1,6 @@
 //! What a connection answers, from where it lies: a long document is not copied to be sent.
 
-use nacre_node::kv::{Apart, Session};
+use nacre_bucket::kv::{Apart, Session};
 
 /// Pieces that the kernel takes at once. Source: `UIO_MAXIOV` of Linux.
 const PIECES_MAX: usize = 1024;

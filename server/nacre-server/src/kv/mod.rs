@@ -1,7 +1,7 @@
 //! Sockets of the key-value protocol: a thread accepts connections and deals them out to threads with an event loop each.
 //!
 //! Plain connections go to rings ([`ring`]) where the kernel has io_uring, all others to streams of tokio ([`stream`]).
-//! Both hand what has arrived to a [`nacre_node::kv::Session`] and send what it answers, once for all that was read together.
+//! Both hand what has arrived to a [`nacre_bucket::kv::Session`] and send what it answers, once for all that was read together.
 //!
 //! A connection that has nothing to do holds no buffer: buffers belong to the threads. What remains in a connection is the
 //! part of a frame whose end has not come, or what its client does not take.
@@ -15,8 +15,8 @@ mod stream;
 use crate::strangers::{Connections, Permit};
 use crate::tls::{Shown, Tls};
 use crate::vital::depend_on_this_thread;
+use nacre_bucket::kv::{Peer, Session};
 use nacre_node::Node;
-use nacre_node::kv::{Peer, Session};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

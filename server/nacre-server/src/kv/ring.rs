@@ -25,7 +25,7 @@ use io_uring::squeue::Entry;
 use io_uring::types::{Fd, Timespec};
 use io_uring::{IoUring, cqueue, opcode, squeue};
 use nacre_bucket::Waiter;
-use nacre_node::kv::{Next, Session};
+use nacre_bucket::kv::{Next, Session};
 use nacre_protocol::missing_bytes;
 use nacre_types::Now;
 use parking_lot::Mutex;
@@ -498,7 +498,7 @@ impl Thread {
         let bell = Arc::new(Bell { mailbox: Arc::clone(&self.mailbox), connection, name });
         accepted.permit.wake_when_closed(Arc::clone(&bell) as _);
         let peer = self.door.peer(accepted.from, false, Shown::default());
-        let mut session = Session::new(Arc::clone(&self.door.node), peer, bell);
+        let mut session = Session::new(Arc::clone(&self.door.node) as _, peer, bell);
         session.keep_bodies_apart();
         entry.insert(Connection {
             stream: accepted.stream,

@@ -13,8 +13,8 @@ use crate::strangers::Permit;
 use crate::tls::{Purpose, Shown};
 use crate::vital::depend_on_this_thread;
 use nacre_bucket::Waiter;
+use nacre_bucket::kv::{Next, Session};
 use nacre_cluster::Fingerprint;
-use nacre_node::kv::{Next, Session};
 use nacre_protocol::missing_bytes;
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -87,7 +87,7 @@ async fn welcome(door: &Door, accepted: Accepted, buffers: &Buffers) -> Result<(
     let Ok(stream) = stream else { return Ok(()) };
     let session = |peer| {
         let waiter: Arc<dyn Waiter> = Arc::clone(&bell) as _;
-        Session::new(Arc::clone(&door.node), peer, waiter)
+        Session::new(Arc::clone(&door.node) as _, peer, waiter)
     };
     if !encrypted {
         let peer = door.peer(from, encrypted, Shown::default());
@@ -377,9 +377,9 @@ mod tests {
     use super::*;
     use crate::platform::SystemPlatform;
     use crate::strangers::{Connections, Limits};
+    use nacre_bucket::kv::Peer;
     use nacre_cluster::{Endpoints, Ports};
     use nacre_node::Node;
-    use nacre_node::kv::Peer;
     use std::net::IpAddr;
     use tokio::io::{AsyncReadExt, DuplexStream};
 

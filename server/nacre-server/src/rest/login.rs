@@ -3,13 +3,14 @@
 //! A password that was right before is remembered and costs microseconds. Any other is hashed by the node's [`Logins`], which also
 //! hold back the answers to failed logins, and the request waits for the outcome without a thread.
 //!
-//! [`Logins`]: nacre_node::Logins
+//! [`Logins`]: nacre_bucket::Logins
 
 use super::body::{Reply, error_reply, json_reply};
 use hyper::StatusCode;
 use hyper::header::{HeaderValue, RETRY_AFTER};
 use nacre_auth::{Check, Credentials, Login, Privilege};
-use nacre_node::{LoginOutcome, Node};
+use nacre_bucket::LoginOutcome;
+use nacre_node::Node;
 use serde_json::json;
 use std::net::IpAddr;
 use std::sync::Arc;

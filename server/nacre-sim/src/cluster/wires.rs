@@ -2,8 +2,8 @@
 
 use super::{Cluster, Event, Happening, MS, US, USER};
 use foldhash::fast::FixedState;
+use nacre_bucket::kv::{Next as SessionNext, Peer, Session};
 use nacre_node::Link;
-use nacre_node::kv::{Next as SessionNext, Peer, Session};
 use std::collections::VecDeque;
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -122,7 +122,7 @@ impl Cluster {
         let wire = self.wires.next();
         let peer = Peer { confidential: true, user: Some(USER.into()), ..Peer::default() };
         let waiter = process.world.waiter(wire);
-        let session = Some(Session::new(Arc::clone(&process.node), peer, waiter));
+        let session = Some(Session::new(Arc::clone(&process.node) as _, peer, waiter));
         self.wires.push(Wire::new(None, to, None, session));
         Some(wire)
     }
@@ -180,7 +180,7 @@ impl Cluster {
         let process = self.machines[to].process.as_ref().expect("it works");
         let peer = Peer { confidential: true, is_node: true, ..Peer::default() };
         let waiter = process.world.waiter(wire);
-        let session = Session::new(Arc::clone(&process.node), peer, waiter);
+        let session = Session::new(Arc::clone(&process.node) as _, peer, waiter);
         let mut out = Vec::new();
         let known = self.wires.get_mut(wire).expect("it was there");
         known.session = Some(session);

@@ -1,10 +1,10 @@
 //! Range scans as they travel: JSON options in, packed keys or documents out.
 
 use super::session::{Answer, Outcome, Session, Until};
+use crate::range_scan::{Page, Refused, ScanId, ScanOptions, ScanOwner};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use nacre_auth::Privilege;
-use nacre_bucket::range_scan::{Page, Refused, ScanId, ScanOptions, ScanOwner};
 use nacre_protocol::{Frame, Reply, Status};
 use nacre_types::{
     CollectionId, DATATYPE_XATTR, DocKey, Document, Seqno, VbUuid, Vbid, leb128_encode,
@@ -48,15 +48,15 @@ pub(super) fn create(
         return Err(Status::AccessDenied);
     }
     let mut id = [0; 16];
-    id[..8].copy_from_slice(&session.node.random().to_be_bytes());
-    id[8..].copy_from_slice(&session.node.random().to_be_bytes());
+    id[..8].copy_from_slice(&session.env.random().to_be_bytes());
+    id[8..].copy_from_slice(&session.env.random().to_be_bytes());
     let user = session.user_name();
     if session.scans.as_ref().is_none_or(|scans| scans.user() != user) {
         session.scans = Some(ScanOwner::new(user));
     }
     let scans = session.scans.as_mut().ok_or(Status::Internal)?;
     let mark = scans.mark(&bucket);
-    let (vbid, now) = (Vbid(frame.vbid), session.node.now());
+    let (vbid, now) = (Vbid(frame.vbid), session.env.now());
     let ticket = bucket.jobs.push(&session.waiter, move |bucket| {
         match bucket.begin_scan(id, vbid, &options, &mark, now) {
             Ok(()) => Scanned::Created(id),
@@ -75,13 +75,13 @@ pub(super) fn read_on(
     bytes: u32,
 ) -> Result<Outcome, Status> {
     let bucket = Arc::clone(&session.bucket()?.bucket);
-    let node = Arc::clone(&session.node);
+    let env = Arc::clone(&session.env);
     let limit = |limit: u32, none: usize| if limit == 0 { none } else { limit as usize };
     let (items, bytes) = (limit(items, usize::MAX), limit(bytes, READ_BYTES).min(READ_BYTES));
     let ticket = bucket.jobs.push(&session.waiter, move |bucket| {
-        let begun = node.now().monotonic_ns;
+        let begun = env.now().monotonic_ns;
         let has_time = || {
-            let taken = node.now().monotonic_ns.saturating_sub(begun);
+            let taken = env.now().monotonic_ns.saturating_sub(begun);
             milliseconds == 0 || taken < u64::from(milliseconds) * 1_000_000
         };
         match bucket.continue_scan(id, items, bytes, &has_time) {

@@ -8,14 +8,18 @@
 //! [`nacre_dcp::SCANS_MAX`] portions at a time. Nothing is read that may not be sent soon: when the consumer's window is
 //! full, or [`SENT_AT_ONCE`] bytes wait for the socket, the streams wait where history is.
 
+mod begun;
 mod filter;
 mod message;
 mod settings;
 
+pub use begun::read_begun;
+
 use super::session::{Answer, Next, Outcome, Session};
+use crate::{Bucket, Line, Tap};
+use begun::append_under_way;
 use filter::Filter;
 use nacre_auth::{Keyspace, Privilege};
-use nacre_bucket::{Bucket, Line, Tap};
 use nacre_dcp::{Address, End, Interest, Resume, ResumePoint, STREAMS_MAX, Wanted, Window, resume};
 use nacre_protocol::dcp::{self, NAME_BYTES_MAX, Payload, open_flag, stream_flag};
 use nacre_protocol::{Feature, Frame, Reply, Request, Status};
@@ -114,7 +118,7 @@ impl Drop for Dcp {
 /// Sends what the streams of a session have, if it has some.
 pub(super) fn pump(session: &mut Session, out: &mut Vec<u8>, now: Now) -> Next {
     let Some(mut dcp) = session.dcp.take() else { return Next::More };
-    let users_version = session.node.users_version();
+    let users_version = session.env.users_version();
     if dcp.users_version != users_version {
         dcp.users_version = users_version;
         let Tap { producer, bucket, .. } = &mut dcp.tap;
@@ -172,7 +176,7 @@ fn open(session: &mut Session, name: &[u8], flags: u32, now: Now) -> Result<Outc
         settings,
         window: Window::default(),
         copy_on: None,
-        users_version: session.node.users_version(),
+        users_version: session.env.users_version(),
     }));
     Ok(Outcome::Status(Status::Success))
 }
@@ -281,7 +285,7 @@ fn begin(
     producer.open(&mut vbucket, address, from, wanted);
     let mut value = branches(vbucket.failover_log());
     if settings.replicates {
-        crate::replication::append_under_way(&vbucket.under_way(from.seqno), &mut value);
+        append_under_way(&vbucket.under_way(from.seqno), &mut value);
     }
     drop(vbucket);
     answer.value(0, &value);

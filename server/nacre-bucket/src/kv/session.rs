@@ -1,18 +1,16 @@
 //! The state of one connection, and the way of a frame through it.
 
+use super::env::KvEnv;
 use super::lookahead::{self, Lookahead};
 use super::memory::Memory;
 use super::rights::{self, Need};
 use super::scan::{self, Scanned};
 use super::{admin, dcp, document, snappy};
-use crate::cluster_map;
-use crate::logins::LoginOutcome;
-use crate::node::Node;
+use crate::conflict::Decided;
+use crate::range_scan::ScanOwner;
+use crate::{Bucket, LoginOutcome, Ticket, Waiter};
 use nacre_auth::sasl;
 use nacre_auth::{INTERNAL, Keyspace, Login, Privilege, User, Users};
-use nacre_bucket::conflict::Decided;
-use nacre_bucket::range_scan::ScanOwner;
-use nacre_bucket::{Bucket, Ticket, Waiter};
 use nacre_protocol::{
     Feature, Features, Frame, Glance, Magic, MapPush, Opcode, Reply, Request, Status, Units,
     announced_body_bytes, decode, parse,
@@ -21,7 +19,6 @@ use nacre_types::{CollectionId, DATATYPE_JSON, DATATYPE_SNAPPY, Document, Now};
 use nacre_vbucket::{self as vbucket, Token};
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// What the connection should do after the input that was handled.
 #[derive(Debug)]
@@ -132,7 +129,7 @@ pub struct Peer {
 
 /// One connection of the key-value protocol.
 pub struct Session {
-    pub(super) node: Arc<Node>,
+    pub(super) env: Arc<dyn KvEnv>,
     /// Which node that was when the connection began: it is another one when it joins a cluster, and when it leaves it.
     home: String,
     /// See [`Peer::confidential`].
@@ -247,11 +244,11 @@ impl Answer<'_> {
 
 impl Session {
     /// A connection that has not logged in, unless the peer's certificate names a user.
-    pub fn new(node: Arc<Node>, peer: Peer, waiter: Arc<dyn Waiter>) -> Session {
-        let user = peer.user.and_then(|name| node.users().login_without_password(&name));
+    pub fn new(env: Arc<dyn KvEnv>, peer: Peer, waiter: Arc<dyn Waiter>) -> Session {
+        let user = peer.user.and_then(|name| env.users().login_without_password(&name));
         Session {
-            home: node.uuid(),
-            node,
+            home: env.uuid(),
+            env,
             confidential: peer.confidential,
             is_node: peer.is_node,
             address: peer.address,
@@ -295,7 +292,7 @@ impl Session {
 
     /// The time to hand to [`Session::receive`].
     pub fn now(&self) -> Now {
-        self.node.now()
+        self.env.now()
     }
 
     /// Handles the whole frames at the start of `input`, appending answers to `out`.
@@ -375,7 +372,7 @@ impl Session {
     }
 
     fn map_is_news(&self) -> bool {
-        self.user.is_some() && self.map_sent.is_some_and(|sent| sent.1 < self.node.map_rev())
+        self.user.is_some() && self.map_sent.is_some_and(|sent| sent.1 < self.env.map_rev())
     }
 
     /// Has the session tell its client of new cluster maps from now on, if they have agreed on that.
@@ -384,16 +381,16 @@ impl Session {
         let wanted = self.features.has(Feature::Duplex)
             && pushes.iter().any(|feature| self.features.has(*feature));
         if wanted && self.map_sent.is_none() {
-            self.node.watch_map(&self.waiter);
+            self.env.watch_map(&self.waiter);
         }
-        self.map_sent = wanted.then(|| cluster_map::version(&self.node.cluster()));
+        self.map_sent = wanted.then(|| self.env.map_version());
     }
 
     fn push_map(&mut self, out: &mut Vec<u8>) {
         if !self.map_is_news() {
             return;
         }
-        let version = cluster_map::version(&self.node.cluster());
+        let version = self.env.map_version();
         self.map_sent = Some(version);
         let brief = self.features.has(Feature::ClustermapPushBrief);
         let map = if brief { None } else { admin::map(self) };
@@ -408,8 +405,8 @@ impl Session {
     /// A client that had it twice will not follow it: SDKs keep to an older one when they take in two at a time, and look at none
     /// of the same revision again. So it is to have another revision.
     fn map_for_stray(&mut self) -> Option<Arc<str>> {
-        let version = cluster_map::version(&self.node.cluster());
-        let now_ns = self.node.now().monotonic_ns;
+        let version = self.env.map_version();
+        let now_ns = self.env.now().monotonic_ns;
         let given = self.map_given.as_ref().filter(|given| given.version >= version);
         let mut times = given.map_or(0, |given| given.times);
         if self.features.has(Feature::DedupeNotMyVbucket) {
@@ -417,7 +414,7 @@ impl Session {
                 return None;
             }
             if times >= MAP_GIVEN_MAX {
-                self.node.unheeded.store(version.1 as u64, Ordering::Relaxed);
+                self.env.renew_map(version.1);
             }
             times += 1;
         }
@@ -513,7 +510,7 @@ impl Session {
         let duration = self
             .features
             .has(Feature::Tracing)
-            .then(|| self.node.now().monotonic_ns.saturating_sub(received.monotonic_ns) / 1000);
+            .then(|| self.env.now().monotonic_ns.saturating_sub(received.monotonic_ns) / 1000);
         Answer {
             out,
             apart: None,
@@ -567,7 +564,7 @@ impl Session {
         // A node that is of another cluster by now has neither users nor buckets of the one before: clients find those who
         // are still there.
         if let Outcome::Status(Status::AuthStale | Status::NoBucket) = outcome
-            && self.node.uuid() != self.home
+            && self.env.uuid() != self.home
         {
             return Next::Close(None);
         }
@@ -639,7 +636,7 @@ impl Session {
             Need::WithinBucket(privilege) => {
                 self.check_user()?;
                 let bucket = Arc::clone(&self.bucket()?.bucket);
-                let users = self.node.users();
+                let users = self.env.users();
                 if !self.holder(&users).is_some_and(|user| user.may_within(privilege, &bucket.name))
                 {
                     return Err(Status::AccessDenied);
@@ -676,11 +673,11 @@ impl Session {
     fn check_user(&mut self) -> Result<(), Status> {
         let login = self.user.as_ref().ok_or(Status::AccessDenied)?;
         // Read first: a change in between is noticed by the next request.
-        let users_version = self.node.users_version();
+        let users_version = self.env.users_version();
         if self.users_version == users_version {
             return Ok(());
         }
-        if self.node.users().holder(login).is_none() {
+        if self.env.users().holder(login).is_none() {
             self.wake_readers();
             self.user = None;
             self.selected = None;
@@ -750,7 +747,7 @@ impl Session {
     /// when users changed, so that a right that was taken away is gone with the next request. One that comes back, as with
     /// a node that joins again, goes on where it was.
     pub(super) fn bucket(&mut self) -> Result<&Selected, Status> {
-        let version = self.node.users_version();
+        let version = self.env.users_version();
         let is_current =
             |found: &Selected| found.users_version == version && !found.bucket.is_closed();
         if !self.selected.as_ref().is_some_and(is_current) {
@@ -773,10 +770,10 @@ impl Session {
     /// Makes `name` the bucket of the connection.
     pub(super) fn select(&mut self, name: &str) -> Result<(), Status> {
         // Clients take "not found" for a bucket that is about to appear, and try again until their time is over.
-        let bucket = self.node.bucket(name);
+        let bucket = self.env.bucket(name);
         // Read first: a change in between is noticed by the next request.
-        let users_version = self.node.users_version();
-        let users = self.node.users();
+        let users_version = self.env.users_version();
+        let users = self.env.users();
         let user = self.holder(&users).ok_or(Status::AccessDenied)?;
         let keyspace = Keyspace { bucket: Some(name), ..Keyspace::default() };
         let may = |privilege| user.may(privilege, keyspace);
@@ -785,11 +782,12 @@ impl Session {
             return Err(Status::AccessDenied);
         }
         drop(users);
-        let is_damaged = || {
-            self.node.cluster().buckets.get(name).is_some_and(|config| self.node.is_damaged(config))
-        };
         let Some(bucket) = bucket else {
-            return Err(if is_damaged() { Status::TemporaryFailure } else { Status::AccessDenied });
+            return Err(if self.env.is_bucket_damaged(name) {
+                Status::TemporaryFailure
+            } else {
+                Status::AccessDenied
+            });
         };
         self.selected = Some(Selected { bucket, reads, writes, users_version });
         self.chosen = Some(name.into());
@@ -842,7 +840,7 @@ impl Session {
 
     /// Whether the user has all of `privileges` there.
     pub(super) fn has(&self, privileges: &[Privilege], keyspace: Keyspace<'_>) -> bool {
-        let users = self.node.users();
+        let users = self.env.users();
         self.holder(&users)
             .is_some_and(|user| privileges.iter().all(|privilege| user.may(*privilege, keyspace)))
     }

@@ -6,16 +6,13 @@ use super::error_map::error_map;
 use super::scan;
 use super::session::{Answer, Outcome, Session, Until};
 use super::stats;
-use crate::cluster_map;
-use crate::logins::{LoginCallback, LoginOutcome};
+use crate::{LoginCallback, LoginOutcome, Ticket};
 use nacre_auth::sasl::{self, Mechanism};
 use nacre_auth::{INTERNAL, Keyspace, Login, Privilege};
-use nacre_bucket::Ticket;
 use nacre_cluster::{Manifest, Refusal};
 use nacre_protocol::{Feature, Features, Frame, Reply, Request, Status};
 use nacre_types::{CollectionId, DATATYPE_JSON, Now, Seqno, VbState, VbUuid, Vbid, leb128_decode};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// What the server grants. A feature stands here only when it works.
 const GRANTED: [Feature; 27] = [
@@ -149,8 +146,8 @@ fn auth(
     if mechanism == Mechanism::Plain && !session.confidential {
         return Err(Status::AuthError);
     }
-    let nonce: Vec<u8> = (0..3).flat_map(|_| session.node.random().to_be_bytes()).collect();
-    let step = sasl::Session::start(mechanism, message, &session.node.users(), &nonce);
+    let nonce: Vec<u8> = (0..3).flat_map(|_| session.env.random().to_be_bytes()).collect();
+    let step = sasl::Session::start(mechanism, message, &session.env.users(), &nonce);
     proceed(session, "", step, answer, now)
 }
 
@@ -171,10 +168,10 @@ fn proceed(
         }
         sasl::Step::Done { login, reply } => log_in(session, login, &reply, answer),
         sasl::Step::Hash(check) => Ok(until_logged_in(session, answer, |session, callback| {
-            session.node.logins().check(session.address, check, callback);
+            session.env.logins().check(session.address, check, callback);
         })),
         sasl::Step::Failed => Ok(until_logged_in(session, answer, |session, callback| {
-            session.node.logins().fail(session.address, name, now.monotonic_ns, callback);
+            session.env.logins().fail(session.address, name, now.monotonic_ns, callback);
         })),
     }
 }
@@ -206,7 +203,7 @@ pub(super) fn logged_in(
         }
         LoginOutcome::Denied => {
             session.login_failures += 1;
-            session.node.log_refused_login(serde_json::json!({"port": "kv"}));
+            session.env.log_refused_login();
             Outcome::Status(Status::AuthError)
         }
         LoginOutcome::Busy => Outcome::Status(Status::TemporaryFailure),
@@ -246,13 +243,11 @@ fn cluster_config(
     known: Option<(i64, i64)>,
     answer: &mut Answer<'_>,
 ) -> Result<Outcome, Status> {
-    let node = &session.node;
+    let env = &session.env;
     if let Some(known) = known {
         // SDKs that hear of a new map ask one node after another until one has a newer map than theirs, and then no more: one that
         // is cut off is not to keep them from what the others have decided since.
-        let learned_ns = node.map_learned_ns.load(Ordering::Relaxed);
-        let is_cut_off = node.lease.has_ended_since(learned_ns, node.now().monotonic_ns);
-        if is_cut_off || known >= cluster_map::version(&node.cluster()) {
+        if env.is_cut_off() || known >= env.map_version() {
             return Ok(Outcome::Status(Status::Success));
         }
     }
@@ -263,12 +258,12 @@ fn cluster_config(
 
 /// The cluster map that suits the connection: its bucket's, or without a bucket the global one.
 pub(super) fn map(session: &Session) -> Option<Arc<str>> {
-    session.node.map(bucket_name(session))
+    session.env.map(bucket_name(session))
 }
 
 /// The same for a client that came to the wrong node.
 pub(super) fn map_for_strays(session: &Session) -> Option<Arc<str>> {
-    session.node.map_for_strays(bucket_name(session))
+    session.env.map_for_strays(bucket_name(session))
 }
 
 fn bucket_name(session: &Session) -> Option<&str> {
@@ -277,17 +272,15 @@ fn bucket_name(session: &Session) -> Option<&str> {
 
 fn manifest(session: &mut Session, answer: &mut Answer<'_>) -> Result<Outcome, Status> {
     let name = session.bucket()?.bucket.name.clone();
-    let cluster = session.node.cluster();
-    let bucket = cluster.bucket(&name).map_err(|_| Status::NoBucket)?;
-    let visible = visible(session, &name, &bucket.manifest);
-    answer
-        .value(DATATYPE_JSON, cluster_map::wire_manifest(bucket, &visible).to_string().as_bytes());
+    let visible = |manifest: &Manifest| visible(session, &name, manifest);
+    let json = session.env.manifest(&name, &visible).ok_or(Status::NoBucket)?;
+    answer.value(DATATYPE_JSON, json.as_bytes());
     Ok(Outcome::Answered)
 }
 
 /// The part of a manifest that the user has a part in: names of others tell what they do.
 fn visible(session: &Session, bucket: &str, manifest: &Manifest) -> Manifest {
-    let users = session.node.users();
+    let users = session.env.users();
     let user = session.holder(&users);
     manifest.visible(|scope, collection| {
         let place = Keyspace { bucket: Some(bucket), scope: Some(scope), collection };
@@ -461,8 +454,8 @@ fn random_key(
     if !session.may(selected, collection, &[Privilege::ReadData]) {
         return Err(Status::AccessDenied);
     }
-    let now = session.node.now().unix_s();
-    let (count, chance) = (bucket.vbucket_count(), session.node.random());
+    let now = session.env.now().unix_s();
+    let (count, chance) = (bucket.vbucket_count(), session.env.random());
     let begin = (chance % u64::from(count)) as u16;
     for vbid in (begin..count).chain(0..begin) {
         let Some(vbucket) = bucket.served(Vbid(vbid)) else { continue };
@@ -502,7 +495,7 @@ fn keys(
     if !session.may(selected, collection, &[Privilege::ReadData]) {
         return Err(Status::AccessDenied);
     }
-    let now = session.node.now().unix_s();
+    let now = session.env.now().unix_s();
     let vbucket = bucket.served(Vbid(frame.vbid)).ok_or(Status::NotMyVbucket)?;
     let mut found: Vec<_> = vbucket
         .living(collection)

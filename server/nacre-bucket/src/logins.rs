@@ -13,9 +13,8 @@
 //!
 //! Invariants: at most [`QUEUE_MAX`] passwords wait, and at most [`ADDRESS_QUEUE_MAX`] of one address; a full queue refuses.
 
-use crate::platform::Platform;
+use crate::{BucketEnv, Next, Signal, Task};
 use nacre_auth::{Login, PasswordCheck, Throttle};
-use nacre_bucket::{Next, Signal, Task};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr};
@@ -24,7 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Threads that hash.
-pub(crate) const THREADS: usize = 2;
+const THREADS: usize = 2;
 /// Passwords that wait, at most: what two threads hash in half a second.
 const QUEUE_MAX: usize = 512;
 /// Passwords of one address that wait, at most: what two threads hash in a tenth of a second, when no one else is there.
@@ -118,6 +117,13 @@ fn address(from: Option<IpAddr>) -> IpAddr {
 }
 
 impl Logins {
+    /// Starts the threads that hash.
+    pub fn start(self: &Arc<Logins>, env: &Arc<dyn BucketEnv>) {
+        for number in 0..THREADS {
+            env.spawn(Box::new(LoginTask::new(Arc::clone(self), Arc::clone(env), number)));
+        }
+    }
+
     /// Has a password hashed; `callback` gets the outcome. An outcome other than [`LoginOutcome::Granted`] may take a second.
     pub fn check(&self, from: Option<IpAddr>, check: Box<PasswordCheck>, callback: LoginCallback) {
         let refused = self.state.lock().push(address(from), Job::Password(check, callback));
@@ -171,7 +177,7 @@ impl Logins {
     }
 
     /// Ends the threads once nothing waits.
-    pub(crate) fn close(&self) {
+    pub fn close(&self) {
         self.state.lock().is_closed = true;
         self.wake();
     }
@@ -180,14 +186,14 @@ impl Logins {
         self.signals.iter().for_each(Signal::wake);
     }
 
-    fn do_job(&self, from: IpAddr, job: Job, platform: &dyn Platform) {
+    fn do_job(&self, from: IpAddr, job: Job, env: &dyn BucketEnv) {
         match job {
             Job::Other(work) => work(),
             Job::Password(check, callback) => {
                 let name = check.name().to_owned();
                 match check.run() {
                     Some(login) => callback(LoginOutcome::Granted(login)),
-                    None => self.fail(Some(from), &name, platform.now().monotonic_ns, callback),
+                    None => self.fail(Some(from), &name, env.now().monotonic_ns, callback),
                 }
             }
         }
@@ -195,16 +201,16 @@ impl Logins {
 }
 
 /// One of the [`THREADS`].
-pub(crate) struct LoginTask {
+struct LoginTask {
     logins: Arc<Logins>,
-    platform: Arc<dyn Platform>,
+    env: Arc<dyn BucketEnv>,
     number: usize,
 }
 
 impl LoginTask {
     /// The one of that number, below [`THREADS`].
-    pub fn new(logins: Arc<Logins>, platform: Arc<dyn Platform>, number: usize) -> LoginTask {
-        LoginTask { logins, platform, number }
+    fn new(logins: Arc<Logins>, env: Arc<dyn BucketEnv>, number: usize) -> LoginTask {
+        LoginTask { logins, env, number }
     }
 }
 
@@ -218,7 +224,7 @@ impl Task for LoginTask {
     }
 
     fn step(&mut self) -> Next {
-        let now_ns = self.platform.now().monotonic_ns;
+        let now_ns = self.env.now().monotonic_ns;
         let mut state = self.logins.state.lock();
         let due = state.due(now_ns);
         let job = state.pop();
@@ -232,7 +238,7 @@ impl Task for LoginTask {
         drop(state);
         due.into_iter().for_each(|callback| callback(LoginOutcome::Denied));
         let Some((from, job)) = job else { return next };
-        self.logins.do_job(from, job, &*self.platform);
+        self.logins.do_job(from, job, &*self.env);
         Next::Again
     }
 

@@ -1,8 +1,8 @@
 //! What the requests behind the one at hand will touch: each is looked at three times before its turn comes, so that memory has
 //! it ready.
 
-use nacre_bucket::Bucket;
-use nacre_bucket::prefetch::{PrefetchStep, STEPS};
+use crate::Bucket;
+use crate::prefetch::{PrefetchStep, STEPS};
 use nacre_protocol::{Glance, Opcode, glance};
 use nacre_types::{KEY_BYTES_MAX, Vbid};
 
@@ -59,7 +59,7 @@ pub(super) fn take(step: PrefetchStep, bucket: &Bucket, seen: &Glance<'_>, prefi
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nacre_bucket::prefetch::due;
+    use crate::prefetch::due;
     use nacre_protocol::HEADER_BYTES;
 
     /// Reads of these keys, one behind the other.

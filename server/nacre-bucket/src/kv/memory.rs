@@ -3,7 +3,7 @@
 //! A connection whose frames are short and whose client reads its answers is not looked at: it holds less than [`FREE_BYTES`].
 
 use super::session::{Answer, Session};
-use nacre_plugin_host::{Account, Permit, Purpose};
+use nacre_budget::{Account, Permit, Purpose};
 use nacre_protocol::{HEADER_BYTES, Magic, Opcode, Reply, Status};
 use std::sync::Arc;
 
@@ -51,7 +51,7 @@ impl Session {
         {
             return Arc::clone(account);
         }
-        let budgets = self.node.memory().budgets();
+        let budgets = self.env.budgets();
         let account = if self.is_node { budgets.of_nodes() } else { budgets.of_user(name) };
         // What is held already stays with whom it was held for.
         self.memory.account = Some(Arc::clone(&account));

@@ -4,6 +4,7 @@ mod admin;
 mod dcp;
 mod document;
 mod durability;
+mod env;
 mod error_map;
 mod lookahead;
 mod memory;
@@ -14,5 +15,7 @@ mod snappy;
 mod stats;
 mod status;
 
+pub use dcp::read_begun;
+pub use env::KvEnv;
 pub use memory::FREE_BYTES;
 pub use session::{Apart, Next, Peer, Session};

@@ -1,7 +1,7 @@
 //! Statistics: one packet a name and a value, then an empty one. The names are those that clients look for.
 
 use super::session::{Answer, Outcome, Session};
-use nacre_bucket::Bucket;
+use crate::Bucket;
 use nacre_protocol::{Reply, Status};
 use nacre_types::{CollectionId, VbState, Vbid};
 use nacre_vbucket::Vbucket;
@@ -101,7 +101,7 @@ fn stats_of(bucket: &Bucket, vbid: Vbid, each: OfVbucket) -> Option<Stats> {
 
 fn general(session: &Session, bucket: &Bucket) -> Stats {
     let (documents, memory_bytes) = bucket.usage();
-    let now = session.node.now();
+    let now = session.env.now();
     let vbuckets = |state: VbState| {
         let vbids = (0..bucket.vbucket_count()).map(Vbid);
         vbids.filter(|vbid| bucket.vbucket(*vbid).is_some_and(|v| v.state() == state)).count()

@@ -1,7 +1,7 @@
 //! What a request says about the durability of its write.
 
-use nacre_bucket::Bucket;
-use nacre_bucket::durability::Unattainable;
+use crate::Bucket;
+use crate::durability::Unattainable;
 use nacre_protocol::{Request, Status};
 use nacre_types::Vbid;
 use nacre_vbucket::Level;

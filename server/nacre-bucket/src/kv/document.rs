@@ -5,9 +5,9 @@ use super::rights::{self, Need};
 use super::session::{Answer, Outcome, Selected, Session, Until, is_quiet};
 use super::snappy;
 use super::status;
+use crate::conflict::{Arrived, Decided, Decision};
+use crate::{Bucket, Waiter};
 use nacre_auth::Privilege;
-use nacre_bucket::conflict::{Arrived, Decided, Decision};
-use nacre_bucket::{Bucket, Waiter};
 use nacre_protocol::{
     Feature, Features, Frame, Opcode, Reply, Request, Status, SubdocSpec, Units, version_option,
 };

@@ -426,15 +426,18 @@ impl Budgets {
         self.requests.account("@nodes", AccountLimit::None)
     }
 
-    pub(crate) fn of_idle(&self) -> Arc<Account> {
+    /// The account of instances of plugins that wait for their next request.
+    pub fn of_idle(&self) -> Arc<Account> {
         self.requests.account("@idle", OF_IDLE)
     }
 
-    pub(crate) fn of_state(&self, deployment: &str) -> Arc<Account> {
+    /// The account of the state of a deployment.
+    pub fn of_state(&self, deployment: &str) -> Arc<Account> {
         self.state.account(deployment, OF_DEPLOYMENT)
     }
 
-    pub(crate) fn of_writers(&self, deployment: &str) -> Arc<Account> {
+    /// The account of the instances of a deployment that follow documents.
+    pub fn of_writers(&self, deployment: &str) -> Arc<Account> {
         self.writers.account(deployment, OF_DEPLOYMENT)
     }
 
