@@ -25,7 +25,9 @@ use nacre_cluster::{
 };
 use nacre_store::{Error, Store};
 use nacre_types::{CollectionId, NodeId, Now, Seqno, VbState, VbUuid, Vbid, Vbids};
-use nacre_vbucket::{CollectionCounts, Command, Cost, Refusal, Reply, Resolution, Vbucket};
+use nacre_vbucket::{
+    CollectionCounts, Command, Completion, Cost, Refusal, Reply, Resolution, Vbucket,
+};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -432,6 +434,15 @@ impl Bucket {
             self.keeper.wake();
         }
         Some(result)
+    }
+
+    /// Changes a vBucket by `work`, and settles the tickets of the durable writes that have ended with it.
+    pub fn complete(&self, vbid: Vbid, work: impl FnOnce(&mut Vbucket) -> Vec<Completion>) {
+        let completions = self.change(vbid, work).unwrap_or_default();
+        if !completions.is_empty() {
+            self.note(vbid);
+            self.waits.complete(vbid, &completions);
+        }
     }
 
     /// Whether all that keeps `vbucket` from serving is that the node has no leave to.

@@ -45,7 +45,7 @@ pub struct Undecided;
 
 /// What a bucket needs to have conflicts resolved.
 #[derive(Default)]
-pub(crate) struct Conflicts {
+pub struct Conflicts {
     resolver: RwLock<Option<Arc<dyn Resolve>>>,
     pub(crate) jobs: Jobs,
     /// Whether there are workers: they come with the first resolver.
@@ -83,26 +83,27 @@ pub(crate) struct Decided {
     attempt: u32,
 }
 
-impl Bucket {
+impl Conflicts {
     /// Has `resolver` decide from now on, or the bucket's own rule.
     pub fn set_resolver(
-        self: &Arc<Bucket>,
+        bucket: &Arc<Bucket>,
         env: &dyn BucketEnv,
         resolver: Option<Arc<dyn Resolve>>,
     ) {
-        let mut has_workers = self.conflicts.has_workers.lock();
+        let conflicts = &bucket.conflicts;
+        let mut has_workers = conflicts.has_workers.lock();
         if resolver.is_some() && !*has_workers {
             for number in 0..WORKERS {
-                env.spawn(Box::new(Worker::of_conflicts(Arc::clone(self), number)));
+                env.spawn(Box::new(Worker::of_conflicts(Arc::clone(bucket), number)));
             }
             *has_workers = true;
         }
-        *self.conflicts.resolver.write() = resolver;
+        *conflicts.resolver.write() = resolver;
     }
 
     /// Whether a plugin decides.
     pub(crate) fn has_resolver(&self) -> bool {
-        self.conflicts.resolver.read().is_some()
+        self.resolver.read().is_some()
     }
 
     /// Has the resolver decide about a version of the document at `key`. `before` is what it said when it was asked last.
@@ -118,24 +119,25 @@ impl Bucket {
         waiter: &Arc<dyn Waiter>,
     ) -> Option<Arc<Ticket<Decided>>> {
         let attempt = before.map_or(1, |before| before.attempt + 1);
-        if attempt > ATTEMPTS_MAX || self.conflicts.jobs.waiting() >= WAITING_MAX {
+        if attempt > ATTEMPTS_MAX || self.jobs.waiting() >= WAITING_MAX {
             return None;
         }
         let key = Box::<[u8]>::from(key);
-        self.conflicts.jobs.push(waiter, move |bucket| {
-            let (seen, decision) = bucket.decide(vbid, &key, &arrived, now);
+        self.jobs.push(waiter, move |bucket| {
+            let (seen, decision) = bucket.conflicts.decide(bucket, vbid, &key, &arrived, now);
             Decided { decision, seen, attempt }
         })
     }
 
     fn decide(
         &self,
+        bucket: &Bucket,
         vbid: Vbid,
         key: &[u8],
         arrived: &Arrived,
         now: Now,
     ) -> (Option<Seen>, Decision) {
-        let local = match self.version_of(vbid, key, now) {
+        let local = match version_of(bucket, vbid, key, now) {
             Ok(Some(local)) => local,
             Ok(None) => return (None, Decision::Take),
             Err(()) => return (None, Decision::None),
@@ -143,11 +145,11 @@ impl Bucket {
         let seen = Some(Seen::from(&local.meta));
         // Without a resolver, as when it was undeployed just now, and between equal bodies the bucket's rule decides: who merges
         // would else merge what was merged for ever.
-        let by_rule = match self.resolution().takes(&arrived.meta, &local.meta) {
+        let by_rule = match bucket.resolution().takes(&arrived.meta, &local.meta) {
             true => Decision::Take,
             false => Decision::Keep,
         };
-        let resolver = self.conflicts.resolver.read().clone();
+        let resolver = self.resolver.read().clone();
         let Some(resolver) = resolver.filter(|_| !is_same(&local, arrived)) else {
             return (seen, by_rule);
         };
@@ -168,21 +170,21 @@ impl Bucket {
         };
         (seen, decision)
     }
+}
 
-    /// The newest version of a document, tombstones included, with its value.
-    fn version_of(&self, vbid: Vbid, key: &[u8], now: Now) -> Result<Option<Document>, ()> {
-        for _ in 0..FETCHES_MAX {
-            match self.apply(vbid, key, &Command::GetMeta, now).ok_or(())?.0 {
-                Ok(Reply::Meta(document)) if document.is_resident() => return Ok(Some(document)),
-                Ok(Reply::Meta(_)) | Err(Refusal::NotResident) => {
-                    self.fetch(vbid, key).map_err(drop)?;
-                }
-                Err(Refusal::NotFound) => return Ok(None),
-                _ => return Err(()),
+/// The newest version of a document, tombstones included, with its value.
+fn version_of(bucket: &Bucket, vbid: Vbid, key: &[u8], now: Now) -> Result<Option<Document>, ()> {
+    for _ in 0..FETCHES_MAX {
+        match bucket.apply(vbid, key, &Command::GetMeta, now).ok_or(())?.0 {
+            Ok(Reply::Meta(document)) if document.is_resident() => return Ok(Some(document)),
+            Ok(Reply::Meta(_)) | Err(Refusal::NotResident) => {
+                bucket.fetch(vbid, key).map_err(drop)?;
             }
+            Err(Refusal::NotFound) => return Ok(None),
+            _ => return Err(()),
         }
-        Err(())
     }
+    Err(())
 }
 
 impl Arrived {

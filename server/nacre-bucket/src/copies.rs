@@ -1,11 +1,12 @@
 //! The copies of a bucket's vBuckets on this node: the part that each has, and history that comes from other nodes.
 
-use crate::bucket::Bucket;
+use crate::{Bucket, Ticket, Waiter};
 use nacre_cluster::Chain;
 use nacre_store::Error;
 use nacre_types::{Document, NodeId, Now, Seqno, VbState, VbUuid, Vbid};
 use nacre_vbucket::{OutOfOrder, Vbucket};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::AcqRel;
 
 /// How long durable writes that were under way when their vBucket was held may take to end there: their clients need not be
@@ -132,7 +133,7 @@ impl Bucket {
             }
             if is_new {
                 if !completes {
-                    self.give_up_waiting(&[vbid]);
+                    self.waits.give_up(&[vbid]);
                 }
                 self.note(vbid);
             }
@@ -142,6 +143,20 @@ impl Bucket {
         self.waits.begin_hand_overs(&handed_over);
         self.waits.end_hand_overs(&handed_over);
         self.wake_readers();
+    }
+
+    /// A ticket for a vBucket being handed over, or in doubt, if it is: whether it may be asked again.
+    pub(crate) fn when_handed_over(
+        &self,
+        vbid: Vbid,
+        now: Now,
+        waiter: &Arc<dyn Waiter>,
+    ) -> Option<Arc<Ticket<bool>>> {
+        let (ticket, first) = self.waits.hand_over(vbid, now.monotonic_ns, waiter)?;
+        if first {
+            self.keeper.wake();
+        }
+        Some(ticket)
     }
 
     /// Throws away the history of a copy, to take over another.

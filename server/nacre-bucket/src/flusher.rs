@@ -199,7 +199,7 @@ impl Flusher {
                 vbucket.make_read_only();
             }
         }
-        self.bucket.give_up_waiting(vbids);
+        self.bucket.waits.give_up(vbids);
     }
 
     /// The store could not keep these: what it holds of them is unknown, so nothing may be built upon it.

@@ -3,6 +3,7 @@
 //! is over, and notices consumers that have fallen silent.
 
 use crate::bucket::Bucket;
+use crate::durability;
 use crate::retention::Retention;
 use crate::{BucketEnv, Next, Signal, Task};
 use nacre_store::{Error, Which};
@@ -204,13 +205,13 @@ impl Task for Keeper {
             self.purge_at = purge_at(&self.bucket, now);
             self.purge(now);
         }
-        if !self.bucket.has_deadlines() {
+        if !self.bucket.waits.has_deadlines() {
             return Next::After(ROUND_INTERVAL);
         }
         if now.monotonic_ns >= self.deadlines_at {
             self.deadlines_at = now.monotonic_ns + DEADLINE_INTERVAL.as_nanos() as u64;
-            self.bucket.complete_durable_writes(now);
-            self.bucket.give_up_hand_overs(now);
+            durability::complete_all(&self.bucket, now);
+            self.bucket.waits.give_up_hand_overs(now);
         }
         Next::After(DEADLINE_INTERVAL)
     }

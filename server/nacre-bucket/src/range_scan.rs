@@ -123,35 +123,17 @@ struct Scan {
 pub struct Scans(Mutex<HashMap<ScanId, Scan>>);
 
 impl Scans {
-    /// Forgets the scans whose time is over.
-    pub(crate) fn forget_old(&self, now: Now) {
-        self.0.lock().retain(|_, scan| scan.ends_ns > now.monotonic_ns);
-    }
-}
-
-/// What a request to read on asks for and gets.
-pub struct Page {
-    /// See [`ScanOptions::key_only`].
-    pub key_only: bool,
-    /// See [`ScanOptions::with_xattrs`].
-    pub(crate) with_xattrs: bool,
-    /// The documents, by key.
-    pub documents: Vec<Document>,
-    /// Nothing is left to read: the scan has ended.
-    pub complete: bool,
-}
-
-impl Bucket {
     /// Begins a scan.
-    pub(crate) fn begin_scan(
+    pub(crate) fn begin(
         &self,
+        bucket: &Bucket,
         id: ScanId,
         vbid: Vbid,
         options: &ScanOptions,
         mark: &ScanMark,
         now: Now,
     ) -> Result<(), Refused> {
-        let mut found = self.scannable(vbid, options, now)?;
+        let mut found = scannable(bucket, vbid, options, now)?;
         if let Some((seed, samples)) = options.sample {
             let order = |document: &Document| sample_order(seed, document.key());
             found.sort_by_cached_key(order);
@@ -161,8 +143,8 @@ impl Bucket {
         if found.is_empty() {
             return Err(Refused::NotFound);
         }
-        self.scans.forget_old(now);
-        let mut scans = self.scans.0.lock();
+        self.forget_old(now);
+        let mut scans = self.0.lock();
         if mark.has_ended.load(Ordering::Acquire) {
             return Err(Refused::Cancelled);
         }
@@ -183,78 +165,17 @@ impl Bucket {
         Ok(())
     }
 
-    /// The documents of a collection in a vBucket, by key; those that are not in memory as stubs.
-    pub fn documents_of(
-        &self,
-        vbid: Vbid,
-        collection: CollectionId,
-        now: Now,
-    ) -> Result<Vec<Document>, Refused> {
-        let options = ScanOptions {
-            collection,
-            range: (Bound::Unbounded, Bound::Unbounded),
-            sample: None,
-            key_only: true,
-            with_xattrs: false,
-            at_least: None,
-        };
-        self.scannable(vbid, &options, now)
-    }
-
-    /// The documents that a scan may be made of, by key.
-    fn scannable(
-        &self,
-        vbid: Vbid,
-        options: &ScanOptions,
-        now: Now,
-    ) -> Result<Vec<Document>, Refused> {
-        let wanted = |document: &Document| {
-            !document.is_expired(now.unix_s()) && contains(&options.range, document.key())
-        };
-        let mut found: BTreeMap<Box<[u8]>, Document> = BTreeMap::new();
-        let vbucket = self.served(vbid).ok_or(Refused::NoVbucket)?;
-        if let Some((vb_uuid, seqno)) = options.at_least {
-            if vbucket.failover_log().current() != vb_uuid {
-                return Err(Refused::OtherHistory);
-            }
-            if seqno > vbucket.high_seqno() {
-                return Err(Refused::Behind);
-            }
-        }
-        let in_memory: Vec<_> = vbucket
-            .living(options.collection)
-            .filter(|document| wanted(document))
-            .cloned()
-            .collect();
-        let has_documents = vbucket.counts_of(options.collection).documents > 0;
-        let elsewhere = has_documents && vbucket.has_evicted_keys();
-        drop(vbucket);
-        if elsewhere && let Some(store) = &self.store {
-            let scan = store.scan(vbid, Seqno::ZERO, Which::Current).map_err(Refused::Store)?;
-            for document in scan.documents {
-                let document = document.map_err(Refused::Store)?;
-                let is_living = document.collection() == options.collection && document.is_alive();
-                let is_evicted =
-                    || self.vbucket(vbid).is_none_or(|known| known.find(document.key()).is_none());
-                if is_living && wanted(&document) && is_evicted() {
-                    found.insert(document.key().into(), document.stub());
-                }
-            }
-        }
-        found.extend(in_memory.into_iter().map(|document| (document.key().into(), document)));
-        Ok(found.into_values().collect())
-    }
-
     /// Reads on in a scan, up to `items` documents or until `bytes` are passed.
-    pub(crate) fn continue_scan(
+    pub(crate) fn read_on(
         &self,
+        bucket: &Bucket,
         id: ScanId,
         items: usize,
         bytes: usize,
         has_time: &dyn Fn() -> bool,
     ) -> Result<Page, Refused> {
         let (vbid, all, begin, key_only, with_xattrs) = {
-            let mut scans = self.scans.0.lock();
+            let mut scans = self.0.lock();
             let scan = scans.get_mut(&id).ok_or(Refused::NotFound)?;
             let position = scan.position.take().ok_or(Refused::Busy)?;
             (scan.vbid, Arc::clone(&scan.documents), position, scan.key_only, scan.with_xattrs)
@@ -271,7 +192,7 @@ impl Bucket {
             let document = if key_only || document.is_resident() {
                 Ok(Some(document.clone()))
             } else {
-                self.stored(vbid, document.key())
+                stored(bucket, vbid, document.key())
             };
             match document {
                 Ok(document) => {
@@ -286,7 +207,7 @@ impl Bucket {
             }
         }
         let complete = position == all.len();
-        let mut scans = self.scans.0.lock();
+        let mut scans = self.0.lock();
         match scans.get_mut(&id) {
             None => return Err(Refused::Cancelled),
             Some(_) if complete => {
@@ -300,16 +221,92 @@ impl Bucket {
         Ok(Page { key_only, with_xattrs, documents, complete })
     }
 
-    /// The stored version of a document, if it exists.
-    fn stored(&self, vbid: Vbid, key: &[u8]) -> Result<Option<Document>, Error> {
-        let Some(store) = &self.store else { return Ok(None) };
-        Ok(store.get(vbid, key)?.filter(Document::is_alive))
+    /// Ends a scan; false when there is none.
+    pub(crate) fn cancel(&self, id: ScanId) -> bool {
+        self.0.lock().remove(&id).is_some()
     }
 
-    /// Ends a scan; false when there is none.
-    pub(crate) fn cancel_scan(&self, id: ScanId) -> bool {
-        self.scans.0.lock().remove(&id).is_some()
+    /// Forgets the scans whose time is over.
+    pub(crate) fn forget_old(&self, now: Now) {
+        self.0.lock().retain(|_, scan| scan.ends_ns > now.monotonic_ns);
     }
+}
+
+/// What a request to read on asks for and gets.
+pub struct Page {
+    /// See [`ScanOptions::key_only`].
+    pub key_only: bool,
+    /// See [`ScanOptions::with_xattrs`].
+    pub(crate) with_xattrs: bool,
+    /// The documents, by key.
+    pub documents: Vec<Document>,
+    /// Nothing is left to read: the scan has ended.
+    pub complete: bool,
+}
+
+/// The documents of a collection in a vBucket, by key; those that are not in memory as stubs.
+pub fn documents_of(
+    bucket: &Bucket,
+    vbid: Vbid,
+    collection: CollectionId,
+    now: Now,
+) -> Result<Vec<Document>, Refused> {
+    let options = ScanOptions {
+        collection,
+        range: (Bound::Unbounded, Bound::Unbounded),
+        sample: None,
+        key_only: true,
+        with_xattrs: false,
+        at_least: None,
+    };
+    scannable(bucket, vbid, &options, now)
+}
+
+/// The documents that a scan may be made of, by key.
+fn scannable(
+    bucket: &Bucket,
+    vbid: Vbid,
+    options: &ScanOptions,
+    now: Now,
+) -> Result<Vec<Document>, Refused> {
+    let wanted = |document: &Document| {
+        !document.is_expired(now.unix_s()) && contains(&options.range, document.key())
+    };
+    let mut found: BTreeMap<Box<[u8]>, Document> = BTreeMap::new();
+    let vbucket = bucket.served(vbid).ok_or(Refused::NoVbucket)?;
+    if let Some((vb_uuid, seqno)) = options.at_least {
+        if vbucket.failover_log().current() != vb_uuid {
+            return Err(Refused::OtherHistory);
+        }
+        if seqno > vbucket.high_seqno() {
+            return Err(Refused::Behind);
+        }
+    }
+    let in_memory: Vec<_> =
+        vbucket.living(options.collection).filter(|document| wanted(document)).cloned().collect();
+    let has_documents = vbucket.counts_of(options.collection).documents > 0;
+    let elsewhere = has_documents && vbucket.has_evicted_keys();
+    drop(vbucket);
+    if elsewhere && let Some(store) = &bucket.store {
+        let scan = store.scan(vbid, Seqno::ZERO, Which::Current).map_err(Refused::Store)?;
+        for document in scan.documents {
+            let document = document.map_err(Refused::Store)?;
+            let is_living = document.collection() == options.collection && document.is_alive();
+            let is_evicted =
+                || bucket.vbucket(vbid).is_none_or(|known| known.find(document.key()).is_none());
+            if is_living && wanted(&document) && is_evicted() {
+                found.insert(document.key().into(), document.stub());
+            }
+        }
+    }
+    found.extend(in_memory.into_iter().map(|document| (document.key().into(), document)));
+    Ok(found.into_values().collect())
+}
+
+/// The stored version of a document, if it exists.
+fn stored(bucket: &Bucket, vbid: Vbid, key: &[u8]) -> Result<Option<Document>, Error> {
+    let Some(store) = &bucket.store else { return Ok(None) };
+    Ok(store.get(vbid, key)?.filter(Document::is_alive))
 }
 
 fn contains((start, end): &(Bound<Vec<u8>>, Bound<Vec<u8>>), key: &[u8]) -> bool {

@@ -1,6 +1,6 @@
 //! The connections that wait for a bucket: for the store, for the end of a durable write, or until a vBucket is handed over.
 
-use crate::{Bucket, Ticket, Waiter};
+use crate::{Ticket, Waiter};
 use nacre_types::{Now, Seqno, Vbid};
 use nacre_vbucket::{Completion, Token};
 use parking_lot::Mutex;
@@ -32,7 +32,7 @@ pub(crate) struct Waits {
 
 impl Waits {
     /// A ticket for the end of a durable write, and whether no other was under way.
-    pub(crate) fn durable(
+    pub fn durable(
         &self,
         vbid: Vbid,
         prepare: Seqno,
@@ -45,8 +45,7 @@ impl Waits {
         (ticket, first)
     }
 
-    /// Whether durable writes are under way.
-    pub(crate) fn has_durable(&self) -> bool {
+    fn has_durable(&self) -> bool {
         !self.durable.lock().is_empty()
     }
 
@@ -61,7 +60,7 @@ impl Waits {
     }
 
     /// A ticket for a seqno being stored.
-    pub(crate) fn persistence(
+    pub fn persistence(
         &self,
         vbid: Vbid,
         seqno: Seqno,
@@ -91,7 +90,7 @@ impl Waits {
     }
 
     /// These vBuckets are handed over from now on: nobody serves them.
-    pub(crate) fn begin_hand_overs(&self, vbids: &BTreeSet<Vbid>) {
+    pub fn begin_hand_overs(&self, vbids: &BTreeSet<Vbid>) {
         let mut hand_overs = self.hand_overs.lock();
         for vbid in vbids {
             hand_overs.entry(*vbid).or_default();
@@ -99,7 +98,7 @@ impl Waits {
     }
 
     /// All but these vBuckets are handed over by now, or never will be: who waits may ask again.
-    pub(crate) fn end_hand_overs(&self, but: &BTreeSet<Vbid>) {
+    pub fn end_hand_overs(&self, but: &BTreeSet<Vbid>) {
         let mut hand_overs = self.hand_overs.lock();
         for (_, waiting) in hand_overs.extract_if(.., |vbid, _| !but.contains(vbid)) {
             waiting.iter().for_each(|(_, ticket)| ticket.settle(true));
@@ -124,13 +123,13 @@ impl Waits {
         Some((ticket, first))
     }
 
-    /// Whether somebody waits for a hand-over.
-    pub(crate) fn has_hand_overs(&self) -> bool {
+    fn has_hand_overs(&self) -> bool {
         self.hand_overs.lock().values().any(|waiting| !waiting.is_empty())
     }
 
-    /// Has those wait no more for a hand-over who have waited since before then.
-    pub(crate) fn give_up_hand_overs(&self, before_ns: u64) {
+    /// Ends the waits for a hand-over that have lasted for longer than [`HAND_OVER_PATIENCE_NS`].
+    pub fn give_up_hand_overs(&self, now: Now) {
+        let before_ns = now.monotonic_ns.saturating_sub(HAND_OVER_PATIENCE_NS);
         for waiting in self.hand_overs.lock().values_mut() {
             let old = waiting.extract_if(.., |(since_ns, _)| *since_ns < before_ns);
             old.for_each(|(_, ticket)| ticket.settle(false));
@@ -164,52 +163,9 @@ impl Waits {
             ticket.settle(false);
         }
     }
-}
 
-impl Bucket {
-    /// Nothing more will be stored of these vBuckets: nobody is to wait for that.
-    pub(crate) fn give_up_waiting(&self, vbids: &[Vbid]) {
-        self.waits.give_up(vbids);
-    }
-
-    /// A ticket for a vBucket being handed over, or in doubt, if it is: whether it may be asked again.
-    pub(crate) fn when_handed_over(
-        &self,
-        vbid: Vbid,
-        now: Now,
-        waiter: &Arc<dyn Waiter>,
-    ) -> Option<Arc<Ticket<bool>>> {
-        let (ticket, first) = self.waits.hand_over(vbid, now.monotonic_ns, waiter)?;
-        if first {
-            self.keeper.wake();
-        }
-        Some(ticket)
-    }
-
-    /// Has requests wait no more that have waited for long.
-    pub(crate) fn give_up_hand_overs(&self, now: Now) {
-        self.waits.give_up_hand_overs(now.monotonic_ns.saturating_sub(HAND_OVER_PATIENCE_NS));
-    }
-
-    /// Whether there are deadlines: durable writes are under way, or requests wait for a vBucket that is handed over.
-    pub(crate) fn has_deadlines(&self) -> bool {
-        self.waits.has_durable() || self.waits.has_hand_overs()
-    }
-
-    /// A ticket that is settled once the store holds `vbid` up to `seqno`: with true, or with false when the bucket ends
-    /// before.
-    pub fn when_persisted(
-        &self,
-        vbid: Vbid,
-        seqno: Seqno,
-        waiter: &Arc<dyn Waiter>,
-    ) -> Arc<Ticket<bool>> {
-        let ticket = self.waits.persistence(vbid, seqno, waiter);
-        // Looked at after the entry was made: whatever is stored from now on settles it.
-        self.waits.persisted(vbid, self.persisted.get(vbid));
-        if self.vbucket(vbid).is_none_or(|vbucket| vbucket.is_read_only()) {
-            self.waits.give_up(&[vbid]);
-        }
-        ticket
+    /// Returns true if something waits that may have to be given up: a durable write or a request for a vBucket that is handed over.
+    pub fn has_deadlines(&self) -> bool {
+        self.has_durable() || self.has_hand_overs()
     }
 }

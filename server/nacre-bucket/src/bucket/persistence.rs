@@ -1,10 +1,12 @@
 //! What a bucket has on disk, or would have: how far, and its history from there.
 
 use super::Bucket;
+use crate::{Ticket, Waiter};
 use nacre_dcp::Past;
 use nacre_store::{Error, Scan, Which};
 use nacre_types::{Document, Now, Seqno, VbState, Vbid};
 use nacre_vbucket::Vbucket;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// How far a vBucket is kept, and whether the node that it follows is to hear of that.
@@ -128,5 +130,22 @@ impl Bucket {
     /// The version that a stored one took the place of, if it is kept.
     pub fn previous(&self, vbid: Vbid, seqno: Seqno) -> Result<Option<Document>, Error> {
         self.store.as_ref().map_or(Ok(None), |store| store.previous(vbid, seqno))
+    }
+
+    /// A ticket that is settled once the store holds `vbid` up to `seqno`: with true, or with false when the bucket ends
+    /// before.
+    pub fn when_persisted(
+        &self,
+        vbid: Vbid,
+        seqno: Seqno,
+        waiter: &Arc<dyn Waiter>,
+    ) -> Arc<Ticket<bool>> {
+        let ticket = self.waits.persistence(vbid, seqno, waiter);
+        // Looked at after the entry was made: whatever is stored from now on settles it.
+        self.waits.persisted(vbid, self.persisted.get(vbid));
+        if self.vbucket(vbid).is_none_or(|vbucket| vbucket.is_read_only()) {
+            self.waits.give_up(&[vbid]);
+        }
+        ticket
     }
 }

@@ -6,6 +6,7 @@ use super::session::{Answer, Outcome, Selected, Session, Until, is_quiet};
 use super::snappy;
 use super::status;
 use crate::conflict::{Arrived, Decided, Decision};
+use crate::durability::prepare;
 use crate::{Bucket, Waiter};
 use nacre_auth::Privilege;
 use nacre_protocol::{
@@ -296,9 +297,7 @@ impl<'a> Call<'a> {
             }
             Some(Durability { level, timeout_ns }) => {
                 let terms = (level, now.monotonic_ns.saturating_add(timeout_ns));
-                let bucket = self.bucket;
-                bucket
-                    .prepare(self.vbid, self.key, command, terms, now, self.waiter)
+                prepare(self.bucket, self.vbid, self.key, command, terms, now, self.waiter)
                     .ok_or(Stop::Status(Status::NotMyVbucket))?
             }
         };
@@ -378,7 +377,9 @@ impl<'a> Call<'a> {
         let decided = self.decided.take();
         let rule = match &decided {
             _ if skips => Rule::Always,
-            None if !self.bucket.has_resolver() => Rule::Greater(self.bucket.resolution()),
+            None if !self.bucket.conflicts.has_resolver() => {
+                Rule::Greater(self.bucket.resolution())
+            }
             // Nobody is asked when there is nothing here.
             None => Rule::Over(None),
             Some(decided) => Rule::Over(decided.seen),
@@ -417,7 +418,8 @@ impl<'a> Call<'a> {
     ) -> Outcome {
         let arrived = Arrived { meta, value: value.into() };
         let bucket = self.bucket;
-        match bucket.decide_later(self.vbid, self.key, arrived, before, now, self.waiter) {
+        match bucket.conflicts.decide_later(self.vbid, self.key, arrived, before, now, self.waiter)
+        {
             Some(ticket) => Outcome::Park(Until::Decided(ticket)),
             None => Outcome::Status(Status::TemporaryFailure),
         }

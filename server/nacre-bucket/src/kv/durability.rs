@@ -1,7 +1,7 @@
 //! What a request says about the durability of its write.
 
 use crate::Bucket;
-use crate::durability::Unattainable;
+use crate::durability::{self, Unattainable};
 use nacre_protocol::{Request, Status};
 use nacre_types::Vbid;
 use nacre_vbucket::Level;
@@ -41,7 +41,7 @@ pub(super) fn of_request(
         Some(0 | u16::MAX) => return Err(Status::InvalidArguments),
         Some(timeout) => timeout,
     };
-    let level = bucket.durability(level, vbid).map_err(|reason| match reason {
+    let level = durability::level_for(bucket, level, vbid).map_err(|reason| match reason {
         Unattainable::NeedsStore => Status::DurabilityInvalidLevel,
         Unattainable::TooFewCopies => Status::DurabilityImpossible,
     })?;

@@ -58,7 +58,7 @@ pub(super) fn create(
     let mark = scans.mark(&bucket);
     let (vbid, now) = (Vbid(frame.vbid), session.env.now());
     let ticket = bucket.jobs.push(&session.waiter, move |bucket| {
-        match bucket.begin_scan(id, vbid, &options, &mark, now) {
+        match bucket.scans.begin(bucket, id, vbid, &options, &mark, now) {
             Ok(()) => Scanned::Created(id),
             Err(refused) => Scanned::Refused(status_of(&refused)),
         }
@@ -84,7 +84,7 @@ pub(super) fn read_on(
             let taken = env.now().monotonic_ns.saturating_sub(begun);
             milliseconds == 0 || taken < u64::from(milliseconds) * 1_000_000
         };
-        match bucket.continue_scan(id, items, bytes, &has_time) {
+        match bucket.scans.read_on(bucket, id, items, bytes, &has_time) {
             Ok(page) => {
                 let kind = PageKind { key_only: page.key_only, complete: page.complete };
                 Scanned::Page(pack(&page), kind)
@@ -97,7 +97,7 @@ pub(super) fn read_on(
 
 /// Ends a scan.
 pub(super) fn cancel(session: &mut Session, id: ScanId) -> Result<Outcome, Status> {
-    let found = session.bucket()?.bucket.cancel_scan(id);
+    let found = session.bucket()?.bucket.scans.cancel(id);
     if found { Ok(Outcome::Status(Status::Success)) } else { Err(Status::KeyNotFound) }
 }
 

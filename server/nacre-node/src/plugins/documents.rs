@@ -6,7 +6,7 @@
 use crate::node::Node;
 use crate::platform::Platform;
 use nacre_bucket::prefetch::due;
-use nacre_bucket::{Bucket, Signal, Ticket, Waiter};
+use nacre_bucket::{Bucket, Signal, Ticket, Waiter, durability};
 use nacre_plugin_host::{
     Content, Counted, DocumentCall, DocumentReply, Documents, Found, KvError, Looked,
     MutateOptions, Mutated, PathLookup, PathMutation, StoreMode, path_failure,
@@ -289,7 +289,7 @@ impl Call<'_> {
         if !matches!(command, Command::Delete { .. }) && bucket.refuses_growth() {
             return Err(KvError::Temporary("the bucket's memory or disk is full".into()));
         }
-        let level = bucket.durability(level, self.vbid).map_err(|_| {
+        let level = durability::level_for(bucket, level, self.vbid).map_err(|_| {
             KvError::Denied("the bucket has too few copies to be written to".into())
         })?;
         let reply = self.carry_out(command, level);
@@ -315,8 +315,15 @@ impl Call<'_> {
                 Some(level) => {
                     let in_time_ns = now.monotonic_ns + DURABLE_TIMEOUT.as_nanos() as u64;
                     let terms = (level, in_time_ns.min(self.deadline_ns));
-                    let prepared =
-                        bucket.prepare(self.vbid, &self.key, command, terms, now, &self.waiter);
+                    let prepared = durability::prepare(
+                        bucket,
+                        self.vbid,
+                        &self.key,
+                        command,
+                        terms,
+                        now,
+                        &self.waiter,
+                    );
                     let (reply, ticket, ..) = prepared.ok_or(KvError::Elsewhere)?;
                     bucket.wake_readers();
                     (reply, ticket)

@@ -7,7 +7,7 @@ use super::{Plugins, Runtime};
 use crate::node::Node;
 use crate::platform::Platform;
 use nacre_bucket::Bucket;
-use nacre_bucket::conflict::{Resolve, Undecided};
+use nacre_bucket::conflict::{Conflicts, Resolve, Undecided};
 use nacre_cluster::{Cluster, World};
 use nacre_plugin_host::{
     Account, Budgets, Caller, Error, Functions, Grants, Limits, Manifest, Queries, Resolver, Setup,
@@ -296,7 +296,7 @@ impl Plugins {
             let (name, node) = (name.to_owned(), Arc::downgrade(node));
             Arc::new(Deployed { name, node }) as Arc<dyn Resolve>
         });
-        bucket.set_resolver(&*node.platform, resolver);
+        Conflicts::set_resolver(bucket, &*node.platform, resolver);
     }
 
     /// The deployment of that name, if it follows no documents and is loaded.

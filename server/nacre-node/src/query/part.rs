@@ -10,6 +10,7 @@ use crate::node::Node;
 use crate::plugins::{BucketDocuments, Missing};
 use crate::spread::{Answer, CollectionCall, IndexPart, Place, Vbids};
 use nacre_bucket::Bucket;
+use nacre_bucket::range_scan::documents_of;
 use nacre_plugin_host::{
     Action, Content, DatabaseKeyspace, DocumentCall, Documents, Failure, IndexSnapshot, KvError,
     Mutation, Row, RowRefusal, Span, StoreMode,
@@ -96,8 +97,7 @@ impl Queries {
         if !bucket.serves(&[vbid].into_iter().collect(), node.now()) {
             return Err(Answer::Elsewhere);
         }
-        let documents = bucket
-            .documents_of(vbid, *id, node.now())
+        let documents = documents_of(bucket, vbid, *id, node.now())
             .map_err(|refused| Answer::Failed(failure(code::INTERNAL, format!("{refused:?}"))))?;
         let name = |name: &[u8]| {
             let name = String::from_utf8(name.to_vec()).ok();

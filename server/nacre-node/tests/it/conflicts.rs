@@ -2,7 +2,7 @@
 
 use crate::world::{ADD, Answer, Connection, DELETE, SET, World, request, version};
 use nacre_bucket::Bucket;
-use nacre_bucket::conflict::{Resolve, Undecided};
+use nacre_bucket::conflict::{Conflicts, Resolve, Undecided};
 use nacre_cluster::{BucketSettings, EvictionPolicy};
 use nacre_node::Node;
 
@@ -69,7 +69,7 @@ impl Stage {
             asked: Mutex::default(),
             reproached: Mutex::default(),
         });
-        bucket.set_resolver(&*world, Some(Arc::clone(&double) as _));
+        Conflicts::set_resolver(&bucket, &*world, Some(Arc::clone(&double) as _));
         let connection = Connection::open(&node);
         Stage { world, bucket, double, connection, node }
     }
@@ -352,7 +352,7 @@ fn without_its_resolver_a_bucket_decides_by_its_rule_again() {
     let mut stage = Stage::new(|_, _| Ok(Verdict::KeepLocal));
     stage.set("here", 5, CAS);
     assert_eq!(stage.set("newer", 6, CAS), EXISTS);
-    stage.bucket.set_resolver(&*stage.world, None);
+    Conflicts::set_resolver(&stage.bucket, &*stage.world, None);
     assert_eq!(stage.set("newer", 6, CAS), 0);
     assert_eq!(stage.set("older", 5, CAS), EXISTS);
     assert_eq!(stage.asked(), 1);
