@@ -7,6 +7,7 @@
 //! Invariants: the revision grows with every change that clients can see; a manifest's uid grows with every change of
 //! its scopes or collections; ids of scopes and collections are never used twice within a bucket.
 
+mod address;
 mod bucket;
 mod chain;
 mod change;
@@ -32,6 +33,7 @@ mod secret;
 mod sequence;
 mod settings;
 
+pub use address::{Address, check_host};
 pub use bucket::Bucket;
 pub use chain::{Chain, Chosen};
 pub use change::Change;

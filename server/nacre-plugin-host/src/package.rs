@@ -1,6 +1,7 @@
 //! Packages: a manifest and the files it names, as one archive (tar, not compressed).
 
 use crate::Manifest;
+use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::io::Read;
 
@@ -10,6 +11,11 @@ pub const PACKAGE_BYTES_MAX: usize = 32 << 20;
 const FILES_MAX: usize = 64;
 /// Where the manifest lies.
 const MANIFEST: &str = "plugin.toml";
+
+/// Names a package or a component by its content: SHA-256 in hexadecimal, 64 characters.
+pub fn digest(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}
 
 /// A plugin as it is uploaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,6 +69,29 @@ impl Package {
         let manifest = files.remove(MANIFEST).ok_or("the package has no plugin.toml")?;
         let manifest = String::from_utf8(manifest).map_err(|_| "plugin.toml is not UTF-8")?;
         Package::new(manifest, files)
+    }
+
+    /// Returns the configuration that the component of the package is opened with: `config`, which the deployer has given, and around
+    /// it the script with its modules where the package is one.
+    ///
+    /// # Errors
+    /// A sentence for the author: the script is not UTF-8, or `config` is not JSON.
+    pub fn config(&self, config: &str) -> Result<String, String> {
+        if self.manifest.script.is_none() {
+            return Ok(config.to_owned());
+        }
+        let text = |name: &str, bytes: &[u8]| {
+            String::from_utf8(bytes.to_vec()).map_err(|_| format!("{name} is not UTF-8"))
+        };
+        let file = self.manifest.file();
+        let source = text(file, self.code())?;
+        // Named as the script imports them.
+        let module = |(name, bytes)| Ok((format!("./{name}"), text(name, bytes)?));
+        let modules = self.modules().map(module).collect::<Result<BTreeMap<_, _>, String>>()?;
+        let config: serde_json::Value =
+            serde_json::from_str(config).map_err(|error| format!("the configuration: {error}"))?;
+        let whole = serde_json::json!({"file": file, "source": source, "modules": modules, "config": config});
+        Ok(whole.to_string())
     }
 
     /// The archive. Equal packages give equal bytes.

@@ -3,7 +3,7 @@
 use super::following::OTHERS_PATIENCE_NS;
 use super::rights::{self, Need};
 use super::spec::{EVENTING, FUNCTIONS_SPACE, Spec, TYPESCRIPT, numbers};
-use super::{Deployment, Progress, Runtime, TypeScript};
+use super::{Deployment, Progress, Runtime};
 use crate::node::Node;
 use crate::query::QUERY;
 use base64::Engine as _;
@@ -13,7 +13,9 @@ use nacre_cluster::{
     Bucket, Cluster, Function, FunctionDefinition, FunctionId, FunctionKeyspace, FunctionState,
     Language, Program, Source, UrlAuth, UrlBinding,
 };
-use nacre_plugin_host::{Error, Grants, KeyspaceGrant, Limits, Partition, Setup, Timer, validate};
+use nacre_plugin_host::{
+    Error, Grants, KeyspaceGrant, Limits, Partition, Setup, Timer, TypeScript, validate,
+};
 use nacre_types::NodeId;
 use serde_json::{Value, json};
 use std::sync::Arc;

@@ -27,7 +27,6 @@ pub mod rights;
 mod scan;
 mod spec;
 mod storage;
-mod typescript;
 
 use crate::node::Node;
 use crate::outgoing::Outgoing;
@@ -63,7 +62,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use storage::{KEPT_BACK_BYTES_MAX, SpaceStorage, Vouching};
 use tokio::sync::Notify;
-pub use typescript::TypeScript;
 
 /// The part of the memory for state that rows which a lane keeps back may take: one of so many.
 const KEPT_BACK_SHARE: usize = 64;
@@ -667,7 +665,7 @@ fn open(
 fn setup(node: &Arc<Node>, bucket: &Arc<Bucket>, spec: &Spec) -> Result<Setup, String> {
     let source = spec.source.as_ref().map_err(|refusal| refusal.to_string())?;
     let config = match &spec.script {
-        Some(digest) => packages::config(&packages::read(node, digest)?, &spec.config)?,
+        Some(digest) => packages::read(node, digest)?.config(&spec.config)?,
         None => spec.config.clone(),
     };
     let documents = Arc::new(SpreadDocuments::new(node, bucket));

@@ -1,14 +1,12 @@
 //! The packages of a node: checked, compiled, and kept under their digest.
 
 use super::rights::{self, Need};
-pub use super::spec::digest;
 use super::spec::{self, Code};
 use super::{Runtime, pure};
 use crate::node::Node;
 use crate::{Error, Platform};
 use nacre_cluster::{Change, Deployment, World as Purpose};
 use nacre_plugin_host::{Limits, Manifest, Package, Plugin, Setup, World, validate};
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// What the names of the spaces of packages begin with.
@@ -24,7 +22,7 @@ const ROW_BYTES: usize = 24 << 10;
 pub fn add(node: &Arc<Node>, archive: &[u8]) -> Result<(String, String), Error> {
     let package = Package::read(archive).map_err(Error::Package)?;
     package.manifest.check().map_err(Error::Package)?;
-    let digest = spec::digest(archive);
+    let digest = nacre_plugin_host::digest(archive);
     check(node, &package, None).map_err(Error::Package)?;
     let Package { manifest, manifest_text, .. } = package;
     let identity = (manifest.name, manifest.version);
@@ -87,7 +85,7 @@ pub fn archive(node: &Node, digest: &str) -> Result<Option<Vec<u8>>, Error> {
 fn check(node: &Node, package: &Package, config: Option<&str>) -> Result<Runtime, String> {
     let (runtime, config) = if package.manifest.script.is_some() {
         // Without one the script is read, which finds what is wrong with it.
-        let config = self::config(package, config.unwrap_or("{}"))?;
+        let config = package.config(config.unwrap_or("{}"))?;
         (node.plugins().runtime_or_load(node, &spec::JS)?, Some(config))
     } else {
         let manifest = &package.manifest;
@@ -121,35 +119,16 @@ fn check(node: &Node, package: &Package, config: Option<&str>) -> Result<Runtime
 /// The component of a package. Versions that differ in their manifests only share what was compiled.
 pub(super) fn load(node: &Node, package: &Package) -> Result<Plugin, String> {
     let component = package.code();
-    node.platform.load_plugin(&package.manifest.name, &spec::digest(component), component)
-}
-
-/// What the component of a package is told: what the deployer says to it, and the JavaScript one its script.
-///
-/// # Errors
-/// What is wrong with the script or the configuration.
-pub fn config(package: &Package, config: &str) -> Result<String, String> {
-    if package.manifest.script.is_none() {
-        return Ok(config.to_owned());
-    }
-    let text = |name: &str, bytes: &[u8]| {
-        String::from_utf8(bytes.to_vec()).map_err(|_| format!("{name} is not UTF-8"))
-    };
-    let file = package.manifest.file();
-    let source = text(file, package.code())?;
-    // As the script imports them.
-    let module = |(name, bytes)| Ok((format!("./{name}"), text(name, bytes)?));
-    let modules = package.modules().map(module).collect::<Result<BTreeMap<_, _>, String>>()?;
-    let config: serde_json::Value =
-        serde_json::from_str(config).map_err(|error| format!("the configuration: {error}"))?;
-    let whole =
-        serde_json::json!({"file": file, "source": source, "modules": modules, "config": config});
-    Ok(whole.to_string())
+    node.platform.load_plugin(
+        &package.manifest.name,
+        &nacre_plugin_host::digest(component),
+        component,
+    )
 }
 
 /// The package with that digest: from this node, or from another that has it.
 pub(super) fn read(node: &Node, digest: &str) -> Result<Package, String> {
-    let whole = |archive: &[u8]| match spec::digest(archive) == digest {
+    let whole = |archive: &[u8]| match nacre_plugin_host::digest(archive) == digest {
         true => Package::read(archive),
         false => Err(format!("the package {digest} is damaged: upload it again")),
     };

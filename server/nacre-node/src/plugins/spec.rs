@@ -7,7 +7,6 @@ use nacre_cluster::{Cluster, Index, Manifest as Collections, Refusal, Since, Sou
 use nacre_dcp::ResumePoint;
 use nacre_plugin_host::{Grants, Limits, Manifest};
 use nacre_types::{CollectionId, NodeId, Vbid};
-use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -428,11 +427,6 @@ pub(super) fn of_packages(cluster: &Cluster, bucket: &nacre_cluster::Bucket) -> 
 /// The points of a token, which was read before it was stored.
 fn points_of(begin: &str) -> Option<Arc<BTreeMap<Vbid, ResumePoint>>> {
     begin.parse::<Token>().ok().map(|token| Arc::new(token.into_points()))
-}
-
-/// Names code by its content: SHA-256 in hexadecimal.
-pub fn digest(archive: &[u8]) -> String {
-    Sha256::digest(archive).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The collections that a source names, as of one manifest. Documents of others are passed over.

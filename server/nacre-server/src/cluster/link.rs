@@ -11,7 +11,6 @@
 //! Nacre-Lane: <what for>      ◄──  101, and then frames
 //! ```
 
-use super::address::Address;
 use super::consensus::Consensus;
 use super::directory::Directory;
 use super::frame::{self, Frame, Kind};
@@ -30,6 +29,7 @@ use hyper::upgrade::Upgraded;
 use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use nacre_auth::INTERNAL;
+use nacre_cluster::Address;
 use nacre_types::NodeId;
 use std::sync::Arc;
 use std::time::Duration;

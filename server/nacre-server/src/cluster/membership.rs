@@ -25,13 +25,13 @@
 //! Those who are gone know the old secret only: when they come back, nobody talks to them, and they cannot decide anything.
 
 use super::Consensus;
-use super::address::Address;
 use super::consensus::Voters;
 use super::peers::Peers;
 use super::request::{CONNECT_TIMEOUT, Call, Caller, Login};
 use super::types::Place;
 use nacre_cluster::{
-    Alternate, Change, Cluster, Endpoints, Fingerprint, Member, Membership, Refusal, Service,
+    Address, Alternate, Change, Cluster, Endpoints, Fingerprint, Member, Membership, Refusal,
+    Service,
 };
 use nacre_node::{Error, Node};
 use nacre_types::NodeId;

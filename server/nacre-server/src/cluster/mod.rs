@@ -9,7 +9,6 @@
 //! A node that is alone runs Raft too, with one voter: there is one way from a change to its effect. Raft has a thread of
 //! its own, so that neither requests nor slow disks keep a heartbeat waiting.
 
-pub mod address;
 mod consensus;
 mod directory;
 mod election;

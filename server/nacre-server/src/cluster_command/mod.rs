@@ -2,10 +2,10 @@
 
 mod picture;
 
-use crate::cluster::address::Address;
 use crate::server::Server;
 use clap::{Args, Subcommand};
 use comfy_table::{Table, presets};
+use nacre_cluster::Address;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 

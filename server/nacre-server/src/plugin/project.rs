@@ -4,8 +4,7 @@
 use super::{go, test};
 use crate::engine;
 use clap::Args;
-use nacre_node::plugins::{TypeScript, packages};
-use nacre_plugin_host::{Manifest, Package, World};
+use nacre_plugin_host::{Manifest, Package, TypeScript, World, digest};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -253,7 +252,7 @@ fn strip(file: &Path) -> Result<String, String> {
     let text =
         String::from_utf8(read(file)?).map_err(|_| format!("{} is not UTF-8", file.display()))?;
     let component = engine::shipped("typescript")?;
-    let plugin = test::engine(None).load("typescript", &packages::digest(component), component)?;
+    let plugin = test::engine(None).load("typescript", &digest(component), component)?;
     let stripped = TypeScript::open(plugin)?.strip(&text);
     stripped.map_err(|reason| format!("{}: {reason}", file.display()))
 }

@@ -3,7 +3,6 @@
 use super::project;
 use crate::engine::{self, Engine};
 use clap::Args;
-use nacre_node::plugins::packages;
 use nacre_plugin_host::pure_script::{PureScript, play_pure};
 use nacre_plugin_host::script::{Script, play};
 use nacre_plugin_host::{Capsule, Limits, Package, Plugin, Setup, World, replay, validate};
@@ -95,7 +94,7 @@ pub fn load(engine: &Engine, package: &Package) -> Result<Plugin, String> {
         Some(_) => ("js", engine::shipped("js")?),
         None => (package.manifest.name.as_str(), package.code()),
     };
-    engine.load(name, &packages::digest(component), component)
+    engine.load(name, &nacre_plugin_host::digest(component), component)
 }
 
 /// Loads a package, and has its script read if that is what it is: a node does the same before it takes it.
@@ -124,7 +123,7 @@ pub fn setup(package: &Package, config: &str) -> Result<Setup, String> {
         grants: manifest.grants(),
         limits: manifest.limits.within(most),
         runs_script: manifest.script.is_some(),
-        ..Setup::new(&manifest.name, packages::config(package, config)?)
+        ..Setup::new(&manifest.name, package.config(config)?)
     })
 }
 

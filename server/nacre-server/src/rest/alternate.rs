@@ -3,9 +3,8 @@
 
 use super::Call;
 use super::body::{Reply, done, invalid};
-use crate::cluster::address::check_host;
 use nacre_auth::Privilege;
-use nacre_cluster::{Alternate, Change};
+use nacre_cluster::{Alternate, Change, check_host};
 use std::collections::BTreeMap;
 
 /// Ports of services that there are not: tools name those of all that they know.

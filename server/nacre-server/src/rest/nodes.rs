@@ -5,13 +5,14 @@ use super::body::{
     unauthorized,
 };
 use super::{Call, listeners, pool};
-use crate::cluster::address::check_host;
 use crate::cluster::membership::{self, Other, SILENCE_NS_MAX, Seat};
 use crate::cluster::request::Introduction;
 use crate::platform::Memory;
 use hyper::StatusCode;
 use nacre_auth::{INTERNAL, Privilege};
-use nacre_cluster::{Change, Endpoints, Fingerprint, GROUP_DEFAULT, Member, Membership, Service};
+use nacre_cluster::{
+    Change, Endpoints, Fingerprint, GROUP_DEFAULT, Member, Membership, Service, check_host,
+};
 use nacre_node::cluster_map::alternates;
 use nacre_node::plugins::packages;
 use nacre_node::{Node, Problem, Usage};

@@ -1,20 +1,20 @@
-//! Where a node is, as people write it.
+//! Addresses of nodes, as people write them.
 
-/// The port of management that is meant when none is named.
+/// Port of management when an address names none.
 const PORT_DEFAULT: u16 = 8091;
-/// The same behind `https://`.
+/// Port of management when an address with `https://` names none.
 const PORT_DEFAULT_TLS: u16 = 18091;
-/// Where a host is the machine itself.
+/// Hosts that name no machine for others: an address to listen on.
 const ANYWHERE: [&str; 3] = ["0.0.0.0", "::", ""];
 
-/// Where the management of a node is.
+/// Address of the management of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Address {
     /// Name or address.
     pub host: String,
     /// Port.
     pub port: u16,
-    /// Whether that port is the one with TLS.
+    /// True if the port speaks TLS.
     pub encrypted: bool,
 }
 
@@ -22,7 +22,7 @@ impl Address {
     /// Reads `host` or `host:port`, or either behind `http://` or `https://`.
     ///
     /// # Errors
-    /// What is wrong with it, for people.
+    /// A sentence for the person who wrote the address.
     pub fn parse(text: &str) -> Result<Address, String> {
         let bare = text.trim().trim_end_matches('/');
         let (encrypted, bare) = match bare.strip_prefix("https://") {
@@ -38,10 +38,10 @@ impl Address {
     }
 }
 
-/// Whether other nodes and clients can reach a node by that name.
+/// Checks that other nodes and clients can reach a node by the name `host`: at most 253 characters, a host name or an IPv4 address.
 ///
 /// # Errors
-/// What is wrong with it, for people.
+/// A sentence for the person who wrote the name.
 pub fn check_host(host: &str) -> Result<(), String> {
     let fits = |character: char| character.is_ascii_alphanumeric() || ".-_".contains(character);
     if ANYWHERE.contains(&host) || host.len() > 253 || !host.chars().all(fits) {
