@@ -12,7 +12,7 @@
 //! ```
 
 use nacre_store::Error;
-use rustix::fs::{FallocateFlags, Mode, fallocate};
+use rustix::fs::{FallocateFlags, fallocate};
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
@@ -28,11 +28,6 @@ const RESERVE_BYTES: u64 = 8 << 20;
 const RESERVE_BYTES_MIN: u64 = 64 << 10;
 /// A disk counts as full when so much cannot be allocated.
 const PROBE_BYTES: u64 = 1 << 20;
-
-/// From now on, files and directories that this process creates are for its user alone. This covers the files of libraries, too.
-pub fn create_for_owner_alone() {
-    rustix::process::umask(Mode::from_raw_mode(OTHERS));
-}
 
 /// Takes the permissions of others from a data directory that an earlier version, or its operator, has left open.
 ///

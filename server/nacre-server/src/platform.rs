@@ -3,16 +3,16 @@
 use crate::capsules;
 use crate::cluster::{Peers, membership};
 use crate::data_dir::{self, Reserve};
-use crate::engine::{self, Engine};
 use crate::http_out::HttpClient;
 use crate::kv::links::Links;
-use crate::priority::be_right_for;
+use crate::process::{Priority, Process};
 use crate::sealed::{self, SealedSpaces, SettingsKey};
 use crate::serve::STACK_BYTES;
 use crate::tls::NodeKey;
 use crate::vital::depend_on_this_thread;
 use nacre_bucket::{BucketEnv, Next, Task};
 use nacre_cluster::{Bucket, Endpoints, StorageBackend};
+use nacre_engine::{Engine, Hooks};
 use nacre_node::{Link, Outgoing, Platform, Told, Unanswered};
 use nacre_plugin_host::{Capsule, Http, Plugin};
 use nacre_store::{Error, LogOptions, LogSpaces, LogStore, OnDamage, SledStore, Spaces, Store};
@@ -95,6 +95,7 @@ pub struct SystemPlatform {
     spaces: SealedSpaces,
     states: LogSpaces,
     engine: Engine,
+    process: &'static dyn Process,
     node_key: Arc<NodeKey>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     peers: OnceLock<Arc<Peers>>,
@@ -112,12 +113,28 @@ fn now_since(started: Instant) -> Now {
     }
 }
 
+/// Connects the engine of plugins with the process.
+fn hooks(process: &'static dyn Process) -> Hooks {
+    let deadlines_started = move || {
+        depend_on_this_thread();
+        // Where others have the processors, deadlines count more slowly: calls do not have that time either.
+        process.prioritize(Priority::FirstOfBackground);
+    };
+    let deadlines_started = Box::new(deadlines_started);
+    Hooks { deadlines_started, before_blocking: nacre_bucket::about_to_hold_up }
+}
+
 impl SystemPlatform {
-    /// Opens the data directory, which is created when it does not exist. Compiled plugins are kept in `plugin_cache`.
+    /// Opens the data directory, which is created when it does not exist. Compiled plugins are kept in `plugin_cache`; `process` is what
+    /// the node runs in.
     ///
     /// # Errors
     /// Whatever is wrong with the directory.
-    pub fn open(data_dir: &Path, plugin_cache: PathBuf) -> Result<SystemPlatform, Error> {
+    pub fn open(
+        data_dir: &Path,
+        plugin_cache: PathBuf,
+        process: &'static dyn Process,
+    ) -> Result<SystemPlatform, Error> {
         let settings = data_dir.join("node");
         if settings.join("conf").exists() {
             return Err(Error::Format { path: data_dir.to_owned(), found: 1, expected: FORMAT });
@@ -145,7 +162,8 @@ impl SystemPlatform {
             reserve,
             spaces,
             states,
-            engine: Engine::new(plugin_cache),
+            engine: Engine::with_hooks(plugin_cache, hooks(process)),
+            process,
             node_key: Arc::new(node_key),
             threads: Mutex::default(),
             peers: OnceLock::new(),
@@ -217,9 +235,10 @@ impl BucketEnv for SystemPlatform {
     }
 
     fn spawn(&self, mut task: Box<dyn Task>) {
+        let process = self.process;
         let thread = std::thread::Builder::new().name(task.name().to_owned());
         let thread = thread.stack_size(STACK_BYTES).spawn(move || {
-            be_right_for(&*task);
+            process.prioritize(Priority::of(&*task));
             if task.is_vital() {
                 depend_on_this_thread();
             }
@@ -272,7 +291,7 @@ impl Platform for SystemPlatform {
     }
 
     fn shipped_plugin(&self, name: &str) -> Result<&'static [u8], String> {
-        engine::shipped(name)
+        nacre_engine::shipped(name)
     }
 
     fn load_plugin(&self, name: &str, digest: &str, component: &[u8]) -> Result<Plugin, String> {

@@ -3,24 +3,24 @@
 use crate::cluster::Consensus;
 use crate::cluster::link::Lane;
 use crate::platform::SystemPlatform;
+use crate::process::{Priority, Process};
 use crate::records::Records;
 use crate::rest::{self, Claim, Front, Hosts, Service, Threads};
 use crate::strangers::{Connections, Limits};
 use crate::tls::{Files, NodeKey, Tls};
-use crate::{data_dir, descriptors, huge_pages, kv, log, memory, priority, vital};
+use crate::{data_dir, kv, memory};
 use clap::Args;
 use nacre_auth::{Role, User};
 use nacre_cluster::{BucketSettings, Change};
 use nacre_cluster::{Endpoints, OutgoingRule, Ports};
 use nacre_node::{Error, Node};
 use nacre_store::Error as StoreError;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::net::{IpAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Stack of threads that call plugins: 5 MiB are for these, see `RED_ZONE_BYTES` of nacre-plugin-host. With less, each call maps a
 /// stack of its own and gives it back, which all threads of the process have to wait for.
@@ -204,21 +204,30 @@ impl Serve {
     }
 }
 
-/// Runs a node until SIGINT or SIGTERM.
+/// Runs a node until `stop` is over.
+///
+/// `stop` is called on the runtime of the node before anybody can see that the node serves; the node stops cleanly when the future
+/// that it returns is ready.
 ///
 /// # Errors
 /// A sentence for the person who started it.
-pub fn serve(options: &Serve) -> Result<(), String> {
-    log::to_stderr();
-    run(options, |_| {})
+pub fn serve<S: Future<Output = ()>>(
+    options: &Serve,
+    process: &'static dyn Process,
+    stop: impl FnOnce() -> io::Result<S>,
+) -> Result<(), String> {
+    run(options, process, stop, |_| {})
 }
 
-/// Runs a node for development until SIGINT or SIGTERM.
+/// Runs a node for development until `stop` is over, as [`serve`] does.
 ///
 /// # Errors
 /// A sentence for the person who started it.
-pub fn dev(options: &Dev) -> Result<(), String> {
-    log::to_stderr();
+pub fn dev<S: Future<Output = ()>>(
+    options: &Dev,
+    process: &'static dyn Process,
+    stop: impl FnOnce() -> io::Result<S>,
+) -> Result<(), String> {
     let failed = |error| format!("cannot create a folder for the data: {error}");
     let temporary = match &options.data_dir {
         Some(_) => None,
@@ -247,7 +256,7 @@ pub fn dev(options: &Dev) -> Result<(), String> {
         // Webhooks that are being developed run on the same machine.
         allow_outgoing: loopback(),
     };
-    let outcome = run(&serve, |endpoints| {
+    let outcome = run(&serve, process, stop, |endpoints| {
         println!("nacre is ready");
         println!("  management  http://127.0.0.1:{}", endpoints.plain.mgmt);
         println!("  views       http://127.0.0.1:{}/default/_design/…", endpoints.plain.views);
@@ -302,11 +311,12 @@ fn with_advice(error: &StoreError) -> String {
 /// Opens the data directory, and the node in it; `endpoints` are told its key.
 fn open(
     options: &Serve,
+    process: &'static dyn Process,
     endpoints: &mut Endpoints,
 ) -> Result<(Arc<SystemPlatform>, Arc<Node>), String> {
     let plugin_cache =
         options.plugin_cache.clone().unwrap_or_else(|| options.data_dir.join("plugins"));
-    let platform = SystemPlatform::open(&options.data_dir, plugin_cache);
+    let platform = SystemPlatform::open(&options.data_dir, plugin_cache, process);
     let platform = Arc::new(platform.map_err(|error| with_advice(&error))?);
     endpoints.fingerprint = Some(platform.node_key().fingerprint());
     let node = Node::open(Arc::clone(&platform) as Arc<_>, endpoints.clone());
@@ -333,20 +343,22 @@ fn tell(options: &Serve, endpoints: &Endpoints) {
     }
 }
 
-fn run(options: &Serve, ready: impl FnOnce(&Endpoints)) -> Result<(), String> {
+fn run<S: Future<Output = ()>>(
+    options: &Serve,
+    process: &'static dyn Process,
+    stop: impl FnOnce() -> io::Result<S>,
+    ready: impl FnOnce(&Endpoints),
+) -> Result<(), String> {
     if options.password.as_deref() == Some("") {
         return Err(EMPTY_PASSWORD.into());
     }
-    huge_pages::keep_off();
-    vital::watch();
-    data_dir::create_for_owner_alone();
-    let connections = Connections::new(Limits::of_descriptors(descriptors::raise_limit()));
+    let connections = Connections::new(Limits::of_descriptors(process.prepare()));
     let mut endpoints = options.endpoints()?;
     let plain = options.listen(endpoints.plain)?;
     let encrypted = endpoints.tls.map(|ports| options.listen(ports)).transpose()?;
-    let (platform, node) = open(options, &mut endpoints)?;
+    let (platform, node) = open(options, process, &mut endpoints)?;
     memory::set_up(&node, options.memory);
-    let agreeing = agreement_threads()?;
+    let agreeing = agreement_threads(process)?;
     let answering = answering_threads()?;
     let querying = rest::apart::threads();
     let querying =
@@ -359,6 +371,7 @@ fn run(options: &Serve, ready: impl FnOnce(&Endpoints)) -> Result<(), String> {
         &node,
         Arc::clone(&platform) as Arc<_>,
         platform.node_key(),
+        process,
         [agreeing.handle().clone(), answering.handle().clone()],
         move |node| initialise(node, &wanted, &unclaimed),
     )?;
@@ -392,7 +405,6 @@ fn run(options: &Serve, ready: impl FnOnce(&Endpoints)) -> Result<(), String> {
         .enable_all()
         .build();
     let runtime = runtime.map_err(|error| format!("cannot start the threads for HTTP: {error}"))?;
-    runtime.spawn(huge_pages::allow_when_large());
     runtime.spawn(finish_lost_transactions(Arc::clone(&node)));
     runtime.spawn(renew_certificate(Arc::clone(&tls)));
     let making = rest::answering_threads();
@@ -404,8 +416,7 @@ fn run(options: &Serve, ready: impl FnOnce(&Endpoints)) -> Result<(), String> {
         Front::new(&consensus, &tls, &claim, records, options.hosts(), threads, &connections);
     runtime.block_on(async {
         // Before anybody can see that the node serves: who does may stop it.
-        let stop =
-            StopSignals::catch().map_err(|error| format!("cannot wait for signals: {error}"))?;
+        let stop = stop().map_err(|error| format!("cannot wait for signals: {error}"))?;
         for port in rest_ports {
             rest::serve(&front, port).map_err(|error| format!("cannot serve HTTP: {error}"))?;
         }
@@ -413,7 +424,7 @@ fn run(options: &Serve, ready: impl FnOnce(&Endpoints)) -> Result<(), String> {
         tracing::info!("other nodes recognise this one by {}", platform.node_key().fingerprint());
         consensus.tell_where();
         ready(&endpoints);
-        stop.wait().await;
+        stop.await;
         Ok::<(), String>(())
     })?;
 
@@ -500,11 +511,11 @@ async fn renew_certificate(tls: Arc<Tls>) {
 }
 
 /// Where nodes agree: apart from requests, which may keep their own threads busy.
-fn agreement_threads() -> Result<tokio::runtime::Runtime, String> {
+fn agreement_threads(process: &'static dyn Process) -> Result<tokio::runtime::Runtime, String> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .thread_name("agreement")
-        .on_thread_start(priority::be_urgent)
+        .on_thread_start(|| process.prioritize(Priority::Urgent))
         .enable_all()
         .build();
     runtime.map_err(|error| format!("cannot start the thread of the agreement: {error}"))
@@ -567,27 +578,4 @@ fn name_administrator(node: &Arc<Node>, name: &str) -> Result<(), String> {
     }
     let change = Change::NameAdministrator { name: name.to_owned() };
     node.change(&change).map(drop).map_err(|error| error.to_string())
-}
-
-/// The signals that end a node.
-struct StopSignals {
-    interrupt: Signal,
-    terminate: Signal,
-}
-
-impl StopSignals {
-    /// Catches them from now on.
-    fn catch() -> std::io::Result<StopSignals> {
-        Ok(StopSignals {
-            interrupt: signal(SignalKind::interrupt())?,
-            terminate: signal(SignalKind::terminate())?,
-        })
-    }
-
-    async fn wait(mut self) {
-        tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-        }
-    }
 }

@@ -41,7 +41,7 @@ fn deferred_indexes_are_built_by_name_or_by_query() {
 /// What the shell completes paths with was a syntax error once, which completion keeps to itself.
 #[test]
 fn the_shell_is_given_the_keyspaces() {
-    let statement = include_str!("../../../../server/nacre-server/src/sh/keyspaces.sqlpp");
+    let statement = include_str!("../../../../server/nacre-cli/src/sh/keyspaces.sqlpp");
     let world = World::new();
     world.add("things", []);
     let rows = world.query(statement).unwrap();

@@ -14,7 +14,7 @@ use super::peers::{CallError, Peers};
 use super::request::Caller;
 use super::room::Room;
 use super::types::{Metrics, Place, Position, Raft, Ticketed, Types};
-use crate::priority::be_urgent;
+use crate::process::{Priority, Process};
 use crate::tls::NodeKey;
 use crate::vital::depend_on_this_thread;
 use crossbeam_channel::{Sender, bounded};
@@ -151,6 +151,7 @@ impl Consensus {
         node: &Arc<Node>,
         platform: Arc<dyn Platform>,
         key: &Arc<NodeKey>,
+        process: &'static dyn Process,
         [runtime, answering]: [Handle; 2],
         initialise: impl Fn(&Arc<Node>) -> Result<(), String> + Send + Sync + 'static,
     ) -> Result<Arc<Consensus>, String> {
@@ -158,7 +159,7 @@ impl Consensus {
         let ear = Arc::clone(node);
         let listen = move || {
             depend_on_this_thread();
-            be_urgent();
+            process.prioritize(Priority::Urgent);
             hearing.iter().for_each(|(from, message)| ear.hear(from, &message));
         };
         std::thread::Builder::new()

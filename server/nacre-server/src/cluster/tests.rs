@@ -6,6 +6,7 @@ use super::log::Log;
 use super::machine::{Machine, Waiting};
 use super::types::{Entry, Place, Raft, StorageError, Ticketed, Types};
 use crate::platform::SystemPlatform;
+use crate::process::Embedded;
 use nacre_cluster::{Change, Endpoints, Member, Ports};
 use nacre_node::agreement::{Agreement, Proposal};
 use nacre_node::{Node, Platform};
@@ -31,7 +32,7 @@ use tokio::runtime::Builder;
 
 /// A new node.
 fn open(folder: &Path) -> Result<(Arc<SystemPlatform>, Arc<Node>), Box<dyn Error>> {
-    let platform = Arc::new(SystemPlatform::open(folder, folder.join("plugins"))?);
+    let platform = Arc::new(SystemPlatform::open(folder, folder.join("plugins"), &Embedded)?);
     let plain = Ports { mgmt: 1, views: 2, query: 5, eventing: 4, kv: 3 };
     let endpoints = Endpoints { host: None, plain, tls: None, fingerprint: None };
     let node = Node::open(Arc::clone(&platform) as Arc<_>, endpoints)?;
@@ -267,7 +268,8 @@ fn who_enters_a_cluster_leads_no_more() {
     let handles = threads.each_ref().map(|threads| threads.handle().clone());
     let other = Arc::clone(&platform) as Arc<_>;
     let consensus =
-        Consensus::start(&node, other, platform.node_key(), handles, |_| Ok(())).unwrap();
+        Consensus::start(&node, other, platform.node_key(), &Embedded, handles, |_| Ok(()))
+            .unwrap();
     let begun = Instant::now();
     while consensus.leadership(0).is_none() {
         assert!(begun.elapsed() < Duration::from_secs(60), "it is alone and does not lead");

@@ -396,7 +396,12 @@ mod tests {
     ) -> String {
         let directory = tempfile::tempdir().unwrap();
         let platform = Arc::new(
-            SystemPlatform::open(directory.path(), directory.path().join("plugins")).unwrap(),
+            SystemPlatform::open(
+                directory.path(),
+                directory.path().join("plugins"),
+                &crate::process::Embedded,
+            )
+            .unwrap(),
         );
         let plain = Ports { mgmt: 1, views: 2, query: 5, eventing: 4, kv: 3 };
         let node =

@@ -187,12 +187,14 @@ fn stream(
 mod tests {
     use super::*;
     use crate::platform::SystemPlatform;
+    use crate::process::Embedded;
     use nacre_cluster::{Change, Endpoints, Ports};
 
     #[tokio::test]
     async fn a_stream_of_maps_begins_with_the_one_that_there_is_when_it_begins_to_look() {
         let folder = tempfile::tempdir().unwrap();
-        let platform = SystemPlatform::open(folder.path(), folder.path().join("plugins")).unwrap();
+        let platform =
+            SystemPlatform::open(folder.path(), folder.path().join("plugins"), &Embedded).unwrap();
         let plain = Ports { mgmt: 1, views: 2, query: 5, eventing: 4, kv: 3 };
         let endpoints = Endpoints { host: None, plain, tls: None, fingerprint: None };
         let node = Node::open(Arc::new(platform), endpoints).unwrap();

@@ -1,0 +1,472 @@
+//! `nacre cluster`: nodes are made one, and looked at, over their REST.
+
+mod picture;
+
+use crate::target::Server;
+use clap::{Args, Subcommand};
+use comfy_table::{Table, presets};
+use nacre_cluster::Address;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde_json::Value;
+
+/// How long nodes that a rebalance has taken out are waited for.
+const FAREWELL: std::time::Duration = std::time::Duration::from_secs(30);
+/// Where a node is told where it is reached from elsewhere.
+const ELSEWHERE: &str = "/node/controller/setupAlternateAddresses/external";
+
+/// Options of `nacre cluster`.
+#[derive(Args, Clone, Debug)]
+pub struct Options {
+    #[command(subcommand)]
+    action: Action,
+    #[command(flatten)]
+    server: Server,
+}
+
+#[derive(Subcommand, Clone, Debug)]
+enum Action {
+    /// Name a cluster, and the node that begins it
+    Init {
+        /// Name of the cluster
+        #[arg(long)]
+        name: Option<String>,
+        /// Name or address by which other nodes and clients reach the node
+        #[arg(long)]
+        host_name: Option<String>,
+    },
+    /// Have the node leave its own data behind and join the cluster of another one
+    Join {
+        /// Management of any node of that cluster, as host:port or https://host:port
+        member: String,
+        #[command(flatten)]
+        key: Key,
+        #[command(flatten)]
+        services: Services,
+        #[command(flatten)]
+        login: Login,
+    },
+    /// Add another node to the node's cluster
+    Add {
+        /// Management of the other node, as host:port or https://host:port
+        node: String,
+        /// Group that it is in; it is made, if there is none of that name
+        #[arg(long)]
+        group: Option<String>,
+        #[command(flatten)]
+        key: Key,
+        #[command(flatten)]
+        services: Services,
+        #[command(flatten)]
+        login: Login,
+    },
+    /// Remove a node that has no data; it begins anew
+    Remove {
+        /// Management of the node, as `status` shows it
+        node: String,
+    },
+    /// Spread the vBuckets evenly over the nodes; new ones get their share
+    Rebalance {
+        /// Management of a node that is to leave, as `status` shows it; may be given several times
+        #[arg(long = "remove")]
+        removed: Vec<String>,
+        /// All nodes that answer queries from now on, as `status` shows them
+        #[arg(long, value_delimiter = ',')]
+        query: Option<Vec<String>>,
+        /// All nodes that manage functions from now on, as `status` shows them
+        #[arg(long, value_delimiter = ',')]
+        eventing: Option<Vec<String>>,
+        /// All nodes that keep partitions of indexes from now on, as `status` shows them
+        #[arg(long, value_delimiter = ',')]
+        index: Option<Vec<String>>,
+    },
+    /// Have other nodes take the place of some
+    Failover {
+        /// Management of the nodes, as `status` shows them
+        #[arg(required = true)]
+        nodes: Vec<String>,
+        /// Move their vBuckets away before, without losing anything
+        #[arg(long, conflicts_with = "allow_unsafe")]
+        graceful: bool,
+        /// Go on although most nodes are gone: what only those had is lost, and they have to begin anew
+        #[arg(long = "unsafe")]
+        allow_unsafe: bool,
+    },
+    /// Take back nodes whose place others have taken, once they run again; the next rebalance gives them their share
+    Recover {
+        /// Management of the nodes, as `status` shows them
+        #[arg(required = true)]
+        nodes: Vec<String>,
+        /// Copy everything to them anew, in place of what they have missed
+        #[arg(long)]
+        full: bool,
+    },
+    /// Tell clients elsewhere, as outside of a network of containers, where they reach the node
+    Elsewhere {
+        /// Name or address there; with none, the node is reached where it is
+        host: Option<String>,
+        /// A port there, as kv=9000, of mgmt, kv, capi, n1ql, eventingAdminPort and indexHttp, and with TLS mgmtSSL, kvSSL,
+        /// capiSSL, n1qlSSL, eventingSSL and indexHttps; may be given several times (default: those that the node has)
+        #[arg(long = "port", requires = "host", value_parser = port)]
+        ports: Vec<(String, String)>,
+    },
+    /// Show the nodes
+    Status {
+        /// Show which node serves each vBucket of a bucket, too
+        #[arg(long, value_name = "BUCKET")]
+        map: Option<String>,
+    },
+    /// Show by what other nodes recognise the node
+    Fingerprint,
+}
+
+/// How to make sure that the other node is the one that is meant.
+#[derive(Args, Clone, Debug)]
+struct Key {
+    /// What `fingerprint` shows on the other node (default: it is believed the first time)
+    #[arg(long)]
+    fingerprint: Option<String>,
+}
+
+impl Key {
+    fn field(&self) -> (&'static str, &str) {
+        ("fingerprint", self.fingerprint.as_deref().unwrap_or_default())
+    }
+}
+
+/// What a node does for clients.
+#[derive(Args, Clone, Debug)]
+struct Services {
+    /// What it does for clients, of kv,n1ql,eventing,index (default: all)
+    #[arg(long)]
+    services: Option<String>,
+}
+
+impl Services {
+    fn field(&self) -> (&'static str, &str) {
+        ("services", self.services.as_deref().unwrap_or_default())
+    }
+}
+
+/// How to log in at the other node, when that differs.
+#[derive(Args, Clone, Debug)]
+struct Login {
+    /// User at the other node (default: the same)
+    #[arg(long)]
+    other_user: Option<String>,
+    /// Password at the other node (default: the same)
+    #[arg(long, env = "NACRE_OTHER_PASSWORD", hide_env_values = true)]
+    other_password: Option<String>,
+}
+
+impl Login {
+    fn fields<'a>(&'a self, server: &'a Server) -> Result<[(&'static str, &'a str); 2], String> {
+        let (user, password) = server.login()?;
+        Ok([
+            ("user", self.other_user.as_deref().unwrap_or(user)),
+            ("password", self.other_password.as_deref().unwrap_or(password)),
+        ])
+    }
+}
+
+/// A port with the name that it has in maps.
+fn port(text: &str) -> Result<(String, String), String> {
+    let (name, port) = text.split_once('=').ok_or("a name and a port are wanted, as kv=9000")?;
+    Ok((name.to_owned(), port.to_owned()))
+}
+
+/// Runs `nacre cluster`.
+///
+/// # Errors
+/// A sentence for the person who ran it.
+pub fn run(options: &Options) -> Result<(), String> {
+    let server = &options.server;
+    let send = |method: &str, path: &str, fields: &[(&str, &str)]| {
+        let encode = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
+        let fields = fields.iter().map(|(name, value)| format!("{name}={}", encode(value)));
+        server.call(method, path, fields.collect::<Vec<_>>().join("&").as_bytes())
+    };
+    let post = |path: &str, fields: &[(&str, &str)]| send("POST", path, fields);
+    match &options.action {
+        Action::Init { name, host_name } => {
+            if let Some(host) = host_name {
+                post("/node/controller/rename", &[("hostname", host)])?;
+            }
+            if let Some(name) = name {
+                post("/pools/default", &[("clusterName", name)])?;
+            }
+            status(server)
+        }
+        Action::Join { member, key, services, login } => {
+            let Address { host, port, encrypted } = Address::parse(member)?;
+            let (scheme, port) = (if encrypted { "https://" } else { "" }, port.to_string());
+            let [user, password] = login.fields(server)?;
+            let fields = [
+                ("clusterMemberHostIp", &*format!("{scheme}{host}")),
+                ("clusterMemberPort", &port),
+                key.field(),
+                services.field(),
+                user,
+                password,
+            ];
+            post("/node/controller/doJoinCluster", &fields).map_err(about_login)?;
+            println!("joined the cluster of {member}");
+            Ok(())
+        }
+        Action::Add { node, group, key, services, login } => {
+            let path = match group {
+                Some(group) => path_of(server, group, post)?,
+                None => "/controller".to_owned(),
+            };
+            let [user, password] = login.fields(server)?;
+            let fields =
+                [("hostname", node.as_str()), key.field(), services.field(), user, password];
+            post(&format!("{path}/addNode"), &fields).map_err(about_login)?;
+            status(server)
+        }
+        Action::Remove { node } => {
+            post("/controller/ejectNode", &[("otpNode", &otp_node(node))])
+                .map_err(|reason| format!("{node}: {reason}"))?;
+            status(server)
+        }
+        Action::Rebalance { removed, query, eventing, index } => {
+            let fields = fields_of_rebalance(server, removed, [query, eventing, index])?;
+            let fields: Vec<_> =
+                fields.iter().map(|(name, value)| (*name, value.as_str())).collect();
+            post("/controller/rebalance", &fields)?;
+            wait_for_rebalance(server)
+        }
+        Action::Failover { nodes, graceful, allow_unsafe } => {
+            let names: Vec<String> = nodes.iter().map(|node| otp_node(node)).collect();
+            let mut fields: Vec<_> = names.iter().map(|name| ("otpNode", name.as_str())).collect();
+            if *graceful {
+                post("/controller/startGracefulFailover", &fields)?;
+                return wait_for_rebalance(server);
+            }
+            if *allow_unsafe {
+                fields.push(("allowUnsafe", "true"));
+            }
+            post("/controller/failOver", &fields)
+                .map_err(|reason| format!("{}: {reason}", nodes.join(", ")))?;
+            status(server)
+        }
+        Action::Recover { nodes, full } => {
+            let kind = if *full { "full" } else { "delta" };
+            for node in nodes {
+                let fields = [("otpNode", &*otp_node(node)), ("recoveryType", kind)];
+                post("/controller/setRecoveryType", &fields)
+                    .map_err(|reason| format!("{node}: {reason}"))?;
+            }
+            status(server)
+        }
+        Action::Elsewhere { host, ports } => {
+            let ports = ports.iter().map(|(name, port)| (name.as_str(), port.as_str()));
+            let fields: Vec<_> =
+                host.iter().map(|host| ("hostname", host.as_str())).chain(ports).collect();
+            send(if host.is_some() { "PUT" } else { "DELETE" }, ELSEWHERE, &fields)?;
+            status(server)
+        }
+        Action::Status { map: None } => status(server),
+        Action::Status { map: Some(bucket) } => {
+            status(server)?;
+            show_map(server, bucket)
+        }
+        Action::Fingerprint => {
+            let own = server.call("GET", "/nodes/self", b"")?;
+            println!("{}", own["fingerprint"].as_str().ok_or("the node has no key")?);
+            Ok(())
+        }
+    }
+}
+
+/// What is asked of a rebalance that takes `removed` out, and puts services of queries, functions and indexes on nodes.
+fn fields_of_rebalance(
+    server: &Server,
+    removed: &[String],
+    services: [&Option<Vec<String>>; 3],
+) -> Result<Vec<(&'static str, String)>, String> {
+    let pool = server.call("GET", "/pools/default", b"")?;
+    let known = pool["nodes"].as_array().into_iter().flatten();
+    let known: Vec<&str> = known.filter_map(|node| node["otpNode"].as_str()).collect();
+    check_known(&known, removed.iter().chain(services.into_iter().flatten().flatten()))?;
+    let names =
+        |nodes: &[String]| nodes.iter().map(|node| otp_node(node)).collect::<Vec<_>>().join(",");
+    let mut fields = vec![("knownNodes", known.join(",")), ("ejectedNodes", names(removed))];
+    let topologies = ["topology[n1ql]", "topology[eventing]", "topology[index]"];
+    for (topology, nodes) in topologies.into_iter().zip(services) {
+        fields.extend(nodes.as_deref().map(|nodes| (topology, names(nodes))));
+    }
+    Ok(fields)
+}
+
+/// That login is the same when nothing is said, and so easily forgotten.
+fn about_login(reason: String) -> String {
+    if !reason.contains("Authentication failed") {
+        return reason;
+    }
+    format!("{reason} The login of the other node is --other-user and --other-password.")
+}
+
+/// Refuses nodes that are not in the cluster, by their names.
+fn check_known<'a>(
+    known: &[&str],
+    mut named: impl Iterator<Item = &'a String>,
+) -> Result<(), String> {
+    match named.find(|node| !known.contains(&&*otp_node(node))) {
+        None => Ok(()),
+        Some(node) => Err(format!("there is no node {node}: `nacre cluster status` shows them")),
+    }
+}
+
+/// The path of a group, which is made if need be.
+fn path_of(
+    server: &Server,
+    group: &str,
+    post: impl Fn(&str, &[(&str, &str)]) -> Result<Value, String>,
+) -> Result<String, String> {
+    const GROUPS: &str = "/pools/default/serverGroups";
+    let find = || -> Result<Option<String>, String> {
+        let known = server.call("GET", GROUPS, b"")?;
+        let mut known = known["groups"].as_array().into_iter().flatten();
+        let found = known.find(|known| known["name"] == group);
+        Ok(found.and_then(|found| found["uri"].as_str()).map(str::to_owned))
+    };
+    if let Some(found) = find()? {
+        return Ok(found);
+    }
+    post(GROUPS, &[("name", group)])?;
+    find()?.ok_or_else(|| format!("the group {group} is gone again"))
+}
+
+fn otp_node(node: &str) -> String {
+    if node.contains('@') { node.to_owned() } else { format!("ns_1@{node}") }
+}
+
+/// Waits until the rebalance is over.
+fn wait_for_rebalance(server: &Server) -> Result<(), String> {
+    loop {
+        let progress = server.call("GET", "/pools/default/rebalanceProgress", b"")?;
+        if progress["status"] == "none" {
+            see_off(server)?;
+            status(server)?;
+            let failure = progress["errorMessage"].as_str().map(str::to_owned);
+            return failure.map_or(Ok(()), Err);
+        }
+        std::thread::sleep(std::time::Duration::from_millis(200));
+    }
+}
+
+/// Waits until the nodes that a rebalance has taken out are gone. One that does not answer may stay for as long as it likes.
+fn see_off(server: &Server) -> Result<(), String> {
+    let begun = std::time::Instant::now();
+    while begun.elapsed() < FAREWELL {
+        let pool = server.call("GET", "/pools/default", b"")?;
+        let mut nodes = pool["nodes"].as_array().into_iter().flatten();
+        if !nodes.any(|node| node["leaving"] == true && node["status"] == "healthy") {
+            return Ok(());
+        }
+        std::thread::sleep(std::time::Duration::from_millis(200));
+    }
+    Ok(())
+}
+
+fn status(server: &Server) -> Result<(), String> {
+    let pool = server.call("GET", "/pools/default", b"")?;
+    println!("{}", table(&pool));
+    for problem in problems(&pool) {
+        println!("{problem}");
+    }
+    Ok(())
+}
+
+/// Draws which node serves each vBucket of a bucket.
+fn show_map(server: &Server, bucket: &str) -> Result<(), String> {
+    let bucket = utf8_percent_encode(bucket, NON_ALPHANUMERIC);
+    let map = server.call("GET", &format!("/pools/default/buckets/{bucket}"), b"")?;
+    print!("\n{}", picture::draw(&map));
+    Ok(())
+}
+
+/// What the node that was asked says is wrong with it.
+fn problems(pool: &Value) -> Vec<String> {
+    let nodes = pool["nodes"].as_array().into_iter().flatten();
+    let of_node = |node: &Value| {
+        let name =
+            node["otpNode"].as_str().unwrap_or_default().trim_start_matches("ns_1@").to_owned();
+        let problems = node["problems"].as_array().cloned().unwrap_or_default();
+        let texts = problems.into_iter().filter_map(|problem| Some(problem.as_str()?.to_owned()));
+        texts.map(|text| format!("{name}: {text}")).collect::<Vec<_>>()
+    };
+    nodes.flat_map(of_node).collect()
+}
+
+/// The nodes of `/pools/default`, one a row.
+fn table(pool: &Value) -> Table {
+    let mut table = Table::new();
+    table
+        .load_preset(presets::NOTHING)
+        .set_header(["node", "status", "part", "services", "group", ""]);
+    for node in pool["nodes"].as_array().into_iter().flatten() {
+        let text = |field: &str| node[field].as_str().unwrap_or_default().to_owned();
+        let part = match node["clusterMembership"].as_str() {
+            _ if node["leaving"] == true => "leaving",
+            Some("inactiveAdded") => "added",
+            Some("inactiveFailed") => "failed over",
+            _ => "active",
+        };
+        let elsewhere = node["alternateAddresses"]["external"]["hostname"].as_str();
+        let own = (node["thisNode"] == true).then_some("(asked)");
+        let elsewhere = elsewhere.map(|host| format!("elsewhere {host}"));
+        let more: Vec<&str> = own.into_iter().chain(elsewhere.as_deref()).collect();
+        let name = text("otpNode").trim_start_matches("ns_1@").to_owned();
+        let services = node["services"].as_array().into_iter().flatten();
+        let services = services.filter_map(Value::as_str).collect::<Vec<_>>().join(",");
+        let (status, group) = (text("status"), text("serverGroup"));
+        table.add_row([name, status, part.to_owned(), services, group, more.join(", ")]);
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_node_that_is_not_there_is_named() {
+        let known = ["ns_1@a:1", "ns_1@a:2"];
+        let named = |names: &[&str]| {
+            let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+            check_known(&known, names.iter())
+        };
+        assert_eq!(named(&["a:1", "ns_1@a:2"]), Ok(()));
+        assert!(named(&["a:1", "a:3"]).unwrap_err().contains("no node a:3"));
+    }
+
+    #[test]
+    fn the_status_shows_one_node_a_row() {
+        let node = |port: u16, status: &str, part: &str, services: &[&str], own: bool| {
+            let otp_node = format!("ns_1@a:{port}");
+            json!({
+                "otpNode": otp_node, "status": status, "clusterMembership": part, "services": services,
+                "serverGroup": "Group 1", "thisNode": own,
+            })
+        };
+        let nodes = [
+            node(1, "healthy", "active", &["kv", "n1ql"], true),
+            node(2, "unhealthy", "inactiveAdded", &["n1ql"], false),
+            json!({"otpNode": "ns_1@a:3", "status": "healthy", "clusterMembership": "inactiveAdded",
+                "leaving": true, "services": ["kv"], "serverGroup": "Group 1"}),
+        ];
+        let shown = table(&json!({ "nodes": nodes })).to_string();
+        let shown: Vec<&str> = shown.lines().map(str::trim_end).collect();
+        assert_eq!(
+            shown,
+            [
+                " node  status     part     services  group",
+                " a:1   healthy    active   kv,n1ql   Group 1  (asked)",
+                " a:2   unhealthy  added    n1ql      Group 1",
+                " a:3   healthy    leaving  kv        Group 1"
+            ]
+        );
+    }
+}

@@ -1,0 +1,139 @@
+//! `nacre sh`: a shell for SQL++.
+//!
+//! [`split`] cuts text into statements and commands, [`session`] carries them out over [`ask`], and [`output`], [`plan`]
+//! and [`problem`] show what came back. None of these knows of sockets or terminals: those are [`http`] and
+//! [`terminal`].
+
+mod ask;
+mod command;
+mod complete;
+mod http;
+mod output;
+mod plan;
+mod problem;
+mod session;
+mod settings;
+mod split;
+mod terminal;
+mod text;
+#[cfg(test)]
+mod transcripts;
+
+use crate::target::Server;
+use clap::Args;
+use output::Output;
+use session::{Session, Stop};
+use settings::{Context, Settings};
+use std::io::{self, BufRead, IsTerminal};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// Where queries are relative to `--port-base`.
+const PORT_OFFSET: u16 = 2;
+
+/// Options of `nacre sh`.
+#[derive(Args, Clone, Debug)]
+pub struct Shell {
+    #[command(flatten)]
+    server: Server,
+    /// URL of the query service itself
+    #[arg(long, hide = true, conflicts_with = "port_base")]
+    url: Option<String>,
+    /// The node on this machine that was started with this --port-base
+    #[arg(long, hide = true)]
+    port_base: Option<u16>,
+    /// Where lone names of collections belong, as bucket.scope
+    #[arg(long, value_parser = Context::parse)]
+    context: Option<Context>,
+    /// How rows are written
+    #[arg(long, value_enum, default_value = "table")]
+    output: Output,
+    /// Carry out this and end; may be given several times
+    #[arg(short, long, value_name = "STATEMENT")]
+    execute: Vec<String>,
+    /// Carry out what this file holds and end; may be given several times
+    #[arg(short, long)]
+    file: Vec<PathBuf>,
+    /// Go on after a statement that failed
+    #[arg(long)]
+    keep_going: bool,
+}
+
+/// Runs a shell: what `--execute` and `--file` say, else what comes from standard input.
+///
+/// # Errors
+/// When a statement failed, or there is no terminal to talk to any more.
+pub fn sh(options: &Shell) -> Result<(), String> {
+    let interrupted = Arc::new(AtomicBool::new(false));
+    let mut node = http::Node::new(
+        &options.url()?,
+        options.server.login()?,
+        options.server.trust().client_config()?,
+        Arc::clone(&interrupted),
+    )?;
+    let address = node.address();
+    let settings = Settings {
+        output: options.output,
+        context: options.context.clone(),
+        ..Settings::default()
+    };
+    let stdin = io::stdin();
+    let is_given = !options.execute.is_empty() || !options.file.is_empty();
+    let (mut stdout, mut errors) = (io::stdout(), io::stderr());
+    if !is_given && stdin.is_terminal() {
+        let mut out = terminal::Silenced::new(stdout, Arc::clone(&interrupted));
+        let mut session = Session::new(&mut node, &mut out, &mut errors, width, settings);
+        session.keep_going = options.keep_going;
+        let greeting = format!("Connected to {address} as {}.", options.server.user());
+        return terminal::talk(&mut session, &greeting, &interrupted);
+    }
+    let mut session = Session::new(&mut node, &mut stdout, &mut errors, width, settings);
+    session.keep_going = options.keep_going;
+    let outcome = match is_given {
+        true => options.run_given(&mut session),
+        false => session.run_script("standard input", &mut stdin.lock()),
+    };
+    let ended = session.end_transaction();
+    match outcome.and(ended) {
+        Ok(()) => Ok(()),
+        Err(Stop::Quit) if !session.has_failed => Ok(()),
+        Err(Stop::Failed | Stop::Quit) => Err("not everything was carried out".to_owned()),
+        Err(Stop::Closed(error)) => Err(format!("cannot write: {error}")),
+    }
+}
+
+impl Shell {
+    fn url(&self) -> Result<String, String> {
+        if let Some(url) = &self.url {
+            return Ok(url.clone());
+        }
+        let Some(base) = self.port_base else { return self.server.queries() };
+        let port = base.checked_add(PORT_OFFSET).ok_or("--port-base is too high")?;
+        Ok(format!("http://127.0.0.1:{port}"))
+    }
+
+    /// Statements first, then files.
+    fn run_given(&self, session: &mut Session<'_>) -> Result<(), Stop> {
+        let mut outcome = Ok(());
+        let statements = self.execute.iter().map(|text| (String::new(), Some(text)));
+        let files = self.file.iter().map(|path| (path.display().to_string(), None));
+        for (path, statement) in statements.chain(files) {
+            let ended = match statement {
+                Some(text) => session.run_script("", &mut text.as_bytes() as &mut dyn BufRead),
+                None => session.source(&path),
+            };
+            match ended {
+                Ok(()) => {}
+                Err(Stop::Failed) if self.keep_going => outcome = Err(Stop::Failed),
+                Err(stop) => return Err(stop),
+            }
+        }
+        outcome
+    }
+}
+
+/// Characters that fit on a line of the terminal; `None` when standard output is none.
+fn width() -> Option<u16> {
+    comfy_table::Table::new().width()
+}

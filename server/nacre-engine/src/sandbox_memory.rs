@@ -1,0 +1,39 @@
+//! Memory of sandboxes: the range of addresses that the plugin host reserves for all of them.
+
+/// Least size of the range, in bytes. Nothing else in the process reserves as much.
+const RESERVED_BYTES_MIN: usize = 16 << 30;
+
+/// Asks the kernel for huge pages in the memory of sandboxes, where the process may have them. Must be called before there is a sandbox.
+///
+/// Without them the kernel adds memory page by page while a batch of documents is copied into a sandbox, which takes a tenth of the time
+/// of an index. A sandbox smaller than a huge page does not grow.
+pub fn use_huge_pages() {
+    let Ok(mappings) = std::fs::read_to_string("/proc/self/maps") else { return };
+    for (start, end) in mappings.lines().filter_map(reserved) {
+        if end - start >= RESERVED_BYTES_MIN {
+            // SAFETY: this is advice about memory that was reserved and is not in use.
+            unsafe { libc::madvise(start as *mut libc::c_void, end - start, libc::MADV_HUGEPAGE) };
+        }
+    }
+}
+
+/// Reads a line of `/proc/self/maps`: start and end of a mapping that is reserved and not in use.
+fn reserved(mapping: &str) -> Option<(usize, usize)> {
+    let (range, rest) = mapping.split_once(' ')?;
+    let (start, end) = range.split_once('-')?;
+    let address = |hex| usize::from_str_radix(hex, 16).ok();
+    rest.starts_with("---p").then(|| Some((address(start)?, address(end)?)))?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_reserved_is_told_from_what_is_in_use() {
+        let line = "7f0000000000-7f8000000000 ---p 00000000 00:00 0 ";
+        assert_eq!(reserved(line), Some((0x7f00_0000_0000, 0x7f80_0000_0000)));
+        assert_eq!(reserved("7f0000000000-7f8000000000 rw-p 00000000 00:00 0 "), None);
+        assert_eq!(reserved("no mapping"), None);
+    }
+}

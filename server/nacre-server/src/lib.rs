@@ -1,0 +1,38 @@
+//! The node's real world as a library: sockets, threads, clock, files, configuration, REST.
+//!
+//! [`serve()`] runs a node from its options until it is told to stop. [`SystemPlatform`] is the platform of such a node: clocks of the
+//! machine, a data directory, a thread for each task. What belongs to the process as a whole is not changed here, but asked of a
+//! [`Process`]; the binary `nacre` implements it with a panic hook, limits and priorities, [`Embedded`] leaves everything as it is.
+//!
+//! *Invariants:* no code of the node but this crate and nacre-store opens sockets or files or reads a clock; this crate installs no
+//! panic hook, signal handler, allocator or log.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "this crate is the node's real world: clock, chance, files, sockets"
+)]
+
+mod audit;
+mod capsules;
+mod cluster;
+mod data_dir;
+mod http_out;
+mod kv;
+mod log_collection;
+mod memory;
+mod platform;
+mod process;
+mod records;
+mod rest;
+mod sealed;
+mod serve;
+mod strangers;
+mod tls;
+mod vital;
+
+pub use platform::SystemPlatform;
+pub use process::{Embedded, Priority, Process};
+pub use serve::{Dev, Serve, dev, serve};
+pub use vital::{depend_on_this_thread, is_vital_thread};
+
+/// Pause of a listener after it could not accept a connection.
+const ACCEPT_PAUSE: std::time::Duration = std::time::Duration::from_millis(50);
