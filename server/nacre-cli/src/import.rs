@@ -1,10 +1,10 @@
 //! `nacre import`: documents from a JSON or CSV file into a collection.
 
-use crate::client::Client;
 use crate::loader::{Existing, Loaded, Loader};
 use crate::target::Server;
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
+use nacre_client::{BASIC_FEATURES, Connection};
 use nacre_types::{leb128_encode, name_bytes_max};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
@@ -74,11 +74,13 @@ pub fn import(options: &Import) -> Result<(), String> {
     let keys = options.server.keys()?;
     let (user, password) = options.server.login()?;
     let tls = keys.is_encrypted.then(|| options.server.trust().client_config()).transpose()?;
-    let connect =
-        |server: &str| Client::connect_over(tls.as_ref(), server, user, password, &options.bucket);
-    let mut client = connect(&keys.address)?;
+    let login = [user, password, &options.bucket];
+    let connect = |server: &str| {
+        Connection::connect(server, tls.as_ref(), login, BASIC_FEATURES).map_err(String::from)
+    };
+    let mut connection = connect(&keys.address)?;
     let mut prefix = Vec::new();
-    leb128_encode(client.collection_id(&options.collection)?, &mut prefix);
+    leb128_encode(connection.collection_id(&options.collection)?, &mut prefix);
     let bar = if options.quiet { ProgressBar::hidden() } else { ProgressBar::no_length() };
     let style = ProgressStyle::with_template("{spinner} {human_pos} documents, {per_sec}")
         .expect("the template is valid");
@@ -86,7 +88,8 @@ pub fn import(options: &Import) -> Result<(), String> {
 
     let name_max = name_bytes_max(prefix == [0]);
     let existing = if options.insert_only { Existing::Keep } else { Existing::Replace };
-    let mut loader = Loader::open(&connect, &keys.address, client, prefix, existing, bar.clone())?;
+    let mut loader =
+        Loader::open(&connect, &keys.address, connection, prefix, existing, bar.clone())?;
     let (mut rows, mut bad) = (0, 0);
     let mut each = |row: Result<String, String>| {
         if options.limit.is_some_and(|limit| rows >= limit) {

@@ -17,7 +17,6 @@
 )]
 
 pub mod bench;
-mod client;
 pub mod cluster;
 pub mod import;
 mod loader;
@@ -25,4 +24,3 @@ pub mod plugin;
 pub mod sh;
 mod target;
 mod trust;
-mod unreachable;

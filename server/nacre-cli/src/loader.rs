@@ -2,8 +2,8 @@
 //!
 //! Invariant: whoever waits for one answer of a node has taken all earlier ones, since answers come in the order of requests.
 
-use crate::client::{Client, Request, refusal};
 use indicatif::ProgressBar;
+use nacre_client::{Connection, Request, describe_status};
 use nacre_protocol::{Opcode, Status};
 use nacre_types::Vbid;
 use std::collections::VecDeque;
@@ -25,7 +25,7 @@ const PASSING: [u16; 4] =
 const FULL: [u16; 2] = [Status::TemporaryFailure as u16, Status::NoMemory as u16];
 
 /// How to come to a node, by its address for keys.
-pub type Connect<'a> = &'a dyn Fn(&str) -> Result<Client, String>;
+pub type Connect<'a> = &'a dyn Fn(&str) -> Result<Connection, String>;
 
 /// What becomes of a document that is there already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,7 +66,7 @@ pub struct Loader<'a> {
 
 struct Node {
     address: String,
-    client: Client,
+    connection: Connection,
     in_flight: VecDeque<Write>,
 }
 
@@ -78,14 +78,14 @@ struct Write {
 }
 
 impl<'a> Loader<'a> {
-    /// Connects to the nodes that `client`, a connection to `server`, knows of.
+    /// Connects to the nodes that `connection`, one to `server`, knows of.
     ///
     /// # Errors
     /// When one of them cannot be reached.
     pub fn open(
         connect: Connect<'a>,
         server: &'a str,
-        client: Client,
+        connection: Connection,
         prefix: Vec<u8>,
         existing: Existing,
         bar: ProgressBar,
@@ -94,15 +94,15 @@ impl<'a> Loader<'a> {
         let (loaded, is_full) = (Loaded::default(), false);
         let mut loader =
             Loader { connect, server, nodes, owners, prefix, existing, loaded, is_full, bar };
-        loader.follow(client)?;
+        loader.follow(connection)?;
         Ok(loader)
     }
 
     /// Takes over the map that a connection has been given.
-    fn follow(&mut self, client: Client) -> Result<(), String> {
-        let servers = client.servers().to_vec();
-        let active = client.active().to_vec();
-        let mut client = Some(client);
+    fn follow(&mut self, connection: Connection) -> Result<(), String> {
+        let servers = connection.map().servers().to_vec();
+        let active = connection.map().active().to_vec();
+        let mut connection = Some(connection);
         let mut places = Vec::new();
         for address in &servers {
             let known = self.nodes.iter().position(|node| node.address == *address);
@@ -110,12 +110,12 @@ impl<'a> Loader<'a> {
                 Some(place) => place,
                 None => {
                     // A node that is alone is the one that was asked, whatever it takes for its own address.
-                    let client = match client.take() {
-                        Some(client) if servers.len() == 1 => client,
+                    let connection = match connection.take() {
+                        Some(connection) if servers.len() == 1 => connection,
                         _ => (self.connect)(address)?,
                     };
                     let (address, in_flight) = (address.clone(), VecDeque::new());
-                    self.nodes.push(Node { address, client, in_flight });
+                    self.nodes.push(Node { address, connection, in_flight });
                     self.nodes.len() - 1
                 }
             };
@@ -128,8 +128,8 @@ impl<'a> Loader<'a> {
 
     /// Takes the map that the cluster has now.
     fn learn(&mut self) -> Result<(), String> {
-        let client = (self.connect)(self.server)?;
-        self.follow(client)
+        let connection = (self.connect)(self.server)?;
+        self.follow(connection)
     }
 
     fn vbucket_of(&self, name: &str) -> Vbid {
@@ -199,19 +199,19 @@ impl<'a> Loader<'a> {
         let (opcode, value) = (*opcode as u8, document.as_bytes());
         let request =
             Request { opcode, vbid, extras: &extras, key: &key, value, ..Request::default() };
-        self.nodes[at].client.send(request);
+        self.nodes[at].connection.send(request);
     }
 
     /// Takes answers of a node until at most `left` writes are in flight to it.
     fn settle(&mut self, at: usize, left: usize) -> Result<(), String> {
-        self.nodes[at].client.flush()?;
+        self.nodes[at].connection.flush()?;
         while self.nodes[at].in_flight.len() > left {
             let node = &mut self.nodes[at];
             let Some(write) = node.in_flight.pop_front() else { break };
-            let status = node.client.receive(|frame| frame.vbid)?;
+            let status = node.connection.receive(|frame| frame.vbid)?;
             let status = self.insist(at, status, &write)?;
             self.settled(write, status)?;
-            self.nodes[at].client.flush()?;
+            self.nodes[at].connection.flush()?;
         }
         Ok(())
     }
@@ -231,7 +231,7 @@ impl<'a> Loader<'a> {
             _ if status == Status::KeyExists as u16 && is_add => self.loaded.kept += 1,
             _ => {
                 self.is_full = FULL.contains(&status);
-                let why = refusal(Opcode::Set, status);
+                let why = describe_status(Opcode::Set, status);
                 return Err(format!("cannot write {:?}: {why}", write.key));
             }
         }
@@ -256,9 +256,9 @@ impl<'a> Loader<'a> {
             // Order among the writes of a file does not matter, but what is in flight must be answered first.
             self.settle(at, 0)?;
             self.send(at, write);
-            let client = &mut self.nodes[at].client;
-            client.flush()?;
-            status = client.receive(|frame| frame.vbid)?;
+            let connection = &mut self.nodes[at].connection;
+            connection.flush()?;
+            status = connection.receive(|frame| frame.vbid)?;
         }
         Ok(status)
     }

@@ -3,24 +3,18 @@
 //! A command is given one address of any node. It asks the management there for the port that it needs, as SDKs do.
 
 use crate::trust::Trust;
-use crate::unreachable::unreachable;
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use clap::Args;
+use nacre_client::{Rest, RestError, RestReply};
 use serde_json::Value;
 use std::fmt;
-use std::io::{ErrorKind, IsTerminal};
+use std::io::IsTerminal;
 use std::str::FromStr;
 use std::sync::OnceLock;
-use std::time::Duration;
-use ureq::http::StatusCode;
 
-/// How long a node may take over one request: compiling a plugin takes seconds.
-const TIMEOUT: Duration = Duration::from_secs(120);
 /// Where a node lists the ports of all nodes.
 const PORTS_PATH: &str = "/pools/default/nodeServices";
-/// The largest answer that is taken into memory.
-const ANSWER_BYTES_MAX: u64 = 256 << 20;
+/// Status of a path that the node does not know.
+const NOT_FOUND: u16 = 404;
 const NOT_MANAGEMENT: &str = "name the port of management, which is 8091 or the --port-base";
 
 /// A node to talk to.
@@ -265,13 +259,13 @@ impl Server {
 
     fn ports(&self) -> Result<Value, Silence> {
         let (status, ports) = self.exchange(&self.server.to_string(), "GET", PORTS_PATH, b"")?;
-        match status.is_success() && ports["nodesExt"].is_array() {
+        match is_success(status) && ports["nodesExt"].is_array() {
             true => Ok(ports),
-            false if status == StatusCode::NOT_FOUND => {
+            false if status == NOT_FOUND => {
                 let server = &self.server;
                 Err(Silence::Other(format!("{server} does not list services: {NOT_MANAGEMENT}")))
             }
-            false => Err(Silence::Other(self.refusal(status.as_u16(), &ports))),
+            false => Err(Silence::Other(self.refusal(status, &ports))),
         }
     }
 
@@ -295,7 +289,7 @@ impl Server {
         body: &[u8],
     ) -> Result<Value, String> {
         let (status, value) = self.exchange(base, method, path, body)?;
-        if status.is_success() { Ok(value) } else { Err(self.refusal(status.as_u16(), &value)) }
+        if is_success(status) { Ok(value) } else { Err(self.refusal(status, &value)) }
     }
 
     /// Whether there is something at `path`. That the node cannot say so is an error, and does not mean that there is nothing.
@@ -307,11 +301,11 @@ impl Server {
         self.is_there(status, &value)
     }
 
-    fn is_there(&self, status: StatusCode, value: &Value) -> Result<bool, String> {
+    fn is_there(&self, status: u16, value: &Value) -> Result<bool, String> {
         match status {
-            StatusCode::NOT_FOUND => Ok(false),
-            status if status.is_success() => Ok(true),
-            status => Err(self.refusal(status.as_u16(), value)),
+            NOT_FOUND => Ok(false),
+            status if is_success(status) => Ok(true),
+            status => Err(self.refusal(status, value)),
         }
     }
 
@@ -322,41 +316,21 @@ impl Server {
         method: &str,
         path: &str,
         body: &[u8],
-    ) -> Result<(StatusCode, Value), Silence> {
+    ) -> Result<(u16, Value), Silence> {
         if self.server.names_keys() {
             let hint = "name its management, as http://host:8091";
             return Err(Silence::Other(format!("{server} is an address for keys: {hint}")));
         }
-        let agent: ureq::Agent = ureq::Agent::config_builder()
-            .http_status_as_error(false)
-            .timeout_global(Some(TIMEOUT))
-            .tls_config(self.trust.config().map_err(Silence::Other)?)
-            .build()
-            .into();
+        let roots = self.trust.roots().map_err(Silence::Other)?;
         let (user, password) = self.login().map_err(Silence::Other)?;
-        let login = STANDARD.encode(format!("{user}:{password}"));
-        let silence = |error: ureq::Error| {
-            let reason = unreachable(server, &error);
-            match is_not_http(&error) {
-                true => Silence::NotHttp(format!("{reason}: {NOT_MANAGEMENT}")),
-                false => Silence::Other(reason),
-            }
-        };
-        let request = ureq::http::Request::builder()
-            .method(method)
-            .uri(format!("{server}{path}"))
-            .header("authorization", format!("Basic {login}"))
-            .body(body)
-            .map_err(|error| silence(error.into()))?;
-        let mut answer = agent.run(request).map_err(silence)?;
-        let text = answer
-            .body_mut()
-            .with_config()
-            .limit(ANSWER_BYTES_MAX)
-            .read_to_string()
-            .map_err(|error| Silence::Other(error.to_string()))?;
+        let rest = Rest::new(&[server.to_owned()], user, password, &roots);
+        let RestReply { status, text } =
+            rest.call(method, path, body).map_err(|error| match error {
+                RestError::NotHttp { .. } => Silence::NotHttp(format!("{error}: {NOT_MANAGEMENT}")),
+                other => Silence::Other(other.to_string()),
+            })?;
         let value: Value = serde_json::from_str(&text).unwrap_or(Value::String(text));
-        Ok((answer.status(), value))
+        Ok((status, value))
     }
 
     /// Why a request was refused, and by whom where the node does not say more.
@@ -370,21 +344,6 @@ impl Server {
             return format!("{} may not do that at {}: it needs {rights}", self.user, self.server);
         }
         reason(value).unwrap_or_else(|| format!("{} answers {status}: {value}", self.server))
-    }
-}
-
-/// Whether something was reached that does not speak HTTP, as the port for keys.
-fn is_not_http(error: &ureq::Error) -> bool {
-    match error {
-        ureq::Error::Protocol(_) => true,
-        ureq::Error::Io(error) => !matches!(
-            error.kind(),
-            ErrorKind::ConnectionRefused
-                | ErrorKind::HostUnreachable
-                | ErrorKind::NetworkUnreachable
-                | ErrorKind::TimedOut
-        ),
-        _ => false,
     }
 }
 
@@ -414,6 +373,10 @@ fn port_of(ports: &Value, asked: &NodeAddress, service: &str) -> Option<String> 
         };
         Some(format!("{host}:{port}"))
     })
+}
+
+fn is_success(status: u16) -> bool {
+    (200..300).contains(&status)
 }
 
 /// Why a request was refused, as the node words it.
@@ -473,9 +436,9 @@ mod tests {
     fn only_who_is_told_that_something_is_not_there_takes_it_for_unknown() {
         let server = Server::new("http://n", "u", "p").unwrap();
         let said = |status| server.is_there(status, &json!({"errors": {"_": "why"}}));
-        assert_eq!(said(StatusCode::OK), Ok(true));
-        assert_eq!(said(StatusCode::NOT_FOUND), Ok(false));
-        for status in [StatusCode::FORBIDDEN, StatusCode::SERVICE_UNAVAILABLE] {
+        assert_eq!(said(200), Ok(true));
+        assert_eq!(said(404), Ok(false));
+        for status in [403, 503] {
             assert_eq!(said(status), Err("why".into()), "{status}");
         }
     }

@@ -14,10 +14,10 @@ mod threads;
 mod wire;
 mod ycsb;
 
-use crate::client::Client;
 use crate::target::Server;
 use clap::{Args, Subcommand, ValueEnum};
 use load::Outcome;
+use nacre_client::BASIC_FEATURES;
 use wire::{Connection, Protocol};
 
 /// Options of `nacre bench`.
@@ -225,10 +225,13 @@ impl Kv {
     }
 
     fn connect(&self) -> Result<Connection, String> {
-        let client = match &self.user {
-            Some(user) => Client::connect(&self.server, user, &self.password, &self.bucket),
-            None => Client::plain(&self.server),
+        let connection = match &self.user {
+            Some(user) => {
+                let login = [user, self.password.as_str(), &self.bucket];
+                nacre_client::Connection::connect(&self.server, None, login, BASIC_FEATURES)
+            }
+            None => nacre_client::Connection::open(&self.server),
         }?;
-        Connection::new(client, self.protocol, self.user.is_some(), self.durability as u8)
+        Connection::new(connection, self.protocol, self.user.is_some(), self.durability as u8)
     }
 }

@@ -3,8 +3,8 @@
 //! Both sides may have much to say at once (reads of megabytes, and writes of them), so that neither a write nor a read
 //! may wait for the other: the socket does not block, and what it does not take stays here.
 
-use crate::client::{Client, Request};
 use clap::ValueEnum;
+use nacre_client::Request;
 use nacre_protocol::{Opcode, Status, decode};
 use nacre_types::Vbid;
 use std::io::{ErrorKind, Read, Write};
@@ -68,18 +68,19 @@ fn key(rank: u32) -> [u8; KEY_BYTES] {
 }
 
 impl Connection {
-    /// Takes over a client that is logged in as far as it will be. With `collections` keys travel behind the id of the
+    /// Takes over a connection that is logged in as far as it will be. With `collections` keys travel behind the id of the
     /// default collection; `level` is the durability of writes, 0 for none.
     ///
     /// # Errors
     /// When the socket cannot be told not to block.
     pub fn new(
-        client: Client,
+        connection: nacre_client::Connection,
         protocol: Protocol,
         collections: bool,
         level: u8,
     ) -> Result<Connection, String> {
-        let (stream, vbucket_count) = client.into_parts()?;
+        let vbucket_count = connection.map().vbucket_count();
+        let stream = connection.into_socket()?;
         stream.set_nonblocking(true).map_err(|error| error.to_string())?;
         // Framing extra 1 (durability), one byte long.
         let framing = if level == 0 { Vec::new() } else { vec![0x11, level] };
@@ -126,7 +127,7 @@ impl Connection {
                     extras,
                     key: &key[usize::from(!self.collections)..],
                     value: value.unwrap_or_default(),
-                    opaque: 0,
+                    ..Request::default()
                 };
                 request.encode(&mut self.output);
             }

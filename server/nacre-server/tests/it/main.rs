@@ -5,6 +5,7 @@ mod administration;
 mod bad_input;
 mod bench;
 mod changes;
+mod client;
 mod cluster;
 mod copies;
 mod crash;

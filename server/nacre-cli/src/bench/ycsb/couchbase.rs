@@ -2,8 +2,8 @@
 
 use super::store::{Login, Scans, Step, Store};
 use crate::bench::http::QueryClient;
-use crate::client::{Client, Request};
 use memchr::memmem;
+use nacre_client::{BASIC_FEATURES, Connection, Request};
 use nacre_protocol::{Opcode, Status};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -25,7 +25,7 @@ const BUSY: [u16; 4] = [
 
 /// The connections of one client.
 pub struct Couchbase {
-    keys: Client,
+    keys: Connection,
     /// Of clients that scan.
     queries: Option<QueryClient>,
     scans: Scans,
@@ -41,7 +41,7 @@ impl Couchbase {
     /// What failed, in a sentence.
     pub fn connect(login: &Login, level: u8) -> Result<Couchbase, String> {
         let Login { server, query, user, password, database, scans } = login;
-        let keys = Client::connect(server, user, password, database)?;
+        let keys = Connection::connect(server, None, [user, password, database], BASIC_FEATURES)?;
         let queries = scans.map(|_| QueryClient::connect(query, user, password)).transpose()?;
         // Framing extra 1 (durability), one byte long.
         let framing = if level == 0 { Vec::new() } else { vec![0x11, level] };
@@ -83,12 +83,12 @@ impl Couchbase {
     /// # Errors
     /// When the connection is gone.
     pub fn allow_any_order(&mut self) -> Result<(), String> {
-        self.keys.allow_any_order()
+        Ok(self.keys.allow_any_order()?)
     }
 
     /// Adds a request to those that the next [`Couchbase::answer`] that has to wait sends; `number` is that of the answer.
     pub fn send(&mut self, number: u32, key: &str, step: Step<'_>) {
-        let vbid = self.keys.vbucket_of(key.as_bytes());
+        let vbid = self.keys.map().vbucket_of(key.as_bytes());
         // Behind the id of the default collection.
         let key = [&[0], key.as_bytes()].concat();
         let all = Request { vbid, opaque: number, key: &key, ..Request::default() };

@@ -1,0 +1,493 @@
+//! A bucket of a cluster: requests go to the node that serves the vBucket of their key.
+
+use crate::error::is_passing;
+use crate::frame::Fields;
+use crate::subdoc::{decode_lookups, encode_lookups, encode_mutations};
+use crate::{
+    BASIC_FEATURES, ClusterMap, Connection, Error, Lookup, PathMutation, PathResult, Request,
+    Response,
+};
+use nacre_protocol::{Feature, Opcode, Status, version_option};
+use nacre_types::{Vbid, leb128_encode};
+use rustls::ClientConfig;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long a request is repeated whose refusal passes by itself, unless the caller says otherwise.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a node can take over one answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(75);
+/// Pause before a request is repeated: the first one, and the longest.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(200));
+/// Bit of the datatype: the value is JSON.
+const JSON: u8 = 0x01;
+/// Flags of JSON documents, as SDKs send them.
+const JSON_FLAGS: u32 = 0x0200_0000;
+/// Statuses of a sub-document request that has results: all paths, or some; the same of a deleted document.
+const WITH_RESULTS: [u16; 4] = [0x00, 0xcc, 0xcd, 0xd3];
+
+/// User and bucket.
+#[derive(Clone)]
+pub struct Login {
+    /// Name of the user.
+    pub user: String,
+    /// Password. It is not sent.
+    pub password: String,
+    /// Name of the bucket.
+    pub bucket: String,
+}
+
+/// Key of a document in its collection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Key<'a> {
+    /// Number of the collection, see [`Connection::collection_id`].
+    pub collection: u32,
+    /// Name of the document, 1 to 250 bytes with the collection's number.
+    pub name: &'a [u8],
+}
+
+impl<'a> Key<'a> {
+    /// Creates the key of a document in the default collection.
+    pub fn of_default(name: &'a [u8]) -> Key<'a> {
+        Key { collection: 0, name }
+    }
+
+    fn encoded(self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(5 + self.name.len());
+        leb128_encode(self.collection, &mut bytes);
+        bytes.extend_from_slice(self.name);
+        bytes
+    }
+}
+
+/// Copies that a write must reach before it is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Durability {
+    /// In memory of most nodes.
+    Majority = 1,
+    /// In memory of most nodes, and on the disk of the active one.
+    MajorityAndPersistActive = 2,
+    /// On the disks of most nodes.
+    PersistMajority = 3,
+}
+
+/// Options of a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StoreOptions {
+    /// CAS that the document must have; 0 for any.
+    pub cas: u64,
+    /// Seconds until the document expires, as [`nacre_types::Expiry`] has it; 0 for never.
+    pub expiry: u32,
+    /// Flags for the application.
+    pub flags: u32,
+    /// Durability; none is acknowledged once it is in the memory of the active node.
+    pub durability: Option<Durability>,
+}
+
+impl Default for StoreOptions {
+    fn default() -> StoreOptions {
+        StoreOptions { cas: 0, expiry: 0, flags: JSON_FLAGS, durability: None }
+    }
+}
+
+/// A document that was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Document {
+    /// CAS.
+    pub cas: u64,
+    /// Flags of the application.
+    pub flags: u32,
+    /// Datatype bits of the value.
+    pub datatype: u8,
+    /// Value.
+    pub value: Vec<u8>,
+}
+
+/// Place of a write in history.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mutation {
+    /// vBucket.
+    pub vbid: Vbid,
+    /// CAS that the document has now.
+    pub cas: u64,
+    /// UUID of the branch of history, and seqno in it.
+    pub token: Option<(u64, u64)>,
+}
+
+/// Metadata of a document, also of a deleted one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Metadata {
+    /// True if the document is deleted.
+    pub is_deleted: bool,
+    /// Flags of the application.
+    pub flags: u32,
+    /// Unix second at which the document expires, 0 for never; of a deletion, when it happened.
+    pub expiry: u32,
+    /// Number of changes.
+    pub rev: u64,
+    /// CAS.
+    pub cas: u64,
+}
+
+/// A version of a document of another cluster, which is written with its metadata.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Version<'a> {
+    /// Metadata that the version has there.
+    pub metadata: Metadata,
+    /// Datatype bits of the value.
+    pub datatype: u8,
+    /// Value; empty for a deletion.
+    pub value: &'a [u8],
+    /// True if the bucket resolves conflicts by time and not by revision.
+    pub by_time: bool,
+}
+
+/// A bucket, and connections to the nodes that have it. Requests are carried out one after the other.
+pub struct Bucket {
+    seeds: Vec<String>,
+    tls: Option<Arc<ClientConfig>>,
+    login: Login,
+    patience: Duration,
+    map: ClusterMap,
+    connections: HashMap<String, Connection>,
+}
+
+/// Whether a request can be sent again after its connection broke.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Repeat {
+    /// A read.
+    Always,
+    /// A write: it may have happened.
+    IfNotSent,
+}
+
+impl Bucket {
+    /// Connects to one of several nodes, each named by the address of its key-value service, and reads the cluster map there.
+    ///
+    /// # Errors
+    /// Why the last of them could not be used.
+    pub fn connect(
+        seeds: &[String],
+        tls: Option<Arc<ClientConfig>>,
+        login: Login,
+    ) -> Result<Bucket, Error> {
+        let mut bucket = Bucket {
+            seeds: seeds.to_vec(),
+            tls,
+            login,
+            patience: PATIENCE,
+            map: ClusterMap::default(),
+            connections: HashMap::new(),
+        };
+        bucket.learn()?;
+        Ok(bucket)
+    }
+
+    /// Sets how long a request is repeated whose refusal passes by itself. Zero gives every refusal to the caller.
+    pub fn set_patience(&mut self, patience: Duration) {
+        self.patience = patience;
+    }
+
+    /// Returns the cluster map that requests follow.
+    pub fn map(&self) -> &ClusterMap {
+        &self.map
+    }
+
+    /// Returns the number of the collection `scope.name`.
+    ///
+    /// # Errors
+    /// A refusal if there is no such collection, and those of the connection.
+    pub fn collection_id(&mut self, path: &str) -> Result<u32, Error> {
+        let address = self.map.servers().first().cloned();
+        let address = address.ok_or(Error::NotServed(0))?;
+        self.connection(&address)?.collection_id(path)
+    }
+
+    /// Reads a document.
+    ///
+    /// # Errors
+    /// See [`Error`]; a document that does not exist is no error.
+    pub fn get(&mut self, key: Key<'_>) -> Result<Option<Document>, Error> {
+        let response = self.request(key, Opcode::Get, Repeat::Always, Request::default())?;
+        let Some(response) = found(response, Opcode::Get, key)? else { return Ok(None) };
+        let flags = Fields(&response.extras).u32().unwrap_or(0);
+        let Response { cas, datatype, value, .. } = response;
+        Ok(Some(Document { cas, flags, datatype, value }))
+    }
+
+    /// Writes a document, whether it exists or not.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub fn set(
+        &mut self,
+        key: Key<'_>,
+        value: &[u8],
+        options: StoreOptions,
+    ) -> Result<Mutation, Error> {
+        self.store(Opcode::Set, key, value, options)
+    }
+
+    /// Writes a document that does not exist yet.
+    ///
+    /// # Errors
+    /// [`Status::KeyExists`] if it does; see [`Error`].
+    pub fn add(
+        &mut self,
+        key: Key<'_>,
+        value: &[u8],
+        options: StoreOptions,
+    ) -> Result<Mutation, Error> {
+        self.store(Opcode::Add, key, value, options)
+    }
+
+    /// Writes a document that exists.
+    ///
+    /// # Errors
+    /// [`Status::KeyNotFound`] if it does not; see [`Error`].
+    pub fn replace(
+        &mut self,
+        key: Key<'_>,
+        value: &[u8],
+        options: StoreOptions,
+    ) -> Result<Mutation, Error> {
+        self.store(Opcode::Replace, key, value, options)
+    }
+
+    fn store(
+        &mut self,
+        opcode: Opcode,
+        key: Key<'_>,
+        value: &[u8],
+        options: StoreOptions,
+    ) -> Result<Mutation, Error> {
+        let StoreOptions { cas, expiry, flags, durability } = options;
+        let extras = [flags.to_be_bytes(), expiry.to_be_bytes()].concat();
+        let (extras, framing) = (&extras[..], framing_of(durability));
+        let framing = &framing[..];
+        let request = Request { cas, datatype: JSON, framing, extras, value, ..Request::default() };
+        self.write(opcode, key, request)
+    }
+
+    /// Deletes a document.
+    ///
+    /// # Errors
+    /// [`Status::KeyNotFound`] if it does not exist; see [`Error`].
+    pub fn delete(&mut self, key: Key<'_>, options: StoreOptions) -> Result<Mutation, Error> {
+        let framing = framing_of(options.durability);
+        let request = Request { cas: options.cas, framing: &framing, ..Request::default() };
+        self.write(Opcode::Delete, key, request)
+    }
+
+    /// Reads paths of a document: the value of each, or the status that says why there is none.
+    ///
+    /// # Errors
+    /// See [`Error`]; a document that does not exist is no error.
+    pub fn lookup_in(
+        &mut self,
+        key: Key<'_>,
+        lookups: &[Lookup<'_>],
+    ) -> Result<Option<Vec<PathResult>>, Error> {
+        let value = encode_lookups(lookups)?;
+        let (opcode, request) =
+            (Opcode::SubdocMultiLookup, Request { value: &value, ..Request::default() });
+        let response = self.request(key, opcode, Repeat::Always, request)?;
+        if WITH_RESULTS.contains(&response.status) {
+            return decode_lookups(&response.value, lookups.len()).map(Some);
+        }
+        found(response, opcode, key).map(|_| None)
+    }
+
+    /// Changes paths of a document, all or none.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub fn mutate_in(
+        &mut self,
+        key: Key<'_>,
+        mutations: &[PathMutation<'_>],
+        options: StoreOptions,
+    ) -> Result<Mutation, Error> {
+        let (value, framing) = (encode_mutations(mutations)?, framing_of(options.durability));
+        let request =
+            Request { cas: options.cas, framing: &framing, value: &value, ..Request::default() };
+        self.write(Opcode::SubdocMultiMutation, key, request)
+    }
+
+    /// Reads the metadata of a document, also of a deleted one that the server still knows.
+    ///
+    /// # Errors
+    /// See [`Error`]; a document that was never there is no error.
+    pub fn metadata(&mut self, key: Key<'_>) -> Result<Option<Metadata>, Error> {
+        let response = self.request(key, Opcode::GetMeta, Repeat::Always, Request::default())?;
+        let Some(response) = found(response, Opcode::GetMeta, key)? else { return Ok(None) };
+        let mut fields = Fields(&response.extras);
+        let mut read = || {
+            Some(Metadata {
+                is_deleted: fields.u32()? & 1 != 0,
+                flags: fields.u32()?,
+                expiry: fields.u32()?,
+                rev: fields.u64()?,
+                cas: response.cas,
+            })
+        };
+        let metadata = read();
+        metadata
+            .map(Some)
+            .ok_or_else(|| Error::Malformed("the server's answer has no metadata".into()))
+    }
+
+    /// Writes a version of another cluster with its metadata. The bucket keeps its own version if that one wins the conflict.
+    ///
+    /// # Errors
+    /// [`Status::KeyExists`] if the bucket's version wins; see [`Error`].
+    pub fn set_version(&mut self, key: Key<'_>, version: Version<'_>) -> Result<Mutation, Error> {
+        let Version { metadata, datatype, value, by_time } = version;
+        let Metadata { is_deleted, flags, expiry, rev, cas } = metadata;
+        let options = if by_time { version_option::FORCE_ACCEPT } else { 0 };
+        let mut extras = [flags.to_be_bytes(), expiry.to_be_bytes()].concat();
+        extras.extend([rev.to_be_bytes(), cas.to_be_bytes()].concat());
+        extras.extend(options.to_be_bytes());
+        let opcode = if is_deleted { Opcode::DeleteWithMeta } else { Opcode::SetWithMeta };
+        self.write(opcode, key, Request { datatype, extras: &extras, value, ..Request::default() })
+    }
+
+    fn write(
+        &mut self,
+        opcode: Opcode,
+        key: Key<'_>,
+        request: Request<'_>,
+    ) -> Result<Mutation, Error> {
+        let response = self.request(key, opcode, Repeat::IfNotSent, request)?;
+        if !response.is_success() {
+            return Err(refused(opcode, key, response.status));
+        }
+        let mut fields = Fields(&response.extras);
+        let token = fields.u64().zip(fields.u64());
+        Ok(Mutation { vbid: self.map.vbucket_of(key.name), cas: response.cas, token })
+    }
+
+    /// Sends a request to the node that serves its vBucket, and repeats it while its refusal passes by itself.
+    fn request(
+        &mut self,
+        key: Key<'_>,
+        opcode: Opcode,
+        repeat: Repeat,
+        request: Request<'_>,
+    ) -> Result<Response, Error> {
+        let encoded = key.encoded();
+        let request = Request { opcode: opcode as u8, key: &encoded, ..request };
+        request.check()?;
+        let (begun, mut pause) = (Instant::now(), PAUSE.0);
+        loop {
+            let vbid = self.map.vbucket_of(key.name);
+            let outcome = self.attempt(Request { vbid, ..request });
+            let is_over = begun.elapsed() >= self.patience;
+            let has_moved = match &outcome {
+                Ok(response) if is_over || !is_passing(response.status) => return outcome,
+                Err(error) if is_over || !is_repeatable(error, repeat) => return outcome,
+                Ok(response) => response.status == Status::NotMyVbucket as u16,
+                Err(_) => true,
+            };
+            // A newer map says where to go; without one, only time helps.
+            let before = self.map.server_of(vbid).map(str::to_owned);
+            let is_known = has_moved && self.learn().is_ok();
+            if !is_known || self.map.server_of(vbid) == before.as_deref() {
+                std::thread::sleep(pause.min(self.patience.saturating_sub(begun.elapsed())));
+                pause = (pause * 2).min(PAUSE.1);
+            }
+        }
+    }
+
+    fn attempt(&mut self, request: Request<'_>) -> Result<Response, Error> {
+        let address = self.map.server_of(request.vbid).map(str::to_owned);
+        let address = address.ok_or(Error::NotServed(request.vbid.0))?;
+        let answered = self.connection(&address)?.call(request);
+        if answered.is_err() {
+            // An answer that comes late would be taken for that to another request.
+            self.connections.remove(&address);
+        }
+        answered
+    }
+
+    fn connection(&mut self, address: &str) -> Result<&mut Connection, Error> {
+        if !self.connections.contains_key(address) {
+            let connection = self.open(address)?;
+            self.connections.insert(address.to_owned(), connection);
+        }
+        self.connections.get_mut(address).ok_or(Error::Closed)
+    }
+
+    fn open(&self, address: &str) -> Result<Connection, Error> {
+        let Login { user, password, bucket } = &self.login;
+        let features = [BASIC_FEATURES, &[Feature::MutationSeqno, Feature::Xattr, Feature::Json]];
+        let login = [user.as_str(), password, bucket];
+        let mut connection =
+            Connection::connect(address, self.tls.as_ref(), login, &features.concat())?;
+        connection.set_timeout(Some(ANSWER_TIMEOUT))?;
+        Ok(connection)
+    }
+
+    /// Asks nodes for the cluster map, those that have the bucket first, until one answers.
+    fn learn(&mut self) -> Result<(), Error> {
+        let mut addresses = self.map.servers().to_vec();
+        addresses
+            .extend(self.seeds.iter().filter(|seed| !self.map.servers().contains(seed)).cloned());
+        let mut last = Error::Invalid("there is no node to ask".to_owned());
+        for address in addresses {
+            let asked =
+                self.connection(&address).and_then(|connection| connection.refresh_map().cloned());
+            match asked {
+                Ok(map) => {
+                    if map.is_newer_than(&self.map) || self.map == ClusterMap::default() {
+                        self.map = map;
+                    }
+                    // A node that is alone is where it was reached, whatever it takes for its own address.
+                    self.adopt(&address);
+                    return Ok(());
+                }
+                Err(error) => {
+                    self.connections.remove(&address);
+                    last = error;
+                }
+            }
+        }
+        Err(last)
+    }
+
+    /// Uses the connection to a seed for the only node of the bucket.
+    fn adopt(&mut self, address: &str) {
+        if let [only] = self.map.servers()
+            && only != address
+            && !self.connections.contains_key(only)
+            && let Some(connection) = self.connections.remove(address)
+        {
+            self.connections.insert(only.clone(), connection);
+        }
+    }
+}
+
+fn is_repeatable(error: &Error, repeat: Repeat) -> bool {
+    error.is_retryable() && (repeat == Repeat::Always || !error.is_ambiguous())
+}
+
+fn framing_of(durability: Option<Durability>) -> Vec<u8> {
+    // Framing extra 1 (durability), one byte long.
+    durability.map_or_else(Vec::new, |level| vec![0x11, level as u8])
+}
+
+fn refused(opcode: Opcode, key: Key<'_>, status: u16) -> Error {
+    let purpose = format!("{opcode:?} {:?}", String::from_utf8_lossy(key.name));
+    Error::Refused { purpose, opcode, status }
+}
+
+/// Separates a document that does not exist from what is an error.
+fn found(response: Response, opcode: Opcode, key: Key<'_>) -> Result<Option<Response>, Error> {
+    match response.status {
+        status if status == Status::Success as u16 => Ok(Some(response)),
+        status if status == Status::KeyNotFound as u16 => Ok(None),
+        status => Err(refused(opcode, key, status)),
+    }
+}

@@ -1,0 +1,475 @@
+//! A consumer of history: streams of vBuckets over one connection to one node.
+//!
+//! ```text
+//! open(name) ─► control(noop, window) ─► stream(vbid, range) ─► Accepted(failover log) ─► next(): snapshot, mutation, …, end
+//!                                                           └► Rollback(seqno): drop what is above it, and ask again
+//! ```
+//!
+//! The consumer answers the heartbeats of the server and tells it what has been taken in, so that at most a window of messages is on the
+//! way. *Invariant:* an event is counted as taken in when the caller asks for the next one.
+
+use crate::frame::{Fields, Request, Response};
+use crate::{Connection, Error};
+use nacre_protocol::dcp::{Payload, open_flag};
+use nacre_protocol::{Frame, HEADER_BYTES, Magic, Opcode, Status};
+use nacre_types::Vbid;
+use std::collections::VecDeque;
+
+/// Bytes that can be on their way, unless the caller says otherwise.
+const WINDOW_BYTES: u32 = 10 << 20;
+/// Seconds between two heartbeats of the server.
+const NOOP_INTERVAL_S: u32 = 120;
+/// Entries of a failover log that are read. Source: the server keeps fewer.
+const FAILOVER_ENTRIES_MAX: usize = 1024;
+
+/// Begin and end of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamRange {
+    /// Last seqno that the consumer has.
+    pub start: u64,
+    /// Last seqno that it wants; `u64::MAX` for a stream without end.
+    pub end: u64,
+    /// UUID of the branch of history in which `start` counts; 0 for a consumer that has nothing.
+    pub vb_uuid: u64,
+    /// First and last seqno of the snapshot that `start` is in.
+    pub snapshot: (u64, u64),
+}
+
+impl StreamRange {
+    /// All of history, without end.
+    pub const ALL: StreamRange =
+        StreamRange { start: 0, end: u64::MAX, vb_uuid: 0, snapshot: (0, 0) };
+}
+
+/// A branch of history: its UUID, and the seqno at which it began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FailoverEntry {
+    /// UUID of the vBucket.
+    pub vb_uuid: u64,
+    /// Seqno at which the branch began.
+    pub seqno: u64,
+}
+
+/// Answer to a request for a stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StreamReply {
+    /// The stream begins. The failover log has the newest branch first.
+    Accepted(Vec<FailoverEntry>),
+    /// The consumer has to drop what it has above this seqno, and ask again.
+    Rollback(u64),
+}
+
+/// Event of a stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// vBucket.
+    pub vbid: Vbid,
+    /// Number of the request that began the stream.
+    pub opaque: u32,
+    /// What has happened.
+    pub kind: EventKind,
+}
+
+/// Kind of an event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EventKind {
+    /// A snapshot begins: the consumer is consistent at its end.
+    Snapshot {
+        /// First seqno.
+        start: u64,
+        /// Last seqno.
+        end: u64,
+    },
+    /// A document was written.
+    Mutation {
+        /// Seqno.
+        seqno: u64,
+        /// Number of changes.
+        rev: u64,
+        /// CAS.
+        cas: u64,
+        /// Flags of the application.
+        flags: u32,
+        /// Unix second at which it expires, 0 for never.
+        expiry: u32,
+        /// Datatype bits of the value.
+        datatype: u8,
+        /// Key with its collection prefix.
+        key: Vec<u8>,
+        /// Value.
+        value: Vec<u8>,
+    },
+    /// A document was deleted, or has expired.
+    Deletion {
+        /// Seqno.
+        seqno: u64,
+        /// Number of changes.
+        rev: u64,
+        /// CAS.
+        cas: u64,
+        /// True if it has expired.
+        is_expiration: bool,
+        /// Key with its collection prefix.
+        key: Vec<u8>,
+        /// Extended attributes, if there are any.
+        value: Vec<u8>,
+    },
+    /// A scope or a collection was created or dropped.
+    System {
+        /// Seqno.
+        seqno: u64,
+        /// Code of the event, see [`nacre_protocol::dcp::event_code`].
+        code: u32,
+        /// Name.
+        key: Vec<u8>,
+        /// Numbers of manifest, scope and collection, encoded.
+        value: Vec<u8>,
+    },
+    /// History went on to this seqno with what the stream does not show.
+    Advanced(u64),
+    /// The stream has ended, for the reason of this number, see [`nacre_protocol::dcp::StreamEnd`].
+    End(u32),
+}
+
+/// A connection on which a node sends history.
+pub struct DcpConsumer {
+    connection: Connection,
+    /// Number of the last request.
+    opaque: u32,
+    /// Events that came while an answer was waited for, with their lengths in bytes.
+    waiting: VecDeque<(Event, u32)>,
+    window_bytes: u32,
+    /// Bytes that were taken in and not yet acknowledged.
+    taken_bytes: u32,
+    /// Bytes of the event that the caller has, which counts as taken in with the next call.
+    held_bytes: u32,
+}
+
+/// What the server has sent.
+enum Incoming {
+    Answer(u32, Response),
+    Event(Event, u32),
+    Noop(u32),
+    /// A push of the cluster map, and what a later version may send.
+    Other,
+}
+
+impl DcpConsumer {
+    /// Makes a connection, on which a bucket is selected, one of a consumer. `name` is unique in the cluster and has at most
+    /// [`nacre_protocol::dcp::NAME_BYTES_MAX`] bytes; `flags` are those of [`open_flag`], without the direction.
+    ///
+    /// # Errors
+    /// A refusal, and those of the connection.
+    pub fn open(connection: Connection, name: &str, flags: u32) -> Result<DcpConsumer, Error> {
+        DcpConsumer::with_window(connection, name, flags, WINDOW_BYTES)
+    }
+
+    /// The same with at most `window_bytes` of messages on the way.
+    ///
+    /// # Errors
+    /// As [`DcpConsumer::open`].
+    pub fn with_window(
+        connection: Connection,
+        name: &str,
+        flags: u32,
+        window_bytes: u32,
+    ) -> Result<DcpConsumer, Error> {
+        let mut consumer = DcpConsumer {
+            connection,
+            opaque: 0,
+            waiting: VecDeque::new(),
+            window_bytes,
+            taken_bytes: 0,
+            held_bytes: 0,
+        };
+        let extras = [[0; 4], (flags | open_flag::PRODUCER).to_be_bytes()].concat();
+        let request = Request { key: name.as_bytes(), extras: &extras, ..Request::default() };
+        consumer.expect(Opcode::DcpOpen, request, "open a stream of history")?;
+        consumer.control("connection_buffer_size", &window_bytes.to_string())?;
+        consumer.control("enable_noop", "true")?;
+        consumer.control("set_noop_interval", &NOOP_INTERVAL_S.to_string())?;
+        Ok(consumer)
+    }
+
+    /// Makes a setting of the connection.
+    ///
+    /// # Errors
+    /// A refusal, and those of the connection.
+    pub fn control(&mut self, name: &str, value: &str) -> Result<(), Error> {
+        let (key, value) = (name.as_bytes(), value.as_bytes());
+        let request = Request { key, value, ..Request::default() };
+        self.expect(Opcode::DcpControl, request, &format!("set {name}")).map(drop)
+    }
+
+    /// Asks for the stream of a vBucket. `filter` is JSON that names collections, or empty for all of the bucket; `flags` are those of
+    /// [`nacre_protocol::dcp::stream_flag`].
+    ///
+    /// # Errors
+    /// A refusal, and those of the connection. A rollback is none.
+    pub fn stream(
+        &mut self,
+        vbid: Vbid,
+        range: StreamRange,
+        flags: u32,
+        filter: &str,
+    ) -> Result<StreamReply, Error> {
+        let StreamRange { start, end, vb_uuid, snapshot } = range;
+        let mut extras = [flags.to_be_bytes(), [0; 4]].concat();
+        for number in [start, end, vb_uuid, snapshot.0, snapshot.1] {
+            extras.extend(number.to_be_bytes());
+        }
+        let value = filter.as_bytes();
+        let request = Request { vbid, extras: &extras, value, ..Request::default() };
+        let response = self.call(Opcode::DcpStreamRequest, request)?;
+        let mut fields = Fields(&response.value);
+        match response.status {
+            status if status == Status::Success as u16 => read_failover_log(&response.value),
+            status if status == Status::Rollback as u16 => {
+                let seqno = fields.u64().ok_or_else(malformed)?;
+                Ok(StreamReply::Rollback(seqno))
+            }
+            status => {
+                let purpose = format!("stream the vBucket {vbid}");
+                Err(Error::Refused { purpose, opcode: Opcode::DcpStreamRequest, status })
+            }
+        }
+    }
+
+    /// Closes the stream of a vBucket; it still ends with [`EventKind::End`].
+    ///
+    /// # Errors
+    /// A refusal, and those of the connection.
+    pub fn close(&mut self, vbid: Vbid) -> Result<(), Error> {
+        let purpose = format!("close the stream of the vBucket {vbid}");
+        let request = Request { vbid, ..Request::default() };
+        self.expect(Opcode::DcpCloseStream, request, &purpose).map(drop)
+    }
+
+    /// Returns the next event, and waits for it. The one before counts as taken in.
+    ///
+    /// # Errors
+    /// Those of the connection.
+    pub fn next_event(&mut self) -> Result<Event, Error> {
+        self.take_in()?;
+        loop {
+            if let Some((event, bytes)) = self.waiting.pop_front() {
+                self.held_bytes = bytes;
+                return Ok(event);
+            }
+            match self.receive()? {
+                Incoming::Event(event, bytes) => self.waiting.push_back((event, bytes)),
+                Incoming::Noop(opaque) => self.answer_noop(opaque)?,
+                Incoming::Other => {}
+                Incoming::Answer(..) => return Err(malformed()),
+            }
+        }
+    }
+
+    /// Acknowledges what was taken in, once that is half of the window: the server stops when the window is full.
+    fn take_in(&mut self) -> Result<(), Error> {
+        self.taken_bytes = self.taken_bytes.saturating_add(std::mem::take(&mut self.held_bytes));
+        if self.taken_bytes < self.window_bytes / 2 || self.taken_bytes == 0 {
+            return Ok(());
+        }
+        let extras = std::mem::take(&mut self.taken_bytes).to_be_bytes();
+        let opcode = Opcode::DcpBufferAck as u8;
+        self.connection.send(Request { opcode, extras: &extras, ..Request::default() });
+        self.connection.flush()
+    }
+
+    fn answer_noop(&mut self, opaque: u32) -> Result<(), Error> {
+        self.connection.send_success(Opcode::DcpNoop, opaque);
+        self.connection.flush()
+    }
+
+    fn expect(
+        &mut self,
+        opcode: Opcode,
+        request: Request<'_>,
+        purpose: &str,
+    ) -> Result<Response, Error> {
+        let response = self.call(opcode, request)?;
+        match response.is_success() {
+            true => Ok(response),
+            false => {
+                let (purpose, status) = (purpose.to_owned(), response.status);
+                Err(Error::Refused { purpose, opcode, status })
+            }
+        }
+    }
+
+    fn call(&mut self, opcode: Opcode, request: Request<'_>) -> Result<Response, Error> {
+        self.opaque = self.opaque.wrapping_add(1);
+        let (opcode, wanted) = (opcode as u8, self.opaque);
+        self.connection.send(Request { opcode, opaque: wanted, ..request });
+        self.connection.flush()?;
+        loop {
+            match self.receive()? {
+                Incoming::Answer(opaque, response) if opaque == wanted => return Ok(response),
+                // The server answers an acknowledgement only to refuse it.
+                Incoming::Answer(..) => return Err(malformed()),
+                Incoming::Event(event, bytes) => self.waiting.push_back((event, bytes)),
+                Incoming::Noop(opaque) => self.answer_noop(opaque)?,
+                Incoming::Other => {}
+            }
+        }
+    }
+
+    fn receive(&mut self) -> Result<Incoming, Error> {
+        self.connection.receive(read_incoming)?.ok_or_else(malformed)
+    }
+}
+
+fn malformed() -> Error {
+    Error::Malformed("the server has sent what is no part of a stream".to_owned())
+}
+
+fn read_failover_log(value: &[u8]) -> Result<StreamReply, Error> {
+    let (entries, rest) = value.as_chunks::<16>();
+    if !rest.is_empty() || entries.len() > FAILOVER_ENTRIES_MAX {
+        return Err(malformed());
+    }
+    let entry = |entry: &[u8; 16]| {
+        let mut fields = Fields(entry);
+        Some(FailoverEntry { vb_uuid: fields.u64()?, seqno: fields.u64()? })
+    };
+    Ok(StreamReply::Accepted(entries.iter().filter_map(entry).collect()))
+}
+
+/// Reads a frame; `None` if it is too short for its opcode.
+fn read_incoming(frame: &Frame<'_>) -> Option<Incoming> {
+    match frame.magic {
+        Magic::Response | Magic::FlexResponse => {
+            return Some(Incoming::Answer(frame.opaque, Response::of(frame)));
+        }
+        Magic::Request | Magic::FlexRequest => {}
+        _ => return Some(Incoming::Other),
+    }
+    if frame.opcode_byte == Payload::NOOP {
+        return Some(Incoming::Noop(frame.opaque));
+    }
+    let Some(kind) = read_kind(frame)? else { return Some(Incoming::Other) };
+    let parts = [frame.framing, frame.extras, frame.key, frame.value];
+    let bytes = HEADER_BYTES + parts.iter().map(|part| part.len()).sum::<usize>();
+    let event = Event { vbid: Vbid(frame.vbid), opaque: frame.opaque, kind };
+    Some(Incoming::Event(event, u32::try_from(bytes).ok()?))
+}
+
+/// Reads the event of a message; `Some(None)` for messages that are none of a stream.
+fn read_kind(frame: &Frame<'_>) -> Option<Option<EventKind>> {
+    let mut extras = Fields(frame.extras);
+    let (key, value) = (frame.key.to_vec(), frame.value.to_vec());
+    let (cas, datatype) = (frame.cas, frame.datatype);
+    Some(Some(match frame.opcode_byte {
+        Payload::STREAM_END => EventKind::End(extras.u32()?),
+        Payload::SNAPSHOT_MARKER => {
+            // Versions 2.0 and 2.2 have the same fields first, in the value.
+            let mut fields = if frame.extras.len() < 16 { Fields(frame.value) } else { extras };
+            EventKind::Snapshot { start: fields.u64()?, end: fields.u64()? }
+        }
+        Payload::MUTATION => EventKind::Mutation {
+            seqno: extras.u64()?,
+            rev: extras.u64()?,
+            cas,
+            flags: extras.u32()?,
+            expiry: extras.u32()?,
+            datatype,
+            key,
+            value,
+        },
+        Payload::DELETION | Payload::EXPIRATION => EventKind::Deletion {
+            seqno: extras.u64()?,
+            rev: extras.u64()?,
+            cas,
+            is_expiration: frame.opcode_byte == Payload::EXPIRATION,
+            key,
+            value,
+        },
+        Payload::SYSTEM_EVENT => {
+            EventKind::System { seqno: extras.u64()?, code: extras.u32()?, key, value }
+        }
+        Payload::SEQNO_ADVANCED => EventKind::Advanced(extras.u64()?),
+        _ => return Some(None),
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nacre_protocol::dcp::{
+        Message, SNAPSHOT_2_0, expiration_extras, mutation_extras, snapshot_extras,
+        snapshot_value_2_0,
+    };
+    use nacre_protocol::decode;
+    use proptest::prelude::*;
+
+    /// What a consumer makes of a message.
+    fn read(payload: Payload<'_>) -> Option<EventKind> {
+        let mut bytes = Vec::new();
+        Message { vbid: 5, opaque: 7, stream_id: None, payload }.encode(&mut bytes);
+        let (frame, length) = decode(&bytes).unwrap().unwrap();
+        let Incoming::Event(event, taken) = read_incoming(&frame)? else { return None };
+        assert_eq!((event.vbid, event.opaque, taken as usize), (Vbid(5), 7, length));
+        Some(event.kind)
+    }
+
+    #[test]
+    fn messages_of_the_server_are_events() {
+        let mutation = Payload {
+            opcode: Payload::MUTATION,
+            cas: 9,
+            datatype: 1,
+            extras: &mutation_extras(3, 2, 4, 5),
+            key: b"\0a",
+            value: b"{}",
+        };
+        let expected = EventKind::Mutation {
+            seqno: 3,
+            rev: 2,
+            cas: 9,
+            flags: 4,
+            expiry: 5,
+            datatype: 1,
+            key: b"\0a".to_vec(),
+            value: b"{}".to_vec(),
+        };
+        assert_eq!(read(mutation), Some(expected));
+        let extras = &expiration_extras(3, 2, 1);
+        let expiration = Payload { opcode: Payload::EXPIRATION, extras, ..Payload::default() };
+        assert!(matches!(read(expiration), Some(EventKind::Deletion { is_expiration: true, .. })));
+    }
+
+    #[test]
+    fn snapshot_markers_of_every_version_have_the_same_range() {
+        let (old, new) = (snapshot_extras(1, 9, 1), snapshot_value_2_0(1, 9, 1, 9));
+        let opcode = Payload::SNAPSHOT_MARKER;
+        let expected = Some(EventKind::Snapshot { start: 1, end: 9 });
+        assert_eq!(read(Payload { opcode, extras: &old, ..Payload::default() }), expected);
+        let extras = &SNAPSHOT_2_0;
+        assert_eq!(read(Payload { opcode, extras, value: &new, ..Payload::default() }), expected);
+    }
+
+    #[test]
+    fn a_failover_log_has_whole_entries() {
+        let log = [[0, 0, 0, 0, 0, 0, 0, 7].as_slice(), &[0, 0, 0, 0, 0, 0, 0, 3]].concat();
+        let entry = FailoverEntry { vb_uuid: 7, seqno: 3 };
+        assert_eq!(read_failover_log(&log).unwrap(), StreamReply::Accepted(vec![entry]));
+        assert!(read_failover_log(&log[1..]).is_err());
+        assert!(read_failover_log(&[0; 16 * (FAILOVER_ENTRIES_MAX + 1)]).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn no_message_is_too_strange_to_be_looked_at(
+            opcode in 0x50_u8..0x70,
+            extras in prop::collection::vec(any::<u8>(), 0..40),
+            value in prop::collection::vec(any::<u8>(), 0..40),
+        ) {
+            let mut bytes = Vec::new();
+            let payload = Payload { opcode, extras: &extras, value: &value, ..Payload::default() };
+            Message { vbid: 0, opaque: 0, stream_id: Some(1), payload }.encode(&mut bytes);
+            let (frame, _) = decode(&bytes).unwrap().unwrap();
+            let _ = read_incoming(&frame);
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! The cluster map of a bucket: which node serves each vBucket.
+
+use crate::Error;
+use nacre_types::Vbid;
+use serde_json::Value;
+
+/// Most vBuckets that a bucket has. Source: the hash of keys is taken modulo this number or a smaller one.
+const VBUCKETS_MAX: usize = 1024;
+
+/// Cluster map of a bucket, as far as a client needs it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClusterMap {
+    /// Addresses of the key-value service, `host:port`.
+    servers: Vec<String>,
+    /// Index into `servers` by vBucket.
+    active: Vec<Option<usize>>,
+    /// Epoch and revision.
+    version: (u64, u64),
+}
+
+impl ClusterMap {
+    /// Reads a map as GET_CLUSTER_CONFIG returns it.
+    ///
+    /// `reached` is the address by which the node was reached: a node that has no name leaves it to clients. With `is_encrypted` the
+    /// addresses are those of the ports with TLS.
+    ///
+    /// # Errors
+    /// [`Error::Malformed`] if `bytes` is not JSON.
+    pub fn read(bytes: &[u8], reached: &str, is_encrypted: bool) -> Result<ClusterMap, Error> {
+        let map: Value = serde_json::from_slice(bytes)
+            .map_err(|error| Error::Malformed(format!("the cluster map: {error}")))?;
+        let number = |name: &str| map[name].as_u64().unwrap_or(0);
+        let version = (number("revEpoch"), number("rev"));
+        let vbuckets = &map["vBucketServerMap"];
+        let host = reached.rsplit_once(':').map_or(reached, |(host, _)| host);
+        let servers = match is_encrypted {
+            true => encrypted_servers(&map),
+            false => {
+                let servers = vbuckets["serverList"].as_array().into_iter().flatten();
+                servers.filter_map(Value::as_str).map(str::to_owned).collect()
+            }
+        };
+        let servers: Vec<String> =
+            servers.iter().map(|server| server.replace("$HOST", host)).collect();
+        let rows = vbuckets["vBucketMap"].as_array().into_iter().flatten().take(VBUCKETS_MAX);
+        let place = |row: &Value| {
+            let place = row[0].as_u64().and_then(|place| usize::try_from(place).ok());
+            place.filter(|place| *place < servers.len())
+        };
+        let active = rows.map(place).collect();
+        Ok(ClusterMap { servers, active, version })
+    }
+
+    /// Returns the addresses of the nodes that have the bucket.
+    pub fn servers(&self) -> &[String] {
+        &self.servers
+    }
+
+    /// Returns the index into [`ClusterMap::servers`] of the node that serves each vBucket, if one does.
+    pub fn active(&self) -> &[Option<usize>] {
+        &self.active
+    }
+
+    /// Returns the address of the node that serves a vBucket.
+    pub fn server_of(&self, vbid: Vbid) -> Option<&str> {
+        let place = (*self.active.get(vbid.index())?)?;
+        self.servers.get(place).map(String::as_str)
+    }
+
+    /// Returns how many vBuckets the bucket has; 1 if the map has none.
+    pub fn vbucket_count(&self) -> u16 {
+        u16::try_from(self.active.len()).unwrap_or(0).max(1)
+    }
+
+    /// Returns the vBucket of a key, which has no collection prefix.
+    pub fn vbucket_of(&self, name: &[u8]) -> Vbid {
+        Vbid::of(name, self.vbucket_count())
+    }
+
+    /// Returns true if this map is newer than `other`.
+    pub fn is_newer_than(&self, other: &ClusterMap) -> bool {
+        self.version > other.version
+    }
+}
+
+/// Addresses with TLS, in the order of the map's servers.
+fn encrypted_servers(map: &Value) -> Vec<String> {
+    let nodes = map["nodesExt"].as_array().into_iter().flatten();
+    let address = |node: &Value| {
+        let host = node["hostname"].as_str().unwrap_or("$HOST");
+        let port = node["services"]["kvSSL"].as_u64()?;
+        Some(match host.contains(':') {
+            true => format!("[{host}]:{port}"),
+            false => format!("{host}:{port}"),
+        })
+    };
+    let count = map["vBucketServerMap"]["serverList"].as_array().map_or(0, Vec::len);
+    nodes.filter_map(address).take(count).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MAP: &str = r#"{"rev": 7, "revEpoch": 1,
+        "nodesExt": [{"services": {"kvSSL": 11207}}, {"hostname": "::2", "services": {"kvSSL": 11207}}],
+        "vBucketServerMap": {"serverList": ["$HOST:11210", "b:11210"], "vBucketMap": [[0, 1], [1, 0], [-1], [2]]}}"#;
+
+    #[test]
+    fn each_vbucket_is_at_the_address_by_which_the_client_reaches_it() {
+        let map = ClusterMap::read(MAP.as_bytes(), "10.0.0.1:11210", false).unwrap();
+        let servers: Vec<Option<&str>> = (0..5).map(|vbid| map.server_of(Vbid(vbid))).collect();
+        // The third has no active copy, the fourth a node that is not listed.
+        assert_eq!(servers, [Some("10.0.0.1:11210"), Some("b:11210"), None, None, None]);
+        assert_eq!(map.vbucket_count(), 4);
+        let encrypted = ClusterMap::read(MAP.as_bytes(), "10.0.0.1:11207", true).unwrap();
+        assert_eq!(encrypted.servers(), ["10.0.0.1:11207", "[::2]:11207"]);
+        assert!(!map.is_newer_than(&encrypted) && map.is_newer_than(&ClusterMap::default()));
+    }
+
+    #[test]
+    fn what_is_no_map_has_no_nodes_or_is_refused() {
+        assert!(ClusterMap::read(b"{", "a:1", false).is_err());
+        for text in
+            ["{}", "[]", "null", r#"{"vBucketServerMap": {"vBucketMap": [1, [], [[]], [1e300]]}}"#]
+        {
+            let map = ClusterMap::read(text.as_bytes(), "a:1", false).unwrap();
+            assert!(map.active().iter().all(Option::is_none) && map.servers().is_empty(), "{text}");
+        }
+    }
+}

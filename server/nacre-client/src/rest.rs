@@ -1,0 +1,245 @@
+//! REST of a cluster: any of several hosts answers.
+
+use crate::TrustedRoots;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use std::io::ErrorKind;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use ureq::http::Request;
+
+/// How long a node can take over one request: compiling a plugin takes seconds.
+const TIMEOUT: Duration = Duration::from_secs(120);
+/// Largest answer that is taken into memory, in bytes.
+const ANSWER_BYTES_MAX: u64 = 256 << 20;
+
+/// Answer of a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RestReply {
+    /// Status code.
+    pub status: u16,
+    /// Body. Bytes that are not UTF-8 are replaced.
+    pub text: String,
+}
+
+impl RestReply {
+    /// Returns true for the statuses 200 to 299.
+    pub fn is_success(&self) -> bool {
+        (200..300).contains(&self.status)
+    }
+}
+
+/// Reason why no host has answered. The text is a sentence for the person at a terminal.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RestError {
+    /// Nothing answers at the address, or it is not one. Another host can be tried.
+    #[error("{}", unreachable(address, source))]
+    Unreachable {
+        /// URL as it was given.
+        address: String,
+        /// Reason of the HTTP library.
+        source: ureq::Error,
+    },
+    /// Something answers at the address, but not in HTTP: the caller has to name another port.
+    #[error("{}", unreachable(address, source))]
+    NotHttp {
+        /// URL as it was given.
+        address: String,
+        /// Reason of the HTTP library.
+        source: ureq::Error,
+    },
+    /// The answer broke off, or is larger than 256 MiB. The request may have been carried out.
+    #[error("{0}")]
+    Body(String),
+}
+
+/// REST of the nodes of a cluster, as one user.
+pub struct Rest {
+    /// URLs without a path, such as `http://127.0.0.1:8091`.
+    hosts: Vec<String>,
+    /// The host that has answered last.
+    current: AtomicUsize,
+    agent: ureq::Agent,
+    authorization: String,
+}
+
+impl Rest {
+    /// Creates a client of several hosts, which connects with the first request.
+    pub fn new(hosts: &[String], user: &str, password: &str, trust: &TrustedRoots) -> Rest {
+        let agent = ureq::Agent::config_builder()
+            .http_status_as_error(false)
+            .timeout_global(Some(TIMEOUT))
+            .tls_config(trust.http_config())
+            .build()
+            .into();
+        let authorization = format!("Basic {}", STANDARD.encode(format!("{user}:{password}")));
+        Rest { hosts: hosts.to_vec(), current: AtomicUsize::new(0), agent, authorization }
+    }
+
+    /// Sends a request to the host that has answered last, and to the others in turn while one cannot be reached.
+    ///
+    /// An answer with any status is one. A request that may have been carried out is not sent again.
+    ///
+    /// # Errors
+    /// [`RestError`], of the last host that was tried.
+    pub fn call(&self, method: &str, path: &str, body: &[u8]) -> Result<RestReply, RestError> {
+        let first = self.current.load(Ordering::Relaxed);
+        let mut last = RestError::Body("there is no host to ask".to_owned());
+        for turn in 0..self.hosts.len() {
+            let place = (first + turn) % self.hosts.len();
+            match self.call_host(&self.hosts[place], method, path, body) {
+                Err(error) if is_unsent(&error) => last = error,
+                answered => {
+                    self.current.store(place, Ordering::Relaxed);
+                    return answered;
+                }
+            }
+        }
+        Err(last)
+    }
+
+    fn call_host(
+        &self,
+        host: &str,
+        method: &str,
+        path: &str,
+        body: &[u8],
+    ) -> Result<RestReply, RestError> {
+        let failed = |source: ureq::Error| {
+            let address = host.to_owned();
+            match is_not_http(&source) {
+                true => RestError::NotHttp { address, source },
+                false => RestError::Unreachable { address, source },
+            }
+        };
+        let request = Request::builder()
+            .method(method)
+            .uri(format!("{host}{path}"))
+            .header("authorization", &self.authorization)
+            .body(body)
+            .map_err(|error| failed(error.into()))?;
+        let mut answer = self.agent.run(request).map_err(failed)?;
+        let text = answer
+            .body_mut()
+            .with_config()
+            .limit(ANSWER_BYTES_MAX)
+            .read_to_string()
+            .map_err(|error| RestError::Body(error.to_string()))?;
+        Ok(RestReply { status: answer.status().as_u16(), text })
+    }
+}
+
+/// Returns true if there was no connection, so that the request was not sent. A timeout says nothing about that.
+fn is_unsent(error: &RestError) -> bool {
+    let RestError::Unreachable { source, .. } = error else { return false };
+    match source {
+        ureq::Error::HostNotFound => true,
+        ureq::Error::Io(error) => matches!(
+            error.kind(),
+            ErrorKind::ConnectionRefused
+                | ErrorKind::HostUnreachable
+                | ErrorKind::NetworkUnreachable
+        ),
+        _ => false,
+    }
+}
+
+/// Returns true if something was reached that does not speak HTTP, such as the key-value port.
+fn is_not_http(error: &ureq::Error) -> bool {
+    match error {
+        ureq::Error::Protocol(_) => true,
+        ureq::Error::Io(error) => !matches!(
+            error.kind(),
+            ErrorKind::ConnectionRefused
+                | ErrorKind::HostUnreachable
+                | ErrorKind::NetworkUnreachable
+                | ErrorKind::TimedOut
+        ),
+        _ => false,
+    }
+}
+
+/// A sentence with the address, the reason, and what to do where that is known.
+fn unreachable(address: &str, error: &ureq::Error) -> String {
+    let refused =
+        matches!(error, ureq::Error::Io(error) if error.kind() == ErrorKind::ConnectionRefused);
+    let hint = if !address.contains("://") {
+        ": an address begins with http:// or https://"
+    } else if refused {
+        ": does a node run there?"
+    } else if error.to_string().contains("UnknownIssuer") {
+        ": a node with an authority of its own is believed with --cacert, see certificates.md"
+    } else {
+        ""
+    };
+    format!("cannot reach {address}: {error}{hint}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{BufRead, BufReader, Write};
+    use std::net::TcpListener;
+
+    /// Answers `count` requests with `answer`, each on a connection of its own; returns the lines that began them.
+    fn host(count: usize, answer: &'static str) -> (String, std::thread::JoinHandle<Vec<String>>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = format!("http://{}", listener.local_addr().unwrap());
+        let serving = std::thread::spawn(move || {
+            let serve = |_| {
+                let (mut stream, _) = listener.accept().unwrap();
+                let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+                let first = lines.next().unwrap().unwrap();
+                lines.find(|line| line.as_ref().unwrap().is_empty());
+                stream.write_all(answer.as_bytes()).unwrap();
+                first
+            };
+            (0..count).map(serve).collect()
+        });
+        (address, serving)
+    }
+
+    fn closed() -> String {
+        format!("http://{}", TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap())
+    }
+
+    fn rest(hosts: &[String]) -> Rest {
+        Rest::new(hosts, "ann", "secret", &TrustedRoots::default())
+    }
+
+    #[test]
+    fn a_host_that_cannot_be_reached_is_passed_over_and_one_that_answers_is_kept() {
+        const ANSWER: &str =
+            "HTTP/1.1 404 Not Found\r\ncontent-length: 2\r\nconnection: close\r\n\r\nno";
+        let (open, serving) = host(2, ANSWER);
+        let rest = rest(&[closed(), open]);
+        let expected = RestReply { status: 404, text: "no".into() };
+        assert_eq!(rest.call("GET", "/a", b"").unwrap(), expected);
+        assert_eq!(rest.call("GET", "/b", b"").unwrap(), expected);
+        assert!(!expected.is_success());
+        assert_eq!(serving.join().unwrap(), ["GET /a HTTP/1.1", "GET /b HTTP/1.1"]);
+    }
+
+    #[test]
+    fn a_request_that_was_sent_goes_to_no_other_host() {
+        let (broken, serving) = host(1, "no HTTP at all\r\n\r\n");
+        let (other, _) = host(1, "");
+        let error = rest(&[broken, other]).call("POST", "/", b"").unwrap_err();
+        assert!(matches!(error, RestError::NotHttp { .. }), "{error}");
+        serving.join().unwrap();
+    }
+
+    #[test]
+    fn an_address_that_is_none_and_one_where_nobody_listens_are_told_apart() {
+        let refused = || ureq::Error::Io(ErrorKind::ConnectionRefused.into());
+        let told = unreachable("http://127.0.0.1:1", &refused());
+        assert!(told.starts_with("cannot reach http://127.0.0.1:1: "), "{told}");
+        assert!(told.ends_with(": does a node run there?"), "{told}");
+        let told = unreachable("127.0.0.1:8091", &refused());
+        assert!(told.ends_with(": an address begins with http:// or https://"), "{told}");
+        let error = rest(&[closed()]).call("GET", "/", b"").unwrap_err();
+        assert!(error.to_string().ends_with(": does a node run there?"), "{error}");
+        assert!(rest(&[]).call("GET", "/", b"").is_err());
+    }
+}
