@@ -1,0 +1,86 @@
+//! Rights that an endpoint needs.
+
+use crate::Parameters;
+use nacre_auth::{Keyspace, Privilege};
+use std::fmt;
+
+/// Name of the path parameter that names a bucket.
+const BUCKET: &str = "bucket";
+
+/// Right that a user needs before the handler of a route runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Every user who has logged in.
+    Login,
+    /// A privilege on the cluster.
+    Cluster(Privilege),
+    /// A privilege on the bucket that the path parameter `{bucket}` names.
+    Bucket(Privilege),
+    /// A part in anything that the cluster holds: any role at all.
+    Sight,
+    /// A part in the bucket that the path parameter `{bucket}` names.
+    SightOfBucket,
+    /// The handler decides, because the right depends on the body or the query of the request.
+    Handler,
+}
+
+/// A user who has sent a request.
+pub trait Caller {
+    /// Answer to a user who lacks a right.
+    type Refusal;
+
+    /// Refuses a user who lacks `privilege` on `bucket`, or on the cluster if there is none.
+    ///
+    /// # Errors
+    /// The answer to the user.
+    fn require(&self, privilege: Privilege, bucket: Option<&str>) -> Result<(), Self::Refusal>;
+
+    /// Refuses a user who has no part in `place`.
+    ///
+    /// # Errors
+    /// The answer to the user.
+    fn require_sight(&self, place: Keyspace<'_>) -> Result<(), Self::Refusal>;
+}
+
+impl Access {
+    /// Refuses a user who lacks the right.
+    ///
+    /// # Errors
+    /// The answer to the user, see [`Caller`].
+    pub fn check<C: Caller>(
+        self,
+        caller: &C,
+        parameters: &Parameters<'_>,
+    ) -> Result<(), C::Refusal> {
+        // A table refuses routes of buckets whose path names none.
+        let bucket = parameters.get(BUCKET);
+        match self {
+            Access::Login | Access::Handler => Ok(()),
+            Access::Cluster(privilege) => caller.require(privilege, None),
+            Access::Bucket(privilege) => caller.require(privilege, bucket),
+            Access::Sight => caller.require_sight(Keyspace::default()),
+            Access::SightOfBucket => {
+                caller.require_sight(Keyspace { bucket, ..Keyspace::default() })
+            }
+        }
+    }
+
+    /// Returns the path parameter without which the right has no meaning.
+    pub(crate) fn parameter(self) -> Option<&'static str> {
+        matches!(self, Access::Bucket(_) | Access::SightOfBucket).then_some(BUCKET)
+    }
+}
+
+/// The right as the list of endpoints shows it.
+impl fmt::Display for Access {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Access::Login => f.write_str("any login"),
+            Access::Cluster(privilege) => write!(f, "{privilege:?}"),
+            Access::Bucket(privilege) => write!(f, "{privilege:?} on the bucket"),
+            Access::Sight => f.write_str("any role"),
+            Access::SightOfBucket => f.write_str("any role on the bucket"),
+            Access::Handler => f.write_str("depends on the request"),
+        }
+    }
+}

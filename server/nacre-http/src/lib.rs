@@ -1,0 +1,32 @@
+//! REST plumbing. A service describes what it answers in a table of routes; the server looks requests up in it.
+//!
+//! ```
+//! use nacre_auth::Privilege;
+//! use nacre_http::{Access, Lookup, Method, Route, Table};
+//!
+//! fn list() -> &'static str { "all groups" }
+//! fn drop_one() -> &'static str { "dropped" }
+//!
+//! const GROUPS: &[Route<fn() -> &'static str>] = &[
+//!     Route::new(Method::Get, "/groups", Access::Cluster(Privilege::ReadCluster), list),
+//!     Route::new(Method::Delete, "/groups/{group}", Access::Cluster(Privilege::AdministerCluster), drop_one),
+//! ];
+//! let table = Table::new([GROUPS]);
+//! let Lookup::Found(found) = table.find("DELETE", &["groups", "a/b"]) else { panic!() };
+//! assert_eq!((found.route.handler)(), "dropped");
+//! assert_eq!(found.parameters.get("group"), Some("a/b"));
+//! ```
+//!
+//! One row says everything that is known of an endpoint before its handler runs: method, path, the right that a user needs, the largest
+//! body. The check of rights, the answer to other methods, and the documented list of endpoints derive from the rows.
+//!
+//! *Invariants:* no two rows have the same method and shape of a path, and which row answers does not depend on their order: literal
+//! segments come before parameters, and those before the rest of a path. A handler runs only after [`Access::check`].
+
+mod access;
+mod pattern;
+mod table;
+
+pub use access::{Access, Caller};
+pub use pattern::{Parameters, Pattern};
+pub use table::{Allow, BODY_BYTES_MAX, Found, Lookup, Method, Route, Table};
