@@ -135,6 +135,11 @@ impl<'p> Parameters<'p> {
         self.named.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
     }
 
+    /// Returns the parameters in the order of the path, with the segments that they have taken.
+    pub fn named(&self) -> &[(&'static str, &'p str)] {
+        &self.named
+    }
+
     /// Returns the segments that the rest of the pattern has taken.
     pub fn rest(&self) -> &[&'p str] {
         &self.rest

@@ -1,13 +1,12 @@
-//! Where a node is reached from elsewhere: `/node/controller/setupAlternateAddresses/external`. Paths and fields are
-//! Couchbase's.
+//! The alternate address of a node, for clients in another network. Paths and fields are Couchbase's.
 
 use super::Call;
 use super::body::{Reply, done, invalid};
-use nacre_auth::Privilege;
+use super::routes::{ADMINISTER, Route, delete, put};
 use nacre_cluster::{Alternate, Change, check_host};
 use std::collections::BTreeMap;
 
-/// Ports of services that there are not: tools name those of all that they know.
+/// Ports of services that nacre does not have: tools name those of all services that they know.
 const ABSENT_PORTS: [&str; 14] = [
     "fts",
     "ftsSSL",
@@ -50,10 +49,20 @@ fn read(form: Vec<(String, String)>) -> Result<Alternate, Reply> {
     Ok(Alternate { host, ports })
 }
 
-/// Sets it for this node, or takes it away.
-pub(super) async fn route(call: Call) -> Result<Reply, Reply> {
-    call.require(Privilege::AdministerCluster, None)?;
-    let alternate = if call.method == "PUT" { Some(read(call.form())?) } else { None };
+const PATH: &str = "/node/controller/setupAlternateAddresses/external";
+
+pub(super) const ROUTES: &[Route] = &[
+    put(PATH, ADMINISTER, |call| {
+        Box::pin(async move {
+            let alternate = read(call.form())?;
+            set(&call, Some(alternate)).await
+        })
+    }),
+    delete(PATH, ADMINISTER, |call| Box::pin(async move { set(&call, None).await })),
+];
+
+/// Sets the alternate address of this node, or removes it.
+async fn set(call: &Call, alternate: Option<Alternate>) -> Result<Reply, Reply> {
     let change = Change::SetAlternate { id: call.node.id(), alternate };
     call.change(change).await.map(|_| done())
 }

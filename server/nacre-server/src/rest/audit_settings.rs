@@ -1,10 +1,10 @@
 //! `/settings/audit`: whether a log of logins and administrative requests is written. Paths, fields and texts are Couchbase's.
 
 use super::Call;
-use super::body::{Reply, done, invalid, not_found, ok};
+use super::body::{Reply, done, invalid, ok};
+use super::routes::{Route, USERS, get, post, ready};
 use super::settings;
 use crate::audit::{AuditKind, kinds};
-use nacre_auth::Privilege;
 use nacre_cluster::{Audit, SettingsChange};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -17,28 +17,28 @@ const ROTATE_BYTES: RangeInclusive<u64> = 0..=524_288_000;
 /// Seconds after which closed files are removed. Source: Couchbase.
 const PRUNE_S: RangeInclusive<u64> = 0..=35_791_394;
 
-/// `rest` follows `/settings/audit` in the path.
-pub(super) async fn route(call: &Call, rest: &[&str]) -> Result<Reply, Reply> {
-    call.require(Privilege::AdministerUsers, None)?;
-    let known = call.node.cluster().settings.audit.clone();
-    let describe_all = |wanted: bool| {
-        let kinds = kinds().into_iter().filter(|kind| kind.filterable == wanted);
-        ok(&Value::Array(kinds.map(|kind| describe_kind(&kind)).collect()))
-    };
-    match (call.method.as_str(), rest) {
-        ("GET", []) => Ok(ok(&describe(call, &known))),
-        ("GET", ["descriptors"]) => Ok(describe_all(true)),
-        ("GET", ["nonFilterableDescriptors"]) => Ok(describe_all(false)),
-        ("POST", []) => {
-            let mut audit = known;
-            for (field, value) in call.form() {
-                read(call, &mut audit, &field, &value)?;
-            }
-            settings::change(call, SettingsChange::Audit(audit)).await?;
-            Ok(done())
-        }
-        _ => Err(not_found()),
+const AUDIT: &str = "/settings/audit";
+
+pub(super) const ROUTES: &[Route] = &[
+    get(AUDIT, USERS, |call| ready(Ok(ok(&describe(&call, &call.node.cluster().settings.audit))))),
+    post(AUDIT, USERS, |call| Box::pin(change(call))),
+    get("/settings/audit/descriptors", USERS, |_| ready(Ok(describe_kinds(true)))),
+    get("/settings/audit/nonFilterableDescriptors", USERS, |_| ready(Ok(describe_kinds(false)))),
+];
+
+async fn change(call: Call) -> Result<Reply, Reply> {
+    let mut audit = call.node.cluster().settings.audit.clone();
+    for (field, value) in call.form() {
+        read(&call, &mut audit, &field, &value)?;
     }
+    settings::change(&call, SettingsChange::Audit(audit)).await?;
+    Ok(done())
+}
+
+/// Kinds of events that can be left out, or those that cannot.
+fn describe_kinds(filterable: bool) -> Reply {
+    let kinds = kinds().into_iter().filter(|kind| kind.filterable == filterable);
+    ok(&Value::Array(kinds.map(|kind| describe_kind(&kind)).collect()))
 }
 
 fn describe_kind(kind: &AuditKind) -> Value {

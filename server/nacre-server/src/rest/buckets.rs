@@ -4,57 +4,76 @@ use super::Call;
 use super::body::{Reply, blocking, done, invalid, json_reply, not_found, ok, refused, reply};
 use super::bucket_form;
 use super::nodes;
+use super::routes::{ADMINISTER, Route, delete, get, post, ready};
 use crate::platform::memory_bytes;
 use hyper::StatusCode;
 use nacre_auth::{Keyspace, Privilege};
 use nacre_cluster::{Bucket, BucketSettings, Change, Cluster, RAM_QUOTA_TOO_LARGE, Refusal};
+use nacre_http::Access;
 use nacre_node::{Error, Usage, cluster_map};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-pub(super) async fn route(call: Call, path: &[&str]) -> Result<Reply, Reply> {
-    match (call.method.as_str(), path) {
-        ("GET", []) => {
-            call.require_sight(Keyspace::default())?;
-            let view = View::of(&call).await?;
-            let buckets = view.cluster.buckets.values();
-            let seen = buckets.filter(|bucket| call.sees(of_bucket(&bucket.name)));
-            Ok(ok(&Value::Array(seen.map(|bucket| view.describe(bucket)).collect())))
-        }
-        ("POST", []) => create(call).await,
-        ("GET", [name]) => {
-            call.require_sight(of_bucket(name))?;
-            let view = View::of(&call).await?;
-            let bucket = view.cluster.bucket(name).map_err(|_| not_found())?;
-            Ok(ok(&view.describe(bucket)))
-        }
-        ("GET", [name, "nodes"]) => {
-            call.require_sight(of_bucket(name))?;
-            servers(&call, name)
-        }
-        ("POST", [name]) => update(call, name).await,
-        ("DELETE", [name]) => {
-            call.require(Privilege::AdministerBucket, Some(name))?;
-            call.change(Change::DropBucket { name: (*name).to_owned() }).await?;
-            Ok(done())
-        }
-        ("POST", [name, "controller", "doFlush"]) => {
-            call.require(Privilege::AdministerBucket, Some(name))?;
-            call.change(Change::FlushBucket { name: (*name).to_owned() }).await?;
-            Ok(done())
-        }
-        ("POST", [name, "controller", "compactBucket" | "compactDatabases"]) => {
-            call.require(Privilege::AdministerBucket, Some(name))?;
-            call.node.bucket(name).ok_or_else(not_found)?.compact();
-            Ok(done())
-        }
-        ("GET", [name, "ddocs"]) => {
-            call.require(Privilege::ReadViews, Some(name))?;
-            design_documents(&call, name)
-        }
-        _ => Err(not_found()),
-    }
+const BUCKETS: &str = "/pools/default/buckets";
+const BUCKET: &str = "/pools/default/buckets/{bucket}";
+const ADMINISTER_BUCKET: Access = Access::Bucket(Privilege::AdministerBucket);
+
+pub(super) const ROUTES: &[Route] = &[
+    get(BUCKETS, Access::Sight, |call| Box::pin(list(call))),
+    post(BUCKETS, ADMINISTER, |call| Box::pin(create(call))),
+    get(BUCKET, Access::SightOfBucket, |call| Box::pin(describe(call))),
+    post(BUCKET, ADMINISTER_BUCKET, |call| Box::pin(update(call))),
+    delete(BUCKET, ADMINISTER_BUCKET, |call| Box::pin(drop_bucket(call))),
+    get("/pools/default/buckets/{bucket}/nodes", Access::SightOfBucket, |call| {
+        ready(servers(&call, call.segment("bucket")))
+    }),
+    get("/pools/default/buckets/{bucket}/ddocs", Access::Bucket(Privilege::ReadViews), |call| {
+        ready(design_documents(&call, call.segment("bucket")))
+    }),
+    post("/pools/default/buckets/{bucket}/controller/doFlush", ADMINISTER_BUCKET, |call| {
+        Box::pin(flush(call))
+    }),
+    post("/pools/default/buckets/{bucket}/controller/compactBucket", ADMINISTER_BUCKET, |call| {
+        ready(compact(&call))
+    }),
+    post(
+        "/pools/default/buckets/{bucket}/controller/compactDatabases",
+        ADMINISTER_BUCKET,
+        |call| ready(compact(&call)),
+    ),
+];
+
+/// Buckets in which the user has a part.
+async fn list(call: Call) -> Result<Reply, Reply> {
+    let view = View::of(&call).await?;
+    let buckets = view.cluster.buckets.values();
+    let seen = buckets.filter(|bucket| call.sees(of_bucket(&bucket.name)));
+    Ok(ok(&Value::Array(seen.map(|bucket| view.describe(bucket)).collect())))
+}
+
+async fn describe(call: Call) -> Result<Reply, Reply> {
+    let view = View::of(&call).await?;
+    let bucket = view.cluster.bucket(call.segment("bucket")).map_err(|_| not_found())?;
+    Ok(ok(&view.describe(bucket)))
+}
+
+async fn drop_bucket(call: Call) -> Result<Reply, Reply> {
+    let name = call.segment("bucket").to_owned();
+    call.change(Change::DropBucket { name }).await?;
+    Ok(done())
+}
+
+async fn flush(call: Call) -> Result<Reply, Reply> {
+    let name = call.segment("bucket").to_owned();
+    call.change(Change::FlushBucket { name }).await?;
+    Ok(done())
+}
+
+/// Begins a compaction; the answer does not wait for its end.
+fn compact(call: &Call) -> Result<Reply, Reply> {
+    call.node.bucket(call.segment("bucket")).ok_or_else(not_found)?.compact();
+    Ok(done())
 }
 
 /// The nodes that have a share of a bucket.
@@ -155,7 +174,6 @@ fn controllers(bucket: &Bucket) -> Value {
 }
 
 async fn create(call: Call) -> Result<Reply, Reply> {
-    call.require(Privilege::AdministerCluster, None)?;
     let form = call.form();
     let name = form
         .iter()
@@ -174,8 +192,8 @@ async fn create(call: Call) -> Result<Reply, Reply> {
     Ok(reply(StatusCode::ACCEPTED, "application/json", ""))
 }
 
-async fn update(call: Call, name: &str) -> Result<Reply, Reply> {
-    call.require(Privilege::AdministerBucket, Some(name))?;
+async fn update(call: Call) -> Result<Reply, Reply> {
+    let name = call.segment("bucket");
     let cluster = call.node.cluster();
     let missing = || refused(&Error::Refused(Refusal::BucketNotFound { bucket: name.to_owned() }));
     let mut settings = cluster.bucket(name).map_err(|_| missing())?.settings.clone();

@@ -1,11 +1,13 @@
 //! The node's certificate, the authorities it trusts, and certificates of clients.
 
 use super::body::{Reply, done, invalid, json_reply, not_found, ok, reply};
+use super::routes::{READ, Route, USERS, delete, get, post, ready};
 use super::{Call, date};
 use crate::tls::{Description, Tls, Trusted};
 use hyper::StatusCode;
 use hyper::http::request::Parts;
 use nacre_auth::Privilege;
+use nacre_http::Access;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -25,68 +27,63 @@ pub(super) fn public(tls: &Tls, head: &Parts) -> Option<Reply> {
     })
 }
 
-pub(super) async fn route(call: Call, path: &[&str]) -> Result<Reply, Reply> {
-    match (call.method.as_str(), path) {
-        ("GET", ["pools", "default", "certificates"]) => {
-            call.require(Privilege::ReadCluster, None)?;
-            Ok(ok(&json!([describe_node(&call)])))
-        }
-        ("GET", ["pools", "default", "certificate", "node", _]) => {
-            call.require(Privilege::ReadCluster, None)?;
-            Ok(ok(&describe_node(&call)))
-        }
-        ("GET", ["pools", "default", "trustedCAs"]) => {
-            call.require(Privilege::ReadCluster, None)?;
-            Ok(ok(&describe_trusted(&call.tls)))
-        }
-        ("DELETE", ["pools", "default", "trustedCAs", id]) => {
-            call.require(Privilege::AdministerUsers, None)?;
-            let id = id.parse().map_err(|_| not_found())?;
-            if !change(&call, move |tls| tls.distrust(id)).await? {
-                return Err(not_found());
-            }
-            Ok(done())
-        }
-        ("POST", ["node", "controller", "loadTrustedCAs"]) => {
-            call.require(Privilege::AdministerUsers, None)?;
-            change(&call, Tls::trust_inbox).await?;
-            Ok(ok(&describe_trusted(&call.tls)))
-        }
-        ("POST", ["controller", "uploadClusterCA"]) => {
-            // Such an authority may vouch for an administrator.
-            call.require(Privilege::AdministerAdministrators, None)?;
-            let pem = call.body.clone();
-            change(&call, move |tls| tls.trust(&pem)).await?;
-            Ok(ok(&describe_trusted(&call.tls)))
-        }
-        ("POST", ["node", "controller", "reloadCertificate"]) => {
-            call.require(Privilege::AdministerUsers, None)?;
-            change(&call, Tls::reload).await?;
-            Ok(done())
-        }
-        ("POST", ["controller", "regenerateCertificate"]) => {
-            call.require(Privilege::AdministerUsers, None)?;
-            let uuid = call.node.new_uuid();
-            change(&call, move |tls| tls.regenerate(&uuid[..8])).await?;
-            let own = call.tls.trusted().swap_remove(0);
-            Ok(reply(StatusCode::OK, "text/plain", own.about.pem))
-        }
-        ("GET", ["settings", "clientCertAuth"]) => {
-            call.require(Privilege::ReadCluster, None)?;
-            Ok(ok(&json!(call.tls.clients())))
-        }
-        ("POST", ["settings", "clientCertAuth"]) => {
-            // Which part of a certificate names the user decides who becomes an administrator.
-            call.require(Privilege::AdministerAdministrators, None)?;
-            let clients = serde_json::from_slice(&call.body).map_err(|error| {
-                let reason = format!("the body is no setting for certificates of clients: {error}");
-                invalid("_", reason)
-            })?;
-            change(&call, move |tls| tls.set_clients(&clients)).await?;
-            Ok(reply(StatusCode::ACCEPTED, "application/json", ""))
-        }
-        _ => Err(not_found()),
+/// Right to decide who can become an administrator: an authority that is believed may vouch for one, and so may the part of a
+/// certificate that names the user.
+const ADMINISTRATORS: Access = Access::Cluster(Privilege::AdministerAdministrators);
+
+pub(super) const ROUTES: &[Route] = &[
+    get("/pools/default/certificates", READ, |call| ready(Ok(ok(&json!([describe_node(&call)]))))),
+    get("/pools/default/certificate/node/{node}", READ, |call| {
+        ready(Ok(ok(&describe_node(&call))))
+    }),
+    get("/pools/default/trustedCAs", READ, |call| ready(Ok(ok(&describe_trusted(&call.tls))))),
+    delete("/pools/default/trustedCAs/{id}", USERS, |call| Box::pin(distrust(call))),
+    post("/node/controller/loadTrustedCAs", USERS, |call| Box::pin(trust_inbox(call))),
+    post("/controller/uploadClusterCA", ADMINISTRATORS, |call| Box::pin(trust(call))),
+    post("/node/controller/reloadCertificate", USERS, |call| Box::pin(reload(call))),
+    post("/controller/regenerateCertificate", USERS, |call| Box::pin(regenerate(call))),
+    get("/settings/clientCertAuth", READ, |call| ready(Ok(ok(&json!(call.tls.clients()))))),
+    post("/settings/clientCertAuth", ADMINISTRATORS, |call| Box::pin(set_clients(call))),
+];
+
+async fn distrust(call: Call) -> Result<Reply, Reply> {
+    let id = call.segment("id").parse().map_err(|_| not_found())?;
+    match change(&call, move |tls| tls.distrust(id)).await? {
+        true => Ok(done()),
+        false => Err(not_found()),
     }
+}
+
+async fn trust_inbox(call: Call) -> Result<Reply, Reply> {
+    change(&call, Tls::trust_inbox).await?;
+    Ok(ok(&describe_trusted(&call.tls)))
+}
+
+async fn trust(call: Call) -> Result<Reply, Reply> {
+    let pem = call.body.clone();
+    change(&call, move |tls| tls.trust(&pem)).await?;
+    Ok(ok(&describe_trusted(&call.tls)))
+}
+
+async fn reload(call: Call) -> Result<Reply, Reply> {
+    change(&call, Tls::reload).await?;
+    Ok(done())
+}
+
+async fn regenerate(call: Call) -> Result<Reply, Reply> {
+    let uuid = call.node.new_uuid();
+    change(&call, move |tls| tls.regenerate(&uuid[..8])).await?;
+    let own = call.tls.trusted().swap_remove(0);
+    Ok(reply(StatusCode::OK, "text/plain", own.about.pem))
+}
+
+async fn set_clients(call: Call) -> Result<Reply, Reply> {
+    let clients = serde_json::from_slice(&call.body).map_err(|error| {
+        let reason = format!("the body is no setting for certificates of clients: {error}");
+        invalid("_", reason)
+    })?;
+    change(&call, move |tls| tls.set_clients(&clients)).await?;
+    Ok(reply(StatusCode::ACCEPTED, "application/json", ""))
 }
 
 /// Runs what reads and writes files, and signs.

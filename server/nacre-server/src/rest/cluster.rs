@@ -2,53 +2,46 @@
 
 use super::Call;
 use super::body::{Reply, not_found, ok, reply};
-use super::nodes::{self, COMPATIBLE_VERSION};
+use super::nodes::COMPATIBLE_VERSION;
 use super::pieces::pieces;
 use super::rebalance;
+use super::routes::{READ, Route, any, get, ready};
 use super::streams::{Kind, Place, STALLED_MAX};
 use super::{pool, users};
 use crate::cluster::membership::otp_node;
 use http_body_util::BodyExt;
 use hyper::{Response, StatusCode};
 use nacre_auth::{Keyspace, Login, Privilege};
+use nacre_http::Access;
 use nacre_node::Node;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-pub(super) async fn route(call: Call, path: &[&str]) -> Result<Reply, Reply> {
-    match path {
-        [] => Ok(ok(&json!({"nacre": env!("CARGO_PKG_VERSION")}))),
-        ["pools"] => Ok(ok(&pools(&call))),
-        ["pools", "default"] | ["pools", "nodes"] => {
-            call.require_sight(Keyspace::default())?;
-            Ok(ok(&pool::describe(&call).await?))
-        }
-        ["pools", "default", "terseClusterInfo"] => {
-            call.require(Privilege::ReadCluster, None)?;
-            Ok(ok(&terse(&call.node)))
-        }
-        ["pools", "default", "nodeServices"] => map_once(&call.node, None),
-        ["pools", "default", "nodeServicesStreaming"] => map_stream(&call, None),
-        ["poolsStreaming", "default"] => {
-            call.require_sight(Keyspace::default())?;
-            pool_stream(call)
-        }
-        ["nodeStatuses"] => {
-            call.require(Privilege::ReadCluster, None)?;
-            Ok(ok(&nodes::statuses(&call)))
-        }
-        ["nodes", "self"] => nodes::own(&call),
-        ["whoami"] => {
-            let known = call.node.users();
-            let mut described = users::describe(call.holder(&known).ok_or_else(not_found)?);
-            if call.node.cluster().administrator == call.user {
-                described["domain"] = json!("admin");
-            }
-            Ok(ok(&described))
-        }
-        ["versions"] => Ok(ok(&json!({"implementationVersion": COMPATIBLE_VERSION}))),
-        _ => Err(not_found()),
+pub(super) const ROUTES: &[Route] = &[
+    get("/", Access::Login, |_| ready(Ok(ok(&json!({"nacre": env!("CARGO_PKG_VERSION")}))))),
+    get("/pools", Access::Login, |call| ready(Ok(ok(&pools(&call))))),
+    get("/pools/default/terseClusterInfo", READ, |call| ready(Ok(ok(&terse(&call.node))))),
+    get("/pools/default/nodeServices", Access::Login, |call| ready(map_once(&call.node, None))),
+    get("/pools/default/nodeServicesStreaming", Access::Login, |call| {
+        ready(map_stream(&call, None))
+    }),
+    get("/poolsStreaming/default", Access::Sight, |call| ready(pool_stream(call))),
+    any("/pools/default/b/{name}", Access::Handler, |call| ready(map(&call, false))),
+    any("/pools/default/bs/{name}", Access::Handler, |call| ready(map(&call, true))),
+    any("/pools/default/bucketsStreaming/{name}", Access::Handler, |call| ready(map(&call, true))),
+    get("/whoami", Access::Login, |call| ready(whoami(&call))),
+    get("/versions", Access::Login, |_| {
+        ready(Ok(ok(&json!({"implementationVersion": COMPATIBLE_VERSION}))))
+    }),
+];
+
+fn whoami(call: &Call) -> Result<Reply, Reply> {
+    let known = call.node.users();
+    let mut described = users::describe(call.holder(&known).ok_or_else(not_found)?);
+    if call.node.cluster().administrator == call.user {
+        described["domain"] = json!("admin");
     }
+    Ok(ok(&described))
 }
 
 /// What those are told who have not logged in: that there is a server, and of which kind.
@@ -106,15 +99,16 @@ fn map_once(node: &Node, bucket: Option<&str>) -> Result<Reply, Reply> {
     Ok(reply(StatusCode::OK, "application/json", map.to_string()))
 }
 
-/// The map of a bucket: once (`b`), or again with each change (`bs`), four newlines behind each.
-pub(super) fn map(call: &Call, kind: &str, name: &str) -> Result<Reply, Reply> {
+/// The map of a bucket: once, or again with each change if it is a stream, four newlines behind each.
+fn map(call: &Call, is_stream: bool) -> Result<Reply, Reply> {
+    let name = call.segment("name");
     if !may_follow(&call.node, call.identity.as_ref(), Some(name)) {
         return Err(not_found());
     }
-    if kind == "b" {
-        return map_once(&call.node, Some(name));
+    match is_stream {
+        false => map_once(&call.node, Some(name)),
+        true => map_stream(call, Some(name)),
     }
-    map_stream(call, Some(name))
 }
 
 /// Returns true if the user may have the map of that bucket, or of the cluster.

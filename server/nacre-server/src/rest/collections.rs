@@ -3,57 +3,79 @@
 use super::Call;
 use super::body::{Reply, invalid, not_found, ok};
 use super::nodes::Form;
+use super::routes::{Route, delete, get, patch, post, ready};
 use nacre_auth::{Keyspace, Privilege};
 use nacre_cluster::Change;
+use nacre_http::Access;
 use nacre_node::cluster_map;
 use serde_json::{Value, json};
 
-/// `path` begins with the bucket's name and `scopes`.
-pub(super) async fn route(call: Call, path: &[&str]) -> Result<Reply, Reply> {
-    let Some((name, rest)) = path.split_first() else { return Err(not_found()) };
-    let bucket = (*name).to_owned();
-    let owned = |text: &str| text.to_owned();
-    let wanted = match (call.method.as_str(), rest) {
-        ("GET", ["scopes"]) => {
-            call.require_sight(Keyspace { bucket: Some(name), ..Keyspace::default() })?;
-            let cluster = call.node.cluster();
-            let bucket = cluster.bucket(name).map_err(|_| not_found())?;
-            return Ok(ok(&seen(&call, name, cluster_map::manifest(bucket))));
-        }
-        ("POST", ["scopes"]) => {
-            Form(call.form()).only(&["name"])?;
-            Change::CreateScope { bucket, scope: field(&call, "name").unwrap_or_default() }
-        }
-        ("DELETE", ["scopes", scope]) => Change::DropScope { bucket, scope: owned(scope) },
-        ("POST", ["scopes", scope, "collections"]) => {
-            Form(call.form()).only(&["name", "maxTTL", "history"])?;
-            Change::CreateCollection {
-                bucket,
-                scope: owned(scope),
-                collection: field(&call, "name").unwrap_or_default(),
-                max_ttl: max_ttl(&call)?.unwrap_or(0),
-                history: history(&call)?,
-            }
-        }
-        ("PATCH", ["scopes", scope, "collections", collection]) => {
-            Form(call.form()).only(&["maxTTL", "history"])?;
-            Change::UpdateCollection {
-                bucket,
-                scope: owned(scope),
-                collection: owned(collection),
-                max_ttl: max_ttl(&call)?,
-                history: history(&call)?,
-            }
-        }
-        ("DELETE", ["scopes", scope, "collections", collection]) => {
-            Change::DropCollection { bucket, scope: owned(scope), collection: owned(collection) }
-        }
-        _ => return Err(not_found()),
-    };
-    call.require(Privilege::AdministerCollections, Some(name))?;
-    let cluster = call.change(wanted).await?;
-    let uid = cluster.bucket(name).map_or(0, |bucket| bucket.manifest.uid);
+const SCOPES: &str = "/pools/default/buckets/{bucket}/scopes";
+const SCOPE: &str = "/pools/default/buckets/{bucket}/scopes/{scope}";
+const COLLECTIONS: &str = "/pools/default/buckets/{bucket}/scopes/{scope}/collections";
+const COLLECTION: &str = "/pools/default/buckets/{bucket}/scopes/{scope}/collections/{collection}";
+const ADMINISTER: Access = Access::Bucket(Privilege::AdministerCollections);
+
+pub(super) const ROUTES: &[Route] = &[
+    get(SCOPES, Access::SightOfBucket, |call| ready(list(&call))),
+    post(SCOPES, ADMINISTER, |call| Box::pin(create_scope(call))),
+    delete(SCOPE, ADMINISTER, |call| Box::pin(drop_scope(call))),
+    post(COLLECTIONS, ADMINISTER, |call| Box::pin(create_collection(call))),
+    patch(COLLECTION, ADMINISTER, |call| Box::pin(update_collection(call))),
+    delete(COLLECTION, ADMINISTER, |call| Box::pin(drop_collection(call))),
+];
+
+fn list(call: &Call) -> Result<Reply, Reply> {
+    let name = call.segment("bucket");
+    let cluster = call.node.cluster();
+    let bucket = cluster.bucket(name).map_err(|_| not_found())?;
+    Ok(ok(&seen(call, name, cluster_map::manifest(bucket))))
+}
+
+/// Changes the manifest of the bucket; answers with its new uid.
+async fn change(call: &Call, change: Change) -> Result<Reply, Reply> {
+    let cluster = call.change(change).await?;
+    let uid = cluster.bucket(call.segment("bucket")).map_or(0, |bucket| bucket.manifest.uid);
     Ok(ok(&json!({"uid": format!("{uid:x}")})))
+}
+
+async fn create_scope(call: Call) -> Result<Reply, Reply> {
+    Form(call.form()).only(&["name"])?;
+    let bucket = call.segment("bucket").to_owned();
+    let scope = field(&call, "name").unwrap_or_default();
+    change(&call, Change::CreateScope { bucket, scope }).await
+}
+
+async fn drop_scope(call: Call) -> Result<Reply, Reply> {
+    let [bucket, scope] = ["bucket", "scope"].map(|name| call.segment(name).to_owned());
+    change(&call, Change::DropScope { bucket, scope }).await
+}
+
+async fn create_collection(call: Call) -> Result<Reply, Reply> {
+    Form(call.form()).only(&["name", "maxTTL", "history"])?;
+    let [bucket, scope] = ["bucket", "scope"].map(|name| call.segment(name).to_owned());
+    let collection = field(&call, "name").unwrap_or_default();
+    let (max_ttl, history) = (max_ttl(&call)?.unwrap_or(0), history(&call)?);
+    let wanted = Change::CreateCollection { bucket, scope, collection, max_ttl, history };
+    change(&call, wanted).await
+}
+
+async fn update_collection(call: Call) -> Result<Reply, Reply> {
+    Form(call.form()).only(&["maxTTL", "history"])?;
+    let [bucket, scope, collection] = path_of(&call);
+    let (max_ttl, history) = (max_ttl(&call)?, history(&call)?);
+    let wanted = Change::UpdateCollection { bucket, scope, collection, max_ttl, history };
+    change(&call, wanted).await
+}
+
+async fn drop_collection(call: Call) -> Result<Reply, Reply> {
+    let [bucket, scope, collection] = path_of(&call);
+    change(&call, Change::DropCollection { bucket, scope, collection }).await
+}
+
+/// Names of the bucket, the scope and the collection that the path names.
+fn path_of(call: &Call) -> [String; 3] {
+    ["bucket", "scope", "collection"].map(|name| call.segment(name).to_owned())
 }
 
 /// The manifest of a bucket, as far as the user who asks has a part in it.

@@ -3,11 +3,12 @@
 
 use super::Call;
 use super::body::{Reply, invalid, ok};
-use nacre_auth::Privilege;
+use super::routes::{ADMINISTER, READ, Route, get, post, ready};
 use nacre_bucket::compactor::FRAGMENTATION_PERCENT;
 use nacre_cluster::{Change, Compaction, SettingsChange};
 use serde_json::{Value, json};
 
+const PATH: &str = "/settings/autoCompaction";
 const DAY_S: f64 = 86_400.0;
 /// Days after which tombstones are removed by default.
 const PURGE_DAYS: f64 = 3.0;
@@ -99,16 +100,20 @@ pub(super) fn purge_days(compaction: &Compaction) -> f64 {
 }
 
 /// `GET` and `POST` of `/settings/autoCompaction`, and `POST /controller/setAutoCompaction`.
-pub(super) async fn route(call: &Call) -> Result<Reply, Reply> {
-    if call.method == "GET" {
-        call.require(Privilege::ReadCluster, None)?;
-        let compaction = &call.node.cluster().settings.compaction;
-        return Ok(ok(&json!({
-            "autoCompactionSettings": describe(compaction),
-            "purgeInterval": purge_days(compaction),
-        })));
-    }
-    call.require(Privilege::AdministerCluster, None)?;
+pub(super) const ROUTES: &[Route] = &[
+    get(PATH, READ, |call| ready(Ok(ok(&settings(&call.node.cluster().settings.compaction))))),
+    post(PATH, ADMINISTER, |call| Box::pin(set(call))),
+    post("/controller/setAutoCompaction", ADMINISTER, |call| Box::pin(set(call))),
+];
+
+fn settings(compaction: &Compaction) -> Value {
+    json!({
+        "autoCompactionSettings": describe(compaction),
+        "purgeInterval": purge_days(compaction),
+    })
+}
+
+async fn set(call: Call) -> Result<Reply, Reply> {
     let mut compaction = call.node.cluster().settings.compaction.clone();
     let form = call.form();
     if !form.iter().any(|(field, _)| field == "parallelDBAndViewCompaction") {

@@ -1,8 +1,9 @@
 //! What happened: `/logs`, `/events`, `/eventsStreaming`, `/diag`, and collections of logs. Paths, fields and texts are Couchbase's.
 
-use super::body::{Reply, blocking, done, invalid, json_reply, not_found, ok, reply};
+use super::body::{Reply, blocking, done, invalid, json_reply, ok, reply};
 use super::nodes::Form;
 use super::pieces::pieces;
+use super::routes::{ADMINISTER, READ, Route, get, post, ready};
 use super::streams::{Kind, STALLED_MAX};
 use super::{Call, date, nodes, pool};
 use crate::cluster::membership::{is_named, otp_node};
@@ -10,6 +11,7 @@ use crate::log_collection::Progress;
 use http_body_util::BodyExt;
 use hyper::{Response, StatusCode};
 use nacre_auth::Privilege;
+use nacre_http::Access;
 use nacre_node::Node;
 use nacre_node::journal::Event;
 use serde_json::{Value, json};
@@ -21,56 +23,56 @@ const EVENTS: usize = 250;
 /// Entries of `/logs`. Source: Couchbase keeps as many.
 const LOG_ENTRIES: usize = 3000;
 
-pub(super) async fn route(call: Call, path: &[&str]) -> Result<Reply, Reply> {
-    match (call.method.as_str(), path) {
-        ("GET", ["logs"]) => {
-            call.require(Privilege::ReadCluster, None)?;
-            Ok(ok(&json!({"list": log_entries(&call)})))
+pub(super) const ROUTES: &[Route] = &[
+    get("/logs", READ, |call| ready(Ok(ok(&json!({"list": log_entries(&call)}))))),
+    get("/events", READ, |call| ready(events(&call))),
+    get("/eventsStreaming", READ, |call| ready(follow(call))),
+    get("/diag", ADMINISTER, |call| Box::pin(diag(call))),
+    get("/sasl_logs", ADMINISTER, |call| Box::pin(diag(call))),
+    post("/controller/startLogsCollection", ADMINISTER, |call| Box::pin(start(call))),
+    post("/controller/cancelLogsCollection", ADMINISTER, |call| ready(cancel(&call))),
+    post("/logClientError", Access::Sight, |call| ready(note(&call))),
+];
+
+fn events(call: &Call) -> Result<Reply, Reply> {
+    let (since, limit) = range(call)?;
+    let events = call.node.journal().last(0, usize::MAX);
+    let newer: Vec<Value> = events
+        .iter()
+        .filter(|event| time(event) >= since)
+        .map(|event| describe(&call.node, event))
+        .collect();
+    // The newest of them, as many as are wanted.
+    let skipped = newer.len().saturating_sub(limit);
+    Ok(ok(&json!({"events": newer[skipped..]})))
+}
+
+fn follow(call: Call) -> Result<Reply, Reply> {
+    let (since, limit) = range(&call)?;
+    stream(call, since, limit)
+}
+
+async fn diag(call: Call) -> Result<Reply, Reply> {
+    let text = diagnosis(&call).await?;
+    Ok(reply(StatusCode::OK, "text/plain; charset=utf-8", text))
+}
+
+fn cancel(call: &Call) -> Result<Reply, Reply> {
+    match call.records.collections.cancel() {
+        true => Ok(done()),
+        false => {
+            let reason = "Log collection is not running";
+            Err(json_reply(StatusCode::BAD_REQUEST, &json!(reason)))
         }
-        ("GET", ["events"]) => {
-            call.require(Privilege::ReadCluster, None)?;
-            let (since, limit) = range(&call)?;
-            let events = call.node.journal().last(0, usize::MAX);
-            let newer: Vec<Value> = events
-                .iter()
-                .filter(|event| time(event) >= since)
-                .map(|event| describe(&call.node, event))
-                .collect();
-            // The newest of them, as many as are wanted.
-            let skipped = newer.len().saturating_sub(limit);
-            Ok(ok(&json!({"events": newer[skipped..]})))
-        }
-        ("GET", ["eventsStreaming"]) => {
-            call.require(Privilege::ReadCluster, None)?;
-            let (since, limit) = range(&call)?;
-            stream(call, since, limit)
-        }
-        ("GET", ["diag" | "sasl_logs"]) => {
-            call.require(Privilege::AdministerCluster, None)?;
-            let text = diagnosis(&call).await?;
-            Ok(reply(StatusCode::OK, "text/plain; charset=utf-8", text))
-        }
-        ("POST", ["controller", "startLogsCollection"]) => start(&call).await,
-        ("POST", ["controller", "cancelLogsCollection"]) => {
-            call.require(Privilege::AdministerCluster, None)?;
-            match call.records.collections.cancel() {
-                true => Ok(done()),
-                false => {
-                    let reason = "Log collection is not running";
-                    Err(json_reply(StatusCode::BAD_REQUEST, &json!(reason)))
-                }
-            }
-        }
-        ("POST", ["logClientError"]) => {
-            call.require_sight(nacre_auth::Keyspace::default())?;
-            let text = String::from_utf8_lossy(&call.body);
-            let text: String =
-                text.chars().filter(|letter| !letter.is_control()).take(500).collect();
-            tracing::info!("a client reports: {text}");
-            Ok(done())
-        }
-        _ => Err(not_found()),
     }
+}
+
+/// Logs what a client reports of itself.
+fn note(call: &Call) -> Result<Reply, Reply> {
+    let text = String::from_utf8_lossy(&call.body);
+    let text: String = text.chars().filter(|letter| !letter.is_control()).take(500).collect();
+    tracing::info!("a client reports: {text}");
+    Ok(done())
 }
 
 /// The least time of events, as a text, and how many are wanted at most.
@@ -223,8 +225,7 @@ async fn diagnosis(call: &Call) -> Result<String, Reply> {
 }
 
 /// `POST /controller/startLogsCollection`: of this node, into a file of its data directory.
-async fn start(call: &Call) -> Result<Reply, Reply> {
-    call.require(Privilege::AdministerCluster, None)?;
+async fn start(call: Call) -> Result<Reply, Reply> {
     let form = Form(call.form());
     let own = otp_node(&call.node.endpoints());
     for (field, value) in &form.0 {
@@ -270,7 +271,7 @@ async fn start(call: &Call) -> Result<Reply, Reply> {
         let reason = "Log collection is already running";
         return Err(json_reply(StatusCode::BAD_REQUEST, &json!(reason)));
     }
-    let text = diagnosis(call).await.unwrap_or_default();
+    let text = diagnosis(&call).await.unwrap_or_default();
     let records = Arc::clone(&call.records);
     blocking("the collection", move || records.collections.finish(&text)).await?;
     Ok(done())

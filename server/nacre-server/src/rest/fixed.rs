@@ -1,25 +1,27 @@
-//! Settings that tools read and that are as they are: they may be set to what they are, and to nothing else. Paths and fields are
+//! Settings that tools read and that cannot be changed: setting one to the value that it has succeeds. Paths and fields are
 //! Couchbase's.
 
 use super::Call;
-use super::body::{Reply, done, invalid, not_found, ok};
-use nacre_auth::Privilege;
+use super::body::{Reply, done, invalid, ok};
+use super::routes::{ADMINISTER, READ, Route, get, post, ready};
 use serde_json::{Map, Value, json};
 
-/// `path` is `/settings/developerPreview` or `/internalSettings`.
-pub(super) fn route(call: &Call, path: &[&str]) -> Result<Reply, Reply> {
-    let reads = call.method == "GET";
-    let need = if reads { Privilege::ReadCluster } else { Privilege::AdministerCluster };
-    call.require(need, None)?;
-    let settings = match path {
-        ["settings", "developerPreview"] => json!({"enabled": false}),
-        ["internalSettings"] => json!({}),
-        _ => return Err(not_found()),
-    };
-    if reads {
-        return Ok(ok(&settings));
-    }
-    check(settings.as_object().unwrap_or(&Map::new()), &call.form()).map(|()| done())
+const PREVIEW: &str = "/settings/developerPreview";
+const INTERNAL: &str = "/internalSettings";
+
+pub(super) const ROUTES: &[Route] = &[
+    get(PREVIEW, READ, |_| ready(Ok(ok(&preview())))),
+    post(PREVIEW, ADMINISTER, |call| ready(set(&call, &preview()))),
+    get(INTERNAL, READ, |_| ready(Ok(ok(&json!({}))))),
+    post(INTERNAL, ADMINISTER, |call| ready(set(&call, &json!({})))),
+];
+
+fn preview() -> Value {
+    json!({"enabled": false})
+}
+
+fn set(call: &Call, known: &Value) -> Result<Reply, Reply> {
+    check(known.as_object().unwrap_or(&Map::new()), &call.form()).map(|()| done())
 }
 
 /// Refuses fields that are not known, and values other than those that they have.

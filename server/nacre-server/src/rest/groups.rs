@@ -3,8 +3,8 @@
 use super::Call;
 use super::body::{Reply, form, json_reply, not_found, ok};
 use super::nodes::{self, Form};
+use super::routes::{ADMINISTER, READ, Route, delete, get, post, put, ready};
 use hyper::StatusCode;
-use nacre_auth::Privilege;
 use nacre_cluster::{Change, Cluster};
 use nacre_types::NodeId;
 use serde::Deserialize;
@@ -31,36 +31,46 @@ struct Named {
     otp_node: String,
 }
 
-/// `path` is what follows `/pools/default/serverGroups`.
-pub(super) async fn route(call: Call, path: &[&str]) -> Result<Reply, Reply> {
-    let reads = call.method == "GET";
-    let need = if reads { Privilege::ReadCluster } else { Privilege::AdministerCluster };
-    call.require(need, None)?;
-    match (call.method.as_str(), path) {
-        ("GET", []) => Ok(ok(&describe(&call))),
-        ("POST", []) => {
-            let (uuid, name) = (call.node.new_uuid(), Form(call.form()).required("name")?);
-            change(&call, Change::PutGroup { uuid, name }).await
-        }
-        ("PUT", []) => {
-            let groups = read(&call)?;
-            change(&call, Change::MoveToGroups { groups }).await
-        }
-        (_, [uuid, ..]) if !call.node.cluster().groups.contains_key(*uuid) => Err(not_found()),
-        ("PUT", [uuid]) => {
-            let (uuid, name) = ((*uuid).to_owned(), Form(call.form()).required("name")?);
-            change(&call, Change::PutGroup { uuid, name }).await
-        }
-        ("DELETE", [uuid]) => {
-            let uuid = (*uuid).to_owned();
-            change(&call, Change::DropGroup { uuid }).await
-        }
-        ("POST", [uuid, "addNode"]) => {
-            let name = call.node.cluster().groups[*uuid].clone();
-            nodes::add(call, name).await
-        }
-        _ => Err(not_found()),
-    }
+pub(super) const ROUTES: &[Route] = &[
+    get(PATH, READ, |call| ready(Ok(ok(&describe(&call))))),
+    post(PATH, ADMINISTER, |call| Box::pin(create(call))),
+    put(PATH, ADMINISTER, |call| Box::pin(move_nodes(call))),
+    put("/pools/default/serverGroups/{uuid}", ADMINISTER, |call| Box::pin(rename(call))),
+    delete("/pools/default/serverGroups/{uuid}", ADMINISTER, |call| Box::pin(drop_group(call))),
+    post("/pools/default/serverGroups/{uuid}/addNode", ADMINISTER, |call| Box::pin(add_node(call))),
+];
+
+/// The UUID and the name of the group that the path names.
+fn group_of(call: &Call) -> Result<(String, String), Reply> {
+    let uuid = call.segment("uuid");
+    let name = call.node.cluster().groups.get(uuid).cloned();
+    Ok((uuid.to_owned(), name.ok_or_else(not_found)?))
+}
+
+async fn create(call: Call) -> Result<Reply, Reply> {
+    let (uuid, name) = (call.node.new_uuid(), Form(call.form()).required("name")?);
+    change(&call, Change::PutGroup { uuid, name }).await
+}
+
+async fn move_nodes(call: Call) -> Result<Reply, Reply> {
+    let groups = read(&call)?;
+    change(&call, Change::MoveToGroups { groups }).await
+}
+
+async fn rename(call: Call) -> Result<Reply, Reply> {
+    let (uuid, _) = group_of(&call)?;
+    let name = Form(call.form()).required("name")?;
+    change(&call, Change::PutGroup { uuid, name }).await
+}
+
+async fn drop_group(call: Call) -> Result<Reply, Reply> {
+    let (uuid, _) = group_of(&call)?;
+    change(&call, Change::DropGroup { uuid }).await
+}
+
+async fn add_node(call: Call) -> Result<Reply, Reply> {
+    let (_, name) = group_of(&call)?;
+    nodes::add(call, name).await
 }
 
 async fn change(call: &Call, change: Change) -> Result<Reply, Reply> {

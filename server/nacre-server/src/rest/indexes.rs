@@ -3,15 +3,22 @@
 
 use super::Call;
 use super::body::{Reply, blocking, ok};
+use super::routes::{Route, get};
 use nacre_auth::Keyspace;
 use nacre_cluster::{Bucket, Cluster, Index, Partitioning};
+use nacre_http::Access;
 use nacre_types::NodeId;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
+pub(super) const ROUTES: &[Route] = &[
+    get("/getIndexStatus", Access::Sight, |call| Box::pin(list(call))),
+    get("/indexStatus", Access::Sight, |call| Box::pin(list(call))),
+    get("/getIndexMetadata", Access::Sight, |call| Box::pin(list(call))),
+];
+
 /// The indexes of all collections, or of those of the bucket that the request names, in which the user who asks has a part.
-pub(super) async fn route(call: Call) -> Result<Reply, Reply> {
-    call.require_sight(Keyspace::default())?;
+async fn list(call: Call) -> Result<Reply, Reply> {
     let node = Arc::clone(&call.node);
     let unbuilt = blocking("the look at indexes", move || node.unbuilt()).await?;
     let cluster = call.node.cluster();

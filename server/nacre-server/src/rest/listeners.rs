@@ -4,11 +4,11 @@
 //! Nodes talk to each other over TLS only, on the address that the node was started with: requests that ask for this succeed, and
 //! requests for anything else are refused.
 
-use super::body::{Reply, blocking, done, invalid, json_reply, not_found};
+use super::body::{Reply, blocking, done, invalid, json_reply};
 use super::nodes::Form;
+use super::routes::{ADMINISTER, Route, post, ready};
 use super::{Call, nodes};
 use hyper::StatusCode;
-use nacre_auth::Privilege;
 use nacre_cluster::Endpoints;
 use serde_json::json;
 use std::net::Ipv6Addr;
@@ -60,24 +60,23 @@ pub(super) fn check_field(call: &Call, field: &str, value: &str) -> Result<bool,
 }
 
 /// `path` is `/nodeInit`, `/controller/hardResetNode`, or one of `/node/controller` that is about listeners.
-pub(super) async fn route(call: Call, path: &[&str]) -> Result<Reply, Reply> {
-    call.require(Privilege::AdministerCluster, None)?;
-    match path {
-        ["nodeInit"] => node_init(&call).await,
-        ["controller", "hardResetNode"] => reset(&call).await,
-        ["node", "controller", "enableExternalListener" | "setupNetConfig"] => {
-            check_form(&call)?;
-            Ok(done())
-        }
-        ["node", "controller", "disableExternalListener"] => disable(&call),
-        // There is none that is not used.
-        ["node", "controller", "disableUnusedExternalListeners"] => Ok(done()),
-        ["node", "controller", "reloadClientCertificate"] => {
-            let reason = "Nodes recognise each other by their keys and show no client certificate.";
-            Err(json_reply(StatusCode::BAD_REQUEST, &json!(reason)))
-        }
-        _ => Err(not_found()),
-    }
+pub(super) const ROUTES: &[Route] = &[
+    post("/nodeInit", ADMINISTER, |call| Box::pin(node_init(call))),
+    post("/controller/hardResetNode", ADMINISTER, |call| Box::pin(reset(call))),
+    post("/node/controller/enableExternalListener", ADMINISTER, |call| ready(confirm(&call))),
+    post("/node/controller/setupNetConfig", ADMINISTER, |call| ready(confirm(&call))),
+    post("/node/controller/disableExternalListener", ADMINISTER, |call| ready(disable(&call))),
+    // Every listener is used.
+    post("/node/controller/disableUnusedExternalListeners", ADMINISTER, |_| ready(Ok(done()))),
+    post("/node/controller/reloadClientCertificate", ADMINISTER, |_| {
+        let reason = "Nodes recognise each other by their keys and show no client certificate.";
+        ready(Err(json_reply(StatusCode::BAD_REQUEST, &json!(reason))))
+    }),
+];
+
+/// Answers a request for what is as it is.
+fn confirm(call: &Call) -> Result<Reply, Reply> {
+    check_form(call).map(|()| done())
 }
 
 fn check_form(call: &Call) -> Result<(), Reply> {
@@ -91,17 +90,17 @@ fn check_form(call: &Call) -> Result<(), Reply> {
 }
 
 /// `POST /nodeInit`: the name of a node, and that all else is as it is.
-async fn node_init(call: &Call) -> Result<Reply, Reply> {
+async fn node_init(call: Call) -> Result<Reply, Reply> {
     let form = call.form();
     for (field, value) in &form {
         // Tools that set up a node without encryption say so before they know better.
         let is_off = field == "nodeEncryption" && value == "off";
-        if field != "hostname" && !is_off && !check_field(call, field, value)? {
+        if field != "hostname" && !is_off && !check_field(&call, field, value)? {
             return Err(invalid(field, "Unsupported key"));
         }
     }
     if Form(form).optional("hostname").is_some() {
-        nodes::rename(call).await?;
+        nodes::rename(&call).await?;
     }
     Ok(done())
 }
@@ -127,7 +126,7 @@ fn disable(call: &Call) -> Result<Reply, Reply> {
 
 /// `POST /controller/hardResetNode`: the node forgets everything, its buckets and users included, and begins as at its first start:
 /// with the administrator that its command line names, or waiting for one.
-async fn reset(call: &Call) -> Result<Reply, Reply> {
+async fn reset(call: Call) -> Result<Reply, Reply> {
     if call.node.cluster().nodes.len() > 1 {
         let reason = "The node is part of a cluster: remove it with a rebalance first.";
         return Err(json_reply(StatusCode::BAD_REQUEST, &json!([reason])));

@@ -4,10 +4,12 @@
 
 use super::Call;
 use super::body::{Reply, ok, reply};
+use super::routes::{Route, get, ready};
 use hyper::StatusCode;
 use nacre_auth::Privilege;
 use nacre_bucket::Bucket;
 use nacre_cluster::Endpoints;
+use nacre_http::Access;
 use nacre_node::plugins::{Deployment, Progress, Pure};
 use nacre_node::{Node, NodeMemory, Problem, ProblemKind};
 use nacre_plugin_host::{Budget, Histogram, Purpose, Status, Usage};
@@ -26,8 +28,14 @@ use std::sync::Arc;
 /// The media type of the format.
 const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-pub(super) fn route(call: &Call) -> Result<Reply, Reply> {
-    call.require(Privilege::ReadStats, None)?;
+const READ_STATS: Access = Access::Cluster(Privilege::ReadStats);
+
+pub(super) const ROUTES: &[Route] = &[
+    get("/metrics", READ_STATS, |call| ready(metrics(&call))),
+    get("/prometheus_sd_config", READ_STATS, |call| ready(targets(&call))),
+];
+
+fn metrics(call: &Call) -> Result<Reply, Reply> {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Snapshot::of(&call.node)));
     let mut text = String::new();
@@ -36,8 +44,7 @@ pub(super) fn route(call: &Call) -> Result<Reply, Reply> {
 }
 
 /// Where the nodes of the cluster say what they count, as Prometheus discovers targets over HTTP: with `port=secure` by TLS.
-pub(super) fn targets(call: &Call) -> Result<Reply, Reply> {
-    call.require(Privilege::ReadStats, None)?;
+fn targets(call: &Call) -> Result<Reply, Reply> {
     let is_secure = call.form().iter().any(|field| *field == ("port".into(), "secure".into()));
     let cluster = call.node.cluster();
     let nodes = call.node.here().nodes(&cluster);

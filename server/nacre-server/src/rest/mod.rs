@@ -37,6 +37,7 @@ mod profile;
 mod query;
 mod rebalance;
 pub(crate) mod request_target;
+mod routes;
 mod security_settings;
 mod settings;
 mod setup;
@@ -63,17 +64,19 @@ use hyper::service::service_fn;
 use hyper::{HeaderMap, Method, Request, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use nacre_auth::{INTERNAL, Keyspace, Login, Privilege, User, Users};
-use nacre_cluster::{Change, Cluster, Endpoints, Fingerprint, GROUP_DEFAULT};
+use nacre_cluster::{Change, Cluster, Endpoints, Fingerprint};
+use nacre_http::Table;
 use nacre_node::Node;
 use nacre_plugin_host::USER_HEADER;
 use nacre_plugin_host::{Account, Permit as MemoryPermit};
 pub use origin::Hosts;
 use patient::Patient;
 use request_target::Lenient;
+use routes::Handler;
 pub use setup::Claim;
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr, TcpListener};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 use streams::{STALLED_MAX, Streams};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -136,6 +139,10 @@ pub(crate) struct Call {
     pub method: Method,
     /// Path segments, percent-decoded.
     pub path: Vec<String>,
+    /// Segments that the parameters of the route have taken.
+    segments: Vec<(&'static str, String)>,
+    /// Segments that the rest of the route has taken.
+    pub rest: Vec<String>,
     /// As it came, without `?`.
     pub query: String,
     /// What a plugin may see of the headers: no credentials. Names are in lower case.
@@ -216,6 +223,15 @@ impl Call {
         let reached: Option<Authority> = self.host().parse().ok();
         let host = reached.as_ref().map_or("127.0.0.1", |authority| authority.host());
         address.replace("$HOST", host)
+    }
+
+    /// Returns the segment that a parameter of the route has taken.
+    ///
+    /// # Panics
+    /// If the route has no such parameter.
+    pub fn segment(&self, parameter: &str) -> &str {
+        let found = self.segments.iter().find(|(name, _)| *name == parameter);
+        found.map(|(_, text)| text.as_str()).expect("a parameter of the route")
     }
 
     /// A field of the query.
@@ -510,6 +526,8 @@ async fn admit(door: &Door, peer: &Peer, head: Parts, incoming: Incoming) -> Res
         login: credentials,
         method: head.method,
         path,
+        segments: Vec::new(),
+        rest: Vec::new(),
         query,
         headers: visible(&head.headers),
         body,
@@ -581,122 +599,35 @@ async fn route(service: Service, call: Call) -> Reply {
     }
 }
 
-async fn management(call: Call) -> Reply {
-    let path: Vec<String> = call.path.clone();
-    let path: Vec<&str> = path.iter().map(String::as_str).collect();
-    let outcome = match (call.method.as_str(), &path[..]) {
-        (_, ["pools", "default", "buckets", ..]) if path.get(4) == Some(&"scopes") => {
-            collections::route(call, &path[3..]).await
-        }
-        (_, ["pools", "default", "buckets", rest @ ..]) => buckets::route(call, rest).await,
-        (_, ["pools", "default", "b" | "bs" | "bucketsStreaming", _]) => {
-            cluster::map(&call, path[2], path[3])
-        }
-        (_, ["settings", "rbac", rest @ ..]) => users::route(call, rest).await,
-        ("GET" | "POST", ["settings", "passwordPolicy"]) => users::password_policy(call).await,
-        ("GET" | "POST", ["settings", "outgoingHttp"]) => outgoing::route(call).await,
-        ("POST", ["controller", "changePassword"]) => users::change_password(call).await,
-        ("POST", ["pools", "default", "checkPermissions"]) => permissions::route(&call),
-        ("GET", ["metrics"]) => metrics::route(&call),
-        ("GET", ["prometheus_sd_config"]) => metrics::targets(&call),
-        (_, ["plugins", rest @ ..]) => plugins::packages(call, rest).await,
-        (_, ["deployments", rest @ ..]) => plugins::deployments(call, rest).await,
-        (_, ["_plugin", name, rest @ ..]) => {
-            plugins::invoke(call, name, rest).await.map(|mut reply| {
-                reply.extensions_mut().insert(origin::OfPlugin);
-                reply
-            })
-        }
-        _ => administration(call, &path).await,
-    };
-    outcome.unwrap_or_else(|reply| reply)
-}
+/// Endpoints of the management port.
+static MANAGEMENT: LazyLock<Table<Handler>> = LazyLock::new(|| {
+    Table::new([
+        alternate::ROUTES,
+        audit_settings::ROUTES,
+        buckets::ROUTES,
+        certificates::ROUTES,
+        cluster::ROUTES,
+        collections::ROUTES,
+        compaction_settings::ROUTES,
+        events::ROUTES,
+        fixed::ROUTES,
+        groups::ROUTES,
+        indexes::ROUTES,
+        listeners::ROUTES,
+        metrics::ROUTES,
+        nodes::ROUTES,
+        outgoing::ROUTES,
+        permissions::ROUTES,
+        plugins::ROUTES,
+        pool::ROUTES,
+        rebalance::ROUTES,
+        security_settings::ROUTES,
+        settings::ROUTES,
+        setup::ROUTES,
+        users::ROUTES,
+    ])
+});
 
-/// Answers requests about nodes, rebalances, settings and certificates, and for what else the cluster is read.
-async fn administration(call: Call, path: &[&str]) -> Result<Reply, Reply> {
-    match (call.method.as_str(), path) {
-        ("POST", ["controller", "addNode"]) => nodes::add(call, GROUP_DEFAULT.to_owned()).await,
-        (_, ["pools", "default", "serverGroups", rest @ ..]) => groups::route(call, rest).await,
-        ("POST", ["controller", "ejectNode"]) => nodes::eject(call).await,
-        (_, ["settings", "autoFailover", ..] | ["settings", "retryRebalance"])
-        | ("GET", ["pools", "default", "rebalanceProgress" | "tasks" | "pendingRetryRebalance"])
-        | ("GET", ["logs", "rebalanceReport"])
-        | ("POST", ["controller", "cancelRebalanceRetry", _])
-        | (
-            "POST",
-            [
-                "controller",
-                "rebalance"
-                | "stopRebalance"
-                | "failOver"
-                | "startFailover"
-                | "startGracefulFailover"
-                | "reAddNode"
-                | "setRecoveryType",
-            ],
-        ) => rebalance::route(call, path).await,
-        ("POST", ["node", "controller", "doJoinCluster"]) => nodes::join(call).await,
-        ("POST", ["node", "controller", "rename"]) => nodes::rename(&call).await,
-        ("POST", ["node", "controller", "setupServices"]) => nodes::set_up_services(&call).await,
-        ("PUT" | "DELETE", ["node", "controller", "setupAlternateAddresses", "external"]) => {
-            alternate::route(call).await
-        }
-        ("GET", ["_nacre", "packages", digest]) => nodes::package(call, digest).await,
-        ("GET" | "POST", ["controller", "engage" | "leave" | "regroup"]) => {
-            nodes::internal(call).await
-        }
-        ("POST", ["pools", "default"]) => pool::update(&call).await,
-        (
-            "POST",
-            ["nodeInit"]
-            | ["controller", "hardResetNode"]
-            | [
-                "node",
-                "controller",
-                "enableExternalListener"
-                | "disableExternalListener"
-                | "disableUnusedExternalListeners"
-                | "setupNetConfig"
-                | "reloadClientCertificate",
-            ],
-        ) => listeners::route(call, path).await,
-        ("GET", ["logs" | "events" | "eventsStreaming" | "diag" | "sasl_logs"])
-        | (
-            "POST",
-            ["controller", "startLogsCollection" | "cancelLogsCollection"] | ["logClientError"],
-        ) => events::route(call, path).await,
-        (
-            "GET" | "POST" | "DELETE",
-            [
-                "settings",
-                "audit" | "alerts" | "analytics" | "autoCompaction" | "autoReprovision" | "ldap"
-                | "querySettings" | "rebalance" | "replications" | "saslauthdAuth" | "security"
-                | "stats",
-                ..,
-            ],
-        )
-        | ("POST", ["controller", "setAutoCompaction"]) => settings::route(call, path).await,
-        ("GET", ["settings", "web"]) => setup::web_settings(&call),
-        ("GET", ["getIndexStatus" | "indexStatus" | "getIndexMetadata"]) => {
-            indexes::route(call).await
-        }
-        ("GET" | "POST", ["settings", "developerPreview"] | ["internalSettings"]) => {
-            fixed::route(&call, path)
-        }
-        (
-            _,
-            ["pools", "default", "certificates" | "trustedCAs", ..]
-            | ["pools", "default", "certificate", "node", _]
-            | ["settings", "clientCertAuth"]
-            | ["controller", "uploadClusterCA" | "regenerateCertificate"]
-            | ["node", "controller", "reloadCertificate" | "loadTrustedCAs"],
-        ) => certificates::route(call, path).await,
-        (
-            "POST",
-            ["clusterInit"] | ["settings", "web"] | ["nodes", "self", "controller", "settings"],
-        )
-        | ("GET" | "POST", ["settings", "indexes"]) => setup::route(call, path).await,
-        ("GET", rest) => cluster::route(call, rest).await,
-        _ => Err(body::not_found()),
-    }
+async fn management(call: Call) -> Reply {
+    routes::answer(&MANAGEMENT, call).await.unwrap_or_else(|reply| reply)
 }

@@ -4,6 +4,7 @@ use super::body::{
     Reply, blocking, done, invalid, json_reply, no_node, not_found, ok, refused, reply,
     unauthorized,
 };
+use super::routes::{ADMINISTER, READ, Route, get, post, ready};
 use super::{Call, listeners, pool};
 use crate::cluster::membership::{self, Other, SILENCE_NS_MAX, Seat};
 use crate::cluster::request::Introduction;
@@ -13,6 +14,7 @@ use nacre_auth::{INTERNAL, Privilege};
 use nacre_cluster::{
     Change, Endpoints, Fingerprint, GROUP_DEFAULT, Member, Membership, Service, check_host,
 };
+use nacre_http::Access;
 use nacre_node::cluster_map::alternates;
 use nacre_node::plugins::packages;
 use nacre_node::{Node, Problem, Usage};
@@ -29,6 +31,23 @@ pub(super) const COMPATIBLE_VERSION: &str = "7.6.4-0000-enterprise";
 const COMPATIBILITY: u32 = 7 * 0x1_0000 + 6;
 /// Services of Couchbase that there are not here. Tools name them in a topology, with no nodes.
 pub(super) const NO_SERVICES: [&str; 3] = ["fts", "cbas", "backup"];
+
+pub(super) const ROUTES: &[Route] = &[
+    get("/nodeStatuses", READ, |call| ready(Ok(ok(&statuses(&call))))),
+    get("/nodes/self", READ, |call| ready(Ok(ok(&describe_own(&call))))),
+    post("/controller/addNode", ADMINISTER, |call| Box::pin(add(call, GROUP_DEFAULT.to_owned()))),
+    post("/controller/ejectNode", ADMINISTER, |call| Box::pin(eject(call))),
+    post("/node/controller/doJoinCluster", ADMINISTER, |call| Box::pin(join(call))),
+    post("/node/controller/rename", ADMINISTER, |call| {
+        Box::pin(async move { rename(&call).await })
+    }),
+    post("/node/controller/setupServices", ADMINISTER, |call| Box::pin(set_up_services(call))),
+    get("/_nacre/packages/{digest}", Access::Handler, |call| Box::pin(package(call))),
+    get("/controller/engage", Access::Handler, |call| ready(candidate(&call))),
+    post("/controller/engage", Access::Handler, |call| Box::pin(engage(call))),
+    post("/controller/regroup", Access::Handler, |call| Box::pin(regroup(call))),
+    post("/controller/leave", Access::Handler, |call| Box::pin(leave(call))),
+];
 
 /// All nodes, as lists of nodes describe them.
 pub(super) fn describe_all(call: &Call) -> Value {
@@ -131,7 +150,7 @@ fn is_heard(node: &Node, id: NodeId) -> bool {
 }
 
 /// Whether each node is well, by where it is managed: `GET /nodeStatuses`.
-pub(super) fn statuses(call: &Call) -> Value {
+fn statuses(call: &Call) -> Value {
     let nodes = describe_all(call);
     let nodes = nodes.as_array().into_iter().flatten();
     let statuses = nodes.filter_map(|node| {
@@ -142,11 +161,6 @@ pub(super) fn statuses(call: &Call) -> Value {
 }
 
 /// This node: `GET /nodes/self`.
-pub(super) fn own(call: &Call) -> Result<Reply, Reply> {
-    call.require(Privilege::ReadCluster, None)?;
-    Ok(ok(&describe_own(call)))
-}
-
 /// This node, with where it keeps its data.
 pub(super) fn describe_own(call: &Call) -> Value {
     let here = call.node.here();
@@ -221,11 +235,10 @@ impl Form {
 }
 
 /// `POST /node/controller/setupServices`: of this node, as long as it has no part in a cluster.
-pub(super) async fn set_up_services(call: &Call) -> Result<Reply, Reply> {
-    call.require(Privilege::AdministerCluster, None)?;
+async fn set_up_services(call: Call) -> Result<Reply, Reply> {
     // The quotas are their defaults as long as nobody says otherwise.
     Form(call.form()).only(&["services", "setDefaultMemQuotas"])?;
-    give_services(call).await
+    give_services(&call).await
 }
 
 /// Gives this node the services of the form.
@@ -239,7 +252,6 @@ pub(super) async fn give_services(call: &Call) -> Result<Reply, Reply> {
 
 /// `POST /controller/addNode`, or `/pools/default/serverGroups/{uuid}/addNode` with the name of that group.
 pub(super) async fn add(call: Call, group: String) -> Result<Reply, Reply> {
-    call.require(Privilege::AdministerCluster, None)?;
     let form = Form(call.form());
     form.only(&["hostname", "user", "password", "services", "fingerprint"])?;
     let seat = Seat { services: form.services()?, group };
@@ -255,8 +267,7 @@ pub(super) async fn add(call: Call, group: String) -> Result<Reply, Reply> {
 }
 
 /// `POST /node/controller/doJoinCluster`.
-pub(super) async fn join(call: Call) -> Result<Reply, Reply> {
-    call.require(Privilege::AdministerCluster, None)?;
+async fn join(call: Call) -> Result<Reply, Reply> {
     let form = Form(call.form());
     form.services()?;
     let services = form.optional("services").unwrap_or_default().to_owned();
@@ -290,8 +301,7 @@ pub(super) async fn join(call: Call) -> Result<Reply, Reply> {
 }
 
 /// `POST /controller/ejectNode`. A node that leaves names itself by its number, as `id`.
-pub(super) async fn eject(call: Call) -> Result<Reply, Reply> {
-    call.require(Privilege::AdministerCluster, None)?;
+async fn eject(call: Call) -> Result<Reply, Reply> {
     let form = Form(call.form());
     let consensus = Arc::clone(&call.consensus);
     let ejected = match form.optional("id") {
@@ -312,7 +322,6 @@ pub(super) async fn eject(call: Call) -> Result<Reply, Reply> {
 
 /// `POST /node/controller/rename`: by which name the others reach this node.
 pub(super) async fn rename(call: &Call) -> Result<Reply, Reply> {
-    call.require(Privilege::AdministerCluster, None)?;
     let host = Form(call.form()).required("hostname")?;
     check_host(&host).map_err(failed)?;
     if call.node.cluster().nodes.len() > 1 {
@@ -324,11 +333,11 @@ pub(super) async fn rename(call: &Call) -> Result<Reply, Reply> {
 }
 
 /// The bytes of a package, for another node.
-pub(super) async fn package(call: Call, digest: &str) -> Result<Reply, Reply> {
+async fn package(call: Call) -> Result<Reply, Reply> {
     if call.user != INTERNAL {
         return Err(unauthorized());
     }
-    let (node, digest) = (Arc::clone(&call.node), digest.to_owned());
+    let (node, digest) = (Arc::clone(&call.node), call.segment("digest").to_owned());
     let archive = blocking("reading the package", move || packages::archive(&node, &digest));
     let archive = archive.await?.map_err(|error| refused(&error))?;
     archive
@@ -346,46 +355,46 @@ pub(super) fn introduce(node: &Node) -> Reply {
     ok(&json!(Introduction { version, port: tls.mgmt, fingerprint }))
 }
 
-/// What only nodes ask of each other.
-pub(super) async fn internal(call: Call) -> Result<Reply, Reply> {
-    let consensus = Arc::clone(&call.consensus);
+/// What another node asks on behalf of this one's administrator before this one joins its cluster.
+fn candidate(call: &Call) -> Result<Reply, Reply> {
+    call.key.ok_or_else(no_node)?;
+    call.require(Privilege::AdministerCluster, None)?;
+    Ok(ok(&json!(membership::candidate(&call.consensus))))
+}
+
+/// Joins the cluster of the node that asks, on behalf of this one's administrator.
+async fn engage(call: Call) -> Result<Reply, Reply> {
     let key = call.key.ok_or_else(no_node)?;
-    match (call.method.as_str(), call.path[1].as_str()) {
-        // A node asks on behalf of this one's administrator.
-        ("GET", "engage") => {
-            call.require(Privilege::AdministerCluster, None)?;
-            Ok(ok(&json!(membership::candidate(&consensus))))
-        }
-        ("POST", "engage") => {
-            call.require(Privilege::AdministerCluster, None)?;
-            // From now on the cluster's administrator is this node's.
-            let was_open = call.claim.close();
-            let body = call.body;
-            let work = move || membership::engaged(&consensus, &key, &body);
-            let engaged = blocking("joining", work).await?;
-            if engaged.is_err() && was_open {
-                call.claim.open();
-            }
-            engaged.map(|()| done()).map_err(failed)
-        }
-        ("POST", "regroup") => {
-            if call.user != INTERNAL {
-                return Err(unauthorized());
-            }
-            let body = call.body;
-            let work = move || membership::regrouped(&consensus, &body);
-            blocking("going on", work).await?.map_err(failed)?;
-            Ok(done())
-        }
-        ("POST", "leave") => {
-            if call.user != INTERNAL {
-                return Err(unauthorized());
-            }
-            let body = call.body;
-            let work = move || membership::leave(&consensus, &body);
-            blocking("leaving", work).await?.map_err(failed)?;
-            Ok(done())
-        }
-        _ => Err(not_found()),
+    call.require(Privilege::AdministerCluster, None)?;
+    let consensus = Arc::clone(&call.consensus);
+    // From now on the cluster's administrator is this node's.
+    let was_open = call.claim.close();
+    let body = call.body;
+    let engaged = blocking("joining", move || membership::engaged(&consensus, &key, &body)).await?;
+    if engaged.is_err() && was_open {
+        call.claim.open();
     }
+    engaged.map(|()| done()).map_err(failed)
+}
+
+/// Refuses everybody but the nodes of the cluster.
+fn require_member(call: &Call) -> Result<(), Reply> {
+    call.key.ok_or_else(no_node)?;
+    if call.user == INTERNAL { Ok(()) } else { Err(unauthorized()) }
+}
+
+async fn regroup(call: Call) -> Result<Reply, Reply> {
+    require_member(&call)?;
+    let (consensus, body) = (Arc::clone(&call.consensus), call.body);
+    let work = move || membership::regrouped(&consensus, &body);
+    blocking("going on", work).await?.map_err(failed)?;
+    Ok(done())
+}
+
+async fn leave(call: Call) -> Result<Reply, Reply> {
+    require_member(&call)?;
+    let (consensus, body) = (Arc::clone(&call.consensus), call.body);
+    let work = move || membership::leave(&consensus, &body);
+    blocking("leaving", work).await?.map_err(failed)?;
+    Ok(done())
 }

@@ -1,4 +1,4 @@
-//! `/settings/outgoingHttp`: what functions and plugins may send requests to although it is denied by default.
+//! Targets that functions and plugins can send requests to although they are denied by default: `/settings/outgoingHttp`.
 //!
 //! ```text
 //! GET   {"allow": ["127.0.0.0/8", "hooks.example:8080"]}
@@ -6,25 +6,22 @@
 //! ```
 
 use super::Call;
-use super::body::{Reply, invalid, not_found, ok};
-use nacre_auth::Privilege;
+use super::body::{Reply, invalid, ok};
+use super::routes::{ADMINISTER, READ, Route, get, post, ready};
 use nacre_cluster::{Change, OutgoingRule};
 use serde_json::{Value, json};
 
-pub(super) async fn route(call: Call) -> Result<Reply, Reply> {
-    match call.method.as_str() {
-        "GET" => {
-            call.require(Privilege::ReadCluster, None)?;
-            Ok(ok(&settings(&call.node.cluster().outgoing_http)))
-        }
-        "POST" => {
-            call.require(Privilege::AdministerCluster, None)?;
-            let allowed = read(&call.form())?;
-            let cluster = call.change(Change::SetOutgoingHttp { allowed }).await?;
-            Ok(ok(&settings(&cluster.outgoing_http)))
-        }
-        _ => Err(not_found()),
-    }
+const PATH: &str = "/settings/outgoingHttp";
+
+pub(super) const ROUTES: &[Route] = &[
+    get(PATH, READ, |call| ready(Ok(ok(&settings(&call.node.cluster().outgoing_http))))),
+    post(PATH, ADMINISTER, |call| Box::pin(set(call))),
+];
+
+async fn set(call: Call) -> Result<Reply, Reply> {
+    let allowed = read(&call.form())?;
+    let cluster = call.change(Change::SetOutgoingHttp { allowed }).await?;
+    Ok(ok(&settings(&cluster.outgoing_http)))
 }
 
 fn settings(rules: &[OutgoingRule]) -> Value {

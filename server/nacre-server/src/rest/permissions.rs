@@ -5,9 +5,11 @@
 
 use super::Call;
 use super::body::{Reply, json_reply, ok};
+use super::routes::{Route, post, ready};
 use hyper::StatusCode;
 use nacre_auth::{Keyspace, Privilege, User};
 use nacre_cluster::Cluster;
+use nacre_http::Access;
 use serde_json::{Map, Value, json};
 
 /// How many are answered at once.
@@ -15,8 +17,11 @@ const PERMISSIONS_MAX: usize = 1000;
 /// What is named where any bucket will do.
 const ANY: &str = ".";
 
+pub(super) const ROUTES: &[Route] =
+    &[post("/pools/default/checkPermissions", Access::Login, |call| ready(check(&call)))];
+
 /// Answers for each permission of the body, which commas part, whether the user has it.
-pub(super) fn route(call: &Call) -> Result<Reply, Reply> {
+fn check(call: &Call) -> Result<Reply, Reply> {
     let users = call.node.users();
     let user = call.holder(&users);
     let cluster = call.node.cluster();

@@ -21,11 +21,14 @@
 use super::Call;
 use super::answer::{answered, unanswered};
 use super::body::{Reply, blocking, invalid, json_reply, not_found, ok, refused};
+use super::origin::OfPlugin;
 use super::profile::profile;
+use super::routes::{Route, any, delete, get, post, put, ready};
 use super::streams::Kind;
 use hyper::{Method, StatusCode};
 use nacre_auth::Privilege;
 use nacre_cluster::{self as cluster, Change, Cluster, Since, Source};
+use nacre_http::Access;
 use nacre_node::Error;
 use nacre_node::changes;
 use nacre_node::plugins::rights::{self, Need};
@@ -62,29 +65,51 @@ struct Wanted {
     grants: Capabilities,
 }
 
-pub(super) async fn packages(call: Call, path: &[&str]) -> Result<Reply, Reply> {
-    call.require(Privilege::AdministerPlugins, None)?;
-    match (call.method.as_str(), path) {
-        ("GET", []) => {
-            let cluster = call.node.cluster();
-            let all = cluster.plugins.packages.iter().flat_map(|(name, versions)| {
-                versions.iter().map(move |(version, package)| describe(name, version, package))
-            });
-            Ok(ok(&Value::Array(all.collect())))
-        }
-        ("POST", []) => upload(call).await,
-        ("GET", [name, version]) => {
-            let cluster = call.node.cluster();
-            let package = cluster.plugins.package(name, version).map_err(no_such)?;
-            Ok(ok(&describe(name, version, package)))
-        }
-        ("DELETE", [name, version]) => {
-            let (name, version) = ((*name).to_owned(), (*version).to_owned());
-            call.change(Change::DropPackage { name, version }).await?;
-            Ok(ok(&json!({"ok": true})))
-        }
-        _ => Err(not_found()),
-    }
+const ADMINISTER: Access = Access::Cluster(Privilege::AdministerPlugins);
+
+pub(super) const ROUTES: &[Route] = &[
+    get("/plugins", ADMINISTER, |call| ready(list_packages(&call))),
+    post("/plugins", ADMINISTER, |call| Box::pin(upload(call))),
+    get("/plugins/{name}/{version}", ADMINISTER, |call| ready(show_package(&call))),
+    delete("/plugins/{name}/{version}", ADMINISTER, |call| Box::pin(drop_package(call))),
+    get("/deployments", Access::Handler, |call| ready(list_deployments(&call))),
+    put("/deployments/{name}", ADMINISTER, |call| Box::pin(deploy(call))),
+    get("/deployments/{name}", Access::Handler, |call| ready(show_deployment(&call))),
+    delete("/deployments/{name}", ADMINISTER, |call| Box::pin(undeploy(call))),
+    get("/deployments/{name}/profile", ADMINISTER, |call| Box::pin(profiled(call))),
+    get("/deployments/{name}/capsules", ADMINISTER, |call| Box::pin(capsules(call))),
+    get("/deployments/{name}/capsules/{id}", ADMINISTER, |call| Box::pin(capsule(call))),
+    post("/deployments/{name}/pause", ADMINISTER, |call| Box::pin(pause(call))),
+    post("/deployments/{name}/resume", ADMINISTER, |call| Box::pin(resume(call))),
+    post("/deployments/{name}/replay", ADMINISTER, |call| Box::pin(replay(call))),
+    any("/_plugin/{name}/{rest...}", Access::Handler, |call| {
+        Box::pin(async move {
+            let mut reply = invoke(call).await?;
+            reply.extensions_mut().insert(OfPlugin);
+            Ok(reply)
+        })
+    }),
+];
+
+fn list_packages(call: &Call) -> Result<Reply, Reply> {
+    let cluster = call.node.cluster();
+    let all = cluster.plugins.packages.iter().flat_map(|(name, versions)| {
+        versions.iter().map(move |(version, package)| describe(name, version, package))
+    });
+    Ok(ok(&Value::Array(all.collect())))
+}
+
+fn show_package(call: &Call) -> Result<Reply, Reply> {
+    let cluster = call.node.cluster();
+    let (name, version) = (call.segment("name"), call.segment("version"));
+    let package = cluster.plugins.package(name, version).map_err(no_such)?;
+    Ok(ok(&describe(name, version, package)))
+}
+
+async fn drop_package(call: Call) -> Result<Reply, Reply> {
+    let [name, version] = ["name", "version"].map(|name| call.segment(name).to_owned());
+    call.change(Change::DropPackage { name, version }).await?;
+    Ok(ok(&json!({"ok": true})))
 }
 
 fn no_such(refusal: cluster::Refusal) -> Reply {
@@ -121,81 +146,68 @@ fn require_sight(call: &Call) -> Result<(), Reply> {
     call.require(Privilege::AdministerPlugins, None).or_else(refused)
 }
 
-pub(super) async fn deployments(call: Call, path: &[&str]) -> Result<Reply, Reply> {
-    match (call.method.as_str(), path) {
-        ("GET", [] | [_]) => require_sight(&call)?,
-        _ => call.require(Privilege::AdministerPlugins, None)?,
-    }
-    match (call.method.as_str(), path) {
-        ("GET", []) => {
-            let cluster = call.node.cluster();
-            let names = cluster.plugins.deployments.keys();
-            Ok(ok(&Value::Array(names.map(|name| status(&call, &cluster, name)).collect())))
-        }
-        ("PUT", [name]) => deploy(call, name).await,
-        ("GET", [name]) => {
-            let cluster = call.node.cluster();
-            cluster.plugins.deployment(name).map_err(no_such)?;
-            Ok(ok(&status(&call, &cluster, name)))
-        }
-        ("GET", [name, "profile"]) => {
-            call.node.cluster().plugins.deployment(name).map_err(no_such)?;
-            profile(&call, name).await
-        }
-        // A capsule holds the documents of its call.
-        ("GET", [name, "capsules", rest @ ..]) => {
-            require_reading(&call, name)?;
-            match rest {
-                [] => capsules(&call, name).await,
-                [id] => capsule(&call, name, id).await,
-                _ => Err(not_found()),
-            }
-        }
-        ("POST", [name, "pause"]) => {
-            let name = (*name).to_owned();
-            changed(call, Change::PauseDeployment { name: name.clone(), paused: true }, &name).await
-        }
-        ("POST", [name, "resume"]) => resume(call, name).await,
-        ("POST", [name, "replay"]) => replay(call, name).await,
-        ("DELETE", [name]) => {
-            let plugins = call.node.plugins();
-            let running = [plugins.deployment(name), plugins.building(name)];
-            call.change(Change::Undeploy { name: (*name).to_owned() }).await?;
-            // The answer means that nothing of it runs any more and its state is gone.
-            blocking("the wait", move || {
-                running.iter().flatten().for_each(|deployment| deployment.wait_for_feeds());
-            })
-            .await?;
-            Ok(ok(&json!({"ok": true})))
-        }
-        _ => Err(not_found()),
-    }
+fn list_deployments(call: &Call) -> Result<Reply, Reply> {
+    require_sight(call)?;
+    let cluster = call.node.cluster();
+    let names = cluster.plugins.deployments.keys();
+    Ok(ok(&Value::Array(names.map(|name| status(call, &cluster, name)).collect())))
+}
+
+fn show_deployment(call: &Call) -> Result<Reply, Reply> {
+    require_sight(call)?;
+    let (cluster, name) = (call.node.cluster(), call.segment("name"));
+    cluster.plugins.deployment(name).map_err(no_such)?;
+    Ok(ok(&status(call, &cluster, name)))
+}
+
+async fn undeploy(call: Call) -> Result<Reply, Reply> {
+    let name = call.segment("name").to_owned();
+    let plugins = call.node.plugins();
+    let running = [plugins.deployment(&name), plugins.building(&name)];
+    call.change(Change::Undeploy { name }).await?;
+    // The answer means that nothing of it runs any more and its state is gone.
+    blocking("the wait", move || {
+        running.iter().flatten().for_each(|deployment| deployment.wait_for_feeds());
+    })
+    .await?;
+    Ok(ok(&json!({"ok": true})))
+}
+
+async fn profiled(call: Call) -> Result<Reply, Reply> {
+    let name = call.segment("name");
+    call.node.cluster().plugins.deployment(name).map_err(no_such)?;
+    profile(&call, name).await
+}
+
+async fn pause(call: Call) -> Result<Reply, Reply> {
+    let name = call.segment("name").to_owned();
+    changed(call, Change::PauseDeployment { name: name.clone(), paused: true }, &name).await
 }
 
 /// Has a deployment go on. One whose owner may not do what it does any more belongs to the caller from then on.
-async fn resume(call: Call, name: &str) -> Result<Reply, Reply> {
+async fn resume(call: Call) -> Result<Reply, Reply> {
+    let name = call.segment("name").to_owned();
     let cluster = call.node.cluster();
-    let known = cluster.plugins.deployment(name).map_err(no_such)?;
+    let known = cluster.plugins.deployment(&name).map_err(no_such)?;
     let manifest = manifest_of(&cluster, known)?;
     if packages::held(&call.node, known, &manifest).is_some() {
         require_needs(&call, &packages::needs(known, &manifest))?;
-        let (name, owner) = (name.to_owned(), call.user.clone());
+        let (name, owner) = (name.clone(), call.user.clone());
         call.change(Change::SetDeploymentOwner { name, owner }).await?;
     }
-    let name = name.to_owned();
     changed(call, Change::PauseDeployment { name: name.clone(), paused: false }, &name).await
 }
 
 /// Has a deployment begin again with a new state: where it began before, or where `since` says.
-async fn replay(call: Call, name: &str) -> Result<Reply, Reply> {
+async fn replay(call: Call) -> Result<Reply, Reply> {
+    let name = call.segment("name").to_owned();
     let cluster = call.node.cluster();
-    let known = cluster.plugins.deployment(name).map_err(no_such)?;
+    let known = cluster.plugins.deployment(&name).map_err(no_such)?;
     let begin = match call.parameter("since") {
         None => None,
         // Not where the one that is known has begun: `now` is when this is asked.
         Some(since) => Some(begin(&call, Some(&since), known.bucket(), None).await?),
     };
-    let name = name.to_owned();
     changed(call, Change::ReplayDeployment { name: name.clone(), begin }, &name).await
 }
 
@@ -223,22 +235,25 @@ fn require_reading(call: &Call, name: &str) -> Result<(), Reply> {
     require_needs(call, &packages::reading(known, &manifest_of(&cluster, known)?))
 }
 
-async fn capsules_of(call: &Call, name: &str) -> Result<Vec<(String, Capsule)>, Reply> {
+/// The capsules of a deployment, for callers who may read its documents: a capsule holds those of its call.
+async fn capsules_of(call: &Call) -> Result<Vec<(String, Capsule)>, Reply> {
+    let name = call.segment("name");
+    require_reading(call, name)?;
     call.node.cluster().plugins.deployment(name).map_err(no_such)?;
     let (node, name) = (Arc::clone(&call.node), name.to_owned());
     let read = blocking("the capsules", move || node.plugins().capsules(&node, &name)).await?;
     read.map_err(|error| refused(&Error::from(error)))
 }
 
-async fn capsules(call: &Call, name: &str) -> Result<Reply, Reply> {
-    let capsules = capsules_of(call, name).await?;
+async fn capsules(call: Call) -> Result<Reply, Reply> {
+    let capsules = capsules_of(&call).await?;
     let one = |(id, capsule): &(String, Capsule)| json!({"id": id, "reason": capsule.reason, "is_whole": capsule.is_whole});
     Ok(ok(&Value::Array(capsules.iter().map(one).collect())))
 }
 
-async fn capsule(call: &Call, name: &str, wanted: &str) -> Result<Reply, Reply> {
-    let capsules = capsules_of(call, name).await?;
-    let found = capsules.into_iter().find(|(id, _)| id == wanted);
+async fn capsule(call: Call) -> Result<Reply, Reply> {
+    let capsules = capsules_of(&call).await?;
+    let found = capsules.into_iter().find(|(id, _)| id == call.segment("id"));
     let (_, capsule) = found.ok_or_else(not_found)?;
     Ok(ok(&json!(capsule)))
 }
@@ -248,7 +263,9 @@ async fn changed(call: Call, wanted: Change, name: &str) -> Result<Reply, Reply>
     Ok(ok(&status(&call, &cluster, name)))
 }
 
-async fn deploy(call: Call, name: &str) -> Result<Reply, Reply> {
+async fn deploy(call: Call) -> Result<Reply, Reply> {
+    let name = call.segment("name").to_owned();
+    let name = name.as_str();
     let wanted: Wanted = serde_json::from_slice(&call.body)
         .map_err(|error| invalid("_", format!("the body: {error}")))?;
     let cluster = call.node.cluster();
@@ -479,13 +496,15 @@ async fn scan(call: Call, name: &str) -> Result<Reply, Reply> {
 }
 
 /// A request that a deployment answers.
-pub(super) async fn invoke(call: Call, name: &str, rest: &[&str]) -> Result<Reply, Reply> {
+async fn invoke(call: Call) -> Result<Reply, Reply> {
+    let (name, rest) = (call.segment("name").to_owned(), call.rest.clone());
+    let name = name.as_str();
     let cluster = call.node.cluster();
     let wanted = cluster.plugins.deployment(name).map_err(no_such)?;
     call.require(Privilege::InvokePlugins, wanted.bucket())?;
-    let bucket = match (wanted.world, wanted.bucket(), rest) {
+    let bucket = match (wanted.world, wanted.bucket(), &rest[..]) {
         (cluster::World::Service, Some(bucket), _) => bucket,
-        (cluster::World::IndexType, _, ["scan"]) => return scan(call, name).await,
+        (cluster::World::IndexType, _, [path]) if path == "scan" => return scan(call, name).await,
         (cluster::World::IndexType, ..) => {
             let reason = format!(
                 "{name} is of the world `index-type`, whose entries are at /_plugin/{name}/scan: it answers nothing else"

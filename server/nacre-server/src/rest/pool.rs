@@ -2,13 +2,14 @@
 //! Couchbase's.
 
 use super::Call;
-use super::body::{Reply, blocking, done, invalid};
+use super::body::{Reply, blocking, done, invalid, ok};
 use super::compaction_settings;
 use super::nodes::{self, Form};
 use super::rebalance;
+use super::routes::{ADMINISTER, Route, get, post};
 use crate::platform::{Disk, memory_bytes};
-use nacre_auth::Privilege;
 use nacre_cluster::{Change, Cluster, ServiceQuotas, SettingsChange};
+use nacre_http::Access;
 use nacre_node::{Node, Usage};
 use nacre_plugin_host::Budget;
 use serde_json::{Value, json};
@@ -35,9 +36,18 @@ fn machine_mb() -> u64 {
     memory_bytes().unwrap_or(u64::MAX) >> 20
 }
 
+pub(super) const ROUTES: &[Route] = &[
+    get("/pools/default", Access::Sight, |call| Box::pin(show(call))),
+    get("/pools/nodes", Access::Sight, |call| Box::pin(show(call))),
+    post("/pools/default", ADMINISTER, |call| Box::pin(update(call))),
+];
+
+async fn show(call: Call) -> Result<Reply, Reply> {
+    Ok(ok(&describe(&call).await?))
+}
+
 /// `POST /pools/default`: the name of the cluster and the quotas of services.
-pub(super) async fn update(call: &Call) -> Result<Reply, Reply> {
-    call.require(Privilege::AdministerCluster, None)?;
+async fn update(call: Call) -> Result<Reply, Reply> {
     let form = call.form();
     for (field, _) in &form {
         if field != "clusterName" && !is_quota(field) {

@@ -3,10 +3,10 @@
 use super::Call;
 use super::body::{Reply, blocking, done, invalid, json_reply, not_found, ok, refused};
 use super::nodes::{self, Form, NO_SERVICES};
+use super::routes::{ADMINISTER, READ, Route, get, post, ready};
 use super::{events, fixed};
 use crate::cluster::membership::{self, SILENCE_NS_MAX, otp_node};
 use hyper::StatusCode;
-use nacre_auth::Privilege;
 use nacre_cluster::{
     AutoFailover, Change, Cluster, Copies, EndedRebalance, Membership, Outcome, RetryRebalance,
     Service, place,
@@ -41,76 +41,97 @@ const DISK_PERIOD_S: u64 = 120;
 /// When a rebalance that has failed is begun again, in seconds.
 const RETRY_AFTER_S: RangeInclusive<u64> = 5..=3600;
 
-pub(super) async fn route(call: Call, path: &[&str]) -> Result<Reply, Reply> {
-    let reads = call.method == "GET";
-    let need = if reads { Privilege::ReadCluster } else { Privilege::AdministerCluster };
-    call.require(need, None)?;
+const AUTO_FAILOVER: &str = "/settings/autoFailover";
+const RETRY: &str = "/settings/retryRebalance";
+
+pub(super) const ROUTES: &[Route] = &[
+    get("/pools/default/rebalanceProgress", READ, |call| {
+        ready(Ok(ok(&progress(&call.node.cluster()))))
+    }),
+    get("/pools/default/tasks", READ, |call| ready(Ok(ok(&tasks(&call))))),
+    get("/pools/default/pendingRetryRebalance", READ, |call| {
+        ready(Ok(ok(&pending(&call.node.cluster()))))
+    }),
+    get("/logs/rebalanceReport", READ, |call| ready(last_report(&call))),
+    get(AUTO_FAILOVER, READ, |call| ready(Ok(ok(&settings(&call.node.cluster().auto_failover))))),
+    post(AUTO_FAILOVER, ADMINISTER, |call| Box::pin(set_auto_failover(call))),
+    post("/settings/autoFailover/resetCount", ADMINISTER, |call| {
+        Box::pin(async move { change(&call, Change::ResetAutoFailover).await })
+    }),
+    get(RETRY, READ, |call| ready(Ok(ok(&retry_settings(&call.node.cluster()))))),
+    post(RETRY, ADMINISTER, |call| Box::pin(set_retry(call))),
+    post("/controller/rebalance", ADMINISTER, |call| Box::pin(rebalance(call))),
+    post("/controller/stopRebalance", ADMINISTER, |call| Box::pin(stop(call))),
+    post("/controller/cancelRebalanceRetry/{id}", ADMINISTER, |call| Box::pin(cancel_retry(call))),
+    post("/controller/startGracefulFailover", ADMINISTER, |call| Box::pin(hand_over(call))),
+    post("/controller/failOver", ADMINISTER, |call| Box::pin(fail_over(call))),
+    post("/controller/startFailover", ADMINISTER, |call| Box::pin(fail_over(call))),
+    post("/controller/reAddNode", ADMINISTER, |call| Box::pin(recover(call, false))),
+    post("/controller/setRecoveryType", ADMINISTER, |call| Box::pin(recover(call, true))),
+];
+
+/// The rebalance, and collections of logs.
+fn tasks(call: &Call) -> Value {
+    let first = task(&call.node.cluster());
+    Value::Array(std::iter::once(first).chain(events::task(call)).collect())
+}
+
+fn last_report(call: &Call) -> Result<Reply, Reply> {
     let cluster = call.node.cluster();
-    match (call.method.as_str(), path) {
-        ("GET", ["pools", "default", "rebalanceProgress"]) => Ok(ok(&progress(&cluster))),
-        ("GET", ["pools", "default", "tasks"]) => {
-            let tasks: Vec<Value> =
-                std::iter::once(task(&cluster)).chain(events::task(&call)).collect();
-            Ok(ok(&Value::Array(tasks)))
-        }
-        ("GET", ["settings", "autoFailover"]) => Ok(ok(&settings(&cluster.auto_failover))),
-        ("POST", ["settings", "autoFailover"]) => {
-            let settings = read_settings(&Form(call.form()), cluster.auto_failover)?;
-            change(&call, Change::SetAutoFailover { settings }).await
-        }
-        ("POST", ["settings", "autoFailover", "resetCount"]) => {
-            change(&call, Change::ResetAutoFailover).await
-        }
-        ("GET", ["settings", "retryRebalance"]) => Ok(ok(&retry_settings(&cluster))),
-        ("POST", ["settings", "retryRebalance"]) => {
-            let settings = read_retry_settings(&Form(call.form()), cluster.retry_rebalance)?;
-            call.change(Change::SetRetryRebalance { settings }).await?;
-            Ok(ok(&retry_settings(&call.node.cluster())))
-        }
-        ("GET", ["pools", "default", "pendingRetryRebalance"]) => Ok(ok(&pending(&cluster))),
-        ("POST", ["controller", "cancelRebalanceRetry", id]) => {
-            change(&call, Change::GiveUpRebalance { id: (*id).to_owned() }).await
-        }
-        ("GET", ["logs", "rebalanceReport"]) => {
-            let form = Form(call.form());
-            let wanted = form.optional("reportID");
-            let ended = cluster.last_rebalance.as_ref();
-            let ended = ended.filter(|ended| wanted.is_none_or(|id| id == ended.rebalance.id));
-            Ok(ok(&report(&cluster, ended.ok_or_else(not_found)?)))
-        }
-        // Nothing to stop is no error: scripts stop what may have ended already.
-        ("POST", ["controller", "stopRebalance"]) => match cluster.rebalance {
-            Some(_) => stop(&call).await,
-            None => Ok(done()),
-        },
-        ("POST", ["controller", "rebalance"]) => {
-            let keep = read_plan(&call, &cluster)?;
-            let services = read_topology(&call, &cluster)?;
-            start(&call, keep, Membership::Leaving, services).await
-        }
-        ("POST", ["controller", "startGracefulFailover"]) => {
-            Form(call.form()).only(&["otpNode"])?;
-            let lost = named(&call)?;
-            let active = cluster.active_nodes();
-            let keep: BTreeSet<NodeId> = active.difference(&lost).copied().collect();
-            if cluster.with_data(&keep).is_empty() {
-                return Err(bad("Last server can't be failed over."));
-            }
-            start(&call, keep, Membership::FailedOver, BTreeMap::new()).await
-        }
-        ("POST", ["controller", "failOver" | "startFailover"]) => fail_over(&call).await,
-        ("POST", ["controller", "reAddNode" | "setRecoveryType"]) => {
-            Form(call.form()).only(&["otpNode", "recoveryType"])?;
-            let id = named(&call)?.first().copied().ok_or_else(|| bad("Server does not exist."))?;
-            let full = path[1] == "setRecoveryType" && is_full(&Form(call.form()))?;
-            let is_pending = cluster.recovering.contains_key(&id);
-            if cluster.nodes[&id].membership != Membership::FailedOver && !is_pending {
-                return Err(bad("Can only recover a server that was failed over."));
-            }
-            change(&call, Change::Recover { id, full }).await
-        }
-        _ => Err(not_found()),
+    let form = Form(call.form());
+    let wanted = form.optional("reportID");
+    let ended = cluster.last_rebalance.as_ref();
+    let ended = ended.filter(|ended| wanted.is_none_or(|id| id == ended.rebalance.id));
+    Ok(ok(&report(&cluster, ended.ok_or_else(not_found)?)))
+}
+
+async fn set_auto_failover(call: Call) -> Result<Reply, Reply> {
+    let settings = read_settings(&Form(call.form()), call.node.cluster().auto_failover)?;
+    change(&call, Change::SetAutoFailover { settings }).await
+}
+
+async fn set_retry(call: Call) -> Result<Reply, Reply> {
+    let settings = read_retry_settings(&Form(call.form()), call.node.cluster().retry_rebalance)?;
+    call.change(Change::SetRetryRebalance { settings }).await?;
+    Ok(ok(&retry_settings(&call.node.cluster())))
+}
+
+async fn cancel_retry(call: Call) -> Result<Reply, Reply> {
+    let id = call.segment("id").to_owned();
+    change(&call, Change::GiveUpRebalance { id }).await
+}
+
+async fn rebalance(call: Call) -> Result<Reply, Reply> {
+    let cluster = call.node.cluster();
+    let keep = read_plan(&call, &cluster)?;
+    let services = read_topology(&call, &cluster)?;
+    start(&call, keep, Membership::Leaving, services).await
+}
+
+/// Moves the vBuckets of nodes away, and has others take their place then.
+async fn hand_over(call: Call) -> Result<Reply, Reply> {
+    let cluster = call.node.cluster();
+    Form(call.form()).only(&["otpNode"])?;
+    let lost = named(&call)?;
+    let active = cluster.active_nodes();
+    let keep: BTreeSet<NodeId> = active.difference(&lost).copied().collect();
+    if cluster.with_data(&keep).is_empty() {
+        return Err(bad("Last server can't be failed over."));
     }
+    start(&call, keep, Membership::FailedOver, BTreeMap::new()).await
+}
+
+/// Takes back a node that was replaced; the form says whether its copies begin again if it `names_type`.
+async fn recover(call: Call, names_type: bool) -> Result<Reply, Reply> {
+    let cluster = call.node.cluster();
+    Form(call.form()).only(&["otpNode", "recoveryType"])?;
+    let id = named(&call)?.first().copied().ok_or_else(|| bad("Server does not exist."))?;
+    let full = names_type && is_full(&Form(call.form()))?;
+    let is_pending = cluster.recovering.contains_key(&id);
+    if cluster.nodes[&id].membership != Membership::FailedOver && !is_pending {
+        return Err(bad("Can only recover a server that was failed over."));
+    }
+    change(&call, Change::Recover { id, full }).await
 }
 
 /// Whether the copies of a node that was replaced all begin anew, or only those that do not fit any more.
@@ -133,9 +154,12 @@ async fn change(call: &Call, change: Change) -> Result<Reply, Reply> {
     call.change(change).await.map(|_| done())
 }
 
-/// Stops the rebalance that is under way; one that ends meanwhile needs no stop.
-async fn stop(call: &Call) -> Result<Reply, Reply> {
-    match change(call, Change::StopRebalance).await {
+/// Stops the rebalance that is under way. Nothing to stop is no error: scripts stop what may have ended already.
+async fn stop(call: Call) -> Result<Reply, Reply> {
+    if call.node.cluster().rebalance.is_none() {
+        return Ok(done());
+    }
+    match change(&call, Change::StopRebalance).await {
         Err(reply) if call.node.cluster().rebalance.is_some() => Err(reply),
         _ => Ok(done()),
     }
@@ -248,9 +272,9 @@ fn read_topology(
 }
 
 /// Has other nodes take the place of some, at once, and waits until they have.
-async fn fail_over(call: &Call) -> Result<Reply, Reply> {
+async fn fail_over(call: Call) -> Result<Reply, Reply> {
     Form(call.form()).only(&["otpNode", "allowUnsafe"])?;
-    let lost = named(call)?;
+    let lost = named(&call)?;
     let node = Arc::clone(&call.node);
     let cluster = node.cluster();
     let active = cluster.active_nodes();

@@ -2,11 +2,11 @@
 
 use super::Call;
 use super::body::{Reply, done, invalid, not_found, ok};
+use super::routes::{READ, Route, USERS, delete, get, post, ready};
 use super::settings;
 use crate::tls;
 use hyper::HeaderMap;
 use hyper::header::{HeaderValue, STRICT_TRANSPORT_SECURITY, WWW_AUTHENTICATE};
-use nacre_auth::Privilege;
 use nacre_cluster::{Security, SettingsChange, TlsFloor};
 use serde_json::{Value, json};
 
@@ -16,44 +16,44 @@ const FIXED: [(&str, &str, &str); 2] = [
     ("allowNonLocalCACertUpload", "true", "Administrators may upload certificates from anywhere."),
 ];
 
-/// `rest` follows `/settings/security` in the path.
-pub(super) async fn route(call: &Call, rest: &[&str]) -> Result<Reply, Reply> {
-    match (call.method.as_str(), rest) {
-        ("GET", []) => {
-            call.require(Privilege::ReadCluster, None)?;
-            Ok(ok(&describe(&call.node.cluster().settings.security)))
-        }
-        ("POST", []) => {
-            call.require(Privilege::AdministerUsers, None)?;
-            let mut security = call.node.cluster().settings.security.clone();
-            for (field, value) in call.form() {
-                read(&mut security, &field, &value)?;
-            }
-            set(call, security).await
-        }
-        ("GET", [field]) => {
-            call.require(Privilege::ReadCluster, None)?;
-            let known = describe(&call.node.cluster().settings.security);
-            known.get(*field).map(ok).ok_or_else(not_found)
-        }
-        ("DELETE", [field]) => {
-            call.require(Privilege::AdministerUsers, None)?;
-            let mut security = call.node.cluster().settings.security.clone();
-            let usual = Security::default();
-            match *field {
-                "tlsMinVersion" => security.tls_min = usual.tls_min,
-                "cipherSuites" => security.cipher_suites = usual.cipher_suites,
-                "honorCipherOrder" => security.honor_cipher_order = usual.honor_cipher_order,
-                "disableWWWAuthenticate" => security.hide_challenge = usual.hide_challenge,
-                "responseHeaders" => security.hsts = usual.hsts,
-                "disableUIOverHttp" => security.disable_ui_http = usual.disable_ui_http,
-                "disableUIOverHttps" => security.disable_ui_https = usual.disable_ui_https,
-                _ => return Err(not_found()),
-            }
-            set(call, security).await
-        }
-        _ => Err(not_found()),
+const SECURITY: &str = "/settings/security";
+const FIELD: &str = "/settings/security/{field}";
+
+pub(super) const ROUTES: &[Route] = &[
+    get(SECURITY, READ, |call| ready(Ok(ok(&describe(&call.node.cluster().settings.security))))),
+    post(SECURITY, USERS, |call| Box::pin(change(call))),
+    get(FIELD, READ, |call| ready(show(&call))),
+    delete(FIELD, USERS, |call| Box::pin(reset(call))),
+];
+
+async fn change(call: Call) -> Result<Reply, Reply> {
+    let mut security = call.node.cluster().settings.security.clone();
+    for (field, value) in call.form() {
+        read(&mut security, &field, &value)?;
     }
+    set(&call, security).await
+}
+
+fn show(call: &Call) -> Result<Reply, Reply> {
+    let known = describe(&call.node.cluster().settings.security);
+    known.get(call.segment("field")).map(ok).ok_or_else(not_found)
+}
+
+/// Gives a field the value that it has in a new cluster.
+async fn reset(call: Call) -> Result<Reply, Reply> {
+    let mut security = call.node.cluster().settings.security.clone();
+    let usual = Security::default();
+    match call.segment("field") {
+        "tlsMinVersion" => security.tls_min = usual.tls_min,
+        "cipherSuites" => security.cipher_suites = usual.cipher_suites,
+        "honorCipherOrder" => security.honor_cipher_order = usual.honor_cipher_order,
+        "disableWWWAuthenticate" => security.hide_challenge = usual.hide_challenge,
+        "responseHeaders" => security.hsts = usual.hsts,
+        "disableUIOverHttp" => security.disable_ui_http = usual.disable_ui_http,
+        "disableUIOverHttps" => security.disable_ui_https = usual.disable_ui_https,
+        _ => return Err(not_found()),
+    }
+    set(&call, security).await
 }
 
 async fn set(call: &Call, security: Security) -> Result<Reply, Reply> {

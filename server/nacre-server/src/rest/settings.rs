@@ -3,66 +3,87 @@
 //! A setting that means something here is written and read back. Of all others there is the value that describes what the server does:
 //! a form may repeat it, and is refused with the name of the field if it asks for anything else.
 
-use super::body::{Reply, done, invalid, json_reply, not_found, ok};
-use super::{Call, audit_settings, compaction_settings, fixed, security_settings};
+use super::body::{Reply, done, invalid, json_reply, ok};
+use super::routes::{ADMINISTER, READ, Route, USERS, get, post, ready};
+use super::{Call, fixed};
 use hyper::StatusCode;
-use nacre_auth::Privilege;
 use nacre_cluster::{Change, CurlAccess, MOVES_PER_NODE_MAX, SettingsChange};
 use serde_json::{Map, Value, json};
 
-/// Dispatches what is below `/settings`, and `/controller/setAutoCompaction`.
-pub(super) async fn route(call: Call, path: &[&str]) -> Result<Reply, Reply> {
-    match path {
-        ["settings", "autoCompaction"] | ["controller", "setAutoCompaction"] => {
-            compaction_settings::route(&call).await
-        }
-        ["settings", "security", rest @ ..] => security_settings::route(&call, rest).await,
-        ["settings", "audit", rest @ ..] => audit_settings::route(&call, rest).await,
-        ["settings", "rebalance"] => rebalance(&call).await,
-        ["settings", "stats"] => stats(&call).await,
-        ["settings", "querySettings", "curlWhitelist" | "curlAllowlist"] => curl(&call).await,
-        ["settings", "alerts", "testEmail"] if call.method == "POST" => {
-            call.require(Privilege::AdministerCluster, None)?;
-            Err(json_reply(StatusCode::BAD_REQUEST, &json!({"error": NO_MAIL})))
-        }
-        _ => unchanging(&call, path),
-    }
-}
+const REBALANCE: &str = "/settings/rebalance";
+const STATS: &str = "/settings/stats";
+const QUERY: &str = "/settings/querySettings";
+/// The same under both names that Couchbase has for it.
+const CURL: [&str; 2] =
+    ["/settings/querySettings/curlWhitelist", "/settings/querySettings/curlAllowlist"];
+
+pub(super) const ROUTES: &[Route] = &[
+    get(REBALANCE, READ, |call| ready(Ok(rebalance(&call)))),
+    post(REBALANCE, ADMINISTER, |call| Box::pin(set_rebalance(call))),
+    get(STATS, READ, |call| {
+        ready(Ok(ok(&json!({"sendStats": call.node.cluster().settings.send_stats}))))
+    }),
+    post(STATS, ADMINISTER, |call| Box::pin(set_stats(call))),
+    get(QUERY, READ, |call| ready(Ok(ok(&query(&call))))),
+    post(QUERY, ADMINISTER, |call| ready(set_query(&call))),
+    get(CURL[0], READ, |call| ready(Ok(curl(&call)))),
+    post(CURL[0], ADMINISTER, |call| Box::pin(set_curl(call))),
+    get(CURL[1], READ, |call| ready(Ok(curl(&call)))),
+    post(CURL[1], ADMINISTER, |call| Box::pin(set_curl(call))),
+    get("/settings/alerts", READ, |_| ready(Ok(ok(&alerts())))),
+    post("/settings/alerts", ADMINISTER, |call| ready(confirm(&call, &alerts(), NO_MAIL))),
+    post("/settings/alerts/testEmail", ADMINISTER, |_| {
+        ready(Err(json_reply(StatusCode::BAD_REQUEST, &json!({"error": NO_MAIL}))))
+    }),
+    get("/settings/ldap", USERS, |_| ready(Ok(ok(&ldap())))),
+    post("/settings/ldap", USERS, |call| ready(confirm(&call, &ldap(), NO_DIRECTORY))),
+    get("/settings/saslauthdAuth", USERS, |_| ready(Ok(ok(&saslauthd())))),
+    post("/settings/saslauthdAuth", USERS, |call| {
+        ready(confirm(&call, &saslauthd(), NO_SASLAUTHD))
+    }),
+    get("/settings/autoReprovision", READ, |_| ready(Ok(ok(&reprovision())))),
+    post("/settings/autoReprovision", ADMINISTER, |call| {
+        let reason =
+            "A node that restarts gets the documents of ephemeral buckets from their replicas.";
+        ready(confirm(&call, &reprovision(), reason))
+    }),
+    get("/settings/analytics", READ, |_| ready(Ok(ok(&analytics())))),
+    post("/settings/analytics", ADMINISTER, |call| {
+        ready(confirm(&call, &analytics(), "There is no analytics service."))
+    }),
+    get("/settings/replications", READ, |_| ready(Ok(ok(&json!({}))))),
+    post("/settings/replications", ADMINISTER, |call| {
+        ready(confirm(&call, &json!({}), "There is no replication between clusters."))
+    }),
+];
 
 /// Changes a section of the settings.
 pub(super) async fn change(call: &Call, change: SettingsChange) -> Result<(), Reply> {
     call.change(Change::ChangeSettings { change: Box::new(change) }).await.map(drop)
 }
 
-/// Refuses users who may not read or write settings of the cluster.
-fn require(call: &Call, read: Privilege, write: Privilege) -> Result<(), Reply> {
-    call.require(if call.method == "GET" { read } else { write }, None)
-}
+const MOVES_FIELD: &str = "rebalanceMovesPerNode";
 
 /// `/settings/rebalance`: how many vBuckets a node moves at once.
-async fn rebalance(call: &Call) -> Result<Reply, Reply> {
-    const FIELD: &str = "rebalanceMovesPerNode";
-    require(call, Privilege::ReadCluster, Privilege::AdministerCluster)?;
-    if call.method != "GET" {
-        for (field, value) in call.form() {
-            if field != FIELD {
-                return Err(invalid(&field, "Unsupported key"));
-            }
-            let reason = format!("The value must be in range from 1 to {MOVES_PER_NODE_MAX}");
-            let moves = value.parse().map_err(|_| invalid(FIELD, reason))?;
-            change(call, SettingsChange::MovesPerNode(moves)).await?;
-        }
-    }
+fn rebalance(call: &Call) -> Reply {
     let known = call.node.cluster().settings.moves_per_node;
-    Ok(ok(&json!({FIELD: known.unwrap_or(MOVES_PER_NODE_MAX)})))
+    ok(&json!({MOVES_FIELD: known.unwrap_or(MOVES_PER_NODE_MAX)}))
+}
+
+async fn set_rebalance(call: Call) -> Result<Reply, Reply> {
+    for (field, value) in call.form() {
+        if field != MOVES_FIELD {
+            return Err(invalid(&field, "Unsupported key"));
+        }
+        let reason = format!("The value must be in range from 1 to {MOVES_PER_NODE_MAX}");
+        let moves = value.parse().map_err(|_| invalid(MOVES_FIELD, reason))?;
+        change(&call, SettingsChange::MovesPerNode(moves)).await?;
+    }
+    Ok(rebalance(&call))
 }
 
 /// `/settings/stats`: whether the cluster may report its version. It never does, so the permission is only kept.
-async fn stats(call: &Call) -> Result<Reply, Reply> {
-    require(call, Privilege::ReadCluster, Privilege::AdministerCluster)?;
-    if call.method == "GET" {
-        return Ok(ok(&json!({"sendStats": call.node.cluster().settings.send_stats})));
-    }
+async fn set_stats(call: Call) -> Result<Reply, Reply> {
     for (field, value) in call.form() {
         let allowed = match (field.as_str(), value.as_str()) {
             ("sendStats", "true") => true,
@@ -70,19 +91,20 @@ async fn stats(call: &Call) -> Result<Reply, Reply> {
             ("sendStats", _) => return Err(invalid(&field, "sendStats must be true or false")),
             _ => return Err(invalid(&field, "Unsupported key")),
         };
-        change(call, SettingsChange::SendStats(allowed)).await?;
+        change(&call, SettingsChange::SendStats(allowed)).await?;
     }
     Ok(ok(&json!([])))
 }
 
 /// `/settings/querySettings/curlWhitelist`: the URLs that queries may read.
-async fn curl(call: &Call) -> Result<Reply, Reply> {
-    require(call, Privilege::ReadCluster, Privilege::AdministerCluster)?;
-    if call.method != "GET" {
-        let access = read_curl(&call.body)?;
-        change(call, SettingsChange::Curl(access)).await?;
-    }
-    Ok(ok(&describe_curl(&call.node.cluster().settings.curl)))
+fn curl(call: &Call) -> Reply {
+    ok(&describe_curl(&call.node.cluster().settings.curl))
+}
+
+async fn set_curl(call: Call) -> Result<Reply, Reply> {
+    let access = read_curl(&call.body)?;
+    change(&call, SettingsChange::Curl(access)).await?;
+    Ok(curl(&call))
 }
 
 fn describe_curl(access: &CurlAccess) -> Value {
@@ -121,55 +143,46 @@ fn read_curl(body: &[u8]) -> Result<CurlAccess, Reply> {
 
 const NO_MAIL: &str = "The server sends no mail: watch /metrics and /events instead.";
 
-/// Settings that describe what the server does: by path, who may read and write them, their values, and why they are so.
-fn unchanging(call: &Call, path: &[&str]) -> Result<Reply, Reply> {
-    let (write, settings, reason) = match path {
-        ["settings", "querySettings"] => {
-            let mut settings = query();
-            settings["queryCurlWhitelist"] = describe_curl(&call.node.cluster().settings.curl);
-            (Privilege::AdministerCluster, settings, "Each request says what differs for it.")
-        }
-        ["settings", "alerts"] => (Privilege::AdministerCluster, alerts(), NO_MAIL),
-        ["settings", "ldap"] => (
-            Privilege::AdministerUsers,
-            ldap(),
-            "The server asks no directory: its users are below /settings/rbac/users.",
-        ),
-        ["settings", "saslauthdAuth"] => (
-            Privilege::AdministerUsers,
-            json!({"enabled": false, "admins": [], "roAdmins": []}),
-            "The server asks no saslauthd: its users are below /settings/rbac/users.",
-        ),
-        ["settings", "autoReprovision"] => (
-            Privilege::AdministerCluster,
-            json!({"enabled": false, "max_nodes": 1, "count": 0}),
-            "A node that restarts gets the documents of ephemeral buckets from their replicas.",
-        ),
-        ["settings", "analytics"] => (
-            Privilege::AdministerCluster,
-            json!({"numReplicas": 0}),
-            "There is no analytics service.",
-        ),
-        ["settings", "replications"] => {
-            (Privilege::AdministerCluster, json!({}), "There is no replication between clusters.")
-        }
-        _ => return Err(not_found()),
-    };
-    let read = if write == Privilege::AdministerUsers { write } else { Privilege::ReadCluster };
-    require(call, read, write)?;
-    if call.method == "GET" {
-        return Ok(ok(&settings));
-    }
-    let known = settings.as_object().cloned().unwrap_or_default();
-    fixed::check_because(&known, &call.form(), reason)?;
-    Ok(match path {
-        ["settings", "querySettings"] => ok(&settings),
-        _ => done(),
-    })
+/// Answers a form that repeats settings which describe what the server does.
+///
+/// # Errors
+/// A field that asks for anything else, with the `reason` why it cannot be changed.
+fn confirm(call: &Call, known: &Value, reason: &str) -> Result<Reply, Reply> {
+    let known = known.as_object().cloned().unwrap_or_default();
+    fixed::check_because(&known, &call.form(), reason).map(|()| done())
+}
+
+const NO_DIRECTORY: &str =
+    "The server asks no directory: its users are below /settings/rbac/users.";
+const NO_SASLAUTHD: &str =
+    "The server asks no saslauthd: its users are below /settings/rbac/users.";
+
+/// Settings of the query service: what it does, and the URLs that it may read.
+fn query(call: &Call) -> Value {
+    let mut settings = query_settings();
+    settings["queryCurlWhitelist"] = describe_curl(&call.node.cluster().settings.curl);
+    settings
+}
+
+fn set_query(call: &Call) -> Result<Reply, Reply> {
+    let settings = query(call);
+    confirm(call, &settings, "Each request says what differs for it.").map(|_| ok(&settings))
+}
+
+fn saslauthd() -> Value {
+    json!({"enabled": false, "admins": [], "roAdmins": []})
+}
+
+fn reprovision() -> Value {
+    json!({"enabled": false, "max_nodes": 1, "count": 0})
+}
+
+fn analytics() -> Value {
+    json!({"numReplicas": 0})
 }
 
 /// What the query service does, in the words of its settings at Couchbase.
-fn query() -> Value {
+fn query_settings() -> Value {
     json!({
         "queryTmpSpaceDir": "",
         "queryTmpSpaceSize": 0,

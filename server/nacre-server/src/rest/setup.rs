@@ -7,6 +7,7 @@
 use super::Call;
 use super::body::{Reply, error_reply, in_background, invalid, ok};
 use super::nodes::Form;
+use super::routes::{ADMINISTER, READ, Route, get, post, ready};
 use super::{fixed, listeners, nodes, pool, settings, users};
 use hyper::header::HeaderValue;
 use hyper::http::request::Parts;
@@ -113,23 +114,19 @@ pub(super) fn is_part(method: &Method, path: &str) -> bool {
     }
 }
 
-/// `path` is `/clusterInit`, `/settings/web`, `/settings/indexes` or `/nodes/self/controller/settings`.
-pub(super) async fn route(call: Call, path: &[&str]) -> Result<Reply, Reply> {
-    let reads = call.method == Method::GET;
-    let need = if reads { Privilege::ReadCluster } else { Privilege::AdministerCluster };
-    call.require(need, None)?;
-    match path {
-        ["clusterInit"] => all_at_once(&call).await,
-        ["settings", "web"] => claim(&call).await,
-        ["settings", "indexes"] if reads => Ok(index_settings()),
-        ["settings", "indexes"] => check_index_settings(&call.form()).map(|()| index_settings()),
-        _ => {
-            let reason =
-                "All data is in the one folder with which the node was started: --data-dir.";
-            Err(invalid("path", reason))
-        }
-    }
-}
+pub(super) const ROUTES: &[Route] = &[
+    post("/clusterInit", ADMINISTER, |call| Box::pin(all_at_once(call))),
+    get("/settings/web", READ, |call| ready(Ok(web_settings(&call)))),
+    post("/settings/web", ADMINISTER, |call| Box::pin(async move { claim(&call).await })),
+    get("/settings/indexes", READ, |_| ready(Ok(index_settings()))),
+    post("/settings/indexes", ADMINISTER, |call| {
+        ready(check_index_settings(&call.form()).map(|()| index_settings()))
+    }),
+    post("/nodes/self/controller/settings", ADMINISTER, |_| {
+        let reason = "All data is in the one folder with which the node was started: --data-dir.";
+        ready(Err(invalid("path", reason)))
+    }),
+];
 
 /// The port that a script names must be the one it has reached.
 fn check_port(call: &Call, form: &Form) -> Result<(), Reply> {
@@ -196,7 +193,7 @@ fn administrator(call: &Call, form: &Form) -> Result<(String, String), Reply> {
 }
 
 /// `POST /clusterInit`: the name of the node, its services, the name of the cluster, and its administrator.
-async fn all_at_once(call: &Call) -> Result<Reply, Reply> {
+async fn all_at_once(call: Call) -> Result<Reply, Reply> {
     let form = Form(call.form());
     for (field, value) in &form.0 {
         match field.as_str() {
@@ -206,31 +203,31 @@ async fn all_at_once(call: &Call) -> Result<Reply, Reply> {
             // Tools say so before they know that nodes always encrypt what they say to each other.
             "nodeEncryption" if value == "off" => {}
             field if pool::is_quota(field) => {}
-            field if listeners::check_field(call, field, value)? => {}
+            field if listeners::check_field(&call, field, value)? => {}
             field => return Err(invalid(field, "Unsupported key")),
         }
     }
     // Nothing is done when the last would fail.
-    check_port(call, &form)?;
-    administrator(call, &form)?;
+    check_port(&call, &form)?;
+    administrator(&call, &form)?;
     let quotas = pool::read_quotas(&call.node.cluster(), &form.0)?;
     if form.optional("hostname").is_some() {
-        nodes::rename(call).await?;
+        nodes::rename(&call).await?;
     }
     if form.optional("services").is_some() {
-        nodes::give_services(call).await?;
+        nodes::give_services(&call).await?;
     }
     if let Some(quotas) = quotas {
-        settings::change(call, SettingsChange::Quotas(quotas)).await?;
+        settings::change(&call, SettingsChange::Quotas(quotas)).await?;
     }
     if let Some(value) = form.optional("sendStats") {
-        settings::change(call, SettingsChange::SendStats(read_permission("sendStats", value)?))
+        settings::change(&call, SettingsChange::SendStats(read_permission("sendStats", value)?))
             .await?;
     }
     if let Some(name) = form.given("clusterName") {
         call.change(Change::NameCluster { name: name.to_owned() }).await?;
     }
-    claim(call).await
+    claim(&call).await
 }
 
 fn read_permission(field: &str, value: &str) -> Result<bool, Reply> {
@@ -242,9 +239,8 @@ fn read_permission(field: &str, value: &str) -> Result<bool, Reply> {
 }
 
 /// `GET /settings/web`.
-pub(super) fn web_settings(call: &Call) -> Result<Reply, Reply> {
-    call.require(Privilege::ReadCluster, None)?;
-    Ok(ok(&json!({"port": call.node.endpoints().plain.mgmt, "username": call.user})))
+fn web_settings(call: &Call) -> Reply {
+    ok(&json!({"port": call.node.endpoints().plain.mgmt, "username": call.user}))
 }
 
 /// How indexes are kept: there is one way, and an index says itself how many replicas it has.

@@ -5,12 +5,14 @@ use super::body::{
     users_refused,
 };
 use super::login::forbidden;
+use super::routes::{READ, Route, USERS, delete, get, patch, post, put, ready};
 use super::{Call, date, login};
 use hyper::StatusCode;
 use nacre_auth::{
     Check, Domain, Edit, Group, Keyspace, Login, Privilege, Refused, Role, RoleKind, User,
     UserChange, UserEdit,
 };
+use nacre_http::Access;
 use nacre_node::agreement::is_there;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
@@ -20,64 +22,88 @@ use std::sync::Arc;
 /// How many users may be asked for at a time. Source: Couchbase.
 const PAGE_USERS: RangeInclusive<usize> = 3..=100;
 
-/// `path` is what follows `/settings/rbac`.
-pub(super) async fn route(call: Call, path: &[&str]) -> Result<Reply, Reply> {
-    let domain_of = |name: &str| Domain::ALL.into_iter().find(|domain| domain.name() == name);
-    match (call.method.as_str(), path) {
-        ("GET", ["users", domain, name]) => {
-            let domain = domain_of(domain).ok_or_else(not_found)?;
-            call.require(need(domain), None)?;
-            let users = call.node.users();
-            let user = users.of(domain, name).ok_or_else(unknown_user)?;
-            Ok(ok(&describe(user)))
-        }
-        (_, ["users", domain, name]) => {
-            let domain = domain_of(domain).ok_or_else(not_found)?;
-            call.require(need(domain), None)?;
-            match call.method.as_str() {
-                "PUT" => put(&call, domain, name).await,
-                "PATCH" => patch(&call, domain, name).await,
-                "DELETE" => {
-                    let name = (*name).to_owned();
-                    change(&call, Edit::RemoveUser { domain, name }).await
-                }
-                _ => Err(not_found()),
-            }
-        }
-        ("GET", ["users", domain]) => {
-            let domain = domain_of(domain).ok_or_else(not_found)?;
-            call.require(need(domain), None)?;
-            list(&call, |user| user.domain == domain)
-        }
-        ("GET", ["users"]) => {
-            let seen = domains(&call)?;
-            list(&call, |user| seen.contains(&user.domain))
-        }
-        ("GET", ["roles"]) => domains(&call).map(|_| ok(&roles())),
-        ("GET", ["groups"]) => {
-            domains(&call)?;
-            let users = call.node.users();
-            Ok(ok(&Value::Array(users.groups().map(describe_group).collect())))
-        }
-        ("GET", ["groups", name]) => {
-            domains(&call)?;
-            let users = call.node.users();
-            let group = users.group(name).ok_or_else(unknown_group)?;
-            Ok(ok(&describe_group(group)))
-        }
-        ("PUT", ["groups", name]) => {
-            call.require(Privilege::AdministerUsers, None)?;
-            put_group(&call, name).await
-        }
-        ("DELETE", ["groups", name]) => {
-            call.require(Privilege::AdministerUsers, None)?;
-            change(&call, Edit::RemoveGroup((*name).to_owned())).await
-        }
-        _ => {
-            domains(&call)?;
-            Err(not_found())
-        }
-    }
+const DOMAIN: &str = "/settings/rbac/users/{domain}";
+const USER: &str = "/settings/rbac/users/{domain}/{name}";
+const GROUP: &str = "/settings/rbac/groups/{name}";
+const POLICY: &str = "/settings/passwordPolicy";
+
+/// Rights to users depend on their domain.
+pub(super) const ROUTES: &[Route] = &[
+    get("/settings/rbac/users", Access::Handler, |call| ready(list_all(&call))),
+    get(DOMAIN, Access::Handler, |call| ready(list_domain(&call))),
+    get(USER, Access::Handler, |call| ready(show(&call))),
+    put(USER, Access::Handler, |call| Box::pin(put_user(call))),
+    patch(USER, Access::Handler, |call| Box::pin(patch_user(call))),
+    delete(USER, Access::Handler, |call| Box::pin(remove_user(call))),
+    get("/settings/rbac/roles", Access::Handler, |call| {
+        ready(domains(&call).map(|_| ok(&roles())))
+    }),
+    get("/settings/rbac/groups", Access::Handler, |call| ready(list_groups(&call))),
+    get(GROUP, Access::Handler, |call| ready(show_group(&call))),
+    put(GROUP, USERS, |call| Box::pin(put_group(call))),
+    delete(GROUP, USERS, |call| Box::pin(remove_group(call))),
+    get(POLICY, READ, |call| ready(Ok(ok(&json!(call.node.password_policy()))))),
+    post(POLICY, USERS, |call| Box::pin(set_password_policy(call))),
+    post("/controller/changePassword", Access::Login, |call| Box::pin(change_password(call))),
+];
+
+/// The domain that the path names, for callers who may see its users.
+fn domain_of(call: &Call) -> Result<Domain, Reply> {
+    let name = call.segment("domain");
+    let domain = Domain::ALL.into_iter().find(|domain| domain.name() == name);
+    let domain = domain.ok_or_else(not_found)?;
+    call.require(need(domain), None)?;
+    Ok(domain)
+}
+
+fn list_all(call: &Call) -> Result<Reply, Reply> {
+    let seen = domains(call)?;
+    list(call, |user| seen.contains(&user.domain))
+}
+
+fn list_domain(call: &Call) -> Result<Reply, Reply> {
+    let domain = domain_of(call)?;
+    list(call, |user| user.domain == domain)
+}
+
+fn show(call: &Call) -> Result<Reply, Reply> {
+    let domain = domain_of(call)?;
+    let users = call.node.users();
+    let user = users.of(domain, call.segment("name")).ok_or_else(unknown_user)?;
+    Ok(ok(&describe(user)))
+}
+
+async fn put_user(call: Call) -> Result<Reply, Reply> {
+    let domain = domain_of(&call)?;
+    create_or_replace(&call, domain, call.segment("name")).await
+}
+
+async fn patch_user(call: Call) -> Result<Reply, Reply> {
+    let domain = domain_of(&call)?;
+    change_fields(&call, domain, call.segment("name")).await
+}
+
+async fn remove_user(call: Call) -> Result<Reply, Reply> {
+    let (domain, name) = (domain_of(&call)?, call.segment("name").to_owned());
+    change(&call, Edit::RemoveUser { domain, name }).await
+}
+
+fn list_groups(call: &Call) -> Result<Reply, Reply> {
+    domains(call)?;
+    let users = call.node.users();
+    Ok(ok(&Value::Array(users.groups().map(describe_group).collect())))
+}
+
+fn show_group(call: &Call) -> Result<Reply, Reply> {
+    domains(call)?;
+    let users = call.node.users();
+    let group = users.group(call.segment("name")).ok_or_else(unknown_group)?;
+    Ok(ok(&describe_group(group)))
+}
+
+async fn remove_group(call: Call) -> Result<Reply, Reply> {
+    let name = call.segment("name").to_owned();
+    change(&call, Edit::RemoveGroup(name)).await
 }
 
 /// What it takes to see and change users of a domain.
@@ -337,7 +363,7 @@ async fn change_user(call: &Call, mut edit: UserEdit) -> Result<Reply, Reply> {
 }
 
 /// Creates a user or replaces all but the password and the lock of one.
-async fn put(call: &Call, domain: Domain, name: &str) -> Result<Reply, Reply> {
+async fn create_or_replace(call: &Call, domain: Domain, name: &str) -> Result<Reply, Reply> {
     let mut edit = read_edit(call, domain, name)?;
     edit.creates = true;
     edit.roles.get_or_insert_default();
@@ -347,7 +373,7 @@ async fn put(call: &Call, domain: Domain, name: &str) -> Result<Reply, Reply> {
 }
 
 /// Changes the fields of a user that the form names. Source: Couchbase 8.0, which locks users this way.
-async fn patch(call: &Call, domain: Domain, name: &str) -> Result<Reply, Reply> {
+async fn change_fields(call: &Call, domain: Domain, name: &str) -> Result<Reply, Reply> {
     let known = ["name", "roles", "groups", "password", "locked"];
     if let Some((field, _)) = call.form().iter().find(|(field, _)| !known.contains(&&**field)) {
         return Err(invalid(field, "Unsupported key"));
@@ -355,20 +381,21 @@ async fn patch(call: &Call, domain: Domain, name: &str) -> Result<Reply, Reply> 
     change_user(call, read_edit(call, domain, name)?).await
 }
 
-async fn put_group(call: &Call, name: &str) -> Result<Reply, Reply> {
+async fn put_group(call: Call) -> Result<Reply, Reply> {
+    let name = call.segment("name");
     check_name(name)?;
     let form = call.form();
     let group = Group {
         name: name.to_owned(),
         description: field(&form, "description").unwrap_or_default(),
-        roles: read_roles(call, &field(&form, "roles").unwrap_or_default())?,
+        roles: read_roles(&call, &field(&form, "roles").unwrap_or_default())?,
         ldap_group: field(&form, "ldap_group_ref").filter(|name| !name.is_empty()),
     };
-    change(call, Edit::PutGroup(group)).await
+    change(&call, Edit::PutGroup(group)).await
 }
 
 /// Changes the password of the user who asks; no role is needed for that.
-pub(super) async fn change_password(call: Call) -> Result<Reply, Reply> {
+async fn change_password(call: Call) -> Result<Reply, Reply> {
     let password = field(&call.form(), "password");
     let password = password.ok_or_else(|| invalid("password", "is missing"))?;
     check_password(&call, &password)?;
@@ -386,13 +413,8 @@ pub(super) async fn set_own_password(call: &Call, password: &str) -> Result<Repl
     change(call, Edit::OwnPassword { credentials, replaces, at }).await
 }
 
-/// What new passwords have to be like.
-pub(super) async fn password_policy(call: Call) -> Result<Reply, Reply> {
-    if call.method == hyper::Method::GET {
-        call.require(Privilege::ReadCluster, None)?;
-        return Ok(ok(&json!(call.node.password_policy())));
-    }
-    call.require(Privilege::AdministerUsers, None)?;
+/// Changes the rules for new passwords.
+async fn set_password_policy(call: Call) -> Result<Reply, Reply> {
     let mut policy = call.node.password_policy();
     for (field, value) in call.form() {
         let flag = match value.as_str() {

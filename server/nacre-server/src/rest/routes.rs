@@ -1,0 +1,90 @@
+//! Routes of the HTTP ports: how a request finds its handler, and what is checked before.
+//!
+//! Each module lists its endpoints as `ROUTES`. A row names the right that a user needs; [`answer`] checks it, so that a handler only
+//! checks what depends on the body or the query. Segments of a path that a row names are read with [`Call::segment`].
+
+use super::body::Reply;
+use super::{Call, body};
+use nacre_auth::{Keyspace, Privilege};
+use nacre_http::{Access, Caller, Lookup, Method, Table};
+use std::pin::Pin;
+
+/// Answer that is being made.
+pub(super) type Answer = Pin<Box<dyn Future<Output = Result<Reply, Reply>> + Send>>;
+/// Function that answers a request.
+pub(super) type Handler = fn(Call) -> Answer;
+/// Endpoint.
+pub(super) type Route = nacre_http::Route<Handler>;
+
+/// Right to read the settings and the state of the cluster.
+pub(super) const READ: Access = Access::Cluster(Privilege::ReadCluster);
+/// Right to change the cluster.
+pub(super) const ADMINISTER: Access = Access::Cluster(Privilege::AdministerCluster);
+/// Right to read and change users, and what decides who is one.
+pub(super) const USERS: Access = Access::Cluster(Privilege::AdministerUsers);
+
+/// Route for GET.
+pub(super) const fn get(path: &'static str, access: Access, handler: Handler) -> Route {
+    Route::new(Method::Get, path, access, handler)
+}
+
+/// Route for POST.
+pub(super) const fn post(path: &'static str, access: Access, handler: Handler) -> Route {
+    Route::new(Method::Post, path, access, handler)
+}
+
+/// Route for PUT.
+pub(super) const fn put(path: &'static str, access: Access, handler: Handler) -> Route {
+    Route::new(Method::Put, path, access, handler)
+}
+
+/// Route for PATCH.
+pub(super) const fn patch(path: &'static str, access: Access, handler: Handler) -> Route {
+    Route::new(Method::Patch, path, access, handler)
+}
+
+/// Route for DELETE.
+pub(super) const fn delete(path: &'static str, access: Access, handler: Handler) -> Route {
+    Route::new(Method::Delete, path, access, handler)
+}
+
+/// Route for every method.
+pub(super) const fn any(path: &'static str, access: Access, handler: Handler) -> Route {
+    Route::new(Method::Any, path, access, handler)
+}
+
+/// An answer that needs no waiting.
+pub(super) fn ready(answer: Result<Reply, Reply>) -> Answer {
+    Box::pin(std::future::ready(answer))
+}
+
+impl Caller for Call {
+    type Refusal = Reply;
+
+    fn require(&self, privilege: Privilege, bucket: Option<&str>) -> Result<(), Reply> {
+        Call::require(self, privilege, bucket)
+    }
+
+    fn require_sight(&self, place: Keyspace<'_>) -> Result<(), Reply> {
+        Call::require_sight(self, place)
+    }
+}
+
+/// Answers a request by the route that has its method and path, if the user has the right to it.
+///
+/// A path that is known with other methods only is answered as an unknown one, as Couchbase's management port does.
+///
+/// # Errors
+/// The answer to a user who lacks the right, 404 without a route, and what the handler says.
+pub(super) async fn answer(table: &Table<Handler>, mut call: Call) -> Result<Reply, Reply> {
+    let Lookup::Found(found) = table.find(call.method.as_str(), &call.path) else {
+        return Err(body::not_found());
+    };
+    found.route.access.check(&call, &found.parameters)?;
+    let handler = found.route.handler;
+    let named = found.parameters.named().iter();
+    let named = named.map(|(name, text)| (*name, (*text).to_owned())).collect();
+    let rest = found.parameters.rest().iter().map(|text| (*text).to_owned()).collect();
+    (call.segments, call.rest) = (named, rest);
+    handler(call).await
+}
