@@ -71,15 +71,27 @@ impl Access {
     }
 }
 
+/// The name of a privilege in words: `AdministerCluster` is `administer cluster`.
+fn words(privilege: Privilege) -> String {
+    let mut words = String::new();
+    for letter in format!("{privilege:?}").chars() {
+        if letter.is_uppercase() && !words.is_empty() {
+            words.push(' ');
+        }
+        words.push(letter.to_ascii_lowercase());
+    }
+    words
+}
+
 /// The right as the list of endpoints shows it.
 impl fmt::Display for Access {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
+        match *self {
             Access::Login => f.write_str("any login"),
-            Access::Cluster(privilege) => write!(f, "{privilege:?}"),
-            Access::Bucket(privilege) => write!(f, "{privilege:?} on the bucket"),
+            Access::Cluster(privilege) => f.write_str(&words(privilege)),
+            Access::Bucket(privilege) => write!(f, "{}, in the bucket", words(privilege)),
             Access::Sight => f.write_str("any role"),
-            Access::SightOfBucket => f.write_str("any role on the bucket"),
+            Access::SightOfBucket => f.write_str("any role in the bucket"),
             Access::Handler => f.write_str("depends on the request"),
         }
     }

@@ -21,7 +21,7 @@ pub enum Method {
     Patch,
     /// Removes.
     Delete,
-    /// Whatever the client sends, also unknown methods. Comes after a route that names the method.
+    /// Every method, also an unknown one. A route that names the method comes first.
     Any,
 }
 

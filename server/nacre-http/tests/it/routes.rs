@@ -143,13 +143,13 @@ fn the_list_of_endpoints_is_ordered_by_path() {
     insta::assert_snapshot!(lines.join("\n"), @r"
     GET / | any login
     GET /buckets | any role
-    POST /buckets | AdministerCluster
+    POST /buckets | administer cluster
     GET /buckets/default | any login
-    GET /buckets/{bucket} | any role on the bucket
-    POST /buckets/{bucket} | AdministerBucket on the bucket
+    GET /buckets/{bucket} | any role in the bucket
+    POST /buckets/{bucket} | administer bucket, in the bucket
     * /buckets/{bucket}/{rest...} | depends on the request
-    GET /settings | AdministerCluster
-    PUT /settings | AdministerCluster
+    GET /settings | administer cluster
+    PUT /settings | administer cluster
     ");
 }
 

@@ -4,6 +4,7 @@ use super::Call;
 use super::body::{Reply, blocking, error_reply, form};
 use super::memory::no_memory;
 use super::pieces::{Sender, pieces};
+use super::routes::{Route, any, get, post, ready};
 use super::streams::{Kind, STALLED_MAX};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -12,6 +13,7 @@ use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Response, StatusCode};
 use nacre_auth::{Keyspace, Login, Privilege};
 use nacre_bucket::Waiter;
+use nacre_http::Access;
 use nacre_node::Node;
 use nacre_node::changes::{self, Change, Changes, Next, Refused, Since, Until};
 use nacre_plugin_host::{Permit, Purpose};
@@ -99,17 +101,26 @@ impl Waiter for Bell {
     }
 }
 
-/// Answers `GET` and `POST /{bucket}/{scope}/{collection}/_changes`.
-pub(super) async fn answer(
-    call: &Call,
-    bucket: &str,
-    scope: &str,
-    collection: &str,
-) -> Result<Reply, Reply> {
+const PATH: &str = "/{bucket}/{scope}/{collection}/_changes";
+
+pub(super) const ROUTES: &[Route] = &[
+    get(PATH, Access::Handler, |call| Box::pin(answer(call))),
+    post(PATH, Access::Handler, |call| Box::pin(answer(call))),
+    any(PATH, Access::Login, |_| {
+        let reason = "changes are asked for with GET or POST";
+        ready(Err(error_reply(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", reason)))
+    }),
+];
+
+/// Answers with the changes of a collection, as long as the user may read its documents.
+async fn answer(call: Call) -> Result<Reply, Reply> {
+    let call = &call;
+    let names = ["bucket", "scope", "collection"].map(|name| call.segment(name));
+    let [bucket, scope, collection] = names;
     let reader = Reader {
         node: Arc::clone(&call.node),
         login: call.identity.clone(),
-        names: [bucket, scope, collection].map(str::to_owned),
+        names: names.map(str::to_owned),
     };
     if !reader.may_read() {
         let reason = "reading documents of this collection is not permitted";

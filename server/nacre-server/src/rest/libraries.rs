@@ -2,27 +2,47 @@
 
 use super::Call;
 use super::body::{Reply, blocking, form, json_reply, ok, refused, reply};
+use super::routes::{Route, any, delete, get, post, ready};
 use hyper::StatusCode;
 use nacre_auth::{Keyspace, Privilege};
 use nacre_cluster::{Change, FunctionId};
+use nacre_http::Access;
 use nacre_node::Error;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, json};
 use std::sync::Arc;
 
-/// Answers a request about all libraries, or about the one of that name.
-pub(super) async fn route(call: Call, name: Option<String>) -> Result<Reply, Reply> {
-    let scope = scope_of(&call)?;
-    match (call.method.as_str(), name) {
-        ("GET", None) => Ok(ok(&list(&call, scope.as_ref()))),
-        ("GET", Some(name)) => read(&call, &FunctionId { scope, name }),
-        ("POST", Some(name)) => put(call, FunctionId { scope, name }).await,
-        ("DELETE", Some(name)) => {
-            let id = FunctionId { scope, name };
-            require_managing(&call, &id)?;
-            change(call, Change::DropQueryLibrary { id }).await
-        }
-        _ => Err(said(StatusCode::METHOD_NOT_ALLOWED, "Method not allowed")),
-    }
+const ALL: &str = "/evaluator/v1/libraries";
+const ONE: &str = "/evaluator/v1/libraries/{name}";
+
+/// Rights depend on the scope, which the query names.
+pub(super) const ROUTES: &[Route] = &[
+    get(ALL, Access::Handler, |call| ready(list(&call))),
+    any(ALL, Access::Handler, |call| ready(not_allowed(&call))),
+    get(ONE, Access::Handler, |call| ready(library_of(&call).and_then(|id| read(&call, &id)))),
+    post(ONE, Access::Handler, |call| {
+        Box::pin(async move {
+            let id = library_of(&call)?;
+            put(call, id).await
+        })
+    }),
+    delete(ONE, Access::Handler, |call| Box::pin(remove(call))),
+    any(ONE, Access::Handler, |call| ready(not_allowed(&call))),
+];
+
+/// The library that the request names.
+fn library_of(call: &Call) -> Result<FunctionId, Reply> {
+    Ok(FunctionId { scope: scope_of(call)?, name: call.segment("name").to_owned() })
+}
+
+fn not_allowed(call: &Call) -> Result<Reply, Reply> {
+    scope_of(call)?;
+    Err(said(StatusCode::METHOD_NOT_ALLOWED, "Method not allowed"))
+}
+
+async fn remove(call: Call) -> Result<Reply, Reply> {
+    let id = library_of(&call)?;
+    require_managing(&call, &id)?;
+    change(call, Change::DropQueryLibrary { id }).await
 }
 
 /// An error, as text.
@@ -79,7 +99,9 @@ fn may_read(call: &Call, id: &FunctionId) -> bool {
             })
 }
 
-fn list(call: &Call, scope: Option<&(String, String)>) -> Value {
+fn list(call: &Call) -> Result<Reply, Reply> {
+    let scope = scope_of(call)?;
+    let scope = scope.as_ref();
     let cluster = call.node.cluster();
     let all = cluster.query_libraries.iter();
     let wanted = all.filter(|(id, _)| scope.is_none() || id.scope.as_ref() == scope);
@@ -87,7 +109,8 @@ fn list(call: &Call, scope: Option<&(String, String)>) -> Value {
         let (bucket, scope) = id.scope.unwrap_or_default();
         json!({"name": id.name, "bucket": bucket, "scope": scope, "code": code})
     };
-    wanted.filter(|(id, _)| may_read(call, id)).map(told).collect()
+    let told = wanted.filter(|(id, _)| may_read(call, id)).map(told);
+    Ok(ok(&told.collect()))
 }
 
 fn read(call: &Call, id: &FunctionId) -> Result<Reply, Reply> {

@@ -10,8 +10,6 @@ use nacre_plugin_host::{Account, Exceeded, Permit, Purpose};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The largest request body, in bytes.
-pub(super) const BODY_BYTES_MAX: usize = 32 << 20;
 /// How long a body may take to come.
 const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long a body may stay away in between.
@@ -28,19 +26,23 @@ pub(super) fn try_again(mut reply: Reply) -> Reply {
     reply
 }
 
-/// Reads a whole body; its bytes are taken from the account as they come. What announces too much, or comes too slowly, is refused.
+/// Reads a whole body of at most `bytes_max` bytes, which are taken from the account as they come.
+///
+/// # Errors
+/// 413 for a body that announces or has more, 408 for one that comes too slowly, 503 without memory for it.
 pub(super) async fn read_body(
     incoming: Incoming,
     account: &Arc<Account>,
+    bytes_max: usize,
 ) -> Result<(Vec<u8>, Permit), Reply> {
-    if incoming.size_hint().lower() > BODY_BYTES_MAX as u64 {
-        return Err(too_large(format!("a body may have {BODY_BYTES_MAX} bytes")));
+    if incoming.size_hint().lower() > bytes_max as u64 {
+        return Err(too_large(format!("a body may have {bytes_max} bytes")));
     }
     let late = |after: Duration| {
         let reason = format!("the body did not come within {after:?}");
         error_reply(StatusCode::REQUEST_TIMEOUT, "timeout", &reason)
     };
-    let read = tokio::time::timeout(BODY_TIMEOUT, read(incoming, account, late));
+    let read = tokio::time::timeout(BODY_TIMEOUT, read(incoming, account, bytes_max, late));
     read.await.unwrap_or_else(|_| Err(late(BODY_TIMEOUT)))
 }
 
@@ -51,6 +53,7 @@ fn too_large(reason: String) -> Reply {
 async fn read(
     mut incoming: Incoming,
     account: &Arc<Account>,
+    bytes_max: usize,
     late: impl Fn(Duration) -> Reply,
 ) -> Result<(Vec<u8>, Permit), Reply> {
     let (mut body, mut permit) = (Vec::new(), account.permit(Purpose::Request));
@@ -62,8 +65,8 @@ async fn read(
             Some(Ok(frame)) => frame,
         };
         let Ok(piece) = frame.into_data() else { continue };
-        if body.len() + piece.len() > BODY_BYTES_MAX {
-            return Err(too_large(format!("a body may have {BODY_BYTES_MAX} bytes")));
+        if body.len() + piece.len() > bytes_max {
+            return Err(too_large(format!("a body may have {bytes_max} bytes")));
         }
         permit.grow(piece.len()).map_err(|why| no_memory(&why))?;
         body.extend_from_slice(&piece);

@@ -501,7 +501,8 @@ async fn admit(door: &Door, peer: &Peer, head: Parts, incoming: Incoming) -> Res
     origin::check_type(&head, door.service, &path)?;
     let user = identity.as_ref().map(|login| login.user.clone()).unwrap_or_default();
     let account = door.node.memory().budgets().of_user(&user);
-    let (body, _permit) = memory::read_body(incoming, &account).await?;
+    let bytes_max = routes::body_bytes_max(table_of(door.service), &head.method, &path);
+    let (body, _permit) = memory::read_body(incoming, &account, bytes_max).await?;
     let query = head.uri.query().unwrap_or_default().to_owned();
     let consistent = match head.headers.get(CONSISTENCY) {
         None => false,
@@ -591,11 +592,21 @@ async fn route(service: Service, call: Call) -> Reply {
             return reply;
         }
     }
+    let not_found: fn() -> Reply = match service {
+        Service::Management | Service::Eventing => body::not_found,
+        Service::Views => views::missing,
+        Service::Query => query::missing,
+    };
+    routes::answer(table_of(service), call, not_found).await.unwrap_or_else(|reply| reply)
+}
+
+/// The endpoints of a port.
+fn table_of(service: Service) -> &'static Table<Handler> {
     match service {
-        Service::Views => views::route(call).await,
-        Service::Query => query::route(call).await,
-        Service::Eventing => eventing::route(call).await,
-        Service::Management => management(call).await,
+        Service::Management => &MANAGEMENT,
+        Service::Views => &VIEWS,
+        Service::Query => &QUERY,
+        Service::Eventing => &EVENTING,
     }
 }
 
@@ -628,6 +639,53 @@ static MANAGEMENT: LazyLock<Table<Handler>> = LazyLock::new(|| {
     ])
 });
 
-async fn management(call: Call) -> Reply {
-    routes::answer(&MANAGEMENT, call).await.unwrap_or_else(|reply| reply)
+/// Endpoints of the other ports.
+static VIEWS: LazyLock<Table<Handler>> =
+    LazyLock::new(|| Table::new([changes::ROUTES, views::ROUTES]));
+static QUERY: LazyLock<Table<Handler>> =
+    LazyLock::new(|| Table::new([libraries::ROUTES, query::ROUTES]));
+static EVENTING: LazyLock<Table<Handler>> = LazyLock::new(|| Table::new([eventing::ROUTES]));
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fmt::Write;
+
+    /// The list of endpoints for people, which the test below writes when this variable is set.
+    const WRITE: &str = "NACRE_WRITE_DOCS";
+    const LIST: &str = "../../docs/reference/rest.md";
+    const HEAD: &str = "# REST endpoints
+
+Every endpoint of a node with its method and the right that a user needs. This page is written from the tables of routes in
+`server/nacre-server/src/rest`; [protocol](protocol.md), [views](views.md), [changes](changes.md), [functions](eventing.md) and
+[plugins](plugins.md) say what the endpoints do. `*` is any method, `{rest...}` any segments or none. Where the right depends on the
+request, it is the one to what the body, the query or the path names.
+";
+
+    #[test]
+    fn the_list_of_endpoints_is_that_of_the_tables() {
+        let mut text = HEAD.to_owned();
+        let tables = [
+            ("Management, port 8091", &MANAGEMENT),
+            ("Views and changes, port 8092", &VIEWS),
+            ("Queries, port 8093", &QUERY),
+            ("Functions, port 8096", &EVENTING),
+        ];
+        for (port, table) in tables {
+            write!(text, "\n## {port}\n\n| path | method | right |\n| --- | --- | --- |\n")
+                .unwrap();
+            for route in table.routes() {
+                let (method, access) = (route.method.name(), route.access);
+                writeln!(text, "| `{}` | {method} | {access} |", route.path).unwrap();
+            }
+        }
+        if std::env::var_os(WRITE).is_some() {
+            std::fs::write(LIST, &text).unwrap();
+        }
+        let known = std::fs::read_to_string(LIST).unwrap_or_default();
+        assert!(
+            known == text,
+            "{LIST} is out of date: run the tests of nacre-server with {WRITE}=1"
+        );
+    }
 }

@@ -4,9 +4,10 @@ use super::Call;
 use super::answer::sent;
 use super::apart;
 use super::body::{Reply, error_reply, json_reply, ok};
-use super::libraries;
+use super::routes::{ADMINISTER, Route, delete, get, post, ready};
 use hyper::StatusCode;
 use nacre_auth::Privilege;
+use nacre_http::Access;
 use nacre_node::query::Gone;
 use nacre_plugin_host::Request;
 use serde_json::{Value, json};
@@ -14,40 +15,51 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-pub(super) async fn route(call: Call) -> Reply {
-    let path: Vec<String> = call.path.clone();
-    let path: Vec<&str> = path.iter().map(String::as_str).collect();
-    let outcome = match (call.method.as_str(), &path[..]) {
-        ("GET" | "POST", ["query", "service"] | ["query"]) => {
-            asked(call, "/query/service".into()).await
-        }
-        ("GET", ["admin", "ping"] | []) => Ok(ok(&json!({"status": "OK"}))),
-        ("GET", ["admin", "vitals"]) => told(&call, vitals(&call)),
-        ("GET", ["admin", "stats"]) => told(&call, stats(&call)),
-        ("GET", ["admin", "stats", name]) if stats(&call).get(name).is_some() => {
-            let value = stats(&call)[*name].take();
-            told(&call, json!({ *name: value }))
-        }
-        ("GET", ["admin", "config"]) => told(&call, config(&call)),
-        (
-            "GET" | "DELETE",
-            ["admin", "prepareds" | "active_requests" | "completed_requests" | "settings", ..],
-        ) => {
-            let path = format!("/{}", path.join("/"));
-            asked(call, path).await
-        }
-        ("POST", ["admin", "settings"]) => match call.require(Privilege::AdministerCluster, None) {
-            Ok(()) => asked(call, "/admin/settings".into()).await,
-            Err(reply) => Err(reply),
-        },
-        (_, ["evaluator", "v1", "libraries"]) => libraries::route(call, None).await,
-        (_, ["evaluator", "v1", "libraries", name]) => {
-            let name = (*name).to_owned();
-            libraries::route(call, Some(name)).await
-        }
-        _ => Err(error_reply(StatusCode::NOT_FOUND, "not_found", "missing")),
-    };
-    outcome.unwrap_or_else(|reply| reply)
+const READ_STATS: Access = Access::Cluster(Privilege::ReadStats);
+const SERVICE: &str = "/query/service";
+const PREPAREDS: &str = "/admin/prepareds/{rest...}";
+const ACTIVE: &str = "/admin/active_requests/{rest...}";
+const COMPLETED: &str = "/admin/completed_requests/{rest...}";
+const SETTINGS: &str = "/admin/settings/{rest...}";
+
+/// The query service checks the rights of those who ask it.
+pub(super) const ROUTES: &[Route] = &[
+    get("/", Access::Login, |_| ready(Ok(ok(&json!({"status": "OK"}))))),
+    get(SERVICE, Access::Handler, |call| Box::pin(asked(call, SERVICE.into()))),
+    post(SERVICE, Access::Handler, |call| Box::pin(asked(call, SERVICE.into()))),
+    get("/query", Access::Handler, |call| Box::pin(asked(call, SERVICE.into()))),
+    post("/query", Access::Handler, |call| Box::pin(asked(call, SERVICE.into()))),
+    get("/admin/ping", Access::Login, |_| ready(Ok(ok(&json!({"status": "OK"}))))),
+    get("/admin/vitals", READ_STATS, |call| ready(Ok(ok(&vitals(&call))))),
+    get("/admin/stats", READ_STATS, |call| ready(Ok(ok(&stats(&call))))),
+    get("/admin/stats/{name}", READ_STATS, |call| ready(one_stat(&call))),
+    get("/admin/config", READ_STATS, |call| ready(Ok(ok(&config(&call))))),
+    get(PREPAREDS, Access::Handler, |call| Box::pin(asked_as_named(call))),
+    delete(PREPAREDS, Access::Handler, |call| Box::pin(asked_as_named(call))),
+    get(ACTIVE, Access::Handler, |call| Box::pin(asked_as_named(call))),
+    delete(ACTIVE, Access::Handler, |call| Box::pin(asked_as_named(call))),
+    get(COMPLETED, Access::Handler, |call| Box::pin(asked_as_named(call))),
+    delete(COMPLETED, Access::Handler, |call| Box::pin(asked_as_named(call))),
+    get(SETTINGS, Access::Handler, |call| Box::pin(asked_as_named(call))),
+    delete(SETTINGS, Access::Handler, |call| Box::pin(asked_as_named(call))),
+    post("/admin/settings", ADMINISTER, |call| Box::pin(asked_as_named(call))),
+];
+
+/// The answer to a path that there is not.
+pub(super) fn missing() -> Reply {
+    error_reply(StatusCode::NOT_FOUND, "not_found", "missing")
+}
+
+/// Has the query service answer at the path of the request.
+async fn asked_as_named(call: Call) -> Result<Reply, Reply> {
+    let path = format!("/{}", call.path.join("/"));
+    asked(call, path).await
+}
+
+fn one_stat(call: &Call) -> Result<Reply, Reply> {
+    let (name, mut stats) = (call.segment("name"), stats(call));
+    let value = stats.get_mut(name).ok_or_else(missing)?.take();
+    Ok(ok(&json!({ name: value })))
 }
 
 /// What a client is told who has not logged in: SDKs look for the errors of the query service.
@@ -95,11 +107,6 @@ async fn asked(call: Call, path: String) -> Result<Reply, Reply> {
     // What is left of the answer ends when it cannot be sent.
     waiting.0 = None;
     reply
-}
-
-fn told(call: &Call, value: Value) -> Result<Reply, Reply> {
-    call.require(Privilege::ReadStats, None)?;
-    Ok(ok(&value))
 }
 
 fn vitals(call: &Call) -> Value {

@@ -3,10 +3,10 @@
 //! Each module lists its endpoints as `ROUTES`. A row names the right that a user needs; [`answer`] checks it, so that a handler only
 //! checks what depends on the body or the query. Segments of a path that a row names are read with [`Call::segment`].
 
+use super::Call;
 use super::body::Reply;
-use super::{Call, body};
 use nacre_auth::{Keyspace, Privilege};
-use nacre_http::{Access, Caller, Lookup, Method, Table};
+use nacre_http::{Access, BODY_BYTES_MAX, Caller, Lookup, Method, Table};
 use std::pin::Pin;
 
 /// Answer that is being made.
@@ -26,6 +26,11 @@ pub(super) const USERS: Access = Access::Cluster(Privilege::AdministerUsers);
 /// Route for GET.
 pub(super) const fn get(path: &'static str, access: Access, handler: Handler) -> Route {
     Route::new(Method::Get, path, access, handler)
+}
+
+/// Route for HEAD.
+pub(super) const fn head(path: &'static str, access: Access, handler: Handler) -> Route {
+    Route::new(Method::Head, path, access, handler)
 }
 
 /// Route for POST.
@@ -70,15 +75,32 @@ impl Caller for Call {
     }
 }
 
+/// Returns how many bytes the body of a request can have; of one without a route, as many as most.
+pub(super) fn body_bytes_max(
+    table: &Table<Handler>,
+    method: &hyper::Method,
+    path: &[String],
+) -> usize {
+    match table.find(method.as_str(), path) {
+        Lookup::Found(found) => found.route.body_bytes_max,
+        Lookup::OtherMethods(_) | Lookup::NotFound => BODY_BYTES_MAX,
+    }
+}
+
 /// Answers a request by the route that has its method and path, if the user has the right to it.
 ///
-/// A path that is known with other methods only is answered as an unknown one, as Couchbase's management port does.
+/// A path that is known with other methods only is answered as an unknown one, as by Couchbase; a port that answers 405 there has a route
+/// for it.
 ///
 /// # Errors
-/// The answer to a user who lacks the right, 404 without a route, and what the handler says.
-pub(super) async fn answer(table: &Table<Handler>, mut call: Call) -> Result<Reply, Reply> {
+/// The answer to a user who lacks the right, `not_found` without a route, and what the handler says.
+pub(super) async fn answer(
+    table: &Table<Handler>,
+    mut call: Call,
+    not_found: fn() -> Reply,
+) -> Result<Reply, Reply> {
     let Lookup::Found(found) = table.find(call.method.as_str(), &call.path) else {
-        return Err(body::not_found());
+        return Err(not_found());
     };
     found.route.access.check(&call, &found.parameters)?;
     let handler = found.route.handler;

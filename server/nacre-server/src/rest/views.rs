@@ -3,10 +3,11 @@
 use super::Call;
 use super::answer::{Pieces, answered_as, unanswered};
 use super::body::{self, Reply, blocking, error_reply, json_reply, ok, reply};
-use super::changes;
+use super::routes::{self, Route, any, head, post, ready};
 use hyper::{Method, StatusCode};
 use nacre_auth::Privilege;
 use nacre_cluster::Change;
+use nacre_http::Access;
 use nacre_node::plugins::{self, Deployment, Missing, Progress, Terms};
 use nacre_plugin_host::{Header, LogLine, Request, Status, Usage};
 use serde_json::{Value, json};
@@ -21,36 +22,36 @@ const LOADING_PATIENCE: Duration = Duration::from_secs(60);
 /// Bytes of the name of a design document: with `_design/` in front it is a key.
 const NAME_BYTES_MAX: usize = 240;
 
-pub(super) async fn route(call: Call) -> Reply {
-    let path: Vec<String> = call.path.clone();
-    let path: Vec<&str> = path.iter().map(String::as_str).collect();
-    let outcome = match (call.method.as_str(), &path[..]) {
-        ("GET", []) => Ok(ok(&json!({"nacre": env!("CARGO_PKG_VERSION"), "views": "Welcome"}))),
-        ("GET" | "POST", [bucket, scope, collection, "_changes"]) => {
-            changes::answer(&call, bucket, scope, collection).await
-        }
-        (_, [_, _, _, "_changes"]) => {
-            let reason = "changes are asked for with GET or POST";
-            Err(error_reply(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", reason))
-        }
-        ("PUT", [bucket, "_design", name]) => put(call, bucket, name).await,
-        ("GET" | "HEAD", [bucket, "_design", name]) => get(&call, bucket, name),
-        ("DELETE", [bucket, "_design", name]) => delete(call, bucket, name).await,
-        ("GET", [bucket, "_design", name, "_info"]) => info(&call, bucket, name).await,
-        ("GET" | "POST" | "HEAD", [bucket, "_design", name, "_view", view]) => {
-            query(call, bucket, name, view).await
-        }
-        (_, [_, "_design", _, "_view", _]) => Err(error_reply(
-            StatusCode::METHOD_NOT_ALLOWED,
-            "method_not_allowed",
-            "Only GET, HEAD and POST are allowed",
-        )),
-        _ => Err(missing()),
-    };
-    outcome.unwrap_or_else(|reply| reply)
+const DESIGN: &str = "/{bucket}/_design/{name}";
+const VIEW: &str = "/{bucket}/_design/{name}/_view/{view}";
+const ADMINISTER: Access = Access::Bucket(Privilege::AdministerViews);
+const READ: Access = Access::Bucket(Privilege::ReadViews);
+
+pub(super) const ROUTES: &[Route] = &[
+    routes::get("/", Access::Login, |_| {
+        ready(Ok(ok(&json!({"nacre": env!("CARGO_PKG_VERSION"), "views": "Welcome"}))))
+    }),
+    routes::get(DESIGN, READ, |call| ready(get(&call))),
+    head(DESIGN, READ, |call| ready(get(&call))),
+    routes::put(DESIGN, ADMINISTER, |call| Box::pin(put(call))),
+    routes::delete(DESIGN, ADMINISTER, |call| Box::pin(delete(call))),
+    routes::get("/{bucket}/_design/{name}/_info", READ, |call| Box::pin(info(call))),
+    routes::get(VIEW, READ, |call| Box::pin(query(call))),
+    head(VIEW, READ, |call| Box::pin(query(call))),
+    post(VIEW, READ, |call| Box::pin(query(call))),
+    any(VIEW, Access::Login, |_| {
+        let reason = "Only GET, HEAD and POST are allowed";
+        ready(Err(error_reply(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", reason)))
+    }),
+];
+
+/// Names of the bucket and the design document that the path names.
+fn names(call: &Call) -> [String; 2] {
+    ["bucket", "name"].map(|name| call.segment(name).to_owned())
 }
 
-fn missing() -> Reply {
+/// The answer to a path that there is not.
+pub(super) fn missing() -> Reply {
     error_reply(StatusCode::NOT_FOUND, "not_found", "missing")
 }
 
@@ -79,13 +80,13 @@ async fn loaded(call: &Call) -> Result<(), Reply> {
         .map_err(|reason| error_reply(StatusCode::INTERNAL_SERVER_ERROR, "view_failed", &reason))
 }
 
-async fn put(call: Call, bucket: &str, name: &str) -> Result<Reply, Reply> {
-    call.require(Privilege::AdministerViews, Some(bucket))?;
+async fn put(call: Call) -> Result<Reply, Reply> {
+    let [bucket, name] = names(&call);
     let bad_request = |reason: &str| error_reply(StatusCode::BAD_REQUEST, "bad_request", reason);
     let invalid =
         |reason: &str| error_reply(StatusCode::BAD_REQUEST, "invalid_design_document", reason);
     let cluster = call.node.cluster();
-    let config = cluster.bucket(bucket).map_err(|_| no_bucket())?;
+    let config = cluster.bucket(&bucket).map_err(|_| no_bucket())?;
     let document =
         String::from_utf8(call.body.clone()).map_err(|_| bad_request("the body is not UTF-8"))?;
     let parsed: Value = serde_json::from_str(&document)
@@ -96,15 +97,14 @@ async fn put(call: Call, bucket: &str, name: &str) -> Result<Reply, Reply> {
             .ok_or_else(|| invalid("\"collection\" must be \"scope.collection\""))?;
         config.manifest.resolve(path).map_err(|refusal| invalid(&refusal.to_string()))?;
     }
-    check_name(name).map_err(invalid)?;
+    check_name(&name).map_err(invalid)?;
     check_members(&parsed).map_err(|reason| invalid(&reason))?;
     check_options(&parsed).map_err(|reason| invalid(&reason))?;
     in_time(loaded(&call)).await?;
-    let (node, text, owned) = (Arc::clone(&call.node), document.clone(), name.to_owned());
+    let (node, text, owned) = (Arc::clone(&call.node), document.clone(), name.clone());
     blocking("the check", move || node.plugins().validate_view(&node, &owned, &text))
         .await?
         .map_err(|reason| invalid(&reason))?;
-    let (bucket, name) = (bucket.to_owned(), name.to_owned());
     let id = format!("_design/{name}");
     call.change(Change::PutDesignDocument { bucket, name, document }).await?;
     Ok(json_reply(StatusCode::CREATED, &json!({"ok": true, "id": id})))
@@ -180,25 +180,24 @@ fn check_options(document: &Value) -> Result<(), String> {
     wrong.map_or(Ok(()), |name| Err(format!("\"{name}\" must be a number from 0 on")))
 }
 
-fn get(call: &Call, bucket: &str, name: &str) -> Result<Reply, Reply> {
-    call.require(Privilege::ReadViews, Some(bucket))?;
+fn get(call: &Call) -> Result<Reply, Reply> {
+    let (bucket, name) = (call.segment("bucket"), call.segment("name"));
     let cluster = call.node.cluster();
     let config = cluster.bucket(bucket).map_err(|_| no_bucket())?;
     let document = config.design_documents.get(name).ok_or_else(missing)?;
     Ok(reply(StatusCode::OK, "application/json", document.clone()))
 }
 
-async fn delete(call: Call, bucket: &str, name: &str) -> Result<Reply, Reply> {
-    call.require(Privilege::AdministerViews, Some(bucket))?;
+async fn delete(call: Call) -> Result<Reply, Reply> {
+    let [bucket, name] = names(&call);
     let cluster = call.node.cluster();
-    let config = cluster.bucket(bucket).map_err(|_| no_bucket())?;
-    if !config.design_documents.contains_key(name) {
+    let config = cluster.bucket(&bucket).map_err(|_| no_bucket())?;
+    if !config.design_documents.contains_key(&name) {
         return Err(missing());
     }
     let id = format!("_design/{name}");
-    let deployment = call.node.plugins().view(bucket, name);
-    call.change(Change::DropDesignDocument { bucket: bucket.to_owned(), name: name.to_owned() })
-        .await?;
+    let deployment = call.node.plugins().view(&bucket, &name);
+    call.change(Change::DropDesignDocument { bucket, name }).await?;
     if let Some(deployment) = deployment {
         // The answer means that nothing of it runs any more and its rows are gone.
         let _ = tokio::task::spawn_blocking(move || deployment.wait_for_feeds()).await;
@@ -207,8 +206,8 @@ async fn delete(call: Call, bucket: &str, name: &str) -> Result<Reply, Reply> {
 }
 
 /// The deployment of a design document, which comes once the plugin is loaded.
-async fn deployment(call: &Call, bucket: &str, name: &str) -> Result<Arc<Deployment>, Reply> {
-    call.require(Privilege::ReadViews, Some(bucket))?;
+async fn deployment(call: &Call) -> Result<Arc<Deployment>, Reply> {
+    let (bucket, name) = (call.segment("bucket"), call.segment("name"));
     in_time(async {
         loop {
             let changed = call.node.plugins().changed();
@@ -228,8 +227,8 @@ async fn deployment(call: &Call, bucket: &str, name: &str) -> Result<Arc<Deploym
 }
 
 /// How a design document is doing: what it took, what failed, whether it runs.
-async fn info(call: &Call, bucket: &str, name: &str) -> Result<Reply, Reply> {
-    let deployment = deployment(call, bucket, name).await?;
+async fn info(call: Call) -> Result<Reply, Reply> {
+    let deployment = deployment(&call).await?;
     let (state, reason) = state_of(&deployment.progress());
     let mut value = counts_of(&deployment);
     value["name"] = deployment.name.as_str().into();
@@ -307,8 +306,9 @@ pub(super) fn usage_of(usage: &Usage) -> Value {
     })
 }
 
-async fn query(call: Call, bucket: &str, name: &str, view: &str) -> Result<Reply, Reply> {
-    let deployment = deployment(&call, bucket, name).await?;
+async fn query(call: Call) -> Result<Reply, Reply> {
+    let deployment = deployment(&call).await?;
+    let [name, view] = ["name", "view"].map(|name| call.segment(name).to_owned());
     let parameters = body::form(call.query.as_bytes());
     let posted: Value = serde_json::from_slice(&call.body).unwrap_or_default();
     // As for the parameters that the plugin reads.
@@ -354,7 +354,7 @@ async fn query(call: Call, bucket: &str, name: &str, view: &str) -> Result<Reply
     let shape = |answer: Result<plugins::Reply, Missing>| match answer {
         Ok(answer) => Ok(Annotated::new(answer, &deployment)),
         Err(Missing::Late) => {
-            let reason = late(name, view, patience, deployment.last_error());
+            let reason = late(&name, &view, patience, deployment.last_error());
             Err(error_reply(StatusCode::GATEWAY_TIMEOUT, "timeout", &reason))
         }
         Err(missing) => Err(unanswered(&missing, failure)),

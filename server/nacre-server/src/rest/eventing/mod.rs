@@ -23,6 +23,7 @@ mod trial;
 
 use super::Call;
 use super::body::{Reply, blocking, not_found, ok, reply};
+use super::routes::{self, READ, Route, any, delete, get, post, ready};
 use error::Kind;
 use form::Written;
 use hyper::StatusCode;
@@ -30,33 +31,112 @@ use nacre_auth::{Keyspace, Privilege};
 use nacre_cluster::{
     Change, Cluster, Function, FunctionDefinition, FunctionId, FunctionState, Since,
 };
+use nacre_http::Access;
 use nacre_node::plugins::{Progress, functions, rights};
+use nacre_plugin_host::Status;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// Bytes of a log that are sent when nothing is said.
 const LOG_BYTES: usize = 40 << 10;
 
-pub(super) async fn route(call: Call) -> Reply {
-    let path = call.path.clone();
-    let path: Vec<&str> = path.iter().map(String::as_str).collect();
-    let outcome = match (call.method.as_str(), &path[..]) {
-        ("GET", ["api", "v1", "functions"] | ["api", "v1", "export"]) => functions(&call),
-        ("POST", ["api", "v1", "functions"] | ["api", "v1", "import"]) => import(&call).await,
-        (_, ["api", "v1", "functions", name, rest @ ..]) => of_function(&call, name, rest).await,
-        ("GET", ["api", "v1", "status"]) => statuses(&call),
-        ("GET", ["api", "v1", "status", name]) => status(&call, name),
-        ("GET", ["api", "v1", "stats"]) => statistics(&call),
-        ("GET", ["api", "v1", "list", "functions"]) => list(&call),
-        ("GET", ["api", "v1", "config"]) => config(&call),
-        ("POST", ["api", "v1", "config"]) => set_config(&call).await,
-        ("GET", ["getAppLog" | "getExecutionStats" | "getFailureStats" | "getLatencyStats"]) => {
-            told(&call, path[0])
-        }
-        ("GET" | "POST", ["resetStatsCounters"]) => reset(&call).await,
-        _ => Err(not_found()),
-    };
-    outcome.unwrap_or_else(|reply| reply)
+const FUNCTIONS: &str = "/api/v1/functions";
+const FUNCTION: &str = "/api/v1/functions/{name}";
+const SETTINGS: &str = "/api/v1/functions/{name}/settings";
+const CONFIG: &str = "/api/v1/functions/{name}/config";
+const CODE: &str = "/api/v1/functions/{name}/appcode";
+const ADMINISTER: Access = Access::Cluster(Privilege::AdministerEventing);
+
+/// Rights depend on the scope of a function, which the query or the body names.
+pub(super) const ROUTES: &[Route] = &[
+    get(FUNCTIONS, Access::Handler, |call| ready(functions(&call))),
+    post(FUNCTIONS, Access::Handler, |call| Box::pin(import(call))),
+    get("/api/v1/export", Access::Handler, |call| ready(functions(&call))),
+    post("/api/v1/import", Access::Handler, |call| Box::pin(import(call))),
+    get(FUNCTION, Access::Handler, |call| ready(show(&call))),
+    post(FUNCTION, Access::Handler, |call| Box::pin(replace(call))),
+    routes::put(FUNCTION, Access::Handler, |call| Box::pin(replace(call))),
+    delete(FUNCTION, Access::Handler, |call| Box::pin(remove(call))),
+    post("/api/v1/functions/{name}/deploy", Access::Handler, |call| {
+        Box::pin(go_to(call, FunctionState::Deployed))
+    }),
+    post("/api/v1/functions/{name}/pause", Access::Handler, |call| {
+        Box::pin(go_to(call, FunctionState::Paused))
+    }),
+    post("/api/v1/functions/{name}/undeploy", Access::Handler, |call| {
+        Box::pin(go_to(call, FunctionState::Undeployed))
+    }),
+    post("/api/v1/functions/{name}/resume", Access::Handler, |call| Box::pin(resume(call))),
+    post("/api/v1/functions/{name}/dryrun", Access::Handler, |call| {
+        Box::pin(async move { trial::dry_run(&call, &managed(&call)?).await })
+    }),
+    post("/api/v1/functions/{name}/replay", Access::Handler, |call| {
+        Box::pin(async move { trial::replay(&call, &managed(&call)?).await })
+    }),
+    get(SETTINGS, Access::Handler, |call| Box::pin(part_of(call, "settings"))),
+    post(SETTINGS, Access::Handler, |call| Box::pin(part_of(call, "settings"))),
+    routes::put(SETTINGS, Access::Handler, |call| Box::pin(part_of(call, "settings"))),
+    get(CONFIG, Access::Handler, |call| Box::pin(part_of(call, "config"))),
+    post(CONFIG, Access::Handler, |call| Box::pin(part_of(call, "config"))),
+    routes::put(CONFIG, Access::Handler, |call| Box::pin(part_of(call, "config"))),
+    get(CODE, Access::Handler, |call| Box::pin(part_of(call, "appcode"))),
+    post(CODE, Access::Handler, |call| Box::pin(part_of(call, "appcode"))),
+    routes::put(CODE, Access::Handler, |call| Box::pin(part_of(call, "appcode"))),
+    any("/api/v1/functions/{name}/{rest...}", Access::Handler, |call| {
+        ready(managed(&call).and_then(|_| Err(not_found())))
+    }),
+    get("/api/v1/status", Access::Handler, |call| ready(statuses(&call))),
+    get("/api/v1/status/{name}", Access::Handler, |call| ready(status(&call))),
+    get("/api/v1/stats", Access::Handler, |call| ready(statistics(&call))),
+    get("/api/v1/list/functions", Access::Handler, |call| ready(list(&call))),
+    get("/api/v1/config", READ, |call| ready(config(&call))),
+    post("/api/v1/config", ADMINISTER, |call| Box::pin(set_config(call))),
+    get("/getAppLog", Access::Handler, |call| ready(log(&call))),
+    get("/getExecutionStats", Access::Handler, |call| ready(counts(&call, stats::execution))),
+    get("/getFailureStats", Access::Handler, |call| ready(counts(&call, stats::failures))),
+    get("/getLatencyStats", Access::Handler, |call| ready(counts(&call, stats::latencies))),
+    get("/resetStatsCounters", Access::Handler, |call| Box::pin(reset(call))),
+    post("/resetStatsCounters", Access::Handler, |call| Box::pin(reset(call))),
+];
+
+/// The function that the path names, for callers who may manage it.
+fn managed(call: &Call) -> Result<FunctionId, Reply> {
+    let id = call.function_id(call.segment("name"));
+    call.must_manage(&id)?;
+    Ok(id)
+}
+
+fn show(call: &Call) -> Result<Reply, Reply> {
+    let (id, cluster) = (managed(call)?, call.node.cluster());
+    Ok(ok(&form::describe(&id, find(&cluster, &id)?)))
+}
+
+async fn replace(call: Call) -> Result<Reply, Reply> {
+    let id = managed(&call)?;
+    let mut all = form::read(&call.body)?;
+    match (all.pop(), all.is_empty()) {
+        (Some(written), true) => Ok(ok(&put(&call, written, Some(&id)).await?)),
+        _ => Err(Kind::Unmarshal.reply("the body is one function")),
+    }
+}
+
+async fn remove(call: Call) -> Result<Reply, Reply> {
+    let id = managed(&call)?;
+    call.change_function(Change::DropFunction { id: id.to_string() }).await?;
+    Ok(ok(&done(&format!("Function: {} deleted", call.segment("name")))))
+}
+
+async fn go_to(call: Call, state: FunctionState) -> Result<Reply, Reply> {
+    let id = managed(&call)?;
+    become_state(&call, &id, state, false).await
+}
+
+async fn resume(call: Call) -> Result<Reply, Reply> {
+    let id = managed(&call)?;
+    match call.parameter("from") {
+        Some(from) => restart(&call, &id, &from).await,
+        None => become_state(&call, &id, FunctionState::Deployed, true).await,
+    }
 }
 
 impl Call {
@@ -126,10 +206,10 @@ fn functions(call: &Call) -> Result<Reply, Reply> {
     Ok(ok(&all.iter().map(|(id, function)| form::describe(id, function)).collect()))
 }
 
-async fn import(call: &Call) -> Result<Reply, Reply> {
+async fn import(call: Call) -> Result<Reply, Reply> {
     let mut stored = Vec::new();
     for written in form::read(&call.body)? {
-        stored.push(put(call, written, None).await?);
+        stored.push(put(&call, written, None).await?);
     }
     Ok(ok(&Value::Array(stored)))
 }
@@ -137,39 +217,6 @@ async fn import(call: &Call) -> Result<Reply, Reply> {
 /// What a change was answered with.
 fn done(status: &str) -> Value {
     json!({"code": 0, "info": {"status": status, "warnings": []}})
-}
-
-async fn of_function(call: &Call, name: &str, rest: &[&str]) -> Result<Reply, Reply> {
-    let id = call.function_id(name);
-    call.must_manage(&id)?;
-    match (call.method.as_str(), rest) {
-        ("POST" | "PUT", []) => {
-            let mut all = form::read(&call.body)?;
-            match (all.pop(), all.is_empty()) {
-                (Some(written), true) => Ok(ok(&put(call, written, Some(&id)).await?)),
-                _ => Err(Kind::Unmarshal.reply("the body is one function")),
-            }
-        }
-        ("GET", []) => {
-            let cluster = call.node.cluster();
-            Ok(ok(&form::describe(&id, find(&cluster, &id)?)))
-        }
-        ("DELETE", []) => {
-            call.change_function(Change::DropFunction { id: id.to_string() }).await?;
-            Ok(ok(&done(&format!("Function: {name} deleted"))))
-        }
-        ("POST", ["deploy"]) => become_state(call, &id, FunctionState::Deployed, false).await,
-        ("POST", ["resume"]) => match call.parameter("from") {
-            Some(from) => restart(call, &id, &from).await,
-            None => become_state(call, &id, FunctionState::Deployed, true).await,
-        },
-        ("POST", ["pause"]) => become_state(call, &id, FunctionState::Paused, false).await,
-        ("POST", ["undeploy"]) => become_state(call, &id, FunctionState::Undeployed, false).await,
-        ("POST", ["dryrun"]) => trial::dry_run(call, &id).await,
-        ("POST", ["replay"]) => trial::replay(call, &id).await,
-        (_, [part @ ("settings" | "config" | "appcode")]) => part_of(call, &id, part).await,
-        _ => Err(not_found()),
-    }
 }
 
 fn find<'c>(cluster: &'c Cluster, id: &FunctionId) -> Result<&'c Function, Reply> {
@@ -298,7 +345,8 @@ async fn become_state(
 }
 
 /// Settings, configuration or code of a function.
-async fn part_of(call: &Call, id: &FunctionId, part: &str) -> Result<Reply, Reply> {
+async fn part_of(call: Call, part: &str) -> Result<Reply, Reply> {
+    let (id, call) = (&managed(&call)?, &call);
     let cluster = call.node.cluster();
     let function = find(&cluster, id)?;
     let wrong = |error: serde_json::Error| Kind::Unmarshal.reply(&format!("the body: {error}"));
@@ -342,9 +390,8 @@ fn statuses(call: &Call) -> Result<Reply, Reply> {
     Ok(ok(&json!({"apps": apps.collect::<Vec<_>>(), "num_eventing_nodes": 1})))
 }
 
-fn status(call: &Call, name: &str) -> Result<Reply, Reply> {
-    let id = call.function_id(name);
-    call.must_manage(&id)?;
+fn status(call: &Call) -> Result<Reply, Reply> {
+    let id = managed(call)?;
     let cluster = call.node.cluster();
     let app = stats::status(&call.node, &id, find(&cluster, &id)?);
     Ok(ok(&json!({"app": app, "num_eventing_nodes": 1})))
@@ -372,7 +419,6 @@ fn list(call: &Call) -> Result<Reply, Reply> {
 }
 
 fn config(call: &Call) -> Result<Reply, Reply> {
-    call.require(Privilege::ReadCluster, None)?;
     let allowed = call.node.cluster().function_recursion;
     Ok(ok(&json!({"enable_debugger": false, "allow_interbucket_recursion": allowed})))
 }
@@ -387,8 +433,7 @@ struct Wanted {
     allow_interbucket_recursion: Option<bool>,
 }
 
-async fn set_config(call: &Call) -> Result<Reply, Reply> {
-    call.require(Privilege::AdministerEventing, None)?;
+async fn set_config(call: Call) -> Result<Reply, Reply> {
     let wrong = |error: serde_json::Error| Kind::SaveConfig.reply(&format!("the body: {error}"));
     let body: Value = serde_json::from_slice(&call.body)
         .map_err(|error| Kind::Unmarshal.reply(&format!("the body: {error}")))?;
@@ -415,26 +460,25 @@ fn asked(call: &Call) -> Result<FunctionId, Reply> {
     Ok(id)
 }
 
-fn told(call: &Call, what: &str) -> Result<Reply, Reply> {
+fn log(call: &Call) -> Result<Reply, Reply> {
     let id = asked(call)?;
     let deployment = call.node.plugins().deployment(&functions::deployment_name(&id));
-    if what == "getAppLog" {
-        let size = call.parameter("size").and_then(|size| size.parse().ok());
-        let log = stats::log(deployment.as_deref(), size.unwrap_or(LOG_BYTES));
-        return Ok(reply(StatusCode::OK, "text/plain; charset=utf-8", log));
-    }
-    let deployment =
-        deployment.ok_or_else(|| Kind::NotDeployed.reply("the function is not deployed"))?;
-    let status = deployment.status();
-    Ok(ok(&match what {
-        "getExecutionStats" => stats::execution(&status),
-        "getFailureStats" => stats::failures(&status),
-        _ => stats::latencies(&status),
-    }))
+    let size = call.parameter("size").and_then(|size| size.parse().ok());
+    let log = stats::log(deployment.as_deref(), size.unwrap_or(LOG_BYTES));
+    Ok(reply(StatusCode::OK, "text/plain; charset=utf-8", log))
 }
 
-async fn reset(call: &Call) -> Result<Reply, Reply> {
-    let name = functions::deployment_name(&asked(call)?);
+/// What `describe` makes of the status of the function that the query names.
+fn counts(call: &Call, describe: fn(&Status) -> Value) -> Result<Reply, Reply> {
+    let id = asked(call)?;
+    let deployment = call.node.plugins().deployment(&functions::deployment_name(&id));
+    let deployment =
+        deployment.ok_or_else(|| Kind::NotDeployed.reply("the function is not deployed"))?;
+    Ok(ok(&describe(&deployment.status())))
+}
+
+async fn reset(call: Call) -> Result<Reply, Reply> {
+    let name = functions::deployment_name(&asked(&call)?);
     let node = Arc::clone(&call.node);
     let reopened = blocking("the reset", move || node.plugins().reopen(&node, &name)).await?;
     match reopened {
