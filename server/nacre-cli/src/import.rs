@@ -13,13 +13,13 @@ use std::path::PathBuf;
 
 /// Bad rows that are shown one by one.
 const SHOWN_ERRORS_MAX: u64 = 10;
-/// What some editors put before the text of a file.
+/// Byte order mark, with which some editors begin a file.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 /// In a pattern of keys: the number of the row, and an identifier that no other row has.
 const ROW_NUMBER: &str = "#MONO_INCR#";
 const UNIQUE: &str = "#UUID#";
 
-/// What a file holds.
+/// Format of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Format {
     /// A JSON array of objects, or objects one after the other, such as one a line
@@ -134,7 +134,7 @@ fn summary(loaded: &Loaded, place: &str) -> String {
     text
 }
 
-/// Why a node has refused writes for a while, from what the management knows of the bucket.
+/// Explains why a node has refused writes for a while, from what the management knows of the bucket.
 fn why_full(options: &Import) -> String {
     let unknown = || {
         "the memory of the bucket or the disk of the node is full, or it cannot keep up".to_owned()
@@ -158,7 +158,7 @@ fn why_full(options: &Import) -> String {
     }
 }
 
-/// Calls `each` with every row's document (JSON text), or with why it is none, until it says stop.
+/// Calls `each` with the document of every row (JSON text), or the reason why the row has none, until it returns false.
 fn read(
     options: &Import,
     each: &mut dyn FnMut(Result<String, String>) -> Result<bool, String>,

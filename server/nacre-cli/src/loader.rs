@@ -1,6 +1,6 @@
-//! The writes of `nacre import`: each goes to the node that serves its vBucket, many in flight.
+//! Writes of `nacre import`: each goes to the node that serves its vBucket, many in flight.
 //!
-//! Invariant: whoever waits for one answer of a node has taken all earlier ones, since answers come in the order of requests.
+//! Invariant: answers of a node come in the order of requests, so that all earlier ones were taken before one is waited for.
 
 use indicatif::ProgressBar;
 use nacre_client::{Connection, Request, describe_status};
@@ -13,30 +13,30 @@ use std::time::Duration;
 const WINDOW: usize = 256;
 /// Common flags that official SDKs give JSON documents.
 const JSON_FLAGS: u32 = 0x0200_0000;
-/// How often a write is tried again when the server is busy or the vBucket moves, and how long to wait in between.
+/// Number of times that a write is repeated while the server is busy or the vBucket moves, and the pause before each.
 const RETRIES_MAX: u32 = 200;
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
 const ELSEWHERE: u16 = Status::NotMyVbucket as u16;
-/// Refusals that pass by themselves.
+/// Statuses that pass by themselves.
 const PASSING: [u16; 4] =
     [Status::TemporaryFailure as u16, Status::NoMemory as u16, Status::Busy as u16, ELSEWHERE];
 
-/// Refusals for want of memory or disk.
+/// Statuses of a server whose memory or disk is full.
 const FULL: [u16; 2] = [Status::TemporaryFailure as u16, Status::NoMemory as u16];
 
-/// How to come to a node, by its address for keys.
+/// Opens a connection to a node by the address of its key-value service.
 pub type Connect<'a> = &'a dyn Fn(&str) -> Result<Connection, String>;
 
-/// What becomes of a document that is there already.
+/// Treatment of a document whose key exists already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Existing {
-    /// The new one takes its place.
+    /// The new document replaces it.
     Replace,
-    /// It stays as it is.
+    /// The document that exists stays.
     Keep,
 }
 
-/// What became of the rows so far.
+/// Results of the rows so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Loaded {
     /// Documents whose keys were free.
@@ -47,7 +47,7 @@ pub struct Loaded {
     pub kept: u64,
 }
 
-/// Where documents are written to.
+/// Nodes that documents are written to, and what is on the way.
 pub struct Loader<'a> {
     connect: Connect<'a>,
     /// The address that the user has given.
@@ -59,7 +59,7 @@ pub struct Loader<'a> {
     prefix: Vec<u8>,
     existing: Existing,
     loaded: Loaded,
-    /// Whether the last write was refused for want of memory or disk.
+    /// True if the last write was refused because memory or disk is full.
     is_full: bool,
     bar: ProgressBar,
 }
@@ -70,7 +70,7 @@ struct Node {
     in_flight: VecDeque<Write>,
 }
 
-/// A document on its way: added first, and written over another one when there is one.
+/// A document on its way. It is added first; if its key exists, it replaces the document there or is dropped.
 struct Write {
     opcode: Opcode,
     key: String,
@@ -98,7 +98,7 @@ impl<'a> Loader<'a> {
         Ok(loader)
     }
 
-    /// Takes over the map that a connection has been given.
+    /// Adopts the cluster map of a connection, and connects to nodes that are new in it.
     fn follow(&mut self, connection: Connection) -> Result<(), String> {
         let servers = connection.map().servers().to_vec();
         let active = connection.map().active().to_vec();
@@ -126,7 +126,7 @@ impl<'a> Loader<'a> {
         Ok(())
     }
 
-    /// Takes the map that the cluster has now.
+    /// Adopts the map that the cluster has now.
     fn learn(&mut self) -> Result<(), String> {
         let connection = (self.connect)(self.server)?;
         self.follow(connection)
@@ -176,12 +176,12 @@ impl<'a> Loader<'a> {
         Ok(())
     }
 
-    /// What became of the rows whose answers are there.
+    /// Returns the results of the rows whose answers have come.
     pub fn loaded(&self) -> Loaded {
         self.loaded
     }
 
-    /// Whether a write was refused for want of memory or disk.
+    /// Returns true if a write was refused because memory or disk is full.
     pub fn is_full(&self) -> bool {
         self.is_full
     }
@@ -238,14 +238,14 @@ impl<'a> Loader<'a> {
         Ok(())
     }
 
-    /// Tries again what `at` has refused for a while; gives the last status.
+    /// Repeats a write that node `at` has refused; returns the last status.
     fn insist(&mut self, mut at: usize, mut status: u16, write: &Write) -> Result<u16, String> {
         let key = &write.key;
         for _ in 0..RETRIES_MAX {
             if !PASSING.contains(&status) {
                 break;
             }
-            // A map that is newer than the request tells where to go, otherwise it takes time.
+            // A map that is newer than the request says where to go; without one, only time helps.
             if status != ELSEWHERE || self.owner(key) == Some(at) {
                 std::thread::sleep(RETRY_PAUSE);
             }

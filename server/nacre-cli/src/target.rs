@@ -1,6 +1,6 @@
-//! Which node a command talks to, and as whom: the options that `sh`, `import`, `plugin`, `cluster` and `bench` share.
+//! The node that a command talks to, and the user: options that `sh`, `import`, `plugin`, `cluster` and `bench` share.
 //!
-//! A command is given one address of any node. It asks the management there for the port that it needs, as SDKs do.
+//! A command gets the address of any node. It asks the management there for the port that it needs, as SDKs do.
 
 use crate::trust::Trust;
 use clap::Args;
@@ -11,7 +11,7 @@ use std::io::IsTerminal;
 use std::str::FromStr;
 use std::sync::OnceLock;
 
-/// Where a node lists the ports of all nodes.
+/// Path at which a node lists the ports of all nodes.
 const PORTS_PATH: &str = "/pools/default/nodeServices";
 /// Status of a path that the node does not know.
 const NOT_FOUND: u16 = 404;
@@ -35,7 +35,7 @@ pub struct Server {
     /// Password; a terminal is asked for it when it is missing
     #[arg(long, env = "NACRE_PASSWORD", hide_env_values = true, global = true)]
     password: Option<String>,
-    /// What was typed when the password was asked for.
+    /// Password that was typed at the prompt.
     #[arg(skip)]
     typed: OnceLock<String>,
     #[command(flatten)]
@@ -59,7 +59,7 @@ enum Scheme {
     Https,
     /// The port is that of the key-value service.
     Couchbase,
-    /// The same with TLS.
+    /// The key-value service with TLS.
     Couchbases,
 }
 
@@ -140,18 +140,18 @@ impl fmt::Display for NodeAddress {
     }
 }
 
-/// Where the key-value service of a node is.
+/// Address of the key-value service of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Keys {
     /// `host:port`.
     pub address: String,
-    /// Whether connections are encrypted.
+    /// True if connections are encrypted.
     pub is_encrypted: bool,
 }
 
-/// Why the management gave no answer.
+/// Reason why the management has not answered.
 enum Silence {
-    /// Something answers there, but not in HTTP.
+    /// The port does not speak HTTP.
     NotHttp(String),
     Other(String),
 }
@@ -184,7 +184,7 @@ impl Server {
         &self.server
     }
 
-    /// Whose certificates are believed.
+    /// Returns the option that names trusted authorities.
     pub fn trust(&self) -> &Trust {
         &self.trust
     }
@@ -197,7 +197,7 @@ impl Server {
     /// User and password. A password that was not given is asked for when there is a terminal.
     ///
     /// # Errors
-    /// That there is no password.
+    /// A sentence if there is no password.
     pub fn login(&self) -> Result<(&str, &str), String> {
         if let Some(password) = self.password.as_ref().or_else(|| self.typed.get()) {
             return Ok((&self.user, password));
@@ -277,7 +277,7 @@ impl Server {
         self.call_at(&self.server.to_string(), method, path, body)
     }
 
-    /// The same of another service, whose URL is `base`.
+    /// Sends a request to another service, whose URL is `base`.
     ///
     /// # Errors
     /// As [`Server::call`].
@@ -292,7 +292,7 @@ impl Server {
         if is_success(status) { Ok(value) } else { Err(self.refusal(status, &value)) }
     }
 
-    /// Whether there is something at `path`. That the node cannot say so is an error, and does not mean that there is nothing.
+    /// Returns true if `path` exists. A node that cannot tell is an error, and not a path that does not exist.
     ///
     /// # Errors
     /// As [`Server::call`], but for 404.
@@ -309,7 +309,7 @@ impl Server {
         }
     }
 
-    /// Sends a request; gives what is answered, whatever that is.
+    /// Sends a request; returns the answer, whatever its status.
     fn exchange(
         &self,
         server: &str,
@@ -333,7 +333,7 @@ impl Server {
         Ok((status, value))
     }
 
-    /// Why a request was refused, and by whom where the node does not say more.
+    /// Describes why a request was refused, with the node where it gives no reason.
     fn refusal(&self, status: u16, value: &Value) -> String {
         if status == 401 && value["error"] == "unauthorized" {
             return format!("{} refuses the login of {}", self.server, self.user);
@@ -379,7 +379,7 @@ fn is_success(status: u16) -> bool {
     (200..300).contains(&status)
 }
 
-/// Why a request was refused, as the node words it.
+/// Returns the reason of a refusal in the words of the node.
 fn reason(value: &Value) -> Option<String> {
     let texts: Vec<&str> = match (&value["errors"], value) {
         (Value::Object(errors), _) => errors.values().filter_map(Value::as_str).collect(),

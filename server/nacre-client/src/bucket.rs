@@ -14,9 +14,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long a request is repeated whose refusal passes by itself, unless the caller says otherwise.
+/// Time for which a request is repeated whose refusal passes by itself, unless the caller says otherwise.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long a node can take over one answer.
+/// Time in which a node must answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(75);
 /// Pause before a request is repeated: the first one, and the longest.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(200));
@@ -154,7 +154,7 @@ pub struct Bucket {
     connections: HashMap<String, Connection>,
 }
 
-/// Whether a request can be sent again after its connection broke.
+/// Condition under which a request is sent again after its connection broke.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Repeat {
     /// A read.

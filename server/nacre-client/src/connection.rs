@@ -90,7 +90,7 @@ impl Connection {
     /// Connects, encrypted if there is `tls`, logs in, and selects `bucket`; the connection has the cluster map afterwards.
     ///
     /// # Errors
-    /// Whatever fails first.
+    /// The error of the step that fails first.
     pub fn connect(
         address: &str,
         tls: Option<&Arc<ClientConfig>>,

@@ -66,7 +66,7 @@ pub struct Event {
     pub vbid: Vbid,
     /// Number of the request that began the stream.
     pub opaque: u32,
-    /// What has happened.
+    /// Kind, with its data.
     pub kind: EventKind,
 }
 
@@ -145,7 +145,7 @@ pub struct DcpConsumer {
     held_bytes: u32,
 }
 
-/// What the server has sent.
+/// A frame of the server.
 enum Incoming {
     Answer(u32, Response),
     Event(Event, u32),
@@ -164,7 +164,7 @@ impl DcpConsumer {
         DcpConsumer::with_window(connection, name, flags, WINDOW_BYTES)
     }
 
-    /// The same with at most `window_bytes` of messages on the way.
+    /// Opens a consumer with at most `window_bytes` of messages on the way.
     ///
     /// # Errors
     /// As [`DcpConsumer::open`].
@@ -403,7 +403,7 @@ mod tests {
     use nacre_protocol::decode;
     use proptest::prelude::*;
 
-    /// What a consumer makes of a message.
+    /// Returns the event that a consumer reads from a message.
     fn read(payload: Payload<'_>) -> Option<EventKind> {
         let mut bytes = Vec::new();
         Message { vbid: 5, opaque: 7, stream_id: None, payload }.encode(&mut bytes);

@@ -26,7 +26,7 @@ pub enum Error {
     /// The server has answered with a status that is not success.
     #[error("cannot {purpose}: {}", describe_status(*opcode, *status))]
     Refused {
-        /// What the request was for, such as `open the bucket travel`.
+        /// Purpose of the request, such as `open the bucket travel`.
         purpose: String,
         /// Opcode of the request.
         opcode: Opcode,
@@ -38,7 +38,7 @@ pub enum Error {
     Login {
         /// `log in as` and the name of the user.
         purpose: String,
-        /// What is wrong.
+        /// Reason.
         reason: &'static str,
     },
     /// The connection broke. A write that was on its way may have happened.
@@ -50,7 +50,7 @@ pub enum Error {
     /// No answer came in time. A write that was on its way may have happened; the connection must not be used any more.
     #[error("the server did not answer within the timeout")]
     TimedOut,
-    /// What has arrived is not what the protocol allows. The port is of something else, or the server has a fault.
+    /// Bytes that the protocol does not allow have arrived. The port is of another service, or the server has a fault.
     #[error("{0}")]
     Malformed(String),
     /// No node serves the vBucket, and that did not change in time. The operator has to look at the cluster.

@@ -7,7 +7,7 @@ use nacre_types::Vbid;
 /// Parts of a request; those not given are empty.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Request<'a> {
-    /// What to do.
+    /// Opcode, see [`nacre_protocol::Opcode`].
     pub opcode: u8,
     /// vBucket.
     pub vbid: Vbid,

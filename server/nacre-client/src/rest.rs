@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use ureq::http::Request;
 
-/// How long a node can take over one request: compiling a plugin takes seconds.
+/// Time in which a node must answer: compiling a plugin takes seconds.
 const TIMEOUT: Duration = Duration::from_secs(120);
 /// Largest answer that is taken into memory, in bytes.
 const ANSWER_BYTES_MAX: u64 = 256 << 20;

@@ -104,7 +104,7 @@ impl Engine {
     /// Loads a component, and compiles it if the cache has no artefact of it.
     ///
     /// # Errors
-    /// What is wrong with the component.
+    /// A sentence about the component.
     pub fn load_component(&self, name: &str, component: &[u8]) -> Result<Plugin, String> {
         self.load(name, &digest(component), component)
     }
@@ -112,7 +112,7 @@ impl Engine {
     /// Loads a component whose [`digest`] is known.
     ///
     /// # Errors
-    /// What is wrong with the component.
+    /// A sentence about the component.
     pub fn load(&self, name: &str, digest: &str, component: &[u8]) -> Result<Plugin, String> {
         let host = self.host()?;
         let path = self.cache_dir.join(format!("{digest}-{}.aot", host.fingerprint()));

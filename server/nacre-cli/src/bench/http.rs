@@ -1,4 +1,4 @@
-//! One connection to the query service that is kept, as SDKs do: a statement goes out, its answer comes back.
+//! A connection to the query service that is kept, as SDKs do: a statement goes out, its answer comes back.
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -6,10 +6,10 @@ use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 
-/// Bytes of a line of a head, at most.
+/// Longest line of a head, in bytes.
 const LINE_BYTES_MAX: u64 = 64 << 10;
 
-/// A connection, and who asks on it.
+/// A connection with a login.
 pub struct QueryClient {
     stream: BufReader<TcpStream>,
     head: String,
@@ -35,7 +35,7 @@ impl QueryClient {
         Ok(QueryClient { stream, head, output: Vec::new(), body: Vec::new() })
     }
 
-    /// Sends a request of JSON, and gives the body of the answer.
+    /// Sends a request of JSON; returns the body of the answer.
     ///
     /// # Errors
     /// When the connection is gone, or the answer is none of HTTP.
@@ -49,7 +49,7 @@ impl QueryClient {
         Ok(&self.body)
     }
 
-    /// As [`QueryClient::ask`], for an answer whose rows are of interest.
+    /// Sends a request of JSON; returns the rows of the answer.
     ///
     /// # Errors
     /// As [`QueryClient::ask`], and what the service said of the statement.

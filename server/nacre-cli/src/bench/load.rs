@@ -9,15 +9,15 @@ use rand_distr::{Distribution, Zipf};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// How uneven the popularity of keys is, as in YCSB.
+/// Skew of the popularity of keys, as in YCSB.
 const ZIPF: f64 = 0.99;
 /// Bytes in flight while keys are loaded, and how many requests at most.
 const FILL_BYTES: usize = 1 << 20;
 const FILL_DEPTH: usize = 64;
 const FILL_CONNECTIONS: usize = 4;
-/// How long a request waits after a temporary failure.
+/// Pause before a request is repeated after a temporary failure.
 const AGAIN_AFTER: Duration = Duration::from_millis(5);
-/// How long a server may be silent while it owes an answer.
+/// Time in which a server must answer.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Latencies are kept in nanoseconds with three digits, up to an hour.
 const LATENCY_NS_MAX: u64 = 3_600_000_000_000;
@@ -27,13 +27,13 @@ const VALUE_STARTS: usize = 4096;
 /// servers take to answer it.
 const DRAWS: usize = 1 << 20;
 
-/// What came of a load.
+/// Result of a load.
 pub struct Outcome {
     /// Latencies of what was done, in nanoseconds.
     pub latencies: Histogram<u64>,
     /// From the first request to the last answer.
     pub elapsed: Duration,
-    /// How often a request was sent again after a temporary failure.
+    /// Number of requests that were repeated after a temporary failure.
     pub retries: u64,
 }
 
@@ -45,7 +45,7 @@ struct Operation {
     begun: Instant,
 }
 
-/// What is sent.
+/// Request that is sent.
 enum Work {
     /// Each of these keys is written once.
     Fill(std::ops::Range<u32>),
@@ -85,7 +85,7 @@ struct Worker<'a> {
     retries: u64,
 }
 
-/// How keys of `value_bytes` are loaded.
+/// Load that writes all keys with values of `value_bytes`.
 pub fn filling(value_bytes: usize) -> Cell {
     let depth = (FILL_BYTES / value_bytes.max(1)).clamp(1, FILL_DEPTH);
     Cell { connections: FILL_CONNECTIONS, depth, value_bytes }
@@ -212,7 +212,7 @@ impl Work {
         }
     }
 
-    /// Whether what failed temporarily when the work was over is still sent again.
+    /// True while requests that failed temporarily are repeated although the work is over.
     fn is_owed(&self) -> bool {
         matches!(self, Work::Fill(_))
     }
@@ -262,7 +262,7 @@ impl Worker<'_> {
         }
     }
 
-    /// How long to wait when no socket has news.
+    /// Returns the time to wait if no socket is ready.
     fn next_event(&self, lanes: &[Lane], now: Instant) -> Duration {
         let mut next = now + PATIENCE;
         if let (Work::Draw { until, .. }, false) = (&self.work, self.work.is_over(now)) {

@@ -89,7 +89,7 @@ struct Kv {
     files: report::Files,
 }
 
-/// How keys are drawn.
+/// Distribution of keys.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 enum Popularity {
     /// A few keys get most requests, by a zipfian distribution of 0.99, as in YCSB
@@ -128,7 +128,7 @@ struct Cell {
 /// Runs a benchmark.
 ///
 /// # Errors
-/// What went wrong, in a sentence.
+/// A sentence for the person at the terminal.
 pub fn bench(options: &Bench) -> Result<(), String> {
     match &options.what {
         What::Kv(options) => options.run(),
@@ -209,7 +209,7 @@ impl Kv {
         Ok(())
     }
 
-    /// The same, with the address of the key-value service as the server.
+    /// Returns the options with the address of the key-value service as the server.
     fn with_address(&self) -> Result<Kv, String> {
         let Some(user) = &self.user else {
             return match self.server.contains("://") {

@@ -15,7 +15,7 @@ pub const QUANTILES: [(f64, &str); 7] = [
 
 /// Latencies of one measurement.
 pub struct Curve {
-    /// What was measured.
+    /// Label of the measurement.
     pub label: String,
     /// Latency in microseconds at each of [`QUANTILES`].
     pub us: [f64; QUANTILES.len()],

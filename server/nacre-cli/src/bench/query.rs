@@ -46,7 +46,7 @@ pub struct Query {
     files: report::Files,
 }
 
-/// What one client saw, and bytes of answers.
+/// Latencies of one client, and bytes of answers.
 type Seen = (Histogram<u64>, u64);
 
 impl Query {

@@ -1,4 +1,4 @@
-//! What a measurement says: a table for people, CSV for programs, a picture.
+//! Reports of measurements: a table for people, CSV for programs, a picture.
 
 use super::plot;
 use clap::Args;

@@ -1,7 +1,7 @@
-//! One connection of the load: requests written and answers read without waiting, in memcached's protocol or Redis'.
+//! One connection of the load: requests are written and answers read without waiting, in memcached's protocol or Redis'.
 //!
-//! Both sides may have much to say at once (reads of megabytes, and writes of them), so that neither a write nor a read
-//! may wait for the other: the socket does not block, and what it does not take stays here.
+//! Both sides can have megabytes on the way at once, so that neither a write nor a read can wait for the other: the socket does not
+//! block, and bytes that it does not take stay here.
 
 use clap::ValueEnum;
 use nacre_client::Request;
@@ -16,7 +16,7 @@ const READ_BYTES: usize = 64 << 10;
 /// Bytes of a key.
 const KEY_BYTES: usize = 16;
 
-/// What a server speaks.
+/// Protocol of a server.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     /// The binary protocol of memcached, which nacre and Couchbase speak too
@@ -25,20 +25,20 @@ pub enum Protocol {
     Redis,
 }
 
-/// What a server says about a request.
+/// Answer to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// Done.
+    /// The request was carried out.
     Done,
     /// There is no such key.
     Missing,
-    /// Not now: it may be asked again.
+    /// The server is busy; the request can be repeated.
     Busy,
-    /// No, in the server's words or by status.
+    /// The server refuses, in its words or by a status.
     Refused(String),
 }
 
-/// A connection without waiting.
+/// A connection that does not block.
 pub struct Connection {
     stream: TcpStream,
     protocol: Protocol,
@@ -49,7 +49,7 @@ pub struct Connection {
     output: Vec<u8>,
     written: usize,
     input: Vec<u8>,
-    /// What of `input` was read and not looked at.
+    /// Range of `input` that was read and not yet looked at.
     unread: std::ops::Range<usize>,
 }
 
@@ -104,7 +104,7 @@ impl Connection {
         self.stream.as_raw_fd()
     }
 
-    /// Whether the socket has not taken everything yet.
+    /// Returns true if the socket has not taken everything yet.
     pub fn is_writing(&self) -> bool {
         self.written < self.output.len()
     }
@@ -196,7 +196,7 @@ impl Connection {
         }
     }
 
-    /// The next answer, if all of it was read.
+    /// Returns the next answer if all of it was read.
     ///
     /// # Errors
     /// When what was read is no answer.

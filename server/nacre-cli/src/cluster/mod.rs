@@ -1,4 +1,4 @@
-//! `nacre cluster`: nodes are made one, and looked at, over their REST.
+//! `nacre cluster`: forms a cluster of nodes and shows it, over REST.
 
 mod picture;
 
@@ -9,9 +9,9 @@ use nacre_cluster::Address;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
-/// How long nodes that a rebalance has taken out are waited for.
+/// Time in which nodes that a rebalance has removed must have left.
 const FAREWELL: std::time::Duration = std::time::Duration::from_secs(30);
-/// Where a node is told where it is reached from elsewhere.
+/// Path of a node's alternate address.
 const ELSEWHERE: &str = "/node/controller/setupAlternateAddresses/external";
 
 /// Options of `nacre cluster`.
@@ -119,7 +119,7 @@ enum Action {
     Fingerprint,
 }
 
-/// How to make sure that the other node is the one that is meant.
+/// Fingerprint by which the other node is recognised.
 #[derive(Args, Clone, Debug)]
 struct Key {
     /// What `fingerprint` shows on the other node (default: it is believed the first time)
@@ -133,7 +133,7 @@ impl Key {
     }
 }
 
-/// What a node does for clients.
+/// Services of a node.
 #[derive(Args, Clone, Debug)]
 struct Services {
     /// What it does for clients, of kv,n1ql,eventing,index (default: all)
@@ -147,7 +147,7 @@ impl Services {
     }
 }
 
-/// How to log in at the other node, when that differs.
+/// Login at the other node, if it differs.
 #[derive(Args, Clone, Debug)]
 struct Login {
     /// User at the other node (default: the same)
@@ -278,7 +278,7 @@ pub fn run(options: &Options) -> Result<(), String> {
     }
 }
 
-/// What is asked of a rebalance that takes `removed` out, and puts services of queries, functions and indexes on nodes.
+/// Form of a rebalance that removes `removed`, and gives nodes the services of queries, functions and indexes.
 fn fields_of_rebalance(
     server: &Server,
     removed: &[String],
@@ -298,7 +298,7 @@ fn fields_of_rebalance(
     Ok(fields)
 }
 
-/// That login is the same when nothing is said, and so easily forgotten.
+/// Hint for a refused login: the options of the other node's login are easily forgotten.
 fn about_login(reason: String) -> String {
     if !reason.contains("Authentication failed") {
         return reason;
@@ -386,7 +386,7 @@ fn show_map(server: &Server, bucket: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// What the node that was asked says is wrong with it.
+/// Problems that the node reports of itself.
 fn problems(pool: &Value) -> Vec<String> {
     let nodes = pool["nodes"].as_array().into_iter().flatten();
     let of_node = |node: &Value| {

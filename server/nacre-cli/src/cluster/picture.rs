@@ -5,11 +5,11 @@ use std::fmt::Write;
 
 /// vBuckets in a line.
 const WIDTH: usize = 64;
-/// What stands for the nodes, in the order of the map; more than these are one.
+/// Signs of nodes in the order of the map; further nodes share one.
 const SIGNS: &[u8; 35] = b"123456789abcdefghijklmnopqrstuvwxyz";
-/// What stands for nodes that have no sign of their own.
+/// Sign of nodes that share one.
 const OTHER: char = '+';
-/// What stands for nobody.
+/// Sign of a vBucket that no node serves.
 const NOBODY: char = '.';
 
 fn sign(place: i64) -> char {

@@ -32,7 +32,7 @@ pub struct Bench {
 /// Feeds documents and shows what they cost.
 ///
 /// # Errors
-/// What is wrong with the package or the documents.
+/// A sentence about the package or the documents.
 pub fn bench(options: &Bench) -> Result<(), String> {
     let package = project::package(&options.package)?;
     let engine = test::engine(options.plugin_cache.as_ref());

@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-/// How often the files are looked at.
+/// Interval at which the files are checked for changes.
 const INTERVAL: Duration = Duration::from_millis(300);
-/// What stands between the version of a project and the time of one that was deployed while it was worked on.
+/// Separator of a project's version and the time in versions that `nacre plugin dev` deploys.
 const MARK: &str = "-dev.";
 /// Folders with what is made of the project, and not by its author.
 const MADE: [&str; 5] = [".venv", "__pycache__", "target", "vendor", "wit"];
@@ -56,7 +56,7 @@ pub fn dev(options: &Dev) -> Result<(), String> {
     }
 }
 
-/// What is deployed, and what of its words was shown.
+/// The deployment, and how much of its output was shown.
 struct Running {
     deployment: String,
     told: BTreeSet<String>,
@@ -99,7 +99,7 @@ fn deploy(options: &Dev, engine: &Engine) -> Result<Running, String> {
     Ok(Running { deployment, told: BTreeSet::new() })
 }
 
-/// Whether a version is one that `nacre plugin dev` gives.
+/// Returns true if `nacre plugin dev` has made the version.
 fn is_made(version: &str) -> bool {
     let stamp = version.rsplit_once(MARK).map(|(_, stamp)| stamp);
     stamp.is_some_and(|stamp| !stamp.is_empty() && stamp.bytes().all(|byte| byte.is_ascii_digit()))

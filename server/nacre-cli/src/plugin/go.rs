@@ -12,7 +12,7 @@ use std::process::Command;
 use wit_component::{ComponentEncoder, StringEncoding, embed_component_metadata};
 use wit_parser::Resolve;
 
-/// What stands for WASI.
+/// Module that answers for WASI.
 const WASI: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/wasi.wasm"));
 /// The module that the runtime of Go names.
 const WASI_MODULE: &str = "wasi_snapshot_preview1";
@@ -24,7 +24,7 @@ const GO_HOME: &str = "https://go.dev/dl";
 /// Makes the component of a project. Go finds out what has changed of it and of what it uses.
 ///
 /// # Errors
-/// What is wrong with the project or the toolchain, for the author.
+/// A sentence for the author about the project or the toolchain.
 pub fn build(project: &Path, manifest: &Manifest) -> Result<(), String> {
     if manifest.world != World::Service {
         return Err("plugins in Go are services: others are written in Rust or Python".into());

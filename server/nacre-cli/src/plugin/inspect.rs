@@ -19,7 +19,7 @@ pub struct Inspect {
 /// Shows a package.
 ///
 /// # Errors
-/// What is wrong with it.
+/// A sentence for the author of the package.
 pub fn inspect(options: &Inspect) -> Result<(), String> {
     let package = project::package(&options.package)?;
     let engine = test::engine(options.plugin_cache.as_ref());

@@ -13,7 +13,7 @@ static GO_KIT: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../plugins/nacre-p
 /// A script that all projects of services begin with.
 const SCRIPT: &str = include_str!("../../templates/counts.json");
 
-/// What a plugin is written in.
+/// Language of a plugin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Language {
     /// JavaScript, run as it is
@@ -26,7 +26,7 @@ enum Language {
     Go,
 }
 
-/// What a plugin is for.
+/// World of a plugin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum World {
     /// Follows documents, keeps a state of them and answers requests
@@ -91,7 +91,7 @@ pub fn new(options: &New) -> Result<(), String> {
     Ok(())
 }
 
-/// What is made of a project in Python, and not to be kept.
+/// Build output of a project in Python, for `.gitignore`.
 const PYTHON_IGNORED: &str = ".venv\n__pycache__\nwit\nplugin.wasm\n*.tar\n";
 
 type Files = Vec<(&'static str, &'static str)>;
@@ -123,7 +123,7 @@ fn choose(world: World, language: Option<Language>) -> Result<(Files, Language),
     }
 }
 
-/// What all projects in Rust have.
+/// Files that all projects in Rust have.
 fn rust() -> Files {
     vec![
         ("Cargo.toml", include_str!("../../templates/rust/cargo.toml")),
@@ -144,7 +144,7 @@ fn functions() -> Files {
     files
 }
 
-/// What all projects in Python have.
+/// Files that all projects in Python have.
 fn python() -> Files {
     let mut files = vec![(".gitignore", PYTHON_IGNORED)];
     files.extend(PYTHON_KIT);

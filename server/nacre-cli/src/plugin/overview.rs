@@ -1,4 +1,4 @@
-//! What follows the documents of a cluster, at a glance: deployments of plugins, views and indexes.
+//! Overview of everything that follows the documents of a cluster: deployments of plugins, views and indexes.
 
 use super::remote::All;
 use crate::target::Server;
@@ -10,13 +10,13 @@ use std::fmt::Write as _;
 use std::io::{IsTerminal, Write as _};
 use std::time::{Duration, Instant};
 
-/// How often `top` looks.
+/// Interval at which `top` reads the state.
 const TOP_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Shows what is deployed, and the views and indexes beside it.
 ///
 /// # Errors
-/// What is wrong, in a sentence.
+/// A sentence for the person at the terminal.
 pub fn list(options: &All) -> Result<(), String> {
     println!(
         "{:<24} {:<24} {:<10} {:>10} {:>8} {:>8} {:>6} {:>12}",
@@ -46,7 +46,7 @@ pub fn list(options: &All) -> Result<(), String> {
 /// Shows each second what all of them do, until somebody types q.
 ///
 /// # Errors
-/// What is wrong, in a sentence.
+/// A sentence for the person at the terminal.
 pub fn top(options: &All) -> Result<(), String> {
     let keys = Keys::open();
     let mut before: BTreeMap<String, [f64; 3]> = BTreeMap::new();
@@ -197,7 +197,7 @@ impl Keys {
         (is_terminal && crossterm::terminal::enable_raw_mode().is_ok()).then_some(Keys)
     }
 
-    /// Whether somebody types q, Esc or Ctrl-C in that time.
+    /// Returns true if the user types q, Esc or Ctrl-C in that time.
     fn ask_to_end_within(&self, time: Duration) -> bool {
         let end = Instant::now() + time;
         loop {

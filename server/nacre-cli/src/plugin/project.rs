@@ -20,12 +20,12 @@ macro_rules! python_kit {
     };
 }
 
-/// What Rust code is built for.
+/// Target of Rust code.
 const TARGET: &str = "wasm32-unknown-unknown";
 /// Makes a component of Python code.
 const COMPONENTIZE_PY: &str = "componentize-py==0.25.1";
 
-/// What plugins import and export.
+/// Interfaces that plugins import and export.
 pub const WIT: &str = include_str!("../../../../plugins/wit/plugin.wit");
 /// Where a project has the guest SDK in Python.
 const PYTHON_KIT_FOLDER: &str = "nacre_plugin";
@@ -60,7 +60,7 @@ pub struct Build {
 /// Writes the package of a project into its folder, once it is one that a node can load.
 ///
 /// # Errors
-/// What is wrong with the project, for its author.
+/// A sentence for the author of the project.
 pub fn build(options: &Build) -> Result<PathBuf, String> {
     let package = package(&options.project)?;
     // A component was checked when it was made one.
@@ -77,7 +77,7 @@ pub fn build(options: &Build) -> Result<PathBuf, String> {
 /// The package that `path` is: an archive, or a project, whose code is built when it has changed.
 ///
 /// # Errors
-/// What is wrong with it.
+/// A sentence for the author of the project.
 pub fn package(path: &Path) -> Result<Package, String> {
     if path.is_file() {
         let package = Package::read(&read(path)?)?;
@@ -257,13 +257,13 @@ fn strip(file: &Path) -> Result<String, String> {
     stripped.map_err(|reason| format!("{}: {reason}", file.display()))
 }
 
-/// Whether `file` was made after the last change of a project, but for what is in its folders `others`.
+/// Returns true if `file` is newer than every file of a project, except those in the folders `others`.
 fn is_newer(file: &Path, project: &Path, others: &[&str]) -> bool {
     let made = std::fs::metadata(file).and_then(|data| data.modified());
     made.is_ok_and(|made| is_unchanged_since(made, project, others))
 }
 
-/// Whether no file of `folder` was changed after `made`, but for those in `others`, in hidden folders, and what is built.
+/// Returns true if no file of `folder` was changed after `made`, except those in `others`, in hidden folders, and build output.
 fn is_unchanged_since(made: SystemTime, folder: &Path, others: &[&str]) -> bool {
     let Ok(entries) = std::fs::read_dir(folder) else { return false };
     entries.flatten().all(|entry| {

@@ -1,4 +1,4 @@
-//! What `nacre plugin` asks of a node, over HTTP.
+//! Requests of `nacre plugin` to a node, over HTTP.
 
 use super::project;
 use crate::target::Server;
@@ -9,7 +9,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How long a deployment may take until it runs, and how often is asked.
+/// Time in which a deployment must run, and the interval at which its state is read.
 const RUNS_TIMEOUT: Duration = Duration::from_secs(30);
 const RUNS_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -135,7 +135,7 @@ fn until_it_runs(server: &Server, path: &str) -> Result<Result<(), String>, Stri
     }
 }
 
-/// What is granted, from `kv:read=a.b` and the like.
+/// Reads grants such as `kv:read=a.b`.
 fn grants(texts: &[String]) -> Result<Value, String> {
     let (mut read, mut write, mut http_out) = (Vec::new(), Vec::new(), Vec::new());
     for text in texts {
@@ -158,7 +158,7 @@ fn grants(texts: &[String]) -> Result<Value, String> {
 /// Uploads a package and deploys it.
 ///
 /// # Errors
-/// What is wrong, in a sentence.
+/// A sentence for the person at the terminal.
 pub fn deploy(options: &Deploy) -> Result<(), String> {
     let package = project::package(&options.package)?;
     let name = put(options, &package)?;
@@ -181,7 +181,7 @@ pub fn deploy(options: &Deploy) -> Result<(), String> {
 /// Uploads a package and deploys it; gives the name of the deployment.
 ///
 /// # Errors
-/// What is wrong, in a sentence.
+/// A sentence for the person at the terminal.
 pub fn put(options: &Deploy, package: &Package) -> Result<String, String> {
     let config: Value = serde_json::from_str(&options.config)
         .map_err(|error| format!("--config is not JSON: {error}"))?;
@@ -222,7 +222,7 @@ pub fn put(options: &Deploy, package: &Package) -> Result<String, String> {
         .map_err(|reason| format!("{name} is deployed, and has failed: {reason}"))
 }
 
-/// What the node would refuse once the package is there.
+/// Checks what the node would refuse only after it has the package.
 fn check_grants(manifest: &Manifest, grants: &Value) -> Result<(), String> {
     let granted: Capabilities =
         serde_json::from_value(grants.clone()).map_err(|error| error.to_string())?;
@@ -236,7 +236,7 @@ fn check_grants(manifest: &Manifest, grants: &Value) -> Result<(), String> {
 /// Removes a version of a package that is no longer deployed.
 ///
 /// # Errors
-/// What is wrong, in a sentence.
+/// A sentence for the person at the terminal.
 pub fn forget(options: &Deploy, name: &str, version: &str) -> Result<(), String> {
     options.server.call("DELETE", &format!("/plugins/{name}/{version}"), b"").map(drop)
 }
@@ -244,7 +244,7 @@ pub fn forget(options: &Deploy, name: &str, version: &str) -> Result<(), String>
 /// Shows which packages the cluster has, and what is deployed of them; or removes one.
 ///
 /// # Errors
-/// What is wrong, in a sentence.
+/// A sentence for the person at the terminal.
 pub fn packages(options: &Packages) -> Result<(), String> {
     if let Some([name, version]) = options.delete.as_deref() {
         options.server.call("DELETE", &format!("/plugins/{name}/{version}"), b"")?;
@@ -285,10 +285,10 @@ pub fn deployed_version(options: &Deploy, package: &str) -> Option<String> {
     Some(version.to_owned())
 }
 
-/// What a deployment has said so far: lines of its log, errors, and what was skipped.
+/// Shows the output of a deployment: lines of its log, errors, and documents that were skipped.
 ///
 /// # Errors
-/// What is wrong, in a sentence.
+/// A sentence for the person at the terminal.
 pub fn said(options: &Deploy, name: &str) -> Result<Vec<String>, String> {
     let one = options.server.call("GET", &format!("/deployments/{name}"), b"")?;
     Ok(lines_of(&one))
@@ -297,7 +297,7 @@ pub fn said(options: &Deploy, name: &str) -> Result<Vec<String>, String> {
 /// Shows what a deployment has logged, and which documents failed.
 ///
 /// # Errors
-/// What is wrong, in a sentence.
+/// A sentence for the person at the terminal.
 pub fn logs(options: &Named) -> Result<(), String> {
     let one = options.server.call("GET", &format!("/deployments/{}", options.name), b"")?;
     lines_of(&one).iter().for_each(|line| println!("{line}"));
@@ -313,7 +313,7 @@ pub fn logs(options: &Named) -> Result<(), String> {
 /// Saves a call that failed, so that `nacre plugin test --replay` makes it again.
 ///
 /// # Errors
-/// What is wrong, in a sentence.
+/// A sentence for the person at the terminal.
 pub fn capsule(options: &OneCapsule) -> Result<(), String> {
     let Named { name, server } = &options.deployment;
     let path = format!("/deployments/{name}/capsules");
@@ -347,7 +347,7 @@ pub fn capsule(options: &OneCapsule) -> Result<(), String> {
 /// Shows where the calls of a deployment spend their time.
 ///
 /// # Errors
-/// What is wrong, in a sentence.
+/// A sentence for the person at the terminal.
 pub fn profile(options: &Profile) -> Result<(), String> {
     let Profile { seconds, deployment } = options;
     let path = format!("/deployments/{}/profile?seconds={seconds}", deployment.name);
@@ -356,7 +356,7 @@ pub fn profile(options: &Profile) -> Result<(), String> {
     Ok(())
 }
 
-/// What a status tells beside counts, a line each.
+/// Returns the texts of a status, a line each.
 fn lines_of(status: &Value) -> Vec<String> {
     let rows = |member: &str| status[member].as_array().cloned().unwrap_or_default();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -390,10 +390,10 @@ fn lines_of(status: &Value) -> Vec<String> {
     lines
 }
 
-/// Has a deployment begin again with a new state.
+/// Builds the state of a deployment again.
 ///
 /// # Errors
-/// What is wrong, in a sentence.
+/// A sentence for the person at the terminal.
 pub fn replay(options: &Replay) -> Result<(), String> {
     match &options.since {
         None => command(&options.deployment, "replay"),
@@ -408,7 +408,7 @@ pub fn replay(options: &Replay) -> Result<(), String> {
 /// Pauses, resumes or replays a deployment.
 ///
 /// # Errors
-/// What is wrong, in a sentence.
+/// A sentence for the person at the terminal.
 pub fn command(options: &Named, command: &str) -> Result<(), String> {
     let path = format!("/deployments/{}/{command}", options.name);
     let status = options.server.call("POST", &path, b"")?;
@@ -419,7 +419,7 @@ pub fn command(options: &Named, command: &str) -> Result<(), String> {
 /// Ends a deployment.
 ///
 /// # Errors
-/// What is wrong, in a sentence.
+/// A sentence for the person at the terminal.
 pub fn undeploy(options: &Named) -> Result<(), String> {
     options.server.call("DELETE", &format!("/deployments/{}", options.name), b"")?;
     println!("{} is gone", options.name);

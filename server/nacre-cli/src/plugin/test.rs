@@ -33,7 +33,7 @@ pub struct Test {
 /// Plays all scripts of a project.
 ///
 /// # Errors
-/// How many have failed, or why none could be played.
+/// The number of scripts that have failed, or the reason why none could be played.
 pub fn test(options: &Test) -> Result<(), String> {
     let package = project::package(&options.project)?;
     let plugin = load(&engine(options.plugin_cache.as_ref()), &package)?;
@@ -46,7 +46,7 @@ pub fn test(options: &Test) -> Result<(), String> {
 /// Plays all scripts of a project, and says how each went.
 ///
 /// # Errors
-/// How many have failed, or why none could be played.
+/// The number of scripts that have failed, or the reason why none could be played.
 pub fn play_all(
     package: &Package,
     plugin: &Plugin,
@@ -88,7 +88,7 @@ pub fn engine(cache: Option<&PathBuf>) -> Engine {
 /// The component that runs a package.
 ///
 /// # Errors
-/// What is wrong with it.
+/// A sentence for the author of the package.
 pub fn load(engine: &Engine, package: &Package) -> Result<Plugin, String> {
     let (name, component) = match package.manifest.script {
         Some(_) => ("js", engine::shipped("js")?),
@@ -100,7 +100,7 @@ pub fn load(engine: &Engine, package: &Package) -> Result<Plugin, String> {
 /// Loads a package, and has its script read if that is what it is: a node does the same before it takes it.
 ///
 /// # Errors
-/// What is wrong with it, and where.
+/// A sentence for the author of the package, with the place of the mistake.
 pub fn check(engine: &Engine, package: &Package) -> Result<Plugin, String> {
     let plugin = load(engine, package)?;
     if package.manifest.script.is_some() {
@@ -112,7 +112,7 @@ pub fn check(engine: &Engine, package: &Package) -> Result<Plugin, String> {
 /// A deployment of the package that is granted all that it asks for.
 ///
 /// # Errors
-/// What is wrong with the configuration.
+/// A sentence about the configuration.
 pub fn setup(package: &Package, config: &str) -> Result<Setup, String> {
     let manifest = &package.manifest;
     let most = match manifest.world {
@@ -153,10 +153,10 @@ fn play_file(
     judge(path, (&script, &actual), differences, update)
 }
 
-/// What of a step differs, by member: what was expected, and what came.
+/// Differences of a step by member: the expected value, and the actual one.
 type Differences = Vec<(&'static str, Value, Value)>;
 
-/// Whether a script went as expected, with what was `expected` and what came, and the differences of each step.
+/// Result of a script: the expected and the actual steps, and the differences of each.
 fn judge<S: Serialize + PartialEq>(
     path: &Path,
     (expected, actual): (&S, &S),

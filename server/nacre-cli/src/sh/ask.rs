@@ -8,7 +8,7 @@ use std::time::Duration;
 /// The members of a request to `/query/service`.
 pub type Request = Map<String, Value>;
 
-/// Whoever answers queries: a node over HTTP, or a list of answers in tests.
+/// Source of answers: a node over HTTP, or a list of answers in tests.
 pub trait Ask {
     /// Sends a request and waits for its answer, which may be a refusal.
     ///
@@ -17,18 +17,18 @@ pub trait Ask {
     fn ask(&mut self, request: &Request) -> Result<Answer, String>;
 }
 
-/// What a query service says.
+/// Answer of a query service.
 #[derive(Debug)]
 pub struct Answer {
     /// Rows as they were sent: members keep their order and numbers their digits.
     pub rows: Vec<Box<RawValue>>,
     /// Why it failed.
     pub errors: Vec<Problem>,
-    /// What is told beside.
+    /// Warnings.
     pub warnings: Vec<Problem>,
-    /// Whether the statement was carried out.
+    /// True if the statement was carried out.
     pub is_success: bool,
-    /// How many documents were changed.
+    /// Number of documents that were changed.
     pub mutation_count: u64,
     /// From the request to the last byte of the answer.
     pub elapsed: Duration,
@@ -40,7 +40,7 @@ pub struct Problem {
     /// The code that SDKs know.
     #[serde(default)]
     pub code: i64,
-    /// What is wrong.
+    /// Text of the problem.
     #[serde(default, rename = "msg")]
     pub message: String,
     /// Details, such as `line` and `column` of a syntax error.

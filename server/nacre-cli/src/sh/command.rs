@@ -190,7 +190,7 @@ fn describe(session: &mut Session<'_>, keyspace: &str) -> Result<(), Stop> {
     show(session, &fields, &["field", "type", "documents"])
 }
 
-/// How many documents: a number, or one for each type.
+/// Documents to insert: a number, or one for each type.
 fn count_of(count: &Value) -> f64 {
     match count {
         Value::Array(counts) => counts.iter().filter_map(Value::as_f64).sum(),

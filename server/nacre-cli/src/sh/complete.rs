@@ -1,4 +1,4 @@
-//! What a word that was begun can become.
+//! Completion of words.
 
 use super::command::COMMANDS;
 use super::settings::NAMES;
@@ -28,9 +28,9 @@ pub struct Words {
 pub struct Completion {
     /// Byte at which the word begins.
     pub start: usize,
-    /// What to put there.
+    /// Text of the completion.
     pub text: String,
-    /// Whether nothing can follow but another word: a blank is put behind it.
+    /// True if another word follows: a blank is appended.
     pub is_whole: bool,
 }
 
@@ -51,7 +51,7 @@ impl Words {
         self.keyspaces = paths.iter().cloned().chain(names).collect();
     }
 
-    /// What the word that ends `line` can become. A word in small letters stays in small letters.
+    /// Returns completions of the word that ends `line`, in lower case if the word is.
     pub fn complete(&self, line: &str) -> Vec<Completion> {
         let is_of_word = |c: char| c.is_alphanumeric() || matches!(c, '_' | '.' | '-' | '$' | '\\');
         let start = line.trim_end_matches(is_of_word).len();

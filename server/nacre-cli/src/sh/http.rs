@@ -1,4 +1,4 @@
-//! A node that is asked over HTTP.
+//! Statements over HTTP.
 
 use super::ask::{Answer, Ask, Request};
 use base64::Engine as _;
@@ -18,18 +18,18 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::pki_types::ServerName;
 
-/// How long a connection may take to come about. What a statement may take is the node's to bound.
+/// Time in which a connection must be established. The time of a statement is bounded by the node.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The largest answer that is taken into memory.
 const ANSWER_BYTES_MAX: usize = 1 << 30;
-/// How often Ctrl-C is looked for.
+/// Interval at which the shell checks for Ctrl-C.
 const INTERRUPT_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A stream of bytes, encrypted or not.
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
-/// A node's query service. Each statement has a connection of its own: its end ends the statement.
+/// Query service of a node. Each statement has a connection, whose end makes the node end the statement.
 pub struct Node {
     runtime: tokio::runtime::Runtime,
     url: Uri,
@@ -39,7 +39,7 @@ pub struct Node {
     interrupted: Arc<AtomicBool>,
 }
 
-/// What came back.
+/// Answer to a request.
 struct Exchanged {
     is_refused: bool,
     status: StatusCode,
@@ -48,7 +48,7 @@ struct Exchanged {
 }
 
 impl Node {
-    /// Connects with the first question.
+    /// Creates a client, which connects with the first statement.
     ///
     /// `url` is the address of the query service without a path, such as `http://127.0.0.1:8093`. What sets `interrupted`
     /// ends the statement that is asked.
@@ -74,7 +74,7 @@ impl Node {
         Ok(Node { runtime, url, user: user.to_owned(), login, tls, interrupted })
     }
 
-    /// The address, for people.
+    /// Returns the address, for messages.
     pub fn address(&self) -> String {
         self.url.to_string().trim_end_matches('/').to_owned()
     }

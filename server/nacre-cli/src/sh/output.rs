@@ -12,7 +12,7 @@ const LONE_COLUMN: &str = "value";
 /// Below so many characters a column, rows are drawn one below the other.
 const COLUMN_WIDTH_MIN: usize = 6;
 
-/// How rows are written.
+/// Form in which rows are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Output {
     /// Columns for people

@@ -80,7 +80,7 @@ fn draw_operator(members: &Map<String, Value>, branch: &str, stem: &str, out: &m
     }
 }
 
-/// What an operator reads: `bucket.scope.keyspace as alias`.
+/// Source that an operator reads: `bucket.scope.keyspace as alias`.
 fn place(members: &Map<String, Value>) -> Option<String> {
     let part = |name: &str| members.get(name).and_then(Value::as_str);
     let path: Vec<&str> = ["bucket", "scope", "keyspace"].into_iter().filter_map(part).collect();

@@ -19,13 +19,13 @@ const KEYSPACES: &str = include_str!("keyspaces.sqlpp");
 const ENDS_TRANSACTION: [i64; 4] = [17004, 17010, 17007, 17019];
 /// Codes of statements that could not be read, and so have changed nothing.
 const SYNTAX_ERRORS: std::ops::Range<i64> = 3000..4000;
-/// How deep files may name each other with `\source`.
+/// Depth to which files can include each other with `\source`.
 const SOURCE_DEPTH_MAX: usize = 16;
 
 /// Why no more is carried out.
 #[derive(Debug)]
 pub enum Stop {
-    /// It was asked for.
+    /// The user has asked for it.
     Quit,
     /// A statement or command failed, and it was told why.
     Failed,
@@ -46,11 +46,11 @@ pub struct Session<'a> {
     errors: &'a mut dyn Write,
     /// Tells how wide the terminal is now; `None` when there is none.
     width: fn() -> Option<u16>,
-    /// What `\set` changes.
+    /// Settings, which `\set` changes.
     pub settings: Settings,
-    /// Whether scripts go on after what failed.
+    /// True if scripts continue after a failure.
     pub keep_going: bool,
-    /// Whether anything has failed so far.
+    /// True if anything has failed so far.
     pub has_failed: bool,
     source_depth: usize,
     /// The transaction that all statements belong to, from BEGIN WORK to COMMIT or ROLLBACK.
@@ -196,7 +196,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Whether statements belong to a transaction now.
+    /// Returns true if statements belong to a transaction.
     pub fn is_in_transaction(&self) -> bool {
         self.transaction.is_some()
     }
@@ -265,7 +265,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// What comes after the rows: how many there were, what failed.
+    /// Writes what follows the rows: their number, and what failed.
     fn finish(&mut self, place: &str, statement: &str, answer: &Answer) -> Result<(), Stop> {
         if answer.is_success && self.settings.output == Output::Table {
             writeln!(self.out, "{}", summary(answer, self.settings.timing))?;
@@ -334,7 +334,7 @@ impl<'a> Session<'a> {
     }
 }
 
-/// What a statement means to a transaction.
+/// Effect of a statement on a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
     Begins,
@@ -384,7 +384,7 @@ fn plan_of(statement: &str, rows: &[Box<RawValue>]) -> Option<String> {
     plan::draw(&row["plan"])
 }
 
-/// Whether a row is what EXPLAIN says: a table of one cell would show nothing of it.
+/// Returns true if a row is a plan of EXPLAIN, which a table of one cell would not show.
 fn is_explained(row: &RawValue) -> bool {
     let members = Members::of(row).map(|members| members.0).unwrap_or_default();
     let plan = members.iter().find(|(name, _)| name == "plan");

@@ -1,28 +1,28 @@
-//! What `\set` changes.
+//! Settings of the shell, which `\set` changes.
 
 use super::output::Output;
 use clap::ValueEnum;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// How statements are sent and their rows shown.
+/// Settings of requests and of output.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// How rows are written.
+    /// Form in which rows are written.
     pub output: Output,
-    /// Whether the time that a statement took is told.
+    /// True to show the time of each statement.
     pub timing: bool,
-    /// Whether JSON is indented.
+    /// True to indent JSON.
     pub pretty: bool,
-    /// Whether EXPLAIN is drawn as a tree.
+    /// True to draw EXPLAIN as a tree.
     pub plan: bool,
-    /// How fresh indexes must be; the node's choice when there is none.
+    /// Consistency of indexes; the node's choice if there is none.
     pub consistency: Option<String>,
     /// Where lone names of collections belong.
     pub context: Option<Context>,
-    /// How long a statement may take, as the node reads it.
+    /// Timeout of a statement, as the node reads it.
     pub timeout: Option<String>,
-    /// How long a transaction may take, as the node reads it; it counts for the next BEGIN WORK.
+    /// Timeout of a transaction, as the node reads it; takes effect with the next BEGIN WORK.
     pub txtimeout: Option<String>,
     /// Named arguments of statements, by name without the `$`.
     pub arguments: BTreeMap<String, Value>,
@@ -44,7 +44,7 @@ impl Default for Settings {
     }
 }
 
-/// What can be set, beside arguments.
+/// Names of settings, in addition to arguments.
 pub const NAMES: [&str; 8] =
     ["output", "timing", "pretty", "plan", "consistency", "context", "timeout", "txtimeout"];
 

@@ -15,11 +15,11 @@
 pub struct Piece {
     /// Line on which it begins, from 1.
     pub line: usize,
-    /// What it is.
+    /// Kind.
     pub kind: Kind,
 }
 
-/// What a piece is.
+/// Kind of a piece.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Kind {
     /// A statement without its `;`.
@@ -107,12 +107,12 @@ impl Splitter {
         None
     }
 
-    /// What is left at the end of the text: a statement without `;`, or a command without the end of its line.
+    /// Returns the rest at the end of the text: a statement without `;`, or a command without the end of its line.
     pub fn finish(mut self) -> Option<Piece> {
         (self.state != State::Between).then(|| self.take(self.text.len()))
     }
 
-    /// Whether nothing has begun that waits for its end.
+    /// Returns true if no piece has begun that waits for its end.
     pub fn is_between(&self) -> bool {
         self.state == State::Between && self.inside != Inside::BlockComment
     }
@@ -145,7 +145,7 @@ impl Splitter {
         }
     }
 
-    /// Whether a word of [`BARE_COMMANDS`] is alone on the line from byte `start` on, perhaps with a `;`.
+    /// Returns true if a word of [`BARE_COMMANDS`] is alone on the line from byte `start` on, perhaps with a `;`.
     fn has_bare_command(&self, start: usize) -> bool {
         let line = self.text[start..].lines().next().unwrap_or_default();
         let word = line.trim_end().trim_end_matches(';').trim_end();

@@ -102,7 +102,7 @@ fn converse(
     }
 }
 
-/// Whether there may be other keyspaces after this text.
+/// Returns true if the text may change which keyspaces exist.
 fn defines(text: &str) -> bool {
     let mut splitter = Splitter::new();
     splitter.push(text);

@@ -85,7 +85,7 @@ fn answers() -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// What was said, and how it ended.
+/// Requests and output of a session, and its end.
 fn transcript(script: &str, keep_going: bool) -> String {
     let paper = Paper::default();
     let mut node = Fake { answers: answers(), paper: paper.clone() };

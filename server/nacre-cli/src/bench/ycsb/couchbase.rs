@@ -8,7 +8,7 @@ use nacre_protocol::{Opcode, Status};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// How long a request waits after a temporary failure.
+/// Pause before a request is repeated after a temporary failure.
 pub const AGAIN_AFTER: Duration = Duration::from_millis(5);
 /// Requests in flight while records are loaded.
 const LOAD_DEPTH: usize = 64;
@@ -23,10 +23,10 @@ const BUSY: [u16; 4] = [
     Status::SyncWriteInProgress as u16,
 ];
 
-/// The connections of one client.
+/// Connections of one client.
 pub struct Couchbase {
     keys: Connection,
-    /// Of clients that scan.
+    /// Connection of a client that scans.
     queries: Option<QueryClient>,
     scans: Scans,
     bucket: String,
@@ -38,7 +38,7 @@ impl Couchbase {
     /// Logs in. `level` is the durability of writes, 0 for none.
     ///
     /// # Errors
-    /// What failed, in a sentence.
+    /// A sentence for the person at the terminal.
     pub fn connect(login: &Login, level: u8) -> Result<Couchbase, String> {
         let Login { server, query, user, password, database, scans } = login;
         let keys = Connection::connect(server, None, [user, password, database], BASIC_FEATURES)?;
@@ -193,7 +193,7 @@ impl Store for Couchbase {
     }
 }
 
-/// How many rows an answer has, each of which begins with a line of its own. What a client does with an answer is not measured: it takes
+/// Counts the rows of an answer, each of which begins a line. The work of a client on an answer is not measured: it takes
 /// as little as that of the other side.
 fn rows_of(answer: &[u8]) -> Result<usize, String> {
     // Among what comes after the rows.

@@ -89,7 +89,7 @@ pub struct Ycsb {
     files: report::Files,
 }
 
-/// What a server is.
+/// Kind of a server.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     /// A node, or Couchbase
@@ -98,7 +98,7 @@ pub enum Protocol {
     Postgres,
 }
 
-/// What clients have in common.
+/// Options that all clients share.
 struct Run<'a> {
     workload: Workload,
     records: &'a Records,
@@ -196,7 +196,7 @@ impl Ycsb {
         self.connect(self.workload.contains(&Workload::E))?.ready()
     }
 
-    /// What all clients saw, and how long it took once they were connected.
+    /// Returns the latencies of all clients, and the time since they were connected.
     fn measure(
         &self,
         workload: Workload,
@@ -274,7 +274,7 @@ impl<'a> Run<'a> {
         (may.is_ok() && Instant::now() < self.until).then(|| source.task(self.workload))
     }
 
-    /// What one client saw that has a connection of its own.
+    /// Returns the latencies of a client with its own connection.
     fn client(&self, number: usize, mut store: Box<dyn Store>) -> Result<Latencies, String> {
         let (mut source, mut all) = (self.source(number)?, Latencies::default());
         while let Some(task) = self.task(&mut source) {

@@ -4,7 +4,7 @@
 //! message = kind (1 byte), length (4, its own included), body; the first has no kind
 //! ```
 //!
-//! It takes servers that trust who connects, as one for measuring does. Source: PostgreSQL's documentation, "Message Flow".
+//! The server must trust every connection, as one for measurements does. Source: PostgreSQL's documentation, "Message Flow".
 
 use super::store::{Login, Step, Store};
 use std::io::{BufReader, Read, Write};
@@ -37,7 +37,7 @@ pub struct Postgres {
     body: Vec<u8>,
 }
 
-/// What a statement did.
+/// Result of a statement.
 #[derive(Default)]
 struct Done {
     rows: usize,
@@ -49,7 +49,7 @@ impl Postgres {
     /// Connects with a setting of the session, such as `synchronous_commit=off`; empty for none.
     ///
     /// # Errors
-    /// What failed, in a sentence.
+    /// A sentence for the person at the terminal.
     pub fn connect(login: &Login, setting: &str) -> Result<Postgres, String> {
         let Login { server, user, database, .. } = login;
         let stream = TcpStream::connect(server)

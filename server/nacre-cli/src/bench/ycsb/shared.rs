@@ -9,7 +9,7 @@ use std::time::Instant;
 /// One of the clients.
 struct Client<'a> {
     source: Source<'a>,
-    /// What it does, and since when; nothing when its run is over.
+    /// Current operation and its start; none when the run is over.
     current: Option<(Task<'a>, Instant)>,
     /// Steps that were answered.
     taken: usize,
@@ -30,7 +30,7 @@ impl<'a> Client<'a> {
     }
 }
 
-/// What all clients saw, each of which has one operation in flight.
+/// Runs clients with one operation in flight each; returns the latencies of all.
 ///
 /// # Errors
 /// When the connection is gone, or a request was refused.

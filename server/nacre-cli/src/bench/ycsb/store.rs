@@ -1,8 +1,8 @@
-//! What a workload needs of a database.
+//! Interface of a database to a workload.
 
 use clap::ValueEnum;
 
-/// How scans find their records.
+/// Way in which scans find their records.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scans {
     /// One statement gives whole documents
@@ -23,7 +23,7 @@ pub struct Login {
     pub password: String,
     /// Bucket, or database.
     pub database: String,
-    /// How scans will be made, if any will be.
+    /// Kind of scans, if there are any.
     pub scans: Option<Scans>,
 }
 

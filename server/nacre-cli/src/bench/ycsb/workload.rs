@@ -1,4 +1,4 @@
-//! What YCSB's workloads ask for: which operation comes next, of which record.
+//! Workloads of YCSB: the next operation, and its record.
 //!
 //! Record `n` has the key `user` and a hash of `n` in 20 digits, so that records that were written one after another do
 //! not lie beside each other. Popular records are spread over all of them by the same hash, but for workload D, where the
@@ -20,7 +20,7 @@ pub const FIELDS: usize = 10;
 pub const FIELD_BYTES: usize = 100;
 /// Records of a scan, at most; each number is as likely as another.
 const SCAN_RECORDS_MAX: usize = 100;
-/// How uneven the popularity of records is.
+/// Skew of the popularity of records.
 const ZIPF: f64 = 0.99;
 /// Fields are cut from random text at one of so many places.
 const TEXT_STARTS: usize = 1 << 16;
@@ -42,7 +42,7 @@ pub enum Workload {
     F,
 }
 
-/// What is done to one record, or from one on.
+/// Operation on one record, or from one on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Operation {
     /// All fields are read.
@@ -57,7 +57,7 @@ pub enum Operation {
     ReadModifyWrite,
 }
 
-/// How records are drawn.
+/// Distribution of records.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Popularity {
     /// A few records get most requests, and lie anywhere
@@ -74,7 +74,7 @@ impl Workload {
         ["a", "b", "c", "d", "e", "f"][self as usize]
     }
 
-    /// How its records are drawn unless something else is asked for.
+    /// Returns the usual distribution of its records.
     pub fn popularity(self) -> Popularity {
         if self == Workload::D { Popularity::Latest } else { Popularity::Zipfian }
     }
@@ -93,7 +93,7 @@ impl Workload {
 }
 
 impl Operation {
-    /// What it is called in tables.
+    /// Returns the name in tables.
     pub fn name(self) -> &'static str {
         match self {
             Operation::Read => "read",
@@ -176,7 +176,7 @@ fn hash(number: u64) -> u64 {
 
 /// An operation, and all that it needs.
 pub struct Task<'a> {
-    /// What is done.
+    /// Operation.
     pub operation: Operation,
     /// The record's key, or the first one's.
     pub key: String,
@@ -263,7 +263,7 @@ impl<'a> Source<'a> {
         self.records.key(number)
     }
 
-    /// What a field holds.
+    /// Returns the value of a field.
     fn value(&mut self) -> &'a str {
         let start = self.random.random_range(0..TEXT_STARTS);
         let value = &self.text[start..start + FIELD_BYTES];

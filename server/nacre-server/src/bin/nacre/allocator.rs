@@ -6,7 +6,7 @@
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-/// What the allocator reads when the process starts. Two arenas for all threads, as what one has free is of no use to another; memory
+/// Configuration that the allocator reads when the process starts. Two arenas for all threads, as what one has free is of no use to another; memory
 /// that nobody has taken for a second goes back to the system, by a thread that looks after it; huge pages where
 /// `huge_pages` allows them.
 #[unsafe(export_name = "_rjem_malloc_conf")]

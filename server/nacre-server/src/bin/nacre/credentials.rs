@@ -13,7 +13,7 @@ use std::path::Path;
 const VARIABLE: &str = "NACRE_PASSWORD";
 /// The largest file that is read for a password, in bytes.
 const FILE_BYTES_MAX: u64 = 64 << 10;
-/// What stands in the place of a password.
+/// Byte that replaces those of a password.
 const COVER: u8 = b'x';
 
 /// Overwrites the passwords among the arguments of this process, for others that list processes.
@@ -56,7 +56,7 @@ fn place_of_arguments() -> Option<(usize, usize)> {
     (start != 0 && end > start).then(|| (start, end - start))
 }
 
-/// Has the option `--password-file FILE` give the password, as if it were in `NACRE_PASSWORD`; `-` reads a line of standard input,
+/// Reads the password from the file of `--password-file FILE`, as if it were in `NACRE_PASSWORD`; `-` reads a line of standard input,
 /// which a terminal does not show.
 ///
 /// To be called by the only thread, before the command line is parsed.

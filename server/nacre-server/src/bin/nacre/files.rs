@@ -33,5 +33,5 @@ pub fn raise_limit() -> u64 {
     raised
 }
 
-/// What a node of some buckets and some thousand clients needs.
+/// Open files that a node of some buckets and some thousand clients needs.
 const LIMIT_WANTED: u64 = 8192;

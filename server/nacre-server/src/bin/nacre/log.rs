@@ -17,7 +17,7 @@ use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::fmt::{FmtContext, format::Full};
 use tracing_subscriber::registry::LookupSpan;
 
-/// What is logged when `NACRE_LOG` says nothing else.
+/// Filter of the log when `NACRE_LOG` does not set another.
 const LOG_DEFAULT: &str = "info";
 /// Lines of one kind that are written at once. A node with 30 buckets writes as many when it starts.
 const BURST: u32 = 50;
@@ -149,11 +149,11 @@ struct Kind {
     since: Instant,
 }
 
-/// How often lines that were left out are counted in the log.
+/// Interval at which the log counts lines that were left out.
 const REPORT_INTERVAL: Duration = Duration::from_secs(10);
 
 impl Limiter {
-    /// Whether a line of `kind` is written; and how many lines of any kind were left out, with the beginning of one of them, where it
+    /// Returns true if a line of `kind` is written; and how many lines of any kind were left out, with the beginning of one of them, where it
     /// is time to report that.
     fn take(&self, kind: Identifier, now: Instant) -> (bool, Vec<(u64, String)>) {
         let mut kinds = self.0.lock();
@@ -227,7 +227,7 @@ mod tests {
         }
     }
 
-    /// What `write` logs.
+    /// Returns what `write` logs.
     fn logged(write: impl FnOnce()) -> String {
         let sink = Sink::default();
         let fields =

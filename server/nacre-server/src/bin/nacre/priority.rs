@@ -86,7 +86,7 @@ mod tests {
         }
     }
 
-    /// How a thread for such a task runs that another one starts: its niceness, and its policy.
+    /// Returns niceness and policy of a thread for such a task, which a thread of priority `by` starts.
     fn started(by: Priority, is_background: bool, is_urgent: bool) -> (i32, i32) {
         let started = move || {
             apply(Priority::of(&Probe { is_background, is_urgent }));
