@@ -8,13 +8,13 @@ pub(crate) use memory::{LOW_WATER_PERCENT, eviction_of};
 use crate::compactor::Compactor;
 use crate::conflict::Conflicts;
 use crate::copies::{self, CopyRetention};
+use crate::dcp_connections::DcpConnections;
 use crate::flusher::Flusher;
 use crate::keeper::Keeper;
 use crate::lease::Lease;
-use crate::line::Lines;
+use crate::listeners::HistoryListeners;
 use crate::prefetch::PrefetchStep;
 use crate::range_scan::Scans;
-use crate::reader::Readers;
 use crate::waits::Waits;
 use crate::worker::{Jobs, WORKERS, Worker};
 use crate::{BucketEnv, Signal, Watermarks, retention, warmup};
@@ -52,9 +52,9 @@ pub struct Bucket {
     /// What the store holds, by vBucket.
     pub persisted: Watermarks,
     /// Those who read its history.
-    pub readers: Readers,
+    pub listeners: HistoryListeners,
     /// Those who tell other nodes how far the copies here have come.
-    pub followers: Readers,
+    pub progress_listeners: HistoryListeners,
     manifest: RwLock<Arc<Manifest>>,
     memory: Memory,
     /// Read on every write, so kept beside the settings they come from.
@@ -78,7 +78,7 @@ pub struct Bucket {
     /// The open range scans.
     pub scans: Scans,
     /// The DCP connections.
-    pub lines: Lines,
+    pub dcp_connections: DcpConnections,
     /// Wakes the [`Keeper`].
     pub(crate) keeper: Signal,
     /// Wakes the [`Compactor`].
@@ -88,7 +88,7 @@ pub struct Bucket {
     pub arrangements: AtomicU64,
     /// vBuckets that were seen to be served, and after how many of these times.
     served: Mutex<(u64, Vbids)>,
-    /// The vBuckets that [are in doubt](Vbucket::doubt).
+    /// The vBuckets that [are in doubt](Vbucket::mark_in_doubt).
     pub doubted: RwLock<BTreeSet<Vbid>>,
     /// Dropped collections whose stored documents are still to be erased.
     dropped: Mutex<Vec<CollectionId>>,
@@ -119,7 +119,7 @@ impl Bucket {
         for (vbucket, chain) in loaded.vbuckets.iter_mut().zip(&config.chains) {
             // What is stored may not even say that it was the active one.
             if !clean && chain.active() == Some(home.node) && chain.has_followers() {
-                vbucket.doubt(chain.term);
+                vbucket.mark_in_doubt(chain.term);
             }
             let vb_uuid = VbUuid::of_random(env.random());
             copies::arrange(vbucket, chain, home.node, home.keep, vb_uuid, env.now());
@@ -157,8 +157,8 @@ impl Bucket {
             vbuckets: vbuckets.into_iter().map(Mutex::new).collect(),
             store,
             persisted,
-            readers: Readers::of(count),
-            followers: Readers::of(count),
+            listeners: HistoryListeners::new(count),
+            progress_listeners: HistoryListeners::new(count),
             manifest: RwLock::new(Arc::new(config.manifest.clone())),
             max_ttl: AtomicU64::new(0),
             expiry_pager_s: AtomicU32::new(0),
@@ -177,7 +177,7 @@ impl Bucket {
             jobs: Jobs::default(),
             conflicts: Conflicts::default(),
             scans: Scans::default(),
-            lines: Lines::default(),
+            dcp_connections: DcpConnections::default(),
             keeper: Signal::default(),
             compactor: Signal::default(),
             compaction_asked: AtomicBool::new(false),
@@ -247,10 +247,10 @@ impl Bucket {
         for vbid in (0..self.vbucket_count()).map(Vbid) {
             let tell = |vbucket: &mut Vbucket| vbucket.keep_history(collections.clone());
             if self.vbucket(vbid).is_some_and(|mut vbucket| tell(&mut vbucket)) {
-                self.note(vbid);
+                self.mark_dirty(vbid);
             }
         }
-        self.wake_readers();
+        self.wake_listeners();
     }
 
     /// Whether consumers may ask for every version.
@@ -266,7 +266,7 @@ impl Bucket {
     /// Has the history of `vbid` begin at `start`, if it began before.
     pub fn forget_history(&self, vbid: Vbid, start: Seqno) {
         if self.vbucket(vbid).is_some_and(|mut vbucket| vbucket.forget_history(start)) {
-            self.note(vbid);
+            self.mark_dirty(vbid);
         }
     }
 
@@ -428,7 +428,7 @@ impl Bucket {
         let after = memory_of(&vbucket);
         drop(vbucket);
         if let Some(kept) = kept {
-            self.tell_of_kept(vbid, kept);
+            self.report_kept(vbid, kept);
         }
         if self.memory.grow(after - before) {
             self.keeper.wake();
@@ -440,7 +440,7 @@ impl Bucket {
     pub fn complete(&self, vbid: Vbid, work: impl FnOnce(&mut Vbucket) -> Vec<Completion>) {
         let completions = self.change(vbid, work).unwrap_or_default();
         if !completions.is_empty() {
-            self.note(vbid);
+            self.mark_dirty(vbid);
             self.waits.complete(vbid, &completions);
         }
     }
@@ -451,7 +451,7 @@ impl Bucket {
     }
 
     /// Carries out `command`, and tells whether history grew, and what it took; a mutation is noted for the readers, who are
-    /// woken by [`Bucket::wake_readers`].
+    /// woken by [`Bucket::wake_listeners`].
     ///
     /// `None` when there is no such vBucket.
     pub fn apply(
@@ -469,7 +469,7 @@ impl Bucket {
             (reply, mutation, vbucket.cost())
         })?;
         if mutation.is_some() {
-            self.note(vbid);
+            self.mark_dirty(vbid);
         }
         Some((reply, mutation.is_some(), cost))
     }
@@ -485,7 +485,7 @@ impl Bucket {
             }
         }
         if buried > 0 {
-            self.note(vbid);
+            self.mark_dirty(vbid);
         }
     }
 
@@ -505,13 +505,13 @@ impl Bucket {
     }
 
     /// Tells every reader that `vbid` has news.
-    pub fn note(&self, vbid: Vbid) {
-        self.readers.note(vbid);
+    pub fn mark_dirty(&self, vbid: Vbid) {
+        self.listeners.mark(vbid);
     }
 
     /// Wakes those who have news; called once for the requests that arrived together.
-    pub fn wake_readers(&self) {
-        self.readers.wake();
+    pub fn wake_listeners(&self) {
+        self.listeners.wake();
         if self.store.is_none() {
             self.persisted.publish();
         }
@@ -519,7 +519,7 @@ impl Bucket {
 
     /// Writes what happened to scopes and collections into the history of every vBucket, and forgets the documents of
     /// dropped collections.
-    pub fn record_events(&self, events: &[Event], now: Now) {
+    pub fn record_events(&self, events: &[KeyspaceEvent], now: Now) {
         for vbid in (0..self.vbucket_count()).map(Vbid) {
             self.complete(vbid, |vbucket| {
                 let mut completions = Vec::new();
@@ -535,10 +535,10 @@ impl Bucket {
                 }
                 completions
             });
-            self.note(vbid);
+            self.mark_dirty(vbid);
         }
         self.forget_stored(&events.iter().filter_map(|event| event.dropped).collect::<Vec<_>>());
-        self.wake_readers();
+        self.wake_listeners();
     }
 
     /// Has the documents of dropped collections erased that only the store has.
@@ -560,7 +560,7 @@ impl Bucket {
             vbucket.lock().make_read_only();
         }
         self.closed.store(true, Ordering::Release);
-        self.readers.have_look();
+        self.listeners.wake_all();
         self.waits.end();
         self.jobs.close();
         self.conflicts.jobs.close();
@@ -610,7 +610,7 @@ impl Home {
 }
 
 /// Something that happened to a scope or a collection.
-pub struct Event {
+pub struct KeyspaceEvent {
     /// Under which it stands in history: the same for all that happens to one scope or collection.
     pub name: Vec<u8>,
     /// JSON: what consumers are told.

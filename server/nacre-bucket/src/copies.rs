@@ -52,7 +52,7 @@ pub fn arrange(
         VbState::Active if vbucket.state() == part && vbucket.term() >= chain.term => {}
         // It is for others to say whether this copy is good enough.
         VbState::Active if vbucket.doubted() >= Some(chain.term) => {}
-        VbState::Active if !is_as_chosen(vbucket, chain) => vbucket.doubt(chain.term),
+        VbState::Active if !is_as_chosen(vbucket, chain) => vbucket.mark_in_doubt(chain.term),
         VbState::Active => vbucket.activate(chain.term, vb_uuid),
         VbState::Dead if has_history(vbucket) && !keep.holds(vbucket) => {
             vbucket.clear(part, vb_uuid)
@@ -135,14 +135,14 @@ impl Bucket {
                 if !completes {
                     self.waits.give_up(&[vbid]);
                 }
-                self.note(vbid);
+                self.mark_dirty(vbid);
             }
         }
         // What is in doubt is about to be served as well, here or elsewhere.
         handed_over.extend(self.doubted.read().iter());
         self.waits.begin_hand_overs(&handed_over);
         self.waits.end_hand_overs(&handed_over);
-        self.wake_readers();
+        self.wake_listeners();
     }
 
     /// A ticket for a vBucket being handed over, or in doubt, if it is: whether it may be asked again.
@@ -160,15 +160,15 @@ impl Bucket {
     }
 
     /// Throws away the history of a copy, to take over another.
-    pub fn begin_anew(&self, vbid: Vbid, vb_uuid: VbUuid) {
+    pub fn discard_history(&self, vbid: Vbid, vb_uuid: VbUuid) {
         self.change(vbid, |vbucket| {
             if vbucket.state() == VbState::Replica {
                 vbucket.clear(VbState::Replica, vb_uuid);
             }
         });
         self.persisted.reset(vbid, Seqno::ZERO);
-        self.note(vbid);
-        self.wake_readers();
+        self.mark_dirty(vbid);
+        self.wake_listeners();
     }
 
     /// The copy of `vbid` on `node` has everything up to `seqno`.
@@ -177,7 +177,7 @@ impl Bucket {
             vbucket.acknowledge(node, seqno);
             vbucket.complete(now)
         });
-        self.wake_readers();
+        self.wake_listeners();
     }
 
     /// Takes in what the active copy of `vbid` has told the copy of that `generation`; see [`Vbucket::receive`].
@@ -191,7 +191,7 @@ impl Bucket {
         documents: Vec<Document>,
         seqno: Seqno,
         snapshot: (Seqno, Seqno),
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), ReceiveError> {
         self.fetch_evicted(vbid, &documents)?;
         let dropped = documents.iter().filter_map(crate::events::dropped_by).collect::<Vec<_>>();
         let received = self.change(vbid, |vbucket| {
@@ -204,20 +204,20 @@ impl Bucket {
             }
             Ok(())
         });
-        received.unwrap_or(Err(OutOfOrder)).map_err(|OutOfOrder| Trouble::OutOfOrder)?;
+        received.unwrap_or(Err(OutOfOrder)).map_err(|OutOfOrder| ReceiveError::OutOfOrder)?;
         self.forget_stored(&dropped);
-        self.note(vbid);
+        self.mark_dirty(vbid);
         Ok(())
     }
 
     /// Reads back what is about to be replaced, where keys may be in the store only: it is counted.
-    fn fetch_evicted(&self, vbid: Vbid, documents: &[Document]) -> Result<(), Trouble> {
+    fn fetch_evicted(&self, vbid: Vbid, documents: &[Document]) -> Result<(), ReceiveError> {
         if !self.vbucket(vbid).is_some_and(|vbucket| vbucket.has_evicted_keys()) {
             return Ok(());
         }
         for document in documents {
             if self.vbucket(vbid).is_some_and(|vbucket| vbucket.find(document.key()).is_none()) {
-                self.fetch(vbid, document.key()).map_err(Trouble::Store)?;
+                self.fetch(vbid, document.key()).map_err(ReceiveError::Store)?;
             }
         }
         Ok(())
@@ -226,7 +226,7 @@ impl Bucket {
 
 /// Why history from elsewhere was not taken in.
 #[derive(Debug)]
-pub enum Trouble {
+pub enum ReceiveError {
     /// It does not continue what is here.
     OutOfOrder,
     /// What is here cannot be read.

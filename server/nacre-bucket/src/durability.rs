@@ -78,7 +78,7 @@ pub fn prepare(
         (reply, ticket, seqno.is_some(), vbucket.cost())
     })?;
     if prepared.2 {
-        bucket.note(vbid);
+        bucket.mark_dirty(vbid);
     }
     Some(prepared)
 }
@@ -88,5 +88,5 @@ pub(crate) fn complete_all(bucket: &Bucket, now: Now) {
     for vbid in (0..bucket.vbucket_count()).map(Vbid) {
         bucket.complete(vbid, |vbucket| vbucket.complete(now));
     }
-    bucket.wake_readers();
+    bucket.wake_listeners();
 }

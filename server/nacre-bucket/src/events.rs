@@ -1,22 +1,26 @@
 //! What happened to scopes and collections, as it is written into the history of each vBucket.
 
-use crate::bucket::Event;
+use crate::bucket::KeyspaceEvent;
 use nacre_cluster::{Collection, Manifest, Scope};
 use nacre_dcp::SystemEvent;
 use nacre_types::{CollectionId, Document, ScopeId};
 
 /// The events that lead from one manifest to a later one: what ended first, then what began or changed.
-pub fn between(before: &Manifest, after: &Manifest) -> Vec<Event> {
+pub fn between(before: &Manifest, after: &Manifest) -> Vec<KeyspaceEvent> {
     let mut events = Vec::new();
     for (scope, collection) in collections(before) {
         if after.collection_by_id(CollectionId(collection.id)).is_none() {
             let dropped = Some(CollectionId(collection.id));
-            events.push(Event { dropped, ended: true, ..of_collection(after, scope, collection) });
+            events.push(KeyspaceEvent {
+                dropped,
+                ended: true,
+                ..of_collection(after, scope, collection)
+            });
         }
     }
     for scope in &before.scopes {
         if !after.scopes.iter().any(|known| known.id == scope.id) {
-            events.push(Event { ended: true, ..of_scope(after, scope) });
+            events.push(KeyspaceEvent { ended: true, ..of_scope(after, scope) });
         }
     }
     for scope in &after.scopes {
@@ -42,7 +46,7 @@ fn collections(manifest: &Manifest) -> impl Iterator<Item = (&Scope, &Collection
     manifest.scopes.iter().flat_map(|scope| scope.collections.iter().map(move |c| (scope, c)))
 }
 
-fn of_scope(manifest: &Manifest, scope: &Scope) -> Event {
+fn of_scope(manifest: &Manifest, scope: &Scope) -> KeyspaceEvent {
     event(&SystemEvent {
         manifest_uid: manifest.uid,
         scope: ScopeId(scope.id),
@@ -52,7 +56,7 @@ fn of_scope(manifest: &Manifest, scope: &Scope) -> Event {
     })
 }
 
-fn of_collection(manifest: &Manifest, scope: &Scope, collection: &Collection) -> Event {
+fn of_collection(manifest: &Manifest, scope: &Scope, collection: &Collection) -> KeyspaceEvent {
     event(&SystemEvent {
         manifest_uid: manifest.uid,
         scope: ScopeId(scope.id),
@@ -62,6 +66,6 @@ fn of_collection(manifest: &Manifest, scope: &Scope, collection: &Collection) ->
     })
 }
 
-fn event(event: &SystemEvent) -> Event {
-    Event { name: event.key(), value: event.value(), ended: event.ended, dropped: None }
+fn event(event: &SystemEvent) -> KeyspaceEvent {
+    KeyspaceEvent { name: event.key(), value: event.value(), ended: event.ended, dropped: None }
 }

@@ -1,7 +1,7 @@
 //! The flusher: a reader of history like any other, which gives the store what is new.
 
 use crate::bucket::Bucket;
-use crate::reader::News;
+use crate::listeners::DirtyVbuckets;
 use crate::{BucketEnv, Next, Signal, Task};
 use nacre_store::{COMMIT_DOCUMENTS_MAX, Commit, Error, Store, Which};
 use nacre_types::{Seqno, VbRecord, Vbid, Vbids};
@@ -21,7 +21,7 @@ pub(crate) struct Flusher {
     bucket: Arc<Bucket>,
     store: Arc<dyn Store>,
     env: Arc<dyn BucketEnv>,
-    news: Arc<News>,
+    dirty: Arc<DirtyVbuckets>,
     signal: Signal,
     /// What the store could not take for want of space or descriptors, to be tried again before anything else.
     held: Vec<Commit>,
@@ -30,7 +30,7 @@ pub(crate) struct Flusher {
     /// The generation of each vBucket that the store has.
     generations: Vec<u32>,
     /// vBuckets whose history began anew: what the store has of them is to go first.
-    begun_anew: BTreeSet<Vbid>,
+    restarted: BTreeSet<Vbid>,
     /// The vBucket to look at next, so that busy ones do not keep others waiting.
     turn: usize,
 }
@@ -55,18 +55,18 @@ impl Flusher {
     pub fn new(bucket: Arc<Bucket>, store: Arc<dyn Store>, env: Arc<dyn BucketEnv>) -> Flusher {
         let signal = Signal::default();
         let vbids = (0..bucket.vbucket_count()).map(Vbid);
-        let news = bucket.readers.add_reader(vbids, Arc::new(signal.clone()));
+        let dirty = bucket.listeners.listen_to(vbids, Arc::new(signal.clone()));
         let generations = vec![0; usize::from(bucket.vbucket_count())];
         Flusher {
             bucket,
             store,
             env,
-            news,
+            dirty,
             signal,
             held: Vec::new(),
             failed: BTreeSet::new(),
             generations,
-            begun_anew: BTreeSet::new(),
+            restarted: BTreeSet::new(),
             turn: 0,
         }
     }
@@ -77,10 +77,10 @@ impl Flusher {
         let mut taken = Vbids::default();
         let (mut documents, mut bytes) = (0, 0);
         while documents < GROUP_DOCUMENTS_MAX && bytes < GROUP_BYTES_MAX {
-            let Some(vbid) = self.news.take(self.turn) else { break };
+            let Some(vbid) = self.dirty.take(self.turn) else { break };
             if taken.contains(vbid) {
                 // All the way round: what was written since must wait until this group is stored.
-                self.news.note(vbid);
+                self.dirty.mark(vbid);
                 break;
             }
             taken.insert(vbid);
@@ -90,7 +90,7 @@ impl Flusher {
             }
             let Some(mut vbucket) = self.bucket.vbucket(vbid) else { continue };
             if vbucket.generation() != self.generations[vbid.index()] {
-                self.begun_anew.insert(vbid);
+                self.restarted.insert(vbid);
                 continue;
             }
             let mut position = vbucket.persisted();
@@ -126,20 +126,20 @@ impl Flusher {
                 });
             }
             if position < vbucket.high_seqno() {
-                self.news.note(vbid);
+                self.dirty.mark(vbid);
             }
         }
         commits
     }
 
     /// Returns the commits that erase the histories that were thrown away. They are stored before anything of the new ones is read.
-    /// vBuckets that could not be read for want of descriptors stay in `begun_anew`.
+    /// vBuckets that could not be read for want of descriptors stay in `restarted`.
     fn erasures(&mut self) -> Vec<Commit> {
         let mut commits = Vec::new();
-        for vbid in std::mem::take(&mut self.begun_anew) {
+        for vbid in std::mem::take(&mut self.restarted) {
             match self.erasure(vbid) {
                 Ok(commit) => commits.extend(commit),
-                Err(error) if error.is_temporary() => drop(self.begun_anew.insert(vbid)),
+                Err(error) if error.is_temporary() => drop(self.restarted.insert(vbid)),
                 Err(error) => {
                     tracing::error!(
                         "bucket {}, vBucket {vbid}: it cannot begin anew, it is read-only now: {error}",
@@ -161,7 +161,7 @@ impl Flusher {
         }
         let Some(vbucket) = self.bucket.vbucket(vbid) else { return Ok(None) };
         self.generations[vbid.index()] = vbucket.generation();
-        self.news.note(vbid);
+        self.dirty.mark(vbid);
         let nothing = (Seqno::ZERO, Seqno::ZERO);
         let record = VbRecord {
             high_seqno: Seqno::ZERO,
@@ -186,7 +186,7 @@ impl Flusher {
             }
         }
         // Durable writes may have been committed.
-        self.bucket.wake_readers();
+        self.bucket.wake_listeners();
         self.bucket.persisted.publish();
     }
 
@@ -234,17 +234,17 @@ impl Task for Flusher {
         }
         let held = std::mem::take(&mut self.held);
         let waited = !held.is_empty();
-        let erases = !waited && !self.begun_anew.is_empty();
+        let erases = !waited && !self.restarted.is_empty();
         let commits = match (waited, erases) {
             (true, _) => held,
             (false, true) => self.erasures(),
             (false, false) => self.collect(),
         };
         if commits.is_empty() {
-            if erases && !self.begun_anew.is_empty() {
+            if erases && !self.restarted.is_empty() {
                 return Next::After(RETRY_INTERVAL);
             }
-            if erases || !self.begun_anew.is_empty() {
+            if erases || !self.restarted.is_empty() {
                 return Next::Again;
             }
             return if self.bucket.is_closed() { Next::Done } else { Next::Wait };
@@ -273,7 +273,7 @@ impl Task for Flusher {
             Err(error) => self.poison(&commits, &error),
         }
         let is_done =
-            self.news.is_empty() && self.begun_anew.is_empty() && !self.bucket.is_closed();
+            self.dirty.is_empty() && self.restarted.is_empty() && !self.bucket.is_closed();
         if is_done { Next::Wait } else { Next::Again }
     }
 
@@ -284,6 +284,6 @@ impl Task for Flusher {
 
 impl Drop for Flusher {
     fn drop(&mut self) {
-        self.bucket.readers.remove(&self.news);
+        self.bucket.listeners.remove(&self.dirty);
     }
 }

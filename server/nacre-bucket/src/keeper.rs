@@ -89,7 +89,7 @@ impl Keeper {
         for index in 0..self.bucket.vbucket_count() {
             self.bucket.expire(Vbid(index), now);
         }
-        self.bucket.wake_readers();
+        self.bucket.wake_listeners();
     }
 
     /// Forgets tombstones that are old enough, and looks into the store for them and for what has expired, where keys are
@@ -103,10 +103,10 @@ impl Keeper {
                 tracing::warn!("bucket {name}: cannot look for old tombstones of {vbid}: {error}");
             }
             if purged > Some(0) {
-                self.bucket.note(vbid);
+                self.bucket.mark_dirty(vbid);
             }
         }
-        self.bucket.wake_readers();
+        self.bucket.wake_listeners();
     }
 
     /// What the store has of a vBucket, where keys are not all in memory; else nothing.
@@ -130,7 +130,7 @@ impl Keeper {
                 self.bucket.fetch(vbid, document.key())?;
             } else if !document.is_alive() && document.meta.expiry < before {
                 self.bucket.change(vbid, |vbucket| vbucket.purge_stored(&document));
-                self.bucket.note(vbid);
+                self.bucket.mark_dirty(vbid);
             }
         }
         self.bucket.expire(vbid, now);
@@ -147,7 +147,7 @@ impl Keeper {
                 );
             }
         }
-        self.bucket.wake_readers();
+        self.bucket.wake_listeners();
     }
 
     fn erase_stored_of(&self, vbid: Vbid, dropped: &[CollectionId]) -> Result<(), Error> {
@@ -164,7 +164,7 @@ impl Keeper {
         self.bucket.change(vbid, |vbucket| {
             found.iter().for_each(|(key, seqno)| vbucket.erase(key, *seqno));
         });
-        self.bucket.note(vbid);
+        self.bucket.mark_dirty(vbid);
         Ok(())
     }
 }
@@ -199,7 +199,7 @@ impl Task for Keeper {
             }
             self.retention.look(&self.bucket, now);
             self.bucket.scans.forget_old(now);
-            self.bucket.lines.tick(now);
+            self.bucket.dcp_connections.tick(now);
         }
         if now.monotonic_ns >= self.purge_at {
             self.purge_at = purge_at(&self.bucket, now);

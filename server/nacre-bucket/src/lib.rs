@@ -17,9 +17,11 @@
 //! - nothing here names a plugin, a node's agreement or HTTP.
 
 mod bucket;
+mod change_consumer;
 pub mod compactor;
 pub mod conflict;
 mod copies;
+mod dcp_connections;
 pub mod durability;
 mod env;
 pub mod events;
@@ -27,13 +29,11 @@ mod flusher;
 mod keeper;
 pub mod kv;
 mod lease;
-mod line;
+mod listeners;
 mod logins;
 pub mod prefetch;
 pub mod range_scan;
-mod reader;
 mod retention;
-mod tap;
 mod task;
 mod ticket;
 mod waits;
@@ -41,14 +41,14 @@ mod warmup;
 mod watermark;
 mod worker;
 
-pub use bucket::{Bucket, Event, Home};
-pub use copies::{CopyRetention, Trouble};
+pub use bucket::{Bucket, Home, KeyspaceEvent};
+pub use change_consumer::ChangeConsumer;
+pub use copies::{CopyRetention, ReceiveError};
+pub use dcp_connections::{DcpConnection, DcpConnections};
 pub use env::BucketEnv;
 pub use lease::Lease;
-pub use line::{Line, Lines};
+pub use listeners::{DirtyVbuckets, HistoryListeners};
 pub use logins::{LoginCallback, LoginOutcome, Logins};
-pub use reader::{News, Readers};
-pub use tap::Tap;
-pub use task::{Next, Signal, Task, about_to_hold_up, before_holding_up};
+pub use task::{Next, Signal, Task, before_blocking, on_blocking};
 pub use ticket::{Ticket, Waiter, Watchers};
 pub use watermark::Watermarks;

@@ -44,7 +44,7 @@ pub(crate) struct ScanOptions {
 
 /// Why a scan does not go on.
 #[derive(Debug)]
-pub enum Refused {
+pub enum ScanError {
     /// There is no such scan, or nothing to scan.
     NotFound,
     /// The history of the vBucket is another.
@@ -132,7 +132,7 @@ impl Scans {
         options: &ScanOptions,
         mark: &ScanMark,
         now: Now,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), ScanError> {
         let mut found = scannable(bucket, vbid, options, now)?;
         if let Some((seed, samples)) = options.sample {
             let order = |document: &Document| sample_order(seed, document.key());
@@ -141,16 +141,16 @@ impl Scans {
             found.sort_unstable_by(|one, other| one.key().cmp(other.key()));
         }
         if found.is_empty() {
-            return Err(Refused::NotFound);
+            return Err(ScanError::NotFound);
         }
         self.forget_old(now);
         let mut scans = self.0.lock();
         if mark.has_ended.load(Ordering::Acquire) {
-            return Err(Refused::Cancelled);
+            return Err(ScanError::Cancelled);
         }
         let of_user = || scans.values().filter(|scan| scan.mark.user == mark.user).count();
         if scans.len() >= SCANS_MAX || of_user() >= SCANS_OF_USER_MAX {
-            return Err(Refused::Busy);
+            return Err(ScanError::Busy);
         }
         let scan = Scan {
             mark: mark.clone(),
@@ -173,11 +173,11 @@ impl Scans {
         items: usize,
         bytes: usize,
         has_time: &dyn Fn() -> bool,
-    ) -> Result<Page, Refused> {
+    ) -> Result<Page, ScanError> {
         let (vbid, all, begin, key_only, with_xattrs) = {
             let mut scans = self.0.lock();
-            let scan = scans.get_mut(&id).ok_or(Refused::NotFound)?;
-            let position = scan.position.take().ok_or(Refused::Busy)?;
+            let scan = scans.get_mut(&id).ok_or(ScanError::NotFound)?;
+            let position = scan.position.take().ok_or(ScanError::Busy)?;
             (scan.vbid, Arc::clone(&scan.documents), position, scan.key_only, scan.with_xattrs)
         };
         let mut documents = Vec::new();
@@ -209,14 +209,14 @@ impl Scans {
         let complete = position == all.len();
         let mut scans = self.0.lock();
         match scans.get_mut(&id) {
-            None => return Err(Refused::Cancelled),
+            None => return Err(ScanError::Cancelled),
             Some(_) if complete => {
                 scans.remove(&id);
             }
             Some(scan) => scan.position = Some(position),
         }
         if let Some(error) = failure {
-            return Err(Refused::Store(error));
+            return Err(ScanError::Store(error));
         }
         Ok(Page { key_only, with_xattrs, documents, complete })
     }
@@ -250,7 +250,7 @@ pub fn documents_of(
     vbid: Vbid,
     collection: CollectionId,
     now: Now,
-) -> Result<Vec<Document>, Refused> {
+) -> Result<Vec<Document>, ScanError> {
     let options = ScanOptions {
         collection,
         range: (Bound::Unbounded, Bound::Unbounded),
@@ -268,18 +268,18 @@ fn scannable(
     vbid: Vbid,
     options: &ScanOptions,
     now: Now,
-) -> Result<Vec<Document>, Refused> {
+) -> Result<Vec<Document>, ScanError> {
     let wanted = |document: &Document| {
         !document.is_expired(now.unix_s()) && contains(&options.range, document.key())
     };
     let mut found: BTreeMap<Box<[u8]>, Document> = BTreeMap::new();
-    let vbucket = bucket.served(vbid).ok_or(Refused::NoVbucket)?;
+    let vbucket = bucket.served(vbid).ok_or(ScanError::NoVbucket)?;
     if let Some((vb_uuid, seqno)) = options.at_least {
         if vbucket.failover_log().current() != vb_uuid {
-            return Err(Refused::OtherHistory);
+            return Err(ScanError::OtherHistory);
         }
         if seqno > vbucket.high_seqno() {
-            return Err(Refused::Behind);
+            return Err(ScanError::Behind);
         }
     }
     let in_memory: Vec<_> =
@@ -288,9 +288,9 @@ fn scannable(
     let elsewhere = has_documents && vbucket.has_evicted_keys();
     drop(vbucket);
     if elsewhere && let Some(store) = &bucket.store {
-        let scan = store.scan(vbid, Seqno::ZERO, Which::Current).map_err(Refused::Store)?;
+        let scan = store.scan(vbid, Seqno::ZERO, Which::Current).map_err(ScanError::Store)?;
         for document in scan.documents {
-            let document = document.map_err(Refused::Store)?;
+            let document = document.map_err(ScanError::Store)?;
             let is_living = document.collection() == options.collection && document.is_alive();
             let is_evicted =
                 || bucket.vbucket(vbid).is_none_or(|known| known.find(document.key()).is_none());

@@ -49,7 +49,7 @@ impl Retention {
         if let Some(store) = &bucket.store {
             forget_excess(bucket, &**store, limits.bytes);
         }
-        bucket.wake_readers();
+        bucket.wake_listeners();
     }
 
     fn forget_old(&mut self, bucket: &Bucket, age_ns: u64, now: Now) {

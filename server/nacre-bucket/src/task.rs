@@ -46,18 +46,18 @@ pub enum Next {
 }
 
 thread_local! {
-    static BEFORE_HOLDING_UP: Cell<fn()> = const { Cell::new(|| {}) };
+    static ON_BLOCKING: Cell<fn()> = const { Cell::new(|| {}) };
 }
 
 /// Has this thread do `work` whenever a request that it carries out is about to wait, or computes for long: others may be waiting for
 /// the thread.
-pub fn before_holding_up(work: fn()) {
-    BEFORE_HOLDING_UP.set(work);
+pub fn on_blocking(work: fn()) {
+    ON_BLOCKING.set(work);
 }
 
 /// To be called where a request computes for long, and before it waits for anything but a [`Signal`], which calls it by itself.
-pub fn about_to_hold_up() {
-    BEFORE_HOLDING_UP.get()();
+pub fn before_blocking() {
+    ON_BLOCKING.get()();
 }
 
 /// Wakes a sleeping task; waking one that is awake makes it take one more step.
@@ -100,7 +100,7 @@ impl Signal {
     /// # Panics
     /// Where another thread has waited before.
     pub fn wait(&self) {
-        if self.lies_down() {
+        if self.begin_sleep() {
             while self.0.state.load(Ordering::Acquire) == ASLEEP {
                 thread::park();
             }
@@ -113,7 +113,7 @@ impl Signal {
     /// # Panics
     /// Where another thread has waited before.
     pub fn wait_at_most(&self, timeout: Duration) {
-        if self.lies_down() {
+        if self.begin_sleep() {
             thread::park_timeout(timeout);
         }
         // Either way the task takes another step.
@@ -121,9 +121,9 @@ impl Signal {
     }
 
     /// Whether it has not been woken already.
-    fn lies_down(&self) -> bool {
+    fn begin_sleep(&self) -> bool {
         if self.0.state.load(Ordering::Relaxed) == AWAKE {
-            about_to_hold_up();
+            before_blocking();
         }
         let sleeper = self.0.sleeper.get_or_init(thread::current);
         assert_eq!(sleeper.id(), thread::current().id(), "one thread waits for a signal");

@@ -18,7 +18,7 @@ use crate::node::Node;
 use crate::platform::Link;
 use nacre_auth::{ScramClient, ScramProof};
 use nacre_bucket::kv::read_begun;
-use nacre_bucket::{Bucket, News, Trouble, Waiter};
+use nacre_bucket::{Bucket, DirtyVbuckets, ReceiveError, Waiter};
 use nacre_protocol::dcp::{Message, Payload, open_flag};
 use nacre_protocol::replication::{self, Told};
 use nacre_protocol::{Feature, Frame, Magic, Opcode, Status, decode};
@@ -76,7 +76,7 @@ pub(crate) struct Follower {
     bucket: Arc<Bucket>,
     peer: NodeId,
     /// Has the vBuckets of which more was stored; there once the link is attached.
-    news: Option<Arc<News>>,
+    dirty: Option<Arc<DirtyVbuckets>>,
     streams: BTreeMap<Vbid, Incoming>,
     /// The streams that are to be asked for, and from which monotonic time on.
     to_ask: BTreeMap<Vbid, u64>,
@@ -94,7 +94,7 @@ impl Follower {
             node,
             bucket,
             peer,
-            news: None,
+            dirty: None,
             streams: BTreeMap::new(),
             to_ask: BTreeMap::new(),
             opaque: 0,
@@ -264,7 +264,7 @@ impl Follower {
                 return Err(format!("the copy of {vbid} has begun anew meanwhile"));
             }
             if self.bucket.change(vbid, |vbucket| vbucket.adopt(log, &under_way)).is_some() {
-                self.bucket.note(vbid);
+                self.bucket.mark_dirty(vbid);
                 ask_again_at = None;
                 incoming.is_open = true;
                 incoming.acknowledged = Seqno::ZERO;
@@ -278,7 +278,7 @@ impl Follower {
                 self.peer
             );
             let vb_uuid = VbUuid::of_random(self.node.random());
-            self.bucket.begin_anew(vbid, vb_uuid);
+            self.bucket.discard_history(vbid, vb_uuid);
             ask_again_at = Some(now.monotonic_ns);
         }
         self.to_ask.extend(ask_again_at.map(|at| (vbid, at)));
@@ -335,8 +335,8 @@ impl Follower {
                 self.acknowledge(vbid, out);
                 Ok(())
             }
-            Err(Trouble::OutOfOrder) => Err(format!("{vbid} does not go on at seqno {seqno}")),
-            Err(Trouble::Store(error)) => Err(error.to_string()),
+            Err(ReceiveError::OutOfOrder) => Err(format!("{vbid} does not go on at seqno {seqno}")),
+            Err(ReceiveError::Store(error)) => Err(error.to_string()),
         }
     }
 
@@ -367,7 +367,7 @@ impl Follower {
 impl Link for Follower {
     fn attach(&mut self, waiter: Arc<dyn Waiter>) {
         self.node.watch_map(&waiter);
-        self.news = Some(self.bucket.followers.add(waiter));
+        self.dirty = Some(self.bucket.progress_listeners.listen_to_all(waiter));
     }
 
     fn connected(&mut self, out: &mut Vec<u8>) {
@@ -399,7 +399,7 @@ impl Link for Follower {
             let extras = std::mem::take(&mut self.taken).to_be_bytes();
             request(Opcode::DcpBufferAck, Vbid(0), 0, &extras, b"", b"", out);
         }
-        self.bucket.wake_readers();
+        self.bucket.wake_listeners();
         Ok(consumed)
     }
 
@@ -412,7 +412,7 @@ impl Link for Follower {
             self.compared = Some(known);
             self.compare(out, now);
         }
-        while let Some(vbid) = self.news.as_ref().and_then(|news| news.take(0)) {
+        while let Some(vbid) = self.dirty.as_ref().and_then(|dirty| dirty.take(0)) {
             self.acknowledge(vbid, out);
         }
         let due = self.to_ask.iter().filter(|(_, at)| **at <= now.monotonic_ns);
@@ -435,7 +435,7 @@ impl Link for Follower {
 
 impl Drop for Follower {
     fn drop(&mut self) {
-        self.news.iter().for_each(|news| self.bucket.followers.remove(news));
+        self.dirty.iter().for_each(|dirty| self.bucket.progress_listeners.remove(dirty));
         self.node.follower_ended(&self.bucket, self.peer);
     }
 }

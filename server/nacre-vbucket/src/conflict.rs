@@ -132,7 +132,7 @@ impl Vbucket {
         }
         rule.check(&version, self.find(key).map(|local| &local.meta))?;
         if regenerate_cas {
-            self.outdo(version.cas);
+            self.raise_max_cas(version.cas);
         }
         let origin = Some((if regenerate_cas { None } else { Some(version.cas) }, version.rev));
         let Meta { flags, expiry, datatype, kind, .. } = version;

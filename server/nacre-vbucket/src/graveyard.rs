@@ -53,7 +53,7 @@ impl Vbucket {
                 self.table.look_again_at(document.meta.expiry);
                 incomplete.push(document.key().into());
             } else {
-                self.bury(&document, Kind::Expired, now);
+                self.tombstone(&document, Kind::Expired, now);
                 buried += 1;
             }
         }

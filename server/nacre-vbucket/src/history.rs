@@ -113,7 +113,7 @@ mod tests {
         let mut vbucket = Vbucket::create(Vbid(0), VbUuid(1), 0);
         grow(&mut vbucket, 5);
         vbucket.retention = Retention::starting_at(Some(Seqno(2)));
-        vbucket.doubt(1);
+        vbucket.mark_in_doubt(1);
         vbucket.activate(1, VbUuid(2));
         assert_eq!(vbucket.history_start(), Some(Seqno(2)));
         assert!(vbucket.forget_history(Seqno(99)), "but no further than to its end");

@@ -63,7 +63,7 @@ impl Vbucket {
         documents.sort_unstable_by_key(|item| (item.hits(), item.meta.seqno));
         let count = (documents.len() * usize::from(percent.min(100))).div_ceil(100);
         for document in &documents[..count] {
-            self.bury(document, nacre_types::Kind::Deleted, now);
+            self.tombstone(document, nacre_types::Kind::Deleted, now);
         }
         for document in &documents[count..] {
             document.set_hits(document.hits() / 2);

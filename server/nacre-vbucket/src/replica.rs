@@ -76,12 +76,12 @@ impl Vbucket {
 
     /// Serves nobody until it is [made active](Vbucket::activate) in a later term than `term`: the process before was the active
     /// copy in that, or was about to be, and may have lost the end of what it had, also that it was. Other copies may have it.
-    pub fn doubt(&mut self, term: u64) {
+    pub fn mark_in_doubt(&mut self, term: u64) {
         self.state = VbState::Pending;
         self.doubted = Some(term);
     }
 
-    /// The term in which it is [in doubt](Vbucket::doubt), if it is.
+    /// The term in which it is [in doubt](Vbucket::mark_in_doubt), if it is.
     pub fn doubted(&self) -> Option<u64> {
         self.doubted
     }

@@ -24,7 +24,7 @@ pub struct Vbucket {
     /// See [`VbRecord::term`].
     pub(crate) term: u64,
     pub(crate) copies: Copies,
-    /// See [`Vbucket::doubt`].
+    /// See [`Vbucket::mark_in_doubt`].
     pub(crate) doubted: Option<u64>,
     /// The snapshots that were received and are not all stored, oldest first.
     pub(crate) received: VecDeque<(Seqno, Seqno)>,
@@ -434,7 +434,7 @@ impl Vbucket {
     fn delete(&mut self, key: &[u8], cas: Cas, now: Now) -> Result<Reply, Refusal> {
         let current = self.alive(key, now)?;
         self.check_cas(key, Some(&current), cas, now)?;
-        let document = self.bury(&current, Kind::Deleted, now);
+        let document = self.tombstone(&current, Kind::Deleted, now);
         Ok(Reply::Stored { cas: document.meta.cas, token: self.token(&document) })
     }
 
@@ -536,7 +536,7 @@ impl Vbucket {
             let buries = !self.read_only && self.state == VbState::Active;
             if buries && !self.prepares.contains(key) {
                 let staging = self.staging.take();
-                self.bury(&document, Kind::Expired, now);
+                self.tombstone(&document, Kind::Expired, now);
                 self.staging = staging;
             }
             return Err(Refusal::NotFound);
@@ -584,7 +584,7 @@ impl Vbucket {
     }
 
     /// Has all CAS from now on be greater than `cas`.
-    pub(crate) fn outdo(&mut self, cas: Cas) {
+    pub(crate) fn raise_max_cas(&mut self, cas: Cas) {
         self.max_cas = self.max_cas.max(cas);
     }
 
@@ -625,7 +625,7 @@ impl Vbucket {
     }
 
     /// Replaces `current` by a tombstone. System attributes survive, so that their owners can follow up.
-    pub(crate) fn bury(&mut self, current: &Document, kind: Kind, now: Now) -> Document {
+    pub(crate) fn tombstone(&mut self, current: &Document, kind: Kind, now: Now) -> Document {
         let kept = system_attributes(current.xattrs());
         let datatype = if kept.is_empty() { 0 } else { DATATYPE_XATTR };
         let expiry = now.unix_s();

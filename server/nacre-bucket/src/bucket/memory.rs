@@ -20,15 +20,15 @@ pub(super) struct Memory {
     used: AtomicI64,
     quota: AtomicU64,
     /// Whether the log says that the bucket is full, and not yet that it is no longer.
-    is_told_full: AtomicBool,
+    is_logged_full: AtomicBool,
 }
 
 impl Memory {
     /// With what these vBuckets have in memory, and no quota so far.
     pub fn of(vbuckets: &[Vbucket]) -> Memory {
         let used = vbuckets.iter().map(memory_of).sum::<i64>();
-        let (quota, is_told_full) = (AtomicU64::new(0), AtomicBool::new(false));
-        Memory { used: AtomicI64::new(used), quota, is_told_full }
+        let (quota, is_logged_full) = (AtomicU64::new(0), AtomicBool::new(false));
+        Memory { used: AtomicI64::new(used), quota, is_logged_full }
     }
 
     pub(crate) fn set_quota(&self, bytes: u64) {
@@ -76,8 +76,8 @@ impl Bucket {
 
     /// Says in the log that a bucket which has all of its documents in memory has no room for more, once until there is
     /// room again. Others are full for moments only, until documents have left memory.
-    pub(crate) fn tell_full(&self) {
-        if self.store.is_some() || self.memory.is_told_full.swap(true, Ordering::Relaxed) {
+    pub(crate) fn log_full(&self) {
+        if self.store.is_some() || self.memory.is_logged_full.swap(true, Ordering::Relaxed) {
             return;
         }
         let (used, quota) = (self.memory.used() >> 20, self.memory.quota() >> 20);
@@ -88,11 +88,11 @@ impl Bucket {
     }
 
     /// Says in the log that there is room again, if it was full and a quarter of its memory is free.
-    pub(crate) fn tell_room(&self) {
+    pub(crate) fn log_room(&self) {
         let memory = &self.memory;
-        if memory.is_told_full.load(Ordering::Relaxed)
+        if memory.is_logged_full.load(Ordering::Relaxed)
             && memory.used() <= memory.share(LOW_WATER_PERCENT)
-            && memory.is_told_full.swap(false, Ordering::Relaxed)
+            && memory.is_logged_full.swap(false, Ordering::Relaxed)
         {
             tracing::info!("bucket {}: there is room in its memory again", self.name);
         }
@@ -165,8 +165,8 @@ impl Bucket {
         }
         let deleted = self.change(vbid, |vbucket| vbucket.discard(percent, now)).unwrap_or(0);
         if deleted > 0 {
-            self.note(vbid);
-            self.wake_readers();
+            self.mark_dirty(vbid);
+            self.wake_listeners();
         }
         deleted
     }

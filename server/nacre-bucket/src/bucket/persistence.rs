@@ -64,10 +64,10 @@ impl Bucket {
     }
 
     /// Tells those who wait for what a store would hold.
-    pub(super) fn tell_of_kept(&self, vbid: Vbid, Kept { seqno, is_news }: Kept) {
+    pub(super) fn report_kept(&self, vbid: Vbid, Kept { seqno, is_news }: Kept) {
         if is_news {
-            self.followers.note(vbid);
-            self.followers.wake();
+            self.progress_listeners.mark(vbid);
+            self.progress_listeners.wake();
         }
         self.waits.persisted(vbid, seqno);
     }
@@ -91,7 +91,7 @@ impl Bucket {
         });
         if let Some(kept) = kept {
             self.persisted.raise(vbid, seqno);
-            self.tell_of_kept(vbid, kept);
+            self.report_kept(vbid, kept);
         }
     }
 

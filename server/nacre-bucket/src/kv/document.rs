@@ -161,10 +161,10 @@ impl<'a> Call<'a> {
         check_rights(session, selected, frame, request, collection).map_err(Refused::Status)?;
         if grows(request) && settled.is_none() {
             if bucket.refuses_growth() {
-                bucket.tell_full();
+                bucket.log_full();
                 return Err(Refused::Status(Status::TemporaryFailure));
             }
-            bucket.tell_room();
+            bucket.log_room();
         }
         Ok(Call {
             bucket,

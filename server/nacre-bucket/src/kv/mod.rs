@@ -18,4 +18,4 @@ mod status;
 pub use dcp::read_begun;
 pub use env::KvEnv;
 pub use memory::FREE_BYTES;
-pub use session::{Apart, Next, Peer, Session};
+pub use session::{Next, Peer, Session, ZeroCopyBody};

@@ -1,7 +1,7 @@
 //! Range scans as they travel: JSON options in, packed keys or documents out.
 
 use super::session::{Answer, Outcome, Session, Until};
-use crate::range_scan::{Page, Refused, ScanId, ScanOptions, ScanOwner};
+use crate::range_scan::{Page, ScanError, ScanId, ScanOptions, ScanOwner};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use nacre_auth::Privilege;
@@ -122,15 +122,15 @@ pub(super) fn answer(scanned: &Scanned, answer: &mut Answer<'_>) -> Outcome {
     Outcome::Answered
 }
 
-fn status_of(refused: &Refused) -> Status {
+fn status_of(refused: &ScanError) -> Status {
     match refused {
-        Refused::NotFound => Status::KeyNotFound,
-        Refused::OtherHistory => Status::VbUuidNotEqual,
-        Refused::Behind => Status::TemporaryFailure,
-        Refused::Busy => Status::Busy,
-        Refused::Cancelled => Status::RangeScanCancelled,
-        Refused::NoVbucket => Status::NotMyVbucket,
-        Refused::Store(error) => {
+        ScanError::NotFound => Status::KeyNotFound,
+        ScanError::OtherHistory => Status::VbUuidNotEqual,
+        ScanError::Behind => Status::TemporaryFailure,
+        ScanError::Busy => Status::Busy,
+        ScanError::Cancelled => Status::RangeScanCancelled,
+        ScanError::NoVbucket => Status::NotMyVbucket,
+        ScanError::Store(error) => {
             tracing::error!("cannot scan: {error}");
             Status::TemporaryFailure
         }

@@ -44,7 +44,7 @@ const LOGIN_FAILURES_MAX: u32 = 5;
 /// large documents cannot fill the memory.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 /// Bodies that are shorter are copied into the answers.
-const APART_BYTES_MIN: usize = 32 << 10;
+const ZERO_COPY_BYTES_MIN: usize = 32 << 10;
 /// Requests of one connection that may be under way while later ones are answered, and the bytes of them that are kept.
 const PARKED_MAX: usize = 1024;
 const PARKED_BYTES_MAX: usize = 16 << 20;
@@ -167,9 +167,9 @@ pub struct Session {
     pub(super) waiter: Arc<dyn Waiter>,
     /// The key of the request at hand, with its collection prefix; kept to be used again.
     key: Vec<u8>,
-    /// See [`Session::keep_bodies_apart`].
-    keeps_apart: bool,
-    apart: Vec<Apart>,
+    /// See [`Session::enable_zero_copy`].
+    uses_zero_copy: bool,
+    zero_copy_bodies: Vec<ZeroCopyBody>,
     pub(super) memory: Memory,
     /// The range scans that the connection has begun.
     pub(super) scans: Option<ScanOwner>,
@@ -189,7 +189,7 @@ pub(super) enum Outcome {
 
 /// A long body that stands in no buffer: it is sent from where the document lies.
 #[derive(Clone, Debug)]
-pub struct Apart {
+pub struct ZeroCopyBody {
     /// The bytes of answers that come before it.
     pub at: usize,
     /// The document, which cannot change.
@@ -200,9 +200,9 @@ pub struct Apart {
 pub(super) struct Answer<'a> {
     pub out: &'a mut Vec<u8>,
     /// The document whose body comes behind what is in `out`.
-    pub apart: Option<Document>,
+    pub zero_copy_body: Option<Document>,
     /// Whether there may be one.
-    may_be_apart: bool,
+    may_be_zero_copy: bool,
     /// Whether there is no memory for long answers.
     pub(super) is_exhausted: bool,
     pub opcode: u8,
@@ -227,13 +227,13 @@ impl Answer<'_> {
     /// Sends a document whose body is `reply`'s value.
     pub fn document(&mut self, reply: Reply<'_>, document: &Document) {
         let bytes = document.body().len();
-        if !self.may_be_apart || bytes < APART_BYTES_MIN || self.is_refused(bytes) {
+        if !self.may_be_zero_copy || bytes < ZERO_COPY_BYTES_MIN || self.is_refused(bytes) {
             return self.send(reply);
         }
         let Answer { opcode, opaque, duration, units, .. } = *self;
         let reply = Reply { opcode, opaque, duration, units, ..reply };
         reply.encode_before(document.body().len(), self.out);
-        self.apart = Some(document.clone());
+        self.zero_copy_body = Some(document.clone());
     }
 
     /// Sends a status and a value.
@@ -268,21 +268,21 @@ impl Session {
             decided: None,
             waiter,
             key: Vec::new(),
-            keeps_apart: false,
-            apart: Vec::new(),
+            uses_zero_copy: false,
+            zero_copy_bodies: Vec::new(),
             memory: Memory::default(),
             scans: None,
         }
     }
 
-    /// From now on leaves long bodies out of the answers, for a caller that puts them in: [`Session::take_apart`].
-    pub fn keep_bodies_apart(&mut self) {
-        self.keeps_apart = true;
+    /// From now on leaves long bodies out of the answers, for a caller that puts them in: [`Session::take_zero_copy_bodies`].
+    pub fn enable_zero_copy(&mut self) {
+        self.uses_zero_copy = true;
     }
 
     /// What was left out of the answers since the last call.
-    pub fn take_apart(&mut self) -> Vec<Apart> {
-        std::mem::take(&mut self.apart)
+    pub fn take_zero_copy_bodies(&mut self) -> Vec<ZeroCopyBody> {
+        std::mem::take(&mut self.zero_copy_bodies)
     }
 
     /// Whether somebody has logged in.
@@ -326,7 +326,7 @@ impl Session {
                         lookahead.advance(take);
                     }
                     match self.handle(&frame, bytes, out, now, now) {
-                        Next::More if out.len() + self.apart_bytes() > ANSWER_BYTES_MAX => {
+                        Next::More if out.len() + self.zero_copy_bytes() > ANSWER_BYTES_MAX => {
                             break Next::Flush;
                         }
                         Next::More => {}
@@ -335,20 +335,20 @@ impl Session {
                 }
             }
         };
-        self.wake_readers();
+        self.wake_listeners();
         (consumed, next)
     }
 
-    fn apart_bytes(&self) -> usize {
-        self.apart.iter().map(|apart| apart.document.body().len()).sum()
+    fn zero_copy_bytes(&self) -> usize {
+        self.zero_copy_bodies.iter().map(|body| body.document.body().len()).sum()
     }
 
     /// Wakes the readers of history if something was written. Called before the bucket of the connection may change.
-    fn wake_readers(&mut self) {
+    fn wake_listeners(&mut self) {
         if std::mem::take(&mut self.wrote)
             && let Some(selected) = &self.selected
         {
-            selected.bucket.wake_readers();
+            selected.bucket.wake_listeners();
         }
     }
 
@@ -478,7 +478,7 @@ impl Session {
                 return Next::Close(why);
             }
         }
-        self.wake_readers();
+        self.wake_listeners();
         self.push_map(out);
         dcp::pump(self, out, now)
     }
@@ -513,8 +513,8 @@ impl Session {
             .then(|| self.env.now().monotonic_ns.saturating_sub(received.monotonic_ns) / 1000);
         Answer {
             out,
-            apart: None,
-            may_be_apart: self.keeps_apart,
+            zero_copy_body: None,
+            may_be_zero_copy: self.uses_zero_copy,
             is_exhausted: self.is_exhausted(),
             opcode: frame.opcode_byte,
             opaque: frame.opaque,
@@ -554,8 +554,8 @@ impl Session {
                     Ok(request) => self.dispatch(&frame, &request, &mut answer, now),
                     Err(status) => Outcome::Status(status),
                 };
-                if let Some(document) = answer.apart {
-                    self.apart.push(Apart { at: out.len(), document });
+                if let Some(document) = answer.zero_copy_body {
+                    self.zero_copy_bodies.push(ZeroCopyBody { at: out.len(), document });
                 }
                 outcome
             }
@@ -678,7 +678,7 @@ impl Session {
             return Ok(());
         }
         if self.env.users().holder(login).is_none() {
-            self.wake_readers();
+            self.wake_listeners();
             self.user = None;
             self.selected = None;
             return Err(Status::AuthStale);
@@ -695,7 +695,7 @@ impl Session {
         now: Now,
     ) -> Outcome {
         if !frame.opcode().is_some_and(Opcode::addresses_document) {
-            self.wake_readers();
+            self.wake_listeners();
             return admin::run(self, frame, request, answer, now);
         }
         self.call(frame, request, None, answer, now)
@@ -752,7 +752,7 @@ impl Session {
             |found: &Selected| found.users_version == version && !found.bucket.is_closed();
         if !self.selected.as_ref().is_some_and(is_current) {
             let name = self.chosen.clone().ok_or(Status::NoBucket)?;
-            self.wake_readers();
+            self.wake_listeners();
             self.selected = None;
             self.select(&name).map_err(|_| Status::NoBucket)?;
         }

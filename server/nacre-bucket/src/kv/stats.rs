@@ -48,7 +48,7 @@ fn of_all(session: &Session, bucket: &Bucket, group: &str) -> Result<Stats, Stat
             ("ep_max_size".into(), bucket.quota_bytes().to_string()),
             ("ep_max_vbuckets".into(), bucket.vbucket_count().to_string()),
         ],
-        "dcp" => vec![("ep_dcp_count".into(), bucket.lines.count().to_string())],
+        "dcp" => vec![("ep_dcp_count".into(), bucket.dcp_connections.count().to_string())],
         "uuid" => vec![("uuid".into(), bucket.uuid.clone())],
         _ => return Err(Status::KeyNotFound),
     })

@@ -133,7 +133,7 @@ pub fn set(world: &World, bucket: &Bucket, vbid: u16, name: &str) -> Result<Repl
         body: b"1",
     };
     let (reply, _, _) = bucket.apply(Vbid(vbid), &key(name), &command, world.now()).unwrap();
-    bucket.wake_readers();
+    bucket.wake_listeners();
     reply
 }
 

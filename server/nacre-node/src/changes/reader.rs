@@ -5,7 +5,7 @@
 
 use super::{Gone, Stand, resolve};
 use crate::node::Node;
-use nacre_bucket::{Bucket, Tap, Waiter};
+use nacre_bucket::{Bucket, ChangeConsumer, Waiter};
 use nacre_dcp::{Address, End, Interest, Message, Wanted};
 use nacre_types::{CollectionId, Seqno, VbUuid, Vbid, Vbids};
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,7 +29,7 @@ pub(crate) enum Read {
 /// A reader of vBuckets that this node serves.
 pub(crate) struct Reader {
     node: Arc<Node>,
-    tap: Tap,
+    consumer: ChangeConsumer,
     collection: CollectionId,
     /// The branches that are read.
     branches: BTreeMap<Vbid, VbUuid>,
@@ -51,7 +51,7 @@ impl Reader {
         Reader {
             node: Arc::clone(node),
             arrangements: bucket.arrangements.load(Ordering::Acquire),
-            tap: Tap::new(Arc::clone(bucket), waiter),
+            consumer: ChangeConsumer::new(Arc::clone(bucket), waiter),
             collection,
             branches: BTreeMap::new(),
             held: None,
@@ -65,11 +65,11 @@ impl Reader {
     /// # Errors
     /// [`Gone`] when its history is not the stand's.
     pub fn open(&mut self, vbid: Vbid, stand: &mut Stand) -> Result<bool, Gone> {
-        if !self.tap.bucket.has_lease(self.node.now()) {
+        if !self.consumer.bucket.has_lease(self.node.now()) {
             return Ok(false);
         }
-        self.tap.heed(vbid);
-        let Tap { bucket, producer, .. } = &mut self.tap;
+        self.consumer.watch(vbid);
+        let ChangeConsumer { bucket, producer, .. } = &mut self.consumer;
         let Some(mut vbucket) = bucket.active(vbid) else { return Ok(false) };
         stand.resume(vbid, &vbucket)?;
         let wanted = Wanted {
@@ -88,15 +88,15 @@ impl Reader {
     /// What comes next. Never waits.
     pub fn next(&mut self) -> Read {
         loop {
-            if self.tap.bucket.is_closed() {
+            if self.consumer.bucket.is_closed() {
                 return Read::Broken("the bucket has ended");
             }
             if let Some(why) = self.broken {
                 return Read::Broken(why);
             }
             let next = self.held.take();
-            let next =
-                next.or_else(|| self.tap.next().map(|(address, message)| (address.vbid, message)));
+            let next = next
+                .or_else(|| self.consumer.next().map(|(address, message)| (address.vbid, message)));
             // What was read was read before this: it counts if nothing has changed by now.
             let lost = self.lose(next.is_some());
             if !lost.is_empty() {
@@ -113,11 +113,11 @@ impl Reader {
                     };
                 }
                 Some((vbid, message)) => return Read::Message(vbid, message),
-                None if self.tap.has_scanned() || self.tap.is_ready() => {
-                    self.tap.refresh();
-                    self.tap.begin_scans();
+                None if self.consumer.has_scanned() || self.consumer.is_ready() => {
+                    self.consumer.refresh();
+                    self.consumer.begin_scans();
                 }
-                None if self.tap.producer.is_empty() => return Read::Over,
+                None if self.consumer.producer.is_empty() => return Read::Over,
                 None => return Read::Nothing,
             }
         }
@@ -125,7 +125,7 @@ impl Reader {
 
     /// Stops to read what is not served here any more.
     fn lose(&mut self, has_read: bool) -> Vbids {
-        let Tap { bucket, producer, .. } = &mut self.tap;
+        let ChangeConsumer { bucket, producer, .. } = &mut self.consumer;
         let arrangements = bucket.arrangements.load(Ordering::Acquire);
         let has_lease = !has_read || bucket.has_lease(self.node.now());
         if has_lease && arrangements == self.arrangements {
@@ -148,7 +148,7 @@ impl Reader {
 
     /// Whether nothing is on its way from the store, so that after [`Read::Nothing`] all that has happened was told.
     pub fn is_caught_up(&self) -> bool {
-        !self.tap.producer.holds_scans()
+        !self.consumer.producer.holds_scans()
     }
 }
 

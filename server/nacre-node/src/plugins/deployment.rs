@@ -227,7 +227,7 @@ impl Deployment {
         let known = |replay: &Replay| replay.range.vbid.0 < self.bucket.vbucket_count();
         let replays: Vec<_> = replays.into_iter().filter(known).filter_map(cut).collect();
         self.replays.add(&replays);
-        self.bucket.readers.have_look();
+        self.bucket.listeners.wake_all();
         replays
     }
 
@@ -272,7 +272,7 @@ impl Deployment {
         }
         drop(current);
         self.processed.publish();
-        self.bucket.readers.have_look();
+        self.bucket.listeners.wake_all();
         self.forget_if_idle();
     }
 
@@ -381,7 +381,7 @@ impl Deployment {
     pub fn ask_for_update(&self) {
         let all = u64::MAX >> (64 - self.spec.lanes());
         if self.spec.pace.is_some() && self.asked.swap(all, Ordering::AcqRel) != all {
-            self.bucket.readers.have_look();
+            self.bucket.listeners.wake_all();
         }
     }
 

@@ -293,7 +293,7 @@ impl Call<'_> {
             KvError::Denied("the bucket has too few copies to be written to".into())
         })?;
         let reply = self.carry_out(command, level);
-        bucket.wake_readers();
+        bucket.wake_listeners();
         if let Ok(reply) = &reply {
             self.note(reply);
         }
@@ -325,7 +325,7 @@ impl Call<'_> {
                         &self.waiter,
                     );
                     let (reply, ticket, ..) = prepared.ok_or(KvError::Elsewhere)?;
-                    bucket.wake_readers();
+                    bucket.wake_listeners();
                     (reply, ticket)
                 }
             };

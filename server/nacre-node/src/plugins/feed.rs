@@ -7,7 +7,7 @@ use super::replay::Replaying;
 use super::spec::Selection;
 use super::{Deployment, Progress};
 use crate::platform::Platform;
-use nacre_bucket::{Bucket, News, Next, Signal, Task};
+use nacre_bucket::{Bucket, DirtyVbuckets, Next, Signal, Task};
 use nacre_dcp::{Batch, Limit, Portion, Resume, ResumePoint, Stream, resume};
 use nacre_plugin_host::{Error, Partition, Report};
 use nacre_types::{Document, Seqno, VbUuid, Vbid};
@@ -51,7 +51,7 @@ pub(crate) struct Feed {
     pub(super) partition: Partition,
     /// Which of the deployment's lanes it is: it reads the vBuckets that fall to it.
     lane: usize,
-    pub(super) news: Arc<News>,
+    pub(super) dirty: Arc<DirtyVbuckets>,
     pub(super) signal: Signal,
     streams: Vec<Option<Stream<nacre_store::Error>>>,
     /// The branch of history that each of them reads.
@@ -99,7 +99,7 @@ impl Feed {
         lane: usize,
     ) -> Feed {
         let signal = Signal::default();
-        let news = bucket.readers.add_reader(deployment.vbids_of(lane), Arc::new(signal.clone()));
+        let dirty = bucket.listeners.listen_to(deployment.vbids_of(lane), Arc::new(signal.clone()));
         let streams = (0..bucket.vbucket_count()).map(|_| None).collect();
         let branches = vec![VbUuid::default(); usize::from(bucket.vbucket_count())];
         // Where places are kept, a vBucket counts once it was taken over from the node before.
@@ -119,7 +119,7 @@ impl Feed {
             selection: Selection::default(),
             partition,
             lane,
-            news,
+            dirty,
             signal,
             streams,
             branches,
@@ -235,7 +235,7 @@ impl Feed {
 
     /// Reads what is new, until the batch is full.
     fn collect(&mut self) -> Result<Batch, Failure> {
-        self.waiting.drain(..).for_each(|vbid| self.news.note(vbid));
+        self.waiting.drain(..).for_each(|vbid| self.dirty.mark(vbid));
         let mut batch = Batch::default();
         let mut bytes = 0;
         while batch.documents.len() < self.batch_documents && bytes < BATCH_BYTES_MAX {
@@ -244,7 +244,7 @@ impl Feed {
             let branch = self.bucket.served(vbid).map(|vbucket| vbucket.failover_log().current());
             if batch.progress.contains_key(&vbid) && branch != Some(self.branches[vbid.index()]) {
                 // What was read of it must be in the state before it can be taken out again.
-                self.news.note(vbid);
+                self.dirty.mark(vbid);
                 break;
             }
             let is_ready = match branch {
@@ -258,7 +258,7 @@ impl Feed {
                     continue;
                 }
                 Err(error) => {
-                    self.news.note(vbid);
+                    self.dirty.mark(vbid);
                     // What was read from other vBuckets is not to be lost.
                     if error.is_retryable() && !batch.progress.is_empty() {
                         break;
@@ -274,7 +274,7 @@ impl Feed {
             let portion = self.read(vbid, limit).map_err(Failure::Store)?;
             let Some(portion) = portion else { continue };
             // There may be more: look again once the others had their turn.
-            self.news.note(vbid);
+            self.dirty.mark(vbid);
             bytes +=
                 portion.documents.iter().map(|document| document.memory_bytes()).sum::<usize>();
             self.selection.follow_spec(&self.bucket.manifest(), &self.deployment.spec);
@@ -341,11 +341,11 @@ impl Feed {
         if self.deployment.spec.is_development {
             let first = (0..64).filter(|bit| is_in_subset(Vbid(*bit)));
             let wanted = first.fold(0u64, |bits, bit| bits | 1 << bit);
-            if let Some(vbid) = self.news.take_among(self.turn, wanted) {
+            if let Some(vbid) = self.dirty.take_among(self.turn, wanted) {
                 return Some(vbid);
             }
         }
-        self.news.take(self.turn)
+        self.dirty.take(self.turn)
     }
 
     /// How long changes are left to gather before they are taken; `None` when it is time.
@@ -362,7 +362,7 @@ impl Feed {
         }
         self.look_at_ns = now_ns.saturating_add(pace.interval.as_nanos() as u64);
         if self.deployment.lag() < pace.changes_min {
-            return Some(if self.news.is_empty() {
+            return Some(if self.dirty.is_empty() {
                 Next::Wait
             } else {
                 Next::After(pace.interval)
@@ -415,7 +415,7 @@ impl Feed {
             {
                 self.deployment.coverage.has(vbid, high);
             }
-            self.news.note(vbid);
+            self.dirty.mark(vbid);
         }
         Next::Again
     }
@@ -705,7 +705,7 @@ impl Drop for Feed {
         } else {
             self.deployment.leave(&mut self.partition);
         }
-        self.bucket.readers.remove(&self.news);
+        self.bucket.listeners.remove(&self.dirty);
         for stream in self.streams.drain(..).flatten() {
             if let Some(mut vbucket) = self.bucket.vbucket(stream.vbid()) {
                 stream.close(&mut vbucket);

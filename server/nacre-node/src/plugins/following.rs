@@ -134,7 +134,7 @@ impl Feed {
         if !self.deployment.spec.paused {
             return Ok(true);
         }
-        self.waiting.drain(..).for_each(|vbid| self.news.note(vbid));
+        self.waiting.drain(..).for_each(|vbid| self.dirty.mark(vbid));
         while let Some(vbid) = self.next_vbucket() {
             let is_served = self.bucket.served(vbid).is_some();
             if !is_served {

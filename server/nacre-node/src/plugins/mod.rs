@@ -393,7 +393,7 @@ impl Plugins {
             let building = deploy(node, bucket, &runtime, spec, None);
             put(serving, Some(building));
             // It may have had all there is before anybody knew that it is to take a place.
-            bucket.readers.have_look();
+            bucket.listeners.wake_all();
         } else {
             self.leave_one(&serving);
             put(deploy(node, bucket, &runtime, spec, None), None);
@@ -502,7 +502,7 @@ impl Plugins {
         self.stopped.store(true, Ordering::Release);
         self.wanted.wake();
         for slot in self.slots.read().values() {
-            slot.serving.bucket.readers.have_look();
+            slot.serving.bucket.listeners.wake_all();
         }
     }
 }

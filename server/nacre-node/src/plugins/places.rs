@@ -155,7 +155,7 @@ impl Plugins {
             let mut others = found.others.lock();
             told.iter().for_each(|(vbid, moment)| note(&mut others, *vbid, *moment, from));
             drop(others);
-            found.bucket.readers.have_look();
+            found.bucket.listeners.wake_all();
         }
     }
 

@@ -8,7 +8,7 @@ use crate::error::Error;
 use nacre_auth::{
     Credentials, Domain, Edit, Keyspace, Login, Privilege, Refused, Role, UserChange, UserEdit,
 };
-use nacre_bucket::about_to_hold_up;
+use nacre_bucket::before_blocking;
 use nacre_cluster::{Change, FunctionId, Refusal, Sequence};
 use nacre_plugin_host::Failure;
 use serde::Deserialize;
@@ -213,7 +213,7 @@ impl Session {
         let change = UserChange { by: Some(self.login()?), edit: Edit::User(edit.clone()) };
         self.node.users().permit(&change).map_err(|refused| users_refused(&refused))?;
         if let Some(password) = password {
-            about_to_hold_up();
+            before_blocking();
             edit.credentials = Some(Credentials::derive(password, self.node.new_salt()));
         }
         self.edit_users(Edit::User(edit))

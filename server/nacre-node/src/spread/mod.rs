@@ -27,7 +27,7 @@ use crate::block;
 use crate::node::Node;
 use crate::platform::{Told, Unanswered};
 use crossbeam_channel::{Receiver, bounded};
-use nacre_bucket::about_to_hold_up;
+use nacre_bucket::before_blocking;
 use nacre_cluster::Membership;
 use nacre_types::{NodeId, Vbid};
 use question::Asked;
@@ -256,7 +256,7 @@ impl Node {
     /// Waits for the answer to a question that was sent.
     pub(crate) fn answered(&self, answer: &Answered) -> Result<Answer, Unanswered> {
         let lost = |why: String| Unanswered::Lost(why);
-        about_to_hold_up();
+        before_blocking();
         let bytes = answer.recv().map_err(|_| lost("the node ends".into()))??;
         postcard::from_bytes(&bytes)
             .map_err(|error| lost(format!("an answer cannot be read: {error}")))

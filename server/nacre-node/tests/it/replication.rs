@@ -426,7 +426,7 @@ fn collections_that_are_dropped_are_gone_from_replicas_too() {
         };
         let node = bucket_of(nodes, 0).unwrap();
         node.apply(Vbid(0), b"\x08k", &command, Default::default()).unwrap().0.unwrap();
-        node.wake_readers();
+        node.wake_listeners();
     };
     write(&nodes);
     nodes.run();

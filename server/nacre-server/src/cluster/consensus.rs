@@ -592,7 +592,7 @@ impl Agreement for Consensus {
         if let Some(consensus) = self.this.upgrade() {
             self.runtime.spawn(consensus.submit(ticketed));
         }
-        nacre_bucket::about_to_hold_up();
+        nacre_bucket::before_blocking();
         let outcome = outcome.recv_timeout(PATIENCE);
         self.waiting.forget(ticket);
         outcome.unwrap_or_else(|_| {

@@ -1,6 +1,6 @@
 //! What a connection answers, from where it lies: a long document is not copied to be sent.
 
-use nacre_bucket::kv::{Apart, Session};
+use nacre_bucket::kv::{Session, ZeroCopyBody};
 
 /// Pieces that the kernel takes at once. Source: `UIO_MAXIOV` of Linux.
 const PIECES_MAX: usize = 1024;
@@ -9,7 +9,7 @@ const PIECES_MAX: usize = 1024;
 #[derive(Default)]
 pub(super) struct Answers {
     pub bytes: Vec<u8>,
-    pub apart: Vec<Apart>,
+    pub bodies: Vec<ZeroCopyBody>,
     /// Bytes of both.
     pub length: usize,
 }
@@ -24,9 +24,9 @@ impl Answers {
         let before = self.bytes.len();
         let outcome = answer(session, &mut self.bytes);
         self.length += self.bytes.len() - before;
-        for apart in session.take_apart() {
-            self.length += apart.document.body().len();
-            self.apart.push(apart);
+        for body in session.take_zero_copy_bodies() {
+            self.length += body.document.body().len();
+            self.bodies.push(body);
         }
         outcome
     }
@@ -35,7 +35,7 @@ impl Answers {
     pub fn pieces(&self, mut from: usize) -> impl Iterator<Item = &[u8]> {
         let mut begin = 0;
         let last = (self.bytes.len(), &[][..]);
-        let bodies = self.apart.iter().map(|apart| (apart.at, apart.document.body()));
+        let bodies = self.bodies.iter().map(|body| (body.at, body.document.body()));
         let pieces = bodies.chain([last]).flat_map(move |(at, body)| {
             let bytes = &self.bytes[begin..at];
             begin = at;
@@ -82,12 +82,12 @@ mod tests {
 
     #[test]
     fn pieces_are_what_goes_out_from_any_byte_on() {
-        let apart = |at, body: &[u8]| {
+        let body = |at, body: &[u8]| {
             let document = Document::new(Meta::default(), b"\0k", body);
-            Apart { at, document }
+            ZeroCopyBody { at, document }
         };
-        let apart = vec![apart(0, b"first"), apart(3, b"in"), apart(3, b""), apart(7, b"last")];
-        let answers = Answers { bytes: b"abcdefg".to_vec(), apart, length: 18 };
+        let bodies = vec![body(0, b"first"), body(3, b"in"), body(3, b""), body(7, b"last")];
+        let answers = Answers { bytes: b"abcdefg".to_vec(), bodies, length: 18 };
         let whole = b"firstabcindefglast";
         for from in 0..=whole.len() {
             let pieces: Vec<&[u8]> = answers.pieces(from).collect();

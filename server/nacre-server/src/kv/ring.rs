@@ -499,7 +499,7 @@ impl Thread {
         accepted.permit.wake_when_closed(Arc::clone(&bell) as _);
         let peer = self.door.peer(accepted.from, false, Shown::default());
         let mut session = Session::new(Arc::clone(&self.door.node) as _, peer, bell);
-        session.keep_bodies_apart();
+        session.enable_zero_copy();
         entry.insert(Connection {
             stream: accepted.stream,
             from: accepted.from,
@@ -622,7 +622,7 @@ impl Thread {
             connection.sends = true;
             let Connection { sending, sent, message, .. } = connection;
             let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
-            let send = if sending.apart.is_empty() {
+            let send = if sending.bodies.is_empty() {
                 let rest = &sending.bytes[*sent..];
                 opcode::Send::new(fd, rest.as_ptr(), rest.len() as u32).flags(flags).build()
             } else {

@@ -78,7 +78,7 @@ pub(crate) fn threads() -> std::io::Result<Runtime> {
         .thread_name("query")
         .thread_stack_size(STACK_BYTES)
         .max_blocking_threads(THREADS_MAX)
-        .on_thread_start(|| nacre_bucket::before_holding_up(make_room))
+        .on_thread_start(|| nacre_bucket::on_blocking(make_room))
         .enable_all()
         .build()
 }

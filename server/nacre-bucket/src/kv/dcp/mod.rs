@@ -16,7 +16,7 @@ mod settings;
 pub use begun::read_begun;
 
 use super::session::{Answer, Next, Outcome, Session};
-use crate::{Bucket, Line, Tap};
+use crate::{Bucket, ChangeConsumer, DcpConnection};
 use begun::append_under_way;
 use filter::Filter;
 use nacre_auth::{Keyspace, Privilege};
@@ -36,8 +36,8 @@ const SENT_AT_ONCE: usize = 256 << 10;
 
 /// What a session has of its own when it streams.
 pub(super) struct Dcp {
-    tap: Tap,
-    line: Arc<Line>,
+    consumer: ChangeConsumer,
+    connection: Arc<DcpConnection>,
     settings: Settings,
     window: Window,
     /// The node that the client holds copies for, if it does.
@@ -49,61 +49,61 @@ pub(super) struct Dcp {
 impl Dcp {
     /// Whether [`Dcp::pump`] would do something. The waiter is woken when that may change.
     pub fn is_ready(&self) -> bool {
-        self.line.look();
-        self.tap.bucket.is_closed()
-            || self.line.asks()
-            || self.line.lets_go()
-            || self.tap.has_scanned()
-            || self.window.has_room() && self.tap.is_ready()
+        self.connection.reset_wake();
+        self.consumer.bucket.is_closed()
+            || self.connection.needs_ping()
+            || self.connection.must_release_scans()
+            || self.consumer.has_scanned()
+            || self.window.has_room() && self.consumer.is_ready()
     }
 
     /// Why the connection is to end at once, if it is.
     pub fn cut(&self) -> Option<&'static str> {
-        self.line.cut()
+        self.connection.end_reason()
     }
 
     /// The consumer has sent something.
     pub fn heard(&self, now: Now) {
-        self.line.heartbeat(|heartbeat| heartbeat.heard(now.monotonic_ns));
+        self.connection.heartbeat(|heartbeat| heartbeat.heard(now.monotonic_ns));
     }
 
     /// The consumer has answered that it lives.
     pub fn answered(&self, now: Now) {
-        self.line.heartbeat(|heartbeat| heartbeat.answered(now.monotonic_ns));
+        self.connection.heartbeat(|heartbeat| heartbeat.answered(now.monotonic_ns));
     }
 
     /// Appends what there is to send, as far as window and socket allow.
     fn pump(&mut self, out: &mut Vec<u8>, now: Now) -> Next {
         let before = out.len();
-        if self.tap.bucket.is_closed() {
-            let Tap { producer, bucket, .. } = &mut self.tap;
+        if self.consumer.bucket.is_closed() {
+            let ChangeConsumer { producer, bucket, .. } = &mut self.consumer;
             producer.end_where(&**bucket, |_, _| Some(End::VbucketGone));
-            while let Some((address, message)) = self.tap.next() {
+            while let Some((address, message)) = self.consumer.next() {
                 message::encode(address, &message, &self.settings, false, out);
             }
             return Next::Close(Some("the bucket of a DCP connection has ended".into()));
         }
-        if self.line.take_question() {
+        if self.connection.take_ping() {
             let payload = Payload { opcode: Payload::NOOP, ..Payload::default() };
             dcp::Message { vbid: 0, opaque: 0, stream_id: None, payload }.encode(out);
         }
-        self.tap.refresh();
-        if self.line.take_release() {
-            self.tap.producer.let_go_of_scans();
+        self.consumer.refresh();
+        if self.connection.take_release() {
+            self.consumer.producer.let_go_of_scans();
         }
-        let compresses = self.tap.bucket.compresses();
+        let compresses = self.consumer.bucket.compresses();
         while out.len() < SENT_AT_ONCE && self.window.has_room() {
-            let Some((address, message)) = self.tap.next() else { break };
+            let Some((address, message)) = self.consumer.next() else { break };
             let bytes = message::encode(address, &message, &self.settings, compresses, out);
             self.window.sent(bytes);
         }
         // Read ahead of the socket, but not of a consumer that takes nothing.
         if self.window.has_room() {
-            self.tap.begin_scans();
+            self.consumer.begin_scans();
         }
-        self.line.hold_scans(self.tap.producer.holds_scans());
+        self.connection.set_holds_scans(self.consumer.producer.holds_scans());
         if out.len() > before {
-            self.line.heartbeat(|heartbeat| heartbeat.sent(now.monotonic_ns));
+            self.connection.heartbeat(|heartbeat| heartbeat.sent(now.monotonic_ns));
         }
         Next::More
     }
@@ -111,7 +111,7 @@ impl Dcp {
 
 impl Drop for Dcp {
     fn drop(&mut self) {
-        self.tap.bucket.lines.close(&self.line);
+        self.consumer.bucket.dcp_connections.close(&self.connection);
     }
 }
 
@@ -121,7 +121,7 @@ pub(super) fn pump(session: &mut Session, out: &mut Vec<u8>, now: Now) -> Next {
     let users_version = session.env.users_version();
     if dcp.users_version != users_version {
         dcp.users_version = users_version;
-        let Tap { producer, bucket, .. } = &mut dcp.tap;
+        let ChangeConsumer { producer, bucket, .. } = &mut dcp.consumer;
         producer.end_where(&**bucket, |_, wanted| {
             (!may_stream(session, bucket, &wanted.interest)).then_some(End::Forbidden)
         });
@@ -169,10 +169,10 @@ fn open(session: &mut Session, name: &[u8], flags: u32, now: Now) -> Result<Outc
     let settings = Settings::new(flags, session.features)?;
     let bucket = Arc::clone(&session.bucket()?.bucket);
     let user = session.user_name();
-    let line = bucket.lines.open(user, name, &session.waiter, now);
+    let connection = bucket.dcp_connections.open(user, name, &session.waiter, now);
     session.dcp = Some(Box::new(Dcp {
-        tap: Tap::new(bucket, Arc::clone(&line) as _),
-        line,
+        consumer: ChangeConsumer::new(bucket, Arc::clone(&connection) as _),
+        connection,
         settings,
         window: Window::default(),
         copy_on: None,
@@ -197,18 +197,18 @@ fn acknowledge(dcp: &Dcp, frame: &Frame<'_>, seqno: Seqno, now: Now) -> Result<O
     let node = dcp.copy_on.ok_or(Status::InvalidArguments)?;
     let vbid = Vbid(frame.vbid);
     // What it says of a stream that has ended may be of another history.
-    if dcp.tap.producer.has(vbid, None) {
-        dcp.tap.bucket.acknowledge(vbid, node, seqno, now);
+    if dcp.consumer.producer.has(vbid, None) {
+        dcp.consumer.bucket.acknowledge(vbid, node, seqno, now);
     }
     Ok(Outcome::Answered)
 }
 
 fn control(dcp: &mut Dcp, key: &[u8], value: &[u8]) -> Result<Outcome, Status> {
-    match dcp.settings.control(key, value, dcp.tap.bucket.can_keep_history())? {
+    match dcp.settings.control(key, value, dcp.consumer.bucket.can_keep_history())? {
         Effect::None => {}
         Effect::Window(bytes) => dcp.window.resize(bytes),
         Effect::Heartbeat(interval) => {
-            dcp.line.heartbeat(|heartbeat| heartbeat.set_interval(interval));
+            dcp.connection.heartbeat(|heartbeat| heartbeat.set_interval(interval));
         }
     }
     Ok(Outcome::Status(Status::Success))
@@ -219,7 +219,7 @@ fn close(dcp: &mut Dcp, frame: &Frame<'_>) -> Result<Outcome, Status> {
     if stream_id.is_some() != dcp.settings.stream_ids {
         return Err(Status::DcpStreamIdInvalid);
     }
-    let Dcp { tap: Tap { producer, bucket, .. }, settings, .. } = dcp;
+    let Dcp { consumer: ChangeConsumer { producer, bucket, .. }, settings, .. } = dcp;
     match producer.close(Vbid(frame.vbid), stream_id, settings.says_closed, &**bucket) {
         true => Ok(Outcome::Status(Status::Success)),
         false => Err(Status::KeyNotFound),
@@ -236,8 +236,8 @@ fn begin(
 ) -> Result<Outcome, Status> {
     let Request::DcpStreamRequest { filter, .. } = *request else { return Err(Status::Internal) };
     let vbid = Vbid(frame.vbid);
-    dcp.tap.heed(vbid);
-    let Dcp { tap: Tap { producer, bucket, .. }, settings, .. } = dcp;
+    dcp.consumer.watch(vbid);
+    let Dcp { consumer: ChangeConsumer { producer, bucket, .. }, settings, .. } = dcp;
     let collections = settings.speaks(Feature::Collections);
     let mut vbucket = bucket.vbucket(vbid).ok_or(Status::NotMyVbucket)?;
     if !vbucket.makes_history() {

@@ -4,7 +4,7 @@
 //! Memory is read by whoever takes; the store is read by the bucket's workers. Nothing here waits.
 
 use crate::bucket::Bucket;
-use crate::reader::News;
+use crate::listeners::DirtyVbuckets;
 use crate::{Ticket, Waiter};
 use nacre_dcp::{Address, Finished, Message, Producer};
 use nacre_store::Error;
@@ -16,26 +16,26 @@ use std::sync::Arc;
 type Scanned = Arc<Ticket<Mutex<Option<Finished<Error>>>>>;
 
 /// The streams of one consumer, and what feeds them.
-pub struct Tap {
+pub struct ChangeConsumer {
     /// The bucket whose history it is.
     pub bucket: Arc<Bucket>,
     /// The streams.
     pub producer: Producer<Error>,
-    news: Arc<News>,
+    dirty: Arc<DirtyVbuckets>,
     waiter: Arc<dyn Waiter>,
     scans: Vec<Scanned>,
 }
 
-impl Tap {
+impl ChangeConsumer {
     /// Without streams. `waiter` is woken when there is something to take.
-    pub fn new(bucket: Arc<Bucket>, waiter: Arc<dyn Waiter>) -> Tap {
-        let news = bucket.readers.add_listener(Arc::clone(&waiter));
-        Tap { bucket, producer: Producer::default(), news, waiter, scans: Vec::new() }
+    pub fn new(bucket: Arc<Bucket>, waiter: Arc<dyn Waiter>) -> ChangeConsumer {
+        let dirty = bucket.listeners.listen(Arc::clone(&waiter));
+        ChangeConsumer { bucket, producer: Producer::default(), dirty, waiter, scans: Vec::new() }
     }
 
     /// From now on the consumer hears of `vbid`; to be called before a stream of it is opened.
-    pub fn heed(&self, vbid: Vbid) {
-        self.news.heed(vbid);
+    pub fn watch(&self, vbid: Vbid) {
+        self.dirty.watch(vbid);
     }
 
     /// Whether a portion has come from a worker.
@@ -45,7 +45,7 @@ impl Tap {
 
     /// Whether there may be something to take, or to have read.
     pub fn is_ready(&self) -> bool {
-        self.producer.is_ready() || self.producer.has_work() || !self.news.is_empty()
+        self.producer.is_ready() || self.producer.has_work() || !self.dirty.is_empty()
     }
 
     /// Takes in what has happened since: portions of scans, and writes to the bucket.
@@ -62,7 +62,7 @@ impl Tap {
                 );
             }
         }
-        while let Some(vbid) = self.news.take(0) {
+        while let Some(vbid) = self.dirty.take(0) {
             self.producer.note(vbid);
         }
     }
@@ -84,9 +84,9 @@ impl Tap {
     }
 }
 
-impl Drop for Tap {
+impl Drop for ChangeConsumer {
     fn drop(&mut self) {
-        self.bucket.readers.remove(&self.news);
+        self.bucket.listeners.remove(&self.dirty);
         self.producer.clear(&*self.bucket);
     }
 }
