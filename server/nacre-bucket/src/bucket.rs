@@ -1,4 +1,4 @@
-//! One bucket on this node: its vBuckets, each behind one short lock, its store, and those who read its history.
+//! One bucket on this node: its vBuckets, each behind one short lock, its store, and the consumers of its history.
 
 mod memory;
 mod persistence;
@@ -34,40 +34,41 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Seconds that tombstones are kept: three days, or where there is no store, a minute.
+/// Age at which tombstones are purged, in seconds: three days. Without a store they take memory, and are kept for a
+/// minute.
 const PURGE_AGE_S: u32 = 3 * 86_400;
 const PURGE_AGE_EPHEMERAL_S: u32 = 60;
 
 /// A bucket that serves.
 pub struct Bucket {
-    /// Its name.
+    /// Name, unique in the cluster.
     pub name: String,
-    /// Its identity.
+    /// UUID: 32 hexadecimal digits, never used for another bucket.
     pub uuid: String,
     vbuckets: Box<[Mutex<Vbucket>]>,
-    /// Whether this node may serve at all.
+    /// The lease of the node.
     lease: Arc<Lease>,
-    /// None for a bucket that lives in memory only.
+    /// The store; `None` for a bucket that lives in memory only.
     pub store: Option<Arc<dyn Store>>,
-    /// What the store holds, by vBucket.
+    /// The seqno up to which the store holds each vBucket.
     pub persisted: Watermarks,
-    /// Those who read its history.
+    /// The consumers of history.
     pub listeners: HistoryListeners,
-    /// Those who tell other nodes how far the copies here have come.
+    /// The copies that report to other nodes how much history they hold.
     pub progress_listeners: HistoryListeners,
     manifest: RwLock<Arc<Manifest>>,
     memory: Memory,
-    /// Read on every write, so kept beside the settings they come from.
+    /// The longest life of documents, in seconds; 0 without a limit. Read on every write, so it is not behind a lock.
     max_ttl: AtomicU64,
     expiry_pager_s: AtomicU32,
-    /// Share of dead bytes above which the store is compacted, in percent; 0 for the compactor's own choice.
+    /// Share of dead bytes above which the store is compacted, in percent; 0 for the compactor's default.
     fragmentation_percent: AtomicU8,
-    /// How long tombstones are kept, in seconds; 0 for the usual time.
+    /// Age at which tombstones are purged, in seconds; 0 for the default.
     purge_age_s: AtomicU32,
     pub(crate) durability_min_level: AtomicU8,
     compresses: AtomicBool,
     resolution: Resolution,
-    /// Whether the bucket can keep superseded versions, and for how long it does, if it does.
+    /// True if the bucket can keep superseded versions.
     can_keep_history: AtomicBool,
     history_limits: Mutex<Option<HistoryRetention>>,
     discards_documents: AtomicBool,
@@ -84,29 +85,30 @@ pub struct Bucket {
     /// Wakes the [`Compactor`].
     pub(crate) compactor: Signal,
     compaction_asked: AtomicBool,
-    /// Counts the times that vBuckets were given another part.
+    /// The number of times that a vBucket has changed its state or term.
     pub arrangements: AtomicU64,
-    /// vBuckets that were seen to be served, and after how many of these times.
+    /// vBuckets that were found active, and the value of `arrangements` at which they were.
     served: Mutex<(u64, Vbids)>,
     /// The vBuckets that [are in doubt](Vbucket::mark_in_doubt).
     pub doubted: RwLock<BTreeSet<Vbid>>,
     /// Dropped collections whose stored documents are still to be erased.
     dropped: Mutex<Vec<CollectionId>>,
     store_waiting: AtomicBool,
-    /// vBuckets of which nobody knows what is stored, after a commit that failed.
+    /// vBuckets that take no writes, because a commit failed and their stored state is unknown.
     pub read_only: Mutex<BTreeSet<Vbid>>,
     closed: AtomicBool,
     discarded: AtomicBool,
 }
 
 impl Bucket {
-    /// Reads a bucket into memory and begins to serve it.
+    /// Loads a bucket into memory, starts its tasks and begins to serve it.
     ///
-    /// `clean` says that the last process to serve it wrote everything it had; otherwise clients and consumers may
-    /// know of mutations that are gone, and each vBucket that is served here begins a new branch of history.
+    /// `clean` means that the last process to serve the bucket wrote everything it had. Otherwise clients and
+    /// consumers may know of mutations that are lost, and each vBucket that is active here begins a new branch of
+    /// history.
     ///
     /// # Errors
-    /// When the store is damaged; the bucket does not serve then.
+    /// Fails when the store is damaged; the bucket does not serve then.
     pub fn open(
         config: &nacre_cluster::Bucket,
         env: &Arc<dyn BucketEnv>,
@@ -117,7 +119,7 @@ impl Bucket {
         let persisted = Watermarks::new(usize::from(config.settings.vbucket_count));
         let mut loaded = warmup::load(config, &**env, store.as_deref(), &persisted)?;
         for (vbucket, chain) in loaded.vbuckets.iter_mut().zip(&config.chains) {
-            // What is stored may not even say that it was the active one.
+            // The stored state may not even say that this copy was the active one.
             if !clean && chain.active() == Some(home.node) && chain.has_followers() {
                 vbucket.mark_in_doubt(chain.term);
             }
@@ -130,14 +132,14 @@ impl Bucket {
         let mut vbuckets = loaded.vbuckets;
         let mut dropped = Vec::new();
         for vbucket in &mut vbuckets {
-            // What the last process had not erased of collections that were dropped before it ended.
+            // Collections that were dropped before the last process ended, and that it had not erased.
             for collection in vbucket.collections() {
                 if config.manifest.has_lost(collection) {
                     vbucket.erase_collection(collection);
                     dropped.push(collection);
                 }
             }
-            // What was prepared and stored before the stop is as durable as it was to be.
+            // A prepare that was stored before the stop is as durable as its level asked for.
             for key in vbucket.prepared_out_of_memory() {
                 let stored = store.as_ref().map_or(Ok(None), |store| store.get(vbucket.id(), &key));
                 vbucket.restore(&key, stored?, vbucket.eviction_epoch());
@@ -203,7 +205,7 @@ impl Bucket {
         Ok(bucket)
     }
 
-    /// Takes over changed settings, scopes and collections.
+    /// Applies changed settings, scopes and collections.
     pub fn configure(&self, settings: &BucketSettings, manifest: &Manifest) {
         self.memory.set_quota(settings.ram_quota_mb << 20);
         self.max_ttl.store(u64::from(settings.max_ttl), Ordering::Relaxed);
@@ -222,14 +224,15 @@ impl Bucket {
         *self.manifest.write() = Arc::new(manifest.clone());
     }
 
-    /// Sets when space is given back.
+    /// Sets when the store is compacted, and the age at which tombstones are purged; `None` for the defaults.
     pub fn set_compaction(&self, percent: Option<u8>, purge_age_s: Option<u32>) {
         self.fragmentation_percent.store(percent.unwrap_or(0), Ordering::Relaxed);
         self.purge_age_s.store(purge_age_s.unwrap_or(0), Ordering::Relaxed);
         self.keeper.wake();
     }
 
-    /// Share of dead bytes above which the store is compacted, in percent; `None` for the compactor's own choice.
+    /// Returns the share of dead bytes above which the store is compacted, in percent; `None` for the compactor's
+    /// default.
     pub fn fragmentation_percent(&self) -> Option<u8> {
         match self.fragmentation_percent.load(Ordering::Relaxed) {
             0 => None,
@@ -237,7 +240,7 @@ impl Bucket {
         }
     }
 
-    /// Says which collections keep history, and tells the store.
+    /// Passes the collections that keep history on to the vBuckets.
     fn configure_history(&self, settings: &BucketSettings, manifest: &Manifest) {
         let has_room = self.store.as_ref().is_some_and(|store| store.keeps_history());
         self.can_keep_history.store(has_room && settings.can_keep_history(), Ordering::Relaxed);
@@ -253,44 +256,44 @@ impl Bucket {
         self.wake_listeners();
     }
 
-    /// Whether consumers may ask for every version.
+    /// Returns true if consumers may ask for superseded versions.
     pub fn can_keep_history(&self) -> bool {
         self.can_keep_history.load(Ordering::Relaxed)
     }
 
-    /// How long superseded versions are kept; `None` when none are.
+    /// Returns how long superseded versions are kept; `None` when they are not.
     pub(crate) fn history_limits(&self) -> Option<HistoryRetention> {
         *self.history_limits.lock()
     }
 
-    /// Has the history of `vbid` begin at `start`, if it began before.
+    /// Ends the history of `vbid` before `start`, unless it begins later already.
     pub fn forget_history(&self, vbid: Vbid, start: Seqno) {
         if self.vbucket(vbid).is_some_and(|mut vbucket| vbucket.forget_history(start)) {
             self.mark_dirty(vbid);
         }
     }
 
-    /// Scopes and collections.
+    /// Returns the scopes and collections.
     pub fn manifest(&self) -> Arc<Manifest> {
         Arc::clone(&self.manifest.read())
     }
 
-    /// How many vBuckets it has.
+    /// Returns the number of vBuckets.
     pub fn vbucket_count(&self) -> u16 {
         self.vbuckets.len() as u16
     }
 
-    /// Locks one vBucket; `None` when there is none of this number.
+    /// Locks a vBucket; `None` when the bucket has none of this number.
     pub fn vbucket(&self, vbid: Vbid) -> Option<MutexGuard<'_, Vbucket>> {
         self.vbuckets.get(vbid.index()).map(Mutex::lock)
     }
 
-    /// The last seqno of each vBucket.
+    /// Returns the last seqno of each vBucket.
     pub fn high_seqnos(&self) -> Vec<Seqno> {
         self.vbuckets.iter().map(|vbucket| vbucket.lock().high_seqno()).collect()
     }
 
-    /// The last seqno of each vBucket that is served here; zero of all others.
+    /// Returns the last seqno of each vBucket that makes history here, and zero for the others.
     pub fn served_seqnos(&self) -> Vec<Seqno> {
         let seqno = |vbucket: &Mutex<Vbucket>| {
             let vbucket = vbucket.lock();
@@ -299,22 +302,22 @@ impl Bucket {
         self.vbuckets.iter().map(seqno).collect()
     }
 
-    /// Locks one vBucket, if it is served here.
+    /// Locks a vBucket that makes history here: one that is active or about to be handed over.
     pub fn served(&self, vbid: Vbid) -> Option<MutexGuard<'_, Vbucket>> {
         self.vbucket(vbid).filter(|vbucket| vbucket.makes_history())
     }
 
-    /// Locks one vBucket, if clients are served by this copy of it.
+    /// Locks a vBucket whose copy here is active.
     pub fn active(&self, vbid: Vbid) -> Option<MutexGuard<'_, Vbucket>> {
         self.vbucket(vbid).filter(|vbucket| vbucket.state() == VbState::Active)
     }
 
-    /// The last seqno of a vBucket, if clients are served by the copy that is here.
+    /// Returns the last seqno of a vBucket whose copy here is active.
     pub fn active_high_seqno(&self, vbid: Vbid) -> Option<Seqno> {
         self.active(vbid).map(|vbucket| vbucket.high_seqno())
     }
 
-    /// The vBuckets of which clients are served by the copies that are here.
+    /// Returns the vBuckets whose copies here are active.
     pub fn active_vbids(&self) -> Vbids {
         (0..self.vbucket_count()).map(Vbid).filter(|vbid| self.active(*vbid).is_some()).collect()
     }
@@ -324,7 +327,7 @@ impl Bucket {
         self.lease.holds(now.monotonic_ns)
     }
 
-    /// Whether this node, and no other, serves all of some vBuckets now.
+    /// Returns true if this node, and no other, serves all of `vbids` at `now`.
     pub fn serves(&self, vbids: &Vbids, now: Now) -> bool {
         if !self.lease.holds(now.monotonic_ns) {
             return false;
@@ -345,24 +348,25 @@ impl Bucket {
         all
     }
 
-    /// Locks one vBucket, if a copy of it is here.
+    /// Locks a vBucket of which this node has a copy.
     pub fn copy(&self, vbid: Vbid) -> Option<MutexGuard<'_, Vbucket>> {
         self.vbucket(vbid).filter(|vbucket| vbucket.state() != VbState::Dead)
     }
 
-    /// Documents that exist in the vBuckets that are served here, and bytes of memory in use.
+    /// Returns the number of documents in the vBuckets that are served here, and the bytes of memory in use.
     pub fn usage(&self) -> (u64, u64) {
         let vbids = (0..self.vbucket_count()).map(Vbid);
         let served = vbids.filter_map(|vbid| Some(self.served(vbid)?.alive_count()));
         (served.sum(), self.memory_bytes())
     }
 
-    /// What a collection has in the vBuckets that are served here. Its seqno means nothing here and is zero.
+    /// Returns the counts of a collection over the vBuckets that are served here. Their seqno is zero: it has no
+    /// meaning over several vBuckets.
     pub fn counts_of(&self, collection: CollectionId) -> CollectionCounts {
         self.counts_in(collection, &Vbids::first(self.vbucket_count()))
     }
 
-    /// The same of some vBuckets.
+    /// Returns the counts of a collection as [`Bucket::counts_of`] does, over some vBuckets.
     pub fn counts_in(&self, collection: CollectionId, vbids: &Vbids) -> CollectionCounts {
         let mut sum = CollectionCounts::default();
         for vbid in vbids.iter() {
@@ -374,24 +378,24 @@ impl Bucket {
         sum
     }
 
-    /// Whether values are compressed for clients that can read them.
+    /// Returns true if values are compressed for clients that can read them.
     pub(crate) fn compresses(&self) -> bool {
         self.compresses.load(Ordering::Relaxed)
     }
 
-    /// Which of two versions of a document stays.
+    /// Returns the rule by which conflicting versions are resolved.
     pub(crate) fn resolution(&self) -> Resolution {
         self.resolution
     }
 
-    /// The longest life of documents of a collection, as [`nacre_cluster::Collection::max_ttl`] has it; `None` when
-    /// there is no such collection.
+    /// Returns the longest life of the documents of a collection, as in [`nacre_cluster::Collection::max_ttl`];
+    /// `None` when there is no such collection.
     pub fn max_ttl(&self, collection: CollectionId) -> Option<i32> {
         self.manifest.read().collection_by_id(collection).map(|found| found.max_ttl)
     }
 
-    /// The absolute expiry of a document written now, given what the client asked for: the collection's longest life
-    /// (`max_ttl`) or else the bucket's applies.
+    /// Returns the absolute expiry of a document written now. The client's `expiry` is cut to the longest life of the
+    /// collection (`max_ttl`) or else of the bucket.
     pub fn expiry(&self, max_ttl: i32, expiry: u32, now: Now) -> u32 {
         let ttl = match max_ttl {
             0 => self.max_ttl.load(Ordering::Relaxed) as u32,
@@ -405,12 +409,12 @@ impl Bucket {
         }
     }
 
-    /// Has the processor fetch from memory what a request on the document at `key` is about to touch.
+    /// Loads into the processor's cache what a request for the document at `key` is about to touch.
     pub fn prefetch(&self, step: PrefetchStep, vbid: Vbid, key: &[u8]) {
         let Some(vbucket) = self.vbuckets.get(vbid.index()) else { return };
         match step {
             PrefetchStep::Vbucket => nacre_vbucket::prefetch(vbucket),
-            // Who else is at it has it all in a cache of its own.
+            // A thread that holds the lock has the lines in a cache of its own.
             PrefetchStep::Slot => vbucket.try_lock().iter().for_each(|vb| vb.prefetch_slot(key)),
             PrefetchStep::Document => {
                 vbucket.try_lock().iter().for_each(|vb| vb.prefetch_document(key))
@@ -418,8 +422,8 @@ impl Bucket {
         }
     }
 
-    /// Locks one vBucket for `work`, and accounts for the memory that it takes or gives back. `None` when there is no such
-    /// vBucket.
+    /// Locks a vBucket for `work`, and accounts for the memory that `work` takes or frees. Returns `None` when there
+    /// is no such vBucket.
     pub fn change<T>(&self, vbid: Vbid, work: impl FnOnce(&mut Vbucket) -> T) -> Option<T> {
         let mut vbucket = self.vbucket(vbid)?;
         let before = memory_of(&vbucket);
@@ -445,15 +449,13 @@ impl Bucket {
         }
     }
 
-    /// Whether all that keeps `vbucket` from serving is that the node has no leave to.
+    /// Returns true if `vbucket` is active but the node holds no lease.
     pub(crate) fn lacks_lease(&self, vbucket: &Vbucket, now: Now) -> bool {
         vbucket.state() == VbState::Active && !self.lease.holds(now.monotonic_ns)
     }
 
-    /// Carries out `command`, and tells whether history grew, and what it took; a mutation is noted for the readers, who are
-    /// woken by [`Bucket::wake_listeners`].
-    ///
-    /// `None` when there is no such vBucket.
+    /// Carries out `command`. Returns the reply, whether history grew, and the cost; `None` when there is no such
+    /// vBucket. A mutation marks the vBucket dirty, and the caller wakes consumers by [`Bucket::wake_listeners`].
     pub fn apply(
         &self,
         vbid: Vbid,
@@ -474,11 +476,11 @@ impl Bucket {
         Some((reply, mutation.is_some(), cost))
     }
 
-    /// Buries the documents of a vBucket that have expired.
+    /// Turns the expired documents of a vBucket into tombstones.
     pub(crate) fn expire(&self, vbid: Vbid, now: Now) {
         let expire = |vbucket: &mut Vbucket| vbucket.expire(now);
         let (mut buried, incomplete) = self.change(vbid, expire).unwrap_or_default();
-        // Attributes that outlive their document must be in memory for that.
+        // Extended attributes that outlive their document must be in memory for that.
         for key in &incomplete {
             if self.fetch(vbid, key).is_ok() {
                 buried += self.change(vbid, expire).unwrap_or_default().0;
@@ -489,13 +491,13 @@ impl Bucket {
         }
     }
 
-    /// How often expired documents are searched for; `None` for never.
+    /// Returns how often expired documents are searched for; `None` for never.
     pub(crate) fn expiry_interval(&self) -> Option<Duration> {
         let seconds = self.expiry_pager_s.load(Ordering::Relaxed);
         (seconds > 0).then(|| Duration::from_secs(u64::from(seconds)))
     }
 
-    /// How long tombstones are kept, in seconds.
+    /// Returns the age at which tombstones are purged, in seconds.
     pub fn purge_age_s(&self) -> u32 {
         match self.purge_age_s.load(Ordering::Relaxed) {
             0 if self.store.is_some() => PURGE_AGE_S,
@@ -504,12 +506,12 @@ impl Bucket {
         }
     }
 
-    /// Tells every reader that `vbid` has news.
+    /// Marks `vbid` for every consumer of history. Does not wake them.
     pub fn mark_dirty(&self, vbid: Vbid) {
         self.listeners.mark(vbid);
     }
 
-    /// Wakes those who have news; called once for the requests that arrived together.
+    /// Wakes the consumers that have a vBucket marked. Called once for the requests that arrived together.
     pub fn wake_listeners(&self) {
         self.listeners.wake();
         if self.store.is_none() {
@@ -517,14 +519,14 @@ impl Bucket {
         }
     }
 
-    /// Writes what happened to scopes and collections into the history of every vBucket, and forgets the documents of
+    /// Writes changes of scopes and collections into the history of every active vBucket, and erases the documents of
     /// dropped collections.
     pub fn record_events(&self, events: &[KeyspaceEvent], now: Now) {
         for vbid in (0..self.vbucket_count()).map(Vbid) {
             self.complete(vbid, |vbucket| {
                 let mut completions = Vec::new();
                 if vbucket.state() != VbState::Active {
-                    // It learns of them with the history that it follows.
+                    // Other copies receive the event with the history of the active one.
                     return completions;
                 }
                 for event in events {
@@ -541,7 +543,7 @@ impl Bucket {
         self.wake_listeners();
     }
 
-    /// Has the documents of dropped collections erased that only the store has.
+    /// Has the keeper erase the documents of dropped collections that are only in the store.
     pub(crate) fn forget_stored(&self, dropped: &[CollectionId]) {
         if !dropped.is_empty() {
             self.dropped.lock().extend(dropped);
@@ -549,12 +551,12 @@ impl Bucket {
         }
     }
 
-    /// The dropped collections whose stored documents are to be erased.
+    /// Takes the dropped collections whose stored documents are to be erased.
     pub(crate) fn take_dropped(&self) -> Vec<CollectionId> {
         std::mem::take(&mut self.dropped.lock())
     }
 
-    /// Ends the bucket: no write is taken any more, and its tasks end once they have done what is to do.
+    /// Closes the bucket: writes are refused from now on, and its tasks end once they have stored what there is.
     pub fn close(&self) {
         for vbucket in &self.vbuckets {
             vbucket.lock().make_read_only();
@@ -569,18 +571,18 @@ impl Bucket {
         self.persisted.publish();
     }
 
-    /// Ends the bucket without storing what is left: it was dropped or flushed.
+    /// Closes the bucket without storing what is left, because it was dropped or flushed.
     pub fn discard(&self) {
         self.discarded.store(true, Ordering::Release);
         self.close();
     }
 
-    /// Whether the bucket was discarded.
+    /// Returns true after [`Bucket::discard`].
     pub(crate) fn is_discarded(&self) -> bool {
         self.discarded.load(Ordering::Acquire)
     }
 
-    /// Whether the bucket was closed.
+    /// Returns true after [`Bucket::close`].
     pub fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
     }
@@ -592,31 +594,31 @@ impl nacre_dcp::Vbuckets for Bucket {
     }
 }
 
-/// The node that a bucket is on, for the bucket.
+/// The bucket's view of its node.
 pub struct Home {
-    /// Its number.
+    /// Number of the node.
     pub node: NodeId,
-    /// Whether it may serve.
+    /// The lease of the node.
     pub lease: Arc<Lease>,
-    /// What it does with copies that it is to have no more.
+    /// Retention policy for copies that are removed from the node.
     pub keep: CopyRetention,
 }
 
 impl Home {
-    /// A node that needs nobody's leave.
+    /// Returns a node without others, which needs no lease.
     pub fn alone(node: NodeId) -> Home {
         Home { node, lease: Arc::default(), keep: CopyRetention::default() }
     }
 }
 
-/// Something that happened to a scope or a collection.
+/// A change of a scope or a collection.
 pub struct KeyspaceEvent {
-    /// Under which it stands in history: the same for all that happens to one scope or collection.
+    /// Key of the event in history: the same for all changes of one scope or collection.
     pub name: Vec<u8>,
-    /// JSON: what consumers are told.
+    /// The event as JSON, for consumers.
     pub value: Vec<u8>,
-    /// Whether it ended there.
+    /// True if the scope or collection was dropped.
     pub ended: bool,
-    /// The collection whose documents go with it.
+    /// The collection whose documents are erased with the event.
     pub dropped: Option<CollectionId>,
 }

@@ -1,7 +1,7 @@
-//! The history of a bucket for a consumer that has no task of its own: it is told when there is more, and takes what there
-//! is, one message after another.
+//! The history of a bucket for a consumer without a task: its waiter is woken when there may be more, and the
+//! consumer takes one message after another.
 //!
-//! Memory is read by whoever takes; the store is read by the bucket's workers. Nothing here waits.
+//! Memory is read on the thread that takes, the store is read by the bucket's workers. Nothing here blocks.
 
 use crate::bucket::Bucket;
 use crate::listeners::DirtyVbuckets;
@@ -15,9 +15,9 @@ use std::sync::Arc;
 /// A portion of a scan on its way back from a worker.
 type Scanned = Arc<Ticket<Mutex<Option<Finished<Error>>>>>;
 
-/// The streams of one consumer, and what feeds them.
+/// The streams of one consumer, and the scans that feed them.
 pub struct ChangeConsumer {
-    /// The bucket whose history it is.
+    /// The bucket whose history is read.
     pub bucket: Arc<Bucket>,
     /// The streams.
     pub producer: Producer<Error>,
@@ -27,28 +27,28 @@ pub struct ChangeConsumer {
 }
 
 impl ChangeConsumer {
-    /// Without streams. `waiter` is woken when there is something to take.
+    /// Creates a consumer without streams. `waiter` is woken when there may be something to take.
     pub fn new(bucket: Arc<Bucket>, waiter: Arc<dyn Waiter>) -> ChangeConsumer {
         let dirty = bucket.listeners.listen(Arc::clone(&waiter));
         ChangeConsumer { bucket, producer: Producer::default(), dirty, waiter, scans: Vec::new() }
     }
 
-    /// From now on the consumer hears of `vbid`; to be called before a stream of it is opened.
+    /// Watches `vbid` from now on. Must be called before a stream of it is opened.
     pub fn watch(&self, vbid: Vbid) {
         self.dirty.watch(vbid);
     }
 
-    /// Whether a portion has come from a worker.
+    /// Returns true if a portion has come back from a worker.
     pub fn has_scanned(&self) -> bool {
         self.scans.iter().any(|scan| scan.outcome().is_some())
     }
 
-    /// Whether there may be something to take, or to have read.
+    /// Returns true if there may be something to take, or to have read.
     pub fn is_ready(&self) -> bool {
         self.producer.is_ready() || self.producer.has_work() || !self.dirty.is_empty()
     }
 
-    /// Takes in what has happened since: portions of scans, and writes to the bucket.
+    /// Takes in portions of scans that have come back, and the vBuckets that were written to.
     pub fn refresh(&mut self) {
         let is_over = |scan: &mut Scanned| scan.outcome().is_some();
         for scan in self.scans.extract_if(.., is_over) {
@@ -67,12 +67,12 @@ impl ChangeConsumer {
         }
     }
 
-    /// The next message, if there is one now.
+    /// Returns the next message, if there is one now.
     pub fn next(&mut self) -> Option<(Address, Message)> {
         self.producer.next(&*self.bucket)
     }
 
-    /// Has the workers read what has left memory.
+    /// Has the workers read the history that has left memory.
     pub fn begin_scans(&mut self) {
         while let Some(work) = self.producer.take_work() {
             let scan = self.bucket.jobs.push(&self.waiter, move |bucket| {

@@ -1,4 +1,4 @@
-//! The compactor of a bucket: gives back the space of what the store holds in vain.
+//! The compactor of a bucket: frees the space of superseded versions in the store.
 
 use crate::bucket::Bucket;
 use crate::{Next, Signal, Task};
@@ -8,7 +8,8 @@ use std::time::Duration;
 
 /// How often the store is looked at.
 const INTERVAL: Duration = Duration::from_secs(5);
-/// The share of dead bytes above which a part of the store is rewritten, if the operator has not chosen another one.
+/// The share of dead bytes above which a part of the store is rewritten, in percent, unless the operator has chosen
+/// another.
 pub const FRAGMENTATION_PERCENT: u8 = 40;
 
 pub(crate) struct Compactor {

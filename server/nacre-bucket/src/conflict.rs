@@ -1,13 +1,13 @@
-//! Conflicts that a plugin resolves: a version from elsewhere meets one that is here.
+//! Conflicts that a plugin resolves: a version from another cluster meets one that is here.
 //!
 //! ```text
-//! request ─► nothing here? ─ yes ─► stored
-//!              │ no                          ┌───────────── it is another one by now ────────────┐
-//!              └─► parked ─► Worker: reads the version, asks the resolver ─► request: still that one? ─ yes ─► stored
+//! request ─► no local version? ─ yes ─► stored
+//!              │ no                         ┌────────────── the local version has changed ─────────────┐
+//!              └─► parked ─► Worker: reads the version, asks the resolver ─► request: still that version? ─ yes ─► stored
 //! ```
 //!
-//! No lock is held while the plugin runs, and no thread of a connection waits for it. What it says is about the version that it was
-//! shown: if that has changed, it is asked again.
+//! No lock is held while the plugin runs, and no thread of a connection waits for it. A decision holds for the
+//! version that the resolver was shown; if that has changed meanwhile, the resolver is asked again.
 
 use crate::bucket::Bucket;
 use crate::worker::{Jobs, WORKERS, Worker};
@@ -18,62 +18,62 @@ use nacre_vbucket::{Command, Refusal, Reply, Seen, Verdict, Version};
 use parking_lot::{Mutex, RwLock};
 use std::sync::Arc;
 
-/// How often a resolver is asked about one request, as the document changes each time.
+/// How often a resolver is asked about one request, because the document changes each time.
 const ATTEMPTS_MAX: u32 = 8;
-/// Requests of a bucket that wait for its resolver.
+/// Requests of a bucket that may wait for its resolver.
 const WAITING_MAX: usize = 1024;
-/// How often a document is read back that leaves memory again at once.
+/// How often a document is read back that is evicted again at once.
 const FETCHES_MAX: u32 = 16;
-/// The longest value. Source: Couchbase.
+/// The largest value, in bytes. Source: Couchbase.
 const VALUE_BYTES_MAX: usize = 20 << 20;
 
-/// Decides between versions of the documents of a bucket.
+/// Decides between two versions of a document.
 pub trait Resolve: Send + Sync {
-    /// What is kept of two versions of the document at `key`. It may take as long as a plugin may.
+    /// Decides which of two versions of the document at `key` is kept. May take as long as a plugin may.
     ///
     /// # Errors
-    /// When there is no decision; whoever knows why has noted it.
+    /// Fails when the resolver gives no decision. The implementation records why.
     fn resolve(&self, key: &[u8], local: &Version, remote: &Version) -> Result<Verdict, Undecided>;
 
-    /// What it decided cannot be: `reason` says why.
+    /// Records that the decision cannot be carried out, and why.
     fn reproach(&self, key: &[u8], reason: &str);
 }
 
-/// A resolver has not decided.
+/// The resolver has not decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Undecided;
 
-/// What a bucket needs to have conflicts resolved.
+/// The resolver of a bucket, and the work that waits for it.
 #[derive(Default)]
 pub struct Conflicts {
     resolver: RwLock<Option<Arc<dyn Resolve>>>,
     pub(crate) jobs: Jobs,
-    /// Whether there are workers: they come with the first resolver.
+    /// True once there are workers: they are spawned with the first resolver.
     has_workers: Mutex<bool>,
 }
 
-/// A version from elsewhere.
+/// A version from another cluster.
 pub(crate) struct Arrived {
-    /// Its metadata; the seqno means nothing.
+    /// Its metadata; the seqno is ignored.
     pub meta: Meta,
-    /// Attributes, if the datatype says so, and body.
+    /// The extended attributes, if the datatype says so, and the body.
     pub value: Box<[u8]>,
 }
 
-/// What is to become of a version from elsewhere.
+/// What becomes of a version from another cluster.
 #[derive(Clone, Debug)]
 pub(crate) enum Decision {
-    /// The version here stays.
+    /// The local version stays.
     Keep,
-    /// It is stored as it came.
+    /// The version is stored as it is.
     Take,
-    /// This is stored, with a CAS above that in the metadata.
+    /// The merged version is stored, with a CAS above the one in the metadata.
     Merge(Meta, Box<[u8]>),
-    /// Nobody knows: it may be sent again.
+    /// There is no decision, and the sender may try again.
     None,
 }
 
-/// A decision, and the version here that it is about.
+/// A decision and the local version that it is about.
 #[derive(Clone, Debug)]
 pub(crate) struct Decided {
     /// What becomes of the version that arrived.
@@ -84,7 +84,7 @@ pub(crate) struct Decided {
 }
 
 impl Conflicts {
-    /// Has `resolver` decide from now on, or the bucket's own rule.
+    /// Makes `resolver` decide from now on; with `None`, the bucket's own rule.
     pub fn set_resolver(
         bucket: &Arc<Bucket>,
         env: &dyn BucketEnv,
@@ -101,14 +101,16 @@ impl Conflicts {
         *conflicts.resolver.write() = resolver;
     }
 
-    /// Whether a plugin decides.
+    /// Returns true if a resolver decides.
     pub(crate) fn has_resolver(&self) -> bool {
         self.resolver.read().is_some()
     }
 
-    /// Has the resolver decide about a version of the document at `key`. `before` is what it said when it was asked last.
+    /// Has the resolver decide about a version of the document at `key`. `before` is its last decision about the same
+    /// request.
     ///
-    /// `None` when it must not be asked now: too often already, too many wait, or the bucket has ended.
+    /// Returns `None` when the resolver must not be asked: it was asked too often, too many requests wait, or the
+    /// bucket has ended.
     pub(crate) fn decide_later(
         &self,
         vbid: Vbid,
@@ -143,8 +145,8 @@ impl Conflicts {
             Err(()) => return (None, Decision::None),
         };
         let seen = Some(Seen::from(&local.meta));
-        // Without a resolver, as when it was undeployed just now, and between equal bodies the bucket's rule decides: who merges
-        // would else merge what was merged for ever.
+        // The bucket's rule decides without a resolver, as after an undeployment, and between equal bodies: two
+        // clusters that merge would otherwise merge each other's results for ever.
         let by_rule = match bucket.resolution().takes(&arrived.meta, &local.meta) {
             true => Decision::Take,
             false => Decision::Keep,
@@ -172,7 +174,7 @@ impl Conflicts {
     }
 }
 
-/// The newest version of a document, tombstones included, with its value.
+/// Returns the newest version of a document with its value; tombstones count.
 fn version_of(bucket: &Bucket, vbid: Vbid, key: &[u8], now: Now) -> Result<Option<Document>, ()> {
     for _ in 0..FETCHES_MAX {
         match bucket.apply(vbid, key, &Command::GetMeta, now).ok_or(())?.0 {
@@ -205,7 +207,7 @@ fn is_same(local: &Document, arrived: &Arrived) -> bool {
     is_alive(&local.meta) == is_alive(&arrived.meta) && local.body() == arrived.body()
 }
 
-/// A version as resolvers see it.
+/// Returns a version as resolvers see it.
 fn shown(meta: &Meta, body: &[u8]) -> Version {
     Version {
         body: body.to_vec(),
@@ -218,8 +220,8 @@ fn shown(meta: &Meta, body: &[u8]) -> Version {
     }
 }
 
-/// `body` in the place of both versions. Attributes, flags and expiry are those of the version that the bucket's rule would keep,
-/// which is the same on both sides, unless that was deleted.
+/// Returns `body` as the successor of both versions. Extended attributes, flags and expiry come from the version that
+/// the bucket's rule would keep, which is the same in both clusters, unless that version was deleted.
 fn merged(
     local: &Document,
     arrived: &Arrived,
@@ -241,7 +243,7 @@ fn merged(
     }
     let json = if json::is_json(body) { DATATYPE_JSON } else { 0 };
     let meta = Meta {
-        // The vBucket is past that of its own.
+        // The vBucket's own CAS is higher already.
         cas: arrived.meta.cas,
         rev: local.meta.rev.max(arrived.meta.rev) + 1,
         datatype: json | if xattrs.is_empty() { 0 } else { DATATYPE_XATTR },

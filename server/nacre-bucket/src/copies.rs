@@ -1,4 +1,4 @@
-//! The copies of a bucket's vBuckets on this node: the part that each has, and history that comes from other nodes.
+//! The copies of a bucket's vBuckets on this node: the state of each, and history that comes from other nodes.
 
 use crate::{Bucket, Ticket, Waiter};
 use nacre_cluster::Chain;
@@ -9,8 +9,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::AcqRel;
 
-/// How long durable writes that were under way when their vBucket was held may take to end there: their clients need not be
-/// told that nobody knows. Half of what the leader waits for.
+/// How long durable writes under way may take to complete after their vBucket is held for a hand-over, in
+/// nanoseconds. Half of what the leader waits for, so that most clients learn the outcome.
 const HOLD_COMPLETES_NS: u64 = 500_000_000;
 
 /// Retention policy for copies that are removed from this node. A node that was failed over may be recovered, and is then sent only
@@ -24,7 +24,7 @@ pub struct CopyRetention {
 }
 
 impl CopyRetention {
-    /// Whether a vBucket that has no part here keeps its history.
+    /// Returns true if a vBucket that has no place on this node keeps its history.
     fn holds(self, vbucket: &Vbucket) -> bool {
         match vbucket.state() {
             VbState::Dead => self.keeps_dead,
@@ -33,8 +33,8 @@ impl CopyRetention {
     }
 }
 
-/// Gives a vBucket the part that its chain has for node `me`. Says whether that is another than before. `vb_uuid` names the
-/// branch of history that begins if it becomes the active copy, or begins anew.
+/// Gives a vBucket the state that its chain says for node `me`. Returns true if the state or term has changed.
+/// `vb_uuid` names the branch of history that begins if the vBucket becomes active or empty.
 pub fn arrange(
     vbucket: &mut Vbucket,
     chain: &Chain,
@@ -50,7 +50,7 @@ pub fn arrange(
     let before = (vbucket.state(), vbucket.term());
     match part {
         VbState::Active if vbucket.state() == part && vbucket.term() >= chain.term => {}
-        // It is for others to say whether this copy is good enough.
+        // Other nodes decide whether this copy is good enough.
         VbState::Active if vbucket.doubted() >= Some(chain.term) => {}
         VbState::Active if !is_as_chosen(vbucket, chain) => vbucket.mark_in_doubt(chain.term),
         VbState::Active => vbucket.activate(chain.term, vb_uuid),
@@ -63,8 +63,8 @@ pub fn arrange(
     before != (vbucket.state(), vbucket.term())
 }
 
-/// Whether the active copy of `chain` is what those who have decided about that took it for: with as much as when it was chosen,
-/// or sure of itself where it was to go on.
+/// Returns true if the active copy of `chain` has what the orchestrator assumed when it chose it: at least the same
+/// history, or no doubt about its own where it was to go on.
 fn is_as_chosen(vbucket: &Vbucket, chain: &Chain) -> bool {
     let Some(chosen) = chain.chosen else { return vbucket.doubted().is_none() };
     vbucket.term() >= chosen.term && vbucket.high_seqno().0 >= chosen.high_seqno
@@ -83,14 +83,14 @@ fn part_of(chain: &Chain, me: NodeId) -> VbState {
     }
 }
 
-/// Whether a vBucket is about to be served by another node instead of `me`, or the other way round.
+/// Returns true if a vBucket is being handed over to or from node `me`.
 fn is_handed_over(chain: &Chain, me: NodeId) -> bool {
     chain.held && [chain.active(), chain.next_active()].contains(&Some(me))
 }
 
 impl Bucket {
-    /// Gives each vBucket whose chain is not as `before` the part that this has for node `me`; and those that are not to be kept
-    /// any longer.
+    /// Gives each vBucket whose chain differs from the one in `before` its state on node `me`, and deletes the copies
+    /// that `keep` does not retain any longer.
     pub fn arrange(
         &self,
         before: &[Chain],
@@ -122,10 +122,10 @@ impl Bucket {
                     None => self.doubted.write().remove(&vbid),
                 };
                 if is_new {
-                    // Under its lock: who reads what it has from now on finds it counted.
+                    // Counted under the lock of the vBucket: a reader that sees the new state sees the new count.
                     self.arrangements.fetch_add(1, AcqRel);
                 }
-                // Another chain may be satisfied with what the copies have.
+                // The copies may already have what the new chain requires.
                 vbucket.complete(now)
             });
             if begins_anew {
@@ -138,14 +138,15 @@ impl Bucket {
                 self.mark_dirty(vbid);
             }
         }
-        // What is in doubt is about to be served as well, here or elsewhere.
+        // A vBucket in doubt is about to be served too, here or by another node.
         handed_over.extend(self.doubted.read().iter());
         self.waits.begin_hand_overs(&handed_over);
         self.waits.end_hand_overs(&handed_over);
         self.wake_listeners();
     }
 
-    /// A ticket for a vBucket being handed over, or in doubt, if it is: whether it may be asked again.
+    /// Returns a ticket for the end of a hand-over or of a doubt. It holds true if the request may be tried again.
+    /// `None` when the vBucket is neither handed over nor in doubt, or too many requests wait.
     pub(crate) fn when_handed_over(
         &self,
         vbid: Vbid,
@@ -159,7 +160,7 @@ impl Bucket {
         Some(ticket)
     }
 
-    /// Throws away the history of a copy, to take over another.
+    /// Discards the history of a replica, so that it can take over another one.
     pub fn discard_history(&self, vbid: Vbid, vb_uuid: VbUuid) {
         self.change(vbid, |vbucket| {
             if vbucket.state() == VbState::Replica {
@@ -171,7 +172,7 @@ impl Bucket {
         self.wake_listeners();
     }
 
-    /// The copy of `vbid` on `node` has everything up to `seqno`.
+    /// Notes that the copy of `vbid` on `node` has the history up to `seqno`.
     pub fn acknowledge(&self, vbid: Vbid, node: NodeId, seqno: Seqno, now: Now) {
         self.complete(vbid, |vbucket| {
             vbucket.acknowledge(node, seqno);
@@ -180,10 +181,11 @@ impl Bucket {
         self.wake_listeners();
     }
 
-    /// Takes in what the active copy of `vbid` has told the copy of that `generation`; see [`Vbucket::receive`].
+    /// Takes in history that the active copy of `vbid` has sent to the copy of that `generation`; see
+    /// [`Vbucket::receive`].
     ///
     /// # Errors
-    /// When it does not continue what is here.
+    /// Fails when the documents do not continue the local history, or an evicted document cannot be read.
     pub fn receive(
         &self,
         vbid: Vbid,
@@ -210,7 +212,7 @@ impl Bucket {
         Ok(())
     }
 
-    /// Reads back what is about to be replaced, where keys may be in the store only: it is counted.
+    /// Reads back evicted documents that are about to be replaced, because the vBucket counts them.
     fn fetch_evicted(&self, vbid: Vbid, documents: &[Document]) -> Result<(), ReceiveError> {
         if !self.vbucket(vbid).is_some_and(|vbucket| vbucket.has_evicted_keys()) {
             return Ok(());
@@ -224,11 +226,11 @@ impl Bucket {
     }
 }
 
-/// Why history from elsewhere was not taken in.
+/// Why history from another node was not taken in.
 #[derive(Debug)]
 pub enum ReceiveError {
-    /// It does not continue what is here.
+    /// It does not continue the local history.
     OutOfOrder,
-    /// What is here cannot be read.
+    /// The store cannot be read.
     Store(Error),
 }

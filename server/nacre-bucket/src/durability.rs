@@ -1,4 +1,4 @@
-//! Durable writes of a bucket: the level that each needs, and from its prepare to its completion.
+//! Durable writes of a bucket: the level that each needs, and its way from prepare to completion.
 
 use crate::{Bucket, Ticket, Waiter};
 use nacre_types::{Now, Vbid};
@@ -6,23 +6,24 @@ use nacre_vbucket::{Command, Cost, Level, Refusal, Reply, Token};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// The reply to a durable write, the ticket for its completion if it was prepared, whether history grew, and what it took.
+/// The reply to a durable write, the ticket for its completion if it was prepared, whether history grew, and the
+/// cost.
 pub(crate) type Prepared = (Result<Reply, Refusal>, Option<Arc<Ticket<Option<Token>>>>, bool, Cost);
 
 /// Why a write cannot have the durability it needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unattainable {
-    /// The level waits for a disk, and the bucket lives in memory.
+    /// The level requires a disk, and the bucket is in memory only.
     NeedsStore,
-    /// Not enough nodes hold a copy.
+    /// Too few nodes hold a copy.
     TooFewCopies,
 }
 
-/// The level that a durable write to `vbid` needs: what it asks for, but not less than the bucket's minimum. `None` for a write
-/// that counts as soon as it is in memory.
+/// Returns the level that a durable write to `vbid` needs: the one it asks for, but at least the bucket's minimum.
+/// `None` for a write that counts as soon as it is in memory.
 ///
 /// # Errors
-/// Why the level cannot be had.
+/// Fails when the bucket cannot give the level.
 pub fn level_for(
     bucket: &Bucket,
     asked: Option<Level>,
@@ -42,7 +43,7 @@ pub fn level_for(
     if !vbucket.can_be_durable() {
         return Err(Unattainable::TooFewCopies);
     }
-    // Where one copy is the majority, what is in memory here is in memory on the majority.
+    // With one copy the majority is this one, and the write is in its memory already.
     let is_plain = level == Level::Majority && vbucket.is_its_own_majority();
     Ok(Some(level).filter(|_| !is_plain))
 }
@@ -63,12 +64,12 @@ pub fn prepare(
             return (Err(Refusal::NoLease), None, false, Cost::default());
         }
         let (reply, seqno) = vbucket.prepare(key, command, level, deadline_ns, now);
-        // Entered under the lock: nobody can complete it before.
+        // Entered under the lock of the vBucket, so that nobody completes the write before.
         let ticket = match (&reply, seqno) {
             (Ok(_), Some(seqno)) => {
                 let (ticket, first) = bucket.waits.durable(vbid, seqno, waiter);
                 if first {
-                    // From now on there are deadlines to look at.
+                    // The keeper looks at deadlines only while there are any.
                     bucket.keeper.wake();
                 }
                 Some(ticket)
@@ -83,7 +84,7 @@ pub fn prepare(
     Some(prepared)
 }
 
-/// Commits the durable writes that have come far enough, and gives up those whose time is over.
+/// Commits the durable writes that have enough copies, and aborts those whose deadline has passed.
 pub(crate) fn complete_all(bucket: &Bucket, now: Now) {
     for vbid in (0..bucket.vbucket_count()).map(Vbid) {
         bucket.complete(vbid, |vbucket| vbucket.complete(now));

@@ -1,11 +1,11 @@
-//! What happened to scopes and collections, as it is written into the history of each vBucket.
+//! Changes of scopes and collections, as they are written into the history of each vBucket.
 
 use crate::bucket::KeyspaceEvent;
 use nacre_cluster::{Collection, Manifest, Scope};
 use nacre_dcp::SystemEvent;
 use nacre_types::{CollectionId, Document, ScopeId};
 
-/// The events that lead from one manifest to a later one: what ended first, then what began or changed.
+/// Returns the events that lead from one manifest to a later one: drops first, then what was created or changed.
 pub fn between(before: &Manifest, after: &Manifest) -> Vec<KeyspaceEvent> {
     let mut events = Vec::new();
     for (scope, collection) in collections(before) {
@@ -36,7 +36,7 @@ pub fn between(before: &Manifest, after: &Manifest) -> Vec<KeyspaceEvent> {
     events
 }
 
-/// The collection that ended with an event of history, if it is such an event.
+/// Returns the collection that an event of history drops, if `document` is such an event.
 pub(crate) fn dropped_by(document: &Document) -> Option<CollectionId> {
     let event = SystemEvent::read(document).filter(|event| event.ended)?;
     event.collection.map(|(id, _)| id)

@@ -1,4 +1,4 @@
-//! The flusher: a reader of history like any other, which gives the store what is new.
+//! The flusher: a consumer of history like any other, which writes it to the store.
 
 use crate::bucket::Bucket;
 use crate::listeners::DirtyVbuckets;
@@ -10,11 +10,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Documents that one group commit takes; more wait for the next.
+/// Documents in one group commit; more wait for the next.
 const GROUP_DOCUMENTS_MAX: usize = 4096;
-/// Bytes that one group commit takes, give or take one vBucket's share.
+/// Bytes in one group commit. The last vBucket of a group may exceed them.
 const GROUP_BYTES_MAX: usize = 16 << 20;
-/// How often a store is tried again that had no space or no descriptors.
+/// How soon a commit is tried again when the store had no space or no descriptors.
 const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 
 pub(crate) struct Flusher {
@@ -23,19 +23,20 @@ pub(crate) struct Flusher {
     env: Arc<dyn BucketEnv>,
     dirty: Arc<DirtyVbuckets>,
     signal: Signal,
-    /// What the store could not take for want of space or descriptors, to be tried again before anything else.
+    /// Commits that the store could not take for want of space or descriptors. They are tried again before anything
+    /// else.
     held: Vec<Commit>,
     /// vBuckets whose commit failed: what the store holds of them is unknown.
     failed: BTreeSet<Vbid>,
-    /// The generation of each vBucket that the store has.
+    /// The generation of each vBucket that the store holds.
     generations: Vec<u32>,
-    /// vBuckets whose history began anew: what the store has of them is to go first.
+    /// vBuckets whose history was discarded: what the store holds of them must be erased first.
     restarted: BTreeSet<Vbid>,
-    /// The vBucket to look at next, so that busy ones do not keep others waiting.
+    /// The vBucket to look at next, so that busy ones do not starve others.
     turn: usize,
 }
 
-/// What the store keeps of a vBucket as it is now. The store counts the documents.
+/// Returns what the store keeps of a vBucket as it is now. The document count is the store's own.
 pub(crate) fn record_of(vbucket: &Vbucket) -> VbRecord {
     VbRecord {
         state: vbucket.state(),
@@ -71,7 +72,7 @@ impl Flusher {
         }
     }
 
-    /// Reads what is new, in pieces that the store likes.
+    /// Reads dirty vBuckets, in commits of the size that the store takes best.
     fn collect(&mut self) -> Vec<Commit> {
         let mut commits: Vec<Commit> = Vec::new();
         let mut taken = Vbids::default();
@@ -79,7 +80,7 @@ impl Flusher {
         while documents < GROUP_DOCUMENTS_MAX && bytes < GROUP_BYTES_MAX {
             let Some(vbid) = self.dirty.take(self.turn) else { break };
             if taken.contains(vbid) {
-                // All the way round: what was written since must wait until this group is stored.
+                // All vBuckets were looked at: newer writes wait until this group is stored.
                 self.dirty.mark(vbid);
                 break;
             }
@@ -107,7 +108,8 @@ impl Flusher {
                 position = drained.snapshot_end;
                 let snapshot = vbucket.snapshot_at(position);
                 let record = VbRecord { high_seqno: position, snapshot, ..record_of(&vbucket) };
-                // What is both new and to be erased is not stored at all, as a prepare whose commit is there already.
+                // What is both new and to be erased is not stored at all, such as a prepare that is committed
+                // already.
                 let is_new = |(_, seqno): &mut (Box<[u8]>, Seqno)| *seqno > before;
                 let mut erased = vbucket.take_graves(position);
                 let unborn: BTreeSet<Seqno> =
@@ -132,7 +134,7 @@ impl Flusher {
         commits
     }
 
-    /// Returns the commits that erase the histories that were thrown away. They are stored before anything of the new ones is read.
+    /// Returns the commits that erase discarded histories. They are stored before anything of the new ones is read.
     /// vBuckets that could not be read for want of descriptors stay in `restarted`.
     fn erasures(&mut self) -> Vec<Commit> {
         let mut commits = Vec::new();
@@ -152,7 +154,7 @@ impl Flusher {
         commits
     }
 
-    /// What erases the history of one vBucket, which is taken for erased from now on.
+    /// Returns the commit that erases the history of one vBucket, which counts as erased from now on.
     fn erasure(&mut self, vbid: Vbid) -> Result<Option<Commit>, Error> {
         let mut erased: Vec<(Box<[u8]>, Seqno)> = Vec::new();
         for document in self.store.scan(vbid, Seqno::ZERO, Which::Current)?.documents {
@@ -190,7 +192,7 @@ impl Flusher {
         self.bucket.persisted.publish();
     }
 
-    /// Nothing more is stored of these vBuckets.
+    /// Makes vBuckets read-only, because nothing more is stored of them.
     fn fail(&mut self, vbids: &[Vbid]) {
         self.failed.extend(vbids);
         self.bucket.read_only.lock().extend(vbids);
@@ -202,7 +204,8 @@ impl Flusher {
         self.bucket.waits.give_up(vbids);
     }
 
-    /// The store could not keep these: what it holds of them is unknown, so nothing may be built upon it.
+    /// Gives up vBuckets whose commit failed. What the store holds of them is unknown, so nothing may be built upon
+    /// it.
     fn poison(&mut self, commits: &[Commit], error: &Error) {
         let mut vbids: Vec<Vbid> = commits.iter().map(|commit| commit.vbid).collect();
         vbids.dedup();

@@ -1,6 +1,6 @@
-//! The keeper of a bucket: does what time and memory demand. It makes room when memory grows short, buries what has
-//! expired, forgets old tombstones, dropped collections and history that was kept long enough, gives up requests whose time
-//! is over, and notices consumers that have fallen silent.
+//! The keeper of a bucket: does what time and memory demand. It evicts documents when memory is short, turns expired
+//! ones into tombstones, purges old tombstones, dropped collections and history past its retention, gives up requests
+//! whose deadline has passed, and pings silent DCP consumers.
 
 use crate::bucket::Bucket;
 use crate::durability;
@@ -11,36 +11,35 @@ use nacre_types::{CollectionId, Document, Now, Seqno, Vbid};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often it is looked whether something is due: a search for expired documents, scans that nobody ends, consumers
-/// that are silent.
+/// How often the keeper looks for expired documents, abandoned scans and silent consumers.
 const ROUND_INTERVAL: Duration = Duration::from_secs(2);
-/// How often the deadlines of requests that wait are looked at, while there are any.
+/// How often deadlines are looked at while requests have any.
 const DEADLINE_INTERVAL: Duration = Duration::from_millis(100);
 /// How often old tombstones are looked for, unless they are kept for less.
 const PURGE_INTERVAL_MAX: Duration = Duration::from_secs(3600);
-/// How soon room is looked for again after a pass that found none.
+/// How soon eviction is tried again after a pass that freed nothing.
 const BARREN_INTERVAL: Duration = Duration::from_millis(200);
-/// The least that a vBucket is asked to give in one pass, in percent, so that a pass is worth its walk.
+/// The least that a vBucket is asked to evict in one pass, in percent, so that a pass is worth its walk.
 const SHARE_MIN: u64 = 5;
 
 pub(crate) struct Keeper {
     bucket: Arc<Bucket>,
     env: Arc<dyn BucketEnv>,
-    /// When to look at deadlines, at what is due, and at old tombstones next, in monotonic nanoseconds.
+    /// When to look at deadlines, at the round of checks, and for old tombstones next, in monotonic nanoseconds.
     deadlines_at: u64,
     round_at: u64,
-    /// When expired documents were searched for last.
+    /// When expired documents were searched for last, in monotonic nanoseconds.
     expired_at: u64,
     purge_at: u64,
     retention: Retention,
-    /// The vBucket that gives memory next, and what the pass has freed so far.
+    /// The vBucket that evicts next, and what the pass has freed so far.
     turn: usize,
     freed: usize,
-    /// A pass that freed nothing is not tried again before.
+    /// After a pass that freed nothing, the time of the next, in monotonic nanoseconds.
     room_at: u64,
 }
 
-/// When to look for old tombstones after `now`, in monotonic nanoseconds.
+/// Returns when to look for old tombstones after `now`, in monotonic nanoseconds.
 fn purge_at(bucket: &Bucket, now: Now) -> u64 {
     let age = Duration::from_secs(u64::from(bucket.purge_age_s()));
     now.monotonic_ns + age.min(PURGE_INTERVAL_MAX).as_nanos() as u64
@@ -63,7 +62,7 @@ impl Keeper {
         }
     }
 
-    /// Takes its share from one vBucket. False when there is room enough, or nothing is left to take.
+    /// Evicts a share of one vBucket. Returns false when memory suffices, or nothing is left to evict.
     fn make_room(&mut self, now: Now) -> bool {
         let excess = self.bucket.excess_bytes(self.turn > 0);
         if excess == 0 || now.monotonic_ns < self.room_at {
@@ -92,8 +91,8 @@ impl Keeper {
         self.bucket.wake_listeners();
     }
 
-    /// Forgets tombstones that are old enough, and looks into the store for them and for what has expired, where keys are
-    /// not all in memory.
+    /// Purges tombstones that are old enough. Where keys are not all in memory, the store is searched for them and
+    /// for expired documents.
     fn purge(&mut self, now: Now) {
         let before = now.unix_s().saturating_sub(self.bucket.purge_age_s());
         for vbid in (0..self.bucket.vbucket_count()).map(Vbid) {
@@ -109,7 +108,7 @@ impl Keeper {
         self.bucket.wake_listeners();
     }
 
-    /// What the store has of a vBucket, where keys are not all in memory; else nothing.
+    /// Returns what the store has of a vBucket whose keys are not all in memory, or else nothing.
     fn stored(
         &self,
         vbid: Vbid,
@@ -137,7 +136,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// Forgets the documents of dropped collections that only the store has.
+    /// Erases the documents of dropped collections that are only in the store.
     fn erase_stored(&mut self, dropped: &[CollectionId]) {
         for vbid in (0..self.bucket.vbucket_count()).map(Vbid) {
             if let Err(error) = self.erase_stored_of(vbid, dropped) {

@@ -1,4 +1,4 @@
-//! Logins: passwords are hashed on threads for that, and answers to failed logins are held back.
+//! Logins: passwords are hashed on threads for that purpose, and answers to failed logins are delayed.
 //!
 //! ```text
 //! KV  AUTH PLAIN ──┐                ┌─ queue of 127.0.0.1 ─┐  in turns  ┌─ right ─────────────► callback
@@ -7,11 +7,13 @@
 //! KV  SCRAM, wrong ──► Logins::fail ────────────────────────────────────────────┘
 //! ```
 //!
-//! Hashing a password takes milliseconds, and anybody may ask for it: the threads of connections never do it. The threads here come
-//! after all others, so that a flood of logins costs clients nothing. A queue for each address, served in turns, keeps one address
-//! from holding up the logins of others. How long an answer is held back is decided by [`Throttle`], per address.
+//! Hashing a password takes milliseconds, and strangers may ask for it, so the threads of connections never do it.
+//! These threads run in the background, so that a flood of logins costs clients nothing. Each address has a queue,
+//! served in turns, so that one address cannot delay the logins of others. [`Throttle`] decides per address for how
+//! long an answer is delayed.
 //!
-//! Invariants: at most [`QUEUE_MAX`] passwords wait, and at most [`ADDRESS_QUEUE_MAX`] of one address; a full queue refuses.
+//! Invariants: at most [`QUEUE_MAX`] passwords wait, and at most [`ADDRESS_QUEUE_MAX`] of one address; a full queue
+//! refuses.
 
 use crate::{BucketEnv, Next, Signal, Task};
 use nacre_auth::{Login, PasswordCheck, Throttle};
@@ -22,26 +24,27 @@ use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Threads that hash.
+/// Threads that hash passwords.
 const THREADS: usize = 2;
-/// Passwords that wait, at most: what two threads hash in half a second.
+/// Passwords that may wait: what two threads hash in half a second.
 const QUEUE_MAX: usize = 512;
-/// Passwords of one address that wait, at most: what two threads hash in a tenth of a second, when no one else is there.
+/// Passwords of one address that may wait: what two threads hash in a tenth of a second when no other address is
+/// served.
 const ADDRESS_QUEUE_MAX: usize = 128;
-/// Answers that are held back, at most; further ones are given at once. Each belongs to a connection that waits for it, so that
-/// there are rarely as many.
+/// Answers that may be delayed at a time; further ones are given at once. A connection waits for each, so there are
+/// rarely as many.
 const HELD_MAX: usize = 16 << 10;
-/// How much of a name is written to the log, in characters.
+/// Characters of a user name that are logged.
 const NAME_CHARS_MAX: usize = 64;
 
-/// What becomes of a login.
+/// The outcome of a login.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LoginOutcome {
     /// The password is right.
     Granted(Login),
-    /// It is wrong, or there is no such user.
+    /// The password is wrong, or there is no such user.
     Denied,
-    /// Too many passwords wait to be hashed: to be tried again.
+    /// Too many passwords wait to be hashed; the client may try again.
     Busy,
 }
 
@@ -53,7 +56,7 @@ enum Job {
     Other(Box<dyn FnOnce() + Send>),
 }
 
-/// The queues of logins.
+/// The passwords that wait to be hashed, and the answers that are delayed.
 #[derive(Default)]
 pub struct Logins {
     state: Mutex<State>,
@@ -64,10 +67,10 @@ pub struct Logins {
 struct State {
     /// By address; none is empty.
     queues: BTreeMap<IpAddr, VecDeque<Job>>,
-    /// The address whose turn it was last.
+    /// The address that was served last.
     served: Option<IpAddr>,
     waiting: usize,
-    /// By when they are due, in monotonic nanoseconds, and a number.
+    /// By when each is due, in monotonic nanoseconds, and a number that makes the key unique.
     held: BTreeMap<(u64, u64), LoginCallback>,
     held_count: u64,
     throttle: Throttle,
@@ -86,7 +89,7 @@ impl State {
         Ok(())
     }
 
-    /// The next job of the address whose turn it is.
+    /// Takes the next job, of the address whose turn it is.
     fn pop(&mut self) -> Option<(IpAddr, Job)> {
         let after = self.served.map_or(Unbounded, Excluded);
         let next = self.queues.range((after, Unbounded)).next().or(self.queues.iter().next());
@@ -101,7 +104,7 @@ impl State {
         Some((from, job?))
     }
 
-    /// The answers that are due.
+    /// Takes the answers that are due.
     fn due(&mut self, now_ns: u64) -> Vec<LoginCallback> {
         let later = match self.is_closed {
             true => BTreeMap::new(),
@@ -111,20 +114,21 @@ impl State {
     }
 }
 
-/// What stands for a peer without an address, as in a simulation.
+/// Returns the address to account for; peers without one, as in a simulation, share an address.
 fn address(from: Option<IpAddr>) -> IpAddr {
     from.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)).to_canonical()
 }
 
 impl Logins {
-    /// Starts the threads that hash.
+    /// Spawns the tasks that hash passwords.
     pub fn start(self: &Arc<Logins>, env: &Arc<dyn BucketEnv>) {
         for number in 0..THREADS {
             env.spawn(Box::new(LoginTask::new(Arc::clone(self), Arc::clone(env), number)));
         }
     }
 
-    /// Has a password hashed; `callback` gets the outcome. An outcome other than [`LoginOutcome::Granted`] may take a second.
+    /// Has a password hashed. `callback` gets the outcome, which is delayed for up to a second unless it is
+    /// [`LoginOutcome::Granted`].
     pub fn check(&self, from: Option<IpAddr>, check: Box<PasswordCheck>, callback: LoginCallback) {
         let refused = self.state.lock().push(address(from), Job::Password(check, callback));
         match refused {
@@ -134,7 +138,8 @@ impl Logins {
         }
     }
 
-    /// Has `work` done that hashes a password, as for a new one. Returns false if too much waits: `work` is not done then.
+    /// Has `work` done that hashes a password, such as a new one. Returns false if too many wait: `work` is dropped
+    /// then.
     #[must_use]
     pub fn run(&self, from: Option<IpAddr>, work: impl FnOnce() + Send + 'static) -> bool {
         let is_queued = self.state.lock().push(address(from), Job::Other(Box::new(work))).is_ok();
@@ -144,8 +149,8 @@ impl Logins {
         is_queued
     }
 
-    /// Notes that a login as `name` has failed. Calls `callback` with [`LoginOutcome::Denied`] when the client may hear of it, which
-    /// may be at once.
+    /// Counts a failed login as `name`. Calls `callback` with [`LoginOutcome::Denied`] when the client may learn of
+    /// it, which may be at once.
     pub fn fail(&self, from: Option<IpAddr>, name: &str, now_ns: u64, callback: LoginCallback) {
         let from = address(from);
         let mut state = self.state.lock();
@@ -171,12 +176,12 @@ impl Logins {
         }
     }
 
-    /// Logins that have failed since the start.
+    /// Returns the number of failed logins since the start.
     pub fn failed(&self) -> u64 {
         self.state.lock().failed
     }
 
-    /// Ends the threads once nothing waits.
+    /// Ends the tasks once nothing waits.
     pub fn close(&self) {
         self.state.lock().is_closed = true;
         self.wake();
@@ -208,7 +213,7 @@ struct LoginTask {
 }
 
 impl LoginTask {
-    /// The one of that number, below [`THREADS`].
+    /// Creates the task of that number, below [`THREADS`].
     fn new(logins: Arc<Logins>, env: Arc<dyn BucketEnv>, number: usize) -> LoginTask {
         LoginTask { logins, env, number }
     }

@@ -1,7 +1,7 @@
 //! Scans of a vBucket by key: a range, or a sample.
 //!
-//! A scan is made of the documents that exist when it begins. It holds those that are in memory as they are; of one that
-//! is not, it gives the version that the store has when the scan comes to it.
+//! A scan holds the documents that exist when it begins: those in memory as they are, and the keys of the others,
+//! whose values are read from the store when the scan reaches them.
 
 use crate::bucket::Bucket;
 use foldhash::SharedSeed;
@@ -22,46 +22,46 @@ const SCANS_OF_USER_MAX: usize = SCANS_MAX / 4;
 /// How long a scan may last, in nanoseconds: three minutes.
 const LIFETIME_NS: u64 = 180 * 1_000_000_000;
 
-/// Names a scan.
+/// Identifies a scan.
 pub(crate) type ScanId = [u8; 16];
 
-/// What a scan gives.
+/// What a scan returns.
 #[derive(Clone, Debug)]
 pub(crate) struct ScanOptions {
     /// The collection to scan.
     pub collection: CollectionId,
-    /// Keys with their collection prefix.
+    /// The range of keys, with their collection prefix.
     pub range: (Bound<Vec<u8>>, Bound<Vec<u8>>),
-    /// Only so many of them, chosen by a seed.
+    /// A seed and the number of keys to choose by it, for a sample.
     pub sample: Option<(u64, usize)>,
     /// Returns keys without values.
     pub key_only: bool,
     /// Returns extended attributes with the values.
     pub(crate) with_xattrs: bool,
-    /// The branch of history and the seqno that the documents must include.
+    /// The branch of history and the seqno that the scan must include.
     pub(crate) at_least: Option<(VbUuid, Seqno)>,
 }
 
-/// Why a scan does not go on.
+/// Why a scan does not begin or go on.
 #[derive(Debug)]
 pub enum ScanError {
     /// There is no such scan, or nothing to scan.
     NotFound,
-    /// The history of the vBucket is another.
+    /// The vBucket is on another branch of history.
     OtherHistory,
-    /// The vBucket does not have that seqno yet.
+    /// The vBucket has not reached the seqno yet.
     Behind,
-    /// Too many scans, or another request reads on in this one.
+    /// Too many scans are open, or another request is reading this one.
     Busy,
-    /// It was ended meanwhile.
+    /// The scan was cancelled meanwhile.
     Cancelled,
-    /// No such vBucket.
+    /// The vBucket is not served here.
     NoVbucket,
     /// The store failed.
     Store(Error),
 }
 
-/// The connection that begins scans: they end with it.
+/// The connection that begins scans. They end with it.
 pub(crate) struct ScanOwner {
     user: Arc<str>,
     has_ended: Arc<AtomicBool>,
@@ -69,12 +69,12 @@ pub(crate) struct ScanOwner {
 }
 
 impl ScanOwner {
-    /// For a connection of `user`.
+    /// Creates the owner of the scans of one connection of `user`.
     pub fn new(user: &str) -> ScanOwner {
         ScanOwner { user: user.into(), has_ended: Arc::default(), buckets: Vec::new() }
     }
 
-    /// Marks scans of a bucket as those of this connection.
+    /// Returns the mark for a scan of `bucket` by this connection.
     pub fn mark(&mut self, bucket: &Arc<Bucket>) -> ScanMark {
         self.buckets.retain(|known| known.strong_count() > 0);
         if !self.buckets.iter().any(|known| std::ptr::eq(known.as_ptr(), Arc::as_ptr(bucket))) {
@@ -83,7 +83,7 @@ impl ScanOwner {
         ScanMark { user: Arc::clone(&self.user), has_ended: Arc::clone(&self.has_ended) }
     }
 
-    /// Whose scans they are.
+    /// Returns the user of the connection.
     pub fn user(&self) -> &str {
         &self.user
     }
@@ -91,7 +91,7 @@ impl ScanOwner {
 
 impl Drop for ScanOwner {
     fn drop(&mut self) {
-        // Before scans are looked through: one that a worker is about to begin is not begun.
+        // Set before scans are looked through, so that one that a worker is about to begin is refused.
         self.has_ended.store(true, Ordering::Release);
         for bucket in self.buckets.iter().filter_map(Weak::upgrade) {
             bucket.scans.0.lock().retain(|_, scan| !scan.mark.has_ended.load(Ordering::Acquire));
@@ -99,7 +99,7 @@ impl Drop for ScanOwner {
     }
 }
 
-/// Says to which user and connection a scan belongs.
+/// The user and the connection that a scan belongs to.
 #[derive(Clone)]
 pub(crate) struct ScanMark {
     user: Arc<str>,
@@ -109,9 +109,9 @@ pub(crate) struct ScanMark {
 struct Scan {
     mark: ScanMark,
     vbid: Vbid,
-    /// By key; stubs among them.
+    /// By key. Evicted documents are stubs.
     documents: Arc<Vec<Document>>,
-    /// How many were given; `None` while a request reads on.
+    /// How many were returned; `None` while a request reads.
     position: Option<usize>,
     key_only: bool,
     with_xattrs: bool,
@@ -124,6 +124,9 @@ pub struct Scans(Mutex<HashMap<ScanId, Scan>>);
 
 impl Scans {
     /// Begins a scan.
+    ///
+    /// # Errors
+    /// Fails when there is nothing to scan, too many scans are open, or the vBucket does not meet the options.
     pub(crate) fn begin(
         &self,
         bucket: &Bucket,
@@ -165,7 +168,10 @@ impl Scans {
         Ok(())
     }
 
-    /// Reads on in a scan, up to `items` documents or until `bytes` are passed.
+    /// Reads on, up to `items` documents or until `bytes` are passed.
+    ///
+    /// # Errors
+    /// Fails when the scan has ended or another request reads it, and when the store fails.
     pub(crate) fn read_on(
         &self,
         bucket: &Bucket,
@@ -200,7 +206,7 @@ impl Scans {
                     documents.extend(document);
                 }
                 Err(error) => {
-                    // Nothing of this page was given: the next request begins where this one did.
+                    // Nothing of this page was returned: the next request begins where this one did.
                     (failure, position) = (Some(error), begin);
                     break;
                 }
@@ -221,18 +227,18 @@ impl Scans {
         Ok(Page { key_only, with_xattrs, documents, complete })
     }
 
-    /// Ends a scan; false when there is none.
+    /// Cancels a scan. Returns false when there is none.
     pub(crate) fn cancel(&self, id: ScanId) -> bool {
         self.0.lock().remove(&id).is_some()
     }
 
-    /// Forgets the scans whose time is over.
+    /// Ends the scans whose lifetime has passed.
     pub(crate) fn forget_old(&self, now: Now) {
         self.0.lock().retain(|_, scan| scan.ends_ns > now.monotonic_ns);
     }
 }
 
-/// What a request to read on asks for and gets.
+/// The next documents of a scan.
 pub struct Page {
     /// See [`ScanOptions::key_only`].
     pub key_only: bool,
@@ -240,11 +246,14 @@ pub struct Page {
     pub(crate) with_xattrs: bool,
     /// The documents, by key.
     pub documents: Vec<Document>,
-    /// Nothing is left to read: the scan has ended.
+    /// True if nothing is left to read and the scan has ended.
     pub complete: bool,
 }
 
-/// The documents of a collection in a vBucket, by key; those that are not in memory as stubs.
+/// Returns the documents of a collection in a vBucket by key; evicted ones as stubs.
+///
+/// # Errors
+/// Fails when the vBucket is not served here, or the store fails.
 pub fn documents_of(
     bucket: &Bucket,
     vbid: Vbid,
@@ -262,7 +271,7 @@ pub fn documents_of(
     scannable(bucket, vbid, &options, now)
 }
 
-/// The documents that a scan may be made of, by key.
+/// Returns the documents that match `options`, by key.
 fn scannable(
     bucket: &Bucket,
     vbid: Vbid,
@@ -303,7 +312,7 @@ fn scannable(
     Ok(found.into_values().collect())
 }
 
-/// The stored version of a document, if it exists.
+/// Returns the stored version of a document, if it exists.
 fn stored(bucket: &Bucket, vbid: Vbid, key: &[u8]) -> Result<Option<Document>, Error> {
     let Some(store) = &bucket.store else { return Ok(None) };
     Ok(store.get(vbid, key)?.filter(Document::is_alive))
@@ -323,7 +332,7 @@ fn contains((start, end): &(Bound<Vec<u8>>, Bound<Vec<u8>>), key: &[u8]) -> bool
     after && before
 }
 
-/// A number that depends on the seed and the key alone, evenly spread.
+/// Returns a number that depends on the seed and the key alone, evenly distributed.
 fn sample_order(seed: u64, key: &[u8]) -> u64 {
     SeedableRandomState::with_seed(seed, SharedSeed::global_fixed()).hash_one(key)
 }

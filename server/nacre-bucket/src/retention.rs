@@ -1,8 +1,8 @@
-//! How long the superseded versions of a bucket are kept: for a time, up to a size, and as far as the table of where they
-//! lie has room.
+//! Retention of superseded versions: for a time, up to a size, and as far as the table of their locations has room.
 //!
-//! Of time, marks are kept: the seqnos that all vBuckets had come to. When a mark is as old as versions may become, history
-//! begins behind it. Marks are not stored, so a restart counts as the writing of all that is there.
+//! For the time limit, marks are kept: the seqnos that all vBuckets had reached at a moment. When a mark is as old as
+//! the limit, history begins after it. Marks are not stored, so that after a restart all versions count as written
+//! then.
 
 use crate::bucket::Bucket;
 use nacre_cluster::Manifest;
@@ -11,15 +11,17 @@ use nacre_types::{CollectionId, Now, Seqno, Vbid};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// How many marks are set within the time that versions are kept: they become older than they may by one part of it.
+/// Marks within the time limit. Versions are kept longer than the limit by at most one part of this many.
 const MARKS: u64 = 32;
-/// The part of the bucket's quota that the table of history may take, and what a version takes of it.
+/// The part of the bucket's quota that the table of history may take (one in so many), and its bytes for each
+/// version.
 const TABLE_SHARE: u64 = 8;
 const TABLE_VERSION_BYTES: u64 = 27;
-/// What is too large is cut to this many sixteenths, so that it is not too large again at once.
+/// History that is too large is cut to so many sixteenths of the limit, so that it is not too large again at once.
 const CUT_SIXTEENTHS: u64 = 15;
 
-/// The collections that keep history, and what happens to collections: a reader of their documents is to know them.
+/// Returns the collections that keep history, and the one of system events: a consumer of their documents must know
+/// them.
 pub(crate) fn collections(manifest: &Manifest) -> Arc<[CollectionId]> {
     let collections = manifest.scopes.iter().flat_map(|scope| &scope.collections);
     let kept = collections.filter(|collection| collection.history);
@@ -29,15 +31,15 @@ pub(crate) fn collections(manifest: &Manifest) -> Arc<[CollectionId]> {
     ids.into()
 }
 
-/// Has history forgotten that was kept long enough.
+/// Ends history that has passed its retention.
 #[derive(Default)]
 pub(crate) struct Retention {
-    /// When, in monotonic nanoseconds, and where the vBuckets were.
+    /// Monotonic nanoseconds, and the seqnos of the vBuckets then.
     marks: VecDeque<(u64, Vec<Seqno>)>,
 }
 
 impl Retention {
-    /// Looks at a bucket; called every other second.
+    /// Applies the limits of a bucket. Called every other second.
     pub fn look(&mut self, bucket: &Bucket, now: Now) {
         let Some(limits) = bucket.history_limits() else {
             self.marks.clear();
@@ -68,7 +70,7 @@ impl Retention {
     }
 }
 
-/// Those vBuckets that have most of what is too much forget their oldest versions.
+/// Ends the oldest history of the vBuckets that use most of what is too much.
 fn forget_excess(bucket: &Bucket, store: &dyn Store, bytes_max: u64) {
     let sizes = store.history();
     let versions_max = bucket.quota_bytes() / TABLE_SHARE / TABLE_VERSION_BYTES;
@@ -94,7 +96,7 @@ fn forget_excess(bucket: &Bucket, store: &dyn Store, bytes_max: u64) {
     }
 }
 
-/// The most that each may keep of its size, so that together they have less than `max`; `None` when they have.
+/// Returns the most that each may keep of its size, so that together they stay below `max`; `None` if they do.
 fn largest_share(mut sizes: Vec<u64>, max: u64) -> Option<u64> {
     if sizes.iter().sum::<u64>() <= max {
         return None;

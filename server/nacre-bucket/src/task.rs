@@ -1,4 +1,4 @@
-//! The loops of a node in steps, and how a sleeping one is woken.
+//! Tasks: loops in steps, and the signals that wake them.
 
 use crate::Waiter;
 use std::cell::Cell;
@@ -7,20 +7,20 @@ use std::sync::{Arc, OnceLock};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
-/// A loop of the node, in steps that never block for long.
+/// A loop in steps, none of which blocks for long.
 pub trait Task: Send {
-    /// For people who look at threads, at most 15 characters.
+    /// Returns the name of the task's thread, at most 15 characters.
     fn name(&self) -> &'static str;
 
-    /// Whether clients wait for it less than for others: it yields the processor to them.
+    /// Returns true if clients wait less for this task than for others: it yields the processor to them.
     fn is_background(&self) -> bool;
 
-    /// Whether the whole node waits for it, and it takes little time: it comes before others.
+    /// Returns true if the whole node waits for this task and it takes little time: it comes before others.
     fn is_urgent(&self) -> bool {
         false
     }
 
-    /// Whether the node is none without it: the env ends the process when such a task panics.
+    /// Returns true if the node cannot go on without this task: the embedder ends the process when the task panics.
     fn is_vital(&self) -> bool {
         true
     }
@@ -28,20 +28,20 @@ pub trait Task: Send {
     /// Does some work.
     fn step(&mut self) -> Next;
 
-    /// Wakes the task after [`Next::Wait`].
+    /// Returns the signal that wakes the task after [`Next::Wait`].
     fn signal(&self) -> &Signal;
 }
 
-/// What a task wants after a step.
+/// What a task needs after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Another step.
+    /// Another step at once.
     Again,
-    /// Another step once its signal is woken.
+    /// Another step when its signal is woken.
     Wait,
     /// Another step after that time, or when its signal is woken.
     After(Duration),
-    /// None: the task is dropped.
+    /// No step: the task has ended and is dropped.
     Done,
 }
 
@@ -49,29 +49,30 @@ thread_local! {
     static ON_BLOCKING: Cell<fn()> = const { Cell::new(|| {}) };
 }
 
-/// Has this thread do `work` whenever a request that it carries out is about to wait, or computes for long: others may be waiting for
-/// the thread.
+/// Sets what this thread does before a request that it carries out blocks or computes for long, because others may
+/// wait for the thread.
 pub fn on_blocking(work: fn()) {
     ON_BLOCKING.set(work);
 }
 
-/// To be called where a request computes for long, and before it waits for anything but a [`Signal`], which calls it by itself.
+/// Must be called before a request computes for long, and before it waits for anything but a [`Signal`], which calls
+/// this itself.
 pub fn before_blocking() {
     ON_BLOCKING.get()();
 }
 
-/// Wakes a sleeping task; waking one that is awake makes it take one more step.
+/// Wakes a sleeping task. Waking one that is awake makes it take one more step.
 ///
-/// Whoever wakes never waits for who sleeps: the one may come before the other where the processor is short, and then the other
-/// would never get to what is waited for.
+/// `wake` never blocks on the sleeping task. With priorities, blocking here would deadlock: the sleeper might not get
+/// the processor.
 #[derive(Clone, Debug, Default)]
 pub struct Signal(Arc<Bell>);
 
 #[derive(Debug, Default)]
 struct Bell {
-    /// One of the three below.
+    /// `AWAKE`, `ASLEEP` or `WOKEN`.
     state: AtomicU8,
-    /// The one thread that waits, from the first time that it does.
+    /// The one thread that waits, from its first wait on.
     sleeper: OnceLock<Thread>,
 }
 
@@ -86,7 +87,7 @@ impl Waiter for Signal {
 }
 
 impl Signal {
-    /// Wakes the task. Many wakes before it looks are one.
+    /// Wakes the task. Many wakes before it looks count as one.
     pub fn wake(&self) {
         if self.0.state.swap(WOKEN, Ordering::AcqRel) == ASLEEP
             && let Some(sleeper) = self.0.sleeper.get()
@@ -98,7 +99,7 @@ impl Signal {
     /// Blocks until woken.
     ///
     /// # Panics
-    /// Where another thread has waited before.
+    /// Panics if another thread has waited before.
     pub fn wait(&self) {
         if self.begin_sleep() {
             while self.0.state.load(Ordering::Acquire) == ASLEEP {
@@ -108,19 +109,19 @@ impl Signal {
         self.0.state.swap(AWAKE, Ordering::AcqRel);
     }
 
-    /// Blocks until woken, or until `timeout` has passed; the system may wake it too.
+    /// Blocks until woken or until `timeout` has passed. May return early.
     ///
     /// # Panics
-    /// Where another thread has waited before.
+    /// Panics if another thread has waited before.
     pub fn wait_at_most(&self, timeout: Duration) {
         if self.begin_sleep() {
             thread::park_timeout(timeout);
         }
-        // Either way the task takes another step.
+        // The task takes another step in either case.
         self.0.state.swap(AWAKE, Ordering::AcqRel);
     }
 
-    /// Whether it has not been woken already.
+    /// Returns false if the signal has been woken already.
     fn begin_sleep(&self) -> bool {
         if self.0.state.load(Ordering::Relaxed) == AWAKE {
             before_blocking();
@@ -131,9 +132,9 @@ impl Signal {
         state.compare_exchange(AWAKE, ASLEEP, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// Whether a wake has arrived since the last look.
+    /// Returns true if a wake has arrived since the last call.
     pub fn take(&self) -> bool {
-        // Whoever runs many tasks asks often.
+        // Loaded first: an embedder that runs many tasks on one thread asks often.
         self.0.state.load(Ordering::Relaxed) == WOKEN
             && self.0.state.swap(AWAKE, Ordering::AcqRel) == WOKEN
     }

@@ -1,4 +1,4 @@
-//! The connections that wait for a bucket: for the store, for the end of a durable write, or until a vBucket is handed over.
+//! Requests that wait for a bucket: for the store, for the end of a durable write, or for the end of a hand-over.
 
 use crate::{Ticket, Waiter};
 use nacre_types::{Now, Seqno, Vbid};
@@ -10,13 +10,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 type Durable = BTreeMap<(Vbid, Seqno), Arc<Ticket<Option<Token>>>>;
 type Persistence = BTreeMap<(Vbid, Seqno), Vec<Arc<Ticket<bool>>>>;
-/// Since when, in monotonic nanoseconds, and who.
+/// Each with the monotonic nanoseconds at which the wait began.
 type HandOvers = BTreeMap<Vbid, Vec<(u64, Arc<Ticket<bool>>)>>;
 
-/// Requests that wait for a vBucket until it is handed over.
+/// Requests that may wait for the hand-over of one vBucket.
 const HAND_OVER_WAITING_MAX: usize = 4096;
 
-/// How long requests wait for a vBucket that is handed over, in nanoseconds: as long as nobody may write to it.
+/// How long a request waits for a hand-over, in nanoseconds: as long as a vBucket may take no writes.
 const HAND_OVER_PATIENCE_NS: u64 = 1_000_000_000;
 
 #[derive(Default)]
@@ -24,14 +24,14 @@ pub(crate) struct Waits {
     /// By the seqno of the prepare.
     durable: Mutex<Durable>,
     persistence: Mutex<Persistence>,
-    /// Entries of `persistence`, so that the flusher need not lock it in vain.
+    /// Entries of `persistence`, so that the flusher need not lock it for nothing.
     persistence_count: AtomicUsize,
-    /// The vBuckets that are handed over to another node, or to this one; also those in doubt, which somebody is to serve soon.
+    /// The vBuckets that are handed over to or from this node, or are in doubt.
     hand_overs: Mutex<HandOvers>,
 }
 
 impl Waits {
-    /// A ticket for the end of a durable write, and whether no other was under way.
+    /// Adds a durable write. Returns its ticket, and whether no other is under way.
     pub fn durable(
         &self,
         vbid: Vbid,
@@ -59,7 +59,7 @@ impl Waits {
         }
     }
 
-    /// A ticket for a seqno being stored.
+    /// Returns a ticket that is settled once `seqno` is stored.
     pub fn persistence(
         &self,
         vbid: Vbid,
@@ -89,7 +89,7 @@ impl Waits {
         self.persistence_count.store(persistence.len(), Ordering::Release);
     }
 
-    /// These vBuckets are handed over from now on: nobody serves them.
+    /// Notes that these vBuckets are handed over from now on and that nobody serves them.
     pub fn begin_hand_overs(&self, vbids: &BTreeSet<Vbid>) {
         let mut hand_overs = self.hand_overs.lock();
         for vbid in vbids {
@@ -97,7 +97,7 @@ impl Waits {
         }
     }
 
-    /// All but these vBuckets are handed over by now, or never will be: who waits may ask again.
+    /// Settles the waits for all other vBuckets: their requests may be tried again.
     pub fn end_hand_overs(&self, but: &BTreeSet<Vbid>) {
         let mut hand_overs = self.hand_overs.lock();
         for (_, waiting) in hand_overs.extract_if(.., |vbid, _| !but.contains(vbid)) {
@@ -105,8 +105,8 @@ impl Waits {
         }
     }
 
-    /// A ticket for the end of a hand-over, and whether nobody else waits for that one; `None` when the vBucket is not handed over,
-    /// or too many wait.
+    /// Returns a ticket for the end of a hand-over, and whether it is the first; `None` when the vBucket is not
+    /// handed over or too many requests wait.
     pub fn hand_over(
         &self,
         vbid: Vbid,
@@ -136,7 +136,8 @@ impl Waits {
         }
     }
 
-    /// Nothing more will be stored of these vBuckets. What was prepared there may be found again after a restart.
+    /// Settles the waits for vBuckets of which nothing more is stored. Their prepares may be found again after a
+    /// restart, so durable writes end as ambiguous.
     pub fn give_up(&self, vbids: &[Vbid]) {
         for vbid in vbids {
             let all = (*vbid, Seqno::ZERO)..=(*vbid, Seqno(u64::MAX));
@@ -151,7 +152,7 @@ impl Waits {
         }
     }
 
-    /// The bucket has ended: nothing will come of what is waited for.
+    /// Settles all waits, because the bucket has ended.
     pub fn end(&self) {
         for ticket in std::mem::take(&mut *self.durable.lock()).into_values() {
             ticket.settle(None);

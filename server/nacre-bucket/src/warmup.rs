@@ -1,4 +1,4 @@
-//! Warmup: a bucket's vBuckets as its store has them, taken into memory before they serve.
+//! Warmup: loads a bucket's vBuckets from its store before they serve.
 
 use crate::bucket::{LOW_WATER_PERCENT, eviction_of};
 use crate::{BucketEnv, Watermarks};
@@ -9,11 +9,11 @@ use nacre_vbucket::Vbucket;
 /// The vBuckets of a bucket with what is stored of them, as far as memory has room.
 pub(crate) struct Loaded {
     pub vbuckets: Vec<Vbucket>,
-    /// The branch of history of each that has something in the store.
+    /// The branch of history of each vBucket that has something in the store.
     branches: Vec<(Vbid, VbUuid)>,
 }
 
-/// Takes in what is stored; `persisted` is told how far that is.
+/// Loads what is stored, and sets `persisted` accordingly.
 pub(crate) fn load(
     config: &nacre_cluster::Bucket,
     env: &dyn BucketEnv,
@@ -50,9 +50,9 @@ pub(crate) fn load(
 }
 
 impl Loaded {
-    /// After an unclean end: each vBucket that goes on to be written to where the process before may have written more begins a
-    /// new branch of history, in the store too, unless it has begun one since it was loaded. All others keep theirs: as far as it
-    /// is stored it is that of their active copy.
+    /// Begins a new branch of history, also in the store, for each vBucket that goes on to be written to after an
+    /// unclean end, unless it has begun one since it was loaded: the last process may have written more than was
+    /// stored. Other vBuckets keep their branch, because what is stored of them is their active copy's.
     pub(crate) fn begin_branches(
         &mut self,
         env: &dyn BucketEnv,

@@ -1,4 +1,4 @@
-//! Numbers that only grow, and waiting for them: how consumers tell the rest of the node how far they are.
+//! Numbers that only grow, and waiting for them: how consumers report their progress.
 
 use event_listener::Event;
 use nacre_types::{Seqno, Vbid};
@@ -12,7 +12,7 @@ pub struct Watermarks {
 }
 
 impl Watermarks {
-    /// All at zero.
+    /// Creates watermarks that are all zero.
     pub fn new(vbucket_count: usize) -> Watermarks {
         Watermarks {
             seqnos: (0..vbucket_count).map(|_| AtomicU64::new(0)).collect(),
@@ -20,22 +20,22 @@ impl Watermarks {
         }
     }
 
-    /// Where `vbid` stands.
+    /// Returns the watermark of `vbid`.
     pub fn get(&self, vbid: Vbid) -> Seqno {
         Seqno(self.seqnos[vbid.index()].load(Ordering::Acquire))
     }
 
-    /// Raises the watermark of `vbid`; a lower number is ignored. Waiters learn of it by [`Watermarks::publish`].
+    /// Raises the watermark of `vbid`; a lower number is ignored. Waiters notice at [`Watermarks::publish`].
     pub fn raise(&self, vbid: Vbid, seqno: Seqno) {
         self.seqnos[vbid.index()].fetch_max(seqno.0, Ordering::AcqRel);
     }
 
-    /// Lets waiters look again.
+    /// Wakes the waiters.
     pub fn publish(&self) {
         self.moved.notify(usize::MAX);
     }
 
-    /// Ends when waiters are to look again; from when this is called, not from when it is awaited.
+    /// Ends with the next [`Watermarks::publish`] after this call, however late it is awaited.
     pub fn moved(&self) -> impl Future<Output = ()> + use<> {
         self.moved.listen()
     }
@@ -45,7 +45,7 @@ impl Watermarks {
         self.seqnos[vbid.index()].store(seqno.0, Ordering::Release);
     }
 
-    /// Waits until `vbid` has reached `seqno`, or `ended` says that it never will.
+    /// Waits until `vbid` has reached `seqno`. Returns false once `ended` says that it never will.
     pub async fn reached(&self, vbid: Vbid, seqno: Seqno, ended: impl Fn() -> bool) -> bool {
         loop {
             // Before looking, so that a publish in between is not missed.

@@ -1,5 +1,5 @@
-//! Work for a bucket that a connection must not do itself: reading what was evicted, scanning. The threads of
-//! connections never wait for a disk, nor for each other.
+//! Work for a bucket that a connection must not do itself, such as reading what was evicted. The threads of
+//! connections never wait for a disk or for each other.
 
 use crate::bucket::Bucket;
 use crate::{Next, Signal, Task, Ticket, Waiter};
@@ -12,25 +12,26 @@ pub(crate) const WORKERS: usize = 2;
 
 type Job = Box<dyn FnOnce(&Bucket) + Send>;
 
-/// What is to be done, first come, first served.
+/// A queue of work: first come, first served.
 #[derive(Default)]
 pub(crate) struct Jobs {
     queue: Mutex<Queue>,
-    /// Of each worker.
+    /// One for each worker.
     signals: [Signal; WORKERS],
 }
 
 #[derive(Default)]
 struct Queue {
     waiting: VecDeque<Job>,
-    /// The workers that have nothing to do, by number.
+    /// The numbers of the workers that wait.
     idle: BTreeSet<usize>,
-    /// The workers end once nothing waits.
+    /// The workers end once the queue is empty.
     closed: bool,
 }
 
 impl Jobs {
-    /// Has `work` done soon, and tells `waiter` its outcome. `None` when the bucket has ended, and nobody is left to do it.
+    /// Queues `work`, whose outcome settles the ticket. Returns `None` when the bucket has ended and nobody is left
+    /// to do it.
     pub fn push<T: Send + Sync + 'static>(
         &self,
         waiter: &Arc<dyn Waiter>,
@@ -51,18 +52,18 @@ impl Jobs {
         Some(ticket)
     }
 
-    /// Ends the workers.
+    /// Ends the workers once the queue is empty.
     pub fn close(&self) {
         self.queue.lock().closed = true;
         self.signals.iter().for_each(Signal::wake);
     }
 
-    /// How much waits.
+    /// Returns the length of the queue.
     pub fn waiting(&self) -> usize {
         self.queue.lock().waiting.len()
     }
 
-    /// The next job for a worker, or whether there will be one.
+    /// Takes the next job, or says what the worker does without one.
     fn pop(&self, worker: usize) -> Result<Job, Next> {
         let mut queue = self.queue.lock();
         if let Some(job) = queue.waiting.pop_front() {
@@ -82,12 +83,12 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// One of [`WORKERS`], by its number.
+    /// Creates a worker of the bucket, numbered below [`WORKERS`].
     pub fn new(bucket: Arc<Bucket>, number: usize) -> Worker {
         Worker { bucket, name: "worker", jobs: |bucket| &bucket.jobs, number }
     }
 
-    /// One of as many who ask the resolver: plugins hold up nobody but each other.
+    /// Creates a worker that asks the resolver, numbered below [`WORKERS`]: plugins delay nothing but each other.
     pub(crate) fn of_conflicts(bucket: Arc<Bucket>, number: usize) -> Worker {
         Worker { bucket, name: "resolver", jobs: |bucket| &bucket.conflicts.jobs, number }
     }

@@ -1,4 +1,4 @@
-//! The memory of a bucket: how much it may take, what leaves it when it takes more, and how that comes back.
+//! The memory of a bucket: its quota, what is evicted when the quota is short, and how evicted documents come back.
 
 use super::Bucket;
 use crate::{Ticket, Waiter};
@@ -9,22 +9,22 @@ use nacre_vbucket::{Eviction, Vbucket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
-/// Share of the quota above which writes are refused for the time being, in percent.
+/// Share of the quota above which writes are refused, in percent.
 const MUTATION_LIMIT_PERCENT: u64 = 93;
-/// Share of the quota above which values leave memory, and the share at which that ends.
+/// Shares of the quota at which eviction begins and ends, in percent.
 const HIGH_WATER_PERCENT: u64 = 85;
 pub(crate) const LOW_WATER_PERCENT: u64 = 75;
 
-/// What a bucket has in memory, and what it may have there.
+/// The memory that a bucket uses, and its quota.
 pub(super) struct Memory {
     used: AtomicI64,
     quota: AtomicU64,
-    /// Whether the log says that the bucket is full, and not yet that it is no longer.
+    /// True if the log says that the bucket is full, and not yet that it has room again.
     is_logged_full: AtomicBool,
 }
 
 impl Memory {
-    /// With what these vBuckets have in memory, and no quota so far.
+    /// Counts what `vbuckets` have in memory. The quota is 0 until it is set.
     pub fn of(vbuckets: &[Vbucket]) -> Memory {
         let used = vbuckets.iter().map(memory_of).sum::<i64>();
         let (quota, is_logged_full) = (AtomicU64::new(0), AtomicBool::new(false));
@@ -47,7 +47,7 @@ impl Memory {
         self.quota() / 100 * percent
     }
 
-    /// Accounts for `grown` bytes more, or less; tells whether some are to be freed now.
+    /// Accounts for `grown` bytes more, or fewer. Returns true if documents should be evicted now.
     pub fn grow(&self, grown: i64) -> bool {
         if grown == 0 {
             return false;
@@ -58,24 +58,24 @@ impl Memory {
 }
 
 impl Bucket {
-    /// Bytes of memory in use.
+    /// Returns the bytes of memory in use.
     pub fn memory_bytes(&self) -> u64 {
         self.memory.used()
     }
 
-    /// Memory per node, in bytes.
+    /// Returns the memory quota of the bucket on one node, in bytes.
     pub fn quota_bytes(&self) -> u64 {
         self.memory.quota()
     }
 
-    /// Whether writes are refused until memory is free again, or space on the disk.
+    /// Returns true if writes are refused until memory is free again or the store has space.
     pub fn refuses_growth(&self) -> bool {
         self.memory.used() > self.memory.share(MUTATION_LIMIT_PERCENT)
             || self.store_waiting.load(Ordering::Relaxed)
     }
 
-    /// Says in the log that a bucket which has all of its documents in memory has no room for more, once until there is
-    /// room again. Others are full for moments only, until documents have left memory.
+    /// Logs once that a bucket without a store is full, until it has room again. Others are full only for moments,
+    /// until documents are evicted.
     pub(crate) fn log_full(&self) {
         if self.store.is_some() || self.memory.is_logged_full.swap(true, Ordering::Relaxed) {
             return;
@@ -87,7 +87,7 @@ impl Bucket {
         );
     }
 
-    /// Says in the log that there is room again, if it was full and a quarter of its memory is free.
+    /// Logs that there is room again, if the bucket was full and a quarter of its memory is free.
     pub(crate) fn log_room(&self) {
         let memory = &self.memory;
         if memory.is_logged_full.load(Ordering::Relaxed)
@@ -98,7 +98,7 @@ impl Bucket {
         }
     }
 
-    /// Bytes to free: those above the low-water mark, once the high-water mark was passed (`begun`).
+    /// Returns the bytes to evict: those above the low-water mark, once the high-water mark was passed (`begun`).
     pub(crate) fn excess_bytes(&self, begun: bool) -> u64 {
         let used = self.memory.used();
         let mark = if begun { LOW_WATER_PERCENT } else { HIGH_WATER_PERCENT };
@@ -108,7 +108,7 @@ impl Bucket {
         used - self.memory.share(LOW_WATER_PERCENT)
     }
 
-    /// Whether the store waits for space or descriptors, so that writes are refused for the time being.
+    /// Returns true if the store waits for space or descriptors, and writes are refused meanwhile.
     pub fn store_is_waiting(&self) -> bool {
         self.store_waiting.load(Ordering::Relaxed)
     }
@@ -117,8 +117,8 @@ impl Bucket {
         self.store_waiting.store(waiting, Ordering::Relaxed);
     }
 
-    /// Has a worker read a document of the store back into memory. The ticket says true once it is there, false when it
-    /// cannot be read; there is none when the bucket has ended.
+    /// Has a worker read a document back into memory. The ticket holds true once the document is there, and false if
+    /// it cannot be read. Returns `None` when the bucket has ended.
     pub fn fetch_later(
         &self,
         vbid: Vbid,
@@ -154,8 +154,8 @@ impl Bucket {
         }
     }
 
-    /// Takes about `percent` of a vBucket out of memory, or deletes it where the bucket does that. Gives a number above 0 if
-    /// that made room.
+    /// Evicts about `percent` of a vBucket, or deletes documents if the bucket does that. Returns a number above 0 if
+    /// that freed memory.
     pub fn make_room(&self, vbid: Vbid, percent: u8, now: Now) -> usize {
         if self.store.is_some() {
             return self.change(vbid, |vbucket| vbucket.evict(percent, now)).unwrap_or(0);
@@ -172,12 +172,12 @@ impl Bucket {
     }
 }
 
-/// What a vBucket has in memory, its history included.
+/// Returns the bytes of a vBucket in memory, its checkpoint included.
 pub(super) fn memory_of(vbucket: &Vbucket) -> i64 {
     (vbucket.memory_bytes() + vbucket.checkpoint().memory_bytes()) as i64
 }
 
-/// What may leave memory, given where the bucket's documents are kept.
+/// Returns what may be evicted, given where the documents of the bucket are kept.
 pub(crate) fn eviction_of(settings: &BucketSettings) -> Eviction {
     match (settings.kind, settings.eviction_policy) {
         (BucketKind::Ephemeral, _) => Eviction::Nothing,

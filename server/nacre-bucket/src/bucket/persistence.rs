@@ -1,4 +1,4 @@
-//! What a bucket has on disk, or would have: how far, and its history from there.
+//! What a bucket has on disk: how far each vBucket is stored, and its history from there.
 
 use super::Bucket;
 use crate::{Ticket, Waiter};
@@ -9,25 +9,25 @@ use nacre_vbucket::Vbucket;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// How far a vBucket is kept, and whether the node that it follows is to hear of that.
+/// The seqno up to which a vBucket is stored, and whether the node of the active copy must learn of it.
 pub(super) struct Kept {
     seqno: Seqno,
     is_news: bool,
 }
 
 impl Bucket {
-    /// Whether it has a store.
+    /// Returns true if the bucket has a store.
     pub fn is_persistent(&self) -> bool {
         self.store.is_some()
     }
 
-    /// Has the store give back all the space it can.
+    /// Has the compactor free all the space it can.
     pub fn compact(&self) {
         self.compaction_asked.store(true, Ordering::Release);
         self.compactor.wake();
     }
 
-    /// Whether a compaction that was asked for is under way.
+    /// Returns true until a compaction that was asked for is done.
     pub(crate) fn compaction_asked(&self) -> bool {
         self.compaction_asked.load(Ordering::Acquire)
     }
@@ -36,13 +36,13 @@ impl Bucket {
         self.compaction_asked.store(false, Ordering::Release);
     }
 
-    /// What the store takes on disk; nothing where there is none.
+    /// Returns the space that the store takes on disk; zero without a store.
     pub fn disk_usage(&self) -> nacre_store::Usage {
         self.store.as_ref().map(|store| store.usage()).unwrap_or_default()
     }
 
-    /// Without a store, memory keeps what a store would: history goes at once that every cursor has. Gives how far that is, if it is
-    /// news.
+    /// Counts a vBucket of a bucket without a store as stored, because memory is all there is. History that every
+    /// cursor has read is freed at once. Returns `None` if nothing has changed.
     pub(super) fn keep(&self, vbucket: &mut Vbucket) -> Option<Kept> {
         let seqno = vbucket.high_seqno();
         vbucket.take_graves(seqno);
@@ -53,7 +53,7 @@ impl Bucket {
         Some(self.kept(vbucket, seqno))
     }
 
-    /// Notes in a vBucket that it is kept up to `seqno`, and lets history go that nobody waits for.
+    /// Notes that a vBucket is stored up to `seqno`, and frees the history that no cursor waits for.
     fn kept(&self, vbucket: &mut Vbucket, seqno: Seqno) -> Kept {
         let follows = vbucket.state() == VbState::Replica;
         let reached =
@@ -63,7 +63,7 @@ impl Bucket {
         Kept { seqno, is_news: reached(vbucket) != before }
     }
 
-    /// Tells those who wait for what a store would hold.
+    /// Settles the tickets of requests that wait for the store, and reports progress to the node of the active copy.
     pub(super) fn report_kept(&self, vbid: Vbid, Kept { seqno, is_news }: Kept) {
         if is_news {
             self.progress_listeners.mark(vbid);
@@ -72,14 +72,15 @@ impl Bucket {
         self.waits.persisted(vbid, seqno);
     }
 
-    /// How many bytes of a vBucket's history slow cursors may hold in memory.
+    /// Returns how many bytes of a vBucket's history slow cursors may hold in memory.
     fn checkpoint_bytes_max(&self) -> usize {
         self.quota_bytes() as usize / 5 / self.vbuckets.len()
     }
 
-    /// Notes that the store holds `vbid` up to `seqno`, and lets history go that nobody waits for.
+    /// Notes that the store holds `vbid` up to `seqno`, and frees the history that no cursor waits for.
     ///
-    /// It is ignored when the history that `seqno` is of has been thrown away since: it had another `generation`.
+    /// The call is ignored if the vBucket has another `generation` by now: the history that `seqno` belongs to was
+    /// discarded.
     pub(crate) fn set_persisted(&self, vbid: Vbid, seqno: Seqno, generation: u32, now: Now) {
         let mut kept = None;
         self.complete(vbid, |vbucket| {
@@ -95,9 +96,9 @@ impl Bucket {
         }
     }
 
-    /// The history of `vbid` after a seqno, from the store or, for a bucket without one, from memory. With
-    /// superseded versions that are kept, if `history` is set; but for those of collections that are gone by now, as nobody
-    /// is told any more that these ever were.
+    /// Returns the history of `vbid` after a seqno, from the store or, without one, from memory. With `history` it
+    /// includes superseded versions that are kept, except those of dropped collections, which consumers no longer
+    /// know.
     pub fn scan(&self, vbid: Vbid, after: Seqno, history: bool) -> Result<Past<Error>, Error> {
         if let Some(store) = &self.store {
             let which = if history { Which::All } else { Which::Current };
@@ -127,13 +128,13 @@ impl Bucket {
         Ok(Past { documents, end, history_start: None })
     }
 
-    /// The version that a stored one took the place of, if it is kept.
+    /// Returns the version that the one at `seqno` superseded, if it is kept.
     pub fn previous(&self, vbid: Vbid, seqno: Seqno) -> Result<Option<Document>, Error> {
         self.store.as_ref().map_or(Ok(None), |store| store.previous(vbid, seqno))
     }
 
-    /// A ticket that is settled once the store holds `vbid` up to `seqno`: with true, or with false when the bucket ends
-    /// before.
+    /// Returns a ticket that is settled with true once the store holds `vbid` up to `seqno`, and with false if the
+    /// bucket ends before.
     pub fn when_persisted(
         &self,
         vbid: Vbid,
@@ -141,7 +142,7 @@ impl Bucket {
         waiter: &Arc<dyn Waiter>,
     ) -> Arc<Ticket<bool>> {
         let ticket = self.waits.persistence(vbid, seqno, waiter);
-        // Looked at after the entry was made: whatever is stored from now on settles it.
+        // Looked at after the entry was made, so that a commit in between settles it.
         self.waits.persisted(vbid, self.persisted.get(vbid));
         if self.vbucket(vbid).is_none_or(|vbucket| vbucket.is_read_only()) {
             self.waits.give_up(&[vbid]);

@@ -1,4 +1,4 @@
-//! Requests on the connection, the bucket or the node: features, login, maps, manifests, statistics.
+//! Requests about the connection, the bucket or the node: features, login, maps, manifests, statistics.
 
 use super::dcp;
 use super::document::send_document;
@@ -14,7 +14,7 @@ use nacre_protocol::{Feature, Features, Frame, Reply, Request, Status};
 use nacre_types::{CollectionId, DATATYPE_JSON, Now, Seqno, VbState, VbUuid, Vbid, leb128_decode};
 use std::sync::Arc;
 
-/// What the server grants. A feature stands here only when it works.
+/// The features that HELLO grants. A feature is in this list only when it works.
 const GRANTED: [Feature; 27] = [
     Feature::MutationSeqno,
     Feature::Xattr,
@@ -151,7 +151,8 @@ fn auth(
     proceed(session, "", step, answer, now)
 }
 
-/// Goes on with a login: answers, or parks the request until a password is hashed or a failure may be answered. `name` is for the log.
+/// Continues a login: answers, or parks the request until a password is hashed or the delay of a failure has passed.
+/// `name` is for the log.
 fn proceed(
     session: &mut Session,
     name: &str,
@@ -176,7 +177,7 @@ fn proceed(
     }
 }
 
-/// Answers a login whose outcome `begin` hands to the callback at once, and parks it otherwise.
+/// Answers a login whose outcome `begin` passes to the callback at once, and parks it otherwise.
 fn until_logged_in(
     session: &mut Session,
     answer: &mut Answer<'_>,
@@ -216,7 +217,7 @@ fn log_in(
     reply: &[u8],
     answer: &mut Answer<'_>,
 ) -> Result<Outcome, Status> {
-    // The secret alone makes nobody a node.
+    // The secret alone does not make a peer a node.
     if login.user == INTERNAL && !session.is_node {
         session.login_failures += 1;
         return Err(Status::AuthError);
@@ -245,8 +246,8 @@ fn cluster_config(
 ) -> Result<Outcome, Status> {
     let env = &session.env;
     if let Some(known) = known {
-        // SDKs that hear of a new map ask one node after another until one has a newer map than theirs, and then no more: one that
-        // is cut off is not to keep them from what the others have decided since.
+        // SDKs that learn of a new map ask one node after another until one has a newer map than theirs, and then
+        // stop. A node that is cut off must not keep them from what the others have decided since.
         if env.is_cut_off() || known >= env.map_version() {
             return Ok(Outcome::Status(Status::Success));
         }
@@ -256,12 +257,12 @@ fn cluster_config(
     Ok(Outcome::Answered)
 }
 
-/// The cluster map that suits the connection: its bucket's, or without a bucket the global one.
+/// Returns the cluster map for the connection: that of its bucket, or without a bucket the global one.
 pub(super) fn map(session: &Session) -> Option<Arc<str>> {
     session.env.map(bucket_name(session))
 }
 
-/// The same for a client that came to the wrong node.
+/// Returns the map for a client that sent a request to the wrong node.
 pub(super) fn map_for_strays(session: &Session) -> Option<Arc<str>> {
     session.env.map_for_strays(bucket_name(session))
 }
@@ -278,7 +279,8 @@ fn manifest(session: &mut Session, answer: &mut Answer<'_>) -> Result<Outcome, S
     Ok(Outcome::Answered)
 }
 
-/// The part of a manifest that the user has a part in: names of others tell what they do.
+/// Returns the part of a manifest that the user has a right on: names of other collections would give away what their
+/// owners do.
 fn visible(session: &Session, bucket: &str, manifest: &Manifest) -> Manifest {
     let users = session.env.users();
     let user = session.holder(&users);
@@ -288,7 +290,8 @@ fn visible(session: &Session, bucket: &str, manifest: &Manifest) -> Manifest {
     })
 }
 
-/// Answers with the manifest's uid and the number that `resolve` finds for a path, or with the uid and why there is none.
+/// Answers with the manifest's uid and the id that `resolve` finds for a path, or with the uid and the reason that
+/// there is none.
 fn send_id(
     session: &mut Session,
     path: &[u8],
@@ -345,7 +348,8 @@ fn observe_seqno(
     Ok(Outcome::Answered)
 }
 
-/// The state of each key of the list: 0 in memory, 1 persisted, 0x80 unknown, 0x81 deleted but not yet persisted.
+/// Answers with the state of each key of the list: 0 in memory, 1 persisted, 0x80 unknown, 0x81 deleted but not yet
+/// persisted.
 fn observe(
     session: &mut Session,
     mut list: &[u8],
@@ -438,8 +442,8 @@ fn all_seqnos(
     Ok(Outcome::Answered)
 }
 
-/// A document of the collection whose value is in memory. Documents are only searched for from a random vBucket on, so that the choice is
-/// even within a vBucket but not across them.
+/// Answers with a random document of the collection whose value is in memory. The search begins at a random vBucket,
+/// so that the choice is even within a vBucket but not across them.
 fn random_key(
     session: &mut Session,
     collection: u32,
@@ -479,7 +483,7 @@ fn random_key(
     Err(Status::KeyNotFound)
 }
 
-/// Keys of a vBucket from one on, in order, each behind its length.
+/// Answers with keys of a vBucket in order, from one on, each after its length.
 fn keys(
     session: &mut Session,
     frame: &Frame<'_>,

@@ -26,11 +26,11 @@ use nacre_vbucket::{
 use std::cell::Cell;
 use std::sync::Arc;
 
-/// Bytes that are read for one unit. Source: the serverless service of Couchbase, as the next one.
+/// Bytes that one read unit stands for. Source: the serverless service of Couchbase, as for the write unit.
 const READ_UNIT_BYTES: usize = 4 << 10;
 /// Status and length before each result of a lookup.
 const RESULT_HEAD_BYTES: usize = 6;
-/// Bytes that are written for one unit.
+/// Bytes that one write unit stands for.
 const WRITE_UNIT_BYTES: usize = 1 << 10;
 
 /// Document flags of sub-document requests.
@@ -60,19 +60,19 @@ pub(super) struct Call<'a> {
     request: &'a Request<'a>,
     features: Features,
     vbid: Vbid,
-    /// The longest life of documents of the collection, as [`nacre_cluster::Collection::max_ttl`] has it.
+    /// The longest life of documents of the collection, as in [`nacre_cluster::Collection::max_ttl`].
     max_ttl: i32,
-    /// Collection prefix first.
+    /// The key, which begins with the collection prefix.
     key: &'a [u8],
     preserve_expiry: bool,
     durability: Option<Durability>,
-    /// Also where one copy in memory is enough for that.
+    /// True if the client asks for durability, even where one copy in memory gives it.
     asks_durable: bool,
-    /// Whether the user may know of attributes that belong to the system, where the request asks for their names.
+    /// True if the user may see the names of system attributes, where the request asks for them.
     sees_system: bool,
-    /// The reply to a durable write that has ended: there is nothing left but to answer.
+    /// The reply to a durable write that has ended: it only has to be answered.
     settled: Cell<Option<vbucket::Reply>>,
-    /// What a plugin has decided about the version that is to be stored.
+    /// The decision of a resolver about the version that the request brings.
     decided: Cell<Option<Decided>>,
     waiter: &'a Arc<dyn Waiter>,
     wrote: Cell<bool>,
@@ -95,10 +95,10 @@ impl From<Stop> for Outcome {
     }
 }
 
-/// Why a call is not even tried.
+/// Why a call is refused before it is tried.
 pub(super) enum Refused {
     Status(Status),
-    /// The collection is unknown; clients compare the manifest's uid with theirs.
+    /// The collection is unknown. Clients compare the manifest's uid with theirs.
     UnknownCollection {
         manifest_uid: u64,
     },
@@ -124,8 +124,8 @@ impl Refused {
 }
 
 impl<'a> Call<'a> {
-    /// Checks framing, collection and rights, and of what is not `settled` whether there is room and whether there are enough
-    /// copies. `key` begins with the collection's prefix.
+    /// Checks framing, collection and rights. Unless the call is `settled`, checks memory and the number of copies
+    /// too. `key` begins with the collection prefix.
     pub fn new(
         session: &'a Session,
         frame: &'a Frame<'a>,
@@ -187,12 +187,12 @@ impl<'a> Call<'a> {
         })
     }
 
-    /// Whether the call made a mutation.
+    /// Returns true if the call made a mutation.
     pub fn wrote(&self) -> bool {
         self.wrote.get()
     }
 
-    /// Carries the request out and answers it.
+    /// Carries out the request and answers it.
     pub fn run(&self, answer: &mut Answer<'_>, now: Now) -> Outcome {
         let cas = Cas(self.frame.cas);
         match *self.request {
@@ -248,7 +248,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// What a command has used, for a client that counts.
+    /// Returns the units that a command has used, for a client that counts them.
     fn units(&self, cost: Cost) -> Units {
         if !self.features.has(Feature::Units) {
             return Units::default();
@@ -262,7 +262,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Whether the client asks the copy that a replica has.
+    /// Returns true if the client asks for the copy of a replica.
     fn reads_replica(&self) -> bool {
         match self.request {
             Request::GetReplica => true,
@@ -315,7 +315,7 @@ impl<'a> Call<'a> {
                 let ticket = ticket.ok_or(Stop::Status(Status::TemporaryFailure))?;
                 Err(Stop::Park(Until::Fetched(ticket)))
             }
-            // Whoever asked another node would not be served there either.
+            // Another node would not serve the request either.
             (Err(Refusal::NotActive), _) => {
                 let ticket = self.bucket.when_handed_over(self.vbid, now, self.waiter);
                 Err(match ticket {
@@ -380,7 +380,7 @@ impl<'a> Call<'a> {
             None if !self.bucket.conflicts.has_resolver() => {
                 Rule::Greater(self.bucket.resolution())
             }
-            // Nobody is asked when there is nothing here.
+            // Without a local version there is nothing to resolve.
             None => Rule::Over(None),
             Some(decided) => Rule::Over(decided.seen),
         };
@@ -408,7 +408,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Parks the request until a plugin has decided about the version that it brings.
+    /// Parks the request until a resolver has decided about the version that it brings.
     fn ask_resolver(
         &self,
         meta: Meta,
@@ -459,7 +459,7 @@ impl<'a> Call<'a> {
         Outcome::Answered
     }
 
-    /// A command whose answer is the document, or with `fetch` unset only its CAS.
+    /// Carries out a command whose answer is the document, or with `fetch` unset only its CAS.
     fn fetch(
         &self,
         command: &Command<'_>,
@@ -612,7 +612,8 @@ impl<'a> Call<'a> {
             create_as_deleted,
             revive: has(doc_flag::REVIVE),
             cas: Cas(self.frame.cas),
-            // On the wire no expiry is 0, unless the request preserves the old one: such a write ends the document's old time to live.
+            // On the wire, no expiry is 0, unless the request preserves the old one: such a write ends the document's
+            // old time to live.
             expiry: Some(self.bucket.expiry(self.max_ttl, expiry.unwrap_or(0), now)),
             expiry_when_new: self.bucket.expiry(self.max_ttl, 0, now),
             flags,
@@ -632,7 +633,7 @@ impl<'a> Call<'a> {
     }
 }
 
-/// Answers with a document, compressed where bucket and client want that.
+/// Answers with a document, compressed if bucket and client want that.
 pub(super) fn send_document(
     bucket: &Bucket,
     features: Features,
@@ -660,7 +661,7 @@ pub(super) fn send_document(
     answer.document(reply, document);
 }
 
-/// Whether the user may send this request for a document of `collection`.
+/// Checks that the user may send this request for a document of `collection`.
 fn check_rights(
     session: &Session,
     selected: &Selected,
@@ -684,7 +685,7 @@ fn check_rights(
     Ok(())
 }
 
-/// Whether the request may need more memory: what frees some is never refused for want of it.
+/// Returns true if the request may need more memory. One that frees memory is never refused for lack of it.
 fn grows(request: &Request<'_>) -> bool {
     matches!(
         request,
@@ -696,7 +697,8 @@ fn grows(request: &Request<'_>) -> bool {
     )
 }
 
-/// The short form answers with the bare value; the long one with index, status and value of each that has one.
+/// Encodes the results of mutations: the short form is the bare value, the long one has index, status and value of
+/// each that has one.
 fn mutation_results(results: &[(u8, Vec<u8>)], single: bool) -> Vec<u8> {
     if single {
         return results.first().map(|(_, value)| value.clone()).unwrap_or_default();
@@ -711,7 +713,8 @@ fn mutation_results(results: &[(u8, Vec<u8>)], single: bool) -> Vec<u8> {
     value
 }
 
-/// The long form names the first operation that failed; what concerns the request as a whole is a bare status.
+/// Answers a refused mutation: the long form names the first operation that failed, and an error of the whole request
+/// is a bare status.
 fn send_mutation_refusal(refusal: &Refusal, single: bool, answer: &mut Answer<'_>) -> Outcome {
     let Some((Some(index), error)) = refusal.subdoc_error().filter(|_| !single) else {
         return Outcome::Status(status::of_refusal(refusal));
@@ -723,8 +726,8 @@ fn send_mutation_refusal(refusal: &Refusal, single: bool, answer: &mut Answer<'_
     Outcome::Answered
 }
 
-/// The path flags that an operation takes; whole documents take none of their own, but are sent with any.
-/// Source: the sub-document commands of Couchbase Server 7.6.
+/// Returns the path flags that an operation may have. Operations on whole documents have none of their own, but
+/// clients send them with any. Source: the sub-document commands of Couchbase Server 7.6.
 fn path_flags_of(opcode: Option<Opcode>) -> u8 {
     const XATTR: u8 = path_flag::XATTR;
     const VALUE: u8 = XATTR | path_flag::EXPAND_MACROS | path_flag::BINARY;

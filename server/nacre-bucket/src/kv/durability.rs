@@ -1,4 +1,4 @@
-//! What a request says about the durability of its write.
+//! The durability that a request asks for.
 
 use crate::Bucket;
 use crate::durability::{self, Unattainable};
@@ -9,16 +9,16 @@ use nacre_vbucket::Level;
 /// How long a durable write may take when the client does not say, in milliseconds.
 const TIMEOUT_MS_DEFAULT: u16 = 30_000;
 
-/// A write that counts only once it has come so far.
+/// A write that counts only when it has reached a durability level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Durability {
     pub level: Level,
-    /// After this time it is given up.
+    /// Nanoseconds after which the write is aborted.
     pub timeout_ns: u64,
 }
 
-/// The durability of `request`, given the level and timeout in milliseconds that it asks for. `None` when it counts as soon
-/// as it is in memory.
+/// Returns the durability of `request`, given the level and the timeout in milliseconds that it asks for. `None` when
+/// it counts as soon as it is in memory.
 pub(super) fn of_request(
     asked: Option<(u8, Option<u16>)>,
     request: &Request<'_>,

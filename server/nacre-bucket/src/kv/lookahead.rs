@@ -1,5 +1,5 @@
-//! What the requests behind the one at hand will touch: each is looked at three times before its turn comes, so that memory has
-//! it ready.
+//! Prefetching for the requests behind the one at hand: each is looked at three times before its turn comes, so that
+//! memory has ready what it touches.
 
 use crate::Bucket;
 use crate::prefetch::{PrefetchStep, STEPS};
@@ -9,12 +9,12 @@ use nacre_types::{KEY_BYTES_MAX, Vbid};
 /// Room for a key with the prefix of the default collection.
 type Room = [u8; KEY_BYTES_MAX + 1];
 
-/// How far the steps are in one piece of input.
+/// The progress of the steps in one piece of input.
 pub(super) struct Lookahead<'a> {
     input: &'a [u8],
-    /// For each step, the request that it is taken for next: where that begins, and which one of the input it is.
+    /// For each step, the next request to take it for: its offset in the input, and its number.
     next: [(usize, usize); STEPS.len()],
-    /// Which request of the input has its turn.
+    /// The number of the request that has its turn.
     turn: usize,
 }
 
@@ -23,7 +23,8 @@ impl<'a> Lookahead<'a> {
         Lookahead { input, next: [(0, 0); STEPS.len()], turn: 0 }
     }
 
-    /// Takes the steps that are due when the next request has its turn. That one itself is fetched soon enough.
+    /// Takes the steps that are due when the next request has its turn. Nothing is prefetched for that request
+    /// itself: it is too late.
     pub fn advance(&mut self, mut take: impl FnMut(PrefetchStep, &Glance<'_>)) {
         for ((step, ahead), (at, number)) in STEPS.into_iter().zip(&mut self.next) {
             while *number <= self.turn + ahead {
@@ -39,7 +40,7 @@ impl<'a> Lookahead<'a> {
     }
 }
 
-/// Takes a step for a request that was seen. Without `prefixed` its key does not carry the number of its collection.
+/// Takes a step for a request. Without `prefixed`, its key has no collection prefix.
 pub(super) fn take(step: PrefetchStep, bucket: &Bucket, seen: &Glance<'_>, prefixed: bool) {
     if !Opcode::from_byte(seen.opcode_byte).is_some_and(Opcode::addresses_document) {
         return;
@@ -62,7 +63,7 @@ mod tests {
     use crate::prefetch::due;
     use nacre_protocol::HEADER_BYTES;
 
-    /// Reads of these keys, one behind the other.
+    /// Encodes reads of these keys, one after the other.
     fn reads(keys: &[String]) -> Vec<u8> {
         let mut input = Vec::new();
         for key in keys {
@@ -74,7 +75,7 @@ mod tests {
         input
     }
 
-    /// For each request, the steps that were taken for it, and how long before its turn.
+    /// Returns, for each request, how long before its turn the steps were taken for it.
     fn taken(input: &[u8], keys: &[String]) -> Vec<Vec<usize>> {
         let mut lookahead = Lookahead::new(input);
         let mut taken = vec![Vec::new(); keys.len()];
@@ -120,7 +121,7 @@ mod tests {
         let second = HEADER_BYTES + keys[0].len();
         input[second] = 0x47;
         assert_eq!(taken(&input, &keys), [[0; 0]; 3]);
-        // A body that nobody could have in memory.
+        // A body that no memory can hold.
         input[second] = 0x80;
         input[second + 8..second + 12].fill(0xff);
         assert_eq!(taken(&input, &keys), [vec![], vec![1, 1, 1], vec![]]);

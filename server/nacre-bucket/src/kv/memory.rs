@@ -1,6 +1,7 @@
-//! The memory that a connection holds for its client, taken from the node's memory for requests and answers.
+//! The memory that a connection holds for its client, taken from the node's budget for requests and answers.
 //!
-//! A connection whose frames are short and whose client reads its answers is not looked at: it holds less than [`FREE_BYTES`].
+//! A connection with short frames whose client reads its answers is not accounted for: it holds less than
+//! [`FREE_BYTES`].
 
 use super::session::{Answer, Session};
 use nacre_budget::{Account, Permit, Purpose};
@@ -9,13 +10,13 @@ use std::sync::Arc;
 
 /// Bytes that a connection may hold without being accounted for: what is read at a time.
 pub const FREE_BYTES: usize = 64 << 10;
-/// Answers of fewer bytes are given also when there is no memory.
+/// Answers of fewer bytes are given even when there is no memory.
 const LARGE_ANSWER_BYTES: usize = 32 << 10;
 
-/// What a connection holds.
+/// The memory that a connection holds.
 #[derive(Default)]
 pub(super) struct Memory {
-    /// Of the user who has logged in.
+    /// The account of the user who has logged in.
     account: Option<Arc<Account>>,
     /// Frames that are being read.
     input: Option<Permit>,
@@ -23,18 +24,18 @@ pub(super) struct Memory {
     output: Option<Permit>,
     /// Requests that wait for something.
     parked: Option<Permit>,
-    /// Whether the user holds as much as he may.
+    /// True if the user holds as much as the account allows.
     is_exhausted: bool,
 }
 
 impl Memory {
-    /// Another user may log in.
+    /// Forgets the account, because another user may log in.
     pub fn forget_account(&mut self) {
         self.account = None;
     }
 }
 
-/// Sets what a permit stands for, and drops one that stands for nothing.
+/// Sets the bytes of a permit, and drops one of no bytes.
 fn set(permit: &mut Option<Permit>, account: &Arc<Account>, purpose: Purpose, bytes: usize) {
     match bytes {
         0 => *permit = None,
@@ -43,7 +44,7 @@ fn set(permit: &mut Option<Permit>, account: &Arc<Account>, purpose: Purpose, by
 }
 
 impl Session {
-    /// The account of who has logged in.
+    /// Returns the account of the user who has logged in.
     fn account(&mut self) -> Arc<Account> {
         let name = self.user_name();
         if let Some(account) = &self.memory.account
@@ -53,12 +54,12 @@ impl Session {
         }
         let budgets = self.env.budgets();
         let account = if self.is_node { budgets.of_nodes() } else { budgets.of_user(name) };
-        // What is held already stays with whom it was held for.
+        // What is held already stays with the account that it was taken from.
         self.memory.account = Some(Arc::clone(&account));
         account
     }
 
-    /// Looks whether the user holds as much as he may. One atomic load while he holds little.
+    /// Checks whether the account is exhausted. Costs one atomic load while the user holds little.
     pub(super) fn look_at_memory(&mut self) {
         if self.memory.account.is_none() && self.user.is_some() {
             self.account();
@@ -71,8 +72,8 @@ impl Session {
         self.memory.is_exhausted
     }
 
-    /// Reserves memory for `bytes` of frames that have not come to their end. Gives false when there is none: then
-    /// [`Session::refuse_frame`] answers, and what is left of the frame is to be skipped.
+    /// Reserves memory for `bytes` of incomplete frames. Returns false when there is none: the caller answers by
+    /// [`Session::refuse_frame`] and skips the rest of the frame.
     pub fn reserve_input(&mut self, bytes: usize) -> bool {
         if bytes <= FREE_BYTES {
             self.memory.input = None;
@@ -83,8 +84,8 @@ impl Session {
         permit.try_set(bytes).is_ok()
     }
 
-    /// Accounts for `bytes` of answers that the client has not taken. Gives false when there is no more memory: then no more
-    /// requests should be taken from the connection until its client has taken some.
+    /// Accounts for `bytes` of answers that the client has not taken. Returns false when there is no more memory: the
+    /// caller should take no more requests from the connection until its client has taken some.
     pub fn hold_output(&mut self, bytes: usize) -> bool {
         if bytes <= FREE_BYTES && self.memory.output.is_none() {
             return true;
@@ -95,7 +96,8 @@ impl Session {
         held == 0 || !account.is_exhausted()
     }
 
-    /// Accounts for the requests that wait; refuses one more of `bytes` where there is no memory, unless it `must` wait.
+    /// Accounts for the requests that wait. Refuses one more of `bytes` when there is no memory, unless it `must`
+    /// wait.
     pub(super) fn hold_parked(&mut self, bytes: usize, must: bool) -> bool {
         let all = bytes + self.parked_bytes();
         if all <= FREE_BYTES {
@@ -111,15 +113,15 @@ impl Session {
         permit.try_set(all).is_ok()
     }
 
-    /// Requests that waited have been answered.
+    /// Accounts for requests that waited and have been answered.
     pub(super) fn release_parked(&mut self) {
         if self.memory.parked.is_some() {
             self.hold_parked(0, true);
         }
     }
 
-    /// Answers the request whose frame begins with `head` that there is no memory for it. Gives false when it is no request: then the
-    /// connection is to be closed.
+    /// Answers the request whose frame begins with `head` that there is no memory for it. Returns false when it is
+    /// not a request: the connection must be closed then.
     pub fn refuse_frame(&mut self, head: &[u8], out: &mut Vec<u8>) -> bool {
         self.memory.input = None;
         let Some(header) = head.get(..HEADER_BYTES) else { return false };
@@ -133,7 +135,7 @@ impl Session {
     }
 }
 
-/// Whether a request only reads, and can be made again: its answer may be refused.
+/// Returns true if a request only reads and can be repeated, so that its answer may be refused.
 fn only_reads(opcode: u8) -> bool {
     use Opcode::{Get, GetK, GetKQ, GetQ, GetRandomKey, GetReplica, SubdocGet, SubdocMultiLookup};
     let reads = [Get, GetQ, GetK, GetKQ, GetReplica, GetRandomKey, SubdocGet, SubdocMultiLookup];
@@ -141,7 +143,7 @@ fn only_reads(opcode: u8) -> bool {
 }
 
 impl Answer<'_> {
-    /// Returns true if an answer with a value of so many bytes is not to be given, as there is no memory for it.
+    /// Returns true if there is no memory for an answer with a value of so many bytes.
     pub(super) fn is_refused(&self, value_bytes: usize) -> bool {
         self.is_exhausted && value_bytes >= LARGE_ANSWER_BYTES && only_reads(self.opcode)
     }

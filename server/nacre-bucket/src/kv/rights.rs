@@ -1,4 +1,4 @@
-//! Which right each opcode needs. Nothing is allowed that does not stand here.
+//! The right that each opcode needs. What this table does not allow is refused.
 
 use nacre_auth::Privilege;
 use nacre_protocol::{Opcode, SubdocSpec};
@@ -6,13 +6,13 @@ use nacre_protocol::{Opcode, SubdocSpec};
 /// What a connection must have for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Need {
-    /// Nothing: it is part of a login, or tells nothing of the node.
+    /// Nothing: the request is part of a login, or reveals nothing about the node.
     Nothing,
     /// A user.
     Login,
     /// A bucket that the user may open.
     Bucket,
-    /// A privilege on the bucket or a part of it; which part, the request says.
+    /// A privilege on the bucket or on a part of it that the request names.
     WithinBucket(Privilege),
     /// A privilege on all of the bucket.
     OnBucket(Privilege),
@@ -25,7 +25,7 @@ const WRITE: Need = Need::OnCollection(&[Privilege::WriteData]);
 /// For writes that answer with what was there.
 const READ_AND_WRITE: Need = Need::OnCollection(&[Privilege::ReadData, Privilege::WriteData]);
 
-/// What a request with this opcode needs.
+/// Returns what a request with this opcode needs.
 pub(super) fn need(opcode: Opcode) -> Need {
     use Opcode::*;
     match opcode {
@@ -39,7 +39,7 @@ pub(super) fn need(opcode: Opcode) -> Need {
         | SeqnoPersistence
         | GetAllVbSeqnos
         | GetFailoverLog
-        // A scan was allowed when it was begun, and nobody else can guess its name.
+        // A scan was authorized when it began, and its id cannot be guessed.
         | RangeScanContinue
         | RangeScanCancel => Need::Bucket,
         DcpOpen | DcpAddStream | DcpCloseStream | DcpStreamRequest | DcpGetFailoverLog
@@ -79,12 +79,12 @@ pub(super) fn need(opcode: Opcode) -> Need {
     }
 }
 
-/// Whether one of the operations asks for the names of attributes.
+/// Returns true if one of the operations asks for the names of extended attributes.
 pub(super) fn asks_for_names(specs: &[SubdocSpec<'_>], xattr_flag: u8) -> bool {
     specs.iter().any(|spec| spec.flags & xattr_flag != 0 && spec.path.starts_with(b"$XTOC"))
 }
 
-/// Whether one of the operations touches an attribute that belongs to the system: its name begins with an underscore.
+/// Returns true if one of the operations touches a system attribute: one whose name begins with an underscore.
 pub(super) fn touches_system_attribute(specs: &[SubdocSpec<'_>], xattr_flag: u8) -> bool {
     specs.iter().any(|spec| spec.flags & xattr_flag != 0 && spec.path.first() == Some(&b'_'))
 }

@@ -1,4 +1,4 @@
-//! Range scans as they travel: JSON options in, packed keys or documents out.
+//! Range scans on the wire: JSON options in, packed keys or documents out.
 
 use super::session::{Answer, Outcome, Session, Until};
 use crate::range_scan::{Page, ScanError, ScanId, ScanOptions, ScanOwner};
@@ -13,7 +13,7 @@ use serde_json::Value;
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// Bytes of one answer to a request to read on, give or take one document; there may be several.
+/// Bytes of one answer to a request to read on, which may get several. The last document may exceed them.
 const ANSWER_BYTES: usize = 256 << 10;
 /// Bytes that one request reads when it names no limit, so that a worker is soon free for others.
 const READ_BYTES: usize = 4 << 20;
@@ -66,7 +66,7 @@ pub(super) fn create(
     Ok(Outcome::Park(Until::Scanned(ticket.ok_or(Status::TemporaryFailure)?)))
 }
 
-/// Has a worker read on. Limits of 0 are none.
+/// Has a worker read on. A limit of 0 means no limit.
 pub(super) fn read_on(
     session: &mut Session,
     id: ScanId,
@@ -95,13 +95,13 @@ pub(super) fn read_on(
     Ok(Outcome::Park(Until::Scanned(ticket.ok_or(Status::TemporaryFailure)?)))
 }
 
-/// Ends a scan.
+/// Cancels a scan.
 pub(super) fn cancel(session: &mut Session, id: ScanId) -> Result<Outcome, Status> {
     let found = session.bucket()?.bucket.scans.cancel(id);
     if found { Ok(Outcome::Status(Status::Success)) } else { Err(Status::KeyNotFound) }
 }
 
-/// Sends what a worker has found.
+/// Sends what a worker has read.
 pub(super) fn answer(scanned: &Scanned, answer: &mut Answer<'_>) -> Outcome {
     match scanned {
         Scanned::Refused(status) => return Outcome::Status(*status),
@@ -137,7 +137,7 @@ fn status_of(refused: &ScanError) -> Status {
     }
 }
 
-/// The documents of a page in pieces, at least one.
+/// Packs the documents of a page into pieces, at least one.
 fn pack(page: &Page) -> Vec<Vec<u8>> {
     let mut parts = vec![Vec::new()];
     for document in &page.documents {
@@ -151,7 +151,7 @@ fn pack(page: &Page) -> Vec<Vec<u8>> {
     parts
 }
 
-/// A key alone is its length and itself; a document has its metadata before and its value behind.
+/// Packs a key as its length and bytes; a document has its metadata before that and its value after.
 fn pack_document(document: &Document, page: &Page, out: &mut Vec<u8>) {
     let sized = |bytes: &[u8], out: &mut Vec<u8>| {
         leb128_encode(bytes.len() as u32, out);
@@ -215,7 +215,7 @@ fn parse(options: &[u8]) -> Option<ScanOptions> {
     })
 }
 
-/// One end of a range: a key in base64 that belongs to it or not.
+/// Parses one end of a range: a base64 key, inclusive or exclusive.
 fn bound(
     range: &Value,
     included: &str,

@@ -20,21 +20,21 @@ use nacre_vbucket::{self as vbucket, Token};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// What the connection should do after the input that was handled.
+/// What the connection must do after the input that was handled.
 #[derive(Debug)]
 pub enum Next {
-    /// Read more.
+    /// Read more input.
     More,
-    /// Send what there is before the rest of the input is handled: the answers have grown large.
+    /// Send the answers before the rest of the input is handled, because they have grown large.
     Flush,
-    /// Send what there is and close: the peer said goodbye, or its bytes cannot be followed. The reason is for the log.
+    /// Send the answers and close: the peer said goodbye, or its bytes cannot be parsed. The reason is for the log.
     Close(Option<String>),
-    /// Requests are under way that the rest of the input must wait for: call [`Session::resume`] once
+    /// The rest of the input must wait for requests that are under way: call [`Session::resume`] once
     /// [`Session::is_ready`].
     Wait,
 }
 
-/// The largest body of a frame before a login, in bytes: what is held for strangers must be little.
+/// The largest body of a frame before a login, in bytes: strangers may hold little memory.
 const LOGIN_BODY_BYTES_MAX: usize = 16 << 10;
 
 /// Failed logins after which a connection is closed: people mistype, and clients try several mechanisms.
@@ -43,17 +43,17 @@ const LOGIN_FAILURES_MAX: u32 = 5;
 /// Bytes of answers after which they are sent before more requests are handled, so that a burst of small requests for
 /// large documents cannot fill the memory.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
-/// Bodies that are shorter are copied into the answers.
+/// Shorter bodies are copied into the answers.
 const ZERO_COPY_BYTES_MIN: usize = 32 << 10;
-/// Requests of one connection that may be under way while later ones are answered, and the bytes of them that are kept.
+/// Requests of one connection that may be under way while later ones are answered, and their bytes.
 const PARKED_MAX: usize = 1024;
 const PARKED_BYTES_MAX: usize = 16 << 20;
-/// When a client that goes astray is given the same map again, in nanoseconds.
+/// How soon a client that keeps sending requests to the wrong node is given the same map again, in nanoseconds.
 const MAP_GIVEN_AGAIN_NS: u64 = 1_000_000_000;
-/// How often a client is given a map before it counts as one that will not follow it.
+/// How often a client is given a map before it counts as one that will not follow the map.
 const MAP_GIVEN_MAX: u32 = 2;
 
-/// A map with which a client was answered that had gone astray.
+/// The map in the answer to a request that came to the wrong node.
 struct MapGiven {
     version: (i64, i64),
     /// In monotonic nanoseconds.
@@ -70,24 +70,24 @@ struct Parked {
 
 /// What a parked request waits for.
 pub(super) enum Until {
-    /// The store holding a seqno.
+    /// The store holds a seqno.
     Persisted(Arc<Ticket<bool>>),
-    /// The document being in memory; then it is carried out again.
+    /// The document is in memory; then the request is carried out again.
     Fetched(Arc<Ticket<bool>>),
-    /// A vBucket's being handed over; then it is carried out, here or where it is served.
+    /// The vBucket is handed over; then the request is carried out, or refused by the node that lost the vBucket.
     HandedOver(Arc<Ticket<bool>>),
-    /// A scan that goes on elsewhere.
+    /// A worker has read a part of a range scan.
     Scanned(Arc<Ticket<Scanned>>),
-    /// What a plugin decides about a version from elsewhere; then it is carried out again.
+    /// A resolver has decided about a version from another cluster; then the request is carried out again.
     Decided(Arc<Ticket<Decided>>),
-    /// The outcome of a login: a password that is hashed, or a failure that the client is to hear of later.
+    /// A login has an outcome: a password is hashed, or the delay of a failure has passed.
     LoggedIn(Arc<Ticket<LoginOutcome>>),
-    /// The end of a durable write, whose reply this is, and what it has used.
+    /// A durable write has ended. Holds its reply and the units it has used.
     Durable(Arc<Ticket<Option<Token>>>, vbucket::Reply, Units),
 }
 
 impl Until {
-    /// Whether the request has been carried out in part, so that it cannot be refused any more.
+    /// Returns true if the request has been carried out in part, so that it cannot be refused any more.
     fn is_begun(&self) -> bool {
         matches!(self, Until::Durable(..) | Until::Persisted(_) | Until::Scanned(_))
     }
@@ -105,32 +105,32 @@ impl Until {
     }
 }
 
-/// The bucket of a connection, and what its user may do everywhere in it.
+/// The bucket of a connection, and the rights of its user on the whole bucket.
 pub(super) struct Selected {
     pub bucket: Arc<Bucket>,
     reads: bool,
     writes: bool,
-    /// Which state of the users these rights come from.
+    /// The version of the users that the rights come from.
     users_version: u64,
 }
 
-/// Who is at the other end, as far as the connection tells.
+/// The other end of a connection, as far as the transport tells.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Peer {
-    /// Whether nobody between can read what is sent, so that a password may be sent as it is.
+    /// True if nobody in between can read the bytes, so that a plain password may be sent.
     pub confidential: bool,
     /// The user whom the client's certificate names.
     pub user: Option<String>,
-    /// Whether it has proved to be a node of the cluster: only one can log in as [`nacre_auth::INTERNAL`].
+    /// True if the peer has proved to be a node of the cluster: only a node can log in as [`nacre_auth::INTERNAL`].
     pub is_node: bool,
-    /// Where it connects from; `None` for one that has no address.
+    /// The address of the peer, if it has one.
     pub address: Option<IpAddr>,
 }
 
 /// One connection of the key-value protocol.
 pub struct Session {
     pub(super) env: Arc<dyn KvEnv>,
-    /// Which node that was when the connection began: it is another one when it joins a cluster, and when it leaves it.
+    /// The UUID of the node when the connection began. It changes when the node joins or leaves a cluster.
     home: String,
     /// See [`Peer::confidential`].
     pub(super) confidential: bool,
@@ -139,33 +139,33 @@ pub struct Session {
     /// See [`Peer::address`].
     pub(super) address: Option<IpAddr>,
     pub(super) features: Features,
-    /// A login that awaits the client's proof.
+    /// A login that waits for the client's proof.
     pub(super) exchange: Option<sasl::Session>,
-    /// Who has logged in.
+    /// The login, if there is one.
     pub(super) user: Option<Login>,
-    /// Failed logins since the last that did not fail.
+    /// Failed logins since the last successful one.
     pub(super) login_failures: u32,
-    /// The state of the users at which the login was last seen to hold; 0 for none.
+    /// The version of the users at which the login was last seen to hold; 0 before.
     pub(super) users_version: u64,
     pub(super) selected: Option<Selected>,
-    /// The name of the bucket that the client has chosen, which may be gone for the moment.
+    /// The name of the bucket that the client has selected, which may be gone for the moment.
     chosen: Option<Box<str>>,
-    /// Something was written since the readers of history were last woken.
+    /// True if something was written since the consumers of history were last woken.
     wrote: bool,
     parked: Vec<Parked>,
-    /// Requests that were answered.
+    /// The number of requests that were answered.
     answered: usize,
     /// The streams of a DCP connection.
     pub(super) dcp: Option<Box<dcp::Dcp>>,
-    /// The version of the cluster map that the client was told of last, if it wants to be.
+    /// The version of the last cluster map that was pushed, if the client wants maps pushed.
     map_sent: Option<(i64, i64)>,
-    /// The map that a request which came to the wrong node was answered with last.
+    /// The map in the last answer to a request that came to the wrong node.
     map_given: Option<MapGiven>,
-    /// What was decided about the request at hand.
+    /// The decision about the request at hand.
     decided: Option<Decided>,
-    /// Woken whenever something that a parked request waits for is over.
+    /// Woken when something that a parked request waits for has ended.
     pub(super) waiter: Arc<dyn Waiter>,
-    /// The key of the request at hand, with its collection prefix; kept to be used again.
+    /// The key of the request at hand with its collection prefix. The allocation is reused.
     key: Vec<u8>,
     /// See [`Session::enable_zero_copy`].
     uses_zero_copy: bool,
@@ -179,37 +179,37 @@ pub struct Session {
 pub(super) enum Outcome {
     /// Answered, or needs no answer.
     Answered,
-    /// Answered with a bare status.
+    /// To be answered with a bare status.
     Status(Status),
     /// The connection ends.
     Close,
-    /// Answered later.
+    /// To be answered later.
     Park(Until),
 }
 
-/// A long body that stands in no buffer: it is sent from where the document lies.
+/// A long body that is sent from the document's own memory.
 #[derive(Clone, Debug)]
 pub struct ZeroCopyBody {
-    /// The bytes of answers that come before it.
+    /// The bytes of answers before it.
     pub at: usize,
-    /// The document, which cannot change.
+    /// The document, which never changes.
     pub document: Document,
 }
 
-/// The answer under construction: where it goes and what it must echo.
+/// The answer under construction: where it goes, and what it must echo.
 pub(super) struct Answer<'a> {
     pub out: &'a mut Vec<u8>,
-    /// The document whose body comes behind what is in `out`.
+    /// The document whose body follows the bytes in `out`.
     pub zero_copy_body: Option<Document>,
-    /// Whether there may be one.
+    /// True if the caller takes such bodies.
     may_be_zero_copy: bool,
-    /// Whether there is no memory for long answers.
+    /// True if there is no memory for long answers.
     pub(super) is_exhausted: bool,
     pub opcode: u8,
     pub opaque: u32,
     /// Microseconds since the request arrived, for clients that trace.
     pub duration: Option<u64>,
-    /// What the request has used, for clients that count.
+    /// Units that the request has used, for clients that count them.
     pub units: Units,
 }
 
@@ -243,7 +243,7 @@ impl Answer<'_> {
 }
 
 impl Session {
-    /// A connection that has not logged in, unless the peer's certificate names a user.
+    /// Creates a connection without a login, unless the peer's certificate names a user.
     pub fn new(env: Arc<dyn KvEnv>, peer: Peer, waiter: Arc<dyn Waiter>) -> Session {
         let user = peer.user.and_then(|name| env.users().login_without_password(&name));
         Session {
@@ -275,29 +275,31 @@ impl Session {
         }
     }
 
-    /// From now on leaves long bodies out of the answers, for a caller that puts them in: [`Session::take_zero_copy_bodies`].
+    /// Leaves long bodies out of the answers from now on. The caller takes them by [`Session::take_zero_copy_bodies`]
+    /// and sends them itself.
     pub fn enable_zero_copy(&mut self) {
         self.uses_zero_copy = true;
     }
 
-    /// What was left out of the answers since the last call.
+    /// Takes the bodies that were left out of the answers since the last call.
     pub fn take_zero_copy_bodies(&mut self) -> Vec<ZeroCopyBody> {
         std::mem::take(&mut self.zero_copy_bodies)
     }
 
-    /// Whether somebody has logged in.
+    /// Returns true if a user has logged in.
     pub fn is_logged_in(&self) -> bool {
         self.user.is_some()
     }
 
-    /// The time to hand to [`Session::receive`].
+    /// Returns the time to pass to [`Session::receive`].
     pub fn now(&self) -> Now {
         self.env.now()
     }
 
-    /// Handles the whole frames at the start of `input`, appending answers to `out`.
+    /// Handles the whole frames at the start of `input`, and appends answers to `out`. `now` is when the input
+    /// arrived.
     ///
-    /// Gives the bytes that were consumed and what to do next. `now` is when the input arrived.
+    /// Returns the number of bytes that were consumed, and what to do next.
     pub fn receive(&mut self, input: &[u8], out: &mut Vec<u8>, now: Now) -> (usize, Next) {
         let mut consumed = 0;
         self.look_at_memory();
@@ -343,7 +345,8 @@ impl Session {
         self.zero_copy_bodies.iter().map(|body| body.document.body().len()).sum()
     }
 
-    /// Wakes the readers of history if something was written. Called before the bucket of the connection may change.
+    /// Wakes the consumers of history if something was written. Called before the bucket of the connection may
+    /// change.
     fn wake_listeners(&mut self) {
         if std::mem::take(&mut self.wrote)
             && let Some(selected) = &self.selected
@@ -352,19 +355,19 @@ impl Session {
         }
     }
 
-    /// Whether there may be something to send although the client sends nothing: requests are under way, it wants to be
-    /// told of a new cluster map, or it is a consumer of history.
+    /// Returns true if there may be something to send without input from the client: requests are under way, maps are
+    /// pushed, or the client is a consumer of history.
     pub fn may_speak_first(&self) -> bool {
         !self.parked.is_empty() || self.map_sent.is_some() || self.dcp.is_some()
     }
 
-    /// Why the connection is to end at once, whatever is still to be sent. The session's waiter is woken when that
+    /// Returns why the connection must end at once, whatever is left to send. The session's waiter is woken when that
     /// changes.
     pub fn cut(&self) -> Option<&'static str> {
         self.dcp.as_ref().and_then(|dcp| dcp.cut())
     }
 
-    /// Whether there is something to send for [`Session::resume`]. The session's waiter is woken when that may change.
+    /// Returns true if [`Session::resume`] has something to send. The session's waiter is woken when that may change.
     pub fn is_ready(&self) -> bool {
         self.parked.iter().any(|parked| parked.until.is_over())
             || self.map_is_news()
@@ -375,7 +378,7 @@ impl Session {
         self.user.is_some() && self.map_sent.is_some_and(|sent| sent.1 < self.env.map_rev())
     }
 
-    /// Has the session tell its client of new cluster maps from now on, if they have agreed on that.
+    /// Pushes new cluster maps to the client from now on, if HELLO has agreed on that.
     pub(super) fn watch_map(&mut self) {
         let pushes = [Feature::ClustermapPush, Feature::ClustermapPushBrief];
         let wanted = self.features.has(Feature::Duplex)
@@ -398,12 +401,13 @@ impl Session {
         MapPush { bucket, version, map: map.as_deref().unwrap_or_default().as_bytes() }.encode(out);
     }
 
-    /// The map for a request that came to the wrong node. Who was given it so a moment ago reads another copy for nothing, and
-    /// answers behind this one wait meanwhile. A map that was asked for, or pushed, does not count: clients may have yet to look at
-    /// it when they read the next answer. Who still goes astray later never saw it: SDKs drop answers that came too late.
+    /// Returns the map for a request that came to the wrong node. A client that was given it a moment ago would read
+    /// another copy for nothing, while the answers behind this one wait. Maps that were asked for or pushed do not
+    /// count: clients may not have looked at them when they read the next answer. A client that still sends to the
+    /// wrong node later never saw the map: SDKs drop answers that came too late.
     ///
-    /// A client that had it twice will not follow it: SDKs keep to an older one when they take in two at a time, and look at none
-    /// of the same revision again. So it is to have another revision.
+    /// A client that was given a map twice will not follow it: SDKs keep an older one when they take in two at a
+    /// time, and ignore another of the same revision. So the map is renewed under another revision.
     fn map_for_stray(&mut self) -> Option<Arc<str>> {
         let version = self.env.map_version();
         let now_ns = self.env.now().monotonic_ns;
@@ -423,7 +427,7 @@ impl Session {
         Some(map)
     }
 
-    /// Sends what there is to send: answers to requests for which the wait is over, a new cluster map, history. Gives
+    /// Sends what there is to send: answers to requests whose wait has ended, a new cluster map, history. Returns
     /// [`Next::More`] or [`Next::Close`].
     pub fn resume(&mut self, out: &mut Vec<u8>, now: Now) -> Next {
         let is_over = |parked: &mut Parked| parked.until.is_over();
@@ -483,15 +487,15 @@ impl Session {
         dcp::pump(self, out, now)
     }
 
-    /// Bytes of the requests that are under way.
+    /// Returns the bytes of the requests that are under way.
     pub(super) fn parked_bytes(&self) -> usize {
         self.parked.iter().map(|parked| parked.frame.len()).sum()
     }
 
-    /// Whether `frame` must not be handled before the requests that are under way.
+    /// Returns true if `frame` must not be handled before the requests that are under way.
     ///
-    /// Requests on documents, and those for what every connection is told, may overtake others when the client has agreed to
-    /// that; all others change or show the state of the connection.
+    /// Requests on documents, and those that every connection may ask, can overtake others if the client has agreed
+    /// to that. The others change or show the state of the connection.
     fn must_wait(&self, frame: &Frame<'_>) -> bool {
         if self.parked.is_empty() {
             return false;
@@ -534,7 +538,7 @@ impl Session {
     ) -> Next {
         match frame.magic {
             Magic::Request | Magic::FlexRequest => {}
-            // A client's answer to something the server pushed: nobody waits for it.
+            // The client's answer to something that was pushed: nothing waits for it.
             Magic::ServerResponse => return Next::More,
             Magic::Response | Magic::FlexResponse
                 if self.dcp.is_some() && frame.opcode() == Some(Opcode::DcpNoop) =>
@@ -561,8 +565,8 @@ impl Session {
             }
             _ => Outcome::Status(Status::InvalidArguments),
         };
-        // A node that is of another cluster by now has neither users nor buckets of the one before: clients find those who
-        // are still there.
+        // A node that has joined another cluster has neither users nor buckets of the one before. Clients find the
+        // nodes that are still in it.
         if let Outcome::Status(Status::AuthStale | Status::NoBucket) = outcome
             && self.env.uuid() != self.home
         {
@@ -602,8 +606,8 @@ impl Session {
                 return Next::Close(None);
             }
             Outcome::Park(Until::HandedOver(_)) if self.parked.len() >= self.answered / 2 => {
-                // Clients give up a connection for seconds on which half of what they ask for takes too long, as it does where
-                // they have waited for the node before. They ask again, and by then more is answered.
+                // Clients give up a connection for seconds when half of their requests take too long, as happens when
+                // they have waited for this node before. They ask again, and by then more can be answered.
                 let stray = Outcome::Status(Status::NotMyVbucket);
                 return self.conclude(frame, bytes, stray, out, received);
             }
@@ -623,7 +627,7 @@ impl Session {
         }
     }
 
-    /// Validates the request and checks that the connection has come far enough for it.
+    /// Parses the request, and checks the login and the rights that its opcode needs.
     fn admit<'a>(&mut self, frame: &Frame<'a>) -> Result<Request<'a>, Status> {
         let request = parse(frame, self.features.has(Feature::Collections))?;
         match frame.opcode().map_or(Need::Login, rights::need) {
@@ -653,26 +657,26 @@ impl Session {
         Ok(request)
     }
 
-    /// Returns the name of the user who has logged in, or nothing.
+    /// Returns the name of the user who has logged in, or an empty name.
     pub(super) fn user_name(&self) -> &str {
         self.user.as_ref().map_or("", |login| &login.user)
     }
 
-    /// The user who has logged in, as long as the login holds.
+    /// Returns the user who has logged in, as long as the login holds.
     pub(super) fn holder<'u>(&self, users: &'u Users) -> Option<&'u User> {
         users.holder(self.user.as_ref()?)
     }
 
-    /// Returns true if the other end has logged in as a node of the cluster.
+    /// Returns true if the peer has logged in as a node of the cluster.
     pub(super) fn is_internal(&self) -> bool {
         self.user.as_ref().is_some_and(|login| login.user == INTERNAL)
     }
 
-    /// Refuses requests when nobody has logged in, and when the login does not hold any more: the user was removed, even if one of
-    /// the same name was created since, or has another password.
+    /// Refuses requests without a login, and those whose login does not hold any more: the user was removed, even if
+    /// one of the same name was created since, or has another password.
     fn check_user(&mut self) -> Result<(), Status> {
         let login = self.user.as_ref().ok_or(Status::AccessDenied)?;
-        // Read first: a change in between is noticed by the next request.
+        // Read first, so that the next request notices a change in between.
         let users_version = self.env.users_version();
         if self.users_version == users_version {
             return Ok(());
@@ -701,7 +705,8 @@ impl Session {
         self.call(frame, request, None, answer, now)
     }
 
-    /// Answers a durable write that has come to its end. Nothing may say now that it was not carried out.
+    /// Answers a durable write that has ended. From here on it must not be answered as if it had not been carried
+    /// out.
     fn settle(
         &mut self,
         frame: &Frame<'_>,
@@ -715,7 +720,7 @@ impl Session {
         }
     }
 
-    /// Carries out a request on a document, or answers it with the reply there is.
+    /// Carries out a request on a document, or answers it with the reply that is there already.
     fn call(
         &mut self,
         frame: &Frame<'_>,
@@ -743,9 +748,9 @@ impl Session {
         outcome
     }
 
-    /// The bucket of the connection. It is looked up again by its name when it was flushed or dropped meanwhile, and
-    /// when users changed, so that a right that was taken away is gone with the next request. One that comes back, as with
-    /// a node that joins again, goes on where it was.
+    /// Returns the bucket of the connection. It is looked up again by its name after it was flushed or dropped, and
+    /// after users have changed, so that a revoked right ends with the next request. A bucket that comes back, as on
+    /// a node that joins again, goes on.
     pub(super) fn bucket(&mut self) -> Result<&Selected, Status> {
         let version = self.env.users_version();
         let is_current =
@@ -763,15 +768,15 @@ impl Session {
     pub(super) fn leave_bucket(&mut self) {
         (self.selected, self.chosen) = (None, None);
         self.memory.forget_account();
-        // The map is the bucket's.
+        // The map was that of the bucket.
         self.map_given = None;
     }
 
-    /// Makes `name` the bucket of the connection.
+    /// Selects the bucket `name`.
     pub(super) fn select(&mut self, name: &str) -> Result<(), Status> {
-        // Clients take "not found" for a bucket that is about to appear, and try again until their time is over.
+        // Clients take "not found" for a bucket that is about to appear, and try again until their timeout.
         let bucket = self.env.bucket(name);
-        // Read first: a change in between is noticed by the next request.
+        // Read first, so that the next request notices a change in between.
         let users_version = self.env.users_version();
         let users = self.env.users();
         let user = self.holder(&users).ok_or(Status::AccessDenied)?;
@@ -795,7 +800,7 @@ impl Session {
         Ok(())
     }
 
-    /// Whether the user has all of `privileges` on a collection of the selected bucket.
+    /// Returns true if the user has all of `privileges` on a collection of the selected bucket.
     pub(super) fn may(
         &self,
         selected: &Selected,
@@ -831,14 +836,14 @@ impl Session {
         self.has(privileges, keyspace)
     }
 
-    /// Whether the user has `privilege` on all of the selected bucket.
+    /// Returns true if the user has `privilege` on all of the selected bucket.
     fn may_in_bucket(&self, privilege: Privilege) -> bool {
         let Some(selected) = &self.selected else { return false };
         let keyspace = Keyspace { bucket: Some(&selected.bucket.name), ..Keyspace::default() };
         self.has(&[privilege], keyspace)
     }
 
-    /// Whether the user has all of `privileges` there.
+    /// Returns true if the user has all of `privileges` on a keyspace.
     pub(super) fn has(&self, privileges: &[Privilege], keyspace: Keyspace<'_>) -> bool {
         let users = self.env.users();
         self.holder(&users)
@@ -846,14 +851,14 @@ impl Session {
     }
 }
 
-/// Quiet reads do not answer a miss, quiet writes do not answer success.
+/// Returns true if a status is left out: quiet reads do not answer a miss, and quiet writes do not answer success.
 fn is_silent(frame: &Frame<'_>, status: Status) -> bool {
     let Some((opcode, true)) = frame.opcode().map(Opcode::loud) else { return false };
     let reads = matches!(opcode, Opcode::Get | Opcode::GetK | Opcode::GetAndTouch);
     if reads { status == Status::KeyNotFound } else { status == Status::Success }
 }
 
-/// Whether a successful answer to `frame` is left out.
+/// Returns true if a successful answer to `frame` is left out.
 pub(super) fn is_quiet(frame: &Frame<'_>) -> bool {
     is_silent(frame, Status::Success)
 }

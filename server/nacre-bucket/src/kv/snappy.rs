@@ -1,13 +1,13 @@
-//! Values compressed with snappy, on their way in and out. In memory and on disk they are plain.
+//! Values compressed with snappy on the wire. In memory and on disk they are plain.
 
 use nacre_types::VALUE_BYTES_MAX;
 use std::borrow::Cow;
 
-/// Bodies below this are not worth it.
+/// Shorter bodies are not compressed.
 const DEFLATE_BYTES_MIN: usize = 64;
 
-/// The plain form of a compressed value; `None` when it is none, or would be larger than a document may be. The length it
-/// claims is believed only after that.
+/// Returns the plain form of a compressed value; `None` when it is not valid, or would be larger than a document may
+/// be. The limit is checked before the claimed length is allocated.
 pub(super) fn inflate(value: &[u8]) -> Option<Vec<u8>> {
     let length = snap::raw::decompress_len(value).ok()?;
     if length > VALUE_BYTES_MAX {
@@ -16,7 +16,7 @@ pub(super) fn inflate(value: &[u8]) -> Option<Vec<u8>> {
     snap::raw::Decoder::new().decompress_vec(value).ok()
 }
 
-/// The compressed form of a body, if it is smaller.
+/// Returns the compressed form of a body, if it is smaller.
 pub(super) fn deflate(body: &[u8]) -> Option<Vec<u8>> {
     if body.len() < DEFLATE_BYTES_MIN {
         return None;
@@ -25,7 +25,7 @@ pub(super) fn deflate(body: &[u8]) -> Option<Vec<u8>> {
     (deflated.len() < body.len()).then_some(deflated)
 }
 
-/// The value of a request as it was before the client compressed it.
+/// Returns the value of a request as it was before the client compressed it.
 pub(super) fn plain(value: &[u8], compressed: bool) -> Option<Cow<'_, [u8]>> {
     if compressed { inflate(value).map(Cow::Owned) } else { Some(Cow::Borrowed(value)) }
 }

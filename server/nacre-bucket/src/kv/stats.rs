@@ -1,4 +1,4 @@
-//! Statistics: one packet a name and a value, then an empty one. The names are those that clients look for.
+//! Statistics: one packet for each name and value, then an empty one. The names are those that clients look for.
 
 use super::session::{Answer, Outcome, Session};
 use crate::Bucket;
@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 type Stats = Vec<(String, String)>;
 
-/// Answers with the statistics of a group; the empty name is the general one. Behind a space it may be said of which vBucket,
-/// collection or scope, where the group has such.
+/// Answers with the statistics of a group; the empty name is the general one. After a space, a group may name a
+/// vBucket, collection or scope.
 pub(super) fn answer(
     session: &mut Session,
     group: &[u8],
@@ -77,7 +77,7 @@ fn of_part(bucket: &Bucket, group: &str, part: &str) -> Result<Stats, Status> {
 type Push<'a> = &'a mut dyn FnMut(&str, &dyn Display);
 type OfVbucket = fn(&Vbucket, Push<'_>);
 
-/// What a group tells of each vBucket, if that is what it is about.
+/// Returns the function for the statistics of one vBucket, if `group` has some.
 fn of_vbucket(group: &str) -> Option<OfVbucket> {
     Some(match group {
         "vbucket" => state,
@@ -89,7 +89,7 @@ fn of_vbucket(group: &str) -> Option<OfVbucket> {
     })
 }
 
-/// Statistics of a vBucket, whose names begin with it; nothing if it is not here.
+/// Returns the statistics of a vBucket, whose names begin with its number; nothing if no copy is here.
 fn stats_of(bucket: &Bucket, vbid: Vbid, each: OfVbucket) -> Option<Stats> {
     let vbucket = bucket.vbucket(vbid)?;
     let mut stats = Vec::new();
@@ -171,7 +171,7 @@ fn details(vbucket: &Vbucket, push: Push<'_>) {
     push(":max_cas", &vbucket.max_cas().0);
 }
 
-/// `wanted` takes ids.
+/// Returns the statistics of the collections whose ids `wanted` accepts.
 fn collections(bucket: &Bucket, wanted: impl Fn(u32) -> bool) -> Stats {
     let manifest = bucket.manifest();
     let mut stats = vec![("manifest_uid".to_owned(), format!("{:x}", manifest.uid))];

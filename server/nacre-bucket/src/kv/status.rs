@@ -1,10 +1,10 @@
-//! How refusals read on the wire: one exhaustive match each.
+//! The statuses of refusals on the wire: one exhaustive match each.
 
 use nacre_protocol::Status;
 use nacre_value::Error;
 use nacre_vbucket::Refusal;
 
-/// The status of a refused command.
+/// Returns the status of a refused command.
 pub(super) fn of_refusal(refusal: &Refusal) -> Status {
     match refusal {
         Refusal::NotFound => Status::KeyNotFound,
@@ -30,7 +30,7 @@ pub(super) fn of_refusal(refusal: &Refusal) -> Status {
     }
 }
 
-/// The status of a sub-document error.
+/// Returns the status of a sub-document error.
 pub(super) fn of_value_error(error: Error) -> Status {
     match error {
         Error::PathNotFound => Status::PathNotFound,

@@ -1,17 +1,18 @@
-//! The failover log with which a stream between nodes begins, and the durable writes that were under way then.
+//! The failover log with which a stream between nodes begins, and the durable writes that are under way then.
 
 use nacre_types::{FailoverLog, Seqno, VbUuid};
 use nacre_vbucket::UnderWay;
 
-/// Adds to the branches of history with which a stream to a copy begins what is under way there: as branches without a UUID, the
-/// end of history first, then each prepare.
+/// Appends what is under way to the failover log with which a stream to a copy begins: as branches without a UUID,
+/// first the end of history, then each prepare.
 pub(super) fn append_under_way(under_way: &UnderWay, value: &mut Vec<u8>) {
     for seqno in std::iter::once(&under_way.high_seqno).chain(&under_way.prepares) {
         value.extend([[0; 8], seqno.0.to_be_bytes()].as_flattened());
     }
 }
 
-/// With what a stream begins.
+/// Reads the failover log, and what is under way, from the value with which a stream to a copy begins; `None` when it
+/// is malformed.
 pub fn read_begun(value: &[u8]) -> Option<(FailoverLog, UnderWay)> {
     let (entries, []) = value.as_chunks::<16>() else { return None };
     let number = |bytes: &[u8]| Some(u64::from_be_bytes(bytes.try_into().ok()?));

@@ -6,7 +6,7 @@ use nacre_protocol::Status;
 use nacre_types::{CollectionId, ScopeId};
 use serde::Deserialize;
 
-/// What the JSON says, checked against the manifest.
+/// The content of the JSON, checked against the manifest.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Filter {
     pub interest: Interest,
@@ -25,10 +25,10 @@ struct Wire {
     purge_seqno: Option<String>,
 }
 
-/// Reads the value of a stream request; `collections` says whether the client knows of them.
+/// Reads the value of a stream request. `collections` is true if the client knows of collections.
 ///
 /// # Errors
-/// What to answer to a request that asks for what is not there.
+/// Returns the status for a malformed request, or for one that names an unknown scope or collection.
 pub(super) fn read(value: &[u8], collections: bool, manifest: &Manifest) -> Result<Filter, Status> {
     if !collections {
         let interest = Interest::DefaultCollection;

@@ -1,12 +1,12 @@
-//! A connection that streams history to a consumer elsewhere: DCP.
+//! A connection that streams history to a remote consumer: DCP.
 //!
-//! DCP_OPEN gives a session a [`Dcp`]. What it sends is appended to the session's answers by [`Dcp::pump`], which the
-//! connection calls when something has changed: the bucket was written to, a scan has come, the consumer has
-//! acknowledged. [`nacre_dcp::Producer`] says what is sent next.
+//! DCP_OPEN gives a session a [`Dcp`]. [`Dcp::pump`] appends its messages to the session's answers. The connection
+//! calls it when something has changed: the bucket was written to, a scan has returned, the consumer has
+//! acknowledged. [`nacre_dcp::Producer`] chooses what is sent next.
 //!
 //! Memory is read on the connection's thread, a portion a lock. The store is read by the bucket's workers, at most
-//! [`nacre_dcp::SCANS_MAX`] portions at a time. Nothing is read that may not be sent soon: when the consumer's window is
-//! full, or [`SENT_AT_ONCE`] bytes wait for the socket, the streams wait where history is.
+//! [`nacre_dcp::SCANS_MAX`] portions at a time. Nothing is read that cannot be sent soon: when the consumer's window
+//! is full, or [`SENT_AT_ONCE`] bytes wait for the socket, the streams wait.
 
 mod begun;
 mod filter;
@@ -28,26 +28,26 @@ use nacre_vbucket::Vbucket;
 use settings::{Effect, Settings};
 use std::sync::Arc;
 
-/// The setting by which another node says that it wants copies.
+/// The setting by which another node asks to be fed as a copy.
 const REPLICATION: &[u8] = b"enable_sync_writes";
 
 /// Bytes that may wait for the socket before streams are read on.
 const SENT_AT_ONCE: usize = 256 << 10;
 
-/// What a session has of its own when it streams.
+/// What a session needs for streams.
 pub(super) struct Dcp {
     consumer: ChangeConsumer,
     connection: Arc<DcpConnection>,
     settings: Settings,
     window: Window,
-    /// The node that the client holds copies for, if it does.
+    /// The node that the client is a copy on, if it is one.
     copy_on: Option<NodeId>,
-    /// At which state of the users it was last seen that the streams are permitted.
+    /// The version of the users at which the streams were last seen to be permitted.
     users_version: u64,
 }
 
 impl Dcp {
-    /// Whether [`Dcp::pump`] would do something. The waiter is woken when that may change.
+    /// Returns true if [`Dcp::pump`] would do something. The waiter is woken when that may change.
     pub fn is_ready(&self) -> bool {
         self.connection.reset_wake();
         self.consumer.bucket.is_closed()
@@ -57,22 +57,22 @@ impl Dcp {
             || self.window.has_room() && self.consumer.is_ready()
     }
 
-    /// Why the connection is to end at once, if it is.
+    /// Returns why the connection must end at once, if it must.
     pub fn cut(&self) -> Option<&'static str> {
         self.connection.end_reason()
     }
 
-    /// The consumer has sent something.
+    /// Notes that the consumer has sent something.
     pub fn heard(&self, now: Now) {
         self.connection.heartbeat(|heartbeat| heartbeat.heard(now.monotonic_ns));
     }
 
-    /// The consumer has answered that it lives.
+    /// Notes that the consumer has answered a NOOP.
     pub fn answered(&self, now: Now) {
         self.connection.heartbeat(|heartbeat| heartbeat.answered(now.monotonic_ns));
     }
 
-    /// Appends what there is to send, as far as window and socket allow.
+    /// Appends what there is to send, as far as the window and the socket allow.
     fn pump(&mut self, out: &mut Vec<u8>, now: Now) -> Next {
         let before = out.len();
         if self.consumer.bucket.is_closed() {
@@ -115,7 +115,7 @@ impl Drop for Dcp {
     }
 }
 
-/// Sends what the streams of a session have, if it has some.
+/// Appends what the streams of a session have, if it has streams.
 pub(super) fn pump(session: &mut Session, out: &mut Vec<u8>, now: Now) -> Next {
     let Some(mut dcp) = session.dcp.take() else { return Next::More };
     let users_version = session.env.users_version();
@@ -133,7 +133,7 @@ pub(super) fn pump(session: &mut Session, out: &mut Vec<u8>, now: Now) -> Next {
     next
 }
 
-/// Carries out a request that only a DCP connection knows.
+/// Carries out a request that only DCP connections have.
 pub(super) fn run(
     session: &mut Session,
     frame: &Frame<'_>,
@@ -155,7 +155,7 @@ pub(super) fn run(
         },
         Request::DcpStreamRequest { .. } => begin(session, &mut dcp, frame, request, answer),
         Request::DcpCloseStream => close(&mut dcp, frame),
-        // A producer asks nobody for streams.
+        // A producer does not ask for streams.
         _ => Err(Status::NotSupported),
     };
     session.dcp = Some(dcp);
@@ -181,7 +181,7 @@ fn open(session: &mut Session, name: &[u8], flags: u32, now: Now) -> Result<Outc
     Ok(Outcome::Status(Status::Success))
 }
 
-/// Another node wants copies: `value` is its number.
+/// Feeds the client as a copy on the node whose number is `value`.
 fn replicate(session: &Session, dcp: &mut Dcp, value: &[u8]) -> Result<Outcome, Status> {
     if !session.is_internal() {
         return Err(Status::AccessDenied);
@@ -192,11 +192,11 @@ fn replicate(session: &Session, dcp: &mut Dcp, value: &[u8]) -> Result<Outcome, 
     Ok(Outcome::Status(Status::Success))
 }
 
-/// A copy elsewhere has come as far as `seqno`.
+/// Notes that the copy on the client's node has the history up to `seqno`.
 fn acknowledge(dcp: &Dcp, frame: &Frame<'_>, seqno: Seqno, now: Now) -> Result<Outcome, Status> {
     let node = dcp.copy_on.ok_or(Status::InvalidArguments)?;
     let vbid = Vbid(frame.vbid);
-    // What it says of a stream that has ended may be of another history.
+    // An acknowledgement for a stream that has ended may be about another history.
     if dcp.consumer.producer.has(vbid, None) {
         dcp.consumer.bucket.acknowledge(vbid, node, seqno, now);
     }
@@ -226,7 +226,7 @@ fn close(dcp: &mut Dcp, frame: &Frame<'_>) -> Result<Outcome, Status> {
     }
 }
 
-/// Begins a stream, or says why the consumer cannot go on where it stopped.
+/// Begins a stream, or answers why the consumer cannot go on where it stopped.
 fn begin(
     session: &Session,
     dcp: &mut Dcp,
@@ -245,7 +245,7 @@ fn begin(
     }
     let Filter { interest, stream_id, purge_seqno } = if settings.replicates {
         let term = filter.try_into().map(u64::from_be_bytes);
-        // Whoever follows would take itself for one of a term that has yet to begin here.
+        // The follower would otherwise believe to be in a term that has yet to begin here.
         if vbucket.term() < term.map_err(|_| Status::InvalidArguments)? {
             return Err(Status::NotMyVbucket);
         }
@@ -274,7 +274,7 @@ fn begin(
         }
     };
     if let Some(node) = dcp.copy_on {
-        // What it said before was about another stream, and perhaps about another history.
+        // What the copy acknowledged before was for another stream, and perhaps another history.
         vbucket.forget_acknowledged(node);
     }
     let address = Address { vbid, stream_id, opaque: frame.opaque };
@@ -292,7 +292,7 @@ fn begin(
     Ok(Outcome::Answered)
 }
 
-/// A failover log as answers have it: UUID and first seqno of each branch, newest first.
+/// Returns a failover log as in answers: UUID and first seqno of each branch, newest first.
 pub(super) fn branches(log: &FailoverLog) -> Vec<u8> {
     let numbers = log.entries().iter().flat_map(|(vb_uuid, seqno)| [vb_uuid.0, seqno.0]);
     numbers.flat_map(u64::to_be_bytes).collect()
@@ -357,7 +357,7 @@ fn place(
     }
 }
 
-/// Whether the user of a session may stream all that is of interest.
+/// Returns true if the user of a session may stream all that is of interest.
 fn may_stream(session: &Session, bucket: &Bucket, interest: &Interest) -> bool {
     let manifest = bucket.manifest();
     let may = |scope: Option<&str>, collection: Option<&str>| {

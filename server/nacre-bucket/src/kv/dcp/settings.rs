@@ -6,20 +6,20 @@ use nacre_protocol::dcp::open_flag::{
 };
 use nacre_protocol::{Feature, Features, Status};
 
-/// The longest interval of questions to a silent client, in seconds: three hours.
+/// The longest interval of NOOPs to a silent client, in seconds: three hours.
 const NOOP_INTERVAL_S_MAX: u64 = 10_800;
-/// The interval when the client names none.
+/// The interval when the client names none, in seconds.
 const NOOP_INTERVAL_S_DEFAULT: u64 = 180;
 const NS_PER_S: u64 = 1_000_000_000;
 
 /// The form of snapshot markers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MarkerVersion {
-    /// Where a snapshot begins and ends, and where it was read.
+    /// Begin and end of a snapshot, and whether it was read from memory or disk.
     V1,
-    /// And what of it a client may see.
+    /// V1, and the part that clients may see.
     V2_0,
-    /// And the purge seqno.
+    /// V2.0, and the purge seqno.
     V2_2,
 }
 
@@ -30,19 +30,19 @@ pub(super) struct Settings {
     features: Features,
     noop: bool,
     noop_interval_s: u64,
-    /// Expirations are told as such, not as deletions.
+    /// Expirations are sent as such, and not as deletions.
     pub expirations: bool,
     /// A stream that the client closes ends with a message.
     pub says_closed: bool,
     /// The client gives each stream an id.
     pub stream_ids: bool,
-    /// Every version is shown that the bucket keeps.
+    /// Superseded versions that the bucket keeps are sent too.
     pub history: bool,
     /// Values are compressed whatever the bucket says.
     pub forces_compression: bool,
-    /// How snapshots are announced.
+    /// The form in which snapshots are announced.
     pub marker: MarkerVersion,
-    /// The client is another copy: it is told everything, and says how far it has come.
+    /// The client is another copy: it is sent everything, and acknowledges how much it has.
     pub replicates: bool,
 }
 
@@ -51,15 +51,15 @@ pub(super) struct Settings {
 pub(super) enum Effect {
     /// Nothing.
     None,
-    /// So many bytes may be on their way.
+    /// The bytes that may be sent without an acknowledgement.
     Window(u64),
-    /// Silence is noticed, after so many nanoseconds, or not.
+    /// Nanoseconds of silence after which the client is pinged; `None` for never.
     Heartbeat(Option<u64>),
 }
 
 impl Settings {
     /// # Errors
-    /// The status for a connection that is not to be had.
+    /// Returns the status for a connection that cannot be opened.
     pub fn new(flags: u32, features: Features) -> Result<Settings, Status> {
         let known = PRODUCER
             | INCLUDE_XATTRS
@@ -70,7 +70,7 @@ impl Settings {
             | SKIP_DELETES_IN_BACKFILL;
         let both = NO_VALUE | NO_VALUE_WITH_DATATYPE;
         if flags & PRODUCER == 0 {
-            // A consumer takes in the history of another node: there is none.
+            // A connection that takes in the history of another server is not supported.
             return Err(Status::NotSupported);
         }
         if flags & !known != 0 || flags & both == both {
@@ -94,21 +94,21 @@ impl Settings {
         })
     }
 
-    /// Whether DCP_OPEN carried a flag.
+    /// Returns true if DCP_OPEN carried a flag.
     pub fn has(&self, flag: u32) -> bool {
         self.flags & flag != 0
     }
 
-    /// Whether HELLO had agreed on a feature when the connection was opened.
+    /// Returns true if HELLO had agreed on a feature when the connection was opened.
     pub fn speaks(&self, feature: Feature) -> bool {
         self.features.has(feature)
     }
 
-    /// Takes over a setting. `can_keep_history` says whether the bucket can.
+    /// Applies a setting. `can_keep_history` is true if the bucket can keep superseded versions.
     ///
     /// # Errors
-    /// [`Status::InvalidArguments`] for a key or value that means nothing here, [`Status::NotSupported`] for one that means
-    /// nothing to this bucket.
+    /// [`Status::InvalidArguments`] for an unknown key or value, [`Status::NotSupported`] for one that this bucket
+    /// cannot do.
     pub fn control(
         &mut self,
         key: &[u8],
@@ -135,7 +135,7 @@ impl Settings {
             }
             b"enable_expiry_opcode" => self.expirations = switch()?,
             b"send_stream_end_on_client_close_stream" => self.says_closed = switch()?,
-            // Streams that are open have no ids, or have them.
+            // Open streams either have ids or do not.
             b"enable_stream_id" if self.speaks(Feature::Collections) => {
                 self.stream_ids |= switch()?;
             }
@@ -151,12 +151,12 @@ impl Settings {
                 "2.2" => self.marker = MarkerVersion::V2_2,
                 _ => return Err(Status::InvalidArguments),
             },
-            // Slow readers go on from the store, whether they allow it or not.
+            // Slow consumers go on from the store, whether they allow it or not.
             b"supports_cursor_dropping" => drop(switch()?),
-            // All have the same priority, and the order of scans is as good as any.
+            // All streams have the same priority, and any order of scans is as good.
             b"set_priority" => one_of(&["high", "medium", "low"])?,
             b"backfill_order" => one_of(&["round-robin", "sequential"])?,
-            // A permission that is never used: backfills come in order.
+            // A permission that is not used: backfills come in order.
             b"enable_out_of_order_snapshots" => one_of(&["true", "true_with_seqno_advanced"])?,
             _ => return Err(Status::InvalidArguments),
         }
