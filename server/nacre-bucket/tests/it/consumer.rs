@@ -1,8 +1,7 @@
 //! A consumer of DCP: its session, and what it is sent as text.
 
-use crate::world::{World, local, nobody, request};
+use crate::world::{Node, World, local, nobody, request};
 use nacre_bucket::kv::{Next, Session};
-use nacre_node::Node;
 use nacre_protocol::{Frame, Magic, decode};
 use std::sync::Arc;
 

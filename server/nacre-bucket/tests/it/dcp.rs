@@ -3,12 +3,11 @@
 use crate::consumer::{
     BEGINNING, COLLECTIONS, Consumer, From, JSON, PRODUCER, number, shown, with_stream_id,
 };
-use crate::world::{Connection, World, request};
+use crate::world::{Connection, Node, World, request};
 use nacre_auth::User;
 use nacre_bucket::Bucket;
 use nacre_bucket::kv::Next;
 use nacre_cluster::{BucketSettings, Change};
-use nacre_node::Node;
 use nacre_protocol::decode;
 use nacre_store::Fault;
 use nacre_types::Vbid;

@@ -1,12 +1,9 @@
 //! A bucket that keeps superseded versions, and a consumer that asks for them.
 
 use crate::consumer::{BEGINNING, COLLECTIONS, Consumer, From, JSON, PRODUCER};
-use crate::world::{Connection, World, request};
+use crate::world::{Connection, Node, World, request};
 use nacre_bucket::Bucket;
-use nacre_cluster::{
-    BucketSettings, Change, EvictionPolicy, HistoryRetention, Refusal, StorageBackend,
-};
-use nacre_node::{Node, cluster_map};
+use nacre_cluster::{BucketSettings, Change, EvictionPolicy, HistoryRetention, StorageBackend};
 use nacre_store::Store;
 use nacre_types::{CollectionId, Vbid};
 use std::collections::BTreeMap;
@@ -196,10 +193,8 @@ fn collections_choose_whether_they_keep_history() {
     create("kept", None);
     create("plain", Some(false));
     let collections = || {
-        let cluster = node.cluster();
-        let manifest = cluster_map::manifest(&cluster.buckets["b"]);
-        let list = manifest["scopes"][0]["collections"].as_array().unwrap().clone();
-        list.into_iter().map(|found| found["history"].as_bool().unwrap()).collect::<Vec<_>>()
+        let manifest = bucket(&node).manifest();
+        manifest.scopes[0].collections.iter().map(|found| found.history).collect::<Vec<_>>()
     };
     assert_eq!(collections(), [true, true, false]);
     let versions_of = |name: &str| {
@@ -271,20 +266,6 @@ fn a_bucket_that_cannot_keep_history_says_so() {
     let mut consumer = Consumer::open(&world, &node);
     assert_eq!(consumer.control("change_streams", "true"), 0x83);
     assert_eq!(consumer.control("change_streams", "false"), 0);
-    let change = Change::CreateCollection {
-        bucket: "b".into(),
-        scope: "_default".into(),
-        collection: "c".into(),
-        max_ttl: 0,
-        history: Some(true),
-    };
-    let refused = node.change(&change).unwrap_err();
-    let reason = "History can only be used with Magma";
-    let expected = Refusal::Invalid { field: "history", reason: reason.into() };
-    assert!(matches!(refused, nacre_node::Error::Refused(found) if found == expected));
-    let map = cluster_map::of_bucket(&node.cluster(), &node.cluster().buckets["b"], &node.here());
-    let capabilities = map["bucketCapabilities"].as_array().unwrap();
-    assert!(!capabilities.contains(&"nonDedupedHistory".into()));
 }
 
 /// By chance: writes, deletions, stores, restarts, and history that begins later; what a stream gives from history on is

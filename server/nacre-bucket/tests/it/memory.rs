@@ -1,9 +1,8 @@
 //! Buckets that hold more than their memory.
 
-use crate::world::{Answer, Connection, World, request};
+use crate::world::{Answer, Connection, Node, World, request};
 use nacre_bucket::kv::Next;
 use nacre_cluster::{BucketKind, BucketSettings, Change, EvictionPolicy};
-use nacre_node::Node;
 use nacre_store::Store;
 use nacre_types::{Seqno, Vbid};
 use std::sync::Arc;

@@ -28,10 +28,10 @@ fn a_failed_commit_makes_its_vbuckets_read_only_and_no_others() {
     let bucket = world.open(&config, true).unwrap();
     set(&world, &bucket, 0, "kept").unwrap();
     world.run_tasks();
-    world.store.inject(Some(Fault::Torn));
+    world.store().inject(Some(Fault::Torn));
     set(&world, &bucket, 0, "memory first").unwrap();
     world.run_tasks();
-    world.store.inject(None);
+    world.store().inject(None);
     assert!(set(&world, &bucket, 0, "refused").is_err());
     assert!(get(&world, &bucket, 0, "kept").is_ok(), "reads go on");
     set(&world, &bucket, 1, "elsewhere").unwrap();
@@ -44,11 +44,11 @@ fn a_failed_commit_makes_its_vbuckets_read_only_and_no_others() {
 fn a_store_without_space_is_tried_again_until_it_has_some() {
     let (world, config) = (World::new(), config());
     let bucket = world.open(&config, true).unwrap();
-    world.store.inject(Some(Fault::Full));
+    world.store().inject(Some(Fault::Full));
     set(&world, &bucket, 0, "k").unwrap();
     world.run_tasks();
     assert!(bucket.store_is_waiting());
-    world.store.inject(None);
+    world.store().inject(None);
     world.pass(500);
     world.run_tasks();
     assert!(!bucket.store_is_waiting());

@@ -1,6 +1,6 @@
 //! Versions of another cluster, scans, and maps that the server sends of its own accord.
 
-use crate::world::{ADD, Connection, DELETE, SET, World, request, version};
+use crate::world::{Connection, World, request};
 use nacre_cluster::{BucketSettings, Change, ConflictResolution};
 
 const EXISTS: u16 = 0x02;
@@ -8,6 +8,22 @@ const INVALID: u16 = 0x04;
 const CAS_INVALID: u16 = 0x0f;
 /// A moment before the test's clock, as a CAS.
 const CAS: u64 = 1_600_000_000_000_000_000;
+
+/// The opcodes of versions with their metadata.
+pub const SET: u8 = 0xa2;
+pub const ADD: u8 = 0xa4;
+pub const DELETE: u8 = 0xa8;
+
+/// Takes over a version: opcode, value, revision, CAS and options.
+pub fn version(opcode: u8, value: &[u8], rev: u64, cas: u64, options: u32) -> Vec<u8> {
+    let mut extras = vec![0, 0, 0, 7, 0, 0, 0, 0];
+    extras.extend(rev.to_be_bytes());
+    extras.extend(cas.to_be_bytes());
+    if options != 0 {
+        extras.extend(options.to_be_bytes());
+    }
+    request(opcode, &extras, b"k", value)
+}
 
 #[test]
 fn the_version_that_was_changed_more_often_stays() {

@@ -1,12 +1,20 @@
-//! The environment of a bucket under test: a clock that the test moves, numbers from a counter, a store in memory.
+//! The environment of buckets and sessions under test: a clock that the test moves, numbers from a counter, stores in memory,
+//! tasks by hand.
 
+pub use crate::connection::*;
+pub use crate::host::Host as Node;
+
+use crate::host::Host;
+use nacre_auth::{Role, User};
 use nacre_bucket::{Bucket, BucketEnv, Home, Next, Task};
 use nacre_cluster::{
-    BucketSettings, Change, Cluster, Endpoints, GROUP_DEFAULT, Member, Membership, Ports, Service,
+    BucketKind, BucketSettings, Change, Cluster, Endpoints, GROUP_DEFAULT, Member, Membership,
+    Ports, Service,
 };
 use nacre_store::{Error, FaultStore, MemoryStore, Store};
 use nacre_types::{Cas, NodeId, Now, Vbid};
 use nacre_vbucket::{Command, Condition, Refusal, Reply};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -16,9 +24,12 @@ pub const NODE: NodeId = NodeId(1);
 pub struct World {
     now: Mutex<Now>,
     chance: AtomicU64,
-    pub store: Arc<FaultStore<MemoryStore>>,
+    /// By UUID of the bucket, and how often it was flushed.
+    stores: Mutex<BTreeMap<String, Arc<FaultStore<MemoryStore>>>>,
     /// Each with whether it wants another step without being woken.
     tasks: Mutex<Vec<(Box<dyn Task>, bool)>>,
+    /// The cluster as the last host left it.
+    pub cluster: Mutex<Option<Cluster>>,
 }
 
 impl World {
@@ -26,19 +37,51 @@ impl World {
         Arc::new(World {
             now: Mutex::new(Now { unix_ns: 1_700_000_000_000_000_000, monotonic_ns: 1 }),
             chance: AtomicU64::new(1),
-            store: Arc::new(FaultStore::new(MemoryStore::default())),
+            stores: Mutex::default(),
             tasks: Mutex::default(),
+            cluster: Mutex::default(),
         })
     }
 
-    /// Opens a bucket over the store of this world.
+    /// A host with an administrator and the bucket `b`.
+    pub fn node(self: &Arc<World>) -> Arc<Host> {
+        self.node_with(BucketSettings::default())
+    }
+
+    /// A host whose bucket `b` has these settings.
+    pub fn node_with(self: &Arc<World>, settings: BucketSettings) -> Arc<Host> {
+        let host = Host::open(self);
+        let admin =
+            User::new("admin", "password", vec![Role::admin()], [2; nacre_auth::SALT_BYTES]);
+        host.put_user(admin).unwrap();
+        if !host.cluster().buckets.contains_key("b") {
+            let settings = BucketSettings { vbucket_count: 4, flush_enabled: true, ..settings };
+            let (name, uuid) = ("b".to_owned(), format!("{:032}", 2));
+            host.change(&Change::CreateBucket { name, uuid, settings }).unwrap();
+        }
+        host
+    }
+
+    /// Opens a bucket over its store in this world.
     pub fn open(
         self: &Arc<World>,
         config: &nacre_cluster::Bucket,
         is_clean: bool,
     ) -> Result<Arc<Bucket>, Error> {
-        let (env, store) = (Arc::clone(self) as Arc<dyn BucketEnv>, Arc::clone(&self.store));
-        Bucket::open(config, &env, Some(store as Arc<dyn Store>), is_clean, Home::alone(NODE))
+        let env = Arc::clone(self) as Arc<dyn BucketEnv>;
+        let name = format!("{}-{}", config.uuid, config.flushes);
+        let store = (config.settings.kind == BucketKind::Persistent).then(|| {
+            let mut stores = self.stores.lock().unwrap();
+            let store = stores.entry(name);
+            let store = store.or_insert_with(|| Arc::new(FaultStore::new(MemoryStore::default())));
+            Arc::clone(store) as Arc<dyn Store>
+        });
+        Bucket::open(config, &env, store, is_clean, Home::alone(NODE))
+    }
+
+    /// The store of the bucket that was opened last.
+    pub fn store(&self) -> Arc<FaultStore<MemoryStore>> {
+        Arc::clone(self.stores.lock().unwrap().values().last().unwrap())
     }
 
     /// Steps the tasks that are new or were woken, until all wait.
@@ -76,6 +119,10 @@ impl World {
         self.tasks.lock().unwrap().clear();
     }
 
+    pub fn wait(&self, seconds: u64) {
+        self.pass(seconds * 1000);
+    }
+
     /// Moves the clock, and lets every task that waits for a time take a step.
     pub fn pass(&self, milliseconds: u64) {
         let mut now = self.now.lock().unwrap();
@@ -99,8 +146,8 @@ impl BucketEnv for World {
     }
 }
 
-/// The bucket `b` of four vBuckets in a cluster of one node.
-pub fn config() -> nacre_cluster::Bucket {
+/// A cluster of one node without buckets.
+pub fn cluster() -> Cluster {
     let mut cluster = Cluster::new("c".to_owned());
     let plain = Ports { mgmt: 1, views: 2, query: 3, eventing: 4, kv: 5 };
     let member = Member {
@@ -112,6 +159,12 @@ pub fn config() -> nacre_cluster::Bucket {
         alternate: None,
     };
     cluster.apply(&Change::PutNode { id: NODE, member }).unwrap();
+    cluster
+}
+
+/// The bucket `b` of four vBuckets in a cluster of one node.
+pub fn config() -> nacre_cluster::Bucket {
+    let mut cluster = cluster();
     let settings = BucketSettings { vbucket_count: 4, ..BucketSettings::default() };
     let (name, uuid) = ("b".to_owned(), format!("{:032}", 2));
     cluster.apply(&Change::CreateBucket { name, uuid, settings }).unwrap();

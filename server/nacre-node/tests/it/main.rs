@@ -3,20 +3,16 @@
 mod agreement;
 mod arrears;
 mod changes;
-mod conflicts;
-mod consumer;
-mod dcp;
-mod durability;
+#[path = "../../../nacre-bucket/tests/it/connection.rs"]
+mod connection;
 mod flusher;
 mod history;
 mod indexes;
 mod logins;
-mod memory;
 mod nodes;
 mod orchestration;
 mod replication;
 mod rights;
 mod session;
 mod transactions;
-mod versions;
 mod world;

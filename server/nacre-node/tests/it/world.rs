@@ -1,11 +1,14 @@
 //! The world of a node under test: a clock that stands, chance from a counter, stores in memory, tasks by hand.
 
+pub use crate::connection::*;
+pub use nacre_node::Node;
+
 use nacre_auth::{Role, User};
-use nacre_bucket::kv::{Peer, Session};
-use nacre_bucket::{BucketEnv, Next, Task, Waiter};
+use nacre_bucket::kv::Peer;
+use nacre_bucket::{BucketEnv, Next, Task};
 use nacre_cluster::{Bucket, BucketSettings, Change};
 use nacre_cluster::{Endpoints, Ports};
-use nacre_node::{Link, Node, Outgoing, Platform, Told, Unanswered};
+use nacre_node::{Link, Outgoing, Platform, Told, Unanswered};
 use nacre_plugin_host::{Capsule, Http, NoHttp, Plugin};
 use nacre_store::{Error, FaultStore, MemorySpaces, MemoryStore, Space, Spaces, Store};
 use nacre_types::{NodeId, Now};
@@ -252,132 +255,7 @@ impl Platform for World {
     }
 }
 
-/// A connection, logged in, with the bucket `b` selected.
-pub struct Connection {
-    pub session: Session,
-    /// When its next requests arrive.
-    pub now: Now,
-}
-
-/// The parts of an answer that tests look at.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Answer {
-    pub framing: Vec<u8>,
-    pub status: u16,
-    pub cas: u64,
-    pub extras: Vec<u8>,
-    pub value: Vec<u8>,
-}
-
-pub fn request(opcode: u8, extras: &[u8], key: &[u8], value: &[u8]) -> Vec<u8> {
-    let mut bytes = vec![0x80, opcode];
-    bytes.extend((key.len() as u16).to_be_bytes());
-    bytes.extend([extras.len() as u8, 0, 0, 0]);
-    bytes.extend(((extras.len() + key.len() + value.len()) as u32).to_be_bytes());
-    bytes.extend([0; 12]);
-    [&bytes, extras, key, value].concat()
-}
-
-/// The opcodes of versions with their metadata.
-pub const SET: u8 = 0xa2;
-pub const ADD: u8 = 0xa4;
-pub const DELETE: u8 = 0xa8;
-
-/// Takes over a version: opcode, value, revision, CAS and options.
-pub fn version(opcode: u8, value: &[u8], rev: u64, cas: u64, options: u32) -> Vec<u8> {
-    let mut extras = vec![0, 0, 0, 7, 0, 0, 0, 0];
-    extras.extend(rev.to_be_bytes());
-    extras.extend(cas.to_be_bytes());
-    if options != 0 {
-        extras.extend(options.to_be_bytes());
-    }
-    request(opcode, &extras, b"k", value)
-}
-
-/// A request with framing: durability level and timeout in milliseconds.
-pub fn durable(level: u8, timeout_ms: u16, plain: &[u8]) -> Vec<u8> {
-    let mut framing = vec![0x13, level];
-    framing.extend(timeout_ms.to_be_bytes());
-    let mut bytes = plain.to_vec();
-    bytes[0] = 0x08;
-    bytes[2] = framing.len() as u8;
-    let body = u32::from_be_bytes(plain[8..12].try_into().unwrap()) + framing.len() as u32;
-    bytes[8..12].copy_from_slice(&body.to_be_bytes());
-    bytes.splice(24..24, framing);
-    bytes
-}
-
-pub fn answers(mut out: &[u8]) -> Vec<Answer> {
-    let mut answers = Vec::new();
-    while let Some((frame, length)) = nacre_protocol::decode(out).unwrap() {
-        let (extras, value) = (frame.extras.to_vec(), frame.value.to_vec());
-        let framing = frame.framing.to_vec();
-        answers.push(Answer { framing, status: frame.vbid, cas: frame.cas, extras, value });
-        out = &out[length..];
-    }
-    answers
-}
-
-/// Tests look for themselves.
-struct Nobody;
-
-impl Waiter for Nobody {
-    fn wake(&self) {}
-}
-
-/// The waiter of a session whose test looks for itself.
-pub fn nobody() -> Arc<dyn Waiter> {
-    Arc::new(Nobody)
-}
-
-/// A client on the same machine.
-pub fn local() -> Peer {
-    Peer { confidential: true, ..Peer::default() }
-}
-
 /// Another node of the cluster, which has shown its key.
 pub fn other_node() -> Peer {
     Peer { is_node: true, ..local() }
-}
-
-impl Connection {
-    pub fn open(node: &Arc<Node>) -> Connection {
-        // A password that was seen before is not hashed, so that the answer does not wait for a task.
-        assert!(node.users().verify("admin", "password").is_some());
-        let mut connection = Connection {
-            session: Session::new(Arc::clone(node) as _, local(), nobody()),
-            now: node.now(),
-        };
-        assert_eq!(connection.ask(&request(0x1f, b"", b"test", &[0, 0x04])).status, 0);
-        assert_eq!(connection.ask(&request(0x21, b"", b"PLAIN", b"\0admin\0password")).status, 0);
-        assert_eq!(connection.ask(&request(0x89, b"", b"b", b"")).status, 0);
-        connection
-    }
-
-    /// Gives the session some bytes; the answers to the whole frames among them.
-    pub fn give(&mut self, input: &[u8]) -> (Vec<Answer>, usize, nacre_bucket::kv::Next) {
-        let mut out = Vec::new();
-        let (consumed, next) = self.session.receive(input, &mut out, self.now);
-        (answers(&out), consumed, next)
-    }
-
-    /// What was answered to requests that were under way.
-    pub fn resume(&mut self) -> Vec<Answer> {
-        let mut out = Vec::new();
-        self.session.resume(&mut out, self.now);
-        answers(&out)
-    }
-
-    pub fn ask(&mut self, request: &[u8]) -> Answer {
-        let (mut answers, _, _) = self.give(request);
-        answers.pop().expect("a loud request has an answer")
-    }
-
-    pub fn set(&mut self, key: &str, value: &str) -> Answer {
-        self.ask(&request(0x01, &[0; 8], key.as_bytes(), value.as_bytes()))
-    }
-
-    pub fn get(&mut self, key: &str) -> Answer {
-        self.ask(&request(0x00, b"", key.as_bytes(), b""))
-    }
 }
