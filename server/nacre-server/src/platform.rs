@@ -121,7 +121,7 @@ fn hooks(process: &'static dyn Process) -> Hooks {
         process.prioritize(Priority::FirstOfBackground);
     };
     let deadlines_started = Box::new(deadlines_started);
-    Hooks { deadlines_started, before_blocking: nacre_bucket::about_to_hold_up }
+    Hooks { deadlines_started, before_blocking: nacre_bucket::before_blocking }
 }
 
 impl SystemPlatform {
