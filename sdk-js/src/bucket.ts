@@ -8,6 +8,7 @@ import type { HttpRequest, HttpResponse } from './http.js'
 import type { KvClient } from './kv-client.js'
 import { CollectionManager } from './management.js'
 import type { Timeouts } from './options.js'
+import type { Transcoder } from './transcoders.js'
 import { ViewIndexManager, ViewQuery, type ViewQueryOptions } from './views.js'
 
 /** A bucket. It connects when first used. */
@@ -28,6 +29,16 @@ export class Bucket {
   /** @internal */
   get timeouts(): Timeouts {
     return this.#cluster.timeouts
+  }
+
+  /** @internal */
+  get serverGroup(): string | undefined {
+    return this.#cluster.serverGroup
+  }
+
+  /** @internal */
+  get transcoder(): Transcoder {
+    return this.#cluster.transcoder
   }
 
   /** A scope, which is looked up when a document in it is used. */

@@ -13,6 +13,8 @@ export interface ClusterMap {
   vbuckets: number[][]
   /** Name and address of every service of every node. */
   services: [string, Address][]
+  /** Group of each node of `kv`, if it has one. */
+  groups: (string | undefined)[]
 }
 
 /** Node with a copy of a vBucket, 0 being the active one; nothing while there is none. */
@@ -62,7 +64,7 @@ export function parseClusterMap(text: Buffer, host: string): ClusterMap {
 interface Config {
   rev: unknown
   revEpoch?: unknown
-  nodesExt: { hostname?: string; services: Record<string, unknown> }[]
+  nodesExt: { hostname?: string; serverGroup?: string; services: Record<string, unknown> }[]
   vBucketServerMap?: { serverList: string[]; vBucketMap: unknown[][] }
 }
 
@@ -82,8 +84,10 @@ function read(config: Config, host: string): ClusterMap {
   if (kv && vbuckets && (!vbuckets.length || vbuckets.some((row) => !row.length || Math.max(...row) >= kv.length))) {
     throw new RangeError('a vBucket is on a node that is not listed')
   }
+  // The lists of nodes go together by position.
+  const groups = (kv ?? []).map((_, index) => config.nodesExt[index]?.serverGroup)
   const epoch = integer(config.revEpoch ?? 0)
-  return { epoch, revision: integer(config.rev), kv: kv ?? [], vbuckets: vbuckets ?? [], services }
+  return { epoch, revision: integer(config.rev), kv: kv ?? [], vbuckets: vbuckets ?? [], services, groups }
 }
 
 function integer(value: unknown): number {

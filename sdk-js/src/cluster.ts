@@ -10,10 +10,15 @@ import { KvClient } from './kv-client.js'
 import { BucketManager } from './management.js'
 import { checkOptions } from './option-names.js'
 import { DEFAULT_TIMEOUTS, type TimeoutConfig, type Timeouts } from './options.js'
+import { DefaultTranscoder, type Transcoder } from './transcoders.js'
 
 /** How to connect to a cluster. */
 export interface ConnectOptions extends Credentials {
   timeouts?: TimeoutConfig
+  /** Turns values into bytes where an operation names no other transcoder. */
+  transcoder?: Transcoder
+  /** Group of nodes that replica reads may be limited to. */
+  preferredServerGroup?: string
 }
 
 /** A cluster and a user of it. `await using` closes it at the end. */
@@ -22,6 +27,10 @@ export class Cluster implements AsyncDisposable {
   readonly timeouts: Timeouts
   /** @internal */
   readonly http: HttpClient
+  /** @internal */
+  readonly transcoder: Transcoder
+  /** @internal */
+  readonly serverGroup: string | undefined
   readonly #seeds: Address[]
   readonly #credentials: Credentials
   readonly #client: KvClient
@@ -38,6 +47,8 @@ export class Cluster implements AsyncDisposable {
     this.#credentials = { username, password }
     this.#seeds = parseConnectionString(connectionString).seeds
     this.timeouts = { ...DEFAULT_TIMEOUTS, ...options.timeouts }
+    this.transcoder = options.transcoder ?? new DefaultTranscoder()
+    this.serverGroup = options.preferredServerGroup
     this.http = new HttpClient(this.#credentials)
     this.#client = new KvClient(this.#seeds, this.#credentials)
   }

@@ -1,37 +1,56 @@
 /** Documents of one collection, by key. */
 
 import { BinaryCollection } from './binary-collection.js'
+import { CouchbaseList, CouchbaseMap, CouchbaseQueue, CouchbaseSet } from './data-structures.js'
 import type { OperationOptions } from './deadline.js'
 import { Documents, firstWord, words } from './documents.js'
-import { type CouchbaseError, DecodingFailureError, InvalidArgumentError } from './errors.js'
+import {
+  type CouchbaseError,
+  DecodingFailureError,
+  InvalidArgumentError,
+  PathMismatchError,
+  PathNotFoundError,
+} from './errors.js'
 import { PRESERVE_EXPIRY, type Request } from './frame.js'
-import { DATATYPE_JSON, Opcode, Status } from './opcodes.js'
+import { DATATYPE_JSON, Feature, Opcode, Status } from './opcodes.js'
 import { checkOptions } from './option-names.js'
 import {
+  type CasInput,
   checkCas,
   type GetOptions,
   type InsertOptions,
+  type LookupInOptions,
+  type LookupInReplicaOptions,
   type MutateInOptions,
   type ReadOptions,
   type RemoveOptions,
   type ReplaceOptions,
+  type ReplicaOptions,
   StoreSemantics,
   type UpsertOptions,
   wireExpiry,
 } from './options.js'
+import { insertAt, valueAt } from './projection.js'
+import { readAll, readAny } from './replicas.js'
 import type {
   ExistsResult,
+  GetReplicaResult,
   GetResult,
+  LookupInReplicaResult,
   LookupInResult,
   LookupInResultEntry,
   MutateInResult,
   MutationResult,
 } from './results.js'
+import { type PrefixScan, type RangeScan, type SamplingScan, type ScanOptions, type ScanResult, scan } from './scans.js'
 import { errorOf } from './statuses.js'
-import { decodeLookup, decodeMutation, encodeSpecs, LookupInSpec, type MutateInSpec } from './subdocument.js'
+import { StreamablePromise } from './streamable.js'
+import { decodeLookup, decodeMutation, encodeSpecs, LookupInMacro, LookupInSpec, type MutateInSpec } from './subdocument.js'
 import { decodeJson, JSON_FLAGS, type Transcoder } from './transcoders.js'
 
-const SOME_FAILED = [Status.MultiPathFailure]
+const SOME_FAILED = [Status.MultiPathFailure, Status.SuccessDeleted, Status.MultiPathFailureDeleted]
+const ACCESS_DELETED = 0x04
+const REPLICA_READ = 0x20
 const WITH_EXPIRY: LookupInSpec[] = [
   LookupInSpec.get('$document.exptime', { xattr: true }),
   LookupInSpec.get('$document.flags', { xattr: true }),
@@ -52,12 +71,13 @@ export class Collection extends Documents {
    */
   async get<T = any>(key: string, options: GetOptions = {}): Promise<GetResult<T>> {
     checkOptions('get', options)
+    if (options.project) return this.#getProjected(key, options, options.project)
     if (options.withExpiry) return this.#getWithExpiry(key, options)
     return this.#document(key, { opcode: Opcode.Get }, options, true)
   }
 
   /** Reads a document and sets in how many seconds it expires (0: never). */
-  async getAndTouch<T = any>(key: string, expiry: number, options: ReadOptions = {}): Promise<GetResult<T>> {
+  async getAndTouch<T = any>(key: string, expiry: number | Date, options: ReadOptions = {}): Promise<GetResult<T>> {
     checkOptions('getAndTouch', options)
     return this.#document(key, { opcode: Opcode.GetAndTouch, extras: words(wireExpiry(expiry)) }, options)
   }
@@ -81,10 +101,94 @@ export class Collection extends Documents {
    * @throws CasMismatchError it is locked with another CAS.
    * @throws DocumentNotLockedError it is not locked.
    */
-  async unlock(key: string, cas: bigint, options: OperationOptions = {}): Promise<void> {
+  async unlock(key: string, cas: CasInput, options: OperationOptions = {}): Promise<void> {
     checkOptions('unlock', options)
-    if (checkCas(cas) === 0n) throw new InvalidArgumentError('unlocking needs the CAS of the lock')
-    await this.ask(key, { opcode: Opcode.Unlock, cas }, options)
+    const lock = checkCas(cas)
+    if (lock === 0n) throw new InvalidArgumentError('unlocking needs the CAS of the lock')
+    await this.ask(key, { opcode: Opcode.Unlock, cas: lock }, options)
+  }
+
+  /**
+   * Reads a document from whichever copy answers first.
+   *
+   * @throws DocumentUnretrievableError none of them has it.
+   */
+  async getAnyReplica<T = any>(key: string, options: ReplicaOptions = {}): Promise<GetReplicaResult<T>> {
+    checkOptions('getAnyReplica', options)
+    return readAny(this, key, options, (copy, limits) => this.getCopy<T>(key, limits, copy))
+  }
+
+  /**
+   * Reads all copies of a document that can be read.
+   *
+   * @throws DocumentUnretrievableError none of them has it.
+   */
+  getAllReplicas<T = any>(
+    key: string,
+    options: ReplicaOptions = {},
+  ): StreamablePromise<GetReplicaResult<T>[], GetReplicaResult<T>> {
+    checkOptions('getAllReplicas', options)
+    const source = () => readAll(this, key, options, (copy, limits) => this.getCopy<T>(key, limits, copy))
+    return new StreamablePromise(source, (copies) => copies, { item: 'replica' })
+  }
+
+  /**
+   * Reads parts of a document from whichever copy answers first.
+   *
+   * @throws DocumentUnretrievableError none of them has it.
+   */
+  async lookupInAnyReplica(
+    key: string,
+    specs: LookupInSpec[],
+    options: LookupInReplicaOptions = {},
+  ): Promise<LookupInReplicaResult> {
+    checkOptions('lookupInAnyReplica', options)
+    return readAny(this, key, options, (copy, limits) => this.lookUp(key, specs, limits, { copy }))
+  }
+
+  /**
+   * Reads parts of all copies of a document that can be read.
+   *
+   * @throws DocumentUnretrievableError none of them has it.
+   */
+  lookupInAllReplicas(
+    key: string,
+    specs: LookupInSpec[],
+    options: LookupInReplicaOptions = {},
+  ): StreamablePromise<LookupInReplicaResult[], LookupInReplicaResult> {
+    checkOptions('lookupInAllReplicas', options)
+    const source = () => readAll(this, key, options, (copy, limits) => this.lookUp(key, specs, limits, { copy }))
+    return new StreamablePromise(source, (copies) => copies, { item: 'replica' })
+  }
+
+  /** Reads the documents of a range of keys, or a sample of them, in no particular order. */
+  scan<T = any>(
+    scanType: RangeScan | SamplingScan | PrefixScan,
+    options: ScanOptions = {},
+  ): StreamablePromise<ScanResult<T>[], ScanResult<T>> {
+    checkOptions('scan', options)
+    const source = () => scan<T>(this, scanType, options)
+    return new StreamablePromise(source, (results) => results, { item: 'result' })
+  }
+
+  /** The array in a document as a list. */
+  list(key: string): CouchbaseList {
+    return new CouchbaseList(this, key)
+  }
+
+  /** The object in a document as a map. */
+  map(key: string): CouchbaseMap {
+    return new CouchbaseMap(this, key)
+  }
+
+  /** The array in a document as a queue. */
+  queue(key: string): CouchbaseQueue {
+    return new CouchbaseQueue(this, key)
+  }
+
+  /** The array in a document as a set. */
+  set(key: string): CouchbaseSet {
+    return new CouchbaseSet(this, key)
   }
 
   /** Whether there is a document. */
@@ -97,7 +201,7 @@ export class Collection extends Documents {
   }
 
   /** Sets in how many seconds a document expires (0: never). */
-  async touch(key: string, expiry: number, options: OperationOptions = {}): Promise<MutationResult> {
+  async touch(key: string, expiry: number | Date, options: OperationOptions = {}): Promise<MutationResult> {
     checkOptions('touch', options)
     const request = { opcode: Opcode.Touch, extras: words(wireExpiry(expiry)) }
     return this.result(key, await this.ask(key, request, options))
@@ -138,17 +242,9 @@ export class Collection extends Documents {
   }
 
   /** Reads parts of a document, at most 16. A part that fails has an error in the result. */
-  async lookupIn(key: string, specs: LookupInSpec[], options: OperationOptions = {}): Promise<LookupInResult> {
+  async lookupIn(key: string, specs: LookupInSpec[], options: LookupInOptions = {}): Promise<LookupInResult> {
     checkOptions('lookupIn', options)
-    const { value, order } = encodeSpecs(specs, 'lookup')
-    const request = { opcode: Opcode.SubdocMultiLookup, value }
-    const response = await this.ask(key, request, options, { reads: true, accepted: SOME_FAILED })
-    const content: LookupInResultEntry[] = []
-    for (const part of decodeLookup(response.value, specs.length)) {
-      const index = order[part.index]!
-      content[index] = this.#entry(key, specs[index]!, part.status, part.content)
-    }
-    return { content, cas: response.cas }
+    return this.lookUp(key, specs, options, { flags: options.accessDeleted ? ACCESS_DELETED : 0 })
   }
 
   /**
@@ -178,10 +274,29 @@ export class Collection extends Documents {
       if (part.status !== Status.Success) throw this.#pathError(key, specs[index]!.path, part.status)
       content[index] = { value: decodeJson(part.content) }
     }
-    if (response.status !== Status.Success) {
+    if (response.status === Status.MultiPathFailure) {
       throw new DecodingFailureError('a spec failed, but the answer does not say which')
     }
     return { ...result, content }
+  }
+
+  /** Parts of a copy of a document, 0 being the active one. @internal */
+  async lookUp(
+    key: string,
+    specs: LookupInSpec[],
+    options: OperationOptions,
+    { flags = 0, copy = 0 }: { flags?: number; copy?: number } = {},
+  ): Promise<LookupInResult> {
+    const { value, order } = encodeSpecs(specs, 'lookup')
+    const extras = Buffer.from(flags || copy ? [flags | (copy ? REPLICA_READ : 0)] : [])
+    const traits = { reads: true, accepted: SOME_FAILED, ...(copy ? { needs: Feature.ReplicaLookup } : {}) }
+    const response = await this.ask(key, { opcode: Opcode.SubdocMultiLookup, value, extras }, options, traits, copy)
+    const content: LookupInResultEntry[] = []
+    for (const part of decodeLookup(response.value, specs.length)) {
+      const index = order[part.index]!
+      content[index] = this.#entry(key, specs[index]!, part.status, part.content)
+    }
+    return { content, cas: response.cas }
   }
 
   async #document<T>(
@@ -189,9 +304,40 @@ export class Collection extends Documents {
     request: Request,
     options: ReadOptions,
     reads = false,
+    copy = 0,
   ): Promise<GetResult<T>> {
-    const response = await this.ask(key, request, options, { reads })
+    const response = await this.ask(key, request, options, { reads }, copy)
     return { content: this.transcoder(options).decode(response.value, firstWord(response)), cas: response.cas }
+  }
+
+  /** A copy of a document, 0 being the active one. @internal */
+  async getCopy<T>(key: string, options: ReadOptions, copy: number): Promise<GetResult<T>> {
+    return this.#document(key, { opcode: copy ? Opcode.GetReplica : Opcode.Get }, options, true, copy)
+  }
+
+  async #getProjected<T>(key: string, options: GetOptions, paths: string[]): Promise<GetResult<T>> {
+    if (!Array.isArray(paths) || !paths.length) throw new InvalidArgumentError('a projection names paths')
+    const { project: _, ...rest } = options
+    let content: any
+    if (paths.length + (options.withExpiry ? 1 : 0) > 16) {
+      // More than one request can ask for.
+      const { content: whole, ...result } = await this.get(key, rest)
+      for (const path of paths) {
+        const value = valueAt(whole, path)
+        if (value !== undefined) content = insertAt(content, path, value)
+      }
+      return { ...result, content }
+    }
+    const specs = paths.map((path) => LookupInSpec.get(path))
+    if (options.withExpiry) specs.push(LookupInSpec.get(LookupInMacro.Expiry))
+    const result = await this.lookUp(key, specs, options)
+    paths.forEach((path, index) => {
+      const { error, value } = result.content[index]!
+      if (error && !(error instanceof PathNotFoundError || error instanceof PathMismatchError)) throw error
+      if (!error) content = insertAt(content, path, value)
+    })
+    const expiry = options.withExpiry ? { expiryTime: result.content[paths.length]!.value } : {}
+    return { content, cas: result.cas, ...expiry }
   }
 
   async #getWithExpiry<T>(key: string, options: GetOptions): Promise<GetResult<T>> {

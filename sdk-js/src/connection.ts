@@ -33,6 +33,9 @@ export class ConnectionLost extends Error {}
 /** The node is about to have the bucket. */
 export class BucketNotReady extends ConnectionLost {}
 
+/** How many bytes of the answers to one request are kept. */
+const ANSWERS_BYTES_MAX = 64 * 1024 * 1024
+
 interface Waiting {
   resolve: (response: Response) => void
   reject: (error: Error) => void
@@ -50,6 +53,8 @@ export class Connection {
   /** Why the connection ended, if that is known. */
   #cause: Error | undefined
   #corked = false
+  /** Of the request that is being sent: takes an answer and says whether there are more. */
+  #more: ((response: Response) => boolean) | undefined
   #closesWhenIdle = false
 
   /**
@@ -103,12 +108,39 @@ export class Connection {
         action(value)
         if (this.#closesWhenIdle) this.closeWhenIdle()
       }
-      this.#waiting.set(opaque, { resolve: settle(resolve), reject: settle(reject) })
+      const more = this.#more
+      const done = settle(resolve)
+      const next = (response: Response): void => {
+        if (!more?.(response)) done(response)
+      }
+      this.#waiting.set(opaque, { resolve: next, reject: settle(reject) })
       forget = deadline?.onEnd(() => this.#waiting.get(opaque)?.reject(new DeadlineOver()))
       if (deadline?.over) return
       this.#write(encodeRequest(request, opaque))
       onSent?.()
     })
+  }
+
+  /**
+   * Sends and waits for several answers, up to and with the first that `isLast`.
+   *
+   * @throws ConnectionLost the connection ended first, also because the answers did not.
+   * @throws DeadlineOver time ran out first.
+   */
+  async askAll(request: Request, deadline: Deadline, isLast?: (response: Response) => boolean): Promise<Response[]> {
+    const responses: Response[] = []
+    if (!isLast) return [await this.ask(request, deadline)]
+    let byteCount = 0
+    this.#more = (response): boolean => {
+      responses.push(response)
+      byteCount += response.value.length
+      if (byteCount > ANSWERS_BYTES_MAX) this.close(new Error('the answers to one request are over the limit'))
+      return !isLast(response)
+    }
+    const asked = this.ask(request, deadline)
+    this.#more = undefined
+    await asked
+    return responses
   }
 
   /** Ends the connection, for the cause given if there is one; answers not yet received are lost. */

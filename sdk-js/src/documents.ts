@@ -4,14 +4,16 @@ import type { Scope } from './bucket.js'
 import type { OperationOptions } from './deadline.js'
 import { checkDurability, isDurable, waitForDurability } from './durability.js'
 import { DecodingFailureError } from './errors.js'
-import type { Request, Response } from './frame.js'
+import { durabilityFraming, type Request, type Response } from './frame.js'
 import { vbucketOf } from './keys.js'
 import type { KvClient, Operation } from './kv-client.js'
-import type { DurableOptions, Timeouts } from './options.js'
+import { Feature } from './opcodes.js'
+import { checkLevel, type DurableOptions, type Timeouts } from './options.js'
 import type { MutationResult, MutationToken } from './results.js'
-import { DefaultTranscoder, type Transcoder } from './transcoders.js'
+import type { Transcoder } from './transcoders.js'
 
-const DEFAULT_TRANSCODER: Transcoder = new DefaultTranscoder()
+/** What is special about an operation. */
+export type Traits = Pick<Operation, 'reads' | 'adds' | 'accepted' | 'needs'>
 
 /** Base of the classes that operate on the documents of a collection. */
 export abstract class Documents {
@@ -25,11 +27,13 @@ export abstract class Documents {
     this.name = name
   }
 
-  protected get client(): KvClient {
+  /** @internal */
+  get client(): KvClient {
     return this.scope.bucket.client
   }
 
-  protected get timeouts(): Timeouts {
+  /** @internal */
+  get timeouts(): Timeouts {
     return this.scope.bucket.timeouts
   }
 
@@ -38,9 +42,10 @@ export abstract class Documents {
     key: string,
     request: Request,
     options: OperationOptions,
-    traits: Pick<Operation, 'reads' | 'adds' | 'accepted'> = {},
+    traits: Traits = {},
+    copy = 0,
   ): Promise<Response> {
-    return this.client.execute(this.#operation(key, request, traits), options, this.timeouts.kvTimeout)
+    return this.client.execute(this.#operation(key, request, traits), options, this.timeouts.kvTimeout, copy)
   }
 
   /** Sends a change and waits until it is as durable as the options ask. */
@@ -48,8 +53,18 @@ export abstract class Documents {
     key: string,
     request: Request,
     options: DurableOptions,
-    traits: Pick<Operation, 'adds' | 'accepted'> = {},
+    traits: Traits = {},
   ): Promise<{ response: Response; result: MutationResult }> {
+    const level = checkLevel(options)
+    if (level) {
+      const timeout = options.timeout ?? this.timeouts.kvDurableTimeout
+      // The server gives up first, as its answer says more than none.
+      const durability = durabilityFraming(level, timeout * 0.9)
+      const framing = request.framing ? Buffer.concat([durability, request.framing]) : durability
+      const durable = { ...traits, needs: Feature.SyncReplication }
+      const response = await this.ask(key, { ...request, framing }, { ...options, timeout }, durable)
+      return { response, result: this.result(key, response) }
+    }
     if (!isDurable(options)) {
       const response = await this.ask(key, request, options, traits)
       return { response, result: this.result(key, response) }
@@ -70,11 +85,12 @@ export abstract class Documents {
     return { cas: response.cas, token: this.#token(key, response) }
   }
 
-  protected transcoder(options: { transcoder?: Transcoder }): Transcoder {
-    return options.transcoder ?? DEFAULT_TRANSCODER
+  /** @internal */
+  transcoder(options: { transcoder?: Transcoder }): Transcoder {
+    return options.transcoder ?? this.scope.bucket.transcoder
   }
 
-  #operation(key: string, request: Request, traits: Pick<Operation, 'reads' | 'adds' | 'accepted'>): Operation {
+  #operation(key: string, request: Request, traits: Traits): Operation {
     return { key, request, scope: this.scope.name, collection: this.name, ...traits }
   }
 

@@ -265,6 +265,201 @@ export class ViewEngineError extends CouchbaseError {
   static override summary: string = 'The view engine refused the query, or part of it failed.'
 }
 
+/** The connection is closed. */
+export class ConnectionClosedError extends CouchbaseError {
+  static override summary: string = 'The connection is closed.'
+}
+
+/** The cluster is closed. */
+export class ClusterClosedError extends CouchbaseError {
+  static override summary: string = 'The cluster is closed.'
+}
+
+/** The operation needs a bucket. */
+export class NeedOpenBucketError extends CouchbaseError {
+  static override summary: string = 'The operation needs a bucket.'
+}
+
+/** There is no such durability level. */
+export class InvalidDurabilityLevel extends InvalidArgumentError {
+  static override summary: string = 'There is no such durability level.'
+}
+
+/** A mutation cannot be persisted to that number of nodes. */
+export class InvalidDurabilityPersistToLevel extends InvalidArgumentError {
+  static override summary: string = 'A mutation cannot be persisted to that number of nodes.'
+}
+
+/** A mutation cannot be replicated to that number of nodes. */
+export class InvalidDurabilityReplicateToLevel extends InvalidArgumentError {
+  static override summary: string = 'A mutation cannot be replicated to that number of nodes.'
+}
+
+/** The operation is not supported here. */
+export class UnsupportedOperationError extends CouchbaseError {
+  static override summary: string = 'The operation is not supported here.'
+}
+
+/** The user or the cluster has reached a rate limit. */
+export class RateLimitedError extends CouchbaseError {
+  static override summary: string = 'The user or the cluster has reached a rate limit.'
+}
+
+/** The user or the cluster has reached a quota. */
+export class QuotaLimitedError extends CouchbaseError {
+  static override summary: string = 'The user or the cluster has reached a quota.'
+}
+
+/** No copy of the document could be read. */
+export class DocumentUnretrievableError extends CouchbaseError {
+  static override summary: string = 'No copy of the document could be read.'
+}
+
+/** Another durable write of the document is under way. */
+export class DurableWriteInProgressError extends TemporaryFailureError {
+  static override summary: string = 'Another durable write of the document is under way.'
+}
+
+/** An earlier durable write of the document is being committed again. */
+export class DurableWriteReCommitInProgressError extends TemporaryFailureError {
+  static override summary: string = 'An earlier durable write of the document is being committed again.'
+}
+
+/** The statement cannot be parsed. */
+export class ParsingFailureError extends CouchbaseError {
+  static override summary: string = 'The statement cannot be parsed.'
+}
+
+/** The statement cannot be planned. */
+export class PlanningFailureError extends CouchbaseError {
+  static override summary: string = 'The statement cannot be planned.'
+}
+
+/** The statement cannot be prepared, or the prepared one cannot be used. */
+export class PreparedStatementFailureError extends CouchbaseError {
+  static override summary: string = 'The statement cannot be prepared, or the prepared one cannot be used.'
+}
+
+/** The statement could not change the documents. */
+export class DmlFailureError extends CouchbaseError {
+  static override summary: string = 'The statement could not change the documents.'
+}
+
+/** An index failed. */
+export class IndexFailureError extends CouchbaseError {
+  static override summary: string = 'An index failed.'
+}
+
+/** There is no such index. */
+export class IndexNotFoundError extends CouchbaseError {
+  static override summary: string = 'There is no such index.'
+}
+
+/** There is such an index already. */
+export class IndexExistsError extends CouchbaseError {
+  static override summary: string = 'There is such an index already.'
+}
+
+/** The index is not ready yet. */
+export class IndexNotReadyError extends CouchbaseError {
+  static override summary: string = 'The index is not ready yet.'
+}
+
+/** The statement cannot be compiled. */
+export class CompilationFailureError extends CouchbaseError {
+  static override summary: string = 'The statement cannot be compiled.'
+}
+
+/** The service has too many requests to take another one. */
+export class JobQueueFullError extends CouchbaseError {
+  static override summary: string = 'The service has too many requests to take another one.'
+}
+
+/** There is no such dataset. */
+export class DatasetNotFoundError extends CouchbaseError {
+  static override summary: string = 'There is no such dataset.'
+}
+
+/** There is such a dataset already. */
+export class DatasetExistsError extends CouchbaseError {
+  static override summary: string = 'There is such a dataset already.'
+}
+
+/** There is no such dataverse. */
+export class DataverseNotFoundError extends CouchbaseError {
+  static override summary: string = 'There is no such dataverse.'
+}
+
+/** There is such a dataverse already. */
+export class DataverseExistsError extends CouchbaseError {
+  static override summary: string = 'There is such a dataverse already.'
+}
+
+/** There is no such link. */
+export class LinkNotFoundError extends CouchbaseError {
+  static override summary: string = 'There is no such link.'
+}
+
+/** There is such a link already. */
+export class LinkExistsError extends CouchbaseError {
+  static override summary: string = 'There is such a link already.'
+}
+
+/** There is no such user. */
+export class UserNotFoundError extends CouchbaseError {
+  static override summary: string = 'There is no such user.'
+}
+
+/** There is such a user already. */
+export class UserExistsError extends CouchbaseError {
+  static override summary: string = 'There is such a user already.'
+}
+
+/** There is no such group. */
+export class GroupNotFoundError extends CouchbaseError {
+  static override summary: string = 'There is no such group.'
+}
+
+/** The bucket does not allow to be flushed. */
+export class BucketNotFlushableError extends CouchbaseError {
+  static override summary: string = 'The bucket does not allow to be flushed.'
+}
+
+/** There is no such function. */
+export class EventingFunctionNotFoundError extends CouchbaseError {
+  static override summary: string = 'There is no such function.'
+}
+
+/** The function is not deployed. */
+export class EventingFunctionNotDeployedError extends CouchbaseError {
+  static override summary: string = 'The function is not deployed.'
+}
+
+/** The function cannot be compiled. */
+export class EventingFunctionCompilationFailureError extends CouchbaseError {
+  static override summary: string = 'The function cannot be compiled.'
+}
+
+/** The function has the same keyspace as source and for metadata. */
+export class EventingFunctionIdenticalKeyspaceError extends CouchbaseError {
+  static override summary: string = 'The function has the same keyspace as source and for metadata.'
+}
+
+/** The function is deployed and not running yet. */
+export class EventingFunctionNotBootstrappedError extends CouchbaseError {
+  static override summary: string = 'The function is deployed and not running yet.'
+}
+
+/** The function is deployed: undeploy it first. */
+export class EventingFunctionDeployedError extends CouchbaseError {
+  static override summary: string = 'The function is deployed: undeploy it first.'
+}
+
+/** The function is paused. */
+export class EventingFunctionPausedError extends CouchbaseError {
+  static override summary: string = 'The function is paused.'
+}
+
 function describe(context: ErrorContext): string {
   const named: [string, unknown][] = [
     ['key', context.key],

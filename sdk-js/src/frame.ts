@@ -27,6 +27,13 @@ const NOTHING: Buffer = Buffer.alloc(0)
 /** Framing extras that keep a document's expiry when it is written (id 5, length 0). */
 export const PRESERVE_EXPIRY: Buffer = Buffer.from([0x50])
 
+/** Framing extras that ask for a durability level (id 1), which the server waits for up to `timeoutMs`. */
+export function durabilityFraming(level: number, timeoutMs: number): Buffer {
+  // 0 and 65,535 have other meanings.
+  const wire = Math.min(Math.max(Math.floor(timeoutMs), 1), 0xfffe)
+  return Buffer.from([0x13, level, wire >> 8, wire & 0xff])
+}
+
 /** A request without its opaque, which belongs to the connection that sends it. */
 export interface Request {
   opcode: number

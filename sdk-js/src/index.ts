@@ -10,6 +10,7 @@ export { BinaryCollection } from './binary-collection.js'
 export { Bucket, Scope } from './bucket.js'
 export { Cluster, connect, type ConnectOptions } from './cluster.js'
 export { Collection } from './collection.js'
+export { CouchbaseList, CouchbaseMap, CouchbaseQueue, CouchbaseSet } from './data-structures.js'
 export type { OperationOptions } from './deadline.js'
 export * from './errors.js'
 export {
@@ -22,23 +23,38 @@ export {
   type ScopeSpec,
 } from './management.js'
 export {
+  type CasInput,
   type CounterOptions,
+  DurabilityLevel,
   DurabilityPersistTo,
   DurabilityReplicateTo,
   type DurableOptions,
   type GetOptions,
   type InsertOptions,
+  type LookupInOptions,
+  type LookupInReplicaOptions,
   type MutateInOptions,
   type ReadOptions,
+  ReadPreference,
   type RemoveOptions,
   type ReplaceOptions,
+  type ReplicaOptions,
   StoreSemantics,
   type TimeoutConfig,
   type UpsertOptions,
 } from './options.js'
+export { MutationState } from './mutation-state.js'
 export type * from './results.js'
-export { LookupInSpec, MutateInSpec } from './subdocument.js'
-export { DefaultTranscoder, type Transcoder } from './transcoders.js'
+export { PrefixScan, RangeScan, SamplingScan, type ScanOptions, type ScanResult, ScanTerm } from './scans.js'
+export { StreamablePromise } from './streamable.js'
+export { LookupInMacro, LookupInSpec, MutateInMacro, MutateInSpec } from './subdocument.js'
+export {
+  DefaultTranscoder,
+  RawBinaryTranscoder,
+  RawJsonTranscoder,
+  RawStringTranscoder,
+  type Transcoder,
+} from './transcoders.js'
 export {
   DesignDocument,
   DesignDocumentNamespace,

@@ -25,6 +25,7 @@ import {
   BucketNotFoundError,
   type CouchbaseError,
   DecodingFailureError,
+  DocumentUnretrievableError,
   type ErrorContext,
   FeatureNotAvailableError,
   RequestCanceledError,
@@ -60,6 +61,8 @@ export interface Operation {
   adds?: boolean
   /** Statuses that are answers, not errors, besides success. */
   accepted?: readonly number[]
+  /** Feature without which the server would not understand it. */
+  needs?: number
 }
 
 /** What is known of a request so far, for the error at the deadline. */
@@ -152,17 +155,20 @@ export class KvClient {
   /**
    * Answer to a request for a document, after as many attempts as fit into the time.
    *
+   * `copy` is the replica that is asked, or 0 for the active copy.
+   *
    * @throws CouchbaseError of the kind that the answer's status asks for.
    * @throws TimeoutError there was no answer.
+   * @throws DocumentUnretrievableError no node has the replica, or the one that has it cannot be asked.
    */
-  async execute(operation: Operation, options: OperationOptions, defaultMs: number): Promise<Response> {
+  async execute(operation: Operation, options: OperationOptions, defaultMs: number, copy = 0): Promise<Response> {
     const key = checkKey(operation.key, isDefault(operation))
     const { scope, collection } = operation
     const context: ErrorContext = { key: operation.key, scope, collection }
     if (this.bucket !== undefined) context.bucket = this.bucket
     context.operation = operationName(operation.request.opcode)
     return this.within(context, options, defaultMs, operation.reads ?? false, (attempt) =>
-      this.#attempts(operation, key, attempt),
+      this.#attempts(operation, key, attempt, copy),
     )
   }
 
@@ -177,6 +183,52 @@ export class KvClient {
       try {
         const connection = await this.#connectionFor(request.vbid ?? 0, attempt, copy)
         return await connection.ask(request, deadline)
+      } catch (error) {
+        if (!(error instanceof ConnectionLost)) throw error
+        await attempt.again('SOCKET_CLOSED_WHILE_IN_FLIGHT')
+      }
+    }
+  }
+
+  /**
+   * Answers about a vBucket from its active node, up to and with the first that `isLast`.
+   *
+   * For requests that only read. Waits until the node can be asked, and follows a vBucket that has moved.
+   */
+  async askVbucket(
+    request: Request & { vbid: number },
+    attempt: Attempt,
+    isLast?: (response: Response) => boolean,
+  ): Promise<Response[]> {
+    for (;;) {
+      const connection = await this.#connectionFor(request.vbid, attempt)
+      let responses: Response[]
+      try {
+        responses = await connection.askAll(request, attempt.deadline, isLast)
+      } catch (error) {
+        if (!(error instanceof ConnectionLost)) throw error
+        await attempt.again('SOCKET_CLOSED_WHILE_IN_FLIGHT')
+        continue
+      }
+      const last = responses.at(-1)!
+      if (!retryReason(last.status, last.opcode)) return responses
+      await this.#afterRefusal({ scope: '', collection: '' }, last, connection, attempt)
+    }
+  }
+
+  /**
+   * The id of a collection.
+   *
+   * @throws CollectionNotFoundError, ScopeNotFoundError there is none until the deadline.
+   */
+  async collectionId(scope: string, collection: string, attempt: Attempt): Promise<number> {
+    const place = { scope, collection }
+    for (;;) {
+      const known = this.#collectionIds.get(collectionPath(place))
+      if (known !== undefined) return known
+      try {
+        const id = await this.#collectionId(place, await this.#connectionFor(0, attempt), attempt)
+        if (id !== undefined) return id
       } catch (error) {
         if (!(error instanceof ConnectionLost)) throw error
         await attempt.again('SOCKET_CLOSED_WHILE_IN_FLIGHT')
@@ -228,14 +280,14 @@ export class KvClient {
     for (const connection of this.#connections.values()) connection.close()
   }
 
-  async #attempts(operation: Operation, key: Buffer, attempt: Attempt): Promise<Response> {
+  async #attempts(operation: Operation, key: Buffer, attempt: Attempt, copy: number): Promise<Response> {
     for (;;) {
       const map = this.#map ?? (await this.#fetchMap(attempt))
       const vbid = vbucketOf(key, map.vbuckets.length)
       let connection: Connection
       let response: Response
       try {
-        connection = await this.#connectionFor(vbid, attempt)
+        connection = copy ? await this.#replica(vbid, attempt, copy) : await this.#connectionFor(vbid, attempt)
         const request = await this.#addressed(operation, key, vbid, connection, attempt)
         if (!request) continue
         response = await connection.ask(request, attempt.deadline, () => {
@@ -264,35 +316,52 @@ export class KvClient {
     connection: Connection,
     attempt: Attempt,
   ): Promise<Request | undefined> {
+    if (operation.needs !== undefined && !connection.features.has(operation.needs)) {
+      throw new FeatureNotAvailableError(undefined, attempt.context)
+    }
     if (!connection.features.has(Feature.Collections)) {
       if (isDefault(operation)) return { ...operation.request, key, vbid }
       throw new FeatureNotAvailableError('the server has no collections', attempt.context)
     }
     const path = collectionPath(operation)
-    let id = this.#collectionIds.get(path)
-    if (id === undefined) {
-      const request = { opcode: Opcode.GetCollectionId, value: Buffer.from(path) }
-      const response = await connection.ask(request, attempt.deadline)
-      if (response.status !== Status.Success) {
-        await this.#afterRefusal(operation, response, connection, attempt)
-        return undefined
-      }
-      if (response.extras.length < 12) throw new DecodingFailureError("a collection's id is missing", attempt.context)
-      id = response.extras.readUInt32BE(8)
-      this.#collectionIds.set(path, id)
-    }
+    const id = this.#collectionIds.get(path) ?? (await this.#collectionId(operation, connection, attempt))
+    if (id === undefined) return undefined
     return { ...operation.request, key: Buffer.concat([leb128(id), key]), vbid }
+  }
+
+  /** The id of a collection as a node knows it; nothing if another attempt is to be made. */
+  async #collectionId(
+    place: Pick<Operation, 'scope' | 'collection' | 'adds'>,
+    connection: Connection,
+    attempt: Attempt,
+  ): Promise<number | undefined> {
+    const path = collectionPath(place)
+    const request = { opcode: Opcode.GetCollectionId, value: Buffer.from(path) }
+    const response = await connection.ask(request, attempt.deadline)
+    if (response.status !== Status.Success) {
+      await this.#afterRefusal(place, response, connection, attempt)
+      return undefined
+    }
+    if (response.extras.length < 12) throw new DecodingFailureError("a collection's id is missing", attempt.context)
+    const id = response.extras.readUInt32BE(8)
+    this.#collectionIds.set(path, id)
+    return id
   }
 
   /** Prepares another attempt, or throws. */
   async #afterRefusal(
-    operation: Operation,
+    operation: Pick<Operation, 'scope' | 'collection' | 'adds'>,
     response: Response,
     connection: Connection,
     attempt: Attempt,
   ): Promise<void> {
     const { status, opcode, opaque } = response
     const { context } = attempt
+    if (status === Status.AuthStale) {
+      // The login has ended, as with a new password: the next connection logs in anew.
+      connection.close()
+      return attempt.again('AUTHENTICATION_ERROR')
+    }
     Object.assign(context, { status, opaque, endpoint: addressText(connection.address) })
     const detail = detailOf(response)
     if (detail !== undefined) context.detail = detail
@@ -407,6 +476,17 @@ export class KvClient {
     }
   }
 
+  /** Connection to the node of a replica, which is not waited for. */
+  async #replica(vbid: number, attempt: Attempt, copy: number): Promise<Connection> {
+    const map = this.#map ?? (await this.#fetchMap(attempt))
+    try {
+      return await this.#connection(nodeOf(map, vbid, copy), attempt)
+    } catch (error) {
+      if (!isUnavailable(error)) throw error
+      throw new DocumentUnretrievableError('the replica cannot be asked', attempt.context, error)
+    }
+  }
+
   async #connection(address: Address | undefined, attempt: Attempt): Promise<Connection> {
     if (this.#closed) throw new RequestCanceledError('the cluster is closed', attempt.context)
     if (!address) throw new ConnectionLost()
@@ -441,7 +521,7 @@ function reasonOf(error: Unavailable): string {
   return error instanceof AuthenticationFailureError ? 'AUTHENTICATION_ERROR' : 'NODE_NOT_AVAILABLE'
 }
 
-function collectionPath({ scope, collection }: Operation): string {
+function collectionPath({ scope, collection }: Pick<Operation, 'scope' | 'collection'>): string {
   return `${scope}.${collection}`
 }
 

@@ -17,6 +17,7 @@ export const Opcode = {
   SaslListMechs: 0x20,
   SaslAuth: 0x21,
   SaslStep: 0x22,
+  GetReplica: 0x83,
   SelectBucket: 0x89,
   ObserveSeqno: 0x91,
   GetLocked: 0x94,
@@ -38,6 +39,10 @@ export const Opcode = {
   SubdocMultiLookup: 0xd0,
   SubdocMultiMutation: 0xd1,
   SubdocGetCount: 0xd2,
+  SubdocReplaceBodyWithXattr: 0xd3,
+  RangeScanCreate: 0xda,
+  RangeScanContinue: 0xdb,
+  RangeScanCancel: 0xdc,
 } as const
 
 /** Outcome of a request, for the statuses that this client tells apart. */
@@ -70,6 +75,10 @@ export const Status = {
   SyncWriteInProgress: 0xa2,
   SyncWriteAmbiguous: 0xa3,
   SyncWriteRecommit: 0xa4,
+  RangeScanCancelled: 0xa5,
+  RangeScanMore: 0xa6,
+  RangeScanComplete: 0xa7,
+  VbUuidNotEqual: 0xa8,
   PathNotFound: 0xc0,
   PathMismatch: 0xc1,
   PathInvalid: 0xc2,
@@ -83,10 +92,13 @@ export const Status = {
   ValueTooDeep: 0xca,
   InvalidCombination: 0xcb,
   MultiPathFailure: 0xcc,
+  SuccessDeleted: 0xcd,
   XattrUnknownMacro: 0xd0,
   XattrUnknownVirtual: 0xd1,
   XattrCannotModifyVirtual: 0xd2,
+  MultiPathFailureDeleted: 0xd3,
   InvalidXattrOrder: 0xd4,
+  CanOnlyReviveDeleted: 0xd6,
 } as const
 
 /** What HELLO can agree on. Snappy is never asked for, so values always arrive inflated. */
@@ -97,9 +109,17 @@ export const Feature = {
   Xerror: 0x07,
   SelectBucket: 0x08,
   Json: 0x0b,
+  UnorderedExecution: 0x0e,
   AltRequest: 0x10,
+  SyncReplication: 0x11,
   Collections: 0x12,
   PreserveTtl: 0x14,
+  VirtualXattr: 0x15,
+  CreateAsDeleted: 0x17,
+  DocumentMacros: 0x18,
+  ReplaceBodyWithXattr: 0x19,
+  ReplicaLookup: 0x1c,
+  ManyXattrs: 0x20,
 } as const
 
 /** Bit of a frame's datatype: the value is JSON. */

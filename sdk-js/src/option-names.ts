@@ -12,23 +12,43 @@ import type {
   DurableOptions,
   GetOptions,
   InsertOptions,
+  LookupInOptions,
+  LookupInReplicaOptions,
   MutateInOptions,
   ReadOptions,
   RemoveOptions,
   ReplaceOptions,
+  ReplicaOptions,
   TimeoutConfig,
   UpsertOptions,
 } from './options.js'
 import type { CreateBucketSettings } from './management.js'
+import type { ScanOptions } from './scans.js'
 import type { AddSpecOptions, ArraySpecOptions, SpecOptions } from './subdocument.js'
 import type { ViewQueryOptions } from './views.js'
 
 type Names<O> = Record<keyof O, true>
 
 const OPERATION: Names<OperationOptions> = { timeout: true, signal: true }
-const DURABLE: Names<DurableOptions> = { ...OPERATION, durabilityPersistTo: true, durabilityReplicateTo: true }
+const DURABLE: Names<DurableOptions> = {
+  ...OPERATION,
+  durabilityLevel: true,
+  durabilityPersistTo: true,
+  durabilityReplicateTo: true,
+}
 const READ: Names<ReadOptions> = { ...OPERATION, transcoder: true }
-const GET: Names<GetOptions> = { ...READ, withExpiry: true }
+const GET: Names<GetOptions> = { ...READ, withExpiry: true, project: true }
+const LOOKUP_IN: Names<LookupInOptions> = { ...OPERATION, accessDeleted: true }
+const REPLICA: Names<ReplicaOptions> = { ...READ, readPreference: true }
+const LOOKUP_IN_REPLICA: Names<LookupInReplicaOptions> = { ...OPERATION, readPreference: true }
+const SCAN: Names<ScanOptions> = {
+  ...READ,
+  idsOnly: true,
+  batchByteLimit: true,
+  batchItemLimit: true,
+  consistentWith: true,
+  concurrency: true,
+}
 const INSERT: Names<InsertOptions> = { ...DURABLE, expiry: true, transcoder: true }
 const UPSERT: Names<UpsertOptions> = { ...INSERT, preserveExpiry: true }
 const REPLACE: Names<ReplaceOptions> = { ...UPSERT, cas: true }
@@ -62,6 +82,7 @@ const VIEW_QUERY: Names<ViewQueryOptions> = {
 const TIMEOUTS: Names<TimeoutConfig> = {
   kvTimeout: true,
   kvDurableTimeout: true,
+  kvScanTimeout: true,
   viewTimeout: true,
   managementTimeout: true,
   connectTimeout: true,
@@ -81,7 +102,7 @@ const ARRAY_INSERT_SPEC: Names<Omit<ArraySpecOptions, 'createPath'>> = { ...SPEC
 
 /** The options of each operation, and the members of each group of settings. */
 export const OPTION_NAMES: Readonly<Record<string, Readonly<Record<string, true>>>> = {
-  connect: { username: true, password: true, timeouts: true },
+  connect: { username: true, password: true, timeouts: true, transcoder: true, preferredServerGroup: true },
   timeouts: TIMEOUTS,
   get: GET,
   getAndTouch: READ,
@@ -89,11 +110,16 @@ export const OPTION_NAMES: Readonly<Record<string, Readonly<Record<string, true>
   unlock: OPERATION,
   exists: OPERATION,
   touch: OPERATION,
+  getAnyReplica: REPLICA,
+  getAllReplicas: REPLICA,
+  lookupInAnyReplica: LOOKUP_IN_REPLICA,
+  lookupInAllReplicas: LOOKUP_IN_REPLICA,
+  scan: SCAN,
   insert: INSERT,
   upsert: UPSERT,
   replace: REPLACE,
   remove: REMOVE,
-  lookupIn: OPERATION,
+  lookupIn: LOOKUP_IN,
   mutateIn: MUTATE_IN,
   increment: COUNTER,
   decrement: COUNTER,

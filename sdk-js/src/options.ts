@@ -1,7 +1,7 @@
 /** Options of the operations. Durations of time-outs are milliseconds, expiries are seconds. */
 
 import type { OperationOptions } from './deadline.js'
-import { InvalidArgumentError } from './errors.js'
+import { InvalidArgumentError, InvalidDurabilityLevel } from './errors.js'
 import type { Transcoder } from './transcoders.js'
 
 /** On how many nodes a mutation must be on disk. */
@@ -22,6 +22,29 @@ export enum DurabilityReplicateTo {
   Three = 3,
 }
 
+/** How many nodes a mutation must have reached before the server answers. */
+export enum DurabilityLevel {
+  /** The active node has it in memory. */
+  None = 0,
+  /** Most nodes with a copy have it in memory. */
+  Majority = 1,
+  /** The same, and the active node has it on disk. */
+  MajorityAndPersistOnMaster = 2,
+  /** Most nodes with a copy have it on disk. */
+  PersistToMajority = 3,
+}
+
+/** Which copies of a document are read. */
+export enum ReadPreference {
+  /** All of them. */
+  NoPreference = 'no_preference',
+  /** Those of the group that `connect` was given as `preferredServerGroup`. */
+  SelectedServerGroup = 'selected_server_group',
+}
+
+/** A version of a document as operations take it: the CAS of a result, its text, or its eight bytes. */
+export type CasInput = bigint | string | Buffer
+
 /** What `mutateIn` does with the document itself. */
 export enum StoreSemantics {
   /** It must exist. */
@@ -38,6 +61,8 @@ export interface TimeoutConfig {
   kvTimeout?: number
   /** Operations that wait for durability (10,000). */
   kvDurableTimeout?: number
+  /** Scans of a collection (75,000). */
+  kvScanTimeout?: number
   /** Queries of views (75,000). */
   viewTimeout?: number
   /** Management (75,000). */
@@ -53,6 +78,7 @@ export type Timeouts = Required<TimeoutConfig>
 export const DEFAULT_TIMEOUTS: Timeouts = {
   kvTimeout: 2_500,
   kvDurableTimeout: 10_000,
+  kvScanTimeout: 75_000,
   viewTimeout: 75_000,
   managementTimeout: 75_000,
   connectTimeout: 10_000,
@@ -60,6 +86,8 @@ export const DEFAULT_TIMEOUTS: Timeouts = {
 
 /** Options of operations that change documents. */
 export interface DurableOptions extends OperationOptions {
+  /** What the server waits for before it answers. */
+  durabilityLevel?: DurabilityLevel
   /** Nodes that must have the mutation on disk before the operation is over. */
   durabilityPersistTo?: DurabilityPersistTo
   /** Replicas that must have it in memory. */
@@ -68,6 +96,8 @@ export interface DurableOptions extends OperationOptions {
 
 /** Options of `get`. */
 export interface GetOptions extends OperationOptions {
+  /** Paths to read instead of the whole document; what the document lacks is left out. */
+  project?: string[]
   /** The result says when the document expires. */
   withExpiry?: boolean
   transcoder?: Transcoder
@@ -80,8 +110,8 @@ export interface ReadOptions extends OperationOptions {
 
 /** Options of `insert`. */
 export interface InsertOptions extends DurableOptions {
-  /** Seconds until the document expires; 0 is never. */
-  expiry?: number
+  /** Seconds until the document expires, or when it does; 0 is never. */
+  expiry?: number | Date
   transcoder?: Transcoder
 }
 
@@ -94,19 +124,19 @@ export interface UpsertOptions extends InsertOptions {
 /** Options of `replace`. */
 export interface ReplaceOptions extends UpsertOptions {
   /** Only this version is replaced. */
-  cas?: bigint
+  cas?: CasInput
 }
 
 /** Options of `remove`, `append` and `prepend`. */
 export interface RemoveOptions extends DurableOptions {
   /** Only this version is changed. */
-  cas?: bigint
+  cas?: CasInput
 }
 
 /** Options of `mutateIn`. */
 export interface MutateInOptions extends DurableOptions {
-  cas?: bigint
-  expiry?: number
+  cas?: CasInput
+  expiry?: number | Date
   preserveExpiry?: boolean
   /** Whether the document may, or must not, exist. */
   storeSemantics?: StoreSemantics
@@ -116,20 +146,48 @@ export interface MutateInOptions extends DurableOptions {
 export interface CounterOptions extends DurableOptions {
   /** Value of a counter that is created; without it a missing counter is an error. */
   initial?: number | bigint
-  expiry?: number
+  expiry?: number | Date
+}
+
+/** Options of `lookupIn`. */
+export interface LookupInOptions extends OperationOptions {
+  /** Attributes of a deleted document are read too. */
+  accessDeleted?: boolean
+}
+
+/** Options of `getAnyReplica` and `getAllReplicas`. */
+export interface ReplicaOptions extends ReadOptions {
+  readPreference?: ReadPreference
+}
+
+/** Options of `lookupInAnyReplica` and `lookupInAllReplicas`. */
+export interface LookupInReplicaOptions extends OperationOptions {
+  readPreference?: ReadPreference
 }
 
 const RELATIVE_SECONDS_MAX = 30 * 86_400
 
 /**
- * Expiry as the protocol wants it: 0 never, up to 30 days relative, beyond as Unix time.
+ * Expiry as the protocol wants it: 0 is never, up to 30 days are relative, all else is Unix time.
  *
- * @throws InvalidArgumentError it is no whole number of seconds from 0, or beyond what 32 bits can say.
+ * @throws InvalidArgumentError it is neither a whole number of seconds from 0 nor a time after 1970, or beyond what
+ *   32 bits can say.
  */
-export function wireExpiry(expiry = 0, nowMs: number = Date.now()): number {
-  if (!Number.isInteger(expiry) || expiry < 0) throw new InvalidArgumentError('an expiry is a whole number of seconds')
-  const seconds = expiry > RELATIVE_SECONDS_MAX ? expiry + Math.floor(nowMs / 1000) : expiry
+export function wireExpiry(expiry: number | Date = 0, nowMs: number = Date.now()): number {
+  const seconds = expiry instanceof Date ? unixSeconds(expiry) : relativeSeconds(expiry, nowMs)
   if (seconds > 0xffffffff) throw new InvalidArgumentError('the expiry is too far away')
+  return seconds
+}
+
+function relativeSeconds(expiry: number, nowMs: number): number {
+  if (!Number.isInteger(expiry) || expiry < 0) throw new InvalidArgumentError('an expiry is a whole number of seconds')
+  return expiry > RELATIVE_SECONDS_MAX ? expiry + Math.floor(nowMs / 1000) : expiry
+}
+
+function unixSeconds(expiry: Date): number {
+  const seconds = Math.floor(expiry.getTime() / 1000)
+  // The server would read smaller numbers as relative.
+  if (!(seconds > RELATIVE_SECONDS_MAX)) throw new InvalidArgumentError('an expiry is a time after January 1970')
   return seconds
 }
 
@@ -138,10 +196,27 @@ export function wireExpiry(expiry = 0, nowMs: number = Date.now()): number {
  *
  * @throws InvalidArgumentError it is no unsigned 64-bit number.
  */
-export function checkCas(cas: bigint | undefined): bigint {
+export function checkCas(cas: CasInput | undefined): bigint {
   if (cas === undefined) return 0n
-  if (typeof cas !== 'bigint' || cas < 0n || cas >= 1n << 64n) {
-    throw new InvalidArgumentError('a CAS is a bigint that a result carried')
+  if (Buffer.isBuffer(cas) && cas.length === 8) return cas.readBigUInt64LE()
+  const number = typeof cas === 'string' && /^\d{1,20}$/.test(cas) ? BigInt(cas) : cas
+  if (typeof number !== 'bigint' || number < 0n || number >= 1n << 64n) {
+    throw new InvalidArgumentError('a CAS is a bigint that a result carried, or its text')
   }
-  return cas
+  return number
+}
+
+/**
+ * The level that is asked for; 0 is none.
+ *
+ * @throws InvalidDurabilityLevel there is no such level.
+ * @throws InvalidArgumentError the nodes to wait for are given as well.
+ */
+export function checkLevel(options: DurableOptions): number {
+  const level = options.durabilityLevel ?? DurabilityLevel.None
+  if (!Number.isInteger(level) || level < 0 || level > 3) throw new InvalidDurabilityLevel()
+  if (level && (options.durabilityPersistTo || options.durabilityReplicateTo)) {
+    throw new InvalidArgumentError('a durability level and numbers of nodes exclude each other')
+  }
+  return level
 }

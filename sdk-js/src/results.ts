@@ -21,6 +21,12 @@ export interface GetResult<T = any> {
   expiryTime?: number
 }
 
+/** A copy of a document. */
+export interface GetReplicaResult<T = any> extends GetResult<T> {
+  /** Whether it is a replica, which may lag behind, and not the active copy. */
+  isReplica: boolean
+}
+
 /** Whether there is a document. */
 export interface ExistsResult {
   exists: boolean
@@ -45,6 +51,12 @@ export interface CounterResult extends MutationResult {
 export interface LookupInResult {
   content: LookupInResultEntry[]
   cas: bigint
+}
+
+/** Parts of a copy of a document. */
+export interface LookupInReplicaResult extends LookupInResult {
+  /** Whether it is a replica, which may lag behind, and not the active copy. */
+  isReplica: boolean
 }
 
 /** What one spec found, or why it found nothing. */

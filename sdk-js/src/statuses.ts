@@ -42,9 +42,9 @@ const ERRORS = new Map<number, ErrorClass>([
   [Status.TemporaryFailure, e.TemporaryFailureError],
   [Status.DurabilityInvalidLevel, e.DurabilityLevelNotAvailableError],
   [Status.DurabilityImpossible, e.DurabilityImpossibleError],
-  [Status.SyncWriteInProgress, e.TemporaryFailureError],
+  [Status.SyncWriteInProgress, e.DurableWriteInProgressError],
   [Status.SyncWriteAmbiguous, e.DurabilityAmbiguousError],
-  [Status.SyncWriteRecommit, e.TemporaryFailureError],
+  [Status.SyncWriteRecommit, e.DurableWriteReCommitInProgressError],
   [Status.XattrInvalid, e.XattrInvalidError],
   [Status.UnknownCollection, e.CollectionNotFoundError],
   [Status.UnknownScope, e.ScopeNotFoundError],
@@ -64,6 +64,7 @@ const ERRORS = new Map<number, ErrorClass>([
   [Status.XattrUnknownVirtual, e.XattrInvalidError],
   [Status.XattrCannotModifyVirtual, e.XattrInvalidError],
   [Status.InvalidXattrOrder, e.InvalidArgumentError],
+  [Status.CanOnlyReviveDeleted, e.DocumentExistsError],
 ])
 
 /**

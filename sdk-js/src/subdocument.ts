@@ -34,6 +34,48 @@ export interface ArraySpecOptions extends AddSpecOptions {
   multi?: boolean
 }
 
+/** A path of `lookupIn` to what the server knows about a document. */
+export class LookupInMacro {
+  readonly path: string
+
+  private constructor(path: string) {
+    this.path = path
+  }
+
+  /** Everything below. */
+  static readonly Document: LookupInMacro = new LookupInMacro('$document')
+  /** When it expires, in Unix seconds; 0 is never. */
+  static readonly Expiry: LookupInMacro = new LookupInMacro('$document.exptime')
+  /** Its version, in hexadecimal. */
+  static readonly Cas: LookupInMacro = new LookupInMacro('$document.CAS')
+  /** Number of its last mutation in the history of its vBucket, in hexadecimal. */
+  static readonly SeqNo: LookupInMacro = new LookupInMacro('$document.seqno')
+  /** When it was changed last, in Unix seconds as text. */
+  static readonly LastModified: LookupInMacro = new LookupInMacro('$document.last_modified')
+  /** Whether it is deleted. */
+  static readonly IsDeleted: LookupInMacro = new LookupInMacro('$document.deleted')
+  /** Length of its value in bytes. */
+  static readonly ValueSizeBytes: LookupInMacro = new LookupInMacro('$document.value_bytes')
+  /** How often it was changed, as text. */
+  static readonly RevId: LookupInMacro = new LookupInMacro('$document.revid')
+}
+
+/** A value of `mutateIn` that the server fills in, in an extended attribute. */
+export class MutateInMacro {
+  readonly value: string
+
+  private constructor(value: string) {
+    this.value = value
+  }
+
+  /** Version that the mutation makes. */
+  static readonly Cas: MutateInMacro = new MutateInMacro('${Mutation.CAS}')
+  /** Number of the mutation in the history of its vBucket. */
+  static readonly SeqNo: MutateInMacro = new MutateInMacro('${Mutation.seqno}')
+  /** CRC-32C of the new value. */
+  static readonly ValueCrc32c: MutateInMacro = new MutateInMacro('${Mutation.value_crc32c}')
+}
+
 /** One operation at one path. */
 abstract class Spec {
   readonly opcode: number
@@ -57,27 +99,42 @@ abstract class Spec {
 
 /** A spec of `lookupIn`. */
 export class LookupInSpec extends Spec {
+  /** The path to when a document expires. */
+  static get Expiry(): LookupInMacro {
+    return LookupInMacro.Expiry
+  }
+
   /** The value at a path; the empty path is the whole document. */
-  static get(path: string, options?: SpecOptions): LookupInSpec {
+  static get(path: string | LookupInMacro, options?: SpecOptions): LookupInSpec {
     checkOptions('LookupInSpec.get', options)
-    return new LookupInSpec(path === '' ? Opcode.Get : Opcode.SubdocGet, path, options)
+    return LookupInSpec.#of(path === '' ? Opcode.Get : Opcode.SubdocGet, path, options)
   }
 
   /** Whether there is a value at a path. */
-  static exists(path: string, options?: SpecOptions): LookupInSpec {
+  static exists(path: string | LookupInMacro, options?: SpecOptions): LookupInSpec {
     checkOptions('LookupInSpec.exists', options)
-    return new LookupInSpec(Opcode.SubdocExists, path, options)
+    return LookupInSpec.#of(Opcode.SubdocExists, path, options)
   }
 
   /** How many elements or members the array or object at a path has. */
-  static count(path: string, options?: SpecOptions): LookupInSpec {
+  static count(path: string | LookupInMacro, options?: SpecOptions): LookupInSpec {
     checkOptions('LookupInSpec.count', options)
-    return new LookupInSpec(Opcode.SubdocGetCount, path, options)
+    return LookupInSpec.#of(Opcode.SubdocGetCount, path, options)
+  }
+
+  static #of(opcode: number, path: string | LookupInMacro, options?: SpecOptions): LookupInSpec {
+    const macro = path instanceof LookupInMacro
+    return new LookupInSpec(opcode, macro ? path.path : path, macro ? { ...options, xattr: true } : options)
   }
 }
 
 /** A spec of `mutateIn`. */
 export class MutateInSpec extends Spec {
+  /** The value that becomes the version that the mutation makes. */
+  static get CasPlaceholder(): MutateInMacro {
+    return MutateInMacro.Cas
+  }
+
   /** Sets a member of an object. */
   static upsert(path: string, value: any, options?: AddSpecOptions): MutateInSpec {
     checkOptions('MutateInSpec.upsert', options)
@@ -140,12 +197,15 @@ export class MutateInSpec extends Spec {
   }
 
   static #of(opcode: number, path: string, value: any, options: AddSpecOptions = {}): MutateInSpec {
+    if (value instanceof MutateInMacro) {
+      return new MutateInSpec(opcode, path, { ...options, xattr: true }, encodeJson(value.value), MACROS)
+    }
     const macro = options.xattr && typeof value === 'string' && /^\$\{(Mutation\.|\$document)/.test(value)
     return new MutateInSpec(opcode, path, options, encodeJson(value), macro ? MACROS : 0)
   }
 
   static #array(opcode: number, path: string, value: any, options: ArraySpecOptions = {}): MutateInSpec {
-    if (!options.multi) return new MutateInSpec(opcode, path, options, encodeJson(value))
+    if (!options.multi) return MutateInSpec.#of(opcode, path, value, options)
     if (!Array.isArray(value) || !value.length) throw new InvalidArgumentError('there is no value to add')
     return new MutateInSpec(opcode, path, options, Buffer.from(value.map((item) => encodeJson(item)).join(',')))
   }

@@ -1,6 +1,6 @@
 /** Values to bytes and back. The flags stored with a document say what its bytes are. */
 
-import { DecodingFailureError, EncodingFailureError } from './errors.js'
+import { DecodingFailureError, EncodingFailureError, InvalidArgumentError } from './errors.js'
 
 /** Flags of documents that are JSON. */
 export const JSON_FLAGS = 0x02000000
@@ -36,6 +36,54 @@ export class DefaultTranscoder implements Transcoder {
         throw new DecodingFailureError(`nothing is known about documents with the flags 0x${flags.toString(16)}`)
     }
   }
+}
+
+/** Bytes only, stored as they are. */
+export class RawBinaryTranscoder implements Transcoder {
+  /** The bytes of a Buffer. */
+  encode(value: Buffer): [Buffer, number] {
+    if (!Buffer.isBuffer(value)) throw new InvalidArgumentError('the transcoder of bytes takes Buffers only')
+    return [value, BINARY_FLAGS]
+  }
+
+  /** The stored bytes. */
+  decode(bytes: Buffer, flags: number): Buffer {
+    return kept('bytes', bytes, flags, BINARY_FLAGS)
+  }
+}
+
+/** Text only, stored as UTF-8. */
+export class RawStringTranscoder implements Transcoder {
+  /** The bytes of a string. */
+  encode(value: string): [Buffer, number] {
+    if (typeof value !== 'string') throw new InvalidArgumentError('the transcoder of text takes strings only')
+    return [Buffer.from(value), STRING_FLAGS]
+  }
+
+  /** The stored text. */
+  decode(bytes: Buffer, flags: number): string {
+    return kept('text', bytes, flags, STRING_FLAGS).toString()
+  }
+}
+
+/** JSON that the caller writes and reads itself. */
+export class RawJsonTranscoder implements Transcoder {
+  /** The bytes of JSON as a string or Buffer. */
+  encode(value: string | Buffer): [Buffer, number] {
+    if (Buffer.isBuffer(value)) return [value, JSON_FLAGS]
+    if (typeof value !== 'string') throw new InvalidArgumentError('JSON is given as a string or Buffer')
+    return [Buffer.from(value), JSON_FLAGS]
+  }
+
+  /** The stored JSON, unread. */
+  decode(bytes: Buffer, flags: number): Buffer {
+    return flags >>> 24 === 0 ? bytes : kept('JSON', bytes, flags, JSON_FLAGS)
+  }
+}
+
+function kept(what: string, bytes: Buffer, flags: number, expected: number): Buffer {
+  if (flags >>> 24 === expected >>> 24) return bytes
+  throw new DecodingFailureError(`the flags 0x${flags.toString(16)} do not say that the document is ${what}`)
 }
 
 /**

@@ -1,0 +1,82 @@
+/** Reads of all copies of a document: the active one, and the replicas, which may lag behind. */
+
+import { replicaCount } from './cluster-map.js'
+import type { OperationOptions } from './deadline.js'
+import type { Documents } from './documents.js'
+import { type CouchbaseError, DocumentNotFoundError, DocumentUnretrievableError, InvalidArgumentError } from './errors.js'
+import { vbucketOf } from './keys.js'
+import { ReadPreference } from './options.js'
+
+interface Options extends OperationOptions {
+  readPreference?: ReadPreference
+}
+
+type Read<R> = (copy: number, options: OperationOptions) => Promise<R>
+type Copy<R> = R & { isReplica: boolean }
+
+/** The first copy that is read; the other requests are given up. */
+export async function readAny<R>(documents: Documents, key: string, options: Options, read: Read<R>): Promise<Copy<R>> {
+  const copies = readAll(documents, key, options, read)
+  const { value } = await copies.next()
+  await copies.return()
+  return value as Copy<R>
+}
+
+/**
+ * The copies that can be read, as they come.
+ *
+ * @throws DocumentUnretrievableError there is none; its cause is the failure of the active copy, if that was read.
+ */
+export async function* readAll<R>(
+  documents: Documents,
+  key: string,
+  options: Options,
+  read: Read<R>,
+): AsyncGenerator<Copy<R>, void, void> {
+  const { readPreference, ...operation } = options
+  const timeout = options.timeout ?? documents.timeouts.kvTimeout
+  const end = performance.now() + timeout
+  await documents.client.bootstrap(operation, timeout)
+  const controller = new AbortController()
+  const abort = (): void => controller.abort(options.signal?.reason)
+  if (options.signal?.aborted) abort()
+  options.signal?.addEventListener('abort', abort)
+  const limits = { ...operation, timeout: Math.max(1, end - performance.now()), signal: controller.signal }
+  const failures: CouchbaseError[] = []
+  const pending = new Map<number, Promise<{ copy: number; found?: R; error?: CouchbaseError }>>()
+  for (const copy of copiesOf(documents, key, readPreference)) {
+    const reading = read(copy, limits).then((found) => ({ copy, found }), (error) => ({ copy, error }))
+    pending.set(copy, reading)
+  }
+  let count = 0
+  try {
+    while (pending.size) {
+      const { copy, found, error } = await Promise.race(pending.values())
+      pending.delete(copy)
+      if (error) {
+        if (error instanceof InvalidArgumentError || options.signal?.aborted) throw error
+        failures.push(error)
+        continue
+      }
+      count++
+      yield { ...found!, isReplica: copy !== 0 }
+    }
+  } finally {
+    options.signal?.removeEventListener('abort', abort)
+    controller.abort()
+  }
+  if (count) return
+  const cause = failures.find((error) => error instanceof DocumentNotFoundError) ?? failures[0]
+  throw new DocumentUnretrievableError(undefined, cause?.context ?? { key }, cause)
+}
+
+/** Numbers of the copies to read. */
+function copiesOf({ client, scope }: Documents, key: string, preference?: ReadPreference): number[] {
+  const map = client.map!
+  const copies = Array.from({ length: replicaCount(map) + 1 }, (_, copy) => copy)
+  if (preference !== ReadPreference.SelectedServerGroup) return copies
+  const group = scope.bucket.serverGroup
+  if (group === undefined) throw new InvalidArgumentError('no preferredServerGroup was given to connect')
+  const row = map.vbuckets[vbucketOf(Buffer.from(key), map.vbuckets.length)]!
+  return copies.filter((copy) => map.groups[row[copy]!] === group)
+}

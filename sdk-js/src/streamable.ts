@@ -1,0 +1,165 @@
+/**
+ * A result that arrives item by item: awaited as a whole, read with `for await`, or listened to.
+ *
+ *     const { rows } = await cluster.query(statement)
+ *     for await (const row of cluster.query(statement)) …
+ *     cluster.query(statement).on('row', …).on('end', …).on('error', …)
+ *
+ * `for await` reads no faster than its body runs, and leaving it ends the request. The other two keep the items in memory
+ * or pass them on as they come. A result that nobody has asked for by the next turn of the event loop is fetched all the
+ * same, as statements may change documents.
+ */
+
+type Listener = (value: any) => void
+
+/** What the items of a result come from; its return value is what the server says about all of them. */
+export type Source<Item, Meta> = () => AsyncGenerator<Item, Meta, void>
+
+/** Names of the events of a result. */
+export interface EventNames {
+  /** One item. */
+  item: string
+  /** What the server says about all of them. */
+  meta?: string
+}
+
+/** A result that arrives item by item. */
+export class StreamablePromise<Result, Item, Meta = void> implements Promise<Result>, AsyncIterable<Item> {
+  readonly #source: Source<Item, Meta>
+  readonly #combine: (items: Item[], meta: Meta) => Result
+  readonly #names: EventNames
+  readonly #listeners = new Map<string, Set<Listener>>()
+  #taken = false
+  #cancelled = false
+  #collected: Promise<[Item[], Meta]> | undefined
+
+  /** @internal */
+  constructor(source: Source<Item, Meta>, combine: (items: Item[], meta: Meta) => Result, names: EventNames) {
+    this.#source = source
+    this.#combine = combine
+    this.#names = names
+    setImmediate(() => {
+      if (!this.#taken) void this.#collect()
+    })
+  }
+
+  /** Name of the class. */
+  get [Symbol.toStringTag](): string {
+    return 'StreamablePromise'
+  }
+
+  /** The whole result. */
+  then<A = Result, B = never>(
+    onfulfilled?: ((result: Result) => A | PromiseLike<A>) | null,
+    onrejected?: ((reason: any) => B | PromiseLike<B>) | null,
+  ): Promise<A | B> {
+    return this.#whole().then(onfulfilled, onrejected)
+  }
+
+  /** Handles the failure of the whole result. */
+  catch<B = never>(onrejected?: ((reason: any) => B | PromiseLike<B>) | null): Promise<Result | B> {
+    return this.#whole().catch(onrejected)
+  }
+
+  /** Is called when the whole result is there or has failed. */
+  finally(onfinally?: (() => void) | null): Promise<Result> {
+    return this.#whole().finally(onfinally)
+  }
+
+  /** The items, one after the other. Leaving the loop ends the request. */
+  async *[Symbol.asyncIterator](): AsyncGenerator<Item, Meta, void> {
+    if (!this.#taken) {
+      this.#taken = true
+      return yield* this.#source()
+    }
+    const [items, meta] = await this.#collect()
+    yield* items
+    return meta
+  }
+
+  /** Listens to `row` (or `result`, `replica`), `meta`, `end` and `error`. */
+  on(event: string, listener: Listener): this {
+    const listeners = this.#listeners.get(event) ?? new Set()
+    this.#listeners.set(event, listeners.add(listener))
+    this.#taken = true
+    // Whoever adds several listeners in a row hears everything with all of them.
+    queueMicrotask(() => void this.#collect())
+    return this
+  }
+
+  /** The same as `on`. */
+  addListener(event: string, listener: Listener): this {
+    return this.on(event, listener)
+  }
+
+  /** Listens to the next one only. */
+  once(event: string, listener: Listener): this {
+    const once = (value: any): void => {
+      this.off(event, once)
+      listener(value)
+    }
+    return this.on(event, once)
+  }
+
+  /** Stops listening. */
+  off(event: string, listener: Listener): this {
+    this.#listeners.get(event)?.delete(listener)
+    return this
+  }
+
+  /** The same as `off`. */
+  removeListener(event: string, listener: Listener): this {
+    return this.off(event, listener)
+  }
+
+  /** Ends the request of a result that is awaited or listened to: what has arrived is all there is. */
+  cancelStreaming(): void {
+    this.#cancelled = true
+  }
+
+  /** Whether `cancelStreaming` was called. */
+  get cancelRequested(): boolean {
+    return this.#cancelled
+  }
+
+  async #whole(): Promise<Result> {
+    const [items, meta] = await this.#collect()
+    return this.#combine(items, meta)
+  }
+
+  #collect(): Promise<[Item[], Meta]> {
+    if (!this.#collected) {
+      this.#taken = true
+      this.#collected = this.#read()
+      // Whoever waits for it learns of a failure; that nobody does is no failure of the process.
+      this.#collected.then(
+        ([, meta]) => {
+          if (this.#names.meta) this.#emit(this.#names.meta, meta)
+          this.#emit('end', meta)
+        },
+        (error) => this.#emit('error', error),
+      )
+    }
+    return this.#collected
+  }
+
+  async #read(): Promise<[Item[], Meta]> {
+    const items: Item[] = []
+    const source = this.#source()
+    for (;;) {
+      const { done, value } = await source.next()
+      if (done) return [items, value]
+      // Those who listen keep what they need themselves.
+      if (!this.#listeners.get(this.#names.item)?.size) items.push(value)
+      this.#emit(this.#names.item, value)
+      if (this.#cancelled) {
+        await source.return(undefined as Meta)
+        return [items, undefined as Meta]
+      }
+    }
+  }
+
+  #emit(event: string, value: unknown): void {
+    for (const listener of [...(this.#listeners.get(event) ?? [])]) listener(value)
+  }
+}
