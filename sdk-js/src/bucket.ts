@@ -3,10 +3,12 @@
 import type { Cluster } from './cluster.js'
 import { Collection } from './collection.js'
 import type { OperationOptions } from './deadline.js'
+import { type PingOptions, type PingResult, ping, type WaitUntilReadyOptions, waitUntilReady } from './diagnostics.js'
 import { InvalidArgumentError } from './errors.js'
 import type { HttpRequest, HttpResponse } from './http.js'
 import type { KvClient } from './kv-client.js'
 import { CollectionManager } from './management.js'
+import { checkOptions } from './option-names.js'
 import type { Timeouts } from './options.js'
 import type { Transcoder } from './transcoders.js'
 import { ViewIndexManager, ViewQuery, type ViewQueryOptions } from './views.js'
@@ -17,28 +19,29 @@ export class Bucket {
   readonly name: string
   /** @internal */
   readonly client: KvClient
-  readonly #cluster: Cluster
+  /** Cluster that the bucket is in. */
+  readonly cluster: Cluster
 
   /** @internal */
   constructor(cluster: Cluster, name: string, client: KvClient) {
-    this.#cluster = cluster
+    this.cluster = cluster
     this.name = name
     this.client = client
   }
 
   /** @internal */
   get timeouts(): Timeouts {
-    return this.#cluster.timeouts
+    return this.cluster.timeouts
   }
 
   /** @internal */
   get serverGroup(): string | undefined {
-    return this.#cluster.serverGroup
+    return this.cluster.serverGroup
   }
 
   /** @internal */
   get transcoder(): Transcoder {
-    return this.#cluster.transcoder
+    return this.cluster.transcoder
   }
 
   /** A scope, which is looked up when a document in it is used. */
@@ -63,12 +66,28 @@ export class Bucket {
 
   /** Creates, drops and lists scopes and collections. */
   collections(): CollectionManager {
-    return new CollectionManager(this.#cluster, this.name)
+    return new CollectionManager(this.cluster, this.name)
   }
 
   /** Reads, writes and drops design documents. */
   viewIndexes(): ViewIndexManager {
     return new ViewIndexManager(this)
+  }
+
+  /** Asks every node of every service for a sign of life, those with documents through connections to this bucket. */
+  async ping(options: PingOptions = {}): Promise<PingResult> {
+    checkOptions('ping', options)
+    return ping(this.client, this.cluster.http, options, this.timeouts.managementTimeout)
+  }
+
+  /**
+   * Resolves when all nodes of all services answer, and the bucket can be used.
+   *
+   * @throws UnambiguousTimeoutError they do not in time.
+   */
+  async waitUntilReady(timeout: number, options: WaitUntilReadyOptions = {}): Promise<void> {
+    checkOptions('waitUntilReady', options)
+    return waitUntilReady(this.client, this.cluster.http, timeout, options)
   }
 
   /** Queries a view: `for await (const row of bucket.viewQuery('shop', 'by_price', { limit: 10 }))`. */
@@ -82,7 +101,7 @@ export class Bucket {
 
   /** @internal */
   async askViews(request: HttpRequest, options: OperationOptions, defaultMs?: number): Promise<HttpResponse> {
-    return this.#cluster.http.send(this.client, 'capi', request, options, defaultMs ?? this.timeouts.viewTimeout)
+    return this.cluster.http.send(this.client, 'capi', request, options, defaultMs ?? this.timeouts.viewTimeout)
   }
 }
 

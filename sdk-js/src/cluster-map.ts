@@ -1,5 +1,6 @@
 /** The cluster's map: which node serves which vBucket, and where its other services are. */
 
+import type { Network } from './access.js'
 import { type Address, addressText } from './connection-string.js'
 import { DecodingFailureError } from './errors.js'
 
@@ -48,35 +49,47 @@ export function isNewer(map: ClusterMap, other: ClusterMap | undefined): boolean
   return map.epoch > other.epoch || (map.epoch === other.epoch && map.revision > other.revision)
 }
 
+/** Which of the addresses in a map are used. */
+export interface Reading {
+  tls?: boolean
+  network?: Network
+}
+
 /**
- * Reads a map that was received from `host`, which stands in where it names none.
+ * Reads a map that was received from `host`, which stands in where it names none. With TLS, the ports of services are
+ * those with TLS.
  *
  * @throws DecodingFailureError it is not JSON or lacks what a map has.
  */
-export function parseClusterMap(text: Buffer, host: string): ClusterMap {
+export function parseClusterMap(text: Buffer, host: string, reading: Reading = {}): ClusterMap {
   try {
-    return read(JSON.parse(text.toString()), host)
+    return read(JSON.parse(text.toString()), host, reading)
   } catch (error) {
     throw new DecodingFailureError(`the cluster's map cannot be read: ${error}`, {}, error)
   }
 }
 
+interface NodeConfig {
+  hostname?: string
+  serverGroup?: string
+  services: Record<string, unknown>
+  alternateAddresses?: { external?: { hostname: string; ports?: Record<string, unknown> } }
+}
+
 interface Config {
   rev: unknown
   revEpoch?: unknown
-  nodesExt: { hostname?: string; serverGroup?: string; services: Record<string, unknown> }[]
+  nodesExt: NodeConfig[]
   vBucketServerMap?: { serverList: string[]; vBucketMap: unknown[][] }
 }
 
-function read(config: Config, host: string): ClusterMap {
-  const services = config.nodesExt.flatMap((node) =>
-    Object.entries(node.services).map(([name, port]): [string, Address] => [
-      name,
-      { host: hostOr(node.hostname, host), port: integer(port) },
-    ]),
-  )
+function read(config: Config, host: string, { tls = false, network = 'auto' }: Reading): ClusterMap {
+  const external = network === 'external' || (network === 'auto' && isReachedFromOutside(config.nodesExt, host))
+  const nodes = config.nodesExt.map((node) => addressesOf(node, host, tls, external))
   const buckets = config.vBucketServerMap
-  const kv = buckets?.serverList.map((server) => {
+  const kv = buckets?.serverList.map((server, index): Address => {
+    // The lists of nodes go together by position. A server without the service there is in no use.
+    if (tls || external) return new Map(nodes[index]).get('kv') ?? { host: 'invalid', port: 1 }
     const colon = server.lastIndexOf(':')
     return { host: hostOr(server.slice(0, colon), host), port: integer(Number(server.slice(colon + 1))) }
   })
@@ -84,10 +97,32 @@ function read(config: Config, host: string): ClusterMap {
   if (kv && vbuckets && (!vbuckets.length || vbuckets.some((row) => !row.length || Math.max(...row) >= kv.length))) {
     throw new RangeError('a vBucket is on a node that is not listed')
   }
-  // The lists of nodes go together by position.
   const groups = (kv ?? []).map((_, index) => config.nodesExt[index]?.serverGroup)
   const epoch = integer(config.revEpoch ?? 0)
-  return { epoch, revision: integer(config.rev), kv: kv ?? [], vbuckets: vbuckets ?? [], services, groups }
+  const revision = integer(config.rev)
+  return { epoch, revision, kv: kv ?? [], vbuckets: vbuckets ?? [], services: nodes.flat(), groups }
+}
+
+/** Names of services whose port with TLS is not named by `SSL` at the end. */
+const TLS_NAMES: Record<string, string> = { eventingSSL: 'eventingAdminPort', indexHttps: 'indexHttp' }
+
+/** The services of a node; with TLS, under the names that they have without. */
+function addressesOf(node: NodeConfig, host: string, tls: boolean, external: boolean): [string, Address][] {
+  const alternate = external ? node.alternateAddresses?.external : undefined
+  const name = hostOr(alternate?.hostname ?? node.hostname, host)
+  // Where no ports are given, they are the node's own.
+  return Object.entries(alternate?.ports ?? node.services).flatMap(([service, port]): [string, Address][] => {
+    const address = { host: name, port: integer(port) }
+    if (!tls) return [[service, address]]
+    const plain = TLS_NAMES[service] ?? (service.endsWith('SSL') ? service.slice(0, -3) : undefined)
+    return plain === undefined ? [] : [[plain, address]]
+  })
+}
+
+/** Whether `host` is an address for clients elsewhere, and no node's own. */
+function isReachedFromOutside(nodes: NodeConfig[], host: string): boolean {
+  if (nodes.some((node) => hostOr(node.hostname, host) === host && node.hostname)) return false
+  return nodes.some((node) => node.alternateAddresses?.external?.hostname === host)
 }
 
 function integer(value: unknown): number {

@@ -1,9 +1,19 @@
 /** A cluster: the way in. */
 
+import { Access, type Authenticator, type Network, type SecurityConfig } from './access.js'
 import { Bucket } from './bucket.js'
-import { type Address, parseConnectionString } from './connection-string.js'
-import type { Credentials } from './connection.js'
+import { type Address, parseConnectionString, resolveSeeds } from './connection-string.js'
 import type { OperationOptions } from './deadline.js'
+import {
+  type DiagnosticsOptions,
+  type DiagnosticsResult,
+  diagnose,
+  type PingOptions,
+  type PingResult,
+  ping,
+  type WaitUntilReadyOptions,
+  waitUntilReady,
+} from './diagnostics.js'
 import { InvalidArgumentError, RequestCanceledError } from './errors.js'
 import { HttpClient, type HttpRequest, type HttpResponse } from './http.js'
 import { KvClient } from './kv-client.js'
@@ -12,13 +22,33 @@ import { checkOptions } from './option-names.js'
 import { DEFAULT_TIMEOUTS, type TimeoutConfig, type Timeouts } from './options.js'
 import { DefaultTranscoder, type Transcoder } from './transcoders.js'
 
-/** How to connect to a cluster. */
-export interface ConnectOptions extends Credentials {
+/** How to connect to a cluster: with `username` and `password`, or with an `authenticator`. */
+export interface ConnectOptions {
+  username?: string
+  password?: string
+  authenticator?: Authenticator
+  security?: SecurityConfig
   timeouts?: TimeoutConfig
   /** Turns values into bytes where an operation names no other transcoder. */
   transcoder?: Transcoder
   /** Group of nodes that replica reads may be limited to. */
   preferredServerGroup?: string
+  /** Addresses of the nodes to use (`auto`: those that fit the address that is connected to). */
+  network?: Network
+  /** `wanDevelopment` has longer time-outs. */
+  configProfile?: string
+}
+
+/** Time-outs of the profile for networks that are far away, as in the official SDK. */
+const WAN_TIMEOUTS: TimeoutConfig = {
+  kvTimeout: 20_000,
+  kvDurableTimeout: 20_000,
+  viewTimeout: 120_000,
+  queryTimeout: 120_000,
+  analyticsTimeout: 120_000,
+  searchTimeout: 120_000,
+  managementTimeout: 120_000,
+  connectTimeout: 20_000,
 }
 
 /** A cluster and a user of it. `await using` closes it at the end. */
@@ -27,47 +57,111 @@ export class Cluster implements AsyncDisposable {
   readonly timeouts: Timeouts
   /** @internal */
   readonly http: HttpClient
-  /** @internal */
+  /** Turns values into bytes where an operation names no other transcoder. */
   readonly transcoder: Transcoder
   /** @internal */
   readonly serverGroup: string | undefined
+  /** @internal */
+  readonly client: KvClient
   readonly #seeds: Address[]
-  readonly #credentials: Credentials
-  readonly #client: KvClient
+  readonly #access: Access
   readonly #buckets = new Map<string, Bucket>()
   #closed = false
 
-  private constructor(connectionString: string, options: ConnectOptions) {
-    checkOptions('connect', options)
-    checkOptions('timeouts', options.timeouts)
-    const { username, password } = options
-    if (typeof username !== 'string' || typeof password !== 'string') {
-      throw new InvalidArgumentError('connecting needs a user name and a password')
+  private constructor(seeds: Address[], access: Access, options: ConnectOptions) {
+    const { timeouts, configProfile } = options
+    if (configProfile !== undefined && configProfile !== 'wanDevelopment') {
+      throw new InvalidArgumentError(`there is no profile ${JSON.stringify(configProfile)}`)
     }
-    this.#credentials = { username, password }
-    this.#seeds = parseConnectionString(connectionString).seeds
-    this.timeouts = { ...DEFAULT_TIMEOUTS, ...options.timeouts }
+    this.#access = access
+    this.#seeds = seeds
+    this.timeouts = { ...DEFAULT_TIMEOUTS, ...(configProfile ? WAN_TIMEOUTS : {}), ...timeouts }
     this.transcoder = options.transcoder ?? new DefaultTranscoder()
     this.serverGroup = options.preferredServerGroup
-    this.http = new HttpClient(this.#credentials)
-    this.#client = new KvClient(this.#seeds, this.#credentials)
+    this.http = new HttpClient(access)
+    this.client = new KvClient(seeds, access)
   }
 
   /**
    * Connects and logs in.
    *
-   * @throws AuthenticationFailureError the user or password is wrong.
+   * @throws AuthenticationFailureError the user or password is wrong, or a certificate is not accepted.
    * @throws UnambiguousTimeoutError no node answered in time.
    */
   static async connect(connectionString: string, options: ConnectOptions): Promise<Cluster> {
-    const cluster = new Cluster(connectionString, options)
+    checkOptions('connect', options)
+    checkOptions('timeouts', options.timeouts)
+    checkOptions('security', options.security)
+    const { text, network, certificate } = splitOptions(connectionString)
+    const place = parseConnectionString(text)
+    const { username, password, authenticator = { username, password } as Authenticator, security = {} } = options
+    const trust = certificate === undefined ? security : { ...security, trustStorePath: certificate }
+    const access = new Access(authenticator, place.tls ? trust : undefined, network ?? options.network)
+    const seeds = await resolveSeeds(place, options.timeouts?.resolveTimeout)
+    const cluster = new Cluster(seeds, access, options)
     try {
-      await cluster.#client.bootstrap({}, cluster.timeouts.connectTimeout)
+      const { bootstrapTimeout, connectTimeout } = cluster.timeouts
+      await cluster.client.bootstrap({}, bootstrapTimeout ?? connectTimeout)
       return cluster
     } catch (error) {
       await cluster.close()
       throw error
     }
+  }
+
+  /** Milliseconds that operations on documents may take by default. */
+  get kvTimeout(): number {
+    return this.timeouts.kvTimeout
+  }
+
+  /** Milliseconds that durable operations may take by default. */
+  get kvDurableTimeout(): number {
+    return this.timeouts.kvDurableTimeout
+  }
+
+  /** Milliseconds that queries of views may take by default. */
+  get viewTimeout(): number {
+    return this.timeouts.viewTimeout
+  }
+
+  /** Milliseconds that statements may take by default. */
+  get queryTimeout(): number {
+    return this.timeouts.queryTimeout
+  }
+
+  /** Milliseconds that statements of analytics may take by default. */
+  get analyticsTimeout(): number {
+    return this.timeouts.analyticsTimeout
+  }
+
+  /** Milliseconds that searches may take by default. */
+  get searchTimeout(): number {
+    return this.timeouts.searchTimeout
+  }
+
+  /** Milliseconds that management may take by default. */
+  get managementTimeout(): number {
+    return this.timeouts.managementTimeout
+  }
+
+  /** Milliseconds that connecting to a node may take by default. */
+  get connectTimeout(): number {
+    return this.timeouts.connectTimeout
+  }
+
+  /** Milliseconds that connecting, from the first attempt to the last, may take by default. */
+  get bootstrapTimeout(): number | undefined {
+    return this.timeouts.bootstrapTimeout
+  }
+
+  /** Milliseconds that asking DNS for nodes may take by default. */
+  get resolveTimeout(): number | undefined {
+    return this.timeouts.resolveTimeout
+  }
+
+  /** Exchanges who connects: for requests over HTTP at once, for others with the next connection. */
+  updateCredentials(authenticator: Authenticator): void {
+    this.#access.authenticator = authenticator
   }
 
   /** A bucket; the same object for the same name, with one connection a node. */
@@ -76,7 +170,7 @@ export class Cluster implements AsyncDisposable {
     if (!name) throw new InvalidArgumentError('a bucket has a name')
     let bucket = this.#buckets.get(name)
     if (!bucket) {
-      bucket = new Bucket(this, name, new KvClient(this.#seeds, this.#credentials, name))
+      bucket = new Bucket(this, name, new KvClient(this.#seeds, this.#access, name))
       this.#buckets.set(name, bucket)
     }
     return bucket
@@ -87,11 +181,33 @@ export class Cluster implements AsyncDisposable {
     return new BucketManager(this)
   }
 
+  /** Asks every node of every service for a sign of life. */
+  async ping(options: PingOptions = {}): Promise<PingResult> {
+    checkOptions('ping', options)
+    return ping(this.client, this.http, options, this.timeouts.managementTimeout)
+  }
+
+  /** Tells which connections there are, without asking anybody. */
+  async diagnostics(options: DiagnosticsOptions = {}): Promise<DiagnosticsResult> {
+    checkOptions('diagnostics', options)
+    return diagnose([this.client, ...[...this.#buckets.values()].map(({ client }) => client)], options)
+  }
+
+  /**
+   * Resolves when all nodes of all services answer, or as many as the options ask for.
+   *
+   * @throws UnambiguousTimeoutError they do not in time.
+   */
+  async waitUntilReady(timeout: number, options: WaitUntilReadyOptions = {}): Promise<void> {
+    checkOptions('waitUntilReady', options)
+    return waitUntilReady(this.client, this.http, timeout, options)
+  }
+
   /** Ends all connections; requests under way fail. */
   async close(): Promise<void> {
     this.#closed = true
     this.http.close()
-    this.#client.close()
+    this.client.close()
     for (const bucket of this.#buckets.values()) bucket.client.close()
   }
 
@@ -102,12 +218,25 @@ export class Cluster implements AsyncDisposable {
 
   /** @internal */
   async askManagement(request: HttpRequest, options: OperationOptions): Promise<HttpResponse> {
-    return this.http.send(this.#client, 'mgmt', request, options, this.timeouts.managementTimeout)
+    return this.http.send(this.client, 'mgmt', request, options, this.timeouts.managementTimeout)
   }
 }
 
+/** Takes the options that other SDKs have in a connection string from it. */
+function splitOptions(text: string): { text: string; network?: Network; certificate?: string } {
+  const at = typeof text === 'string' ? text.indexOf('?') : -1
+  if (at < 0) return { text }
+  const query = new URLSearchParams(text.slice(at + 1))
+  const [network, certificate] = [query.get('network'), query.get('trust_certificate')]
+  for (const name of query.keys()) {
+    if (name === 'network' || name === 'trust_certificate') continue
+    throw new InvalidArgumentError(`the option ${name} of the address is an argument of connect, or unknown`)
+  }
+  return { text: text.slice(0, at), ...(network ? { network: network as Network } : {}), ...(certificate ? { certificate } : {}) }
+}
+
 /**
- * Connects to `couchbase://host[:port]` and logs in, with a user and password or with options that hold them.
+ * Connects to `couchbase://host[:port]`, or `couchbases://` for TLS, and logs in, with a user and password or with options that hold them.
  *
  * @throws AuthenticationFailureError the user or password is wrong.
  * @throws UnambiguousTimeoutError no node answered in time.

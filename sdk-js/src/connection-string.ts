@@ -1,9 +1,15 @@
-/** Connection strings: `couchbase://host[:port][,host[:port]…][/bucket]`. */
+/** Connection strings: `couchbase[s]://host[:port][,host[:port]…][/bucket]`. */
 
-import { FeatureNotAvailableError, InvalidArgumentError } from './errors.js'
+import { resolveSrv } from 'node:dns/promises'
+import { isIP } from 'node:net'
+
+import { InvalidArgumentError } from './errors.js'
 
 /** Port of the key-value service where a connection string names none. */
 export const DEFAULT_PORT = 11210
+
+/** The same with TLS. */
+export const DEFAULT_TLS_PORT = 11207
 
 const HOST = /^(\[[0-9A-Fa-f:.%]+\]|[^\s[\]:/?#@]+)(?::(\d{1,5}))?$/
 
@@ -20,6 +26,10 @@ export function addressText({ host, port }: Address): string {
 
 /** What a connection string says. */
 export interface ConnectionString {
+  /** Whether the connections are encrypted. */
+  tls: boolean
+  /** The only host, if no port was given: it may be the name of a service in DNS. */
+  name: string | undefined
   /** Nodes to ask for the cluster's map, in order. */
   seeds: Address[]
   /** Bucket after the slash, if any. */
@@ -30,28 +40,47 @@ export interface ConnectionString {
  * Reads a connection string; the port is that of the key-value service.
  *
  * @throws InvalidArgumentError it has another scheme, no host, or options: those are arguments of `connect` here.
- * @throws FeatureNotAvailableError it asks for TLS.
  */
 export function parseConnectionString(text: string): ConnectionString {
-  const prefix = 'couchbase://'
-  if (typeof text !== 'string' || !text.startsWith(prefix)) {
-    if (/^couchbases:/.test(text)) {
-      throw new FeatureNotAvailableError('TLS (couchbases://) is not available yet: connect with couchbase://')
-    }
-    throw new InvalidArgumentError(`${JSON.stringify(text)} does not start with couchbase://`)
-  }
-  const rest = text.slice(prefix.length)
+  const prefix = typeof text === 'string' ? /^couchbase(s?):\/\//.exec(text) : null
+  if (!prefix) throw new InvalidArgumentError(`${JSON.stringify(text)} does not start with couchbase:// or couchbases://`)
+  const tls = prefix[1] === 's'
+  const rest = text.slice(prefix[0].length)
   if (rest.includes('?')) throw new InvalidArgumentError('options are arguments of connect, not of its address')
   const slash = rest.indexOf('/')
   const hosts = slash < 0 ? rest : rest.slice(0, slash)
   const bucket = slash < 0 ? '' : rest.slice(slash + 1)
-  return { seeds: hosts.split(',').map(parseAddress), bucket: bucket || undefined }
+  const seeds = hosts.split(',').map((host) => parseAddress(host, tls ? DEFAULT_TLS_PORT : DEFAULT_PORT))
+  const name = seeds.length === 1 && seeds[0]!.host === hosts && !isIP(hosts) ? hosts : undefined
+  return { tls, name, seeds, bucket: bucket || undefined }
 }
 
-function parseAddress(text: string): Address {
+/** How long DNS may take to say where a service is. */
+const SRV_MS_MAX = 5000
+
+/** The nodes of the service that the name stands for in DNS; the seeds themselves if it stands for none. */
+export async function resolveSeeds({ tls, name, seeds }: ConnectionString, timeoutMs: number = SRV_MS_MAX): Promise<Address[]> {
+  if (name === undefined || !name.includes('.')) return seeds
+  let timer: NodeJS.Timeout | undefined
+  const late = new Promise<[]>((resolve) => {
+    timer = setTimeout(resolve, timeoutMs, [])
+  })
+  try {
+    const records = await Promise.race([resolveSrv(`_couchbase${tls ? 's' : ''}._tcp.${name}`), late])
+    const found = [...records].sort((a, b) => a.priority - b.priority || b.weight - a.weight)
+    return found.length ? found.map((record) => ({ host: record.name, port: record.port })) : seeds
+  } catch {
+    // There is no such service: it is the name of a host.
+    return seeds
+  } finally {
+    clearTimeout(timer)
+  }
+}
+
+function parseAddress(text: string, defaultPort: number): Address {
   const match = HOST.exec(text)
   if (!match) throw new InvalidArgumentError(`${JSON.stringify(text)} is no host or host:port`)
-  const port = Number(match[2] ?? DEFAULT_PORT)
+  const port = Number(match[2] ?? defaultPort)
   if (port < 1 || port > 65535) throw new InvalidArgumentError(`${port} is no port`)
   return { host: match[1]!.replace(/^\[|\]$/g, ''), port }
 }

@@ -7,25 +7,21 @@
 
 import { randomBytes } from 'node:crypto'
 import { connect, type Socket } from 'node:net'
+import { connect as connectTls } from 'node:tls'
 
+import { type Access, isCertificateError, PLAIN } from './access.js'
 import { type Address, addressText } from './connection-string.js'
 import { type Deadline, DeadlineOver } from './deadline.js'
 import { AuthenticationFailureError, BucketNotFoundError, type ErrorContext } from './errors.js'
 import { encodeRequest, FrameReader, type Request, type Response } from './frame.js'
 import { Feature, Opcode, operationName, Status } from './opcodes.js'
-import { MECHANISM, Scram } from './scram.js'
+import { digestOf, Scram } from './scram.js'
 import { detailOf, errorOf, retryReason } from './statuses.js'
 
 const AGENT = 'nacre-js/0.1.0'
 
 /** How long a node may take to let a client in before the next one is tried. */
 const OPEN_MS_MAX = 5000
-
-/** A user and password. */
-export interface Credentials {
-  username: string
-  password: string
-}
 
 /** The connection ended before the answer came. Callers see it as the `cause` of a time-out at most. */
 export class ConnectionLost extends Error {}
@@ -66,14 +62,27 @@ export class Connection {
    */
   readonly opened: Promise<void>
   #isOpen = false
+  readonly #onPush: (response: Response) => void
+  /** Text by which diagnostics tell connections apart. */
+  readonly id: string = randomBytes(8).toString('hex')
+  /** Name of the bucket that it is for. */
+  readonly bucket: string | undefined
+  /** When the last answer came, in Unix milliseconds. */
+  lastActivity = 0
 
-  constructor(address: Address, credentials: Credentials, bucket: string | undefined) {
+  /** `onPush` is called with what the server sends unasked. */
+  constructor(address: Address, access: Access, bucket: string | undefined, onPush: (response: Response) => void) {
     this.address = address
-    this.#socket = connect({ host: address.host, port: address.port, noDelay: true })
+    this.bucket = bucket
+    this.#onPush = onPush
+    const tls = access.tlsFor(address)
+    const { host, port } = address
+    this.#socket = tls ? connectTls({ ...tls, host, port }) : connect({ host, port })
+    this.#socket.setNoDelay()
     this.#socket.on('data', (data: Buffer) => this.#receive(data))
     this.#socket.on('error', (error) => this.close(error))
     this.#socket.on('close', () => this.close())
-    this.opened = this.#open(credentials, bucket)
+    this.opened = this.#open(access, bucket)
   }
 
   /** Whether it was `opened`. */
@@ -84,6 +93,12 @@ export class Connection {
   /** Features that both sides know. */
   get features(): ReadonlySet<number> {
     return this.#features
+  }
+
+  /** Address and port on this machine. */
+  get local(): string {
+    const { localAddress, localPort } = this.#socket
+    return localAddress === undefined ? '' : addressText({ host: localAddress, port: localPort! })
   }
 
   /** Whether the connection has ended. */
@@ -174,7 +189,11 @@ export class Connection {
 
   #receive(data: Buffer): void {
     try {
-      for (const response of this.#reader.feed(data)) this.#waiting.get(response.opaque)?.resolve(response)
+      this.lastActivity = Date.now()
+      for (const response of this.#reader.feed(data)) {
+        if (response.pushed) this.#onPush(response)
+        else this.#waiting.get(response.opaque)?.resolve(response)
+      }
     } catch (error) {
       // The stream has lost its framing: nothing after this can be trusted.
       const hint = this.#isOpen ? '' : ', so this may not be a key-value port (11210)'
@@ -182,16 +201,20 @@ export class Connection {
     }
   }
 
-  async #open(credentials: Credentials, bucket: string | undefined): Promise<void> {
+  async #open(access: Access, bucket: string | undefined): Promise<void> {
     const late = (): void => this.close(new Error(`the node did not complete the login within ${OPEN_MS_MAX} ms`))
     const timer = setTimeout(late, OPEN_MS_MAX)
     try {
-      await this.#logIn(credentials)
+      await this.#logIn(access)
       if (bucket !== undefined) await this.#select(bucket)
       this.#isOpen = true
     } catch (error) {
+      const cause = this.#cause
       this.close()
-      throw error
+      if (!isCertificateError(cause)) throw error
+      // Waiting does not mend it, as with a wrong password.
+      const message = `the certificate of ${addressText(this.address)} is not accepted: ${cause!.message}`
+      throw new AuthenticationFailureError(message, { endpoint: addressText(this.address) }, cause)
     } finally {
       clearTimeout(timer)
     }
@@ -202,28 +225,45 @@ export class Connection {
     return new ConnectionLost(message, this.#cause && { cause: this.#cause })
   }
 
-  async #logIn({ username, password }: Credentials): Promise<void> {
-    const scram = new Scram(username, password, randomBytes(24).toString('hex'))
-    const mechanism = Buffer.from(MECHANISM)
+  async #logIn(access: Access): Promise<void> {
+    const { credentials } = access
+    if (!credentials) {
+      this.#agree(await this.ask(helloRequest()))
+      return
+    }
+    const mechanisms = access.mechanisms(this.address)
+    const first = new Login(mechanisms[0]!, credentials)
     // In one burst: the server answers in order and need not be waited for.
-    const [hello, mechanisms, challenge] = await Promise.all([
+    const [hello, list, answer] = await Promise.all([
       this.ask(helloRequest()),
       this.ask({ opcode: Opcode.SaslListMechs }),
-      this.ask({ opcode: Opcode.SaslAuth, key: mechanism, value: scram.first() }),
+      this.ask(first.request()),
     ])
-    const agreed = hello.value
+    this.#agree(hello)
+    const offered = list.value.toString().split(' ')
+    const mechanism = mechanisms.find((name) => offered.includes(name))
+    if (!mechanism) throw new AuthenticationFailureError(`the server offers ${offered}, not ${mechanisms.join(', ')}`)
+    if (mechanism === first.mechanism) return this.#prove(first, answer)
+    const next = new Login(mechanism, credentials)
+    return this.#prove(next, await this.ask(next.request()))
+  }
+
+  #agree({ value }: Response): void {
     this.#features = new Set(
-      Array.from({ length: Math.floor(agreed.length / 2) }, (_, index) => agreed.readUInt16BE(index * 2)),
+      Array.from({ length: Math.floor(value.length / 2) }, (_, index) => value.readUInt16BE(index * 2)),
     )
-    const offered = mechanisms.value.toString()
-    if (!offered.split(' ').includes(MECHANISM)) {
-      throw new AuthenticationFailureError(`the server offers ${offered}, not ${MECHANISM}`)
+  }
+
+  async #prove(login: Login, answer: Response): Promise<void> {
+    if (!login.scram) {
+      if (answer.status !== Status.Success) throw this.#refusal(answer)
+      return
     }
-    if (challenge.status !== Status.AuthContinue) throw this.#refusal(challenge)
-    const proof = await scram.final(challenge.value)
-    const outcome = await this.ask({ opcode: Opcode.SaslStep, key: mechanism, value: proof })
+    if (answer.status !== Status.AuthContinue) throw this.#refusal(answer)
+    const proof = await login.scram.final(answer.value)
+    const outcome = await this.ask({ opcode: Opcode.SaslStep, key: Buffer.from(login.mechanism), value: proof })
     if (outcome.status !== Status.Success) throw this.#refusal(outcome)
-    scram.verify(outcome.value)
+    login.scram.verify(outcome.value)
   }
 
   async #select(bucket: string): Promise<void> {
@@ -249,6 +289,28 @@ export class Connection {
     const context = { operation: operationName(response.opcode), status, opaque, endpoint: addressText(this.address) }
     const detail = detailOf(response)
     return detail === undefined ? context : { ...context, detail }
+  }
+}
+
+/** One attempt to log in. */
+class Login {
+  readonly mechanism: string
+  /** The exchange, unless the password is shown as it is. */
+  readonly scram: Scram | undefined
+  readonly #credentials: { username: string; password: string }
+
+  constructor(mechanism: string, credentials: { username: string; password: string }) {
+    const { username, password } = credentials
+    this.mechanism = mechanism
+    this.#credentials = credentials
+    const nonce = randomBytes(24).toString('hex')
+    if (mechanism !== PLAIN) this.scram = new Scram(username, password, nonce, digestOf(mechanism))
+  }
+
+  request(): Request {
+    const { username, password } = this.#credentials
+    const value = this.scram?.first() ?? Buffer.from(`\0${username}\0${password}`)
+    return { opcode: Opcode.SaslAuth, key: Buffer.from(this.mechanism), value }
   }
 }
 

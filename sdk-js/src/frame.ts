@@ -6,7 +6,7 @@
  *     0 magic | 1 opcode | 2..3 key length | 4 extras length | 5 datatype | 6..7 vBucket or status
  *     8..11 body length | 12..15 opaque | 16..23 CAS
  *
- * The flexible magics (0x08 asks, 0x18 answers) split bytes 2..3 into the length of the framing extras and of
+ * A server may also ask (0x82), with a vBucket in place of the status. The flexible magics (0x08 asks, 0x18 answers) split bytes 2..3 into the length of the framing extras and of
  * the key. Lengths come from the peer, so each is checked against the body before it is used.
  */
 
@@ -22,6 +22,7 @@ const ASK = 0x80
 const ASK_FLEXIBLE = 0x08
 const ANSWER = 0x81
 const ANSWER_FLEXIBLE = 0x18
+const PUSHED = 0x82
 const NOTHING: Buffer = Buffer.alloc(0)
 
 /** Framing extras that keep a document's expiry when it is written (id 5, length 0). */
@@ -46,8 +47,10 @@ export interface Request {
   framing?: Buffer
 }
 
-/** An answer, taken apart. */
+/** An answer, or what the server pushed, taken apart. */
 export interface Response {
+  /** It answers no request. */
+  pushed: boolean
   opcode: number
   status: number
   opaque: number
@@ -107,7 +110,7 @@ export class FrameReader {
 
 function bodyBytes(header: Buffer): number {
   const magic = header[0]!
-  if (magic !== ANSWER && magic !== ANSWER_FLEXIBLE) {
+  if (magic !== ANSWER && magic !== ANSWER_FLEXIBLE && magic !== PUSHED) {
     throw new DecodingFailureError(`no answer starts with ${hex(magic)}`)
   }
   const byteCount = header.readUInt32BE(8)
@@ -131,6 +134,7 @@ export function decodeResponse(frame: Buffer): Response {
     throw new DecodingFailureError(`a frame of ${end} bytes cannot hold parts up to byte ${valueAt}`)
   }
   return {
+    pushed: frame[0] === PUSHED,
     opcode: frame[1]!,
     status: frame.readUInt16BE(6),
     opaque: frame.readUInt32BE(12),

@@ -7,9 +7,10 @@
 
 import { once } from 'node:events'
 import { type IncomingMessage, request as httpRequest } from 'node:http'
+import { request as httpsRequest } from 'node:https'
 
+import { type Access, isCertificateError } from './access.js'
 import { type Address, addressText } from './connection-string.js'
-import type { Credentials } from './connection.js'
 import { DeadlineOver, type OperationOptions } from './deadline.js'
 import {
   AuthenticationFailureError,
@@ -35,24 +36,26 @@ export interface HttpResponse {
 
 /** What to ask for. */
 export interface HttpRequest {
-  method: 'GET' | 'POST' | 'PUT' | 'DELETE'
+  method: 'GET' | 'POST' | 'PUT' | 'DELETE' | 'PATCH'
   path: string
   body?: string
   /** Media type of the body; JSON if not given. */
   contentType?: string
   /** It changes nothing, so it may be sent twice; as any GET. */
   reads?: boolean
+  /** The node to ask; without it, those that run the service take turns. */
+  node?: Address
 }
 
 /** Sends requests in the name of one user, until it is closed. */
 export class HttpClient {
-  readonly #authorization: string
+  readonly #access: Access
   /** One a request under way. */
   readonly #controllers = new Set<AbortController>()
   #closed = false
 
-  constructor({ username, password }: Credentials) {
-    this.#authorization = `Basic ${Buffer.from(`${username}:${password}`).toString('base64')}`
+  constructor(access: Access) {
+    this.#access = access
   }
 
   /**
@@ -72,24 +75,51 @@ export class HttpClient {
   ): Promise<HttpResponse> {
     const context: ErrorContext = { operation: `${request.method} ${request.path}` }
     if (client.bucket !== undefined) context.bucket = client.bucket
-    const reads = request.reads ?? request.method === 'GET'
+    const reads = isRead(request)
     return client.within(context, options, defaultMs, reads, (attempt) =>
-      this.#attempts(client, service, { ...request, reads }, attempt),
+      this.#attempts(client, service, request, attempt, readWhole),
     )
   }
 
-  async #attempts(client: KvClient, service: string, request: HttpRequest, attempt: Attempt): Promise<HttpResponse> {
+  /**
+   * Answer of a node whose body is read as it arrives, until the deadline of the attempt.
+   *
+   * @throws DeadlineOver time ran out.
+   * @throws AuthenticationFailureError, ServiceNotAvailableError, RequestCanceledError as with `send`.
+   */
+  async open(client: KvClient, service: string, request: HttpRequest, attempt: Attempt): Promise<HttpStream> {
+    return this.#attempts(client, service, request, attempt, async (stream) => stream)
+  }
+
+  /** Answer of one node, which is asked once. */
+  async ask(address: Address, request: HttpRequest, attempt: Attempt): Promise<HttpResponse> {
+    try {
+      return await readWhole(await this.#exchange(address, request, attempt))
+    } catch (error) {
+      if (error instanceof ConnectionFailed) throw new RequestCanceledError(error.message, attempt.context, error.cause)
+      throw error
+    }
+  }
+
+  async #attempts<T>(
+    client: KvClient,
+    service: string,
+    request: HttpRequest,
+    attempt: Attempt,
+    read: (stream: HttpStream) => Promise<T>,
+  ): Promise<T> {
     for (;;) {
-      for (const address of await client.nodes(service, attempt)) {
+      const nodes = request.node ? [request.node] : await client.nodes(service, attempt)
+      for (const address of nodes) {
         try {
-          return await this.#exchange(address, request, attempt)
+          return await read(await this.#exchange(address, request, attempt))
         } catch (error) {
           if (!(error instanceof ConnectionFailed)) throw error
           if (!attempt.inFlight) {
             // It may have left the cluster.
             client.mapDue = 0
             attempt.failed('NODE_NOT_AVAILABLE')
-          } else if (request.reads) {
+          } else if (isRead(request)) {
             attempt.inFlight = false
             attempt.failed('SOCKET_CLOSED_WHILE_IN_FLIGHT')
           } else {
@@ -101,17 +131,19 @@ export class HttpClient {
     }
   }
 
-  async #exchange(address: Address, request: HttpRequest, attempt: Attempt): Promise<HttpResponse> {
+  async #exchange(address: Address, request: HttpRequest, attempt: Attempt): Promise<HttpStream> {
     const { context, deadline } = attempt
     context.endpoint = addressText(address)
     if (this.#closed) throw new RequestCanceledError('the cluster is closed', context)
     const controller = new AbortController()
-    const outgoing = httpRequest({
+    const tls = this.#access.tlsFor(address)
+    const outgoing = (tls ? httpsRequest : httpRequest)({
+      ...tls,
       ...address,
       method: request.method,
       path: request.path,
       headers: {
-        authorization: this.#authorization,
+        ...this.#access.headers,
         accept: 'application/json',
         ...(request.body === undefined ? {} : { 'content-type': request.contentType ?? 'application/json' }),
       },
@@ -121,10 +153,19 @@ export class HttpClient {
     })
     const forget = deadline.onEnd(() => controller.abort())
     this.#controllers.add(controller)
+    const end = (): void => {
+      this.#controllers.delete(controller)
+      forget()
+    }
+    const failed = (error: unknown): Error => {
+      if (deadline.over) return new DeadlineOver()
+      if (this.#closed && controller.signal.aborted) return new RequestCanceledError('the cluster is closed', context)
+      return failure(error as NodeJS.ErrnoException, context)
+    }
     try {
       outgoing.on('timeout', () => outgoing.destroy(new Error(`no connection within ${CONNECT_MS_MAX} ms`)))
       outgoing.on('socket', (socket) =>
-        socket.on('connect', () => {
+        socket.on(tls ? 'secureConnect' : 'connect', () => {
           attempt.inFlight = true
           socket.setTimeout(0)
         }),
@@ -134,16 +175,16 @@ export class HttpClient {
       outgoing.end(request.body)
       const [response]: IncomingMessage[] = await once(outgoing, 'response')
       context.status = response!.statusCode!
-      const text = await readBody(response!, context)
-      if (context.status === 401) throw new AuthenticationFailureError(undefined, context)
-      return { status: context.status, text, context }
+      const stream = new HttpStream(response!, context, failed, () => {
+        end()
+        controller.abort()
+      })
+      if (context.status !== 401) return stream
+      stream.close()
+      throw new AuthenticationFailureError(undefined, context)
     } catch (error) {
-      if (deadline.over) throw new DeadlineOver()
-      if (controller.signal.aborted) throw new RequestCanceledError('the cluster is closed', context)
-      throw failure(error as NodeJS.ErrnoException, context)
-    } finally {
-      this.#controllers.delete(controller)
-      forget()
+      end()
+      throw failed(error)
     }
   }
 
@@ -154,24 +195,67 @@ export class HttpClient {
   }
 }
 
-/** The connection could not be made, or broke before the answer was complete; never leaves this file. */
-class ConnectionFailed extends Error {}
+/** The connection could not be made, or broke before the answer was complete; callers see another error. */
+export class ConnectionFailed extends Error {}
 
 function failure(error: NodeJS.ErrnoException, context: ErrorContext): Error {
-  if (error instanceof CouchbaseError) return error
+  if (error instanceof CouchbaseError || error instanceof ConnectionFailed) return error
   if (error.code?.startsWith('HPE_')) return new DecodingFailureError(`that is no HTTP: ${error.message}`, context, error)
+  if (isCertificateError(error)) {
+    return new AuthenticationFailureError(`the node's certificate is not accepted: ${error.message}`, context, error)
+  }
   return new ConnectionFailed(`the connection failed: ${error.message || error.code}`, { cause: error })
 }
 
-async function readBody(response: IncomingMessage, context: ErrorContext): Promise<string> {
+function isRead({ reads, method }: HttpRequest): boolean {
+  return reads ?? method === 'GET'
+}
+
+/** An answer whose body arrives while it is read. It has to be read to the end or closed. */
+export class HttpStream {
+  readonly status: number
+  readonly context: ErrorContext
+  readonly #response: IncomingMessage
+  readonly #failed: (error: unknown) => Error
+  readonly #close: () => void
+
+  constructor(response: IncomingMessage, context: ErrorContext, failed: (error: unknown) => Error, close: () => void) {
+    this.status = response.statusCode!
+    this.context = context
+    this.#response = response
+    this.#failed = failed
+    this.#close = close
+    // A failure before the body is read is seen by the reader.
+    response.on('error', () => {})
+  }
+
+  /** The body, part by part; leaving the loop closes the answer. */
+  async *parts(): AsyncGenerator<Buffer, void, void> {
+    try {
+      for await (const part of this.#response as AsyncIterable<Buffer>) yield part
+    } catch (error) {
+      throw this.#failed(error)
+    } finally {
+      this.close()
+    }
+  }
+
+  /** Ends the answer. */
+  close(): void {
+    this.#close()
+  }
+}
+
+async function readWhole(stream: HttpStream): Promise<HttpResponse> {
+  const { status, context } = stream
   const parts: Buffer[] = []
   let byteCount = 0
-  for await (const part of response as AsyncIterable<Buffer>) {
+  for await (const part of stream.parts()) {
     byteCount += part.byteLength
     if (byteCount > BODY_BYTES_MAX) throw new DecodingFailureError('the HTTP answer is over the limit', context)
     parts.push(part)
   }
-  return Buffer.concat(parts).toString()
+  return { status, text: Buffer.concat(parts).toString(), context }
 }
 
 /**

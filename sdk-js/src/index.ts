@@ -6,12 +6,34 @@
  *     await collection.upsert('greeting', { text: 'hello' })
  */
 
+export {
+  type Authenticator,
+  CertificateAuthenticator,
+  type ICertificateAuthenticator,
+  type IPasswordAuthenticator,
+  type Network,
+  PasswordAuthenticator,
+  type SecurityConfig,
+} from './access.js'
 export { BinaryCollection } from './binary-collection.js'
 export { Bucket, Scope } from './bucket.js'
 export { Cluster, connect, type ConnectOptions } from './cluster.js'
 export { Collection } from './collection.js'
 export { CouchbaseList, CouchbaseMap, CouchbaseQueue, CouchbaseSet } from './data-structures.js'
 export type { OperationOptions } from './deadline.js'
+export {
+  ClusterState,
+  type DiagnosticsEndpoint,
+  type DiagnosticsOptions,
+  type DiagnosticsResult,
+  EndpointState,
+  type PingEndpoint,
+  type PingOptions,
+  type PingResult,
+  PingState,
+  ServiceType,
+  type WaitUntilReadyOptions,
+} from './diagnostics.js'
 export * from './errors.js'
 export {
   BucketManager,

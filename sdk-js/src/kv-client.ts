@@ -16,7 +16,8 @@
  */
 
 import { byText, type ClusterMap, isNewer, membersOf, nodeOf, nodesWith, parseClusterMap } from './cluster-map.js'
-import { BucketNotReady, Connection, ConnectionLost, type Credentials } from './connection.js'
+import type { Access } from './access.js'
+import { BucketNotReady, Connection, ConnectionLost } from './connection.js'
 import { type Address, addressText } from './connection-string.js'
 import { Deadline, DeadlineOver, type OperationOptions } from './deadline.js'
 import {
@@ -34,7 +35,7 @@ import {
 } from './errors.js'
 import type { Request, Response } from './frame.js'
 import { checkKey, leb128, vbucketOf } from './keys.js'
-import { Feature, Opcode, operationName, Status } from './opcodes.js'
+import { Feature, Opcode, operationName, PUSHED_MAP, Status } from './opcodes.js'
 import { detailOf, errorOf, retryReason } from './statuses.js'
 
 const PAUSE_MS_FIRST = 5
@@ -119,7 +120,7 @@ export class Attempt {
 export class KvClient {
   readonly bucket: string | undefined
   readonly #seeds: Address[]
-  readonly #credentials: Credentials
+  readonly #access: Access
   readonly #connections = new Map<string, Connection>()
   readonly #collectionIds = new Map<string, number>([['_default._default', 0]])
   /** When `nodes` fetches the map again, on the clock of `performance.now()`; 0 is at once. */
@@ -128,9 +129,9 @@ export class KvClient {
   #turn = 0
   #closed = false
 
-  constructor(seeds: Address[], credentials: Credentials, bucket?: string) {
+  constructor(seeds: Address[], access: Access, bucket?: string) {
     this.#seeds = seeds
-    this.#credentials = credentials
+    this.#access = access
     this.bucket = bucket
   }
 
@@ -252,6 +253,20 @@ export class KvClient {
     if (!nodes.length) throw new ServiceNotAvailableError(`no node runs ${service}`, attempt.context)
     const first = this.#turn++ % nodes.length
     return [...nodes.slice(first), ...nodes.slice(0, first)]
+  }
+
+  /** The connections that are there, for diagnostics. */
+  get connections(): Connection[] {
+    return [...this.#connections.values()]
+  }
+
+  /**
+   * Connection to a node, which is opened if need be; fails as soon as the node cannot be connected to.
+   *
+   * @throws ConnectionLost, AuthenticationFailureError, BucketNotFoundError the node does not let the client in.
+   */
+  async connectTo(address: Address, attempt: Attempt): Promise<Connection> {
+    return this.#connection(address, attempt)
   }
 
   /** What `work` gives, or the error that says what became of it in time. `reads`: it may be done twice. */
@@ -389,9 +404,22 @@ export class KvClient {
   }
 
   /** The map that a node gave; nothing if it is that of the cluster and lacks the bucket. */
-  #mapIn(response: Response, address: Address): ClusterMap | undefined {
-    const found = parseClusterMap(response.value, address.host)
+  #mapIn(response: Pick<Response, 'value'>, address: Address): ClusterMap | undefined {
+    const { tls, network } = this.#access
+    const found = parseClusterMap(response.value, address.host, { tls: tls !== undefined, network })
     return this.bucket === undefined || found.vbuckets.length ? found : undefined
+  }
+
+  /** Takes a map that a server sends when it changes. */
+  #pushed({ opcode, key, value }: Response, address: Address): void {
+    if (opcode !== PUSHED_MAP || key.toString() !== (this.bucket ?? '') || !value.length) return
+    try {
+      const found = this.#mapIn({ value }, address)
+      if (found) this.#take(found)
+    } catch (error) {
+      // The next request that goes to the wrong node brings a map too.
+      if (!(error instanceof DecodingFailureError)) throw error
+    }
   }
 
   /** Takes a map if it is newer. False if it is older, as of a node that left the cluster. */
@@ -493,7 +521,8 @@ export class KvClient {
     const name = addressText(address)
     let connection = this.#connections.get(name)
     if (!connection || connection.lost) {
-      connection = new Connection(address, this.#credentials, this.bucket)
+      const onPush = (pushed: Response): void => this.#pushed(pushed, address)
+      connection = new Connection(address, this.#access, this.bucket, onPush)
       this.#connections.set(name, connection)
     }
     // Shared by all who wait: it goes on for the others when one of them gives up.

@@ -9,6 +9,7 @@ export const Opcode = {
   Delete: 0x04,
   Increment: 0x05,
   Decrement: 0x06,
+  Noop: 0x0a,
   Append: 0x0e,
   Prepend: 0x0f,
   Touch: 0x1c,
@@ -109,6 +110,8 @@ export const Feature = {
   Xerror: 0x07,
   SelectBucket: 0x08,
   Json: 0x0b,
+  Duplex: 0x0c,
+  MapPush: 0x0d,
   UnorderedExecution: 0x0e,
   AltRequest: 0x10,
   SyncReplication: 0x11,
@@ -121,6 +124,9 @@ export const Feature = {
   ReplicaLookup: 0x1c,
   ManyXattrs: 0x20,
 } as const
+
+/** Operation by which a server pushes its map. */
+export const PUSHED_MAP = 0x01
 
 /** Bit of a frame's datatype: the value is JSON. */
 export const DATATYPE_JSON = 0x01

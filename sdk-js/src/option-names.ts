@@ -5,7 +5,10 @@
  * `checkOptions`, whose table is complete by the compiler's word: a `Names<O>` names every option of `O`.
  */
 
+import type { SecurityConfig } from './access.js'
+import type { ConnectOptions } from './cluster.js'
 import type { OperationOptions } from './deadline.js'
+import type { PingOptions, WaitUntilReadyOptions } from './diagnostics.js'
 import { FeatureNotAvailableError, InvalidArgumentError } from './errors.js'
 import type {
   CounterOptions,
@@ -79,13 +82,30 @@ const VIEW_QUERY: Names<ViewQueryOptions> = {
   raw: true,
   namespace: true,
 }
+const CONNECT: Names<ConnectOptions> = {
+  username: true,
+  password: true,
+  authenticator: true,
+  security: true,
+  timeouts: true,
+  transcoder: true,
+  preferredServerGroup: true,
+  network: true,
+  configProfile: true,
+}
 const TIMEOUTS: Names<TimeoutConfig> = {
   kvTimeout: true,
   kvDurableTimeout: true,
   kvScanTimeout: true,
   viewTimeout: true,
+  queryTimeout: true,
+  analyticsTimeout: true,
+  searchTimeout: true,
+  eventingTimeout: true,
   managementTimeout: true,
   connectTimeout: true,
+  bootstrapTimeout: true,
+  resolveTimeout: true,
 }
 const BUCKET: Names<CreateBucketSettings> = {
   name: true,
@@ -102,8 +122,12 @@ const ARRAY_INSERT_SPEC: Names<Omit<ArraySpecOptions, 'createPath'>> = { ...SPEC
 
 /** The options of each operation, and the members of each group of settings. */
 export const OPTION_NAMES: Readonly<Record<string, Readonly<Record<string, true>>>> = {
-  connect: { username: true, password: true, timeouts: true, transcoder: true, preferredServerGroup: true },
+  connect: CONNECT,
+  security: { trustStorePath: true, trustCertificates: true } satisfies Names<SecurityConfig>,
   timeouts: TIMEOUTS,
+  ping: { ...OPERATION, reportId: true, serviceTypes: true } satisfies Names<PingOptions>,
+  diagnostics: { reportId: true },
+  waitUntilReady: { desiredState: true, serviceTypes: true } satisfies Names<WaitUntilReadyOptions>,
   get: GET,
   getAndTouch: READ,
   getAndLock: READ,

@@ -65,14 +65,26 @@ export interface TimeoutConfig {
   kvScanTimeout?: number
   /** Queries of views (75,000). */
   viewTimeout?: number
+  /** Statements of SQL++ (75,000). */
+  queryTimeout?: number
+  /** Statements of the analytics service (75,000). */
+  analyticsTimeout?: number
+  /** Searches (75,000). */
+  searchTimeout?: number
+  /** Management of functions (75,000). */
+  eventingTimeout?: number
   /** Management (75,000). */
   managementTimeout?: number
   /** Connecting (10,000). */
   connectTimeout?: number
+  /** Connecting, from the first attempt to the last; `connectTimeout` if not given. */
+  bootstrapTimeout?: number
+  /** Asking DNS for the nodes of a service (5,000). */
+  resolveTimeout?: number
 }
 
 /** Time-outs with defaults filled in. */
-export type Timeouts = Required<TimeoutConfig>
+export type Timeouts = Required<Omit<TimeoutConfig, 'bootstrapTimeout' | 'resolveTimeout'>> & TimeoutConfig
 
 /** Defaults of the time-outs. */
 export const DEFAULT_TIMEOUTS: Timeouts = {
@@ -80,6 +92,10 @@ export const DEFAULT_TIMEOUTS: Timeouts = {
   kvDurableTimeout: 10_000,
   kvScanTimeout: 75_000,
   viewTimeout: 75_000,
+  queryTimeout: 75_000,
+  analyticsTimeout: 75_000,
+  searchTimeout: 75_000,
+  eventingTimeout: 75_000,
   managementTimeout: 75_000,
   connectTimeout: 10_000,
 }

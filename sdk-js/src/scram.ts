@@ -1,5 +1,5 @@
 /**
- * SCRAM-SHA-512 (RFC 5802, without channel binding): proves the password and checks the server.
+ * SCRAM (RFC 5802, without channel binding) with SHA-512, SHA-256 or SHA-1: proves the password and checks the server.
  *
  * Nothing here reads a socket or a source of randomness: the nonce is an argument, so that the vectors of the
  * RFCs can be tests.
@@ -10,8 +10,10 @@ import { promisify } from 'node:util'
 
 import { AuthenticationFailureError } from './errors.js'
 
-/** Name of the mechanism on this protocol's wire. */
-export const MECHANISM = 'SCRAM-SHA512'
+/** Digest of a mechanism, by its name on this protocol's wire; undefined if it is no SCRAM. */
+export function digestOf(mechanism: string): string | undefined {
+  return /^SCRAM-(SHA\d+)$/.exec(mechanism)?.[1]!.toLowerCase()
+}
 
 /** A server could otherwise keep the client computing for hours. */
 const ITERATIONS_MAX = 10_000_000

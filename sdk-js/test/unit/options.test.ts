@@ -38,7 +38,11 @@ const scopes = (): nacre.CollectionManager => bucket().collections()
 /** A call of each operation, with options. */
 const CALLS: Record<string, Call> = {
   connect: (options) => nacre.connect(node.url, { ...user, ...options }),
+  security: (security) => nacre.connect(node.url, { ...user, security }),
   timeouts: (timeouts) => nacre.connect(node.url, 'user', 'password', timeouts),
+  ping: (options) => cluster.ping(options),
+  diagnostics: (options) => cluster.diagnostics(options),
+  waitUntilReady: (options) => cluster.waitUntilReady(100, options),
   get: (options) => documents().get('k', options),
   getAndTouch: (options) => documents().getAndTouch('k', 1, options),
   getAndLock: (options) => documents().getAndLock('k', 1, options),
@@ -129,13 +133,6 @@ test('a durability level of 0 asks for nothing, and an undefined option is not g
 
 test('callbacks are refused by name', async () => {
   await assert.rejects(outcome(CALLS.get!, () => {}), { name: 'InvalidArgumentError', message: /no callbacks/ })
-})
-
-test('couchbases:// is refused as TLS that is not there yet', async () => {
-  await assert.rejects(nacre.connect('couchbases://127.0.0.1', user), {
-    name: 'FeatureNotAvailableError',
-    message: /TLS .*not available yet/,
-  })
 })
 
 test('the error of a connection names the address and its cause', async () => {
