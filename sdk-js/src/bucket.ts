@@ -10,6 +10,7 @@ import type { KvClient } from './kv-client.js'
 import { CollectionManager } from './management.js'
 import { checkOptions } from './option-names.js'
 import type { Timeouts } from './options.js'
+import { contextOf, type Query, type QueryOptions, startQuery } from './query.js'
 import type { Transcoder } from './transcoders.js'
 import { ViewIndexManager, ViewQuery, type ViewQueryOptions } from './views.js'
 
@@ -117,6 +118,28 @@ export class Scope {
     if (!name) throw new InvalidArgumentError('a scope has a name')
     this.bucket = bucket
     this.name = name
+  }
+
+  /** Cluster that the scope is in. */
+  get cluster(): Cluster {
+    return this.bucket.cluster
+  }
+
+  /** Turns values into bytes where an operation names no other transcoder. */
+  get transcoder(): Transcoder {
+    return this.bucket.transcoder
+  }
+
+  /** Name of the scope that every bucket has. */
+  static get DEFAULT_NAME(): string {
+    return '_default'
+  }
+
+  /** Carries out a statement of SQL++ in which names of collections are those of this scope. */
+  query<TRow = any>(statement: string, options: QueryOptions = {}): Query<TRow> {
+    checkOptions('query', options)
+    const queryContext = contextOf(this.bucket.name, this.name)
+    return startQuery<TRow>(this.cluster.sender, statement, { queryContext, ...options })
   }
 
   /** A collection, which is looked up when a document in it is used. */

@@ -20,6 +20,7 @@ import { KvClient } from './kv-client.js'
 import { BucketManager } from './management.js'
 import { checkOptions } from './option-names.js'
 import { DEFAULT_TIMEOUTS, type TimeoutConfig, type Timeouts } from './options.js'
+import { type Query, type QueryOptions, type Sender, startQuery } from './query.js'
 import { DefaultTranscoder, type Transcoder } from './transcoders.js'
 
 /** How to connect to a cluster: with `username` and `password`, or with an `authenticator`. */
@@ -66,6 +67,7 @@ export class Cluster implements AsyncDisposable {
   readonly #seeds: Address[]
   readonly #access: Access
   readonly #buckets = new Map<string, Bucket>()
+  readonly #prepared = new Map<string, string>()
   #closed = false
 
   private constructor(seeds: Address[], access: Access, options: ConnectOptions) {
@@ -179,6 +181,22 @@ export class Cluster implements AsyncDisposable {
   /** Creates, drops and lists buckets. */
   buckets(): BucketManager {
     return new BucketManager(this)
+  }
+
+  /**
+   * Carries out a statement of SQL++: `for await (const row of cluster.query('SELECT …', { parameters: [1] }))`.
+   *
+   * It fails with `ParsingFailureError`, `PlanningFailureError`, `IndexNotFoundError`, … as the service says.
+   */
+  query<TRow = any>(statement: string, options: QueryOptions = {}): Query<TRow> {
+    checkOptions('query', options)
+    return startQuery<TRow>(this.sender, statement, options)
+  }
+
+  /** @internal */
+  get sender(): Sender {
+    const { client, http, timeouts } = this
+    return { client, http, defaultMs: timeouts.queryTimeout, prepared: this.#prepared }
   }
 
   /** Asks every node of every service for a sign of life. */

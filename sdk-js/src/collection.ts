@@ -59,6 +59,11 @@ const WITH_EXPIRY: LookupInSpec[] = [
 
 /** Documents of one collection. */
 export class Collection extends Documents {
+  /** Name of the collection that every bucket has. */
+  static get DEFAULT_NAME(): string {
+    return '_default'
+  }
+
   /** The same collection, for counters and for documents that are plain bytes. */
   binary(): BinaryCollection {
     return new BinaryCollection(this.scope, this.name)

@@ -1,6 +1,7 @@
 /** What the operations on documents share: sending, waiting for durability, reading tokens. */
 
 import type { Scope } from './bucket.js'
+import type { Cluster } from './cluster.js'
 import type { OperationOptions } from './deadline.js'
 import { checkDurability, isDurable, waitForDurability } from './durability.js'
 import { DecodingFailureError } from './errors.js'
@@ -25,6 +26,11 @@ export abstract class Documents {
   constructor(scope: Scope, name: string) {
     this.scope = scope
     this.name = name
+  }
+
+  /** Cluster that the collection is in. */
+  get cluster(): Cluster {
+    return this.scope.cluster
   }
 
   /** @internal */

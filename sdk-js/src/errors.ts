@@ -27,6 +27,14 @@ export interface ErrorContext {
   endpoint?: string
   /** Text the server gave. */
   detail?: string
+  /** Statement of a query. */
+  statement?: string
+  /** Text by which the query service logs the request. */
+  clientContextId?: string
+  /** Code of the first error that a service reported. */
+  errorCode?: number
+  /** Text of the first error that a service reported. */
+  errorMessage?: string
   /** How often it was tried again. */
   retryAttempts?: number
   /** Why it was tried again, in order of first occurrence. */
@@ -460,6 +468,10 @@ export class EventingFunctionPausedError extends CouchbaseError {
   static override summary: string = 'The function is paused.'
 }
 
+function brief(statement: string): string {
+  return statement.length > 200 ? `${statement.slice(0, 200)}…` : statement
+}
+
 function describe(context: ErrorContext): string {
   const named: [string, unknown][] = [
     ['key', context.key],
@@ -468,6 +480,7 @@ function describe(context: ErrorContext): string {
     ['opaque', context.opaque],
     ['endpoint', context.endpoint],
     ['detail', context.detail],
+    ['statement', context.statement && brief(context.statement)],
     ['tried again for', context.retryReasons?.join(', ') || undefined],
   ]
   return named.filter(([, value]) => value !== undefined).map(([name, value]) => `${name} ${value}`).join(', ')

@@ -66,6 +66,17 @@ export {
   type UpsertOptions,
 } from './options.js'
 export { MutationState } from './mutation-state.js'
+export {
+  type Query,
+  type QueryMetaData,
+  type QueryMetrics,
+  type QueryOptions,
+  QueryProfileMode,
+  type QueryResult,
+  QueryScanConsistency,
+  QueryStatus,
+  type QueryWarning,
+} from './query.js'
 export type * from './results.js'
 export { PrefixScan, RangeScan, SamplingScan, type ScanOptions, type ScanResult, ScanTerm } from './scans.js'
 export { StreamablePromise } from './streamable.js'

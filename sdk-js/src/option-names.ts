@@ -26,6 +26,7 @@ import type {
   UpsertOptions,
 } from './options.js'
 import type { CreateBucketSettings } from './management.js'
+import type { QueryOptions } from './query.js'
 import type { ScanOptions } from './scans.js'
 import type { AddSpecOptions, ArraySpecOptions, SpecOptions } from './subdocument.js'
 import type { ViewQueryOptions } from './views.js'
@@ -81,6 +82,27 @@ const VIEW_QUERY: Names<ViewQueryOptions> = {
   debug: true,
   raw: true,
   namespace: true,
+}
+const QUERY: Names<QueryOptions> = {
+  ...OPERATION,
+  parameters: true,
+  scanConsistency: true,
+  consistentWith: true,
+  adhoc: true,
+  flexIndex: true,
+  preserveExpiry: true,
+  clientContextId: true,
+  maxParallelism: true,
+  pipelineBatch: true,
+  pipelineCap: true,
+  scanWait: true,
+  scanCap: true,
+  readOnly: true,
+  useReplica: true,
+  profile: true,
+  metrics: true,
+  queryContext: true,
+  raw: true,
 }
 const CONNECT: Names<ConnectOptions> = {
   username: true,
@@ -162,6 +184,7 @@ export const OPTION_NAMES: Readonly<Record<string, Readonly<Record<string, true>
   'MutateInSpec.arrayAddUnique': ADD_SPEC,
   'MutateInSpec.increment': ADD_SPEC,
   'MutateInSpec.decrement': ADD_SPEC,
+  query: QUERY,
   viewQuery: VIEW_QUERY,
   'viewQuery range': { start: true, end: true, inclusiveEnd: true },
   'viewQuery idRange': { start: true, end: true },

@@ -77,6 +77,7 @@ const CALLS: Record<string, Call> = {
   'MutateInSpec.arrayAddUnique': (options) => MutateInSpec.arrayAddUnique('a', 1, options),
   'MutateInSpec.increment': (options) => MutateInSpec.increment('a', 1, options),
   'MutateInSpec.decrement': (options) => MutateInSpec.decrement('a', 1, options),
+  query: (options) => cluster.query('SELECT 1', options),
   viewQuery: (options) => bucket().viewQuery('d', 'v', options),
   'viewQuery range': (range) => bucket().viewQuery('d', 'v', { range }),
   'viewQuery idRange': (idRange) => bucket().viewQuery('d', 'v', { idRange }),
