@@ -12,7 +12,7 @@ import { checkOptions } from './option-names.js'
 import type { Timeouts } from './options.js'
 import { contextOf, type Query, type QueryOptions, startQuery } from './query.js'
 import type { Transcoder } from './transcoders.js'
-import { ViewIndexManager, ViewQuery, type ViewQueryOptions } from './views.js'
+import { startViewQuery, ViewIndexManager, type ViewQuery, type ViewQueryOptions } from './views.js'
 
 /** A bucket. It connects when first used. */
 export class Bucket {
@@ -97,7 +97,7 @@ export class Bucket {
     viewName: string,
     options: ViewQueryOptions = {},
   ): ViewQuery<V, K> {
-    return new ViewQuery<V, K>(this, designDocument, viewName, options)
+    return startViewQuery<V, K>(this, designDocument, viewName, options)
   }
 
   /** @internal */

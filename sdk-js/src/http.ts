@@ -77,7 +77,7 @@ export class HttpClient {
     if (client.bucket !== undefined) context.bucket = client.bucket
     const reads = isRead(request)
     return client.within(context, options, defaultMs, reads, (attempt) =>
-      this.#attempts(client, service, request, attempt, readWhole),
+      this.#attempts(client, service, request, attempt, (stream) => stream.whole()),
     )
   }
 
@@ -94,7 +94,8 @@ export class HttpClient {
   /** Answer of one node, which is asked once. */
   async ask(address: Address, request: HttpRequest, attempt: Attempt): Promise<HttpResponse> {
     try {
-      return await readWhole(await this.#exchange(address, request, attempt))
+      const stream = await this.#exchange(address, request, attempt)
+      return await stream.whole()
     } catch (error) {
       if (error instanceof ConnectionFailed) throw new RequestCanceledError(error.message, attempt.context, error.cause)
       throw error
@@ -240,22 +241,23 @@ export class HttpStream {
     }
   }
 
+  /** The answer with its whole body. */
+  async whole(): Promise<HttpResponse> {
+    const { status, context } = this
+    const parts: Buffer[] = []
+    let byteCount = 0
+    for await (const part of this.parts()) {
+      byteCount += part.byteLength
+      if (byteCount > BODY_BYTES_MAX) throw new DecodingFailureError('the HTTP answer is over the limit', context)
+      parts.push(part)
+    }
+    return { status, text: Buffer.concat(parts).toString(), context }
+  }
+
   /** Ends the answer. */
   close(): void {
     this.#close()
   }
-}
-
-async function readWhole(stream: HttpStream): Promise<HttpResponse> {
-  const { status, context } = stream
-  const parts: Buffer[] = []
-  let byteCount = 0
-  for await (const part of stream.parts()) {
-    byteCount += part.byteLength
-    if (byteCount > BODY_BYTES_MAX) throw new DecodingFailureError('the HTTP answer is over the limit', context)
-    parts.push(part)
-  }
-  return { status, text: Buffer.concat(parts).toString(), context }
 }
 
 /**

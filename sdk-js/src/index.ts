@@ -96,7 +96,7 @@ export {
   ViewIndexManager,
   type ViewMetaData,
   ViewOrdering,
-  ViewQuery,
+  type ViewQuery,
   type ViewQueryOptions,
   type ViewResult,
   type ViewRow,

@@ -10,6 +10,8 @@
  * same, as statements may change documents.
  */
 
+import { InvalidArgumentError } from './errors.js'
+
 type Listener = (value: any) => void
 
 /** What the items of a result come from; its return value is what the server says about all of them. */
@@ -21,6 +23,12 @@ export interface EventNames {
   item: string
   /** What the server says about all of them. */
   meta?: string
+  /** The request changes nothing: after `for await`, it is sent again for whoever asks for the result again. */
+  repeats?: boolean
+}
+
+function readAlready(): Error {
+  return new InvalidArgumentError('the rows were read already: send the statement again')
 }
 
 /** A result that arrives item by item. */
@@ -30,6 +38,7 @@ export class StreamablePromise<Result, Item, Meta = void> implements Promise<Res
   readonly #names: EventNames
   readonly #listeners = new Map<string, Set<Listener>>()
   #taken = false
+  #streamed = false
   #cancelled = false
   #collected: Promise<[Item[], Meta]> | undefined
 
@@ -69,7 +78,7 @@ export class StreamablePromise<Result, Item, Meta = void> implements Promise<Res
   /** The items, one after the other. Leaving the loop ends the request. */
   async *[Symbol.asyncIterator](): AsyncGenerator<Item, Meta, void> {
     if (!this.#taken) {
-      this.#taken = true
+      this.#taken = this.#streamed = true
       return yield* this.#source()
     }
     const [items, meta] = await this.#collect()
@@ -130,7 +139,7 @@ export class StreamablePromise<Result, Item, Meta = void> implements Promise<Res
   #collect(): Promise<[Item[], Meta]> {
     if (!this.#collected) {
       this.#taken = true
-      this.#collected = this.#read()
+      this.#collected = this.#streamed && !this.#names.repeats ? Promise.reject(readAlready()) : this.#read()
       // Whoever waits for it learns of a failure; that nobody does is no failure of the process.
       this.#collected.then(
         ([, meta]) => {

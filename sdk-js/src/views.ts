@@ -11,6 +11,8 @@ import {
 } from './errors.js'
 import { type HttpRequest, type HttpResponse, readJson } from './http.js'
 import { checkOptions } from './option-names.js'
+import { streamRows } from './row-stream.js'
+import { StreamablePromise } from './streamable.js'
 import { encodeJson } from './transcoders.js'
 
 /** Whether a design document is in use or under development (its name then starts with dev_). */
@@ -57,6 +59,8 @@ export interface ViewQueryOptions extends OperationOptions {
   groupLevel?: number
   order?: ViewOrdering
   onError?: ViewErrorMode
+  /** All of the index is used, also where a node is leaving. */
+  fullSet?: boolean
   debug?: boolean
   raw?: Record<string, string>
   namespace?: DesignDocumentNamespace
@@ -82,74 +86,66 @@ export interface ViewResult<V = any, K = any> {
   meta: ViewMetaData
 }
 
-/** A query: await it for all rows, or go through them with `for await`. It is sent once, when first used. */
-export class ViewQuery<V = any, K = any> implements PromiseLike<ViewResult<V, K>>, AsyncIterable<ViewRow<V, K>> {
-  readonly #bucket: Bucket
-  readonly #request: HttpRequest
-  readonly #options: ViewQueryOptions
-  #answer: Promise<Answer<V, K>> | undefined
+/** A query: await it for all rows, or go through them with `for await`. */
+export type ViewQuery<V = any, K = any> = StreamablePromise<ViewResult<V, K>, ViewRow<V, K>, ViewMetaData>
 
-  /** @internal */
-  constructor(bucket: Bucket, designDocument: string, view: string, options: ViewQueryOptions) {
-    checkOptions('viewQuery', options)
-    checkOptions('viewQuery range', options.range)
-    checkOptions('viewQuery idRange', options.idRange)
-    const path = `${designPath(bucket.name, designDocument, options.namespace)}/_view/${encodeURIComponent(view)}`
-    const query = queryString(options)
-    this.#bucket = bucket
-    this.#options = options
-    this.#request = { method: 'GET', path: query ? `${path}?${query}` : path, reads: true }
-    // Lists of keys may be longer than a line of a request can be.
-    if (options.keys) {
-      Object.assign(this.#request, { method: 'POST', body: encodeJson({ keys: options.keys }).toString() })
+/**
+ * Begins a query of a view. When part of the index failed, the error comes after the rows.
+ *
+ * @throws InvalidArgumentError an option means nothing.
+ */
+export function startViewQuery<V, K>(
+  bucket: Bucket,
+  designDocument: string,
+  view: string,
+  options: ViewQueryOptions,
+): ViewQuery<V, K> {
+  checkOptions('viewQuery', options)
+  checkOptions('viewQuery range', options.range)
+  checkOptions('viewQuery idRange', options.idRange)
+  const path = `${designPath(bucket.name, designDocument, options.namespace)}/_view/${encodeURIComponent(view)}`
+  const query = queryString(options)
+  const request: HttpRequest = { method: 'GET', path: query ? `${path}?${query}` : path }
+  // Lists of keys may be longer than a line of a request can be.
+  if (options.keys) Object.assign(request, { method: 'POST', body: encodeJson({ keys: options.keys }).toString() })
+  return new StreamablePromise(
+    () => run<V, K>(bucket, request, options),
+    (rows, meta) => ({ rows, meta }),
+    { item: 'row', meta: 'meta', repeats: true },
+  )
+}
+
+async function* run<V, K>(
+  bucket: Bucket,
+  request: HttpRequest,
+  options: ViewQueryOptions,
+): AsyncGenerator<ViewRow<V, K>, ViewMetaData, void> {
+  const rows = streamRows({
+    client: bucket.client,
+    http: bucket.cluster.http,
+    service: 'capi',
+    request,
+    options,
+    defaultMs: bucket.timeouts.viewTimeout,
+    member: 'rows',
+    onFailure: (status, text, context) => new (status === 404 ? ViewNotFoundError : ViewEngineError)(text, context),
+  })
+  try {
+    for (;;) {
+      const { done, value } = await rows.next()
+      if (!done) {
+        const { id, key, value: emitted } = value
+        yield { id, key, value: emitted }
+        continue
+      }
+      const { rest, context } = value
+      const errors = Array.isArray(rest.errors) ? rest.errors : []
+      if (errors.length) throw new ViewEngineError(`part of the index failed: ${JSON.stringify(errors)}`, context)
+      return { totalRows: rest.total_rows, debug: rest.debug_info }
     }
+  } finally {
+    await rows.return(undefined as never)
   }
-
-  /**
-   * All rows.
-   *
-   * @throws ViewNotFoundError there is no such view.
-   * @throws ViewEngineError the query was refused, or part of the index failed.
-   */
-  then<A = ViewResult<V, K>, B = never>(
-    onfulfilled?: ((result: ViewResult<V, K>) => A | PromiseLike<A>) | null,
-    onrejected?: ((reason: any) => B | PromiseLike<B>) | null,
-  ): Promise<A | B> {
-    return this.#send().then(checked).then(onfulfilled, onrejected)
-  }
-
-  /** The rows, one after the other; when part of the index failed, the error comes after them. */
-  async *[Symbol.asyncIterator](): AsyncGenerator<ViewRow<V, K>> {
-    const answer = await this.#send()
-    yield* answer.result.rows
-    checked(answer)
-  }
-
-  #send(): Promise<Answer<V, K>> {
-    return (this.#answer ??= this.#bucket.askViews(this.#request, this.#options).then(readAnswer<V, K>))
-  }
-}
-
-interface Answer<V, K> {
-  result: ViewResult<V, K>
-  errors: unknown[]
-}
-
-function checked<V, K>({ result, errors }: Answer<V, K>): ViewResult<V, K> {
-  if (errors.length) throw new ViewEngineError(`part of the index failed: ${JSON.stringify(errors)}`)
-  return result
-}
-
-function readAnswer<V, K>(response: HttpResponse): Answer<V, K> {
-  if (response.status === 404) throw new ViewNotFoundError(response.text, response.context)
-  if (response.status !== 200) throw new ViewEngineError(response.text, response.context)
-  return readJson(response, (answer) => ({
-    result: {
-      rows: answer.rows.map(({ id, key, value }: ViewRow<V, K>) => ({ id, key, value })),
-      meta: { totalRows: answer.total_rows, debug: answer.debug_info },
-    },
-    errors: answer.errors ?? [],
-  }))
 }
 
 function queryString(options: ViewQueryOptions): string {
@@ -176,6 +172,7 @@ function queryString(options: ViewQueryOptions): string {
     stale: options.scanConsistency,
     descending: options.order,
     on_error: options.onError,
+    full_set: options.fullSet,
     ...options.raw,
   }
   for (const [name, value] of Object.entries(plain)) if (value !== undefined) query.set(name, String(value))
@@ -224,6 +221,25 @@ export class ViewIndexManager {
     this.#bucket = bucket
   }
 
+  /** All design documents of a kind. */
+  async getAllDesignDocuments(
+    namespace?: DesignDocumentNamespace | OperationOptions,
+    options: OperationOptions = {},
+  ): Promise<DesignDocument[]> {
+    const given = split(namespace, options)
+    checkOptions('getAllDesignDocuments', given.options)
+    const path = `/pools/default/buckets/${encodeURIComponent(this.#bucket.name)}/ddocs`
+    const response = await this.#bucket.cluster.askManagement({ method: 'GET', path }, given.options)
+    if (response.status >= 300) throw new CouchbaseError(response.text, response.context)
+    const isDevelopment = given.namespace === DesignDocumentNamespace.Development
+    return readJson(response, ({ rows }) =>
+      rows
+        .map(({ doc }: any) => readDesignDocument(String(doc.meta.id).replace(/^_design\//, ''), doc.json))
+        .filter(({ isInDevelopment }: Kept) => isInDevelopment === isDevelopment)
+        .map(({ document }: Kept) => document),
+    )
+  }
+
   /**
    * Reads a design document.
    *
@@ -231,31 +247,27 @@ export class ViewIndexManager {
    */
   async getDesignDocument(
     name: string,
-    namespace?: DesignDocumentNamespace,
+    namespace?: DesignDocumentNamespace | OperationOptions,
     options: OperationOptions = {},
   ): Promise<DesignDocument> {
-    checkOptions('getDesignDocument', options)
-    const response = await this.#send({ method: 'GET', path: this.#path(name, namespace) }, options)
-    return readJson(response, ({ views, collection, ...members }) => {
-      const entries = Object.entries<DesignDocumentView>(views ?? {}).map(([view, { map, reduce, ...more }]) => {
-        if (typeof map !== 'string') throw new TypeError(`the view ${view} has no map function`)
-        return [view, { map, ...(reduce ? { reduce } : {}), ...more }] as const
-      })
-      const bare = name.replace(/^dev_/, '')
-      return new DesignDocument({ name: bare, views: Object.fromEntries(entries), collection, members })
-    })
+    const given = split(namespace, options)
+    checkOptions('getDesignDocument', given.options)
+    const response = await this.#send({ method: 'GET', path: this.#path(name, given.namespace) }, given.options)
+    return readJson(response, (document) => readDesignDocument(name, document).document)
   }
 
   /** Creates or replaces a design document; views that changed are rebuilt. */
   async upsertDesignDocument(
     designDocument: DesignDocument,
-    namespace?: DesignDocumentNamespace,
+    namespace?: DesignDocumentNamespace | OperationOptions,
     options: OperationOptions = {},
   ): Promise<void> {
-    checkOptions('upsertDesignDocument', options)
+    const given = split(namespace, options)
+    checkOptions('upsertDesignDocument', given.options)
     const { views, collection, members } = designDocument
     const body = encodeJson({ ...members, ...(collection === undefined ? {} : { collection }), views }).toString()
-    await this.#send({ method: 'PUT', path: this.#path(designDocument.name, namespace), body }, options)
+    const path = this.#path(designDocument.name, given.namespace)
+    await this.#send({ method: 'PUT', path, body }, given.options)
   }
 
   /**
@@ -265,11 +277,23 @@ export class ViewIndexManager {
    */
   async dropDesignDocument(
     name: string,
-    namespace?: DesignDocumentNamespace,
+    namespace?: DesignDocumentNamespace | OperationOptions,
     options: OperationOptions = {},
   ): Promise<void> {
-    checkOptions('dropDesignDocument', options)
-    await this.#send({ method: 'DELETE', path: this.#path(name, namespace) }, options)
+    const given = split(namespace, options)
+    checkOptions('dropDesignDocument', given.options)
+    await this.#send({ method: 'DELETE', path: this.#path(name, given.namespace) }, given.options)
+  }
+
+  /**
+   * Puts a design document under development into use.
+   *
+   * @throws DesignDocumentNotFoundError there is none under development.
+   */
+  async publishDesignDocument(name: string, options: OperationOptions = {}): Promise<void> {
+    checkOptions('publishDesignDocument', options)
+    const document = await this.getDesignDocument(name, DesignDocumentNamespace.Development, options)
+    await this.upsertDesignDocument(document, DesignDocumentNamespace.Production, options)
   }
 
   #path(name: string, namespace?: DesignDocumentNamespace): string {
@@ -289,4 +313,27 @@ function designPath(bucket: string, name: string, namespace = DesignDocumentName
   if (!bare) throw new InvalidArgumentError('a design document needs a name')
   const full = namespace === DesignDocumentNamespace.Development ? `dev_${bare}` : bare
   return `/${encodeURIComponent(bucket)}/_design/${encodeURIComponent(full)}`
+}
+
+interface Kept {
+  document: DesignDocument
+  isInDevelopment: boolean
+}
+
+function readDesignDocument(name: string, { views, collection, ...members }: any): Kept {
+  const entries = Object.entries<DesignDocumentView>(views ?? {}).map(([view, { map, reduce, ...more }]) => {
+    if (typeof map !== 'string') throw new TypeError(`the view ${view} has no map function`)
+    return [view, { map, ...(reduce ? { reduce } : {}), ...more }] as const
+  })
+  const bare = name.replace(/^dev_/, '')
+  const document = new DesignDocument({ name: bare, views: Object.fromEntries(entries), collection, members })
+  return { document, isInDevelopment: bare !== name }
+}
+
+/** Takes options that stand in place of the namespace. */
+function split(
+  namespace: DesignDocumentNamespace | OperationOptions | undefined,
+  options: OperationOptions,
+): { namespace: DesignDocumentNamespace | undefined; options: OperationOptions } {
+  return typeof namespace === 'object' && namespace !== null ? { namespace: undefined, options: namespace } : { namespace, options }
 }

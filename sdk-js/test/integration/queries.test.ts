@@ -134,6 +134,9 @@ nodeTest('mistakes have the names of the official SDK', async ({ cluster, bucket
   const duplicate = `INSERT INTO ${bucket.name} (KEY, VALUE) VALUES ("dup-${unique('k')}", 1), ("dup", 1), ("dup", 2)`
   await assert.rejects(Promise.resolve(cluster.query(duplicate)), nacre.DocumentExistsError)
   assert.throws(() => cluster.query(''), nacre.InvalidArgumentError)
+  const once = cluster.query('SELECT 1')
+  for await (const _ of once) continue
+  await assert.rejects(once.then(), nacre.InvalidArgumentError)
   const heard = await new Promise((resolve) => cluster.query('SELECT FROM').on('error', resolve))
   assert(heard instanceof nacre.ParsingFailureError)
 })

@@ -81,6 +81,8 @@ const CALLS: Record<string, Call> = {
   viewQuery: (options) => bucket().viewQuery('d', 'v', options),
   'viewQuery range': (range) => bucket().viewQuery('d', 'v', { range }),
   'viewQuery idRange': (idRange) => bucket().viewQuery('d', 'v', { idRange }),
+  getAllDesignDocuments: (options) => views().getAllDesignDocuments(undefined, options),
+  publishDesignDocument: (options) => views().publishDesignDocument('d', options),
   getDesignDocument: (options) => views().getDesignDocument('d', undefined, options),
   upsertDesignDocument: (options) =>
     views().upsertDesignDocument(new nacre.DesignDocument({ name: 'd' }), undefined, options),

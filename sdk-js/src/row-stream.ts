@@ -1,0 +1,48 @@
+/** Rows of an answer over HTTP, within one time-out, for requests that only read. */
+
+import { Deadline, DeadlineOver, type OperationOptions } from './deadline.js'
+import { type CouchbaseError, type ErrorContext, RequestCanceledError } from './errors.js'
+import { ConnectionFailed, type HttpClient, type HttpRequest } from './http.js'
+import { Attempt, type KvClient } from './kv-client.js'
+import { RowScanner } from './rows.js'
+
+/** What is asked, and of whom. */
+export interface RowRequest {
+  client: KvClient
+  http: HttpClient
+  /** Name of the service in the map. */
+  service: string
+  request: HttpRequest
+  options: OperationOptions
+  defaultMs: number
+  /** Name of the array of rows. */
+  member: string
+  /** The error for an answer whose status is not 200. */
+  onFailure: (status: number, text: string, context: ErrorContext) => CouchbaseError
+}
+
+/** The rows, and at the end what stands around them. */
+export async function* streamRows(asked: RowRequest): AsyncGenerator<any, { rest: any; context: ErrorContext }, void> {
+  const { client, http, service, request, options } = asked
+  const context: ErrorContext = { operation: `${request.method} ${request.path}` }
+  if (client.bucket !== undefined) context.bucket = client.bucket
+  const deadline = new Deadline(options, asked.defaultMs)
+  const attempt = new Attempt(context, deadline)
+  try {
+    if (deadline.over) throw new DeadlineOver()
+    const stream = await http.open(client, service, { ...request, reads: true }, attempt)
+    if (stream.status !== 200) {
+      const { status, text } = await stream.whole()
+      throw asked.onFailure(status, text, context)
+    }
+    const scanner = new RowScanner(asked.member)
+    for await (const part of stream.parts()) yield* scanner.feed(part)
+    return { rest: scanner.rest(), context }
+  } catch (error) {
+    if (error instanceof DeadlineOver) throw attempt.expired(true)
+    if (error instanceof ConnectionFailed) throw new RequestCanceledError(error.message, context, error.cause)
+    throw error
+  } finally {
+    deadline.clear()
+  }
+}
