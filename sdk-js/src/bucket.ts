@@ -5,6 +5,7 @@ import { Collection } from './collection.js'
 import type { OperationOptions } from './deadline.js'
 import { type PingOptions, type PingResult, ping, type WaitUntilReadyOptions, waitUntilReady } from './diagnostics.js'
 import { InvalidArgumentError } from './errors.js'
+import { ScopeEventingFunctionManager } from './eventing.js'
 import type { HttpRequest, HttpResponse } from './http.js'
 import type { KvClient } from './kv-client.js'
 import { CollectionManager } from './management.js'
@@ -140,6 +141,11 @@ export class Scope {
     checkOptions('query', options)
     const queryContext = contextOf(this.bucket.name, this.name)
     return startQuery<TRow>(this.cluster.sender, statement, { queryContext, ...options })
+  }
+
+  /** Defines, deploys and drops functions of this scope. */
+  eventingFunctions(): ScopeEventingFunctionManager {
+    return new ScopeEventingFunctionManager(this.cluster, this.bucket.name, this.name)
   }
 
   /** A collection, which is looked up when a document in it is used. */

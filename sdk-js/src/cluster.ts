@@ -17,11 +17,14 @@ import {
 import { InvalidArgumentError, RequestCanceledError } from './errors.js'
 import { HttpClient, type HttpRequest, type HttpResponse } from './http.js'
 import { KvClient } from './kv-client.js'
+import { EventingFunctionManager } from './eventing.js'
 import { BucketManager } from './management.js'
 import { checkOptions } from './option-names.js'
 import { DEFAULT_TIMEOUTS, type TimeoutConfig, type Timeouts } from './options.js'
 import { type Query, type QueryOptions, type Sender, startQuery } from './query.js'
+import { QueryIndexManager } from './query-indexes.js'
 import { DefaultTranscoder, type Transcoder } from './transcoders.js'
+import { UserManager } from './users.js'
 
 /** How to connect to a cluster: with `username` and `password`, or with an `authenticator`. */
 export interface ConnectOptions {
@@ -221,6 +224,21 @@ export class Cluster implements AsyncDisposable {
     return waitUntilReady(this.client, this.http, timeout, options)
   }
 
+  /** Creates, changes and drops users and groups. */
+  users(): UserManager {
+    return new UserManager(this)
+  }
+
+  /** Creates, builds and drops indexes for statements. */
+  queryIndexes(): QueryIndexManager {
+    return new QueryIndexManager(this)
+  }
+
+  /** Defines, deploys and drops functions that react to changes. */
+  eventingFunctions(): EventingFunctionManager {
+    return new EventingFunctionManager(this)
+  }
+
   /** Ends all connections; requests under way fail. */
   async close(): Promise<void> {
     this.#closed = true
@@ -232,6 +250,11 @@ export class Cluster implements AsyncDisposable {
   /** Closes the cluster. */
   async [Symbol.asyncDispose](): Promise<void> {
     await this.close()
+  }
+
+  /** @internal */
+  async askEventing(request: HttpRequest, options: OperationOptions): Promise<HttpResponse> {
+    return this.http.send(this.client, 'eventingAdminPort', request, options, this.timeouts.eventingTimeout)
   }
 
   /** @internal */

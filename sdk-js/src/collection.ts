@@ -31,6 +31,7 @@ import {
   wireExpiry,
 } from './options.js'
 import { insertAt, valueAt } from './projection.js'
+import { CollectionQueryIndexManager } from './query-indexes.js'
 import { readAll, readAny } from './replicas.js'
 import type {
   ExistsResult,
@@ -62,6 +63,11 @@ export class Collection extends Documents {
   /** Name of the collection that every bucket has. */
   static get DEFAULT_NAME(): string {
     return '_default'
+  }
+
+  /** Creates, builds and drops indexes of this collection. */
+  queryIndexes(): CollectionQueryIndexManager {
+    return new CollectionQueryIndexManager(this)
   }
 
   /** The same collection, for counters and for documents that are plain bytes. */

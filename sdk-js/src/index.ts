@@ -35,14 +35,20 @@ export {
   type WaitUntilReadyOptions,
 } from './diagnostics.js'
 export * from './errors.js'
+export * from './eventing.js'
 export {
   BucketManager,
   type BucketSettings,
   BucketType,
   CollectionManager,
+  type CollectionSettings,
   type CollectionSpec,
+  CompressionMode,
+  ConflictResolutionType,
   type CreateBucketSettings,
+  EvictionPolicy,
   type ScopeSpec,
+  StorageBackend,
 } from './management.js'
 export {
   type CasInput,
@@ -77,6 +83,17 @@ export {
   QueryStatus,
   type QueryWarning,
 } from './query.js'
+export {
+  CollectionQueryIndexManager,
+  type CreatePrimaryQueryIndexOptions,
+  type CreateQueryIndexOptions,
+  type DropPrimaryQueryIndexOptions,
+  type DropQueryIndexOptions,
+  type KeyspaceOptions,
+  type QueryIndex,
+  QueryIndexManager,
+  type WatchQueryIndexOptions,
+} from './query-indexes.js'
 export type * from './results.js'
 export { PrefixScan, RangeScan, SamplingScan, type ScanOptions, type ScanResult, ScanTerm } from './scans.js'
 export { StreamablePromise } from './streamable.js'
@@ -102,3 +119,4 @@ export {
   type ViewRow,
   ViewScanConsistency,
 } from './views.js'
+export { Group, type IGroup, type IUser, Role, type RoleAndDescription, type RoleAndOrigin, User, UserManager, type UserAndMetadata, type UserOptions } from './users.js'

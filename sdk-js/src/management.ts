@@ -4,6 +4,7 @@ import type { Cluster } from './cluster.js'
 import type { OperationOptions } from './deadline.js'
 import {
   BucketExistsError,
+  BucketNotFlushableError,
   BucketNotFoundError,
   CollectionExistsError,
   CollectionNotFoundError,
@@ -15,30 +16,78 @@ import {
 } from './errors.js'
 import { formBody, type HttpRequest, type HttpResponse, readJson } from './http.js'
 import { checkOptions } from './option-names.js'
+import type { DurabilityLevel } from './options.js'
 
 /** Where a bucket keeps its documents. */
 export enum BucketType {
   /** In memory and on disk. */
   Couchbase = 'membase',
+  /** A cache of an older protocol, which servers do not have any more. */
+  Memcached = 'memcached',
   /** In memory only. */
   Ephemeral = 'ephemeral',
+}
+
+/** Which of two versions from different clusters counts. */
+export enum ConflictResolutionType {
+  /** The later one. */
+  Timestamp = 'lww',
+  /** The one that was changed more often. */
+  SequenceNumber = 'seqno',
+  /** As a plugin decides. */
+  Custom = 'custom',
+}
+
+/** How a bucket is stored. */
+export enum StorageBackend {
+  Couchstore = 'couchstore',
+  /** The one that can keep superseded versions. */
+  Magma = 'magma',
+}
+
+/** What leaves memory when it grows short. */
+export enum EvictionPolicy {
+  FullEviction = 'fullEviction',
+  ValueOnly = 'valueOnly',
+  NotRecentlyUsed = 'nruEviction',
+  NoEviction = 'noEviction',
+}
+
+/** Whether values are sent compressed. */
+export enum CompressionMode {
+  Off = 'off',
+  Passive = 'passive',
+  Active = 'active',
 }
 
 /** What a bucket is like; what is absent is left to the server. */
 export interface BucketSettings {
   name: string
-  /** Memory, in MiB; 100 if not given. */
+  /** Memory, in MiB; 100 for a new bucket if not given. */
   ramQuotaMB?: number
   bucketType?: BucketType
   numReplicas?: number
+  flushEnabled?: boolean
+  /** Whether indexes of views have replicas. */
+  replicaIndexes?: boolean
+  storageBackend?: StorageBackend
+  evictionPolicy?: EvictionPolicy
+  /** Longest life of its documents, in seconds; 0 is no limit. */
+  maxExpiry?: number
+  compressionMode?: CompressionMode
+  /** Durability that every write has at least. */
+  minimumDurabilityLevel?: DurabilityLevel
+  /** Whether new collections keep superseded versions. */
+  historyRetentionCollectionDefault?: boolean
+  historyRetentionBytes?: number
+  /** How long superseded versions are kept, in seconds. */
+  historyRetentionDuration?: number
+  numVBuckets?: number
+  conflictResolutionType?: ConflictResolutionType
 }
 
 /** What a new bucket is like. */
-export interface CreateBucketSettings extends BucketSettings {
-  flushEnabled?: boolean
-  /** Longest life of its documents, in seconds. */
-  maxExpiry?: number
-}
+export type CreateBucketSettings = BucketSettings
 
 /** A collection of a scope. */
 export interface CollectionSpec {
@@ -46,6 +95,16 @@ export interface CollectionSpec {
   scopeName: string
   /** Longest life of its documents, in seconds; 0 if the collection sets no limit. */
   maxExpiry: number
+  /** Whether it keeps superseded versions, where buckets can. */
+  history?: boolean
+}
+
+/** What a collection is like. */
+export interface CollectionSettings {
+  /** Longest life of its documents, in seconds; 0 sets no limit, -1 overrides that of the bucket with none. */
+  maxExpiry?: number
+  /** Whether it keeps superseded versions. */
+  history?: boolean
 }
 
 /** A scope with its collections. */
@@ -56,11 +115,14 @@ export interface ScopeSpec {
 
 type Fields = Parameters<typeof formBody>[0]
 
-abstract class Manager {
-  readonly #cluster: Cluster
+/** What managers share. */
+export abstract class Manager {
+  /** @internal */
+  readonly cluster: Cluster
 
+  /** @internal */
   constructor(cluster: Cluster) {
-    this.#cluster = cluster
+    this.cluster = cluster
   }
 
   protected send(
@@ -70,7 +132,7 @@ abstract class Manager {
     fields?: Fields,
   ): Promise<HttpResponse> {
     const body = fields && { body: formBody(fields), contentType: 'application/x-www-form-urlencoded' }
-    return this.#cluster.askManagement({ method, path, ...body }, options)
+    return this.cluster.askManagement({ method, path, ...body }, options)
   }
 }
 
@@ -84,16 +146,35 @@ export class BucketManager extends Manager {
   async createBucket(settings: CreateBucketSettings, options: OperationOptions = {}): Promise<void> {
     checkOptions('createBucket', options)
     checkOptions('createBucket settings', settings)
-    const response = await this.send('POST', '/pools/default/buckets', options, {
-      name: settings.name,
-      ramQuotaMB: settings.ramQuotaMB ?? 100,
-      bucketType: settings.bucketType ?? BucketType.Couchbase,
-      replicaNumber: settings.numReplicas,
-      flushEnabled: settings.flushEnabled,
-      maxTTL: settings.maxExpiry,
-    })
+    const { ramQuotaMB = 100, bucketType = BucketType.Couchbase, name } = settings
+    const fields = { ...writeSettings({ ...settings, ramQuotaMB, bucketType }), name }
+    const response = await this.send('POST', '/pools/default/buckets', options, fields)
     if (/already exists/i.test(response.text)) throw new BucketExistsError(response.text, response.context)
     requireSuccess(response)
+  }
+
+  /**
+   * Changes a bucket to these settings.
+   *
+   * @throws BucketNotFoundError there is none of this name.
+   */
+  async updateBucket(settings: BucketSettings, options: OperationOptions = {}): Promise<void> {
+    checkOptions('updateBucket', options)
+    checkOptions('updateBucket settings', settings)
+    requireBucket(await this.send('POST', bucketPath(settings.name), options, writeSettings(settings)))
+  }
+
+  /**
+   * Removes all documents of a bucket that allows it.
+   *
+   * @throws BucketNotFlushableError it does not.
+   * @throws BucketNotFoundError there is none of this name.
+   */
+  async flushBucket(bucketName: string, options: OperationOptions = {}): Promise<void> {
+    checkOptions('flushBucket', options)
+    const response = await this.send('POST', `${bucketPath(bucketName)}/controller/doFlush`, options)
+    if (/flush is disabled/i.test(response.text)) throw new BucketNotFlushableError(response.text, response.context)
+    requireBucket(response)
   }
 
   /**
@@ -163,21 +244,49 @@ export class CollectionManager extends Manager {
   }
 
   /**
-   * Creates a collection, whose documents live for `maxExpiry` seconds at most.
+   * Creates a collection, by its names and settings or by all of them in one object.
    *
    * @throws CollectionExistsError there is one of this name.
    * @throws ScopeNotFoundError there is no such scope.
    */
+  async createCollection(spec: CollectionSettings & { name: string; scopeName: string }, options?: OperationOptions): Promise<void>
   async createCollection(
     collectionName: string,
     scopeName: string,
-    settings: { maxExpiry?: number } = {},
+    settings?: CollectionSettings,
+    options?: OperationOptions,
+  ): Promise<void>
+  async createCollection(
+    first: string | (CollectionSettings & { name: string; scopeName: string }),
+    second: string | OperationOptions = {},
+    settings: CollectionSettings = {},
     options: OperationOptions = {},
   ): Promise<void> {
+    if (typeof first === 'object') {
+      const { name, scopeName, ...rest } = first
+      return this.createCollection(name, scopeName, rest, second as OperationOptions)
+    }
     checkOptions('createCollection', options)
     checkOptions('createCollection settings', settings)
-    const path = `${this.#path}/${encodeURIComponent(scopeName)}/collections`
-    requireOutcome(await this.send('POST', path, options, { name: collectionName, maxTTL: settings.maxExpiry }))
+    const path = `${this.#path}/${encodeURIComponent(second as string)}/collections`
+    requireOutcome(await this.send('POST', path, options, { name: first, ...collectionFields(settings) }))
+  }
+
+  /**
+   * Changes the settings of a collection.
+   *
+   * @throws CollectionNotFoundError, ScopeNotFoundError there is none of this name.
+   */
+  async updateCollection(
+    collectionName: string,
+    scopeName: string,
+    settings: CollectionSettings,
+    options: OperationOptions = {},
+  ): Promise<void> {
+    checkOptions('updateCollection', options)
+    checkOptions('updateCollection settings', settings)
+    const path = this.#collectionPath(collectionName, scopeName)
+    requireOutcome(await this.send('PATCH', path, options, collectionFields(settings)))
   }
 
   /**
@@ -187,8 +296,11 @@ export class CollectionManager extends Manager {
    */
   async dropCollection(collectionName: string, scopeName: string, options: OperationOptions = {}): Promise<void> {
     checkOptions('dropCollection', options)
-    const [scope, collection] = [encodeURIComponent(scopeName), encodeURIComponent(collectionName)]
-    requireOutcome(await this.send('DELETE', `${this.#path}/${scope}/collections/${collection}`, options))
+    requireOutcome(await this.send('DELETE', this.#collectionPath(collectionName, scopeName), options))
+  }
+
+  #collectionPath(collectionName: string, scopeName: string): string {
+    return `${this.#path}/${encodeURIComponent(scopeName)}/collections/${encodeURIComponent(collectionName)}`
   }
 }
 
@@ -220,17 +332,67 @@ function requireBucket(response: HttpResponse): HttpResponse {
   return requireSuccess(response)
 }
 
-function requireSuccess(response: HttpResponse): HttpResponse {
+/** The answer, if it is no refusal. */
+export function requireSuccess(response: HttpResponse): HttpResponse {
   if (response.status === 400) throw new InvalidArgumentError(response.text, response.context)
   if (response.status >= 300) throw new CouchbaseError(response.text, response.context)
   return response
 }
 
+const LEVELS = ['none', 'majority', 'majorityAndPersistActive', 'persistToMajority']
+
+function writeSettings(settings: BucketSettings): NonNullable<Fields> {
+  const { minimumDurabilityLevel: level } = settings
+  return {
+    ramQuotaMB: settings.ramQuotaMB,
+    bucketType: settings.bucketType,
+    replicaNumber: settings.numReplicas,
+    flushEnabled: settings.flushEnabled,
+    replicaIndex: settings.replicaIndexes,
+    storageBackend: settings.storageBackend,
+    evictionPolicy: settings.evictionPolicy,
+    maxTTL: settings.maxExpiry,
+    compressionMode: settings.compressionMode,
+    durabilityMinLevel: level === undefined ? undefined : LEVELS[level],
+    historyRetentionCollectionDefault: textOf(settings.historyRetentionCollectionDefault),
+    historyRetentionBytes: settings.historyRetentionBytes,
+    historyRetentionSeconds: settings.historyRetentionDuration,
+    numVBuckets: settings.numVBuckets,
+    conflictResolutionType: settings.conflictResolutionType,
+  }
+}
+
 function readSettings(bucket: any): BucketSettings {
-  const settings: BucketSettings = { name: bucket.name, bucketType: bucket.bucketType }
-  if (bucket.quota?.rawRAM !== undefined) settings.ramQuotaMB = Math.floor(bucket.quota.rawRAM / (1 << 20))
-  if (bucket.replicaNumber !== undefined) settings.numReplicas = bucket.replicaNumber
-  return settings
+  const level = LEVELS.indexOf(bucket.durabilityMinLevel)
+  const settings: Record<string, unknown> = {
+    name: bucket.name,
+    bucketType: bucket.bucketType,
+    ramQuotaMB: bucket.quota?.rawRAM === undefined ? undefined : Math.floor(bucket.quota.rawRAM / (1 << 20)),
+    numReplicas: bucket.replicaNumber,
+    flushEnabled: bucket.controllers && bucket.controllers.flush !== undefined,
+    replicaIndexes: bucket.replicaIndex,
+    storageBackend: bucket.storageBackend,
+    evictionPolicy: bucket.evictionPolicy,
+    maxExpiry: bucket.maxTTL,
+    compressionMode: bucket.compressionMode,
+    minimumDurabilityLevel: level < 0 ? undefined : level,
+    historyRetentionCollectionDefault: bucket.historyRetentionCollectionDefault,
+    historyRetentionBytes: bucket.historyRetentionBytes,
+    historyRetentionDuration: bucket.historyRetentionSeconds,
+    numVBuckets: bucket.numVBuckets,
+    conflictResolutionType: bucket.conflictResolutionType,
+  }
+  const known = Object.entries(settings).filter(([, value]) => value !== undefined && value !== '')
+  return Object.fromEntries(known) as unknown as BucketSettings
+}
+
+function collectionFields({ maxExpiry, history }: CollectionSettings): NonNullable<Fields> {
+  return { maxTTL: maxExpiry, history: textOf(history) }
+}
+
+/** A truth value where the server wants a word and no number. */
+function textOf(value: boolean | undefined): string | undefined {
+  return value === undefined ? undefined : String(value)
 }
 
 function readScope(scope: any): ScopeSpec {
@@ -240,6 +402,7 @@ function readScope(scope: any): ScopeSpec {
       name: collection.name,
       scopeName: scope.name,
       maxExpiry: collection.maxTTL ?? 0,
+      ...(collection.history ? { history: true } : {}),
     })),
   }
 }

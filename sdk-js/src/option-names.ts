@@ -25,10 +25,12 @@ import type {
   TimeoutConfig,
   UpsertOptions,
 } from './options.js'
-import type { CreateBucketSettings } from './management.js'
+import type { BucketSettings, CollectionSettings } from './management.js'
 import type { QueryOptions } from './query.js'
+import type { CreateQueryIndexOptions, DropQueryIndexOptions, KeyspaceOptions } from './query-indexes.js'
 import type { ScanOptions } from './scans.js'
 import type { AddSpecOptions, ArraySpecOptions, SpecOptions } from './subdocument.js'
+import type { UserOptions } from './users.js'
 import type { ViewQueryOptions } from './views.js'
 
 type Names<O> = Record<keyof O, true>
@@ -130,14 +132,29 @@ const TIMEOUTS: Names<TimeoutConfig> = {
   bootstrapTimeout: true,
   resolveTimeout: true,
 }
-const BUCKET: Names<CreateBucketSettings> = {
+const BUCKET: Names<BucketSettings> = {
   name: true,
   ramQuotaMB: true,
   bucketType: true,
   numReplicas: true,
   flushEnabled: true,
+  replicaIndexes: true,
+  storageBackend: true,
+  evictionPolicy: true,
   maxExpiry: true,
+  compressionMode: true,
+  minimumDurabilityLevel: true,
+  historyRetentionCollectionDefault: true,
+  historyRetentionBytes: true,
+  historyRetentionDuration: true,
+  numVBuckets: true,
+  conflictResolutionType: true,
 }
+const COLLECTION: Names<CollectionSettings> = { maxExpiry: true, history: true }
+const USER: Names<UserOptions> = { ...OPERATION, domainName: true }
+const KEYSPACE: Names<KeyspaceOptions> = { ...OPERATION, collectionName: true, scopeName: true }
+const CREATE_INDEX: Names<CreateQueryIndexOptions> = { ...KEYSPACE, ignoreIfExists: true, numReplicas: true, deferred: true }
+const DROP_INDEX: Names<DropQueryIndexOptions> = { ...KEYSPACE, ignoreIfNotExists: true }
 const SPEC: Names<SpecOptions> = { xattr: true }
 const ADD_SPEC: Names<AddSpecOptions> = { ...SPEC, createPath: true }
 const ARRAY_SPEC: Names<ArraySpecOptions> = { ...ADD_SPEC, multi: true }
@@ -196,6 +213,9 @@ export const OPTION_NAMES: Readonly<Record<string, Readonly<Record<string, true>
   dropDesignDocument: OPERATION,
   createBucket: OPERATION,
   'createBucket settings': BUCKET,
+  updateBucket: OPERATION,
+  'updateBucket settings': BUCKET,
+  flushBucket: OPERATION,
   dropBucket: OPERATION,
   getBucket: OPERATION,
   getAllBuckets: OPERATION,
@@ -203,8 +223,36 @@ export const OPTION_NAMES: Readonly<Record<string, Readonly<Record<string, true>
   dropScope: OPERATION,
   getAllScopes: OPERATION,
   createCollection: OPERATION,
-  'createCollection settings': { maxExpiry: true },
+  'createCollection settings': COLLECTION,
+  updateCollection: OPERATION,
+  'updateCollection settings': COLLECTION,
   dropCollection: OPERATION,
+  getUser: USER,
+  getAllUsers: USER,
+  upsertUser: USER,
+  dropUser: USER,
+  changePassword: OPERATION,
+  getRoles: OPERATION,
+  getGroup: OPERATION,
+  getAllGroups: OPERATION,
+  upsertGroup: OPERATION,
+  dropGroup: OPERATION,
+  createIndex: CREATE_INDEX,
+  createPrimaryIndex: { ...CREATE_INDEX, name: true },
+  dropIndex: DROP_INDEX,
+  dropPrimaryIndex: { ...DROP_INDEX, name: true },
+  getAllIndexes: KEYSPACE,
+  buildDeferredIndexes: KEYSPACE,
+  watchIndexes: { ...KEYSPACE, watchPrimary: true },
+  upsertFunction: OPERATION,
+  dropFunction: OPERATION,
+  getAllFunctions: OPERATION,
+  getFunction: OPERATION,
+  deployFunction: OPERATION,
+  undeployFunction: OPERATION,
+  pauseFunction: OPERATION,
+  resumeFunction: OPERATION,
+  functionsStatus: OPERATION,
 }
 
 /** What the official SDK has under these names, and this package has not. */

@@ -35,6 +35,9 @@ const documents = (): nacre.Collection => bucket().defaultCollection()
 const views = (): nacre.ViewIndexManager => bucket().viewIndexes()
 const scopes = (): nacre.CollectionManager => bucket().collections()
 
+const keyspace = new nacre.EventingFunctionKeyspace({ bucket: 'b' })
+const aFunction = new nacre.EventingFunction({ name: 'f', code: '', metadataKeyspace: keyspace, sourceKeyspace: keyspace })
+
 /** A call of each operation, with options. */
 const CALLS: Record<string, Call> = {
   connect: (options) => nacre.connect(node.url, { ...user, ...options }),
@@ -98,6 +101,37 @@ const CALLS: Record<string, Call> = {
   createCollection: (options) => scopes().createCollection('c', 's', {}, options),
   'createCollection settings': (settings) => scopes().createCollection('c', 's', settings),
   dropCollection: (options) => scopes().dropCollection('c', 's', options),
+  updateBucket: (options) => cluster.buckets().updateBucket({ name: 'n' }, options),
+  'updateBucket settings': (settings) => cluster.buckets().updateBucket({ name: 'n', ...settings }),
+  flushBucket: (options) => cluster.buckets().flushBucket('n', options),
+  updateCollection: (options) => scopes().updateCollection('c', 's', {}, options),
+  'updateCollection settings': (settings) => scopes().updateCollection('c', 's', settings),
+  getUser: (options) => cluster.users().getUser('u', options),
+  getAllUsers: (options) => cluster.users().getAllUsers(options),
+  upsertUser: (options) => cluster.users().upsertUser({ username: 'u' }, options),
+  dropUser: (options) => cluster.users().dropUser('u', options),
+  changePassword: (options) => cluster.users().changePassword('p', options),
+  getRoles: (options) => cluster.users().getRoles(options),
+  getGroup: (options) => cluster.users().getGroup('g', options),
+  getAllGroups: (options) => cluster.users().getAllGroups(options),
+  upsertGroup: (options) => cluster.users().upsertGroup({ name: 'g' }, options),
+  dropGroup: (options) => cluster.users().dropGroup('g', options),
+  createIndex: (options) => cluster.queryIndexes().createIndex('b', 'i', ['a'], options),
+  createPrimaryIndex: (options) => cluster.queryIndexes().createPrimaryIndex('b', options),
+  dropIndex: (options) => cluster.queryIndexes().dropIndex('b', 'i', options),
+  dropPrimaryIndex: (options) => cluster.queryIndexes().dropPrimaryIndex('b', options),
+  getAllIndexes: (options) => cluster.queryIndexes().getAllIndexes('b', options),
+  buildDeferredIndexes: (options) => cluster.queryIndexes().buildDeferredIndexes('b', options),
+  watchIndexes: (options) => cluster.queryIndexes().watchIndexes('b', [], 1, options),
+  upsertFunction: (options) => cluster.eventingFunctions().upsertFunction(aFunction, options),
+  dropFunction: (options) => cluster.eventingFunctions().dropFunction('f', options),
+  getAllFunctions: (options) => cluster.eventingFunctions().getAllFunctions(options),
+  getFunction: (options) => cluster.eventingFunctions().getFunction('f', options),
+  deployFunction: (options) => cluster.eventingFunctions().deployFunction('f', options),
+  undeployFunction: (options) => cluster.eventingFunctions().undeployFunction('f', options),
+  pauseFunction: (options) => cluster.eventingFunctions().pauseFunction('f', options),
+  resumeFunction: (options) => cluster.eventingFunctions().resumeFunction('f', options),
+  functionsStatus: (options) => cluster.eventingFunctions().functionsStatus(options),
 }
 
 /** Throws what the call throws or rejects with. */
