@@ -8,6 +8,7 @@ import { InvalidArgumentError } from './errors.js'
 import { ScopeEventingFunctionManager } from './eventing.js'
 import type { HttpRequest, HttpResponse } from './http.js'
 import type { KvClient } from './kv-client.js'
+import type { Live, LiveOptions } from './live.js'
 import { CollectionManager } from './management.js'
 import { checkOptions } from './option-names.js'
 import type { Timeouts } from './options.js'
@@ -141,6 +142,12 @@ export class Scope {
     checkOptions('query', options)
     const queryContext = contextOf(this.bucket.name, this.name)
     return startQuery<TRow>(this.cluster.sender, statement, { queryContext, ...options })
+  }
+
+  /** Keeps the result of a statement up to date in which names of collections are those of this scope. */
+  live<TRow = any>(statement: string, options: LiveOptions = {}): Live<TRow> {
+    const queryContext = contextOf(this.bucket.name, this.name)
+    return this.cluster.live<TRow>(statement, { queryContext, ...options })
   }
 
   /** Defines, deploys and drops functions of this scope. */

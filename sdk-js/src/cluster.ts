@@ -18,6 +18,7 @@ import { InvalidArgumentError, RequestCanceledError } from './errors.js'
 import { HttpClient, type HttpRequest, type HttpResponse } from './http.js'
 import { KvClient } from './kv-client.js'
 import { EventingFunctionManager } from './eventing.js'
+import { Live, type LiveOptions } from './live.js'
 import { BucketManager } from './management.js'
 import { checkOptions } from './option-names.js'
 import { DEFAULT_TIMEOUTS, type TimeoutConfig, type Timeouts } from './options.js'
@@ -194,6 +195,16 @@ export class Cluster implements AsyncDisposable {
   query<TRow = any>(statement: string, options: QueryOptions = {}): Query<TRow> {
     checkOptions('query', options)
     return startQuery<TRow>(this.sender, statement, options)
+  }
+
+  /**
+   * Keeps the result of a statement up to date. Only nacre has this.
+   *
+   *     for await (const { rows } of cluster.live('SELECT …')) …
+   */
+  live<TRow = any>(statement: string, options: LiveOptions = {}): Live<TRow> {
+    checkOptions('live', options)
+    return new Live<TRow>(this, statement, options)
   }
 
   /** @internal */

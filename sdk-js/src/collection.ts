@@ -1,6 +1,7 @@
 /** Documents of one collection, by key. */
 
 import { BinaryCollection } from './binary-collection.js'
+import { Changes, type ChangesOptions } from './changes.js'
 import { CouchbaseList, CouchbaseMap, CouchbaseQueue, CouchbaseSet } from './data-structures.js'
 import type { OperationOptions } from './deadline.js'
 import { Documents, firstWord, words } from './documents.js'
@@ -180,6 +181,16 @@ export class Collection extends Documents {
     checkOptions('scan', options)
     const source = () => scan<T>(this, scanType, options)
     return new StreamablePromise(source, (results) => results, { item: 'result' })
+  }
+
+  /**
+   * The changes of the collection, from a token on and as they happen. Only nacre has this.
+   *
+   *     for await (const change of collection.changes({ since: token })) …
+   */
+  changes<T = any>(options: ChangesOptions = {}): Changes<T> {
+    checkOptions('changes', options)
+    return new Changes<T>(this, options)
   }
 
   /** The array in a document as a list. */

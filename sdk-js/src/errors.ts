@@ -468,6 +468,11 @@ export class EventingFunctionPausedError extends CouchbaseError {
   static override summary: string = 'The function is paused.'
 }
 
+/** The changes since the token cannot be told without gaps: drop what there is, and begin again with 0. */
+export class ChangesLostError extends CouchbaseError {
+  static override summary: string = 'The changes since the token cannot be told without gaps.'
+}
+
 function brief(statement: string): string {
   return statement.length > 200 ? `${statement.slice(0, 200)}…` : statement
 }

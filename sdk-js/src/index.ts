@@ -17,6 +17,7 @@ export {
 } from './access.js'
 export { BinaryCollection } from './binary-collection.js'
 export { Bucket, Scope } from './bucket.js'
+export { type Change, Changes, type ChangesOptions } from './changes.js'
 export { Cluster, connect, type ConnectOptions } from './cluster.js'
 export { Collection } from './collection.js'
 export { CouchbaseList, CouchbaseMap, CouchbaseQueue, CouchbaseSet } from './data-structures.js'
@@ -36,6 +37,7 @@ export {
 } from './diagnostics.js'
 export * from './errors.js'
 export * from './eventing.js'
+export { applyChanges, Live, type LiveOptions, type LiveUpdate, type RowChange } from './live.js'
 export {
   BucketManager,
   type BucketSettings,

@@ -6,6 +6,7 @@
  */
 
 import type { SecurityConfig } from './access.js'
+import type { ChangesOptions } from './changes.js'
 import type { ConnectOptions } from './cluster.js'
 import type { OperationOptions } from './deadline.js'
 import type { PingOptions, WaitUntilReadyOptions } from './diagnostics.js'
@@ -25,6 +26,7 @@ import type {
   TimeoutConfig,
   UpsertOptions,
 } from './options.js'
+import type { LiveOptions } from './live.js'
 import type { BucketSettings, CollectionSettings } from './management.js'
 import type { QueryOptions } from './query.js'
 import type { CreateQueryIndexOptions, DropQueryIndexOptions, KeyspaceOptions } from './query-indexes.js'
@@ -106,6 +108,15 @@ const QUERY: Names<QueryOptions> = {
   metrics: true,
   queryContext: true,
   raw: true,
+}
+const CHANGES: Names<ChangesOptions> = { since: true, includeDocs: true, keys: true, live: true, signal: true }
+const LIVE: Names<LiveOptions> = {
+  parameters: true,
+  queryContext: true,
+  timeout: true,
+  collections: true,
+  interval: true,
+  signal: true,
 }
 const CONNECT: Names<ConnectOptions> = {
   username: true,
@@ -202,6 +213,8 @@ export const OPTION_NAMES: Readonly<Record<string, Readonly<Record<string, true>
   'MutateInSpec.arrayAddUnique': ADD_SPEC,
   'MutateInSpec.increment': ADD_SPEC,
   'MutateInSpec.decrement': ADD_SPEC,
+  changes: CHANGES,
+  live: LIVE,
   query: QUERY,
   viewQuery: VIEW_QUERY,
   'viewQuery range': { start: true, end: true, inclusiveEnd: true },

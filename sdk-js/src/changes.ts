@@ -1,0 +1,282 @@
+/**
+ * The changes of a collection, as they happen: `for await (const change of collection.changes({ since }))`.
+ *
+ * They come as server-sent events over HTTP. Behind changes, an event has an id, the token of all that came before it; a
+ * connection that breaks is replaced, from the last token on. What came behind that token then comes a second time.
+ */
+
+import type { Collection } from './collection.js'
+import { Deadline, DeadlineOver } from './deadline.js'
+import {
+  AuthenticationFailureError,
+  BucketNotFoundError,
+  ChangesLostError,
+  CollectionNotFoundError,
+  CouchbaseError,
+  DecodingFailureError,
+  type ErrorContext,
+  InvalidArgumentError,
+  RequestCanceledError,
+  ServiceNotAvailableError,
+} from './errors.js'
+import { ConnectionFailed, type HttpStream } from './http.js'
+import { Attempt } from './kv-client.js'
+import { RowScanner } from './rows.js'
+import { encodeJson } from './transcoders.js'
+
+/** Options of `changes`. */
+export interface ChangesOptions {
+  /** The token of an earlier feed, or `0` for everything, or `'now'`; everything if not given. */
+  since?: string | 0
+  /** Whether changes have the documents (true). */
+  includeDocs?: boolean
+  /** Only of these documents. */
+  keys?: string[]
+  /** Whether the feed goes on with what happens from now on (true), or ends when it has given all there is. */
+  live?: boolean
+  /** Ends the feed, without a failure. */
+  signal?: AbortSignal
+}
+
+/** A change of a document: its newest version. */
+export interface Change<T = any> {
+  /** Key of the document; undefined if it is no UTF-8. */
+  id: string | undefined
+  /** Key in hexadecimal, if it is no UTF-8. */
+  idHex?: string
+  /** The document; undefined if it is deleted, or was not asked for. One that is no JSON is a Buffer. */
+  content: T | undefined
+  /** Whether the document was deleted, or has expired. */
+  deleted: boolean
+  cas: bigint
+  /** How often the document was changed. */
+  revision: bigint
+  /** Number of the vBucket, within which changes are in order. */
+  partitionId: number
+  /** Number of the change in the history of its vBucket. */
+  sequenceNumber: number
+}
+
+/** Silence after which a connection counts as broken; the server says every 30 s that it is there. */
+const SILENCE_MS_MAX = 75_000
+const PAUSE_MS_FIRST = 50
+const PAUSE_MS_MAX = 5000
+/** Largest event: a document of 20 MiB in base64, and what stands around it. */
+const EVENT_BYTES_MAX = 64 * 1024 * 1024
+/** A time-out that never ends a feed: what Node's timers can hold. */
+const ENDLESS_MS = 0x7fffffff
+
+/** A feed of changes, which is read with `for await`, once. */
+export class Changes<T = any> implements AsyncIterable<Change<T>> {
+  readonly #collection: Collection
+  readonly #options: ChangesOptions
+  #token: string | undefined
+  #begun = false
+
+  /** @internal */
+  constructor(collection: Collection, options: ChangesOptions) {
+    const { since, keys } = options
+    if (since !== undefined && since !== 0 && typeof since !== 'string') {
+      throw new InvalidArgumentError("since is a token, 0 or 'now'")
+    }
+    if (keys !== undefined && !Array.isArray(keys)) throw new InvalidArgumentError('keys are an array of strings')
+    this.#collection = collection
+    this.#options = options
+    this.#token = typeof since === 'string' && since !== 'now' && since !== '0' ? since : undefined
+  }
+
+  /**
+   * Where to go on later: a feed `since` this token gives every change that this one has not given yet, and may repeat
+   * those of the last second. Undefined until there is one.
+   */
+  get token(): string | undefined {
+    return this.#token
+  }
+
+  /**
+   * The changes. Leaving the loop, or the signal, ends the feed; a broken connection does not.
+   *
+   * @throws ChangesLostError the changes since the token cannot be told without gaps: begin again with 0.
+   * @throws CollectionNotFoundError, BucketNotFoundError there is no such collection.
+   * @throws AuthenticationFailureError the user may not read it.
+   */
+  async *[Symbol.asyncIterator](): AsyncGenerator<Change<T>, void, void> {
+    if (this.#begun) throw new InvalidArgumentError('a feed is read once: make another one from its token')
+    this.#begun = true
+    const { signal, live = true } = this.#options
+    const deadline = new Deadline({ ...(signal ? { signal } : {}), timeout: ENDLESS_MS }, ENDLESS_MS)
+    try {
+      // From now on is from here on, however long the first connection takes.
+      if (live) await this.#takeNow(deadline)
+      for (;;) {
+        const done = yield* this.#pass(deadline, live)
+        if (done) return
+      }
+    } catch (error) {
+      if (signal?.aborted) return
+      throw error
+    } finally {
+      deadline.clear()
+    }
+  }
+
+  /** Reads one connection to its end, and those that replace it before anything came. True if there is no more. */
+  async *#pass(deadline: Deadline, live: boolean): AsyncGenerator<Change<T>, boolean, void> {
+    const stream = await this.#retrying(deadline, () => this.#open(deadline, live))
+    try {
+      if (!live) {
+        const scanner = new RowScanner('results')
+        for await (const part of stream.parts()) for (const row of scanner.feed(part)) yield readChange<T>(row)
+        this.#token = scanner.rest().last_seq
+        return true
+      }
+      for await (const { data, id } of events(stream)) {
+        if (data !== undefined) yield readChange<T>(parse(data, stream.context))
+        if (id !== undefined) this.#token = id
+      }
+    } catch (error) {
+      if (!(error instanceof ConnectionFailed)) throw error
+    } finally {
+      stream.close()
+    }
+    // The next connection goes on from the last token.
+    await deadline.sleep(PAUSE_MS_FIRST)
+    return false
+  }
+
+  /** Makes a feed from now on begin here, before it is read. @internal */
+  async prepare(): Promise<void> {
+    const { signal } = this.#options
+    const deadline = new Deadline({ ...(signal ? { signal } : {}), timeout: ENDLESS_MS }, ENDLESS_MS)
+    try {
+      await this.#takeNow(deadline)
+    } finally {
+      deadline.clear()
+    }
+  }
+
+  async #takeNow(deadline: Deadline): Promise<void> {
+    if (this.#options.since !== 'now' || this.#token !== undefined) return
+    await this.#retrying(deadline, () => this.#drain(deadline))
+  }
+
+  /** Takes the token of now. */
+  async #drain(deadline: Deadline): Promise<void> {
+    const stream = await this.#open(deadline, false)
+    this.#token = parse((await stream.whole()).text, stream.context).last_seq
+  }
+
+  /** Does something until it does not fail for a reason that may pass. */
+  async #retrying<R>(deadline: Deadline, attempt: () => Promise<R>): Promise<R> {
+    for (let pause = PAUSE_MS_FIRST; ; pause = Math.min(pause * 2, PAUSE_MS_MAX)) {
+      try {
+        return await attempt()
+      } catch (error) {
+        const passes = error instanceof ConnectionFailed || error instanceof ServiceNotAvailableError || error instanceof Unavailable
+        if (!passes) throw error instanceof DeadlineOver ? new RequestCanceledError('the feed was aborted') : error
+      }
+      await deadline.sleep(pause)
+    }
+  }
+
+  async #open(deadline: Deadline, live: boolean): Promise<HttpStream> {
+    const { scope, name } = this.#collection
+    const { bucket } = scope
+    const path = `/${[bucket.name, scope.name, name].map(encodeURIComponent).join('/')}/_changes`
+    const context: ErrorContext = { operation: `POST ${path}`, bucket: bucket.name, scope: scope.name, collection: name }
+    const { keys, since = 0, includeDocs = true } = this.#options
+    const body = {
+      feed: live ? 'sse' : 'normal',
+      since: this.#token ?? String(since),
+      include_docs: includeDocs,
+      ...(keys ? { filter: '_doc_ids', doc_ids: keys } : {}),
+    }
+    const request = { method: 'POST', path, body: encodeJson(body).toString(), reads: true } as const
+    const stream = await bucket.cluster.http.open(bucket.client, 'capi', request, new Attempt(context, deadline))
+    if (stream.status === 200) return stream
+    const { text } = await stream.whole()
+    throw refusal(stream.status, text, context)
+  }
+}
+
+/** The service cannot answer at the moment. */
+class Unavailable extends Error {}
+
+function refusal(status: number, text: string, context: ErrorContext): Error {
+  switch (status) {
+    case 400:
+      return new InvalidArgumentError(text, context)
+    case 403:
+      return new AuthenticationFailureError(text, context)
+    case 404:
+      return new (/no such bucket/.test(text) ? BucketNotFoundError : CollectionNotFoundError)(text, context)
+    case 410:
+      return new ChangesLostError(text, context)
+    case 429:
+    case 502:
+    case 503:
+    case 504:
+      return new Unavailable(text)
+    default:
+      return new CouchbaseError(text, context)
+  }
+}
+
+/** The events of a stream, until it ends or is silent for too long. */
+async function* events(stream: HttpStream): AsyncGenerator<{ data?: string; id?: string }, void, void> {
+  let pending: Buffer = Buffer.alloc(0)
+  let late: NodeJS.Timeout | undefined
+  const parts = stream.parts()
+  try {
+    for (;;) {
+      // Only silence of the server counts, not the time that the reader takes.
+      late = setTimeout(() => stream.close(), SILENCE_MS_MAX)
+      const { done, value } = await parts.next()
+      clearTimeout(late)
+      if (done) return
+      pending = pending.length ? Buffer.concat([pending, value]) : value
+      for (let end = pending.indexOf('\n\n'); end >= 0; end = pending.indexOf('\n\n')) {
+        const event = readEvent(pending.subarray(0, end).toString())
+        pending = pending.subarray(end + 2)
+        yield event
+      }
+      if (pending.length > EVENT_BYTES_MAX) throw new DecodingFailureError('an event is over the limit', stream.context)
+    }
+  } finally {
+    clearTimeout(late)
+    await parts.return()
+  }
+}
+
+function readEvent(text: string): { data?: string; id?: string } {
+  const event: { data?: string; id?: string } = {}
+  for (const line of text.split('\n')) {
+    if (line.startsWith('data:')) event.data = (event.data ?? '') + line.slice(5)
+    else if (line.startsWith('id:')) event.id = line.slice(3).trim()
+  }
+  return event
+}
+
+function parse(text: string, context: ErrorContext): any {
+  try {
+    return JSON.parse(text)
+  } catch (error) {
+    throw new DecodingFailureError(`a change cannot be read: ${error}`, context, error)
+  }
+}
+
+function readChange<T>(row: any): Change<T> {
+  const rev = /^(\d+)-([0-9a-f]{1,16})$/.exec(row?.rev)
+  if (!rev) throw new DecodingFailureError('a change has no version')
+  const content = row.base64 === undefined ? row.doc : Buffer.from(row.base64, 'base64')
+  return {
+    id: row.id,
+    ...(row.id_hex === undefined ? {} : { idHex: row.id_hex }),
+    content,
+    deleted: row.deleted === true,
+    cas: BigInt(`0x${rev[2]}`),
+    revision: BigInt(rev[1]!),
+    partitionId: row.vbucket,
+    sequenceNumber: row.seqno,
+  }
+}
