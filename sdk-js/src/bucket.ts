@@ -42,7 +42,7 @@ export class Bucket {
     return this.cluster.serverGroup
   }
 
-  /** @internal */
+  /** Turns values into bytes where an operation names no other transcoder. */
   get transcoder(): Transcoder {
     return this.cluster.transcoder
   }

@@ -329,7 +329,7 @@ export class Collection extends Documents {
     copy = 0,
   ): Promise<GetResult<T>> {
     const response = await this.ask(key, request, options, { reads }, copy)
-    return { content: this.transcoder(options).decode(response.value, firstWord(response)), cas: response.cas }
+    return { content: this.transcoderOf(options).decode(response.value, firstWord(response)), cas: response.cas }
   }
 
   /** A copy of a document, 0 being the active one. @internal */
@@ -378,11 +378,11 @@ export class Collection extends Documents {
     if (!Number.isInteger(expiryTime) || !Number.isInteger(flags)) {
       throw new DecodingFailureError('expiry and flags are not numbers')
     }
-    return { content: this.transcoder(options).decode(bytes, flags!), cas: response.cas, expiryTime: expiryTime! }
+    return { content: this.transcoderOf(options).decode(bytes, flags!), cas: response.cas, expiryTime: expiryTime! }
   }
 
   async #store(opcode: number, key: string, value: any, options: ReplaceOptions): Promise<MutationResult> {
-    const transcoder: Transcoder = this.transcoder(options)
+    const transcoder: Transcoder = this.transcoderOf(options)
     const [content, flags] = transcoder.encode(value)
     const request: Request = {
       opcode,

@@ -91,9 +91,14 @@ export abstract class Documents {
     return { cas: response.cas, token: this.#token(key, response) }
   }
 
+  /** Turns values into bytes where an operation names no other transcoder. */
+  get transcoder(): Transcoder {
+    return this.scope.bucket.transcoder
+  }
+
   /** @internal */
-  transcoder(options: { transcoder?: Transcoder }): Transcoder {
-    return options.transcoder ?? this.scope.bucket.transcoder
+  transcoderOf(options: { transcoder?: Transcoder }): Transcoder {
+    return options.transcoder ?? this.transcoder
   }
 
   #operation(key: string, request: Request, traits: Traits): Operation {

@@ -41,10 +41,15 @@ export { applyChanges, Live, type LiveOptions, type LiveUpdate, type RowChange }
 export {
   BucketManager,
   type BucketSettings,
+  type BucketSettings as IBucketSettings,
+  type BucketSettings as ICreateBucketSettings,
   BucketType,
   CollectionManager,
   type CollectionSettings,
+  type CollectionSettings as CreateCollectionSettings,
+  type CollectionSettings as UpdateCollectionSettings,
   type CollectionSpec,
+  type CollectionSpec as ICollectionSpec,
   CompressionMode,
   ConflictResolutionType,
   type CreateBucketSettings,
@@ -97,7 +102,7 @@ export {
   type WatchQueryIndexOptions,
 } from './query-indexes.js'
 export type * from './results.js'
-export { PrefixScan, RangeScan, SamplingScan, type ScanOptions, type ScanResult, ScanTerm } from './scans.js'
+export { PrefixScan, RangeScan, SamplingScan, type ScanOptions, type ScanResult, ScanTerm, type ScanType } from './scans.js'
 export { StreamablePromise } from './streamable.js'
 export { LookupInMacro, LookupInSpec, MutateInMacro, MutateInSpec } from './subdocument.js'
 export {
@@ -121,4 +126,4 @@ export {
   type ViewRow,
   ViewScanConsistency,
 } from './views.js'
-export { Group, type IGroup, type IUser, Role, type RoleAndDescription, type RoleAndOrigin, User, UserManager, type UserAndMetadata, type UserOptions } from './users.js'
+export { Group, type IGroup, type IUser, type Origin, Role, type RoleAndDescription, type RoleAndOrigin, User, UserManager, type UserAndMetadata, type UserOptions } from './users.js'

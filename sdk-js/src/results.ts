@@ -65,7 +65,12 @@ export interface LookupInResultEntry {
   value: any
 }
 
+/** What one spec of `mutateIn` gave; counters have a value. */
+export interface MutateInResultEntry {
+  value: any
+}
+
 /** Outcome of a change of parts, in the order of the specs; counters have a value. */
 export interface MutateInResult extends MutationResult {
-  content: ({ value: any } | undefined)[]
+  content: (MutateInResultEntry | undefined)[]
 }

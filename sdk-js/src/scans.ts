@@ -31,8 +31,13 @@ export class ScanTerm {
   }
 }
 
+/** What a scan looks for. */
+export interface ScanType {
+  getScanType(): string
+}
+
 /** All documents whose key is between two others; an end that is missing has no limit. */
-export class RangeScan {
+export class RangeScan implements ScanType {
   readonly start: ScanTerm | undefined
   readonly end: ScanTerm | undefined
 
@@ -48,7 +53,7 @@ export class RangeScan {
 }
 
 /** All documents whose key begins with a text. */
-export class PrefixScan {
+export class PrefixScan implements ScanType {
   readonly prefix: string
 
   constructor(prefix: string) {
@@ -62,7 +67,7 @@ export class PrefixScan {
 }
 
 /** Some documents, chosen at random; the same ones for the same seed. */
-export class SamplingScan {
+export class SamplingScan implements ScanType {
   readonly limit: number
   readonly seed: number | undefined
 
@@ -144,7 +149,7 @@ export async function* scan<T>(
       else running.set(part, step(part))
       for (const item of items) {
         if (found++ >= limit) return
-        yield readItem<T>(item, documents.transcoder(options), options.idsOnly === true)
+        yield readItem<T>(item, documents.transcoderOf(options), options.idsOnly === true)
       }
     }
   } catch (error) {

@@ -24,8 +24,14 @@ export class Role {
 /** A role that the server knows. */
 export type RoleAndDescription = Role & { displayName: string; description: string }
 
-/** A role of a user, and what gives it: `user`, or `group` with its name. */
-export type RoleAndOrigin = Role & { origins: { type: string; name?: string }[] }
+/** What gives a role: `user`, or `group` with its name. */
+export interface Origin {
+  type: string
+  name?: string
+}
+
+/** A role of a user, and what gives it. */
+export type RoleAndOrigin = Role & { origins: Origin[] }
 
 /** What a user is made of. */
 export interface IUser {

@@ -1,0 +1,165 @@
+// Writes docs/reference/sdk-js-parity.md: what the official Node package has, and what this one has of it.
+//
+//     npm run build && node scripts/parity.mjs <folder with node_modules/couchbase>
+//
+// Both sides are read from their declarations; the official package is not run.
+
+import { readdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+
+const [folder = '.'] = process.argv.slice(2)
+const official = join(folder, 'node_modules/couchbase')
+const own = new URL('../dist/src/', import.meta.url).pathname
+const target = new URL('../../docs/reference/sdk-js-parity.md', import.meta.url)
+
+/** Why something is not there: the first pattern that its name (`Class.method`) matches. */
+const REASONS = [
+  [/^(\w*ExternalAnalytics\w*|\w*CouchbaseAnalytics\w*|\w*CouchbaseRemote\w*|AnalyticsIndexManager|Analytics\w*|(Cluster|Scope)\.analytics\w*|CouchbaseRemoteAnalyticsLink|S3\w+|AzureBlob\w+|IAnalytics\w*)/, 'the server has no analytics service'],
+  [/^(GeoPoint|MatchOperator|ISearchIndex|SearchIndexManager|ScopeSearchIndexManager|Search\w+|Vector\w+|\w*SearchQuery|\w*Query|\w*Facet|\w*FacetResult|TermFacet|\w*Sort|GeoPolygon\w*|HighlightStyle|(Cluster|Scope|Collection)\.search\w*)/, 'the server has no search service'],
+  [/^(Transaction|DocumentId|(Cluster)\.transactions)/, 'transactions are not there yet; BEGIN WORK in SQL++ is'],
+  [/^(\w*Tracer\w*|\w*Meter\w*|\w*Span\w*|\w*Recorder|\w*Logger\w*|\w*Logging\w*|\w*Observab\w*|OTel\w*|ValueRecorder|getOTel\w*|OpTracing\w*|\w*\.logger|LogLevel|shutdownLogger|enableProtocolLogger\w*)/i, 'no tracing, metrics or logging of its own'],
+  [/^(Jwt\w*|IJwt\w*)/, 'the server knows no tokens yet'],
+  [/^(StreamableRowPromise|StreamableReplicasPromise|StreamableScanPromise)$/, '`StreamablePromise` is all three'],
+  [/^StreamablePromise|^Streamable\w+\./, 'part of `StreamablePromise`'],
+  [/^(ViewExecutor)/, 'internal to the official package'],
+  [/^(isOptions|lcbVersion|cbppVersion|cbppMetadata)$/, 'about the native code of the official package'],
+  [/^(AppTelemetry\w*|OrphanReporter\w*|DnsConfig|TracingConfig|MetricsConfig|parseLogLevel)/, 'no such reports or settings'],
+  [/^Json\w+Report$/, 'what `toJSON` of reports gives'],
+  [/^(MutationToken|NodeCallback|Cas)$/, 'a CAS is a bigint, a token a plain object, and there are no callbacks'],
+  [/ErrorContext$/, '`ErrorContext` is all of them'],
+]
+
+function reasonOf(name) {
+  return REASONS.find(([pattern]) => pattern.test(name))?.[1] ?? 'not yet'
+}
+
+/** Classes with their methods, and all other exported names, of declarations. */
+function read(files) {
+  const classes = new Map()
+  const names = new Set()
+  for (const file of files) {
+    const text = readFileSync(file, 'utf8').replace(/\/\*[\s\S]*?\*\//g, '')
+    for (const [, name] of text.matchAll(/ as (\w+)/g)) names.add(name)
+    for (const [, kind, name] of text.matchAll(/^export (?:declare )?(?:abstract )?(class|interface|enum|function|const|type) (\w+)/gm)) {
+      names.add(name)
+      if (kind === 'class') classes.set(name, { methods: new Set(), base: undefined })
+    }
+    for (const [, name, base, body] of text.matchAll(/^(?:export )?(?:declare )?(?:abstract )?class (\w+)(?:<[^{]*?>)?(?: extends (\w+))?[^{]*\{\n([\s\S]*?)^\}/gm)) {
+      const found = classes.get(name) ?? { methods: new Set(), base: undefined }
+      found.base = base
+      for (const line of body.split('\n')) {
+        const member = /^ {4}(?:static )?(?:readonly )?(?:get |set )?(\w+)(?:<.*?>)?(?:\(|\??: )/.exec(line)
+        const isMethod = member && /^ {4}(static |get )|^ {4}\w+(<.*?>)?\(|^ {4}static readonly/.test(line)
+        if (isMethod && !/^ {4}(private|protected)/.test(line)) found.methods.add(member[1])
+        // What ours has as a property counts for a getter.
+        const property = /^ {4}(?:readonly )?(\w+)\??: /.exec(line)
+        if (property) found.methods.add(`=${property[1]}`)
+      }
+      classes.set(name, found)
+    }
+  }
+  return { classes, names }
+}
+
+function methodsOf(classes, name) {
+  const found = classes.get(name)
+  if (!found) return new Set()
+  return new Set([...found.methods, ...(found.base ? methodsOf(classes, found.base) : [])])
+}
+
+const declarations = (path) =>
+  readdirSync(path)
+    .filter((name) => name.endsWith('.d.ts'))
+    .map((name) => join(path, name))
+
+const exported = readFileSync(join(official, 'dist/couchbase.d.ts'), 'utf8').matchAll(/export \* from '\.\/(\w+)'/g)
+const theirs = read([...exported].map(([, name]) => join(official, `dist/${name}.d.ts`)))
+theirs.names.add('connect')
+const ours = read(declarations(own))
+const { version } = JSON.parse(readFileSync(join(official, 'package.json'), 'utf8'))
+
+/** Internal to the official package, though declared without an underscore. */
+const INTERNAL = new Set(['constructor', 'conn', 'impl', 'toJSON', 'inspect', 'observabilityInstruments', 'toString', 'then', 'catch', 'finally'])
+/** Older names of members that the official package keeps. */
+const DEPRECATED = new Set(['value', 'expiry', 'results', 'total_rows', 'maxTTL', 'ejectionMethod', 'durabilityMinLevel', 'effectiveRolesAndOrigins', 'View'])
+
+const rows = []
+const count = { methods: 0, methodsHere: 0, errors: 0, errorsHere: 0, names: 0, namesHere: 0 }
+for (const [name, { methods }] of [...theirs.classes].sort(([a], [b]) => (a < b ? -1 : 1))) {
+  if (/Error$|^InvalidDurability/.test(name)) continue
+  const here = methodsOf(ours.classes, name)
+  for (const method of [...methods].sort()) {
+    if (method.startsWith('_') || method.startsWith('=') || INTERNAL.has(method) || DEPRECATED.has(method)) continue
+    const isHere = here.has(method) || here.has(`=${method}`)
+    count.methods++
+    if (isHere) count.methodsHere++
+    rows.push({ name: `${name}.${method}`, isHere })
+  }
+}
+const errors = [...theirs.classes.keys()].filter((name) => /Error$|^InvalidDurability/.test(name))
+for (const name of errors) {
+  count.errors++
+  if (ours.classes.has(name)) count.errorsHere++
+}
+const others = [...theirs.names].filter((name) => !name.startsWith('Cpp') && !errors.includes(name)).sort()
+const missingNames = others.filter((name) => !ours.names.has(name) && !/Options$/.test(name))
+count.names = others.filter((name) => !/Options$/.test(name)).length
+count.namesHere = count.names - missingNames.length
+
+const share = (part, whole) => `${part} of ${whole} (${Math.round((part / whole) * 1000) / 10} %)`
+const missing = rows.filter(({ isHere }) => !isHere)
+const reasons = new Map()
+for (const { name } of missing) reasons.set(reasonOf(name), [...(reasons.get(reasonOf(name)) ?? []), name])
+const nameReasons = new Map()
+for (const name of missingNames) nameReasons.set(reasonOf(name), [...(nameReasons.get(reasonOf(name)) ?? []), name])
+const applying = rows.filter(({ name, isHere }) => isHere || !/^the server has no/.test(reasonOf(name)))
+const list = (groups) => [...groups].map(([reason, names]) => `| ${reason} | ${names.map((name) => `\`${name}\``).join(', ')} |`)
+const byClass = new Map()
+for (const { name, isHere } of rows) {
+  const [kind, method] = name.split('.')
+  byClass.set(kind, [...(byClass.get(kind) ?? []), isHere ? `\`${method}\`` : `~~\`${method}\`~~`])
+}
+
+writeFileSync(
+  target,
+  `# The JavaScript client beside the official one
+
+Generated by \`sdk-js/scripts/parity.mjs\` from the declarations of the npm package \`couchbase\` ${version}; do not edit it. Members that the
+official package keeps under older names, and those that only it uses itself, are not counted.
+
+| | there |
+| --- | --- |
+| methods and getters of classes | ${share(count.methodsHere, count.methods)} |
+| the same, without those of services that the server does not have | ${share(count.methodsHere, applying.length)} |
+| errors | ${share(count.errorsHere, count.errors)} |
+| other exported names, without those of options | ${share(count.namesHere, count.names)} |
+
+## Methods that are not there
+
+| why | methods |
+| --- | --- |
+${list(reasons).join('\n')}
+
+## Errors that are not there
+
+${errors.filter((name) => !ours.classes.has(name)).map((name) => `\`${name}\``).join(', ') || 'None.'}
+
+## Other names that are not there
+
+| why | names |
+| --- | --- |
+${list(nameReasons).join('\n')}
+
+## Every method
+
+| class | methods; those struck through are not there |
+| --- | --- |
+${[...byClass].map(([kind, methods]) => `| \`${kind}\` | ${methods.join(', ')} |`).join('\n')}
+
+Only here: \`Collection.changes\`, \`Cluster.live\`, \`Scope.live\`, \`signal\` in every operation's options, \`for await\` over every result that has rows,
+and \`await using\` for the cluster.
+`,
+)
+console.log(`methods ${share(count.methodsHere, count.methods)}, applying ${share(count.methodsHere, applying.length)}, errors ${share(count.errorsHere, count.errors)}, names ${share(count.namesHere, count.names)}`)
+console.log('methods not there, without a reason:', missing.filter(({ name }) => reasonOf(name) === 'not yet').map(({ name }) => name).join(' ') || 'none')
+console.log('names not there, without a reason:', missingNames.filter((name) => reasonOf(name) === 'not yet').join(' ') || 'none')

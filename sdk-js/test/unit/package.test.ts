@@ -1,0 +1,70 @@
+/** The package as others get it: its size, its metadata, its types. */
+
+import assert from 'node:assert/strict'
+import { execFile } from 'node:child_process'
+import { mkdtemp, rm, symlink, mkdir, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { test } from 'node:test'
+import { fileURLToPath } from 'node:url'
+import { promisify } from 'node:util'
+
+const run = promisify(execFile)
+const ROOT = fileURLToPath(new URL('../../../', import.meta.url))
+const MINIFIED_BYTES_MAX = 150_000
+
+test('minified it stays under its limit', async (context) => {
+  const { stdout } = await run(process.execPath, [join(ROOT, 'scripts/size.mjs')])
+  const { minified, gzip } = JSON.parse(stdout)
+  context.diagnostic(`${minified} bytes minified, ${gzip} compressed; the official package installs 126 MB`)
+  assert(minified <= MINIFIED_BYTES_MAX)
+})
+
+test('its metadata is without fault', async () => {
+  const { stdout } = await run(process.execPath, [join(ROOT, 'node_modules/publint/src/cli.js'), '--strict', '--pack', 'false', ROOT])
+  assert.match(stdout, /All good/)
+})
+
+const CONSUMER = `
+import { type Change, connect, DurabilityLevel, LookupInSpec, type MutationResult, type QueryResult } from 'nacre'
+
+interface Order { total: number }
+
+export async function main(): Promise<void> {
+  await using cluster = await connect('couchbase://127.0.0.1', { username: 'u', password: 'p', timeouts: { kvTimeout: 1 } })
+  const collection = cluster.bucket('b').scope('s').collection('c')
+  const { content, cas } = await collection.get<Order>('k')
+  const total: number = content.total
+  const result: MutationResult = await collection.replace('k', { total }, { cas, durabilityLevel: DurabilityLevel.Majority })
+  const whole: QueryResult<Order> = await cluster.query<Order>('SELECT 1', { parameters: [result.cas.toString()] })
+  for await (const row of cluster.query<Order>('SELECT 1')) row.total.toFixed()
+  for await (const change of collection.changes<Order>({ since: 0 })) {
+    const known: Change<Order> = change
+    known.content?.total.toFixed()
+  }
+  const entries = (await collection.lookupIn('k', [LookupInSpec.get('a')])).content
+  // @ts-expect-error: there is no such option.
+  await collection.get('k', { bogus: entries.length + whole.rows.length })
+  // @ts-expect-error: the content is an Order.
+  content.none
+}
+`
+
+test('a consumer with strict types compiles', async () => {
+  const folder = await mkdtemp(join(tmpdir(), 'nacre-js-'))
+  try {
+    await mkdir(join(folder, 'node_modules/@types'), { recursive: true })
+    await symlink(ROOT, join(folder, 'node_modules/nacre'))
+    await symlink(join(ROOT, 'node_modules/@types/node'), join(folder, 'node_modules/@types/node'))
+    await symlink(join(ROOT, 'node_modules/undici-types'), join(folder, 'node_modules/undici-types'))
+    await writeFile(join(folder, 'package.json'), '{"type": "module"}')
+    await writeFile(join(folder, 'main.ts'), CONSUMER)
+    for (const more of [[], ['--exactOptionalPropertyTypes', '--noUncheckedIndexedAccess']]) {
+      const options = ['--strict', '--noEmit', '--target', 'es2022', '--module', 'nodenext', '--lib', 'es2023,esnext.disposable', '--types', 'node', '--skipLibCheck', 'false']
+      const compiling = run(join(ROOT, 'node_modules/.bin/tsc'), [...options, ...more, 'main.ts'], { cwd: folder })
+      await compiling.catch((error) => assert.fail(error.stdout))
+    }
+  } finally {
+    await rm(folder, { recursive: true })
+  }
+})
