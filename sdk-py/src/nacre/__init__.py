@@ -7,21 +7,22 @@
 The same without ``await`` is in `nacre.sync`.
 """
 
+from .auth import CertificateAuthenticator, PasswordAuthenticator
 from .binary import BinaryCollection
 from .bucket import Bucket, Scope
 from .cluster import Cluster, connect
 from .collection import Collection
-from .exceptions import CouchbaseException, ErrorContext
-from .options import (
+from .durability import (
     ClientDurability,
-    ClusterOptions,
-    ClusterTimeoutOptions,
-    PasswordAuthenticator,
+    Durability,
+    DurabilityLevel,
     PersistTo,
     ReplicateTo,
-    StoreSemantics,
+    ServerDurability,
 )
-from .results import (
+from .exceptions import CouchbaseException, ErrorContext
+from .options import ClusterOptions, ClusterTimeoutOptions, StoreSemantics
+from .result import (
     CounterResult,
     ExistsResult,
     GetResult,
@@ -36,6 +37,7 @@ from .views import ViewOptions, ViewResult, ViewRow, ViewScanConsistency
 __all__ = [
     "BinaryCollection",
     "Bucket",
+    "CertificateAuthenticator",
     "ClientDurability",
     "Cluster",
     "ClusterOptions",
@@ -43,6 +45,8 @@ __all__ = [
     "Collection",
     "CouchbaseException",
     "CounterResult",
+    "Durability",
+    "DurabilityLevel",
     "ErrorContext",
     "ExistsResult",
     "GetResult",
@@ -57,6 +61,7 @@ __all__ = [
     "RawStringTranscoder",
     "ReplicateTo",
     "Scope",
+    "ServerDurability",
     "StoreSemantics",
     "ViewOptions",
     "ViewResult",

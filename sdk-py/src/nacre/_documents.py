@@ -2,15 +2,17 @@
 
 import asyncio
 import struct
+from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
-from . import _durability
+from . import _observe
 from ._client import KvClient, Operation
-from ._frame import PRESERVE_EXPIRY, Request, Response
+from ._frame import Request, Response, framing_extras
 from ._keys import vbucket_of
+from .durability import ClientDurability, DurabilityLevel, ServerDurability
 from .exceptions import DecodingFailureException, InvalidArgumentException
-from .options import ClientDurability, DurableOptions, TimeoutOptions, seconds_of
-from .results import MutationToken
+from .options import DurableOptions, TimeoutOptions, seconds_of
+from .result import MutationToken
 from .transcoder import JSONTranscoder, Transcoder
 
 if TYPE_CHECKING:
@@ -58,19 +60,30 @@ class Documents:
         durability = options.get("durability")
         default = self._timeouts.kv_durable_timeout if durability else self._timeouts.kv_timeout
         timeout = seconds_of(options.get("timeout"), default)
-        if durability is None:
-            response = await self._client.execute(operation, timeout)
-            return response, self._token(operation.key, response)
-        if not isinstance(durability, ClientDurability):
-            raise InvalidArgumentException("the durability is a ClientDurability")
+        preserves = bool(cast(dict[str, object], options).get("preserve_expiry"))
+        if isinstance(durability, ClientDurability):
+            return await self._mutate_and_observe(operation, durability, preserves, timeout)
+        level = DurabilityLevel.NONE
+        if isinstance(durability, ServerDurability):
+            level = DurabilityLevel(durability.level)
+        elif durability is not None:
+            raise InvalidArgumentException("a durability is a ServerDurability or ClientDurability")
+        operation = _framed(operation, framing_extras(preserves, level, timeout))
+        response = await self._client.execute(operation, timeout)
+        return response, self._token(operation.key, response)
+
+    async def _mutate_and_observe(
+        self, operation: Operation, durability: ClientDurability, preserves: bool, timeout: float
+    ) -> tuple[Response, MutationToken | None]:
+        operation = _framed(operation, framing_extras(preserves))
         clock = asyncio.get_running_loop()
         deadline = clock.time() + timeout
         if self._client.map is None:
             await self._client.bootstrap(timeout)
-        _durability.check(self._client, durability)
+        _observe.check(self._client, durability)
         response = await self._client.execute(operation, deadline - clock.time())
         token = self._token(operation.key, response)
-        await _durability.wait(self._client, token, durability, deadline - clock.time())
+        await _observe.wait(self._client, token, durability, deadline - clock.time())
         return response, token
 
     def _token(self, key: str, response: Response) -> MutationToken | None:
@@ -87,9 +100,10 @@ class Documents:
         )
 
 
-def framing(preserve_expiry: bool) -> bytes:
-    """Framing extras of a write."""
-    return PRESERVE_EXPIRY if preserve_expiry else b""
+def _framed(operation: Operation, framing: bytes) -> Operation:
+    if not framing:
+        return operation
+    return replace(operation, request=replace(operation.request, framing=framing))
 
 
 def check_cas(cas: int | None) -> int:

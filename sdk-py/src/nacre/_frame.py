@@ -21,8 +21,24 @@ BODY_BYTES_MAX = 31 * 1024 * 1024
 """A little above what servers accept (20 MiB of document and its extended attributes)."""
 
 _ASK, _ASK_FLEXIBLE, _ANSWER, _ANSWER_FLEXIBLE = 0x80, 0x08, 0x81, 0x18
-PRESERVE_EXPIRY = b"\x50"
+_PRESERVE_EXPIRY = b"\x50"
 """Framing extras that keep a document's expiry when it is written (id 5, length 0)."""
+_DURABILITY_HEAD = 0x13
+"""Head of framing extras with a durability level and a time-out (id 1, length 3)."""
+_DURABILITY_SHARE = 0.9
+"""Part of an operation's time that the server may take for durability: its answer then comes
+before the client gives up, and says what became of the change."""
+
+
+def framing_extras(
+    preserve_expiry: bool = False, durability_level: int = 0, seconds: float = 0
+) -> bytes:
+    """Framing extras of a change; ``seconds`` are the time that the operation may take."""
+    extras = _PRESERVE_EXPIRY if preserve_expiry else b""
+    if durability_level:
+        milliseconds = min(max(int(seconds * 1000 * _DURABILITY_SHARE), 1), 0xFFFE)
+        extras += struct.pack(">BBH", _DURABILITY_HEAD, durability_level, milliseconds)
+    return extras
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from ._documents import Documents, check_cas
 from ._frame import Request
 from ._opcodes import Opcode
 from .exceptions import DecodingFailureException, InvalidArgumentException
-from .results import CounterResult, MutationResult
+from .result import CounterResult, MutationResult
 
 _NEVER_CREATE = 0xFFFFFFFF
 """Expiry that tells the server not to create a missing counter."""

@@ -6,10 +6,11 @@ from typing import Self
 from ._client import KvClient
 from ._connstr import ConnectionString
 from ._http import HttpClient, HttpRequest, HttpResponse
+from .auth import PasswordAuthenticator
 from .bucket import Bucket
 from .exceptions import InvalidArgumentException, RequestCanceledException
 from .management import BucketManager
-from .options import ClusterOptions, ClusterTimeoutOptions, PasswordAuthenticator
+from .options import ClusterOptions, ClusterTimeoutOptions
 
 
 class Cluster:

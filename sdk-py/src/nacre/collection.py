@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from . import options as o
 from . import subdocument as sd
-from ._documents import Documents, check_cas, flags_of, framing
+from ._documents import Documents, check_cas, flags_of
 from ._frame import Request, Response
 from ._opcodes import DATATYPE_JSON, Opcode, Status
 from ._statuses import exception_of
@@ -17,7 +17,7 @@ from .exceptions import (
     ErrorContext,
     InvalidArgumentException,
 )
-from .results import (
+from .result import (
     Entry,
     ExistsResult,
     GetResult,
@@ -234,7 +234,6 @@ class Collection(Documents):
             extras=extras,
             value=value,
             cas=check_cas(merged.get("cas")),
-            framing=framing(merged.get("preserve_expiry", False)),
         )
         adds = semantics == o.StoreSemantics.INSERT
         operation = self._operation(request, key, adds=adds, accepted=_SOME_FAILED)
@@ -260,7 +259,6 @@ class Collection(Documents):
             value=content,
             cas=check_cas(options.get("cas")),
             datatype=DATATYPE_JSON if flags == JSON_FLAGS else 0,
-            framing=framing(options.get("preserve_expiry", False)),
         )
         operation = self._operation(request, key, adds=opcode == Opcode.ADD)
         response, token = await self._mutate(operation, options)

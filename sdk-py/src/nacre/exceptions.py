@@ -148,6 +148,10 @@ class DurabilitySyncWriteAmbiguousException(CouchbaseException):
     """The server gave up a durable write, and it is unknown whether it took effect."""
 
 
+class DurabilitySyncWriteInProgressException(CouchbaseException):
+    """Another durable write of the document was under way until the deadline."""
+
+
 class DocumentMutationLostException(CouchbaseException):
     """A fail-over lost the mutation before it was as durable as asked."""
 

@@ -5,41 +5,15 @@ Durations are `datetime.timedelta`. Each option is described where the operation
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import IntEnum
 from typing import Any, TypedDict, TypeVar, cast
 
+from .auth import PasswordAuthenticator
+from .durability import ClientDurability, ServerDurability
 from .exceptions import FeatureUnavailableException, InvalidArgumentException
 from .transcoder import Transcoder
-
-
-class PersistTo(IntEnum):
-    """On how many nodes a mutation must be on disk."""
-
-    NONE = 0
-    ACTIVE = 1
-    ONE = 1
-    TWO = 2
-    THREE = 3
-    FOUR = 4
-
-
-class ReplicateTo(IntEnum):
-    """On how many replicas a mutation must be in memory."""
-
-    NONE = 0
-    ONE = 1
-    TWO = 2
-    THREE = 3
-
-
-@dataclass(frozen=True, slots=True)
-class ClientDurability:
-    """What the client waits for after a mutation, by asking the nodes that hold the document."""
-
-    replicate_to: ReplicateTo = ReplicateTo.NONE
-    persist_to: PersistTo = PersistTo.NONE
 
 
 class StoreSemantics(IntEnum):
@@ -51,14 +25,6 @@ class StoreSemantics(IntEnum):
     """It is created when missing."""
     INSERT = 2
     """It must not exist."""
-
-
-@dataclass(frozen=True, slots=True)
-class PasswordAuthenticator:
-    """A user and password."""
-
-    username: str
-    password: str = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +72,7 @@ ExistsOptions = TouchOptions = UnlockOptions = LookupInOptions = TimeoutOptions
 class DurableOptions(TimeoutOptions, total=False):
     """Options of operations that change documents."""
 
-    durability: ClientDurability
+    durability: ClientDurability | ServerDurability
 
 
 class InsertOptions(DurableOptions, total=False):
@@ -169,7 +135,6 @@ OFFICIAL_NAMES = frozenset(
         "parent_span",
         "span",
         "access_deleted",
-        "server_durability",
         "serializer",
         "read_preference",
         "upsert_doc",
@@ -185,10 +150,10 @@ OFFICIAL_NAMES = frozenset(
 )
 """What the official SDK has under these names, and this package has not."""
 
-O = TypeVar("O")
+Chosen = TypeVar("Chosen")
 
 
-def options_of(operation: str, kind: type[O], *given: Mapping[str, Any] | None) -> O:
+def options_of(operation: str, kind: type[Chosen], *given: Mapping[str, Any] | None) -> Chosen:
     """The options of an operation from a dictionary and keywords, of which the later ones count.
 
     Every operation reads its options through this, so that none is dropped without a word: the
@@ -207,7 +172,7 @@ def options_of(operation: str, kind: type[O], *given: Mapping[str, Any] | None) 
             raise FeatureUnavailableException(f"{operation} does not offer the option {name} yet")
         known = ", ".join(sorted(names))
         raise TypeError(f"{operation}() has no option {name!r}; it has {known}")
-    return cast(O, merged)
+    return cast(Chosen, merged)
 
 
 _RELATIVE_SECONDS_MAX = 30 * 86400

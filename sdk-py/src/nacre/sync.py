@@ -21,8 +21,9 @@ from . import cluster as _cluster
 from . import collection as _collection
 from . import management as _management
 from . import views as _views
+from .auth import PasswordAuthenticator
 from .exceptions import RequestCanceledException
-from .options import ClusterOptions, ClusterTimeoutOptions, PasswordAuthenticator
+from .options import ClusterOptions, ClusterTimeoutOptions
 
 W = TypeVar("W")
 P = ParamSpec("P")

@@ -2,9 +2,12 @@
 
 import asyncio
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
+import nacre
 from nacre import RawBinaryTranscoder, RawStringTranscoder
 from nacre import exceptions as e
+from nacre import subdocument as sd
 from nacre.options import GetOptions, UpsertOptions
 from tests.integration.node import NodeTest
 
@@ -123,6 +126,25 @@ class ExpiryTest(NodeTest):
         async with asyncio.timeout(5):
             while (await self.collection.exists(self.key)).exists:
                 await asyncio.sleep(0.05)
+
+
+class DurabilityTest(NodeTest):
+    async def test_the_server_takes_every_level(self) -> None:
+        for level in nacre.DurabilityLevel:
+            durability = nacre.ServerDurability(level)
+            with self.subTest(level):
+                await self.collection.upsert(self.key, {"n": 1}, durability=durability)
+                await self.collection.mutate_in(
+                    self.key, [sd.upsert("n", level.value)], durability=durability
+                )
+                found = await self.collection.get(self.key)
+                self.assertEqual(found.content, {"n": level.value})
+                await self.collection.remove(self.key, durability=durability)
+
+    async def test_a_level_that_is_none_is_refused(self) -> None:
+        wrong: Any = 1
+        with self.assertRaises(e.InvalidArgumentException):
+            await self.collection.upsert(self.key, 1, durability=wrong)
 
 
 class LockTest(NodeTest):

@@ -24,6 +24,7 @@ class Asked:
     key: bytes
     extras: bytes
     value: bytes
+    framing: bytes = b""
 
 
 Answer = tuple[int, bytes, bytes] | None
@@ -187,4 +188,5 @@ async def _read(reader: asyncio.StreamReader) -> Asked:
         key=body[extras_end : extras_end + key_bytes],
         extras=body[framing_bytes:extras_end],
         value=body[extras_end + key_bytes :],
+        framing=body[:framing_bytes],
     )  # fmt: skip

@@ -54,6 +54,30 @@ class ClientTest(unittest.IsolatedAsyncioTestCase):
         self.assertGreater(context.retry_attempts, 1)
         self.assertIsNotNone(context.opaque)
 
+    async def test_a_durable_write_tells_the_server_its_level_and_time(self) -> None:
+        self.node.on[SET] = lambda _: (0, b"", b"")
+        majority = nacre.ServerDurability(nacre.DurabilityLevel.MAJORITY)
+        await self.collection.upsert("k", 1, durability=majority)
+        timeout = timedelta(seconds=1)
+        await self.collection.upsert(
+            "k", 1, durability=majority, preserve_expiry=True, timeout=timeout
+        )
+        await self.collection.upsert("k", 1)
+        framing = [asked.framing.hex() for asked in self.node.asked if asked.opcode == SET]
+        self.assertEqual(framing, ["13012328", "50" + "13010384", ""])
+
+    async def test_what_a_durable_write_came_to_is_told(self) -> None:
+        majority = nacre.ServerDurability(nacre.DurabilityLevel.MAJORITY)
+        for status, kind in (
+            (0xA0, e.DurabilityInvalidLevelException),
+            (0xA1, e.DurabilityImpossibleException),
+            (0xA2, e.DurabilitySyncWriteInProgressException),
+            (0xA3, e.DurabilitySyncWriteAmbiguousException),
+        ):
+            self.answers(SET, (status, b"", b""))
+            with self.subTest(kind), self.assertRaises(kind):
+                await self.collection.upsert("k", 1, durability=majority, timeout=SHORT)
+
     async def test_silence_is_ambiguous_for_writes_only(self) -> None:
         self.node.on[GET] = self.node.on[SET] = lambda _: None
         with self.assertRaises(e.UnAmbiguousTimeoutException):

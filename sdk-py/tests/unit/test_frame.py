@@ -2,7 +2,7 @@
 
 import unittest
 
-from nacre._frame import BODY_BYTES_MAX, PRESERVE_EXPIRY, FrameReader, Request, Response, decode
+from nacre._frame import BODY_BYTES_MAX, FrameReader, Request, Response, decode, framing_extras
 from nacre._opcodes import Opcode, Status
 from nacre.exceptions import DecodingFailureException
 
@@ -16,7 +16,9 @@ class FrameTest(unittest.TestCase):
         self.assertEqual(encoded.hex(), "800000030000020e0000000300000007" + "00" * 8 + "006b31")
 
     def test_framing_extras_make_the_frame_flexible(self) -> None:
-        request = Request(Opcode.SET, b"k", b"\0" * 8, b"1", framing=PRESERVE_EXPIRY)
+        request = Request(
+            Opcode.SET, b"k", b"\0" * 8, b"1", framing=framing_extras(preserve_expiry=True)
+        )
         encoded = request.encode(opaque=1)
         self.assertEqual(encoded[:5].hex(), "0801010108")
         self.assertEqual(encoded[24:], b"\x50" + b"\0" * 8 + b"k1")

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from ._client import KvClient
 from ._frame import Request
 from ._opcodes import Opcode, Status
+from .durability import ClientDurability
 from .exceptions import (
     AmbiguousTimeoutException,
     DecodingFailureException,
@@ -19,8 +20,7 @@ from .exceptions import (
     ErrorContext,
     FeatureUnavailableException,
 )
-from .options import ClientDurability
-from .results import MutationToken
+from .result import MutationToken
 
 _PAUSE_SECONDS = 0.01
 
