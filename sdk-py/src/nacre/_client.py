@@ -63,6 +63,8 @@ class Operation:
     """It insists on a new document."""
     accepted: frozenset[int] = frozenset()
     """Statuses that are answers, not errors, besides success."""
+    copy: int = 0
+    """Which copy of the vBucket it is for; 0 is the active one."""
 
 
 @dataclass(slots=True)
@@ -184,6 +186,35 @@ class KvClient:
             except ConnectionLost:
                 await attempt.again("SOCKET_CLOSED_WHILE_IN_FLIGHT")
 
+    async def copies(self, key: str, group: str | None, timeout: float) -> list[int]:
+        """Numbers of the copies of a document that nodes have; 0 is the active one.
+
+        With a group, those on nodes of that server group.
+        """
+        cluster_map = self.map or await self.bootstrap(timeout)
+        vbid = vbucket_of(key.encode(), len(cluster_map.vbuckets))
+        return cluster_map.copies(vbid, group)
+
+    async def place(self, op: Operation, vbid: int, attempt: Attempt) -> tuple[Connection, int]:
+        """A connection to the node of a vBucket, and the id of the collection.
+
+        Tries until both are there; the caller limits the time.
+        """
+        while True:
+            connection = await self._connection_for(vbid, attempt)
+            try:
+                collection_id = await self._collection_id(op, connection, attempt)
+            except ConnectionLost:
+                await attempt.again("SOCKET_CLOSED_WHILE_IN_FLIGHT")
+                continue
+            if collection_id is not None:
+                return connection, collection_id
+
+    async def moved(self, attempt: Attempt) -> None:
+        """Takes a newer map, if there is one, and waits before the next attempt."""
+        await self._ask_for_map(attempt)
+        await attempt.again("KV_NOT_MY_VBUCKET")
+
     async def nodes(self, service: str, attempt: Attempt) -> tuple[Address, ...]:
         """Nodes that run a service besides key-value, each time beginning with the next one.
 
@@ -219,7 +250,7 @@ class KvClient:
             cluster_map = self.map or await self._map(attempt)
             vbid = vbucket_of(key, len(cluster_map.vbuckets))
             try:
-                connection = await self._connection_for(vbid, attempt)
+                connection = await self._connection_for(vbid, attempt, operation.copy)
                 request = await self._addressed(operation, key, vbid, connection, attempt)
                 if request is None:
                     continue
@@ -245,6 +276,15 @@ class KvClient:
             if not self._is_default(op):
                 raise FeatureUnavailableException("the server has no collections", attempt.context)
             return replace(op.request, key=key, vbid=vbid)
+        collection_id = await self._collection_id(op, connection, attempt)
+        if collection_id is None:
+            return None
+        return replace(op.request, key=leb128(collection_id) + key, vbid=vbid)
+
+    async def _collection_id(
+        self, op: Operation, connection: Connection, attempt: Attempt
+    ) -> int | None:
+        """The id of a collection; None to start over, as it is unknown."""
         collection_id = self._collection_ids.get((op.scope, op.collection))
         if collection_id is None:
             path = f"{op.scope}.{op.collection}".encode()
@@ -256,7 +296,7 @@ class KvClient:
                 raise DecodingFailureException("a collection's id is missing", attempt.context)
             collection_id = int.from_bytes(response.extras[8:12], "big")
             self._collection_ids[op.scope, op.collection] = collection_id
-        return replace(op.request, key=leb128(collection_id) + key, vbid=vbid)
+        return collection_id
 
     async def _after_refusal(
         self, op: Operation, response: Response, connection: Connection, attempt: Attempt

@@ -9,7 +9,7 @@ import json
 import os
 import socket
 import struct
-from collections.abc import Awaitable
+from collections.abc import AsyncGenerator, Awaitable
 from typing import cast
 
 from ._connstr import Address
@@ -50,6 +50,7 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._reader = FrameReader()
         self._waiting: dict[int, asyncio.Future[Response]] = {}
+        self._streams: dict[int, asyncio.Queue[Response | None]] = {}
         self._opaque = 0
         self._writable = asyncio.Event()
 
@@ -88,21 +89,55 @@ class Connection(asyncio.Protocol):
 
         The answer raises `ConnectionLost` when the connection ends first; so does this.
         """
+        await self._ready()
+        opaque = self._next_opaque()
+        answer = self._loop.create_future()
+        self._waiting[opaque] = answer
+        answer.add_done_callback(lambda done: self._settled(opaque, done))
+        self._write(request, opaque)
+        return answer
+
+    async def _ready(self) -> None:
         await self._writable.wait()
         # A transport that is closing drops what is written to it.
         if self.lost or self._transport is None or self._transport.is_closing():
             raise ConnectionLost(self._end_reason)
+
+    def _next_opaque(self) -> int:
         self._opaque = self._opaque + 1 & 0xFFFFFFFF
-        opaque = self._opaque
-        answer = self._loop.create_future()
-        self._waiting[opaque] = answer
-        answer.add_done_callback(lambda done: self._settled(opaque, done))
+        return self._opaque
+
+    def _write(self, request: Request, opaque: int) -> None:
+        assert self._transport is not None
         self._transport.write(request.encode(opaque))
-        return answer
 
     async def ask(self, request: Request) -> Response:
         """Sends and waits for the answer."""
         return await (await self.send(request))
+
+    def post(self, request: Request) -> None:
+        """Sends, if the connection still can, without waiting for an answer."""
+        if not self.lost and self._transport is not None and not self._transport.is_closing():
+            self._write(request, self._next_opaque())
+
+    async def stream(self, request: Request) -> AsyncGenerator[Response, None]:
+        """Sends and gives the answers, of which a request has several, until it is left.
+
+        Raises:
+            ConnectionLost: the connection ended before that.
+        """
+        answers: asyncio.Queue[Response | None] = asyncio.Queue()
+        await self._ready()
+        opaque = self._next_opaque()
+        self._streams[opaque] = answers
+        try:
+            self._write(request, opaque)
+            while (answer := await answers.get()) is not None:
+                yield answer
+            raise ConnectionLost(self._end_reason)
+        finally:
+            del self._streams[opaque]
+            self._close_if_idle()
 
     def close(self) -> None:
         """Ends the connection; answers not yet received are lost."""
@@ -114,7 +149,10 @@ class Connection(asyncio.Protocol):
     def close_when_idle(self) -> None:
         """Ends the connection once no answer is waited for."""
         self._closes_when_idle = True
-        if not self._waiting:
+        self._close_if_idle()
+
+    def _close_if_idle(self) -> None:
+        if self._closes_when_idle and not self._waiting and not self._streams:
             self.close()
 
     # What asyncio calls.
@@ -138,8 +176,11 @@ class Connection(asyncio.Protocol):
         try:
             for response in self._reader.feed(data):
                 answer = self._waiting.get(response.opaque)
-                if answer is not None and not answer.done():
-                    answer.set_result(response)
+                if answer is not None:
+                    if not answer.done():
+                        answer.set_result(response)
+                elif (stream := self._streams.get(response.opaque)) is not None:
+                    stream.put_nowait(response)
         except CouchbaseException as error:
             # The stream has lost its framing: nothing after this can be trusted.
             self._end_reason = f"the answer cannot be read: {error}"
@@ -158,8 +199,7 @@ class Connection(asyncio.Protocol):
         self._waiting.pop(opaque, None)
         if not answer.cancelled():
             answer.exception()
-        if self._closes_when_idle:
-            self.close_when_idle()
+        self._close_if_idle()
 
     def _end(self) -> None:
         self.lost = True
@@ -167,6 +207,8 @@ class Connection(asyncio.Protocol):
         for answer in list(self._waiting.values()):
             if not answer.done():
                 answer.set_exception(ConnectionLost(self._end_reason))
+        for stream in self._streams.values():
+            stream.put_nowait(None)
 
     # The handshake.
 

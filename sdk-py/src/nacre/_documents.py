@@ -2,8 +2,9 @@
 
 import asyncio
 import struct
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from . import _observe
 from ._client import KvClient, Operation
@@ -46,8 +47,9 @@ class Documents:
         reads: bool = False,
         adds: bool = False,
         accepted: frozenset[int] = frozenset(),
+        copy: int = 0,
     ) -> Operation:
-        return Operation(request, key, self._scope.name, self._name, reads, adds, accepted)
+        return Operation(request, key, self._scope.name, self._name, reads, adds, accepted, copy)
 
     async def _read(self, operation: Operation, options: TimeoutOptions) -> Response:
         timeout = seconds_of(options.get("timeout"), self._timeouts.kv_timeout)
@@ -98,6 +100,13 @@ class Documents:
         return cast(
             Transcoder, cast(dict[str, object], options).get("transcoder", DEFAULT_TRANSCODER)
         )
+
+
+async def cancel_all(tasks: Sequence[asyncio.Task[Any]]) -> None:
+    """Ends tasks; when it returns they have ended."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _framed(operation: Operation, framing: bytes) -> Operation:

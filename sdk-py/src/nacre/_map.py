@@ -20,6 +20,8 @@ class ClusterMap:
     """A row for each vBucket: number of the active node, then of the replicas; -1 is none."""
     services: tuple[tuple[str, Address], ...]
     """Name and address of every service of every node."""
+    groups: tuple[str | None, ...] = ()
+    """Server group of each node in ``kv``, as far as the map names them."""
 
     @classmethod
     def parse(cls, text: bytes, host: str) -> "ClusterMap":
@@ -38,6 +40,18 @@ class ClusterMap:
         row = self.vbuckets[vbid]
         number = row[copy] if copy < len(row) else -1
         return self.kv[number] if number >= 0 else None
+
+    def copies(self, vbid: int, group: str | None = None) -> list[int]:
+        """Numbers of the copies of a vBucket that nodes have, 0 being the active one.
+
+        With a group, those on nodes of that server group.
+        """
+        return [
+            copy
+            for copy, node in enumerate(self.vbuckets[vbid])
+            if node >= 0
+            and (group is None or (node < len(self.groups) and self.groups[node] == group))
+        ]
 
     def nodes(self, service: str) -> tuple[Address, ...]:
         """Nodes that run the service, for example ``mgmt`` or ``capi``."""
@@ -69,7 +83,8 @@ def _read(config: dict[str, Any], host: str) -> ClusterMap:
         if not vbuckets or any(not row or max(row) >= len(kv) for row in vbuckets):
             raise ValueError("a vBucket is on a node that is not listed")
     version = (int(config.get("revEpoch", 0)), int(config["rev"]))
-    return ClusterMap(version, kv, vbuckets, services)
+    groups = tuple(node.get("serverGroup") for node in config["nodesExt"][: len(kv)])
+    return ClusterMap(version, kv, vbuckets, services, groups)
 
 
 def _server(text: str, host: str) -> Address:

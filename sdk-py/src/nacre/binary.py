@@ -1,14 +1,16 @@
 """Counters, and documents that are plain bytes."""
 
 import struct
+from collections.abc import Mapping, Sequence
 from typing import Unpack
 
 from . import options as o
 from ._documents import Documents, check_cas
 from ._frame import Request
+from ._multi import AppendMultiOptions, CounterMultiOptions, each
 from ._opcodes import Opcode
 from .exceptions import DecodingFailureException, InvalidArgumentException
-from .result import CounterResult, MutationResult
+from .result import CounterResult, MultiCounterResult, MultiMutationResult, MutationResult
 
 _NEVER_CREATE = 0xFFFFFFFF
 """Expiry that tells the server not to create a missing counter."""
@@ -64,6 +66,68 @@ class BinaryCollection(Documents):
         merged = o.options_of("prepend", o.AppendOptions, options, kwargs)
         return await self._extend(Opcode.PREPEND, key, value, merged)
 
+    async def increment_multi(
+        self,
+        keys: Sequence[str],
+        options: CounterMultiOptions | None = None,
+        **kwargs: Unpack[CounterMultiOptions],
+    ) -> MultiCounterResult:
+        """Adds to counters."""
+        return MultiCounterResult(
+            await each(
+                "increment_multi", CounterMultiOptions, keys, self.increment, options, kwargs
+            )
+        )
+
+    async def decrement_multi(
+        self,
+        keys: Sequence[str],
+        options: CounterMultiOptions | None = None,
+        **kwargs: Unpack[CounterMultiOptions],
+    ) -> MultiCounterResult:
+        """Subtracts from counters."""
+        return MultiCounterResult(
+            await each(
+                "decrement_multi", CounterMultiOptions, keys, self.decrement, options, kwargs
+            )
+        )
+
+    async def append_multi(
+        self,
+        keys_and_values: Mapping[str, bytes | str],
+        options: AppendMultiOptions | None = None,
+        **kwargs: Unpack[AppendMultiOptions],
+    ) -> MultiMutationResult:
+        """Adds bytes at the end of documents, which must exist."""
+        return MultiMutationResult(
+            await each(
+                "append_multi",
+                AppendMultiOptions,
+                keys_and_values,
+                lambda key, **rest: self.append(key, keys_and_values[key], **rest),
+                options,
+                kwargs,
+            )
+        )
+
+    async def prepend_multi(
+        self,
+        keys_and_values: Mapping[str, bytes | str],
+        options: AppendMultiOptions | None = None,
+        **kwargs: Unpack[AppendMultiOptions],
+    ) -> MultiMutationResult:
+        """Adds bytes at the start of documents, which must exist."""
+        return MultiMutationResult(
+            await each(
+                "prepend_multi",
+                AppendMultiOptions,
+                keys_and_values,
+                lambda key, **rest: self.prepend(key, keys_and_values[key], **rest),
+                options,
+                kwargs,
+            )
+        )
+
     async def _count(self, opcode: Opcode, key: str, options: o.CounterOptions) -> CounterResult:
         delta = options.get("delta", 1)
         initial = options.get("initial", delta)
@@ -75,7 +139,7 @@ class BinaryCollection(Documents):
         response, token = await self._mutate(self._operation(request, key), options)
         if len(response.value) != 8:
             raise DecodingFailureException("the counter's value is missing")
-        return CounterResult(response.cas, token, int.from_bytes(response.value, "big"))
+        return CounterResult(response.cas, token, int.from_bytes(response.value, "big"), key=key)
 
     async def _extend(
         self, opcode: Opcode, key: str, value: bytes | str, options: o.AppendOptions
@@ -83,4 +147,4 @@ class BinaryCollection(Documents):
         content = value.encode() if isinstance(value, str) else bytes(value)
         request = Request(opcode, value=content, cas=check_cas(options.get("cas")))
         response, token = await self._mutate(self._operation(request, key), options)
-        return MutationResult(response.cas, token)
+        return MutationResult(response.cas, token, key=key)

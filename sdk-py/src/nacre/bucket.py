@@ -27,6 +27,11 @@ class Bucket:
         """How long operations may take."""
         return self._cluster.timeouts
 
+    @property
+    def preferred_server_group(self) -> str | None:
+        """Server group that reads with a preference are confined to."""
+        return self._cluster.preferred_server_group
+
     async def on_connect(self) -> None:
         """Connects, and returns when the bucket can be used.
 

@@ -20,6 +20,7 @@ class Cluster:
         user = options.authenticator
         parsed = ConnectionString.parse(connection_string)
         self.timeouts = options.timeout_options
+        self.preferred_server_group = options.preferred_server_group
         self.http = HttpClient(user.username, user.password)
         self._seeds = parsed.seeds
         self._user = user

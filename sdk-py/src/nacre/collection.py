@@ -1,26 +1,36 @@
 """Documents of one collection, by key."""
 
+import asyncio
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Unpack, cast
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast
 
+from . import _projection as projection
 from . import options as o
 from . import subdocument as sd
-from ._documents import Documents, check_cas, flags_of
+from ._documents import Documents, cancel_all, check_cas, flags_of
 from ._frame import Request, Response
+from ._keys import check_key
+from ._multi import MultiOperations
 from ._opcodes import DATATYPE_JSON, Opcode, Status
 from ._statuses import exception_of
+from .datastructures import CouchbaseList, CouchbaseMap, CouchbaseQueue, CouchbaseSet
 from .exceptions import (
     CouchbaseException,
     DecodingFailureException,
+    DocumentNotFoundException,
+    DocumentUnretrievableException,
     ErrorContext,
     InvalidArgumentException,
 )
+from .kv_range_scan import ScanResultIterable, ScanType
 from .result import (
     Entry,
     ExistsResult,
+    GetReplicaResult,
     GetResult,
+    LookupInReplicaResult,
     LookupInResult,
     MutateInResult,
     MutationResult,
@@ -31,11 +41,11 @@ if TYPE_CHECKING:
     from .binary import BinaryCollection
 
 _SOME_FAILED = frozenset({Status.MULTI_PATH_FAILURE})
-_EXPIRY = sd.get("$document.exptime", xattr=True)
-_FLAGS = sd.get("$document.flags", xattr=True)
+_METADATA = (sd.with_expiry(), sd.get("$document.flags", xattr=True))
+R = TypeVar("R")
 
 
-class Collection(Documents):
+class Collection(Documents, MultiOperations):
     """Documents of one collection. Operations take an options dictionary, keywords, or both."""
 
     def binary(self) -> "BinaryCollection":
@@ -49,14 +59,48 @@ class Collection(Documents):
     ) -> GetResult:
         """Reads a document. With ``with_expiry`` the result says when it expires.
 
+        With ``project``, a list of paths, the content is the document with these parts alone.
+
+        With ``project``, a list of paths, the content is the document with these parts alone.
+
         Raises:
             DocumentNotFoundException: there is none.
         """
         merged = o.options_of("get", o.GetOptions, options, kwargs)
+        if merged.get("project") is not None:
+            return await self._get_projected(key, merged)
         if merged.get("with_expiry"):
             return await self._get_with_expiry(key, merged)
         operation = self._operation(Request(Opcode.GET), key, reads=True)
-        return self._document(await self._read(operation, merged), merged)
+        return self._document(key, await self._read(operation, merged), merged)
+
+    async def get_any_replica(
+        self,
+        key: str,
+        options: o.GetReplicaOptions | None = None,
+        **kwargs: Unpack[o.GetReplicaOptions],
+    ) -> GetReplicaResult:
+        """Reads a document from the copy that answers first.
+
+        Raises:
+            DocumentUnretrievableException: no copy has it.
+        """
+        merged = o.options_of("get_any_replica", o.GetReplicaOptions, options, kwargs)
+        return await self._any(key, lambda copy: self._get_copy(key, copy, merged), merged)
+
+    async def get_all_replicas(
+        self,
+        key: str,
+        options: o.GetReplicaOptions | None = None,
+        **kwargs: Unpack[o.GetReplicaOptions],
+    ) -> list[GetReplicaResult]:
+        """Reads all copies of a document that there are, in no order.
+
+        Raises:
+            DocumentUnretrievableException: no copy has it.
+        """
+        merged = o.options_of("get_all_replicas", o.GetReplicaOptions, options, kwargs)
+        return await self._all(key, lambda copy: self._get_copy(key, copy, merged), merged)
 
     async def get_and_touch(
         self,
@@ -69,7 +113,7 @@ class Collection(Documents):
         merged = o.options_of("get_and_touch", o.ReadOptions, options, kwargs)
         extras = struct.pack(">I", o.wire_expiry(expiry))
         operation = self._operation(Request(Opcode.GET_AND_TOUCH, extras=extras), key)
-        return self._document(await self._read(operation, merged), merged)
+        return self._document(key, await self._read(operation, merged), merged)
 
     async def get_and_lock(
         self,
@@ -89,7 +133,7 @@ class Collection(Documents):
             raise InvalidArgumentException("a lock holds 1 to 30 seconds")
         extras = struct.pack(">I", seconds)
         operation = self._operation(Request(Opcode.GET_LOCKED, extras=extras), key)
-        return self._document(await self._read(operation, merged), merged)
+        return self._document(key, await self._read(operation, merged), merged)
 
     async def unlock(
         self,
@@ -123,11 +167,11 @@ class Collection(Documents):
         merged = o.options_of("exists", o.TimeoutOptions, options, kwargs)
         response = await self._read(operation, merged)
         if response.status == Status.KEY_NOT_FOUND:
-            return ExistsResult(0, False)
+            return ExistsResult(0, False, key=key)
         if len(response.extras) < 4:
             raise DecodingFailureException("the answer about the document is cut off")
         deleted = response.extras[:4] != bytes(4)
-        return ExistsResult(0 if deleted else response.cas, not deleted)
+        return ExistsResult(0 if deleted else response.cas, not deleted, key=key)
 
     async def touch(
         self,
@@ -141,7 +185,7 @@ class Collection(Documents):
         operation = self._operation(Request(Opcode.TOUCH, extras=extras), key)
         merged = o.options_of("touch", o.TimeoutOptions, options, kwargs)
         response = await self._read(operation, merged)
-        return MutationResult(response.cas, self._token(key, response))
+        return MutationResult(response.cas, self._token(key, response), key=key)
 
     async def insert(
         self,
@@ -192,7 +236,7 @@ class Collection(Documents):
         merged = o.options_of("remove", o.RemoveOptions, options, kwargs)
         request = Request(Opcode.DELETE, cas=check_cas(merged.get("cas")))
         response, token = await self._mutate(self._operation(request, key), merged)
-        return MutationResult(response.cas, token)
+        return MutationResult(response.cas, token, key=key)
 
     async def lookup_in(
         self,
@@ -205,7 +249,74 @@ class Collection(Documents):
         merged = o.options_of("lookup_in", o.TimeoutOptions, options, kwargs)
         response, parts = await self._lookup(key, specs, merged)
         entries = [self._entry(key, spec, *part) for spec, part in zip(specs, parts, strict=True)]
-        return LookupInResult(response.cas, tuple(entries))
+        return LookupInResult(response.cas, tuple(entries), key=key)
+
+    async def lookup_in_any_replica(
+        self,
+        key: str,
+        specs: Sequence[sd.LookupSpec],
+        options: o.ReplicaOptions | None = None,
+        **kwargs: Unpack[o.ReplicaOptions],
+    ) -> LookupInReplicaResult:
+        """Reads parts of a document from the copy that answers first.
+
+        Raises:
+            DocumentUnretrievableException: no copy has the document.
+        """
+        merged = o.options_of("lookup_in_any_replica", o.ReplicaOptions, options, kwargs)
+        return await self._any(key, lambda c: self._lookup_copy(key, specs, c, merged), merged)
+
+    async def lookup_in_all_replicas(
+        self,
+        key: str,
+        specs: Sequence[sd.LookupSpec],
+        options: o.ReplicaOptions | None = None,
+        **kwargs: Unpack[o.ReplicaOptions],
+    ) -> list[LookupInReplicaResult]:
+        """Reads parts of all copies of a document that there are, in no order.
+
+        Raises:
+            DocumentUnretrievableException: no copy has the document.
+        """
+        merged = o.options_of("lookup_in_all_replicas", o.ReplicaOptions, options, kwargs)
+        return await self._all(key, lambda c: self._lookup_copy(key, specs, c, merged), merged)
+
+    def scan(
+        self,
+        scan_type: ScanType,
+        options: o.ScanOptions | None = None,
+        **kwargs: Unpack[o.ScanOptions],
+    ) -> ScanResultIterable:
+        """Scans the collection: ``async for found in collection.scan(PrefixScan("order:"))``.
+
+        With ``ids_only`` the keys alone are read. ``consistent_with`` has the scan see these
+        mutations. ``concurrency`` is the number of vBuckets at a time.
+        """
+        merged = o.options_of("scan", o.ScanOptions, options, kwargs)
+        return ScanResultIterable(
+            self._client,
+            self._operation(Request(Opcode.RANGE_SCAN_CREATE), ""),
+            scan_type,
+            merged,
+            self._transcoder(merged),
+            o.seconds_of(merged.get("timeout"), self._timeouts.kv_scan_timeout),
+        )
+
+    def couchbase_list(self, key: str) -> CouchbaseList:
+        """A document that is a list."""
+        return CouchbaseList(self, key)
+
+    def couchbase_map(self, key: str) -> CouchbaseMap:
+        """A document that is a map."""
+        return CouchbaseMap(self, key)
+
+    def couchbase_set(self, key: str) -> CouchbaseSet:
+        """A document that is a set."""
+        return CouchbaseSet(self, key)
+
+    def couchbase_queue(self, key: str) -> CouchbaseQueue:
+        """A document that is a queue."""
+        return CouchbaseQueue(self, key)
 
     async def mutate_in(
         self,
@@ -247,7 +358,7 @@ class Collection(Documents):
             entries[index] = Entry(path, True, decode_json(content))
         if response.status != Status.SUCCESS:
             raise DecodingFailureException("a spec failed, but the answer does not say which")
-        return MutateInResult(response.cas, token, tuple(entries))
+        return MutateInResult(response.cas, token, tuple(entries), key=key)
 
     async def _store(
         self, opcode: Opcode, key: str, value: Any, options: o.ReplaceOptions
@@ -262,14 +373,20 @@ class Collection(Documents):
         )
         operation = self._operation(request, key, adds=opcode == Opcode.ADD)
         response, token = await self._mutate(operation, options)
-        return MutationResult(response.cas, token)
+        return MutationResult(response.cas, token, key=key)
 
     async def _lookup(
-        self, key: str, specs: Sequence[sd.LookupSpec], options: o.TimeoutOptions
+        self,
+        key: str,
+        specs: Sequence[sd.LookupSpec],
+        options: o.TimeoutOptions,
+        copy: int = 0,
     ) -> tuple[Response, list[tuple[int, bytes]]]:
         value, order = sd.encode_specs(specs, sd.LookupSpec)
-        request = Request(Opcode.SUBDOC_MULTI_LOOKUP, value=value)
-        operation = self._operation(request, key, reads=True, accepted=_SOME_FAILED)
+        request = Request(
+            Opcode.SUBDOC_MULTI_LOOKUP, value=value, extras=sd.REPLICA_READ if copy else b""
+        )
+        operation = self._operation(request, key, reads=True, accepted=_SOME_FAILED, copy=copy)
         response = await self._read(operation, options)
         sent = sd.decode_lookup(response.value, len(specs))
         parts = [(0, b"")] * len(specs)
@@ -278,22 +395,132 @@ class Collection(Documents):
         return response, parts
 
     async def _get_with_expiry(self, key: str, options: o.GetOptions) -> GetResult:
-        response, parts = await self._lookup(key, (_EXPIRY, _FLAGS, sd.get("")), options)
-        for (status, _), path in zip(
-            parts, ("$document.exptime", "$document.flags", ""), strict=True
-        ):
+        response, parts = await self._lookup(key, (*_METADATA, sd.get("")), options)
+        flags, when = self._metadata(key, parts)
+        status, value = parts[2]
+        if status != Status.SUCCESS:
+            raise self._path_error(key, "", status)
+        content = self._transcoder(options).decode_value(value, flags)
+        return GetResult(response.cas, content, when, key=key, flags=flags)
+
+    async def _get_projected(self, key: str, options: o.GetOptions) -> GetResult:
+        paths = options["project"]
+        if isinstance(paths, str) or not all(isinstance(path, str) for path in paths):
+            raise InvalidArgumentException("a projection is a list of paths")
+        if not paths:
+            raise InvalidArgumentException("a projection has at least one path")
+        if len(paths) + len(_METADATA) > sd.SPECS_MAX:
+            # More than one request can ask for: the whole document, of which parts are kept.
+            whole = await self._get_with_expiry(key, options)
+            content = projection.of_document(whole.content, paths)
+            when = whole.expiry_time if options.get("with_expiry") else None
+            return GetResult(whole.cas, content, when, key=key, flags=whole.flags)
+        response, parts = await self._lookup(key, (*_METADATA, *map(sd.get, paths)), options)
+        flags, when = self._metadata(key, parts)
+        found: dict[str, Any] = {}
+        for path, (status, value) in zip(paths, parts[len(_METADATA) :], strict=True):
+            if status == Status.SUCCESS:
+                projection.put(found, path, decode_json(value))
+            elif status != Status.PATH_NOT_FOUND:
+                raise self._path_error(key, path, status)
+        when = when if options.get("with_expiry") else None
+        return GetResult(response.cas, found, when, key=key, flags=flags)
+
+    def _metadata(self, key: str, parts: list[tuple[int, bytes]]) -> tuple[int, datetime | None]:
+        """Flags and expiry, from the parts for `_METADATA`."""
+        for (status, _), path in zip(parts, ("$document.exptime", "$document.flags"), strict=False):
             if status != Status.SUCCESS:
                 raise self._path_error(key, path, status)
         expiry, flags = decode_json(parts[0][1]), decode_json(parts[1][1])
         if not isinstance(expiry, int) or not isinstance(flags, int):
             raise DecodingFailureException("expiry and flags are not numbers")
-        content = self._transcoder(options).decode_value(parts[2][1], flags)
-        when = datetime.fromtimestamp(expiry, UTC) if expiry else None
-        return GetResult(response.cas, content, when)
+        return flags, datetime.fromtimestamp(expiry, UTC) if expiry else None
 
-    def _document(self, response: Response, options: object) -> GetResult:
-        content = self._transcoder(options).decode_value(response.value, flags_of(response))
-        return GetResult(response.cas, content)
+    async def _get_copy(
+        self, key: str, copy: int, options: o.GetReplicaOptions
+    ) -> GetReplicaResult:
+        opcode = Opcode.GET_REPLICA if copy else Opcode.GET
+        operation = self._operation(Request(opcode), key, reads=True, copy=copy)
+        response = await self._read(operation, options)
+        flags = flags_of(response)
+        content = self._transcoder(options).decode_value(response.value, flags)
+        return GetReplicaResult(response.cas, content, key=key, flags=flags, is_replica=copy > 0)
+
+    async def _lookup_copy(
+        self, key: str, specs: Sequence[sd.LookupSpec], copy: int, options: o.ReplicaOptions
+    ) -> LookupInReplicaResult:
+        response, parts = await self._lookup(key, specs, options, copy)
+        entries = [self._entry(key, spec, *part) for spec, part in zip(specs, parts, strict=True)]
+        return LookupInReplicaResult(response.cas, tuple(entries), key=key, is_replica=copy > 0)
+
+    async def _copies(self, key: str, options: o.ReplicaOptions) -> list[int]:
+        check_key(key, True)
+        group = None
+        if options.get("read_preference"):
+            group = self._scope.bucket.preferred_server_group
+            if group is None:
+                raise InvalidArgumentException("the cluster has no preferred_server_group")
+        timeout = o.seconds_of(options.get("timeout"), self._timeouts.kv_timeout)
+        copies = await self._client.copies(key, group, timeout)
+        if not copies:
+            raise self._unretrievable(key)
+        return copies
+
+    async def _any(
+        self, key: str, read: Callable[[int], Coroutine[Any, Any, R]], options: o.ReplicaOptions
+    ) -> R:
+        """What the copy gives that answers first."""
+        errors: list[CouchbaseException] = []
+        tasks = [asyncio.create_task(read(copy)) for copy in await self._copies(key, options)]
+        try:
+            for task in asyncio.as_completed(tasks):
+                try:
+                    return await task
+                except CouchbaseException as error:
+                    errors.append(error)
+        finally:
+            await cancel_all(tasks)
+        raise self._error_of_copies(key, errors)
+
+    async def _all(
+        self, key: str, read: Callable[[int], Coroutine[Any, Any, R]], options: o.ReplicaOptions
+    ) -> list[R]:
+        """What all copies give that have the document."""
+        tasks = [asyncio.create_task(read(copy)) for copy in await self._copies(key, options)]
+        try:
+            await asyncio.wait(tasks)
+        finally:
+            await cancel_all(tasks)
+        errors: list[CouchbaseException] = []
+        found: list[R] = []
+        for task in tasks:
+            try:
+                found.append(task.result())
+            except CouchbaseException as error:
+                errors.append(error)
+        if not found:
+            raise self._error_of_copies(key, errors)
+        return found
+
+    def _error_of_copies(self, key: str, errors: list[CouchbaseException]) -> CouchbaseException:
+        """The error when no copy gave anything; a document that no copy has is one of its own."""
+        others = [error for error in errors if not isinstance(error, DocumentNotFoundException)]
+        return others[0] if others else self._unretrievable(key)
+
+    def _unretrievable(self, key: str) -> DocumentUnretrievableException:
+        return DocumentUnretrievableException(
+            context=ErrorContext(
+                key=key,
+                bucket=self._scope.bucket.name,
+                scope=self._scope.name,
+                collection=self._name,
+            )
+        )
+
+    def _document(self, key: str, response: Response, options: object) -> GetResult:
+        flags = flags_of(response)
+        content = self._transcoder(options).decode_value(response.value, flags)
+        return GetResult(response.cas, content, key=key, flags=flags)
 
     def _entry(self, key: str, spec: sd.Spec, status: int, content: bytes) -> Entry:
         if spec.opcode == Opcode.SUBDOC_EXISTS and status in (

@@ -116,6 +116,22 @@ class CASMismatchException(CouchbaseException):
 CasMismatchException = CASMismatchException
 
 
+class DocumentUnretrievableException(CouchbaseException):
+    """No copy of the document could be read."""
+
+
+class MutationTokenOutdatedException(CouchbaseException):
+    """A fail-over lost the history that the mutation token belongs to."""
+
+
+class MissingTokenException(CouchbaseException):
+    """The result has no mutation token."""
+
+
+class QueueEmpty(Exception):
+    """The queue has no element."""
+
+
 class DocumentLockedException(CouchbaseException):
     """Somebody else holds the document's lock."""
 

@@ -4,16 +4,19 @@ Durations are `datetime.timedelta`. Each option is described where the operation
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import IntEnum
-from typing import Any, TypedDict, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, cast
 
 from .auth import PasswordAuthenticator
 from .durability import ClientDurability, ServerDurability
 from .exceptions import FeatureUnavailableException, InvalidArgumentException
 from .transcoder import Transcoder
+
+if TYPE_CHECKING:
+    from .mutation_state import MutationState
 
 
 class StoreSemantics(IntEnum):
@@ -27,12 +30,24 @@ class StoreSemantics(IntEnum):
     """It must not exist."""
 
 
+class ReadPreference(IntEnum):
+    """Which copies of a document may be read."""
+
+    NO_PREFERENCE = 0
+    """All."""
+    SELECTED_SERVER_GROUP = 1
+    """Those on nodes of the server group that `ClusterOptions.preferred_server_group` names."""
+
+
 @dataclass(frozen=True, slots=True)
 class ClusterTimeoutOptions:
     """How long operations may take when they do not say so themselves."""
 
     kv_timeout: timedelta = timedelta(seconds=2.5)
     kv_durable_timeout: timedelta = timedelta(seconds=10)
+    kv_scan_timeout: timedelta = timedelta(seconds=75)
+    query_timeout: timedelta = timedelta(seconds=75)
+    search_timeout: timedelta = timedelta(seconds=75)
     views_timeout: timedelta = timedelta(seconds=75)
     management_timeout: timedelta = timedelta(seconds=75)
     connect_timeout: timedelta = timedelta(seconds=10)
@@ -44,6 +59,8 @@ class ClusterOptions:
 
     authenticator: PasswordAuthenticator
     timeout_options: ClusterTimeoutOptions = ClusterTimeoutOptions()
+    preferred_server_group: str | None = None
+    """Server group for `ReadPreference.SELECTED_SERVER_GROUP`."""
 
 
 class TimeoutOptions(TypedDict, total=False):
@@ -56,12 +73,40 @@ class GetOptions(TimeoutOptions, total=False):
     """Options of ``get``."""
 
     with_expiry: bool
+    project: Sequence[str]
     transcoder: Transcoder
 
 
 class ReadOptions(TimeoutOptions, total=False):
     """Options of operations that read a whole document."""
 
+    transcoder: Transcoder
+
+
+class ReplicaOptions(TimeoutOptions, total=False):
+    """Options of operations that read parts of copies of a document."""
+
+    read_preference: ReadPreference
+
+
+class GetReplicaOptions(ReplicaOptions, total=False):
+    """Options of operations that read whole copies of a document."""
+
+    transcoder: Transcoder
+
+
+GetAnyReplicaOptions = GetAllReplicasOptions = GetReplicaOptions
+LookupInAnyReplicaOptions = LookupInAllReplicasOptions = ReplicaOptions
+
+
+class ScanOptions(TimeoutOptions, total=False):
+    """Options of ``scan``; the timeout is that of each request of the scan."""
+
+    ids_only: bool
+    consistent_with: "MutationState"
+    batch_byte_limit: int
+    batch_item_limit: int
+    concurrency: int
     transcoder: Transcoder
 
 
@@ -131,12 +176,10 @@ PrependOptions = AppendOptions
 OFFICIAL_NAMES = frozenset(
     {
         # Documents.
-        "project",
         "parent_span",
         "span",
         "access_deleted",
         "serializer",
-        "read_preference",
         "upsert_doc",
         "insert_doc",
         # Views.

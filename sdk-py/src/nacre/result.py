@@ -3,10 +3,11 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from .exceptions import CouchbaseException, InvalidArgumentException, PathNotFoundException
 
+R = TypeVar("R")
 T = TypeVar("T")
 
 
@@ -21,6 +22,19 @@ class MutationToken:
     sequence_number: int
     bucket_name: str
 
+    def as_tuple(self) -> tuple[int, int, int, str]:
+        """Number and history of the vBucket, sequence number and name of the bucket."""
+        return self.partition_id, self.partition_uuid, self.sequence_number, self.bucket_name
+
+    def as_dict(self) -> dict[str, int | str]:
+        """The parts of the token by their names."""
+        return {
+            "partition_id": self.partition_id,
+            "partition_uuid": self.partition_uuid,
+            "sequence_number": self.sequence_number,
+            "bucket_name": self.bucket_name,
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class Result:
@@ -28,6 +42,15 @@ class Result:
 
     cas: int
     """Version of the document: pass it on to change exactly this version."""
+    key: str | None = field(default=None, kw_only=True)
+    """Key of the document."""
+    flags: int | None = field(default=None, kw_only=True)
+    """Flags of the document, which say what its bytes are; None where they were not read."""
+
+    @property
+    def success(self) -> bool:
+        """True: an operation that fails raises."""
+        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +60,11 @@ class GetResult(Result):
     content: Any
     expiry_time: datetime | None = None
     """When it expires, in UTC; None if never, or if ``with_expiry`` was not asked for."""
+
+    @property
+    def expiryTime(self) -> datetime | None:
+        """The same as ``expiry_time``."""
+        return self.expiry_time
 
     @property
     def value(self) -> Any:
@@ -50,6 +78,19 @@ class GetResult(Result):
 
 
 @dataclass(frozen=True, slots=True)
+class GetReplicaResult(GetResult):
+    """A copy of a document."""
+
+    is_replica: bool = field(default=False, kw_only=True)
+    """Whether it was read from a replica, which may be behind the active copy."""
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it was read from the active copy."""
+        return not self.is_replica
+
+
+@dataclass(frozen=True, slots=True)
 class ExistsResult(Result):
     """Whether there is a document."""
 
@@ -60,8 +101,11 @@ class ExistsResult(Result):
 class MutationResult(Result):
     """Outcome of a change."""
 
-    mutation_token: MutationToken | None
-    """Where in the bucket's history the change is."""
+    token: MutationToken | None = field(repr=False)
+
+    def mutation_token(self) -> MutationToken | None:
+        """Where in the bucket's history the change is; None if the server does not say so."""
+        return self.token
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +113,11 @@ class CounterResult(MutationResult):
     """A counter after the change."""
 
     content: int
+
+    @property
+    def value(self) -> int:
+        """The same as ``content``."""
+        return self.content
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +159,14 @@ class LookupInResult(Result):
 
 
 @dataclass(frozen=True, slots=True)
+class LookupInReplicaResult(LookupInResult):
+    """Parts of a copy of a document."""
+
+    is_replica: bool = field(default=False, kw_only=True)
+    """Whether it was read from a replica, which may be behind the active copy."""
+
+
+@dataclass(frozen=True, slots=True)
 class MutateInResult(MutationResult):
     """Outcome of a change of parts, with the values of counters, in the order of the specs."""
 
@@ -119,6 +176,94 @@ class MutateInResult(MutationResult):
     def content_as(self) -> "ContentAt":
         """``content_as[int](1)`` is the counter that the second spec changed."""
         return ContentAt(self.entries)
+
+
+@dataclass(frozen=True, slots=True)
+class ScanResult:
+    """A document that a scan found, or its key alone."""
+
+    id: str
+    """Key of the document."""
+    ids_only: bool
+    """Whether the scan was asked for keys alone."""
+    cas: int | None = None
+    """Version of the document."""
+    expiry_time: datetime | None = None
+    """When the document expires, in UTC; None if never."""
+    flags: int | None = None
+    """Flags of the document, which say what its bytes are."""
+    content: Any = None
+
+    @property
+    def key(self) -> str:
+        """The same as ``id``."""
+        return self.id
+
+    @property
+    def value(self) -> Any:
+        """The same as ``content``."""
+        return self.content
+
+    @property
+    def content_as(self) -> "ContentAs":
+        """``content_as[dict]`` is the content, checked to be of the type.
+
+        Raises:
+            InvalidArgumentException: the scan was asked for keys alone.
+        """
+        if self.ids_only:
+            raise InvalidArgumentException("the scan was asked for keys alone")
+        return ContentAs(self.content)
+
+
+@dataclass(frozen=True, slots=True)
+class MultiResult(Generic[R]):
+    """What became of an operation on several documents, by key."""
+
+    outcomes: dict[str, R | CouchbaseException] = field(repr=False)
+
+    @property
+    def results(self) -> dict[str, R]:
+        """The results of the documents that had no error."""
+        return {
+            key: outcome
+            for key, outcome in self.outcomes.items()
+            if not isinstance(outcome, CouchbaseException)
+        }
+
+    @property
+    def exceptions(self) -> dict[str, CouchbaseException]:
+        """The errors of the others."""
+        return {
+            key: outcome
+            for key, outcome in self.outcomes.items()
+            if isinstance(outcome, CouchbaseException)
+        }
+
+    @property
+    def all_ok(self) -> bool:
+        """Whether there was no error."""
+        return not self.exceptions
+
+
+class MultiGetResult(MultiResult[GetResult]):
+    """Documents by key."""
+
+
+class MultiGetReplicaResult(MultiResult[R]):
+    """Copies of documents by key."""
+
+
+class MultiExistsResult(MultiResult[ExistsResult]):
+    """Whether there are documents, by key."""
+
+
+class MultiMutationResult(MultiResult[MutationResult]):
+    """Outcomes of changes by key."""
+
+
+class MultiCounterResult(MultiResult[CounterResult]):
+    """Counters after the change, by key."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,11 +13,14 @@ from typing import Any
 
 from ._opcodes import Opcode, Status
 from .exceptions import DecodingFailureException, InvalidArgumentException
+from .options import StoreSemantics as StoreSemantics
 from .transcoder import encode_json
 
 SPECS_MAX = 16
 PATH_BYTES_MAX = 1024
 _CREATE_PARENTS, _XATTR, _MACROS = 0x01, 0x04, 0x10
+REPLICA_READ = b"\x20"
+"""Extras of a lookup that reads a replica."""
 _MACRO_MARKS = ("${Mutation.", "${$document")
 
 
@@ -40,6 +43,84 @@ class Spec:
         return flags | (_MACROS if self.expands_macro else 0)
 
 
+class LookupInMacro:
+    """Paths of the virtual attributes of a document: ``get(LookupInMacro.cas(), xattr=True)``."""
+
+    @staticmethod
+    def document() -> str:
+        """All attributes together."""
+        return "$document"
+
+    @staticmethod
+    def expiry_time() -> str:
+        """When the document expires, in seconds since 1970; 0 is never."""
+        return "$document.exptime"
+
+    @staticmethod
+    def cas() -> str:
+        """The CAS, in hexadecimal."""
+        return "$document.CAS"
+
+    @staticmethod
+    def seq_no() -> str:
+        """The sequence number of the last mutation, in hexadecimal."""
+        return "$document.seqno"
+
+    @staticmethod
+    def last_modified() -> str:
+        """When the document was changed last, in seconds since 1970."""
+        return "$document.last_modified"
+
+    @staticmethod
+    def is_deleted() -> str:
+        """Whether the document is deleted."""
+        return "$document.deleted"
+
+    @staticmethod
+    def value_size_bytes() -> str:
+        """The size of the value."""
+        return "$document.value_bytes"
+
+    @staticmethod
+    def rev_id() -> str:
+        """How often the document was changed."""
+        return "$document.revid"
+
+
+@dataclass(frozen=True, slots=True)
+class MutationMacro:
+    """A value that the server computes; in extended attributes only."""
+
+    value: str
+
+    @classmethod
+    def cas(cls) -> "MutationMacro":
+        """The CAS of the mutation: bytes in hexadecimal, see `convert_macro_cas_to_cas`."""
+        return cls("${Mutation.CAS}")
+
+    @classmethod
+    def seq_no(cls) -> "MutationMacro":
+        """The sequence number of the mutation."""
+        return cls("${Mutation.seqno}")
+
+    @classmethod
+    def value_crc32c(cls) -> "MutationMacro":
+        """The checksum of the document."""
+        return cls("${Mutation.value_crc32c}")
+
+
+def convert_macro_cas_to_cas(cas: str) -> int:
+    """The CAS that the macro wrote, as a number; the server writes its bytes the other way round.
+
+    Raises:
+        InvalidArgumentException: it is not what the macro writes.
+    """
+    try:
+        return int.from_bytes(bytes.fromhex(cas.removeprefix("0x")), "little")
+    except ValueError:
+        raise InvalidArgumentException(f"{cas!r} is no CAS") from None
+
+
 class LookupSpec(Spec):
     """A spec of `lookup_in`."""
 
@@ -51,6 +132,16 @@ class MutationSpec(Spec):
 def get(path: str, xattr: bool = False) -> LookupSpec:
     """The value at a path; the empty path is the whole document."""
     return LookupSpec(Opcode.GET if path == "" else Opcode.SUBDOC_GET, path, xattr)
+
+
+def get_full() -> LookupSpec:
+    """The whole document."""
+    return get("")
+
+
+def with_expiry() -> LookupSpec:
+    """When the document expires, in seconds since 1970; 0 is never."""
+    return get(LookupInMacro.expiry_time(), xattr=True)
 
 
 def exists(path: str, xattr: bool = False) -> LookupSpec:
@@ -79,8 +170,8 @@ def insert(
 
 def replace(path: str, value: Any, xattr: bool = False) -> MutationSpec:
     """Replaces what is at a path; the empty path is the whole document."""
-    if path == "":
-        return MutationSpec(Opcode.SET, "", xattr, value=encode_json(value))
+    if path == "" and not xattr:
+        return MutationSpec(Opcode.SET, "", value=encode_json(value))
     return _mutation(Opcode.SUBDOC_REPLACE, path, value, False, xattr)
 
 
@@ -103,9 +194,11 @@ def array_prepend(
     return _array(Opcode.SUBDOC_ARRAY_PUSH_FIRST, path, values, create_parents, xattr)
 
 
-def array_insert(path: str, *values: Any, xattr: bool = False) -> MutationSpec:
+def array_insert(
+    path: str, *values: Any, create_parents: bool = False, xattr: bool = False
+) -> MutationSpec:
     """Adds values before an element: the path ends with its number, as in ``tags[2]``."""
-    return _array(Opcode.SUBDOC_ARRAY_INSERT, path, values, False, xattr)
+    return _array(Opcode.SUBDOC_ARRAY_INSERT, path, values, create_parents, xattr)
 
 
 def array_addunique(
@@ -116,7 +209,7 @@ def array_addunique(
 
 
 def counter(
-    path: str, delta: int, create_parents: bool = False, xattr: bool = False
+    path: str, delta: int, xattr: bool = False, create_parents: bool = False
 ) -> MutationSpec:
     """Adds to the number at a path, which is created when missing. The result is in the answer."""
     if not isinstance(delta, int) or not -(1 << 63) <= delta < 1 << 63 or delta == 0:
@@ -125,22 +218,22 @@ def counter(
 
 
 def increment(
-    path: str, delta: int = 1, create_parents: bool = False, xattr: bool = False
+    path: str, delta: int = 1, xattr: bool = False, create_parents: bool = False
 ) -> MutationSpec:
     """Adds to the number at a path."""
-    return counter(path, delta, create_parents, xattr)
+    return counter(path, delta, xattr, create_parents)
 
 
 def decrement(
-    path: str, delta: int = 1, create_parents: bool = False, xattr: bool = False
+    path: str, delta: int = 1, xattr: bool = False, create_parents: bool = False
 ) -> MutationSpec:
     """Subtracts from the number at a path."""
-    return counter(path, -delta, create_parents, xattr)
+    return counter(path, -delta, xattr, create_parents)
 
 
 def _mutation(opcode: int, path: str, value: Any, parents: bool, xattr: bool) -> MutationSpec:
-    macro = xattr and isinstance(value, str) and value.startswith(_MACRO_MARKS)
-    return MutationSpec(opcode, path, xattr, parents, encode_json(value), macro)
+    content, is_macro = _content(value, xattr)
+    return MutationSpec(opcode, path, xattr or is_macro, parents, content, is_macro)
 
 
 def _array(
@@ -148,7 +241,18 @@ def _array(
 ) -> MutationSpec:
     if not values:
         raise InvalidArgumentException("there is no value to add")
-    return MutationSpec(opcode, path, xattr, parents, b",".join(map(encode_json, values)))
+    encoded = [_content(value, xattr) for value in values]
+    macros = any(is_macro for _, is_macro in encoded)
+    content = b",".join(part for part, _ in encoded)
+    return MutationSpec(opcode, path, xattr or macros, parents, content, macros)
+
+
+def _content(value: Any, xattr: bool) -> tuple[bytes, bool]:
+    """JSON of a value, and whether it is a macro."""
+    if isinstance(value, MutationMacro):
+        return encode_json(value.value), True
+    is_macro = xattr and isinstance(value, str) and value.startswith(_MACRO_MARKS)
+    return encode_json(value), is_macro
 
 
 def encode_specs(specs: Sequence[Spec], kind: type[Spec]) -> tuple[bytes, tuple[int, ...]]:

@@ -8,6 +8,9 @@ from .exceptions import ValueFormatException
 JSON_FLAGS = 0x02000000
 BINARY_FLAGS = 0x03000000
 STRING_FLAGS = 0x04000000
+_LEGACY_MASK, _LEGACY_BINARY, _LEGACY_STRING = 0x07, 0x02, 0x04
+_LEGACY_KINDS = {0: JSON_FLAGS, _LEGACY_BINARY: BINARY_FLAGS, _LEGACY_STRING: STRING_FLAGS}
+"""Kinds of documents that were stored before the highest byte of the flags had a meaning."""
 
 
 class Transcoder(Protocol):
@@ -22,8 +25,43 @@ class Transcoder(Protocol):
         ...
 
 
+class Serializer(Protocol):
+    """Turns values into JSON and back."""
+
+    def serialize(self, value: Any) -> bytes:
+        """JSON of a value."""
+        ...
+
+    def deserialize(self, value: bytes) -> Any:
+        """Value of JSON."""
+        ...
+
+
+class DefaultJsonSerializer:
+    """The module ``json``, with compact output."""
+
+    def serialize(self, value: Any) -> bytes:
+        """JSON of a value.
+
+        Raises:
+            ValueFormatException: JSON has no such value.
+        """
+        return encode_json(value)
+
+    def deserialize(self, value: bytes) -> Any:
+        """Value of JSON.
+
+        Raises:
+            ValueFormatException: it is not JSON.
+        """
+        return decode_json(value)
+
+
 class JSONTranscoder:
-    """Values that JSON can express; the default."""
+    """Values that JSON can express; the default. Another serializer may be faster."""
+
+    def __init__(self, serializer: Serializer | None = None) -> None:
+        self._serializer = serializer or DefaultJsonSerializer()
 
     def encode_value(self, value: Any) -> tuple[bytes, int]:
         """Compact JSON.
@@ -31,7 +69,7 @@ class JSONTranscoder:
         Raises:
             ValueFormatException: JSON has no such value.
         """
-        return encode_json(value), JSON_FLAGS
+        return self._serializer.serialize(value), JSON_FLAGS
 
     def decode_value(self, value: bytes, flags: int) -> Any:
         """What the JSON says; documents without flags count as JSON.
@@ -41,7 +79,68 @@ class JSONTranscoder:
         """
         if flags >> 24 not in (0, JSON_FLAGS >> 24):
             raise ValueFormatException(f"the flags 0x{flags:08x} do not say JSON")
-        return decode_json(value)
+        return self._serializer.deserialize(value)
+
+
+class RawJSONTranscoder:
+    """JSON that the program writes and reads itself, as bytes or text."""
+
+    def encode_value(self, value: Any) -> tuple[bytes, int]:
+        """The bytes themselves, or the text's UTF-8.
+
+        Raises:
+            ValueFormatException: it is neither.
+        """
+        if isinstance(value, str):
+            return value.encode(), JSON_FLAGS
+        if isinstance(value, bytes | bytearray | memoryview):
+            return bytes(value), JSON_FLAGS
+        raise ValueFormatException(f"{type(value).__name__} is neither bytes nor a string")
+
+    def decode_value(self, value: bytes, flags: int) -> bytes:
+        """The bytes themselves.
+
+        Raises:
+            ValueFormatException: the flags do not say JSON.
+        """
+        if flags >> 24 not in (0, JSON_FLAGS >> 24):
+            raise ValueFormatException(f"the flags 0x{flags:08x} do not say JSON")
+        return value
+
+
+class LegacyTranscoder:
+    """Text, bytes and JSON by the type of the value, as clients of the second generation did it.
+
+    Python objects as pickles, which such clients also stored, are refused: to read one runs code
+    that whoever wrote the document has chosen.
+    """
+
+    def encode_value(self, value: Any) -> tuple[bytes, int]:
+        """UTF-8 of text, bytes as they are, JSON of everything else.
+
+        Raises:
+            ValueFormatException: JSON has no such value.
+        """
+        if isinstance(value, str):
+            return value.encode(), STRING_FLAGS | _LEGACY_STRING
+        if isinstance(value, bytes | bytearray | memoryview):
+            return bytes(value), BINARY_FLAGS | _LEGACY_BINARY
+        return encode_json(value), JSON_FLAGS
+
+    def decode_value(self, value: bytes, flags: int) -> Any:
+        """What the flags say it is.
+
+        Raises:
+            ValueFormatException: the flags say none of the three.
+        """
+        kind = flags & 0xFF000000 or _LEGACY_KINDS.get(flags & _LEGACY_MASK, 0)
+        if kind == JSON_FLAGS:
+            return decode_json(value)
+        if kind == BINARY_FLAGS:
+            return value
+        if kind == STRING_FLAGS:
+            return RawStringTranscoder().decode_value(value, flags)
+        raise ValueFormatException(f"the flags 0x{flags:08x} do not say JSON, text or bytes")
 
 
 class RawBinaryTranscoder:

@@ -48,7 +48,7 @@ class DurabilityTest(NodeTest):
     async def test_a_mutation_is_waited_for_until_it_is_on_disk(self) -> None:
         durability = ClientDurability(persist_to=PersistTo.ACTIVE)
         stored = await self.collection.upsert(self.key, 1, durability=durability)
-        self.assertIsNotNone(stored.mutation_token)
+        self.assertIsNotNone(stored.mutation_token())
         await self.collection.binary().append(self.key, b"0", durability=durability)
         await self.collection.remove(self.key, durability=durability)
 

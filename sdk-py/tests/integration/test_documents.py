@@ -26,8 +26,8 @@ class DocumentTest(NodeTest):
             found.content_as[list]
 
     async def test_mutations_say_where_they_are(self) -> None:
-        first = (await self.collection.upsert(self.key, 1)).mutation_token
-        second = (await self.collection.upsert(self.key, 2)).mutation_token
+        first = (await self.collection.upsert(self.key, 1)).mutation_token()
+        second = (await self.collection.upsert(self.key, 2)).mutation_token()
         assert first is not None and second is not None
         self.assertEqual(first.bucket_name, self.node.bucket)
         self.assertEqual(first.partition_uuid, second.partition_uuid)

@@ -77,7 +77,7 @@ class MutateTest(NodeTest):
             {"list": [1, 2, 3, 4, 5, 6], "old": 2, "n": 15, "m": -3, "new": "x", "deep": {"er": 1}},
         )
         self.assertEqual((result.content_as[int](8), result.content_as[int](9)), (15, -3))
-        self.assertIsNotNone(result.mutation_token)
+        self.assertIsNotNone(result.mutation_token())
 
     async def test_a_spec_that_fails_is_named_and_nothing_changes(self) -> None:
         await self.collection.upsert(self.key, {"list": [1], "s": "x"})

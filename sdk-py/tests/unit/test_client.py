@@ -8,10 +8,13 @@ from datetime import timedelta
 
 import nacre
 from nacre import exceptions as e
+from nacre import subdocument as sd
 from nacre._map import ClusterMap
+from nacre.options import ReadPreference
 from tests.unit.fake_node import Answer, Asked, FakeNode, encode
 
 GET, SET, CONFIG, COLLECTION_ID = 0x00, 0x01, 0xB5, 0xBB
+GET_REPLICA, LOOKUP = 0x83, 0xD0
 HELLO, SASL_AUTH, SELECT_BUCKET, OBSERVE_SEQNO = 0x1F, 0x21, 0x89, 0x91
 TEMPORARY, NOT_MINE, NO_BUCKET, UNKNOWN_COLLECTION = 0x86, 0x07, 0x08, 0x88
 NOT_FOUND, AUTH_ERROR, NO_ACCESS = 0x01, 0x20, 0x24
@@ -407,6 +410,59 @@ class ClientTest(unittest.IsolatedAsyncioTestCase):
             writer.transport.resume_reading()
         await asyncio.gather(*(task for task in self.node._serving if task))
         self.assertEqual(self.node.count(SET), 0)
+
+
+class ReplicaTest(unittest.IsolatedAsyncioTestCase):
+    async def asyncSetUp(self) -> None:
+        self.node = await self.enterAsyncContext(FakeNode())
+        self.node.replicas = [0, -1]
+        cluster = await nacre.connect(self.node.url, "user", "password")
+        self.cluster = await self.enterAsyncContext(cluster)
+        bucket = self.cluster.bucket("b")
+        await bucket.on_connect()
+        self.collection = bucket.default_collection()
+
+    async def test_a_replica_answers_for_an_active_copy_that_does_not(self) -> None:
+        self.node.on[GET] = lambda _: None
+        self.node.on[GET_REPLICA] = lambda _: FOUND
+        before = asyncio.all_tasks()
+        found = await self.collection.get_any_replica("k")
+        self.assertEqual((found.content, found.is_replica, found.key), ("v", True, "k"))
+        self.assertEqual(asyncio.all_tasks(), before)
+
+    async def test_copies_that_have_the_document_are_all_read(self) -> None:
+        self.node.on[GET] = lambda _: (NOT_FOUND, b"", b"")
+        self.node.on[GET_REPLICA] = lambda _: FOUND
+        found = await self.collection.get_all_replicas("k")
+        self.assertEqual([copy.is_replica for copy in found], [True])
+
+    async def test_a_lookup_in_a_replica_says_so_to_the_server(self) -> None:
+        self.node.on[LOOKUP] = lambda asked: (
+            (0, b"", b"\x00\x00\x00\x00\x00\x011") if asked.extras == b"\x20" else None
+        )
+        found = await self.collection.lookup_in_any_replica("k", [sd.get("a")])
+        self.assertEqual((found.content_as[int](0), found.is_replica), (1, True))
+
+    async def test_a_group_without_copies_has_none(self) -> None:
+        options = nacre.ClusterOptions(
+            nacre.PasswordAuthenticator("user", "password"), preferred_server_group="g"
+        )
+        preference = ReadPreference.SELECTED_SERVER_GROUP
+        with self.assertRaises(e.InvalidArgumentException):
+            await self.collection.get_any_replica("k", read_preference=preference)
+        async with await nacre.Cluster.connect(self.node.url, options) as cluster:
+            collection = cluster.bucket("b").default_collection()
+            with self.assertRaises(e.DocumentUnretrievableException):
+                await collection.get_any_replica("k", read_preference=preference)
+
+    async def test_a_read_that_is_cancelled_leaves_nothing_behind(self) -> None:
+        self.node.on[GET] = self.node.on[GET_REPLICA] = lambda _: None
+        before = asyncio.all_tasks()
+        for read in (self.collection.get_any_replica, self.collection.get_all_replicas):
+            with self.assertRaises(TimeoutError):
+                async with asyncio.timeout(0.2):
+                    await read("k")
+        self.assertEqual(asyncio.all_tasks(), before)
 
 
 class LoginTest(unittest.IsolatedAsyncioTestCase):

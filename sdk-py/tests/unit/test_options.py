@@ -13,6 +13,7 @@ from nacre import subdocument as sd
 from nacre.binary import BinaryCollection
 from nacre.bucket import Bucket
 from nacre.collection import Collection
+from nacre.kv_range_scan import PrefixScan
 from nacre.management import BucketManager, CollectionManager, CreateBucketSettings
 from nacre.options import OFFICIAL_NAMES
 from nacre.views import DesignDocument, View, ViewIndexManager
@@ -33,6 +34,10 @@ ARGUMENTS: dict[str, Any] = {
     "bucket_name": "n",
     "scope_name": "s",
     "collection_name": "c",
+    "keys": {"k": 1},
+    "keys_and_docs": {"k": 1},
+    "keys_and_values": {"k": b"1"},
+    "scan_type": PrefixScan("k"),
 }
 """What operations are called with, by parameter."""
 
@@ -71,7 +76,7 @@ class OptionsTest(unittest.IsolatedAsyncioTestCase):
     async def call(self, kind: type, name: str, **options: Any) -> None:
         method = getattr(self.holder(kind), name)
         arguments = [
-            [sd.get("a") if name == "lookup_in" else sd.upsert("a", 1)]
+            [sd.get("a") if name.startswith("lookup_in") else sd.upsert("a", 1)]
             if parameter.name == "specs"
             else ARGUMENTS[parameter.name]
             for parameter in inspect.signature(method).parameters.values()
@@ -82,7 +87,7 @@ class OptionsTest(unittest.IsolatedAsyncioTestCase):
             await result
 
     async def test_all_operations_are_called(self) -> None:
-        self.assertEqual(len(operations()), 29)
+        self.assertEqual(len(operations()), 50)
 
     async def test_an_unknown_option_is_a_type_error(self) -> None:
         for kind, name in operations():
