@@ -16,6 +16,7 @@ that has left the cluster ends with the last answer on it.
 """
 
 import asyncio
+import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
@@ -23,8 +24,9 @@ from ._connection import BucketNotReady, Connection, ConnectionLost
 from ._connstr import Address
 from ._frame import Request, Response
 from ._keys import check_key, leb128, vbucket_of
-from ._map import ClusterMap
+from ._map import ClusterMap, Network
 from ._opcodes import Feature, Opcode, Status, operation_name
+from ._security import Security
 from ._statuses import detail_of, exception_of, retry_reason
 from .exceptions import (
     AmbiguousTimeoutException,
@@ -121,7 +123,11 @@ class KvClient:
     """Connections and map of a bucket, or of the cluster as a whole if ``bucket`` is None."""
 
     def __init__(
-        self, seeds: tuple[Address, ...], username: str, password: str, bucket: str | None
+        self,
+        seeds: tuple[Address, ...],
+        security: Security,
+        bucket: str | None,
+        network: str = "auto",
     ) -> None:
         self.bucket = bucket
         self.map: ClusterMap | None = None
@@ -130,7 +136,10 @@ class KvClient:
         self.closed = False
         self._turn = 0
         self._seeds = seeds
-        self._credentials = (username, password)
+        self._security = security
+        self._network = Network(security.tls is not None, network)
+        self._down: dict[Address, tuple[float, float, Exception]] = {}
+        """Nodes that could not be connected to: pause, when to try again, and the error."""
         self._connections: dict[Address, Connection] = {}
         self._opening: dict[Address, asyncio.Task[Connection]] = {}
         self._collection_ids: dict[tuple[str, str], int] = {("_default", "_default"): 0}
@@ -233,6 +242,27 @@ class KvClient:
         self._turn += 1
         return nodes[first:] + nodes[:first]
 
+    async def refresh(self, timeout: float) -> ClusterMap:
+        """The map, as new as a node has it."""
+        if self.map is None:
+            return await self.bootstrap(timeout)
+        attempt = Attempt(ErrorContext(bucket=self.bucket, operation="connect"))
+        try:
+            async with asyncio.timeout(timeout):
+                await self._ask_for_map(attempt)
+        except TimeoutError:
+            raise attempt.timed_out() from attempt.cause
+        return self.map
+
+    async def connection_to(self, address: Address) -> Connection:
+        """The connection to a node."""
+        return await self._connection(address, Attempt(ErrorContext(bucket=self.bucket)))
+
+    def connections(self) -> list[tuple[Address, Connection | None]]:
+        """Nodes that are connected to, and those that are being connected to, with None."""
+        opening = [(address, None) for address in self._opening]
+        return [*self._connections.items(), *opening]
+
     def close(self) -> None:
         """Ends all connections. Requests under way fail with `RequestCanceledException`."""
         self.closed = True
@@ -330,8 +360,19 @@ class KvClient:
 
     def _map_in(self, response: Response, address: Address) -> ClusterMap | None:
         """The map that a node gave; None if it is that of the cluster and lacks the bucket."""
-        found = ClusterMap.parse(response.value, address.host)
+        found = ClusterMap.parse(response.value, address.host, self._network)
         return found if self.bucket is None or found.vbuckets else None
+
+    def _pushed(self, push: Response, address: Address) -> None:
+        """Takes a map that a node sent of its own accord."""
+        if push.key.decode(errors="replace") not in ("", self.bucket):
+            return
+        try:
+            found = self._map_in(push, address)
+        except DecodingFailureException:
+            return
+        if found is not None:
+            self._take(found)
 
     def _take(self, found: ClusterMap) -> bool:
         """Takes a map if it is newer. False if it is older, as of a node that left the cluster."""
@@ -408,7 +449,10 @@ class KvClient:
             return self._connections[address]
         task = self._opening.get(address)
         if task is None:
-            task = asyncio.create_task(Connection.open(address, *self._credentials, self.bucket))
+            self._check_pause(address, attempt)
+            task = asyncio.create_task(
+                Connection.open(address, self._security, self.bucket, self._pushed)
+            )
             self._opening[address] = task
             task.add_done_callback(lambda done: self._opened(address, done))
         # Shielded: the attempt goes on for the others when one of those who wait gives up.
@@ -425,9 +469,26 @@ class KvClient:
                 raise RequestCanceledException("the cluster is closed") from None
             raise
 
+    def _check_pause(self, address: Address, attempt: Attempt) -> None:
+        """Leaves a node in peace that others have just failed to connect to."""
+        down = self._down.get(address)
+        if down is not None and asyncio.get_running_loop().time() < down[1]:
+            attempt.unreachable[address] = down[2]
+            raise ConnectionLost(str(down[2]))
+
     def _opened(self, address: Address, task: "asyncio.Task[Connection]") -> None:
         self._opening.pop(address, None)
-        if task.cancelled() or task.exception() is not None:
+        if task.cancelled():
+            return
+        error = task.exception()
+        if isinstance(error, OSError | ConnectionLost) and not isinstance(error, BucketNotReady):
+            last = self._down.get(address)
+            pause = min(last[0] * 2, _PAUSE_MAX) if last else _PAUSE_FIRST
+            due = asyncio.get_running_loop().time() + pause * random.uniform(0.5, 1)
+            self._down[address] = (pause, due, error)
+            return
+        self._down.pop(address, None)
+        if error is not None:
             return
         if self.closed or address not in self._nodes():
             task.result().close()

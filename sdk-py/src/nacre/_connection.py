@@ -8,14 +8,16 @@ import asyncio
 import json
 import os
 import socket
+import ssl
 import struct
-from collections.abc import AsyncGenerator, Awaitable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import cast
 
 from ._connstr import Address
 from ._frame import FrameReader, Request, Response
 from ._opcodes import Feature, Opcode, Status, operation_name, status_name
-from ._scram import MECHANISM, Scram
+from ._scram import Scram
+from ._security import PLAIN, SCRAM_DIGESTS, Security
 from ._statuses import detail_of, exception_of, retry_reason
 from .exceptions import (
     AuthenticationException,
@@ -29,6 +31,10 @@ _OPEN_SECONDS_MAX = 5.0
 """How long a node may take to let a client in before the next one is tried."""
 
 
+_MAP_CHANGED = 0x01
+"""Operation of a server: its map is another one."""
+
+
 class ConnectionLost(Exception):
     """The connection ended before the answer came. Callers see it as the cause of a time-out."""
 
@@ -40,14 +46,21 @@ class BucketNotReady(ConnectionLost):
 class Connection(asyncio.Protocol):
     """A connection, from `open` until `lost`."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(
+        self, address: Address, on_map: Callable[[Response, Address], None] | None = None
+    ) -> None:
         self.address = address
+        self._on_map = on_map
         self.features: frozenset[int] = frozenset()
         self.lost = False
+        self.id = os.urandom(8).hex()
+        self.local: str | None = None
+        """The client's address."""
         self._end_reason = "the node closed the connection"
         self._closes_when_idle = False
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
+        self.last_activity = self._loop.time()
         self._reader = FrameReader()
         self._waiting: dict[int, asyncio.Future[Response]] = {}
         self._streams: dict[int, asyncio.Queue[Response | None]] = {}
@@ -56,22 +69,32 @@ class Connection(asyncio.Protocol):
 
     @classmethod
     async def open(
-        cls, address: Address, username: str, password: str, bucket: str | None
+        cls,
+        address: Address,
+        security: Security,
+        bucket: str | None,
+        on_map: Callable[[Response, Address], None] | None = None,
     ) -> "Connection":
         """Connects, agrees on features, logs in and selects the bucket.
 
+        ``on_map`` is called with the maps that the node sends of its own accord.
+
         Raises:
             OSError, ConnectionLost: nobody answers there, or the bucket is not ready.
-            AuthenticationException: the user or password is wrong.
+            AuthenticationException: the user or password is wrong, or the node's certificate.
             BucketNotFoundException: there is no such bucket.
         """
-        connection = cls(address)
+        connection = cls(address, on_map)
         try:
             async with asyncio.timeout(_OPEN_SECONDS_MAX):
                 await asyncio.get_running_loop().create_connection(
-                    lambda: connection, address.host, address.port
+                    lambda: connection,
+                    address.host,
+                    address.port,
+                    ssl=security.tls,
+                    server_hostname=address.host if security.tls else None,
                 )
-                await connection._log_in(username, password)
+                await connection._log_in(security)
                 if bucket is not None:
                     await connection._select(bucket)
         except TimeoutError:
@@ -79,6 +102,11 @@ class Connection(asyncio.Protocol):
             raise ConnectionLost(
                 f"the node did not complete the login within {_OPEN_SECONDS_MAX} s"
             ) from None
+        except ssl.SSLCertVerificationError as error:
+            raise AuthenticationException(
+                f"the node's certificate is not trusted: {error.verify_message}",
+                ErrorContext(endpoint=str(address)),
+            ) from error
         except BaseException:
             connection.close()
             raise
@@ -161,6 +189,8 @@ class Connection(asyncio.Protocol):
         """Takes over the socket."""
         self._transport = cast(asyncio.Transport, transport)
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        host, port = transport.get_extra_info("sockname")[:2]
+        self.local = str(Address(host, port))
         self._writable.set()
 
     def pause_writing(self) -> None:
@@ -173,8 +203,12 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Hands out the answers in ``data``."""
+        self.last_activity = self._loop.time()
         try:
             for response in self._reader.feed(data):
+                if response.is_push:
+                    self._pushed(response)
+                    continue
                 answer = self._waiting.get(response.opaque)
                 if answer is not None:
                     if not answer.done():
@@ -187,6 +221,10 @@ class Connection(asyncio.Protocol):
             if not self.features:
                 self._end_reason += " (this may not be a key-value port, as 11210 is)"
             self.close()
+
+    def _pushed(self, push: Response) -> None:
+        if push.opcode == _MAP_CHANGED and push.value and self._on_map is not None:
+            self._on_map(push, self.address)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tells all who wait."""
@@ -212,29 +250,42 @@ class Connection(asyncio.Protocol):
 
     # The handshake.
 
-    async def _log_in(self, username: str, password: str) -> None:
-        scram = Scram(username, password, nonce=os.urandom(24).hex())
+    async def _log_in(self, security: Security) -> None:
         # In one burst: the server answers in order and need not be waited for.
         hello = await self.send(_hello())
+        if security.has_certificate:
+            return self._agree(await hello)
+        login = _Login(security, security.mechanisms[0])
         mechanisms = await self.send(Request(Opcode.SASL_LIST_MECHS))
-        challenge = await self.send(
-            Request(Opcode.SASL_AUTH, key=MECHANISM.encode(), value=scram.first())
-        )
-        agreed = (await hello).value
+        challenge = await self.send(login.first())
+        self._agree(await hello)
+        offered = (await mechanisms).value.decode(errors="replace").split()
+        response = await challenge
+        usable = [mechanism for mechanism in security.mechanisms if mechanism in offered]
+        if not usable:
+            raise AuthenticationException(
+                f"the server offers {offered}, and not {' or '.join(security.mechanisms)}"
+            )
+        if usable[0] != login.mechanism:
+            login = _Login(security, usable[0])
+            response = await self.ask(login.first())
+        if response.status == Status.AUTH_CONTINUE and login.scram is not None:
+            # Slow on purpose, so not in the thread of the event loop.
+            proof = await asyncio.to_thread(login.scram.final, response.value)
+            request = Request(Opcode.SASL_STEP, key=login.mechanism.encode(), value=proof)
+            response = await self.ask(request)
+        elif login.scram is not None:
+            raise self._refusal(response, "the user or password is wrong")
+        if response.status != Status.SUCCESS:
+            raise self._refusal(response, "the user or password is wrong")
+        if login.scram is not None:
+            login.scram.verify(response.value)
+
+    def _agree(self, hello: Response) -> None:
+        agreed = hello.value
         self.features = frozenset(
             code for (code,) in struct.iter_unpack(">H", agreed[: len(agreed) // 2 * 2])
         )
-        offered = (await mechanisms).value.decode(errors="replace").split()
-        response = await challenge
-        if MECHANISM not in offered:
-            raise AuthenticationException(f"the server offers {offered}, not {MECHANISM}")
-        if response.status != Status.AUTH_CONTINUE:
-            raise self._refusal(response, "the user or password is wrong")
-        proof = await asyncio.to_thread(scram.final, response.value)
-        response = await self.ask(Request(Opcode.SASL_STEP, key=MECHANISM.encode(), value=proof))
-        if response.status != Status.SUCCESS:
-            raise self._refusal(response, "the user or password is wrong")
-        scram.verify(response.value)
 
     async def _select(self, bucket: str) -> None:
         response = await self.ask(Request(Opcode.SELECT_BUCKET, key=bucket.encode()))
@@ -263,6 +314,25 @@ class Connection(asyncio.Protocol):
             endpoint=str(self.address),
             detail=detail_of(response),
         )
+
+
+class _Login:
+    """One attempt to log in by one mechanism."""
+
+    def __init__(self, security: Security, mechanism: str) -> None:
+        self.mechanism = mechanism
+        self.scram: Scram | None = None
+        user, password = security.username, security.password
+        if mechanism == PLAIN:
+            self._value = f"\0{user}\0{password}".encode()
+        else:
+            nonce = os.urandom(24).hex()
+            self.scram = Scram(user, password, nonce, SCRAM_DIGESTS[mechanism])
+            self._value = self.scram.first()
+
+    def first(self) -> Request:
+        """What opens the exchange."""
+        return Request(Opcode.SASL_AUTH, key=self.mechanism.encode(), value=self._value)
 
 
 def _hello() -> Request:

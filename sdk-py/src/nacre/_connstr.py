@@ -1,11 +1,13 @@
-"""Connection strings: ``couchbase://host[:port][,host[:port]…][/bucket]``."""
+"""Connection strings: ``couchbase[s]://host[:port][,host[:port]…][/bucket][?option=value&…]``."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from urllib.parse import parse_qsl
 
-from .exceptions import FeatureUnavailableException, InvalidArgumentException
+from .exceptions import InvalidArgumentException
 
-DEFAULT_PORT = 11210
+DEFAULT_PORT, DEFAULT_TLS_PORT = 11210, 11207
+_OPTIONS = frozenset({"network", "trust_certificate", "tls_verify"})
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.%]+\]|[^\s\[\]:/?#@]+)(?::(\d{1,5}))?")
 
 
@@ -26,34 +28,40 @@ class ConnectionString:
 
     seeds: tuple[Address, ...]
     bucket: str | None = None
+    uses_tls: bool = False
+    options: dict[str, str] = field(default_factory=dict)
+    """``network``, ``trust_certificate`` (a file) and ``tls_verify`` (``none`` or ``peer``)."""
 
     @classmethod
     def parse(cls, text: str) -> "ConnectionString":
-        """Reads a connection string; the port is that of the key-value service (default 11210).
+        """Reads a connection string; the port is that of the key-value service.
 
         Raises:
-            InvalidArgumentException: it has another scheme, no host, or options: those are
-                arguments of ``connect`` here.
-            FeatureUnavailableException: it asks for TLS.
+            InvalidArgumentException: it has another scheme, no host, or an unknown option.
         """
         scheme, separator, rest = text.partition("://")
-        if not separator or scheme != "couchbase":
-            if scheme == "couchbases":
-                raise FeatureUnavailableException(
-                    "TLS (couchbases://) is not available yet: connect with couchbase://"
-                )
-            raise InvalidArgumentException(f"{text!r} does not start with couchbase://")
-        if "?" in rest:
-            raise InvalidArgumentException("options are arguments of connect, not of its address")
+        if not separator or scheme not in ("couchbase", "couchbases"):
+            raise InvalidArgumentException(
+                f"{text!r} does not start with couchbase:// or couchbases://"
+            )
+        rest, _, query = rest.partition("?")
+        options = dict(parse_qsl(query, keep_blank_values=True))
+        if unknown := options.keys() - _OPTIONS:
+            raise InvalidArgumentException(
+                f"options of an address are {', '.join(sorted(_OPTIONS))}, not {sorted(unknown)}"
+            )
         hosts, _, bucket = rest.partition("/")
-        return cls(tuple(_address(host) for host in hosts.split(",")), bucket or None)
+        uses_tls = scheme == "couchbases"
+        default = DEFAULT_TLS_PORT if uses_tls else DEFAULT_PORT
+        seeds = tuple(_address(host, default) for host in hosts.split(","))
+        return cls(seeds, bucket or None, uses_tls, options)
 
 
-def _address(text: str) -> Address:
+def _address(text: str, default_port: int) -> Address:
     match = _HOST.fullmatch(text)
     if match is None:
         raise InvalidArgumentException(f"{text!r} is no host or host:port")
-    port = int(match[2] or DEFAULT_PORT)
+    port = int(match[2] or default_port)
     if not 1 <= port <= 65535:
         raise InvalidArgumentException(f"{port} is no port")
     return Address(match[1].strip("[]"), port)

@@ -21,6 +21,7 @@ BODY_BYTES_MAX = 31 * 1024 * 1024
 """A little above what servers accept (20 MiB of document and its extended attributes)."""
 
 _ASK, _ASK_FLEXIBLE, _ANSWER, _ANSWER_FLEXIBLE = 0x80, 0x08, 0x81, 0x18
+_PUSH = 0x82
 _PRESERVE_EXPIRY = b"\x50"
 """Framing extras that keep a document's expiry when it is written (id 5, length 0)."""
 _DURABILITY_HEAD = 0x13
@@ -79,6 +80,8 @@ class Response:
     extras: bytes
     key: bytes
     value: bytes
+    is_push: bool = False
+    """The server sent it of its own accord, and expects no answer."""
 
 
 class FrameReader:
@@ -99,7 +102,7 @@ class FrameReader:
             if body_bytes > BODY_BYTES_MAX:
                 raise DecodingFailureException(f"frame of {body_bytes} bytes is over the limit")
             frame_bytes = HEADER.size + body_bytes
-            if self._pending[0] not in (_ANSWER, _ANSWER_FLEXIBLE):
+            if self._pending[0] not in (_ANSWER, _ANSWER_FLEXIBLE, _PUSH):
                 raise DecodingFailureException(f"no answer starts with 0x{self._pending[0]:02x}")
             if len(self._pending) < frame_bytes:
                 return
@@ -132,4 +135,5 @@ def decode(frame: bytes) -> Response:
     return Response(
         opcode, status, opaque, cas, datatype,
         extras=frame[extras_at:key_at], key=frame[key_at:value_at], value=frame[value_at:],
+        is_push=magic == _PUSH,
     )  # fmt: skip

@@ -1,17 +1,20 @@
-"""Just enough HTTP/1.1 for the management and view services: one request a connection.
+"""Just enough HTTP/1.1 for the services over HTTP.
 
 The nodes of a service take turns. One that cannot be connected to is passed over, as nothing was
-sent; so is one whose connection breaks under a request that changes nothing.
+sent; so is one whose connection breaks under a request that changes nothing. A connection whose
+answer was read to its end is kept for a moment, for the next request to the node.
 """
 
 import asyncio
-import base64
-from collections.abc import Mapping
-from dataclasses import dataclass
+import ssl
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass, field
 from urllib.parse import urlencode
 
 from ._client import Attempt, KvClient
 from ._connstr import Address
+from ._security import Security
 from .exceptions import (
     AuthenticationException,
     DecodingFailureException,
@@ -21,9 +24,14 @@ from .exceptions import (
 
 _CONNECT_SECONDS_MAX = 5.0
 """How long a node may take to be connected to before the next one is tried."""
+_IDLE_SECONDS_MAX = 4.0
+"""How long a connection is kept that nobody uses. Servers keep it for longer."""
+_IDLE_CONNECTIONS_MAX = 16
+"""How many such connections are kept for a node."""
 
 BODY_BYTES_MAX = 256 * 1024 * 1024
-"""Largest answer that is read, as it is kept in memory."""
+"""Largest answer that is read, where it is kept in memory."""
+_PART_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +44,7 @@ class HttpRequest:
     content_type: str = "application/json"
     reads: bool = False
     """It changes nothing, so it may be sent twice."""
+    accept: str = "application/json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +61,85 @@ class HttpResponse:
         return self.body.decode(errors="replace")
 
 
+@dataclass(slots=True)
+class _Socket:
+    """A connection to a node."""
+
+    address: Address
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+    idle_since: float = 0.0
+
+    def end(self) -> None:
+        # Not closed, which would wait until the peer has read what was given up.
+        self.writer.transport.abort()
+
+    def is_usable(self, now: float) -> bool:
+        """Whether another request may be sent."""
+        young = now - self.idle_since < _IDLE_SECONDS_MAX
+        return young and not self.reader.at_eof() and not self.writer.is_closing()
+
+
+@dataclass(slots=True)
+class HttpStream:
+    """An answer whose body is read as it comes."""
+
+    status: int
+    context: ErrorContext
+    socket: _Socket
+    headers: dict[str, str]
+    deadline: float
+    client: "HttpClient"
+    reads: bool = False
+    """The request changes nothing."""
+    is_complete: bool = False
+    """The body was read to its end."""
+
+    async def parts(self, limit: int | None = None) -> AsyncGenerator[bytes, None]:
+        """The body in pieces; ``limit`` is how many bytes it may have.
+
+        Raises:
+            TimeoutException: there was nothing more in time.
+            RequestCanceledException: the connection broke, or the cluster is closed.
+            DecodingFailureException: it is no HTTP, or too large.
+        """
+        try:
+            async with aclosing(body_parts(self.socket.reader, self.headers, limit)) as body:
+                while True:
+                    async with asyncio.timeout_at(self.deadline):
+                        part = await anext(body, None)
+                    if part is None:
+                        break
+                    yield part
+        except TimeoutError:
+            self.client.check_open(self.context)
+            raise Attempt(self.context, in_flight=True).expired(self.reads) from None
+        except (OSError, EOFError) as error:
+            self.client.check_open(self.context)
+            raise RequestCanceledException(
+                f"the connection failed: {error}", self.context
+            ) from None
+        self.is_complete = True
+
+    async def body(self) -> bytes:
+        """The whole body."""
+        collected = bytearray()
+        async for part in self.parts(BODY_BYTES_MAX):
+            collected += part
+        return bytes(collected)
+
+
+@dataclass(slots=True, eq=False)
 class HttpClient:
     """Sends requests in the name of one user, until it is closed."""
 
-    def __init__(self, username: str, password: str) -> None:
-        self._authorization = base64.b64encode(f"{username}:{password}".encode()).decode()
-        self._limits: set[asyncio.Timeout] = set()
-        """Of the requests under way."""
-        self._closed = False
+    security: Security
+    _limits: set[asyncio.Timeout] = field(default_factory=set)
+    """Of the requests under way."""
+    _sockets: dict[int, _Socket] = field(default_factory=dict)
+    """Connections in use, by identity."""
+    _idle: dict[Address, list[_Socket]] = field(default_factory=dict)
+    _closed: bool = False
 
     def close(self) -> None:
         """Ends the requests under way, with `RequestCanceledException`, and refuses more."""
@@ -67,6 +147,21 @@ class HttpClient:
         for limit in self._limits:
             if not limit.expired():
                 limit.reschedule(0)
+        for socket in self._sockets.values():
+            socket.end()
+        for kept in self._idle.values():
+            for socket in kept:
+                socket.end()
+        self._idle.clear()
+
+    def check_open(self, context: ErrorContext) -> None:
+        """Raises if the cluster is closed.
+
+        Raises:
+            RequestCanceledException: it is.
+        """
+        if self._closed:
+            raise RequestCanceledException("the cluster is closed", context)
 
     async def send(
         self, client: KvClient, service: str, request: HttpRequest, timeout: float
@@ -80,32 +175,77 @@ class HttpClient:
             RequestCanceledException: the connection broke, or the cluster is closed.
             DecodingFailureException: the answer is no HTTP or too large.
         """
-        attempt = Attempt(
-            ErrorContext(bucket=client.bucket, operation=f"{request.method} {request.path}")
-        )
-        if self._closed:
-            raise RequestCanceledException("the cluster is closed", attempt.context)
-        limit = asyncio.timeout(timeout)
+        clock = asyncio.get_running_loop()
+        deadline = clock.time() + timeout
+        attempt: Attempt | None = None
+        while True:
+            try:
+                async with self.stream(
+                    client, service, request, deadline - clock.time(), attempt
+                ) as stream:
+                    return HttpResponse(stream.status, await stream.body(), stream.context)
+            except RequestCanceledException as error:
+                if not request.reads or self._closed:
+                    raise
+                # It broke off within the body.
+                attempt = attempt or Attempt(error.context)
+                attempt.failed("SOCKET_CLOSED_WHILE_IN_FLIGHT")
+
+    @asynccontextmanager
+    async def stream(
+        self,
+        client: KvClient,
+        service: str,
+        request: HttpRequest,
+        timeout: float,
+        attempt: Attempt | None = None,
+        node: Address | None = None,
+    ) -> AsyncIterator[HttpStream]:
+        """As `send`, but the body is read as it comes; ``timeout`` is for all of it.
+
+        ``node`` is the only one to ask.
+        """
+        if attempt is None:
+            attempt = Attempt(
+                ErrorContext(bucket=client.bucket, operation=f"{request.method} {request.path}")
+            )
+        self.check_open(attempt.context)
+        clock = asyncio.get_running_loop()
+        deadline = clock.time() + timeout
+        limit = asyncio.timeout(max(timeout, 0))
         try:
             async with limit:
                 self._limits.add(limit)
-                return await self._attempts(client, service, request, attempt)
+                stream = await self._attempts(client, service, request, attempt, deadline, node)
         except TimeoutError:
-            if self._closed:
-                raise RequestCanceledException("the cluster is closed", attempt.context) from None
+            self.check_open(attempt.context)
             raise attempt.expired(request.reads) from attempt.cause
         finally:
             self._limits.discard(limit)
+        try:
+            yield stream
+        finally:
+            self._release(stream.socket, stream.is_complete and _keeps_alive(stream.headers))
 
     async def _attempts(
-        self, client: KvClient, service: str, request: HttpRequest, attempt: Attempt
-    ) -> HttpResponse:
+        self,
+        client: KvClient,
+        service: str,
+        request: HttpRequest,
+        attempt: Attempt,
+        deadline: float,
+        node: Address | None,
+    ) -> HttpStream:
         context = attempt.context
         while True:
-            for address in await client.nodes(service, attempt):
+            for address in (node,) if node else await client.nodes(service, attempt):
                 context.endpoint = str(address)
                 try:
-                    reader, writer = await _connect(address)
+                    socket = await self._socket(address)
+                except ssl.SSLCertVerificationError as error:
+                    raise AuthenticationException(
+                        f"the node's certificate is not trusted: {error.verify_message}", context
+                    ) from error
                 except OSError:
                     # It may have left the cluster.
                     client.map_due = 0
@@ -113,10 +253,11 @@ class HttpClient:
                     continue
                 attempt.in_flight = True
                 try:
-                    writer.write(self._head(address, request) + request.body)
-                    await writer.drain()
-                    status, body = await read_response(reader)
+                    socket.writer.write(self._head(address, request) + request.body)
+                    await socket.writer.drain()
+                    status, headers = await read_head(socket.reader)
                 except (OSError, EOFError) as error:
+                    self._release(socket, False)
                     if not request.reads:
                         raise RequestCanceledException(
                             f"the connection failed: {error}", context
@@ -124,31 +265,73 @@ class HttpClient:
                     attempt.in_flight = False
                     attempt.failed("SOCKET_CLOSED_WHILE_IN_FLIGHT")
                     continue
-                finally:
-                    # Not closed, which would wait until the peer has read what was given up.
-                    writer.transport.abort()
+                except BaseException:
+                    self._release(socket, False)
+                    raise
                 context.status = status
                 if status == 401:
+                    self._release(socket, False)
                     raise AuthenticationException(context=context)
-                return HttpResponse(status, body, context)
+                return HttpStream(
+                    status, context, socket, headers, deadline, self, reads=request.reads
+                )
             await attempt.pause()
 
     def _head(self, address: Address, request: HttpRequest) -> bytes:
+        authorization = self.security.http_authorization
+        login = f"Authorization: {authorization}\r\n" if authorization else ""
         return (
-            f"{request.method} {request.path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n"
-            f"Authorization: Basic {self._authorization}\r\nAccept: application/json\r\n"
+            f"{request.method} {request.path} HTTP/1.1\r\nHost: {address}\r\n"
+            f"{login}Accept: {request.accept}\r\n"
             f"Content-Type: {request.content_type}\r\n"
             f"Content-Length: {len(request.body)}\r\n\r\n"
         ).encode()
 
+    async def _socket(self, address: Address) -> _Socket:
+        now = asyncio.get_running_loop().time()
+        kept = self._idle.get(address, [])
+        while kept:
+            socket = kept.pop()
+            if socket.is_usable(now):
+                self._sockets[id(socket)] = socket
+                return socket
+            socket.end()
+        tls = self.security.tls
+        async with asyncio.timeout(_CONNECT_SECONDS_MAX):
+            reader, writer = await asyncio.open_connection(
+                address.host,
+                address.port,
+                ssl=tls,
+                server_hostname=address.host if tls else None,
+            )
+        socket = _Socket(address, reader, writer)
+        self._sockets[id(socket)] = socket
+        return socket
 
-async def _connect(address: Address) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    async with asyncio.timeout(_CONNECT_SECONDS_MAX):
-        return await asyncio.open_connection(address.host, address.port)
+    def _release(self, socket: _Socket, is_reusable: bool) -> None:
+        self._sockets.pop(id(socket), None)
+        now = asyncio.get_running_loop().time()
+        for address, others in list(self._idle.items()):
+            for old in [other for other in others if not other.is_usable(now)]:
+                others.remove(old)
+                old.end()
+            if not others:
+                del self._idle[address]
+        kept = self._idle.get(socket.address, [])
+        if not is_reusable or self._closed or len(kept) >= _IDLE_CONNECTIONS_MAX:
+            socket.end()
+            return
+        socket.idle_since = now
+        self._idle.setdefault(socket.address, kept).append(socket)
 
 
-async def read_response(reader: asyncio.StreamReader) -> tuple[int, bytes]:
-    """Status and body of an answer.
+def _keeps_alive(headers: Mapping[str, str]) -> bool:
+    has_end = "content-length" in headers or "transfer-encoding" in headers
+    return has_end and headers.get("connection", "").lower() != "close"
+
+
+async def read_head(reader: asyncio.StreamReader) -> tuple[int, dict[str, str]]:
+    """Status and headers of an answer.
 
     Raises:
         DecodingFailureException: it is no HTTP, or too large.
@@ -165,24 +348,53 @@ async def read_response(reader: asyncio.StreamReader) -> tuple[int, bytes]:
         name.strip().lower(): value.strip()
         for name, _, value in (line.partition(":") for line in lines[1:] if line)
     }
-    return int(rest[:3]), await _read_body(reader, headers)
+    return int(rest[:3]), headers
 
 
-async def _read_body(reader: asyncio.StreamReader, headers: Mapping[str, str]) -> bytes:
+async def read_response(reader: asyncio.StreamReader) -> tuple[int, bytes]:
+    """Status and body of an answer.
+
+    Raises:
+        DecodingFailureException: it is no HTTP, or too large.
+        EOFError: it is cut off.
+    """
+    status, headers = await read_head(reader)
+    body = bytearray()
+    async for part in body_parts(reader, headers, BODY_BYTES_MAX):
+        body += part
+    return status, bytes(body)
+
+
+async def body_parts(
+    reader: asyncio.StreamReader, headers: Mapping[str, str], limit: int | None
+) -> AsyncGenerator[bytes, None]:
+    """The body of an answer in pieces; ``limit`` is how many bytes it may have.
+
+    Raises:
+        DecodingFailureException: it is no HTTP, or too large.
+        EOFError: it is cut off.
+    """
     if headers.get("transfer-encoding", "").lower() == "chunked":
-        return await _read_chunks(reader)
+        async for part in _chunks(reader, limit):
+            yield part
+        return
     length = headers.get("content-length")
     if length is None:
-        return await _read_to_end(reader)
+        count = 0
+        while part := await reader.read(_PART_BYTES):
+            count += len(part)
+            _check_size(count, limit)
+            yield part
+        return
     if not length.isdecimal():
         raise DecodingFailureException(f"{length!r} is no length of an HTTP answer")
-    if int(length) > BODY_BYTES_MAX:
-        raise DecodingFailureException(f"an HTTP answer of {length} bytes is over the limit")
-    return await reader.readexactly(int(length))
+    _check_size(int(length), limit)
+    async for part in _exactly(reader, int(length)):
+        yield part
 
 
-async def _read_chunks(reader: asyncio.StreamReader) -> bytes:
-    body = bytearray()
+async def _chunks(reader: asyncio.StreamReader, limit: int | None) -> AsyncGenerator[bytes, None]:
+    count = 0
     while True:
         try:
             line = (await reader.readuntil(b"\n")).split(b";")[0].strip()
@@ -192,21 +404,29 @@ async def _read_chunks(reader: asyncio.StreamReader) -> bytes:
             size = int(line, 16)
         except ValueError:
             raise DecodingFailureException(f"no chunk has a size of {line[:20]!r}") from None
-        if size < 0 or len(body) + size > BODY_BYTES_MAX:
-            raise DecodingFailureException("the HTTP answer is over the limit")
-        if size == 0:
-            return bytes(body)
-        body += await reader.readexactly(size)
+        if size < 0:
+            raise DecodingFailureException("a chunk has a negative size")
+        count += size
+        _check_size(count, limit)
+        async for part in _exactly(reader, size):
+            yield part
         await reader.readexactly(2)
+        if size == 0:
+            return
 
 
-async def _read_to_end(reader: asyncio.StreamReader) -> bytes:
-    body = bytearray()
-    while part := await reader.read(1 << 16):
-        body += part
-        if len(body) > BODY_BYTES_MAX:
-            raise DecodingFailureException("the HTTP answer is over the limit")
-    return bytes(body)
+async def _exactly(reader: asyncio.StreamReader, count: int) -> AsyncGenerator[bytes, None]:
+    while count:
+        part = await reader.read(min(count, _PART_BYTES))
+        if not part:
+            raise EOFError("the answer is cut off")
+        count -= len(part)
+        yield part
+
+
+def _check_size(count: int, limit: int | None) -> None:
+    if limit is not None and count > limit:
+        raise DecodingFailureException(f"an HTTP answer of {count} bytes is over the limit")
 
 
 def form(fields: Mapping[str, object]) -> bytes:

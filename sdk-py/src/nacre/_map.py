@@ -7,6 +7,38 @@ from typing import Any
 from ._connstr import Address
 from .exceptions import DecodingFailureException
 
+_MAP_BYTES_MAX = 8 * 1024 * 1024
+_VBUCKETS_MAX = 65536
+_SECURE = {
+    "kvSSL": "kv",
+    "mgmtSSL": "mgmt",
+    "capiSSL": "capi",
+    "n1qlSSL": "n1ql",
+    "ftsSSL": "fts",
+    "cbasSSL": "cbas",
+    "eventingSSL": "eventingAdminPort",
+}
+"""Names of services with TLS, and without."""
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """Which of a node's addresses a client uses."""
+
+    uses_tls: bool = False
+    name: str = "auto"
+    """``default``; ``external``; or ``auto``, by the address that the client first reached."""
+
+    def is_external(self, nodes: list[dict[str, Any]], host: str) -> bool:
+        """Whether the alternate addresses are the ones to use."""
+        if self.name != "auto":
+            return self.name == "external"
+        named = {node.get("hostname") for node in nodes}
+        alternate = {
+            node.get("alternateAddresses", {}).get("external", {}).get("hostname") for node in nodes
+        }
+        return host in alternate - named
+
 
 @dataclass(frozen=True, slots=True)
 class ClusterMap:
@@ -24,15 +56,19 @@ class ClusterMap:
     """Server group of each node in ``kv``, as far as the map names them."""
 
     @classmethod
-    def parse(cls, text: bytes, host: str) -> "ClusterMap":
+    def parse(cls, text: bytes, host: str, network: Network | None = None) -> "ClusterMap":
         """Reads a map that was received from ``host``, which stands in where it names none.
 
         Raises:
-            DecodingFailureException: it is not JSON or lacks what a map has.
+            DecodingFailureException: it is not JSON, lacks what a map has, or is too large.
         """
+        if len(text) > _MAP_BYTES_MAX:
+            raise DecodingFailureException(
+                f"a cluster's map of {len(text)} bytes is over the limit"
+            )
         try:
-            return _read(json.loads(text), host)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            return _read(json.loads(text), host, network or Network())
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             raise DecodingFailureException(f"the cluster's map cannot be read: {error}") from error
 
     def node_of(self, vbid: int, copy: int = 0) -> Address | None:
@@ -68,23 +104,48 @@ class ClusterMap:
         return len(self.vbuckets[0]) - 1 if self.vbuckets else 0
 
 
-def _read(config: dict[str, Any], host: str) -> ClusterMap:
-    services = tuple(
-        (name, Address(_host(node.get("hostname"), host), int(port)))
-        for node in config["nodesExt"]
-        for name, port in node["services"].items()
-    )
+def _read(config: dict[str, Any], host: str, network: Network) -> ClusterMap:
+    nodes: list[dict[str, Any]] = config["nodesExt"]
+    external = network.is_external(nodes, host)
+    reached = [_services(node, host, network.uses_tls, external) for node in nodes]
     buckets = config.get("vBucketServerMap")
     kv: tuple[Address, ...] = ()
     vbuckets: tuple[tuple[int, ...], ...] = ()
     if buckets is not None:
-        kv = tuple(_server(text, host) for text in buckets["serverList"])
+        servers = buckets["serverList"]
+        if network.uses_tls or external:
+            # The list has other ports; its nodes are the first ones, in the same order.
+            kv = tuple(reached[number]["kv"] for number in range(len(servers)))
+        else:
+            kv = tuple(_server(text, host) for text in servers)
         vbuckets = tuple(tuple(int(number) for number in row) for row in buckets["vBucketMap"])
-        if not vbuckets or any(not row or max(row) >= len(kv) for row in vbuckets):
+        if not 1 <= len(vbuckets) <= _VBUCKETS_MAX:
+            raise ValueError(f"there are no {len(vbuckets)} vBuckets")
+        if any(not row or max(row) >= len(kv) for row in vbuckets):
             raise ValueError("a vBucket is on a node that is not listed")
     version = (int(config.get("revEpoch", 0)), int(config["rev"]))
-    groups = tuple(node.get("serverGroup") for node in config["nodesExt"][: len(kv)])
+    services = tuple(pair for node in reached for pair in node.items())
+    groups = tuple(node.get("serverGroup") for node in nodes[: len(kv)])
     return ClusterMap(version, kv, vbuckets, services, groups)
+
+
+def _services(
+    node: dict[str, Any], host: str, uses_tls: bool, external: bool
+) -> dict[str, Address]:
+    """Address of each service of a node, by the service's name without TLS."""
+    name, ports = node.get("hostname"), node["services"]
+    if external:
+        alternate = node.get("alternateAddresses", {}).get("external")
+        if alternate is not None:
+            name, ports = alternate["hostname"], alternate.get("ports") or ports
+    named = _host(name, host)
+    if uses_tls:
+        return {
+            plain: Address(named, int(ports[secure]))
+            for secure, plain in _SECURE.items()
+            if secure in ports
+        }
+    return {service: Address(named, int(port)) for service, port in ports.items()}
 
 
 def _server(text: str, host: str) -> Address:

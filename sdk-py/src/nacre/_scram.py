@@ -1,4 +1,4 @@
-"""SCRAM-SHA-512 (RFC 5802, without channel binding): proves the password and checks the server.
+"""SCRAM (RFC 5802, without channel binding): proves the password and checks the server.
 
 Nothing here reads a socket or a source of randomness: the nonce is an argument, so that the vectors
 of the RFCs can be tests.
@@ -10,9 +10,6 @@ import hashlib
 import hmac
 
 from .exceptions import AuthenticationException
-
-MECHANISM = "SCRAM-SHA512"
-"""Name of the mechanism on this protocol's wire."""
 
 _ITERATIONS_MAX = 10_000_000
 """A server could otherwise keep the client computing for hours."""

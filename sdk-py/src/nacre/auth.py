@@ -19,6 +19,15 @@ class PasswordAuthenticator:
     password: str = field(repr=False)
     cert_path: str | None = None
     """File with the certificates of the authorities that the client trusts, in PEM."""
+    allowed_sasl_mechanisms: tuple[str, ...] | None = None
+    """Ways to log in, the best first; None is SCRAM, and with TLS also PLAIN."""
+
+    @classmethod
+    def ldap_compatible(
+        cls, username: str, password: str, cert_path: str | None = None
+    ) -> "PasswordAuthenticator":
+        """A user of a directory, to which the server gives the password: use it with TLS only."""
+        return cls(username, password, cert_path, ("PLAIN",))
 
 
 @dataclass(frozen=True, slots=True)

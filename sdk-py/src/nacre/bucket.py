@@ -1,13 +1,15 @@
 """A bucket and its scopes: names on the way to collections, and queries of views."""
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Unpack
 
 from ._client import KvClient
 from ._http import HttpRequest, HttpResponse
 from .collection import Collection
+from .diagnostics import PingOptions, PingResult, WaitUntilReadyOptions, ping, wait_until_ready
 from .exceptions import InvalidArgumentException
 from .management import CollectionManager
-from .options import ClusterTimeoutOptions, options_of
+from .options import ClusterTimeoutOptions, options_of, seconds_of
 from .views import ViewIndexManager, ViewOptions, ViewResult
 
 if TYPE_CHECKING:
@@ -40,6 +42,24 @@ class Bucket:
             UnAmbiguousTimeoutException: no node answered in time.
         """
         await self.client.bootstrap(self.timeouts.connect_timeout.total_seconds())
+
+    async def ping(
+        self, options: PingOptions | None = None, **kwargs: Unpack[PingOptions]
+    ) -> PingResult:
+        """Pings each node once for each of its services."""
+        merged = options_of("ping", PingOptions, options, kwargs)
+        timeout = seconds_of(merged.get("timeout"), self.timeouts.connect_timeout)
+        return await ping(self.client, self._cluster.http, merged, timeout)
+
+    async def wait_until_ready(
+        self,
+        timeout: timedelta,
+        options: WaitUntilReadyOptions | None = None,
+        **kwargs: Unpack[WaitUntilReadyOptions],
+    ) -> None:
+        """Returns when the bucket's nodes answer; see `Cluster.wait_until_ready`."""
+        merged = options_of("wait_until_ready", WaitUntilReadyOptions, options, kwargs)
+        await wait_until_ready(self.client, self._cluster.http, timeout, merged)
 
     def scope(self, name: str) -> "Scope":
         """A scope, which is looked up when a document in it is used."""

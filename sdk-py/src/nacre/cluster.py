@@ -1,30 +1,56 @@
 """A cluster: the way in."""
 
+from datetime import timedelta
 from types import TracebackType
-from typing import Self
+from typing import Self, Unpack
 
 from ._client import KvClient
 from ._connstr import ConnectionString
 from ._http import HttpClient, HttpRequest, HttpResponse
-from .auth import PasswordAuthenticator
+from ._security import Security
+from .auth import CertificateAuthenticator, PasswordAuthenticator
 from .bucket import Bucket
+from .diagnostics import (
+    DiagnosticsOptions,
+    DiagnosticsResult,
+    PingOptions,
+    PingResult,
+    WaitUntilReadyOptions,
+    diagnostics,
+    ping,
+    wait_until_ready,
+)
 from .exceptions import InvalidArgumentException, RequestCanceledException
 from .management import BucketManager
-from .options import ClusterOptions, ClusterTimeoutOptions
+from .options import (
+    ClusterOptions,
+    ClusterTimeoutOptions,
+    TLSVerifyMode,
+    options_of,
+    seconds_of,
+)
 
 
 class Cluster:
     """A cluster and a user of it. ``async with`` closes it at the end."""
 
     def __init__(self, connection_string: str, options: ClusterOptions) -> None:
-        user = options.authenticator
         parsed = ConnectionString.parse(connection_string)
+        trust = parsed.options.get("trust_certificate") or options.trust_store_path
+        verifies = parsed.options.get("tls_verify", "peer") != "none"
+        self.security = Security.of(
+            options.authenticator,
+            parsed.uses_tls,
+            trust,
+            options.trust_pem,
+            verifies and options.tls_verify != TLSVerifyMode.NONE,
+        )
+        self._network = parsed.options.get("network") or options.network
         self.timeouts = options.timeout_options
         self.preferred_server_group = options.preferred_server_group
-        self.http = HttpClient(user.username, user.password)
+        self.http = HttpClient(self.security)
         self._seeds = parsed.seeds
-        self._user = user
-        self._client = KvClient(parsed.seeds, user.username, user.password, None)
+        self._client = KvClient(parsed.seeds, self.security, None, self._network)
         self._buckets: dict[str, Bucket] = {}
         self._closed = False
 
@@ -52,13 +78,60 @@ class Cluster:
             raise InvalidArgumentException("a bucket has a name")
         bucket = self._buckets.get(name)
         if bucket is None:
-            client = KvClient(self._seeds, self._user.username, self._user.password, name)
+            client = KvClient(self._seeds, self.security, name, self._network)
             bucket = self._buckets[name] = Bucket(self, name, client)
         return bucket
 
     def buckets(self) -> BucketManager:
         """Creates, drops and lists buckets."""
         return BucketManager(self)
+
+    async def on_connect(self) -> None:
+        """Connects and logs in, for a cluster that was not made by `connect`."""
+        await self._client.bootstrap(self.timeouts.connect_timeout.total_seconds())
+
+    def set_authenticator(
+        self, authenticator: PasswordAuthenticator | CertificateAuthenticator
+    ) -> None:
+        """Has the connections to come log in as another user; those that there are stay.
+
+        Raises:
+            InvalidArgumentException: certificates cannot be exchanged for passwords.
+        """
+        if self.security.has_certificate or not isinstance(authenticator, PasswordAuthenticator):
+            raise InvalidArgumentException("only a password can take the place of a password")
+        self.security.take(authenticator, self.security.tls is not None)
+
+    async def ping(
+        self, options: PingOptions | None = None, **kwargs: Unpack[PingOptions]
+    ) -> PingResult:
+        """Pings each node once for each of its services."""
+        merged = options_of("ping", PingOptions, options, kwargs)
+        timeout = seconds_of(merged.get("timeout"), self.timeouts.connect_timeout)
+        return await ping(self._client, self.http, merged, timeout)
+
+    async def diagnostics(
+        self, options: DiagnosticsOptions | None = None, **kwargs: Unpack[DiagnosticsOptions]
+    ) -> DiagnosticsResult:
+        """How the connections to nodes are; asks no node."""
+        merged = options_of("diagnostics", DiagnosticsOptions, options, kwargs)
+        clients = [self._client, *(bucket.client for bucket in self._buckets.values())]
+        return diagnostics(clients, merged)
+
+    async def wait_until_ready(
+        self,
+        timeout: timedelta,
+        options: WaitUntilReadyOptions | None = None,
+        **kwargs: Unpack[WaitUntilReadyOptions],
+    ) -> None:
+        """Returns when all nodes answer; with ``desired_state`` Degraded, when one of each service.
+
+        Raises:
+            UnAmbiguousTimeoutException: they do not in time.
+            AuthenticationException: the user or password is wrong.
+        """
+        merged = options_of("wait_until_ready", WaitUntilReadyOptions, options, kwargs)
+        await wait_until_ready(self._client, self.http, timeout, merged)
 
     async def close(self) -> None:
         """Ends all connections; requests under way fail."""
@@ -90,13 +163,22 @@ async def connect(
     password: str,
     *,
     timeouts: ClusterTimeoutOptions | None = None,
+    trust_store_path: str | None = None,
+    trust_pem: str | None = None,
 ) -> Cluster:
-    """Connects to ``couchbase://host[:port]`` and logs in.
+    """Connects to ``couchbase://host[:port]``, or with TLS to ``couchbases://``, and logs in.
+
+    The certificates of nodes must be signed by an authority in the file ``trust_store_path`` or in
+    ``trust_pem``; without both, by one that the machine trusts.
 
     Raises:
-        AuthenticationException: the user or password is wrong.
+        AuthenticationException: the user or password is wrong, or a certificate is not trusted.
         UnAmbiguousTimeoutException: no node answered in time.
     """
-    authenticator = PasswordAuthenticator(username, password)
-    options = ClusterOptions(authenticator, timeouts or ClusterTimeoutOptions())
+    options = ClusterOptions(
+        PasswordAuthenticator(username, password),
+        timeouts or ClusterTimeoutOptions(),
+        trust_store_path=trust_store_path,
+        trust_pem=trust_pem,
+    )
     return await Cluster.connect(connection_string, options)

@@ -7,10 +7,10 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from enum import IntEnum
+from enum import Enum, IntEnum
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, cast
 
-from .auth import PasswordAuthenticator
+from .auth import CertificateAuthenticator, PasswordAuthenticator
 from .durability import ClientDurability, ServerDurability
 from .exceptions import FeatureUnavailableException, InvalidArgumentException
 from .transcoder import Transcoder
@@ -28,6 +28,14 @@ class StoreSemantics(IntEnum):
     """It is created when missing."""
     INSERT = 2
     """It must not exist."""
+
+
+class TLSVerifyMode(Enum):
+    """Whether the certificates of nodes are checked."""
+
+    NONE = "none"
+    NO_VERIFY = "none"
+    PEER = "peer"
 
 
 class ReadPreference(IntEnum):
@@ -57,10 +65,19 @@ class ClusterTimeoutOptions:
 class ClusterOptions:
     """How to connect to a cluster."""
 
-    authenticator: PasswordAuthenticator
+    authenticator: PasswordAuthenticator | CertificateAuthenticator
     timeout_options: ClusterTimeoutOptions = ClusterTimeoutOptions()
     preferred_server_group: str | None = None
     """Server group for `ReadPreference.SELECTED_SERVER_GROUP`."""
+    network: str = "auto"
+    """Which addresses of the nodes are used: ``default``, ``external``, or ``auto``, which is those
+    that the host of the connection string belongs to."""
+    tls_verify: "TLSVerifyMode | None" = None
+    """Whether the certificates of nodes are checked; they are, unless this says otherwise."""
+    trust_store_path: str | None = None
+    """File with the certificates of the authorities that the client trusts, in PEM."""
+    trust_pem: str | None = None
+    """The same as text."""
 
 
 class TimeoutOptions(TypedDict, total=False):

@@ -75,6 +75,17 @@ class FakeNode(Listener):
         for writer in self._writers:
             writer.close()
 
+    def push(self, value: bytes, key: bytes = b"") -> None:
+        """Sends a map to all clients, of its own accord."""
+        head = struct.pack(">BBHBBHIIQ", 0x82, 0x01, len(key), 0, 0, 0, len(key + value), 0, 0)
+        for writer in self._writers:
+            writer.write(head + key + value)
+
+    def send(self, data: bytes) -> None:
+        """Sends bytes to all clients."""
+        for writer in self._writers:
+            writer.write(data)
+
     def count(self, opcode: int) -> int:
         """How often an operation was asked for."""
         return sum(asked.opcode == opcode for asked in self.asked)
@@ -162,7 +173,8 @@ class FakeService(Listener):
 
 def answer_nothing(writer: asyncio.StreamWriter) -> None:
     """No buckets, scopes, rows or views."""
-    writer.write(b'HTTP/1.1 200 OK\r\nContent-Length: 26\r\n\r\n{"rows": [], "scopes": []}')
+    head = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 26\r\n\r\n"
+    writer.write(head + b'{"rows": [], "scopes": []}')
 
 
 def encode(asked: Asked, status: int, extras: bytes, value: bytes) -> bytes:

@@ -5,6 +5,7 @@ import struct
 import unittest
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from unittest.mock import patch
 
 import nacre
 from nacre import exceptions as e
@@ -14,7 +15,7 @@ from nacre.options import ReadPreference
 from tests.unit.fake_node import Answer, Asked, FakeNode, encode
 
 GET, SET, CONFIG, COLLECTION_ID = 0x00, 0x01, 0xB5, 0xBB
-GET_REPLICA, LOOKUP = 0x83, 0xD0
+GET_REPLICA, LOOKUP, SASL_LIST = 0x83, 0xD0, 0x20
 HELLO, SASL_AUTH, SELECT_BUCKET, OBSERVE_SEQNO = 0x1F, 0x21, 0x89, 0x91
 TEMPORARY, NOT_MINE, NO_BUCKET, UNKNOWN_COLLECTION = 0x86, 0x07, 0x08, 0x88
 NOT_FOUND, AUTH_ERROR, NO_ACCESS = 0x01, 0x20, 0x24
@@ -410,6 +411,96 @@ class ClientTest(unittest.IsolatedAsyncioTestCase):
             writer.transport.resume_reading()
         await asyncio.gather(*(task for task in self.node._serving if task))
         self.assertEqual(self.node.count(SET), 0)
+
+
+class ConnectionTest(unittest.IsolatedAsyncioTestCase):
+    async def asyncSetUp(self) -> None:
+        self.node = await self.enterAsyncContext(FakeNode())
+        self.node.on[GET] = lambda _: FOUND
+
+    async def connect(self) -> nacre.Cluster:
+        cluster = await nacre.connect(self.node.url, "user", "password")
+        return await self.enterAsyncContext(cluster)
+
+    async def test_a_map_that_is_pushed_is_taken(self) -> None:
+        bucket = (await self.connect()).bucket("b")
+        await bucket.on_connect()
+        async with FakeNode() as other:
+            other.on[GET] = lambda _: FOUND
+            self.node.rev += 1
+            for value in (b"no map", self.node.config(other.port)):
+                self.node.push(value, b"b")
+            self.node.push(self.node.config(1), b"another bucket")
+            async with asyncio.timeout(SECONDS_MAX):
+                while bucket.client.map is None or bucket.client.map.version[1] < self.node.rev:
+                    await asyncio.sleep(0)
+            await bucket.default_collection().get("k")
+            self.assertEqual((self.node.count(GET), other.count(GET)), (0, 1))
+
+    async def test_the_best_mechanism_that_the_server_offers_is_used(self) -> None:
+        self.node.on[SASL_LIST] = lambda _: (0, b"", b"SCRAM-SHA1 PLAIN")
+        asked: list[bytes] = []
+
+        def refuse(request: Asked) -> Answer:
+            asked.append(request.key)
+            return AUTH_ERROR, b"", b""
+
+        self.node.on[SASL_AUTH] = refuse
+        with self.assertRaises(e.AuthenticationException):
+            await nacre.connect(self.node.url, "user", "password")
+        self.assertEqual(asked, [b"SCRAM-SHA512", b"SCRAM-SHA1"])
+
+    async def test_a_password_is_not_sent_in_the_clear_unless_chosen(self) -> None:
+        self.node.on[SASL_LIST] = lambda _: (0, b"", b"PLAIN")
+        with self.assertRaisesRegex(e.AuthenticationException, "offers"):
+            await nacre.connect(self.node.url, "user", "password")
+        self.assertNotIn(b"password", b"".join(asked.value for asked in self.node.asked))
+        self.node.on[SASL_AUTH] = lambda asked: (
+            (0, b"", b"") if asked.value == b"\0user\0password" else (AUTH_ERROR, b"", b"")
+        )
+        chosen = nacre.PasswordAuthenticator.ldap_compatible("user", "password")
+        options = nacre.ClusterOptions(chosen)
+        async with await nacre.Cluster.connect(self.node.url, options) as cluster:
+            await cluster.bucket("b").on_connect()
+
+    async def test_another_seed_serves_when_the_first_is_down(self) -> None:
+        url = f"couchbase://127.0.0.1:1,127.0.0.1:{self.node.port}"
+        async with await nacre.connect(url, "user", "password") as cluster:
+            found = await cluster.bucket("b").default_collection().get("k")
+            self.assertEqual(found.content, "v")
+
+    async def test_requests_do_not_storm_a_node_that_is_down(self) -> None:
+        bucket = (await self.connect()).bucket("b")
+        collection = bucket.default_collection()
+        await collection.get("k")
+        count = self.node.connection_count
+        self.node.on[SELECT_BUCKET] = self.node.on[HELLO] = lambda _: None
+        with patch("nacre._connection._OPEN_SECONDS_MAX", 0.02):
+            self.node.drop()
+            reads = [collection.get(f"k{n}", timeout=timedelta(seconds=1)) for n in range(100)]
+            outcomes = await asyncio.gather(*reads, return_exceptions=True)
+        self.assertTrue(all(isinstance(one, e.TimeoutException) for one in outcomes))
+        # Every pause is twice as long as the one before, whoever waits for the node.
+        self.assertLess(self.node.connection_count - count, 20)
+
+    async def test_bytes_that_are_no_answers_end_in_an_error_and_leave_nothing(self) -> None:
+        collection = (await self.connect()).bucket("b").default_collection()
+        await collection.get("k")
+        # A frame that promises 4 GB, one with parts beyond its end, and noise.
+        too_long = struct.pack(">BBHBBHIIQ", 0x81, 0, 0, 0, 0, 0, 0xFFFFFFFF, 1, 0)
+        torn = struct.pack(">BBHBBHIIQ", 0x81, 0, 9, 9, 0, 0, 3, 1, 0) + b"abc"
+        for garbage in (too_long, torn, bytes(range(256)) * 64):
+            self.node.on[GET] = lambda _: None
+            read = asyncio.create_task(collection.get("k", timeout=SHORT))
+            async with asyncio.timeout(SECONDS_MAX):
+                while not self.node.count(GET):
+                    await asyncio.sleep(0)
+            self.node.send(garbage)
+            with self.assertRaises(e.UnAmbiguousTimeoutException):
+                await read
+            self.node.on[GET] = lambda _: FOUND
+            self.assertEqual((await collection.get("k")).content, "v")
+            self.node.asked.clear()
 
 
 class ReplicaTest(unittest.IsolatedAsyncioTestCase):

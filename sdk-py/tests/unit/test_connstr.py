@@ -14,6 +14,12 @@ class ConnectionStringTest(unittest.TestCase):
         )
         self.assertEqual(parsed.bucket, "travel")
 
+    def test_tls_has_a_port_of_its_own(self) -> None:
+        parsed = ConnectionString.parse("couchbases://a,b:7?network=external&tls_verify=none")
+        self.assertEqual(parsed.seeds, (Address("a", 11207), Address("b", 7)))
+        self.assertTrue(parsed.uses_tls)
+        self.assertEqual(parsed.options, {"network": "external", "tls_verify": "none"})
+
     def test_addresses_print_as_they_are_written(self) -> None:
         self.assertEqual(str(Address("::1", 7)), "[::1]:7")
         self.assertEqual(str(Address("a", 7)), "a:7")
@@ -29,7 +35,7 @@ class ConnectionStringTest(unittest.TestCase):
             "couchbase://a:b",
             "couchbase://a b",
             "http://a:8091",
-            "couchbase://a?network=external",
+            "couchbase://a?no_such=option",
         ):
             with self.subTest(text=text), self.assertRaises(InvalidArgumentException):
                 ConnectionString.parse(text)

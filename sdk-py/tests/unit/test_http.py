@@ -7,6 +7,7 @@ from nacre._client import KvClient
 from nacre._connstr import Address
 from nacre._http import BODY_BYTES_MAX, HttpClient, HttpRequest, form, read_response
 from nacre._map import ClusterMap
+from nacre._security import Security
 from nacre.exceptions import AmbiguousTimeoutException, DecodingFailureException
 
 
@@ -68,10 +69,10 @@ class HttpTest(unittest.IsolatedAsyncioTestCase):
         async with await asyncio.start_server(read_late, "127.0.0.1", 0) as server:
             address = Address(*server.sockets[0].getsockname())
             with self.assertRaises(AmbiguousTimeoutException):
-                client = KvClient((), "user", "password", None)
+                client = KvClient((), Security("user", "password"), None)
                 client.map = ClusterMap((0, 1), (), (), (("mgmt", address),))
                 request = HttpRequest("POST", "/", body)
-                await HttpClient("user", "password").send(client, "mgmt", request, 0.2)
+                await HttpClient(Security("user", "password")).send(client, "mgmt", request, 0.2)
             given_up.set()
             self.assertLess(await byte_counts.get(), len(body))
 

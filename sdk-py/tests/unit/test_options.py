@@ -38,6 +38,7 @@ ARGUMENTS: dict[str, Any] = {
     "keys_and_docs": {"k": 1},
     "keys_and_values": {"k": b"1"},
     "scan_type": PrefixScan("k"),
+    "timeout": timedelta(seconds=1),
 }
 """What operations are called with, by parameter."""
 
@@ -87,7 +88,7 @@ class OptionsTest(unittest.IsolatedAsyncioTestCase):
             await result
 
     async def test_all_operations_are_called(self) -> None:
-        self.assertEqual(len(operations()), 50)
+        self.assertEqual(len(operations()), 52)
 
     async def test_an_unknown_option_is_a_type_error(self) -> None:
         for kind, name in operations():
@@ -147,10 +148,6 @@ class ConnectionErrorsTest(unittest.IsolatedAsyncioTestCase):
             error = await self.failure(f"couchbase://127.0.0.1:{port}")
         self.assertIn("may not be a key-value port", str(error))
 
-    async def test_tls_is_named_as_unavailable(self) -> None:
-        with self.assertRaisesRegex(e.FeatureUnavailableException, "TLS"):
-            await nacre.connect("couchbases://127.0.0.1", "user", "password")
-
 
 class ViewsTest(unittest.IsolatedAsyncioTestCase):
     async def asyncSetUp(self) -> None:
@@ -174,7 +171,8 @@ class ViewsTest(unittest.IsolatedAsyncioTestCase):
         if head.startswith("PUT"):
             self.kept = body
         answer = b'{"rows": []}' if "_view" in head else self.kept
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(answer) + answer)
+        head_bytes = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n"
+        writer.write(head_bytes % len(answer) + answer)
         await reader.read()
         writer.close()
 

@@ -1,0 +1,100 @@
+"""What connections need to be let in: user, mechanisms, TLS."""
+
+import base64
+import ssl
+from dataclasses import dataclass, field
+
+from .auth import Authenticator, CertificateAuthenticator, PasswordAuthenticator
+from .exceptions import InvalidArgumentException
+
+PLAIN = "PLAIN"
+SCRAM_DIGESTS = {"SCRAM-SHA512": "sha512", "SCRAM-SHA256": "sha256", "SCRAM-SHA1": "sha1"}
+"""Mechanisms that do not give the password away, the strongest first, with their digests."""
+
+
+@dataclass(slots=True)
+class Security:
+    """How connections log in. All connections of a cluster share it, so that it can change."""
+
+    username: str = ""
+    password: str = field(default="", repr=False)
+    mechanisms: tuple[str, ...] = tuple(SCRAM_DIGESTS)
+    """What may be used, the best first."""
+    tls: ssl.SSLContext | None = None
+    has_certificate: bool = False
+    """The certificate says who the client is: there is no other login."""
+
+    @classmethod
+    def of(
+        cls,
+        authenticator: Authenticator,
+        uses_tls: bool,
+        trust: str | None = None,
+        trust_pem: str | None = None,
+        verifies: bool = True,
+    ) -> "Security":
+        """Prepares connections for a user.
+
+        Raises:
+            InvalidArgumentException: a file with certificates cannot be read, or a certificate is
+                to be shown without TLS.
+        """
+        security = cls()
+        security.take(authenticator, uses_tls)
+        if uses_tls:
+            security.tls = _context(authenticator, trust, trust_pem, verifies)
+        return security
+
+    def take(self, authenticator: Authenticator, uses_tls: bool) -> None:
+        """Takes another user, for the connections to come."""
+        if isinstance(authenticator, CertificateAuthenticator):
+            if not uses_tls:
+                raise InvalidArgumentException("a certificate is shown with couchbases:// only")
+            self.username = self.password = ""
+            self.has_certificate = True
+            return
+        if not isinstance(authenticator, PasswordAuthenticator):
+            raise InvalidArgumentException(
+                "an authenticator is a PasswordAuthenticator or a CertificateAuthenticator"
+            )
+        self.username, self.password = authenticator.username, authenticator.password
+        self.has_certificate = False
+        chosen = authenticator.allowed_sasl_mechanisms
+        # A password in the clear is safe with TLS, or if somebody has chosen it.
+        fallback = (PLAIN,) if uses_tls else ()
+        self.mechanisms = (*SCRAM_DIGESTS, *fallback) if chosen is None else tuple(chosen)
+        unknown = set(self.mechanisms) - {*SCRAM_DIGESTS, PLAIN}
+        if unknown or not self.mechanisms:
+            known = ", ".join((*SCRAM_DIGESTS, PLAIN))
+            raise InvalidArgumentException(f"mechanisms are {known}, not {sorted(unknown)}")
+
+    @property
+    def http_authorization(self) -> str | None:
+        """Header of HTTP requests; None where the certificate says it all."""
+        if self.has_certificate:
+            return None
+        return "Basic " + base64.b64encode(f"{self.username}:{self.password}".encode()).decode()
+
+
+def _context(
+    authenticator: Authenticator, trust: str | None, trust_pem: str | None, verifies: bool
+) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if not verifies:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if isinstance(authenticator, CertificateAuthenticator):
+        trust = trust or authenticator.trust_store_path
+    else:
+        trust = trust or authenticator.cert_path
+    try:
+        if trust or trust_pem:
+            context.load_verify_locations(cafile=trust, cadata=trust_pem)
+        else:
+            context.load_default_certs()
+        if isinstance(authenticator, CertificateAuthenticator):
+            context.load_cert_chain(authenticator.cert_path, authenticator.key_path)
+    except (OSError, ValueError) as error:
+        raise InvalidArgumentException(f"the certificates cannot be read: {error}") from error
+    return context
