@@ -1,15 +1,17 @@
 """A bucket and its scopes: names on the way to collections, and queries of views."""
 
+from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Unpack
 
 from ._client import KvClient
-from ._http import HttpRequest, HttpResponse
+from ._http import HttpRequest, HttpResponse, HttpStream
 from .collection import Collection
 from .diagnostics import PingOptions, PingResult, WaitUntilReadyOptions, ping, wait_until_ready
 from .exceptions import InvalidArgumentException
 from .management import CollectionManager
-from .options import ClusterTimeoutOptions, options_of, seconds_of
+from .n1ql import QueryResult
+from .options import ClusterTimeoutOptions, QueryOptions, options_of, seconds_of
 from .views import ViewIndexManager, ViewOptions, ViewResult
 
 if TYPE_CHECKING:
@@ -96,6 +98,16 @@ class Bucket:
         merged = options_of("view_query", ViewOptions, options, kwargs)
         return ViewResult(self, design_doc, view_name, merged)
 
+    def query(self, statement: str, options: QueryOptions) -> QueryResult:
+        """A query, with the options as they are."""
+        return self._cluster.query(statement, options)
+
+    def http_stream(
+        self, service: str, request: HttpRequest, timeout: float
+    ) -> AbstractAsyncContextManager[HttpStream]:
+        """Answer of a service, to be read as it comes."""
+        return self._cluster.http.stream(self.client, service, request, timeout)
+
     async def http_capi(self, request: HttpRequest, timeout: float) -> HttpResponse:
         """Answer of the view service."""
         return await self._cluster.http.send(self.client, "capi", request, timeout)
@@ -115,3 +127,20 @@ class Scope:
         if not name:
             raise InvalidArgumentException("a collection has a name")
         return Collection(self, name)
+
+    @property
+    def bucket_name(self) -> str:
+        """Name of the bucket."""
+        return self.bucket.name
+
+    def query(
+        self,
+        statement: str,
+        options: QueryOptions | None = None,
+        **kwargs: Unpack[QueryOptions],
+    ) -> QueryResult:
+        """Queries in SQL++; a lone name of a keyspace is a collection of this scope."""
+        merged = options_of("query", QueryOptions, options, kwargs)
+        bucket, scope = (name.replace("`", "``") for name in (self.bucket.name, self.name))
+        merged.setdefault("query_context", f"default:`{bucket}`.`{scope}`")
+        return self.bucket.query(statement, merged)

@@ -22,9 +22,11 @@ from .diagnostics import (
 )
 from .exceptions import InvalidArgumentException, RequestCanceledException
 from .management import BucketManager
+from .n1ql import PreparedStatements, QueryResult
 from .options import (
     ClusterOptions,
     ClusterTimeoutOptions,
+    QueryOptions,
     TLSVerifyMode,
     options_of,
     seconds_of,
@@ -52,6 +54,7 @@ class Cluster:
         self._seeds = parsed.seeds
         self._client = KvClient(parsed.seeds, self.security, None, self._network)
         self._buckets: dict[str, Bucket] = {}
+        self._prepared = PreparedStatements()
         self._closed = False
 
     @classmethod
@@ -132,6 +135,20 @@ class Cluster:
         """
         merged = options_of("wait_until_ready", WaitUntilReadyOptions, options, kwargs)
         await wait_until_ready(self._client, self.http, timeout, merged)
+
+    def query(
+        self,
+        statement: str,
+        options: QueryOptions | None = None,
+        **kwargs: Unpack[QueryOptions],
+    ) -> QueryResult:
+        """Queries in SQL++: ``async for row in cluster.query("SELECT …", read_only=True)``.
+
+        With ``adhoc=False`` the server prepares the statement once, and the client remembers that.
+        """
+        merged = options_of("query", QueryOptions, options, kwargs)
+        timeout = seconds_of(merged.get("timeout"), self.timeouts.query_timeout)
+        return QueryResult(self._client, self.http, self._prepared, statement, merged, timeout)
 
     async def close(self) -> None:
         """Ends all connections; requests under way fail."""

@@ -5,6 +5,7 @@ what the server answered and how often it was tried.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(slots=True)
@@ -29,6 +30,16 @@ class ErrorContext:
     """``host:port`` that was asked."""
     detail: str | None = None
     """Text the server gave."""
+    statement: str | None = None
+    """The statement of a query."""
+    client_context_id: str | None = None
+    """Number by which a query is found in logs of the server."""
+    first_error_code: int | None = None
+    """Number of the first error of a query."""
+    first_error_message: str | None = None
+    """What the server says about it."""
+    errors: tuple[dict[str, Any], ...] = ()
+    """All errors of a query, as the server gave them."""
     retry_attempts: int = 0
     """How often it was tried again."""
     retry_reasons: tuple[str, ...] = ()
@@ -51,6 +62,8 @@ class CouchbaseException(Exception):
             "opaque": context.opaque,
             "endpoint": context.endpoint,
             "detail": context.detail,
+            "code": context.first_error_code,
+            "client_context_id": context.client_context_id,
             "tried again for": ", ".join(context.retry_reasons) or None,
         }
         details = ", ".join(f"{name} {value}" for name, value in named.items() if value is not None)
@@ -250,3 +263,106 @@ class ViewNotFoundException(CouchbaseException):
 
 class ViewEngineException(CouchbaseException):
     """The view engine refused the query, or part of it failed."""
+
+
+class AlreadyQueriedException(CouchbaseException):
+    """The rows of a result were asked for a second time."""
+
+
+class HTTPException(CouchbaseException):
+    """A service refused a request, for a reason that has no exception of its own."""
+
+
+class QueryException(CouchbaseException):
+    """The query service refused a statement, for a reason that has no exception of its own."""
+
+
+class ParsingFailedException(QueryException):
+    """The statement cannot be read."""
+
+
+class QueryIndexException(QueryException):
+    """An index could not be read or changed."""
+
+
+class QueryIndexNotFoundException(QueryIndexException):
+    """There is no such index."""
+
+
+class QueryIndexAlreadyExistsException(QueryIndexException):
+    """There is such an index already."""
+
+
+class KeyspaceNotFoundException(QueryException):
+    """There is no such keyspace."""
+
+
+class WatchQueryIndexTimeoutException(TimeoutException):
+    """Indexes were not online in time."""
+
+
+class RateLimitedException(CouchbaseException):
+    """The user has sent too many requests."""
+
+
+class QuotaLimitedException(CouchbaseException):
+    """The user has reached a quota."""
+
+
+class BucketNotFlushableException(CouchbaseException):
+    """The bucket does not let itself be flushed."""
+
+
+BucketDoesNotExistException = BucketNotFoundException
+
+
+class UserNotFoundException(CouchbaseException):
+    """There is no such user."""
+
+
+class GroupNotFoundException(CouchbaseException):
+    """There is no such group of users."""
+
+
+class FeatureNotFoundException(FeatureUnavailableException):
+    """The server does not know of such a feature."""
+
+
+class SearchIndexNotFoundException(CouchbaseException):
+    """There is no such search index."""
+
+
+class EventingFunctionException(CouchbaseException):
+    """The eventing service refused a request, for a reason that has no exception of its own."""
+
+
+class EventingFunctionNotFoundException(EventingFunctionException):
+    """There is no such function."""
+
+
+class EventingFunctionNotDeployedException(EventingFunctionException):
+    """The function is not deployed."""
+
+
+class EventingFunctionAlreadyDeployedException(EventingFunctionException):
+    """The function is deployed already."""
+
+
+class EventingFunctionNotUnDeployedException(EventingFunctionException):
+    """The function has to be undeployed before."""
+
+
+class EventingFunctionNotBootstrappedException(EventingFunctionException):
+    """The function is about to be deployed."""
+
+
+class EventingFunctionCompilationFailureException(EventingFunctionException):
+    """The code of the function cannot be read."""
+
+
+class EventingFunctionIdenticalKeyspaceException(EventingFunctionException):
+    """The function has the same keyspace for its documents and its metadata."""
+
+
+class EventingFunctionCollectionNotFoundException(EventingFunctionException):
+    """There is no such collection."""

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, cast
 from .auth import CertificateAuthenticator, PasswordAuthenticator
 from .durability import ClientDurability, ServerDurability
 from .exceptions import FeatureUnavailableException, InvalidArgumentException
-from .transcoder import Transcoder
+from .transcoder import Serializer, Transcoder
 
 if TYPE_CHECKING:
     from .mutation_state import MutationState
+    from .n1ql import QueryProfile, QueryScanConsistency
 
 
 class StoreSemantics(IntEnum):
@@ -127,6 +128,31 @@ class ScanOptions(TimeoutOptions, total=False):
     transcoder: Transcoder
 
 
+class QueryOptions(TimeoutOptions, total=False):
+    """Options of ``query``."""
+
+    read_only: bool
+    scan_consistency: "QueryScanConsistency"
+    consistent_with: "MutationState"
+    adhoc: bool
+    client_context_id: str
+    max_parallelism: int
+    positional_parameters: Sequence[Any]
+    named_parameters: Mapping[str, Any]
+    pipeline_batch: int
+    pipeline_cap: int
+    scan_cap: int
+    scan_wait: timedelta
+    profile: "QueryProfile"
+    query_context: str
+    metrics: bool
+    flex_index: bool
+    preserve_expiry: bool
+    use_replica: bool
+    serializer: Serializer
+    raw: Mapping[str, Any]
+
+
 GetAndTouchOptions = GetAndLockOptions = ReadOptions
 ExistsOptions = TouchOptions = UnlockOptions = LookupInOptions = TimeoutOptions
 
@@ -196,13 +222,11 @@ OFFICIAL_NAMES = frozenset(
         "parent_span",
         "span",
         "access_deleted",
-        "serializer",
         "upsert_doc",
         "insert_doc",
         # Views.
         "full_set",
         "include_docs",
-        "client_context_id",
         "query_string",
         "validate_key",
         "stale",

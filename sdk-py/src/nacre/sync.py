@@ -9,17 +9,19 @@ for when one of them closes the cluster ends with `RequestCanceledException`.
 """
 
 import asyncio
+import contextlib
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import CancelledError, Future
 from types import TracebackType
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, cast
 
 from . import binary as _binary
 from . import bucket as _bucket
 from . import cluster as _cluster
 from . import collection as _collection
 from . import management as _management
+from . import n1ql as _n1ql
 from . import views as _views
 from .auth import PasswordAuthenticator
 from .exceptions import RequestCanceledException
@@ -28,6 +30,8 @@ from .options import ClusterOptions, ClusterTimeoutOptions
 W = TypeVar("W")
 P = ParamSpec("P")
 R = TypeVar("R")
+Q = TypeVar("Q")
+T = TypeVar("T")
 
 
 class _Loop:
@@ -59,6 +63,18 @@ class _Loop:
             raise RequestCanceledException("the cluster was closed meanwhile") from None
         finally:
             future.cancel()
+
+    def iterate(self, source: AsyncIterable[R]) -> Iterator[R]:
+        """What the source gives, each waited for; it is closed at the end or when it is left."""
+        iterator = aiter(source)
+        try:
+            while (item := self.run(_next(iterator))) is not _END:
+                yield cast(R, item)
+        finally:
+            close = getattr(iterator, "aclose", None)
+            if close is not None:
+                with contextlib.suppress(RequestCanceledException):
+                    self.run(close())
 
     def stop(self, last: Callable[[], Coroutine[Any, Any, None]] | None = None) -> None:
         """Does the last work, gives up all other and ends the thread; called again, it waits."""
@@ -155,19 +171,35 @@ class BucketManager(_Facade[_management.BucketManager]):
     get_all_buckets = _blocking(_management.BucketManager.get_all_buckets)
 
 
-class ViewResult(_Facade[_views.ViewResult]):
-    """Rows of a query."""
+class _Rows(_Facade[Q], Generic[Q, T]):
+    """Rows of a request, which is sent when they are first asked for."""
 
-    metadata = _blocking(_views.ViewResult.metadata)
-
-    def rows(self) -> Iterator[_views.ViewRow]:
-        """The rows, in the view's order."""
+    def rows(self) -> Iterator[T]:
+        """The rows, as they come."""
         return iter(self)
 
-    def __iter__(self) -> Iterator[_views.ViewRow]:
-        rows = self._wrapped.rows()
-        while (row := self._loop.run(_next(rows))) is not None:
-            yield row
+    def execute(self) -> list[T]:
+        """All rows at once."""
+        return list(self)
+
+    def __iter__(self) -> Iterator[T]:
+        return self._loop.iterate(cast(AsyncIterable[T], self._wrapped))
+
+
+class ViewResult(_Rows[_views.ViewResult, _views.ViewRow]):
+    """Rows of a view."""
+
+    def metadata(self) -> _views.ViewMetaData:
+        """What the server says about the result, once all rows were read."""
+        return self._wrapped.metadata()
+
+
+class QueryResult(_Rows[_n1ql.QueryResult, Any]):
+    """Rows of a query."""
+
+    def metadata(self) -> _n1ql.QueryMetaData:
+        """What the server says about the query, once all rows were read."""
+        return self._wrapped.metadata()
 
 
 class Scope(_Facade[_bucket.Scope]):
@@ -282,5 +314,8 @@ async def _bucket_of(cluster: _cluster.Cluster, name: str) -> _bucket.Bucket:
     return cluster.bucket(name)
 
 
-async def _next(rows: AsyncIterator[_views.ViewRow]) -> _views.ViewRow | None:
-    return await anext(rows, None)
+_END = object()
+
+
+async def _next(rows: AsyncIterator[object]) -> object:
+    return await anext(rows, _END)

@@ -1,7 +1,8 @@
 """Views: queries, and the design documents that define them."""
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import Enum
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 from urllib.parse import quote, urlencode
 
 from ._http import HttpRequest, HttpResponse
+from ._rows import RowParser, RowResult
 from .exceptions import (
     CouchbaseException,
     DecodingFailureException,
@@ -105,41 +107,31 @@ class ViewMetaData:
     debug_info: Any = None
 
 
-class ViewResult:
-    """Rows of a query. The query is sent when they are first asked for, and once only."""
+class ViewResult(RowResult[ViewRow]):
+    """Rows of a view, in its order: ``async for row in bucket.view_query("shop", "by_price")``.
+
+    Reading them raises `ViewNotFoundException` where there is no such view, and
+    `ViewEngineException` where the query was refused or, behind the rows, an index has failed.
+    """
 
     def __init__(self, bucket: "Bucket", ddoc: str, view: str, options: ViewOptions) -> None:
+        super().__init__()
         self._bucket = bucket
         self._ddoc = options.get("namespace", DesignDocumentNamespace.PRODUCTION).prefix(ddoc)
         self._view = view
         self._options = options
         self._query = _query(options)
-        self._answer: dict[str, Any] | None = None
 
-    def rows(self) -> AsyncIterator[ViewRow]:
-        """The rows, in the view's order.
+    def metadata(self) -> ViewMetaData:
+        """What the server says about the result, once all rows were read.
 
         Raises:
-            ViewNotFoundException: there is no such view.
-            ViewEngineException: the query was refused or, after the rows, an index failed.
+            InvalidArgumentException: they were not.
         """
-        return self.__aiter__()
+        members = self._ended()
+        return ViewMetaData(members.get("total_rows"), members.get("debug_info"))
 
-    async def __aiter__(self) -> AsyncIterator[ViewRow]:
-        answer = await self._fetch()
-        for row in answer["rows"]:
-            yield ViewRow(row.get("id"), row.get("key"), row.get("value"))
-        if answer.get("errors"):
-            raise ViewEngineException(f"part of the index failed: {answer['errors']}")
-
-    async def metadata(self) -> ViewMetaData:
-        """What the server says about the result."""
-        answer = await self._fetch()
-        return ViewMetaData(answer.get("total_rows"), answer.get("debug_info"))
-
-    async def _fetch(self) -> dict[str, Any]:
-        if self._answer is not None:
-            return self._answer
+    async def _send(self) -> AsyncGenerator[ViewRow, None]:
         timeout = seconds_of(self._options.get("timeout"), self._bucket.timeouts.views_timeout)
         path = f"{_path(self._bucket.name, self._ddoc)}/_view/{quote(self._view, safe='')}"
         path += f"?{self._query}" if self._query else ""
@@ -148,9 +140,30 @@ class ViewResult:
         body = b"" if keys is None else encode_json({"keys": keys})
         method = "GET" if keys is None else "POST"
         request = HttpRequest(method, path, body, reads=True)
-        response = await self._bucket.http_capi(request, timeout)
-        self._answer = _rows(response)
-        return self._answer
+        parser = RowParser("rows")
+        async with self._bucket.http_stream("capi", request, timeout) as answer:
+            if answer.status != 200:
+                text = (await answer.body()).decode(errors="replace")
+                kind = ViewNotFoundException if answer.status == 404 else ViewEngineException
+                raise kind(text, answer.context)
+            async with aclosing(answer.parts()) as parts:
+                async for part in parts:
+                    for row in parser.feed(part):
+                        yield _row(row)
+            last, members = parser.finish()
+            for row in last:
+                yield _row(row)
+            if members.get("errors"):
+                raise ViewEngineException(
+                    f"part of the index failed: {members['errors']}", answer.context
+                )
+        self._members = members
+
+
+def _row(row: object) -> ViewRow:
+    if not isinstance(row, dict):
+        raise DecodingFailureException("a row of the view is no object")
+    return ViewRow(row.get("id"), row.get("key"), row.get("value"))
 
 
 def _query(options: ViewOptions) -> str:
@@ -179,17 +192,6 @@ def _query(options: ViewOptions) -> str:
     if "on_error" in options:
         parameters["on_error"] = options["on_error"].value
     return urlencode({**parameters, **options.get("raw", {})}, quote_via=quote)
-
-
-def _rows(response: HttpResponse) -> dict[str, Any]:
-    if response.status == 404:
-        raise ViewNotFoundException(response.text, response.context)
-    if response.status != 200:
-        raise ViewEngineException(response.text, response.context)
-    answer = _object(response)
-    if not isinstance(answer.get("rows"), list):
-        raise DecodingFailureException("the answer of the view has no rows", response.context)
-    return answer
 
 
 @dataclass(frozen=True, slots=True)

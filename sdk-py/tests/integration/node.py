@@ -34,6 +34,10 @@ class NodeTest(unittest.IsolatedAsyncioTestCase):
         # Connected before the test begins, as some of its times are short.
         await self.bucket.on_connect()
 
+    def cluster_options(self) -> nacre.ClusterOptions:
+        """Options for another connection to the cluster."""
+        return nacre.ClusterOptions(nacre.PasswordAuthenticator(self.node.user, self.node.password))
+
 
 def unique(prefix: str) -> str:
     """A name that no other test has."""

@@ -40,7 +40,7 @@ class ViewTest(NodeTest):
         rows = [row async for row in result.rows()]
         self.assertEqual([row.key for row in rows], list(range(6)))
         self.assertEqual((rows[1].id, rows[1].value), (f"{self.key}-1", "odd"))
-        self.assertEqual((await result.metadata()).total_rows, 6)
+        self.assertEqual(result.metadata().total_rows, 6)
 
     async def test_options_choose_rows(self) -> None:
         for options, expected in (

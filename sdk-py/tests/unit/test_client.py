@@ -383,7 +383,7 @@ class ClientTest(unittest.IsolatedAsyncioTestCase):
             requests: list[Callable[[], Awaitable[object]]] = [
                 lambda: cluster.buckets().get_all_buckets(),
                 lambda: bucket.collections().create_scope("s"),
-                lambda: bucket.view_query("d", "v").metadata(),
+                lambda: bucket.view_query("d", "v").execute(),
                 lambda: bucket.view_indexes().drop_design_document("d"),
             ]
             waiting = [asyncio.ensure_future(request()) for request in requests]

@@ -177,8 +177,8 @@ class ViewsTest(unittest.IsolatedAsyncioTestCase):
         writer.close()
 
     async def test_the_level_comes_after_the_group_so_that_it_counts(self) -> None:
-        await self.bucket.view_query("d", "v", group=True, group_level=1).metadata()
-        await self.bucket.view_query("d", "v", group_level=1, group=True).metadata()
+        await self.bucket.view_query("d", "v", group=True, group_level=1).execute()
+        await self.bucket.view_query("d", "v", group_level=1, group=True).execute()
         self.assertEqual(self.asked, ["GET /b/_design/d/_view/v?group=true&group_level=1"] * 2)
 
     async def test_a_design_document_keeps_its_collection_and_all_other_members(self) -> None:

@@ -40,10 +40,10 @@ class ServicesTest(unittest.IsolatedAsyncioTestCase):
         self.node.neighbours = [{"mgmt": port, "capi": port} for port in ports]
 
     async def query(self) -> None:
-        await self.bucket.view_query("d", "v").metadata()
+        await self.bucket.view_query("d", "v").execute()
 
     async def query_keys(self) -> None:
-        await self.bucket.view_query("d", "v", keys=[1]).metadata()
+        await self.bucket.view_query("d", "v", keys=[1]).execute()
 
     async def list_scopes(self) -> None:
         await self.bucket.collections().get_all_scopes()
@@ -138,7 +138,7 @@ class ServicesTest(unittest.IsolatedAsyncioTestCase):
     async def test_nodes_that_stay_down_are_named_at_the_time_out(self) -> None:
         await self.connect_to(self.down)
         requests: list[Awaitable[object]] = [
-            self.bucket.view_query("d", "v", timeout=SHORT).metadata(),
+            self.bucket.view_query("d", "v", timeout=SHORT).execute(),
             self.bucket.collections().create_scope("s", timeout=SHORT),
         ]
         for request in requests:
@@ -158,6 +158,6 @@ class ServicesTest(unittest.IsolatedAsyncioTestCase):
         self.node.on[CONFIG] = late
         self.one.on_request = self.two.on_request = lambda writer: None
         with self.assertRaises(e.UnAmbiguousTimeoutException):
-            await self.bucket.view_query("d", "v", timeout=SHORT).metadata()
+            await self.bucket.view_query("d", "v", timeout=SHORT).execute()
         self.assertEqual(len(self.one.asked + self.two.asked), 1)
         self.assertLess(clock.time() - begun, seconds * 1.4)

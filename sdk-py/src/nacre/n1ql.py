@@ -1,0 +1,371 @@
+"""Queries in SQL++."""
+
+import asyncio
+import json
+import uuid
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import Enum
+from typing import Any, cast
+
+from ._client import KvClient
+from ._http import HttpClient, HttpRequest
+from ._query_errors import StalePlan, error_of
+from ._rows import RowParser, RowResult
+from .exceptions import (
+    AmbiguousTimeoutException,
+    CouchbaseException,
+    ErrorContext,
+    InvalidArgumentException,
+    UnAmbiguousTimeoutException,
+)
+from .options import QueryOptions
+from .transcoder import encode_json
+
+_PLANS_MAX = 5000
+"""How many prepared statements are remembered."""
+_PAUSE_FIRST, _PAUSE_MAX = 0.01, 0.5
+
+
+class QueryScanConsistency(Enum):
+    """Whether a query waits for its indexes."""
+
+    NOT_BOUNDED = "not_bounded"
+    """It uses them as they are."""
+    REQUEST_PLUS = "request_plus"
+    """It waits until they have every mutation before the query."""
+    AT_PLUS = "at_plus"
+    """It waits until they have the mutations of ``consistent_with``."""
+
+
+class QueryProfile(Enum):
+    """How much the server tells of how it went about a query."""
+
+    OFF = "off"
+    PHASES = "phases"
+    TIMINGS = "timings"
+
+
+class QueryStatus(Enum):
+    """How a query ended."""
+
+    RUNNING = "running"
+    SUCCESS = "success"
+    ERRORS = "errors"
+    COMPLETED = "completed"
+    STOPPED = "stopped"
+    TIMEOUT = "timeout"
+    CLOSED = "closed"
+    FATAL = "fatal"
+    ABORTED = "aborted"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class QueryProblem:
+    """An error or warning of the query service."""
+
+    raw: Mapping[str, Any]
+
+    def code(self) -> int:
+        """Number of the error."""
+        return int(self.raw.get("code", 0))
+
+    def message(self) -> str:
+        """What the server says about it."""
+        return str(self.raw.get("msg", ""))
+
+
+QueryWarning = QueryError = QueryProblem
+
+
+@dataclass(frozen=True, slots=True)
+class QueryMetrics:
+    """What a query cost; numbers that the server does not tell are 0."""
+
+    raw: Mapping[str, Any]
+
+    def elapsed_time(self) -> timedelta:
+        """From the request to the end of the answer."""
+        return _duration(self.raw.get("elapsedTime"))
+
+    def execution_time(self) -> timedelta:
+        """Time of the execution."""
+        return _duration(self.raw.get("executionTime"))
+
+    def result_count(self) -> int:
+        """How many rows there are."""
+        return int(self.raw.get("resultCount", 0))
+
+    def result_size(self) -> int:
+        """Bytes of the rows."""
+        return int(self.raw.get("resultSize", 0))
+
+    def mutation_count(self) -> int:
+        """How many documents were changed."""
+        return int(self.raw.get("mutationCount", 0))
+
+    def sort_count(self) -> int:
+        """How many rows were sorted."""
+        return int(self.raw.get("sortCount", 0))
+
+    def error_count(self) -> int:
+        """How many errors there are."""
+        return int(self.raw.get("errorCount", 0))
+
+    def warning_count(self) -> int:
+        """How many warnings there are."""
+        return int(self.raw.get("warningCount", 0))
+
+
+@dataclass(frozen=True, slots=True)
+class QueryMetaData:
+    """What the server says about a query besides its rows."""
+
+    raw: Mapping[str, Any]
+
+    def request_id(self) -> str:
+        """The server's number of the request."""
+        return str(self.raw.get("requestID", ""))
+
+    def client_context_id(self) -> str:
+        """The client's number of the request."""
+        return str(self.raw.get("clientContextID", ""))
+
+    def status(self) -> QueryStatus:
+        """How the query ended."""
+        try:
+            return QueryStatus(self.raw.get("status"))
+        except ValueError:
+            return QueryStatus.UNKNOWN
+
+    def signature(self) -> Any:
+        """Types of the rows."""
+        return self.raw.get("signature")
+
+    def warnings(self) -> list[QueryProblem]:
+        """Warnings."""
+        return [QueryProblem(warning) for warning in self.raw.get("warnings") or ()]
+
+    def errors(self) -> list[QueryProblem]:
+        """Errors."""
+        return [QueryProblem(error) for error in self.raw.get("errors") or ()]
+
+    def metrics(self) -> QueryMetrics | None:
+        """What the query cost; None unless ``metrics`` was asked for."""
+        metrics = self.raw.get("metrics")
+        return QueryMetrics(metrics) if isinstance(metrics, dict) else None
+
+    def profile(self) -> Any:
+        """How the server went about the query; None unless ``profile`` was asked for."""
+        return self.raw.get("profile")
+
+
+class PreparedStatements:
+    """Names of the statements that the server has prepared for this client."""
+
+    def __init__(self) -> None:
+        self._names: OrderedDict[tuple[str, str | None], str] = OrderedDict()
+
+    def get(self, key: tuple[str, str | None]) -> str | None:
+        """The name of a statement in a context."""
+        return self._names.get(key)
+
+    def put(self, key: tuple[str, str | None], name: str) -> None:
+        """Remembers a name; the oldest one makes room."""
+        self._names[key] = name
+        if len(self._names) > _PLANS_MAX:
+            self._names.popitem(last=False)
+
+    def forget(self, key: tuple[str, str | None]) -> None:
+        """Forgets a name."""
+        self._names.pop(key, None)
+
+
+class QueryResult(RowResult[Any]):
+    """Rows of a query: ``async for row in cluster.query("SELECT …")``, or ``await …execute()``."""
+
+    def __init__(
+        self,
+        client: KvClient,
+        http: HttpClient,
+        prepared: PreparedStatements,
+        statement: str,
+        options: QueryOptions,
+        timeout: float,
+    ) -> None:
+        super().__init__()
+        if not isinstance(statement, str) or not statement:
+            raise InvalidArgumentException("a statement is a text")
+        self._client = client
+        self._http = http
+        self._prepared = prepared
+        self._statement = statement
+        self._timeout = timeout
+        self._reads = bool(options.get("read_only"))
+        self._is_adhoc = options.get("adhoc", True)
+        self._serializer = options.get("serializer")
+        self._request = _request(options)
+        self._key = (statement, cast("str | None", self._request.get("query_context")))
+
+    def metadata(self) -> QueryMetaData:
+        """What the server says about the query, once all rows were read.
+
+        Raises:
+            InvalidArgumentException: they were not.
+        """
+        return QueryMetaData(self._ended())
+
+    async def _send(self) -> AsyncGenerator[Any, None]:
+        clock = asyncio.get_running_loop()
+        deadline = clock.time() + self._timeout
+        pause = _PAUSE_FIRST
+        has_rows = False
+        while True:
+            try:
+                async with aclosing(self._attempt(deadline - clock.time())) as rows:
+                    async for row in rows:
+                        has_rows = True
+                        yield row
+                return
+            except StalePlan as stale:
+                self._prepared.forget(self._key)
+                if has_rows or clock.time() + pause > deadline:
+                    raise stale.error from None
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, _PAUSE_MAX)
+
+    async def _attempt(self, timeout: float) -> AsyncGenerator[Any, None]:
+        body = {**self._request, "timeout": f"{max(int(timeout * 1000), 1)}ms"}
+        name = None if self._is_adhoc else self._prepared.get(self._key)
+        if self._is_adhoc:
+            body["statement"] = self._statement
+        elif name is not None:
+            body["prepared"] = name
+        else:
+            body |= {"statement": f"PREPARE {self._statement}", "auto_execute": True}
+        request = HttpRequest("POST", "/query/service", encode_json(body), reads=self._reads)
+        context = ErrorContext(
+            operation="query",
+            statement=self._statement,
+            client_context_id=str(body["client_context_id"]),
+        )
+        parser = RowParser("results")
+        try:
+            async with self._http.stream(self._client, "n1ql", request, timeout) as answer:
+                context.endpoint, context.status = answer.context.endpoint, answer.status
+                async with aclosing(answer.parts()) as parts:
+                    async for part in parts:
+                        for row in parser.feed(part):
+                            yield self._row(row)
+                last, members = parser.finish()
+                for row in last:
+                    yield self._row(row)
+        except CouchbaseException as error:
+            error.context.statement = context.statement
+            error.context.client_context_id = context.client_context_id
+            raise
+        if errors := members.get("errors"):
+            raise error_of(errors, context, self._reads)
+        if members.get("status") == "timeout":
+            kind = UnAmbiguousTimeoutException if self._reads else AmbiguousTimeoutException
+            raise kind("the server ran out of time", context)
+        if isinstance(members.get("prepared"), str) and not self._is_adhoc:
+            self._prepared.put(self._key, members["prepared"])
+        self._members = members
+
+    def _row(self, row: Any) -> Any:
+        if self._serializer is None:
+            return row
+        return self._serializer.deserialize(json.dumps(row).encode())
+
+
+def _request(options: QueryOptions) -> dict[str, Any]:
+    """Members of a request besides its statement.
+
+    Raises:
+        InvalidArgumentException: an option has no such value.
+    """
+    request: dict[str, Any] = {
+        "client_context_id": options.get("client_context_id") or str(uuid.uuid4()),
+        "metrics": bool(options.get("metrics", False)),
+    }
+    for name, (member, convert) in _MEMBERS.items():
+        value = cast(dict[str, Any], options).get(name)
+        if value is not None:
+            request[member] = convert(value)
+    state = options.get("consistent_with")
+    if state is not None:
+        if "scan_consistency" in request and request["scan_consistency"] != "at_plus":
+            raise InvalidArgumentException("consistent_with is a scan_consistency of its own")
+        request["scan_consistency"] = "at_plus"
+        request["scan_vectors"] = state.scan_vectors()
+    for name, value in (options.get("named_parameters") or {}).items():
+        request[name if name.startswith("$") else f"${name}"] = value
+    request.update(options.get("raw") or {})
+    return request
+
+
+def _flag(value: Any) -> bool:
+    return bool(value)
+
+
+def _text(value: Any) -> str:
+    return str(value)
+
+
+def _member_of(kind: type[Enum]) -> Callable[[Any], Any]:
+    def convert(value: Any) -> Any:
+        if not isinstance(value, kind):
+            raise InvalidArgumentException(f"{value!r} is no {kind.__name__}")
+        return value.value
+
+    return convert
+
+
+def _arguments(value: Any) -> list[Any]:
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        raise InvalidArgumentException("positional_parameters are a list")
+    return list(value)
+
+
+def _milliseconds(value: Any) -> str:
+    return f"{value // timedelta(milliseconds=1)}ms"
+
+
+_MEMBERS: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "read_only": ("readonly", _flag),
+    "scan_consistency": ("scan_consistency", _member_of(QueryScanConsistency)),
+    "max_parallelism": ("max_parallelism", _text),
+    "positional_parameters": ("args", _arguments),
+    "pipeline_batch": ("pipeline_batch", _text),
+    "pipeline_cap": ("pipeline_cap", _text),
+    "scan_cap": ("scan_cap", _text),
+    "scan_wait": ("scan_wait", _milliseconds),
+    "profile": ("profile", _member_of(QueryProfile)),
+    "query_context": ("query_context", _text),
+    "flex_index": ("use_fts", _flag),
+    "preserve_expiry": ("preserve_expiry", _flag),
+    "use_replica": ("use_replica", lambda value: "on" if value else "off"),
+}
+"""Options, by the members of a request that they become."""
+
+_UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "µs": 1e-6, "us": 1e-6, "ns": 1e-9}
+
+
+def _duration(text: object) -> timedelta:
+    """A duration as Go writes it: ``1m2.5s``, ``1.2ms``."""
+    seconds = 0.0
+    number = unit = ""
+    for char in f"{text or ''}0":
+        if char.isdigit() or char == ".":
+            if unit:
+                seconds += float(number) * _UNITS.get(unit, 0.0)
+                number = unit = ""
+            number += char
+        else:
+            unit += char
+    return timedelta(seconds=seconds)
