@@ -3,13 +3,17 @@
 from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Unpack
+from urllib.parse import quote
 
 from ._client import KvClient
 from ._http import HttpRequest, HttpResponse, HttpStream
 from .collection import Collection
 from .diagnostics import PingOptions, PingResult, WaitUntilReadyOptions, ping, wait_until_ready
 from .exceptions import InvalidArgumentException
-from .management import CollectionManager
+from .management.collections import CollectionManager
+from .management.eventing import ScopeEventingFunctionManager
+from .management.queries import CollectionQueryIndexManager
+from .management.search import ScopeSearchIndexManager
 from .n1ql import QueryResult
 from .options import ClusterTimeoutOptions, QueryOptions, options_of, seconds_of
 from .views import ViewIndexManager, ViewOptions, ViewResult
@@ -98,6 +102,18 @@ class Bucket:
         merged = options_of("view_query", ViewOptions, options, kwargs)
         return ViewResult(self, design_doc, view_name, merged)
 
+    def query_indexes(self, scope: str, collection: str) -> CollectionQueryIndexManager:
+        """Manages the indexes of a collection."""
+        return CollectionQueryIndexManager(self._cluster, self.name, scope, collection)
+
+    def eventing_functions(self, scope: str) -> ScopeEventingFunctionManager:
+        """Manages the eventing functions of a scope."""
+        return ScopeEventingFunctionManager(self._cluster, self.name, scope)
+
+    def search_indexes(self, scope: str) -> ScopeSearchIndexManager:
+        """Manages the search indexes of a scope."""
+        return ScopeSearchIndexManager(self._cluster, self.name, scope)
+
     def query(self, statement: str, options: QueryOptions) -> QueryResult:
         """A query, with the options as they are."""
         return self._cluster.query(statement, options)
@@ -107,6 +123,11 @@ class Bucket:
     ) -> AbstractAsyncContextManager[HttpStream]:
         """Answer of a service, to be read as it comes."""
         return self._cluster.http.stream(self.client, service, request, timeout)
+
+    async def http_ddocs(self, timeout: float) -> HttpResponse:
+        """The list of the bucket's design documents."""
+        path = f"/pools/default/buckets/{quote(self.name, safe='')}/ddocs"
+        return await self._cluster.http_management(HttpRequest("GET", path, reads=True), timeout)
 
     async def http_capi(self, request: HttpRequest, timeout: float) -> HttpResponse:
         """Answer of the view service."""
@@ -144,3 +165,11 @@ class Scope:
         bucket, scope = (name.replace("`", "``") for name in (self.bucket.name, self.name))
         merged.setdefault("query_context", f"default:`{bucket}`.`{scope}`")
         return self.bucket.query(statement, merged)
+
+    def eventing_functions(self) -> ScopeEventingFunctionManager:
+        """Defines, deploys, drops and lists eventing functions of the scope."""
+        return self.bucket.eventing_functions(self.name)
+
+    def search_indexes(self) -> ScopeSearchIndexManager:
+        """Creates, drops and lists search indexes of the scope."""
+        return self.bucket.search_indexes(self.name)

@@ -21,7 +21,11 @@ from .diagnostics import (
     wait_until_ready,
 )
 from .exceptions import InvalidArgumentException, RequestCanceledException
-from .management import BucketManager
+from .management.buckets import BucketManager
+from .management.eventing import EventingFunctionManager
+from .management.queries import QueryIndexManager
+from .management.search import SearchIndexManager
+from .management.users import UserManager
 from .n1ql import PreparedStatements, QueryResult
 from .options import (
     ClusterOptions,
@@ -88,6 +92,22 @@ class Cluster:
     def buckets(self) -> BucketManager:
         """Creates, drops and lists buckets."""
         return BucketManager(self)
+
+    def users(self) -> UserManager:
+        """Creates, drops and lists users and groups."""
+        return UserManager(self)
+
+    def query_indexes(self) -> QueryIndexManager:
+        """Creates, builds, drops and lists indexes for queries."""
+        return QueryIndexManager(self)
+
+    def search_indexes(self) -> SearchIndexManager:
+        """Creates, drops and lists indexes for search."""
+        return SearchIndexManager(self)
+
+    def eventing_functions(self) -> EventingFunctionManager:
+        """Defines, deploys, drops and lists eventing functions."""
+        return EventingFunctionManager(self)
 
     async def on_connect(self) -> None:
         """Connects and logs in, for a cluster that was not made by `connect`."""
@@ -161,6 +181,12 @@ class Cluster:
     async def http_management(self, request: HttpRequest, timeout: float) -> HttpResponse:
         """Answer of the management service."""
         return await self.http.send(self._client, "mgmt", request, timeout)
+
+    async def http_service(
+        self, service: str, request: HttpRequest, timeout: float
+    ) -> HttpResponse:
+        """Answer of another service."""
+        return await self.http.send(self._client, service, request, timeout)
 
     async def __aenter__(self) -> Self:
         return self

@@ -39,6 +39,7 @@ from .transcoder import JSON_FLAGS, decode_json
 
 if TYPE_CHECKING:
     from .binary import BinaryCollection
+    from .management.queries import CollectionQueryIndexManager
 
 _SOME_FAILED = frozenset({Status.MULTI_PATH_FAILURE})
 _METADATA = (sd.with_expiry(), sd.get("$document.flags", xattr=True))
@@ -53,6 +54,10 @@ class Collection(Documents, MultiOperations):
         from .binary import BinaryCollection
 
         return BinaryCollection(self._scope, self._name)
+
+    def query_indexes(self) -> "CollectionQueryIndexManager":
+        """Creates, builds, drops and lists indexes of the collection."""
+        return self._scope.bucket.query_indexes(self._scope.name, self._name)
 
     async def get(
         self, key: str, options: o.GetOptions | None = None, **kwargs: Unpack[o.GetOptions]

@@ -248,6 +248,42 @@ class ViewIndexManager:
             ) from None
         return DesignDocument(name.removeprefix("dev_"), read, namespace, collection, members)
 
+    async def get_all_design_documents(
+        self,
+        namespace: DesignDocumentNamespace = DesignDocumentNamespace.PRODUCTION,
+        **kwargs: Unpack[TimeoutOptions],
+    ) -> list[DesignDocument]:
+        """All design documents of a namespace."""
+        options = options_of("get_all_design_documents", TimeoutOptions, kwargs)
+        response = await self._bucket.http_ddocs(
+            seconds_of(options.get("timeout"), self._bucket.timeouts.management_timeout)
+        )
+        rows = _object(response).get("rows")
+        try:
+            names = [row["doc"]["meta"]["id"].removeprefix("_design/") for row in rows or ()]
+        except (AttributeError, LookupError, TypeError):
+            raise DecodingFailureException(
+                "the list of design documents cannot be read", response.context
+            ) from None
+        is_development = namespace is DesignDocumentNamespace.DEVELOPMENT
+        return [
+            await self.get_design_document(name, namespace, **kwargs)
+            for name in names
+            if name.startswith("dev_") == is_development
+        ]
+
+    async def publish_design_document(self, name: str, **kwargs: Unpack[TimeoutOptions]) -> None:
+        """Takes a design document under development into use.
+
+        Raises:
+            DesignDocumentNotFoundException: there is none.
+        """
+        options_of("publish_design_document", TimeoutOptions, kwargs)
+        development = DesignDocumentNamespace.DEVELOPMENT
+        found = await self.get_design_document(name, development, **kwargs)
+        production = DesignDocumentNamespace.PRODUCTION
+        await self.upsert_design_document(found, production, **kwargs)
+
     async def upsert_design_document(
         self,
         design_document: DesignDocument,

@@ -11,15 +11,39 @@ import nacre
 from nacre import exceptions as e
 from nacre import subdocument as sd
 from nacre.binary import BinaryCollection
-from nacre.bucket import Bucket
+from nacre.bucket import Bucket, Scope
+from nacre.cluster import Cluster
 from nacre.collection import Collection
 from nacre.kv_range_scan import PrefixScan
 from nacre.management import BucketManager, CollectionManager, CreateBucketSettings
+from nacre.management.eventing import (
+    EventingFunction,
+    EventingFunctionKeyspace,
+    EventingFunctionManager,
+)
+from nacre.management.queries import CollectionQueryIndexManager, QueryIndexManager
+from nacre.management.search import SearchIndex, SearchIndexManager
+from nacre.management.users import Group, User, UserManager
 from nacre.options import OFFICIAL_NAMES
 from nacre.views import DesignDocument, View, ViewIndexManager
 from tests.unit.fake_node import FakeNode, FakeService
 
-HOLDERS = (Bucket, Collection, BinaryCollection, ViewIndexManager, CollectionManager, BucketManager)
+HOLDERS = (
+    Cluster,
+    Bucket,
+    Scope,
+    Collection,
+    BinaryCollection,
+    ViewIndexManager,
+    CollectionManager,
+    BucketManager,
+    UserManager,
+    QueryIndexManager,
+    CollectionQueryIndexManager,
+    EventingFunctionManager,
+    SearchIndexManager,
+)
+SOMEWHERE = EventingFunctionKeyspace("b")
 ARGUMENTS: dict[str, Any] = {
     "key": "k",
     "value": 1,
@@ -35,6 +59,17 @@ ARGUMENTS: dict[str, Any] = {
     "scope_name": "s",
     "collection_name": "c",
     "keys": {"k": 1},
+    "statement": "SELECT 1",
+    "username": "u",
+    "user": User("u"),
+    "group_name": "g",
+    "group": Group("g"),
+    "new_password": "p",
+    "index_name": "i",
+    "index_names": ["i"],
+    "index": SearchIndex("i"),
+    "document": {},
+    "function": EventingFunction("f", "", SOMEWHERE, SOMEWHERE),
     "keys_and_docs": {"k": 1},
     "keys_and_values": {"k": b"1"},
     "scan_type": PrefixScan("k"),
@@ -71,6 +106,13 @@ class OptionsTest(unittest.IsolatedAsyncioTestCase):
             bucket.view_indexes(),
             bucket.collections(),
             self.cluster.buckets(),
+            self.cluster,
+            bucket.default_scope(),
+            self.cluster.users(),
+            self.cluster.query_indexes(),
+            collection.query_indexes(),
+            self.cluster.eventing_functions(),
+            self.cluster.search_indexes(),
         )
         return next(one for one in held if type(one) is kind)
 
@@ -88,7 +130,7 @@ class OptionsTest(unittest.IsolatedAsyncioTestCase):
             await result
 
     async def test_all_operations_are_called(self) -> None:
-        self.assertEqual(len(operations()), 52)
+        self.assertEqual(len(operations()), 110)
 
     async def test_an_unknown_option_is_a_type_error(self) -> None:
         for kind, name in operations():

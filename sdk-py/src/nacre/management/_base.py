@@ -1,0 +1,85 @@
+"""What the managers share: sending, and reading answers."""
+
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from .._http import HttpRequest, HttpResponse, form
+from ..exceptions import (
+    CouchbaseException,
+    DecodingFailureException,
+    HTTPException,
+    InvalidArgumentException,
+)
+from ..options import TimeoutOptions, seconds_of
+
+if TYPE_CHECKING:
+    from ..cluster import Cluster
+
+_FORM = "application/x-www-form-urlencoded"
+T = TypeVar("T")
+
+
+class Manager:
+    """Base of managers that ask the management service."""
+
+    def __init__(self, cluster: "Cluster") -> None:
+        self._cluster = cluster
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        options: TimeoutOptions,
+        fields: dict[str, object] | None = None,
+    ) -> HttpResponse:
+        timeout = seconds_of(options.get("timeout"), self._cluster.timeouts.management_timeout)
+        request = HttpRequest(method, path, form(fields or {}), _FORM, reads=method == "GET")
+        return await self._cluster.http_management(request, timeout)
+
+
+class JsonManager:
+    """Base of managers that ask another service, in JSON."""
+
+    _SERVICE = ""
+
+    def __init__(self, cluster: "Cluster") -> None:
+        self._cluster = cluster
+
+    async def _send(
+        self, method: str, path: str, options: TimeoutOptions, body: object = None
+    ) -> HttpResponse:
+        timeout = seconds_of(options.get("timeout"), self._cluster.timeouts.management_timeout)
+        content = b"" if body is None else json.dumps(body).encode()
+        request = HttpRequest(method, path, content, reads=method == "GET")
+        return await self._cluster.http_service(self._SERVICE, request, timeout)
+
+
+def require_success(response: HttpResponse) -> None:
+    """Raises what a refusal is in general.
+
+    Raises:
+        InvalidArgumentException: the service says that the request is wrong.
+        HTTPException: it refuses for another reason.
+    """
+    if response.status == 400:
+        raise InvalidArgumentException(response.text, response.context)
+    if response.status >= 300:
+        raise HTTPException(response.text, response.context)
+
+
+def read(response: HttpResponse, convert: Callable[[Any], T]) -> T:
+    """What a successful answer says.
+
+    Raises:
+        CouchbaseException: it is none, or cannot be read.
+    """
+    require_success(response)
+    try:
+        return convert(json.loads(response.body))
+    except CouchbaseException:
+        raise
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise DecodingFailureException(
+            f"the answer cannot be read: {error!r}", response.context
+        ) from None

@@ -1,0 +1,259 @@
+"""Indexes for search: create, change, control, drop, list."""
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Unpack
+from urllib.parse import quote
+
+from .._http import HttpResponse
+from ..exceptions import InvalidArgumentException, SearchIndexNotFoundException
+from ..options import TimeoutOptions, options_of
+from ._base import JsonManager, read, require_success
+
+if TYPE_CHECKING:
+    from ..cluster import Cluster
+
+
+@dataclass(frozen=True, slots=True)
+class SearchIndex:
+    """Definition of an index."""
+
+    name: str
+    source_type: str = "couchbase"
+    idx_type: str = "fulltext-index"
+    source_name: str | None = None
+    uuid: str | None = None
+    params: dict[str, Any] = field(default_factory=dict)
+    source_uuid: str | None = None
+    source_params: dict[str, Any] = field(default_factory=dict)
+    plan_params: dict[str, Any] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The definition as the service takes it."""
+        members: dict[str, Any] = {
+            "name": self.name,
+            "type": self.idx_type,
+            "sourceType": self.source_type,
+            "sourceName": self.source_name,
+            "uuid": self.uuid,
+            "sourceUUID": self.source_uuid,
+            "params": self.params,
+            "sourceParams": self.source_params,
+            "planParams": self.plan_params,
+        }
+        return {name: value for name, value in members.items() if value}
+
+    @classmethod
+    def from_server(cls, members: dict[str, Any]) -> "SearchIndex":
+        """A definition as the service gives it."""
+        return cls(
+            members["name"],
+            members.get("sourceType", "couchbase"),
+            members.get("type", "fulltext-index"),
+            members.get("sourceName"),
+            members.get("uuid"),
+            members.get("params") or {},
+            members.get("sourceUUID"),
+            members.get("sourceParams") or {},
+            members.get("planParams") or {},
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> "SearchIndex":
+        """A definition as JSON, as it was exported.
+
+        Raises:
+            InvalidArgumentException: it cannot be read.
+        """
+        try:
+            return cls.from_server(json.loads(text))
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            raise InvalidArgumentException(f"the definition cannot be read: {error}") from None
+
+
+class SearchIndexManager(JsonManager):
+    """Indexes for search; all operations raise `ServiceUnavailableException` without the service.
+
+    Operations on an index raise `SearchIndexNotFoundException` where there is none of the name.
+    """
+
+    _SERVICE = "fts"
+    _ROOT = "/api"
+
+    async def get_index(
+        self,
+        index_name: str,
+        options: TimeoutOptions | None = None,
+        **kwargs: Unpack[TimeoutOptions],
+    ) -> SearchIndex:
+        """The definition of an index."""
+        merged = options_of("get_index", TimeoutOptions, options, kwargs)
+        response = await self._send("GET", self._path(index_name), merged)
+        _require(response)
+        return read(response, lambda found: SearchIndex.from_server(found["indexDef"]))
+
+    async def get_all_indexes(
+        self, options: TimeoutOptions | None = None, **kwargs: Unpack[TimeoutOptions]
+    ) -> list[SearchIndex]:
+        """The definitions of all indexes."""
+        merged = options_of("get_all_indexes", TimeoutOptions, options, kwargs)
+        response = await self._send("GET", f"{self._ROOT}/index", merged)
+        _require(response)
+        return read(response, _definitions)
+
+    async def upsert_index(
+        self,
+        index: SearchIndex,
+        options: TimeoutOptions | None = None,
+        **kwargs: Unpack[TimeoutOptions],
+    ) -> None:
+        """Creates an index, or replaces the one that has the definition's ``uuid``."""
+        merged = options_of("upsert_index", TimeoutOptions, options, kwargs)
+        _require(await self._send("PUT", self._path(index.name), merged, index.as_dict()))
+
+    async def drop_index(
+        self,
+        index_name: str,
+        options: TimeoutOptions | None = None,
+        **kwargs: Unpack[TimeoutOptions],
+    ) -> None:
+        """Drops an index."""
+        merged = options_of("drop_index", TimeoutOptions, options, kwargs)
+        _require(await self._send("DELETE", self._path(index_name), merged))
+
+    async def get_indexed_documents_count(
+        self,
+        index_name: str,
+        options: TimeoutOptions | None = None,
+        **kwargs: Unpack[TimeoutOptions],
+    ) -> int:
+        """How many documents an index has."""
+        merged = options_of("get_indexed_documents_count", TimeoutOptions, options, kwargs)
+        response = await self._send("GET", f"{self._path(index_name)}/count", merged)
+        _require(response)
+        return read(response, lambda found: int(found["count"]))
+
+    async def get_index_stats(
+        self,
+        index_name: str,
+        options: TimeoutOptions | None = None,
+        **kwargs: Unpack[TimeoutOptions],
+    ) -> dict[str, Any]:
+        """Statistics of an index."""
+        merged = options_of("get_index_stats", TimeoutOptions, options, kwargs)
+        path = f"/api/stats/index/{quote(index_name, safe='')}"
+        response = await self._send("GET", path, merged)
+        _require(response)
+        return read(response, dict)
+
+    async def get_all_index_stats(
+        self, options: TimeoutOptions | None = None, **kwargs: Unpack[TimeoutOptions]
+    ) -> dict[str, Any]:
+        """Statistics of all indexes."""
+        merged = options_of("get_all_index_stats", TimeoutOptions, options, kwargs)
+        response = await self._send("GET", "/api/nsstats", merged)
+        _require(response)
+        return read(response, dict)
+
+    async def analyze_document(
+        self,
+        index_name: str,
+        document: Any,
+        options: TimeoutOptions | None = None,
+        **kwargs: Unpack[TimeoutOptions],
+    ) -> dict[str, Any]:
+        """What an index would take of a document."""
+        merged = options_of("analyze_document", TimeoutOptions, options, kwargs)
+        path = f"{self._path(index_name)}/analyzeDoc"
+        response = await self._send("POST", path, merged, document)
+        _require(response)
+        return read(response, lambda found: {"analysis": found["analyzed"], **found})
+
+    async def pause_ingest(
+        self,
+        index_name: str,
+        options: TimeoutOptions | None = None,
+        **kwargs: Unpack[TimeoutOptions],
+    ) -> None:
+        """Has an index take no more changes of documents."""
+        merged = options_of("pause_ingest", TimeoutOptions, options, kwargs)
+        await self._control(index_name, "ingestControl/pause", merged)
+
+    async def resume_ingest(
+        self,
+        index_name: str,
+        options: TimeoutOptions | None = None,
+        **kwargs: Unpack[TimeoutOptions],
+    ) -> None:
+        """Has an index take changes of documents again."""
+        merged = options_of("resume_ingest", TimeoutOptions, options, kwargs)
+        await self._control(index_name, "ingestControl/resume", merged)
+
+    async def allow_querying(
+        self,
+        index_name: str,
+        options: TimeoutOptions | None = None,
+        **kwargs: Unpack[TimeoutOptions],
+    ) -> None:
+        """Has an index answer queries."""
+        merged = options_of("allow_querying", TimeoutOptions, options, kwargs)
+        await self._control(index_name, "queryControl/allow", merged)
+
+    async def disallow_querying(
+        self,
+        index_name: str,
+        options: TimeoutOptions | None = None,
+        **kwargs: Unpack[TimeoutOptions],
+    ) -> None:
+        """Has an index refuse queries."""
+        merged = options_of("disallow_querying", TimeoutOptions, options, kwargs)
+        await self._control(index_name, "queryControl/disallow", merged)
+
+    async def freeze_plan(
+        self,
+        index_name: str,
+        options: TimeoutOptions | None = None,
+        **kwargs: Unpack[TimeoutOptions],
+    ) -> None:
+        """Has the partitions of an index stay where they are."""
+        merged = options_of("freeze_plan", TimeoutOptions, options, kwargs)
+        await self._control(index_name, "planFreezeControl/freeze", merged)
+
+    async def unfreeze_plan(
+        self,
+        index_name: str,
+        options: TimeoutOptions | None = None,
+        **kwargs: Unpack[TimeoutOptions],
+    ) -> None:
+        """Lets the partitions of an index move."""
+        merged = options_of("unfreeze_plan", TimeoutOptions, options, kwargs)
+        await self._control(index_name, "planFreezeControl/unfreeze", merged)
+
+    async def _control(self, index_name: str, what: str, options: TimeoutOptions) -> None:
+        _require(await self._send("POST", f"{self._path(index_name)}/{what}", options))
+
+    def _path(self, index_name: str) -> str:
+        if not index_name:
+            raise InvalidArgumentException("an index has a name")
+        return f"{self._ROOT}/index/{quote(index_name, safe='')}"
+
+
+class ScopeSearchIndexManager(SearchIndexManager):
+    """Indexes for search of a scope."""
+
+    def __init__(self, cluster: "Cluster", bucket: str, scope: str) -> None:
+        super().__init__(cluster)
+        self._ROOT = f"/api/bucket/{quote(bucket, safe='')}/scope/{quote(scope, safe='')}"
+
+
+def _require(response: HttpResponse) -> None:
+    text = response.text.lower()
+    if response.status >= 400 and "index not found" in text:
+        raise SearchIndexNotFoundException(response.text, response.context)
+    require_success(response)
+
+
+def _definitions(found: dict[str, Any]) -> list[SearchIndex]:
+    definitions = found["indexDefs"]
+    indexes = definitions["indexDefs"] if definitions else {}
+    return [SearchIndex.from_server(index) for index in indexes.values()]
