@@ -3,20 +3,18 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, TypedDict, TypeVar, Unpack, cast
+from typing import Any, TypeVar, Unpack, cast
 
 from .exceptions import CouchbaseException, InvalidArgumentException
 from .options import (
-    AppendOptions,
-    CounterOptions,
-    GetOptions,
-    GetReplicaOptions,
-    InsertOptions,
-    ReadOptions,
-    RemoveOptions,
-    ReplaceOptions,
-    TimeoutOptions,
-    UpsertOptions,
+    GetMultiOptions,
+    InsertMultiOptions,
+    ReadMultiOptions,
+    RemoveMultiOptions,
+    ReplaceMultiOptions,
+    ReplicaMultiOptions,
+    TimeoutMultiOptions,
+    UpsertMultiOptions,
     options_of,
 )
 from .result import (
@@ -33,62 +31,6 @@ from .result import (
 R = TypeVar("R")
 IN_FLIGHT_MAX = 1024
 """Requests of one call that are under way at a time."""
-
-
-class MultiOptions(TypedDict, total=False):
-    """Options of all operations on several documents."""
-
-    per_key_options: Mapping[str, Mapping[str, Any]]
-    """Options that differ for a document, by its key."""
-    return_exceptions: bool
-    """Whether errors are part of the result (the default), or the first one is raised."""
-
-
-class GetMultiOptions(GetOptions, MultiOptions, total=False):
-    """Options of ``get_multi``."""
-
-
-class ReadMultiOptions(ReadOptions, MultiOptions, total=False):
-    """Options of operations that read and change several documents."""
-
-
-class ReplicaMultiOptions(GetReplicaOptions, MultiOptions, total=False):
-    """Options of operations that read copies of several documents."""
-
-
-class TimeoutMultiOptions(TimeoutOptions, MultiOptions, total=False):
-    """Options of operations on several documents that have none of their own."""
-
-
-class InsertMultiOptions(InsertOptions, MultiOptions, total=False):
-    """Options of ``insert_multi``."""
-
-
-class UpsertMultiOptions(UpsertOptions, MultiOptions, total=False):
-    """Options of ``upsert_multi``."""
-
-
-class ReplaceMultiOptions(ReplaceOptions, MultiOptions, total=False):
-    """Options of ``replace_multi``."""
-
-
-class RemoveMultiOptions(RemoveOptions, MultiOptions, total=False):
-    """Options of ``remove_multi``."""
-
-
-class CounterMultiOptions(CounterOptions, MultiOptions, total=False):
-    """Options of ``increment_multi`` and ``decrement_multi``."""
-
-
-class AppendMultiOptions(AppendOptions, MultiOptions, total=False):
-    """Options of ``append_multi`` and ``prepend_multi``."""
-
-
-IncrementMultiOptions = DecrementMultiOptions = CounterMultiOptions
-PrependMultiOptions = AppendMultiOptions
-ExistsMultiOptions = TouchMultiOptions = UnlockMultiOptions = TimeoutMultiOptions
-GetAndLockMultiOptions = LockMultiOptions = ReadMultiOptions
-GetAnyReplicaMultiOptions = GetAllReplicasMultiOptions = ReplicaMultiOptions
 
 
 class MultiOperations:

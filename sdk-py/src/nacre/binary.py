@@ -7,9 +7,10 @@ from typing import Unpack
 from . import options as o
 from ._documents import Documents, check_cas
 from ._frame import Request
-from ._multi import AppendMultiOptions, CounterMultiOptions, each
+from ._multi import each
 from ._opcodes import Opcode
 from .exceptions import DecodingFailureException, InvalidArgumentException
+from .options import AppendMultiOptions, CounterMultiOptions, SignedInt64
 from .result import CounterResult, MultiCounterResult, MultiMutationResult, MutationResult
 
 _NEVER_CREATE = 0xFFFFFFFF
@@ -131,6 +132,8 @@ class BinaryCollection(Documents):
     async def _count(self, opcode: Opcode, key: str, options: o.CounterOptions) -> CounterResult:
         delta = options.get("delta", 1)
         initial = options.get("initial", delta)
+        if isinstance(initial, SignedInt64) and initial < 0:
+            initial = None
         for name, number in (("delta", delta), ("initial", initial or 0)):
             if not isinstance(number, int) or not 0 <= number < 1 << 64:
                 raise InvalidArgumentException(f"{name} is an unsigned 64-bit integer")

@@ -8,14 +8,21 @@ from urllib.parse import quote
 from ._client import KvClient
 from ._http import HttpRequest, HttpResponse, HttpStream
 from .collection import Collection
-from .diagnostics import PingOptions, PingResult, WaitUntilReadyOptions, ping, wait_until_ready
+from .diagnostics import PingResult, ping, wait_until_ready
 from .exceptions import InvalidArgumentException
 from .management.collections import CollectionManager
 from .management.eventing import ScopeEventingFunctionManager
 from .management.queries import CollectionQueryIndexManager
 from .management.search import ScopeSearchIndexManager
 from .n1ql import QueryResult
-from .options import ClusterTimeoutOptions, QueryOptions, options_of, seconds_of
+from .options import (
+    ClusterTimeoutOptions,
+    PingOptions,
+    QueryOptions,
+    WaitUntilReadyOptions,
+    options_of,
+    seconds_of,
+)
 from .views import ViewIndexManager, ViewOptions, ViewResult
 
 if TYPE_CHECKING:

@@ -11,11 +11,8 @@ from ._security import Security
 from .auth import CertificateAuthenticator, PasswordAuthenticator
 from .bucket import Bucket
 from .diagnostics import (
-    DiagnosticsOptions,
     DiagnosticsResult,
-    PingOptions,
     PingResult,
-    WaitUntilReadyOptions,
     diagnostics,
     ping,
     wait_until_ready,
@@ -30,8 +27,11 @@ from .n1ql import PreparedStatements, QueryResult
 from .options import (
     ClusterOptions,
     ClusterTimeoutOptions,
+    DiagnosticsOptions,
+    PingOptions,
     QueryOptions,
     TLSVerifyMode,
+    WaitUntilReadyOptions,
     options_of,
     seconds_of,
 )

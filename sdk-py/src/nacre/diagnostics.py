@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import Enum
-from typing import Any, TypedDict
+from typing import Any
 
 from ._client import KvClient
 from ._connection import AGENT, Connection, ConnectionLost
@@ -25,7 +25,7 @@ from .exceptions import (
     TimeoutException,
     UnAmbiguousTimeoutException,
 )
-from .options import TimeoutOptions
+from .options import DiagnosticsOptions, PingOptions, WaitUntilReadyOptions
 
 _REPORT_VERSION = 2
 _PAUSE_FIRST, _PAUSE_MAX = 0.01, 0.5
@@ -88,26 +88,6 @@ _PATHS = {
     ServiceType.Management: "/pools",
     ServiceType.Eventing: "/api/v1/status",
 }
-
-
-class PingOptions(TimeoutOptions, total=False):
-    """Options of ``ping``."""
-
-    report_id: str
-    service_types: Iterable[ServiceType]
-
-
-class DiagnosticsOptions(TypedDict, total=False):
-    """Options of ``diagnostics``."""
-
-    report_id: str
-
-
-class WaitUntilReadyOptions(TypedDict, total=False):
-    """Options of ``wait_until_ready``."""
-
-    desired_state: ClusterState
-    service_types: Iterable[ServiceType]
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ Durations are `datetime.timedelta`. Each option is described where the operation
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum, IntEnum
@@ -16,6 +16,7 @@ from .exceptions import FeatureUnavailableException, InvalidArgumentException
 from .transcoder import Serializer, Transcoder
 
 if TYPE_CHECKING:
+    from .diagnostics import ClusterState, ServiceType
     from .mutation_state import MutationState
     from .n1ql import QueryProfile, QueryScanConsistency
 
@@ -197,6 +198,14 @@ class MutateInOptions(DurableOptions, total=False):
     store_semantics: StoreSemantics
 
 
+class DeltaValue(int):
+    """A number to add to a counter: an unsigned 64-bit integer."""
+
+
+class SignedInt64(int):
+    """A number that a counter begins with; a negative one is that it is not created."""
+
+
 class CounterOptions(DurableOptions, total=False):
     """Options of ``increment`` and ``decrement``."""
 
@@ -215,6 +224,83 @@ class AppendOptions(DurableOptions, total=False):
 
 
 PrependOptions = AppendOptions
+
+
+class MultiOptions(TypedDict, total=False):
+    """Options of all operations on several documents."""
+
+    per_key_options: Mapping[str, Mapping[str, Any]]
+    """Options that differ for a document, by its key."""
+    return_exceptions: bool
+    """Whether errors are part of the result (the default), or the first one is raised."""
+
+
+class GetMultiOptions(GetOptions, MultiOptions, total=False):
+    """Options of ``get_multi``."""
+
+
+class ReadMultiOptions(ReadOptions, MultiOptions, total=False):
+    """Options of operations that read and change several documents."""
+
+
+class ReplicaMultiOptions(GetReplicaOptions, MultiOptions, total=False):
+    """Options of operations that read copies of several documents."""
+
+
+class TimeoutMultiOptions(TimeoutOptions, MultiOptions, total=False):
+    """Options of operations on several documents that have none of their own."""
+
+
+class InsertMultiOptions(InsertOptions, MultiOptions, total=False):
+    """Options of ``insert_multi``."""
+
+
+class UpsertMultiOptions(UpsertOptions, MultiOptions, total=False):
+    """Options of ``upsert_multi``."""
+
+
+class ReplaceMultiOptions(ReplaceOptions, MultiOptions, total=False):
+    """Options of ``replace_multi``."""
+
+
+class RemoveMultiOptions(RemoveOptions, MultiOptions, total=False):
+    """Options of ``remove_multi``."""
+
+
+class CounterMultiOptions(CounterOptions, MultiOptions, total=False):
+    """Options of ``increment_multi`` and ``decrement_multi``."""
+
+
+class AppendMultiOptions(AppendOptions, MultiOptions, total=False):
+    """Options of ``append_multi`` and ``prepend_multi``."""
+
+
+IncrementMultiOptions = DecrementMultiOptions = CounterMultiOptions
+PrependMultiOptions = AppendMultiOptions
+ExistsMultiOptions = TouchMultiOptions = UnlockMultiOptions = TimeoutMultiOptions
+GetAndLockMultiOptions = LockMultiOptions = ReadMultiOptions
+GetAnyReplicaMultiOptions = GetAllReplicasMultiOptions = ReplicaMultiOptions
+
+
+class PingOptions(TimeoutOptions, total=False):
+    """Options of ``ping``."""
+
+    report_id: str
+    service_types: Iterable["ServiceType"]
+
+
+class DiagnosticsOptions(TypedDict, total=False):
+    """Options of ``diagnostics``."""
+
+    report_id: str
+
+
+class WaitUntilReadyOptions(TypedDict, total=False):
+    """Options of ``wait_until_ready``."""
+
+    desired_state: "ClusterState"
+    service_types: Iterable["ServiceType"]
+
 
 OFFICIAL_NAMES = frozenset(
     {

@@ -8,6 +8,10 @@ from concurrent.futures import Future
 from typing import TypeVar
 from unittest.mock import patch
 
+import nacre.management.eventing
+import nacre.management.queries
+import nacre.management.search
+import nacre.management.users
 from nacre import exceptions as e
 from nacre import sync
 from tests.unit.fake_node import FakeNode
@@ -17,6 +21,37 @@ SECONDS_MAX = 10.0
 """How long a test waits for a thread before it fails."""
 
 R = TypeVar("R")
+INNER: dict[str, set[str]] = {
+    "Cluster": {"http_management", "http_service", "on_connect"},
+    "Bucket": {"timeouts", "preferred_server_group", "http_capi", "http_ddocs", "http_stream"}
+    | {"query", "query_indexes", "eventing_functions", "search_indexes"},
+    "BinaryCollection": {"name"},
+}
+"""What the parts of the package use among themselves."""
+
+
+class FacadeTest(unittest.TestCase):
+    def test_everything_is_there_without_await(self) -> None:
+        for module, names in (
+            (nacre.cluster, ["Cluster"]),
+            (nacre.bucket, ["Bucket", "Scope"]),
+            (nacre.collection, ["Collection"]),
+            (nacre.binary, ["BinaryCollection"]),
+            (nacre.datastructures, ["CouchbaseList", "CouchbaseMap"]),
+            (nacre.datastructures, ["CouchbaseSet", "CouchbaseQueue"]),
+            (nacre.management.users, ["UserManager"]),
+            (nacre.management.queries, ["QueryIndexManager", "CollectionQueryIndexManager"]),
+            (nacre.management.eventing, ["EventingFunctionManager"]),
+            (nacre.management.search, ["SearchIndexManager"]),
+            (nacre.management.buckets, ["BucketManager"]),
+            (nacre.management.collections, ["CollectionManager"]),
+            (nacre.views, ["ViewIndexManager", "ViewResult"]),
+            (nacre.n1ql, ["QueryResult"]),
+        ):
+            for name in names:
+                there = {one for one in dir(getattr(module, name)) if not one.startswith("_")}
+                missing = there - set(dir(getattr(sync, name))) - INNER.get(name, set())
+                self.assertEqual(missing, set(), name)
 
 
 class CloseTest(unittest.IsolatedAsyncioTestCase):

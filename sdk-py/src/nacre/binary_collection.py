@@ -1,0 +1,5 @@
+"""Counters, and documents that are plain bytes."""
+
+from .binary import BinaryCollection
+
+__all__ = ["BinaryCollection"]

@@ -1,0 +1,5 @@
+"""A scope of a bucket."""
+
+from .bucket import Scope
+
+__all__ = ["Scope"]

@@ -1,0 +1,631 @@
+"""The same API without ``await``, for programs that do not use asyncio.
+
+    with nacre.sync.connect("couchbase://127.0.0.1", "Administrator", "password") as cluster:
+        collection = cluster.bucket("default").default_collection()
+        collection.upsert("greeting", {"text": "hello"})
+
+Modules have the names of the official blocking package: code ports by importing from
+``nacre.sync`` what it imported from ``couchbase``.
+
+A cluster has one thread that runs the event loop; any number of threads may call. What they wait
+for when one of them closes the cluster ends with `RequestCanceledException`.
+"""
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, Iterator
+from concurrent.futures import CancelledError, Future
+from types import TracebackType
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, cast
+
+from .. import binary as _binary
+from .. import bucket as _bucket
+from .. import cluster as _cluster
+from .. import collection as _collection
+from .. import datastructures as _structures
+from .. import kv_range_scan as _scan
+from .. import n1ql as _n1ql
+from .. import result as _result
+from .. import views as _views
+from ..auth import CertificateAuthenticator, PasswordAuthenticator
+from ..exceptions import RequestCanceledException
+from ..management import buckets as _buckets
+from ..management import collections as _collections
+from ..management import eventing as _eventing
+from ..management import queries as _queries
+from ..management import search as _search
+from ..management import users as _users
+from ..options import ClusterOptions, ClusterTimeoutOptions, QueryOptions, ScanOptions, options_of
+
+W = TypeVar("W")
+W_co = TypeVar("W_co", covariant=True)
+P = ParamSpec("P")
+R = TypeVar("R")
+Q_co = TypeVar("Q_co", covariant=True)
+T = TypeVar("T")
+
+
+class _Loop:
+    """An event loop in a thread of its own, which ends with the program at the latest."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._lock = threading.Lock()
+        """Held while work is handed over, so that none comes after the last."""
+        self._end: Future[None] | None = None
+        """The last work, once `stop` was called."""
+        self._thread = threading.Thread(target=self._serve, name="nacre", daemon=True)
+        self._thread.start()
+
+    def run(self, work: Coroutine[Any, Any, R]) -> R:
+        """Result of the work, waited for; interrupting the wait cancels it.
+
+        Raises:
+            RequestCanceledException: the cluster is closed, or was closed before the work was done.
+        """
+        with self._lock:
+            if self._end is not None:
+                work.close()
+                raise RequestCanceledException("the cluster is closed")
+            future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except CancelledError:
+            raise RequestCanceledException("the cluster was closed meanwhile") from None
+        finally:
+            future.cancel()
+
+    def iterate(self, source: AsyncIterable[R]) -> Iterator[R]:
+        """What the source gives, each waited for; it is closed at the end or when it is left."""
+        iterator = aiter(source)
+        try:
+            while (item := self.run(_next(iterator))) is not _END:
+                yield cast(R, item)
+        finally:
+            close = getattr(iterator, "aclose", None)
+            if close is not None:
+                with contextlib.suppress(RequestCanceledException):
+                    self.run(close())
+
+    def stop(self, last: Callable[[], Coroutine[Any, Any, None]] | None = None) -> None:
+        """Does the last work, gives up all other and ends the thread; called again, it waits."""
+        with self._lock:
+            if self._end is None:
+                self._end = asyncio.run_coroutine_threadsafe(_finish(last), self._loop)
+                self._end.add_done_callback(
+                    lambda _: self._loop.call_soon_threadsafe(self._loop.stop)
+                )
+        try:
+            self._end.result()
+        finally:
+            self._thread.join()
+
+    def _serve(self) -> None:
+        self._loop.run_forever()
+        self._loop.close()
+
+
+class _Facade(Generic[W_co]):
+    """Wraps an object of the asynchronous API."""
+
+    def __init__(self, loop: _Loop, wrapped: W_co) -> None:
+        self._loop = loop
+        self._wrapped = wrapped
+
+
+def _blocking(
+    method: Callable[Concatenate[W, P], Coroutine[Any, Any, R]],
+) -> Callable[Concatenate[_Facade[W], P], R]:
+    """The method, waited for."""
+
+    def call(facade: _Facade[W], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return facade._loop.run(method(facade._wrapped, *args, **kwargs))
+
+    call.__name__, call.__doc__ = method.__name__, method.__doc__
+    return call
+
+
+class BinaryCollection(_Facade[_binary.BinaryCollection]):
+    """Counters, and documents that are plain bytes."""
+
+    increment = _blocking(_binary.BinaryCollection.increment)
+    decrement = _blocking(_binary.BinaryCollection.decrement)
+    append = _blocking(_binary.BinaryCollection.append)
+    prepend = _blocking(_binary.BinaryCollection.prepend)
+    increment_multi = _blocking(_binary.BinaryCollection.increment_multi)
+    decrement_multi = _blocking(_binary.BinaryCollection.decrement_multi)
+    append_multi = _blocking(_binary.BinaryCollection.append_multi)
+    prepend_multi = _blocking(_binary.BinaryCollection.prepend_multi)
+
+
+class CouchbaseList(_Facade[_structures.CouchbaseList]):
+    """A document that is a list."""
+
+    size = _blocking(_structures.CouchbaseList.size)
+    clear = _blocking(_structures.CouchbaseList.clear)
+    append = _blocking(_structures.CouchbaseList.append)
+    prepend = _blocking(_structures.CouchbaseList.prepend)
+    set_at = _blocking(_structures.CouchbaseList.set_at)
+    get_at = _blocking(_structures.CouchbaseList.get_at)
+    remove_at = _blocking(_structures.CouchbaseList.remove_at)
+    index_of = _blocking(_structures.CouchbaseList.index_of)
+    get_all = _blocking(_structures.CouchbaseList.get_all)
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._loop.iterate(self._wrapped)
+
+
+class CouchbaseMap(_Facade[_structures.CouchbaseMap]):
+    """A document that is a map."""
+
+    size = _blocking(_structures.CouchbaseMap.size)
+    clear = _blocking(_structures.CouchbaseMap.clear)
+    add = _blocking(_structures.CouchbaseMap.add)
+    get = _blocking(_structures.CouchbaseMap.get)
+    remove = _blocking(_structures.CouchbaseMap.remove)
+    exists = _blocking(_structures.CouchbaseMap.exists)
+    keys = _blocking(_structures.CouchbaseMap.keys)
+    values = _blocking(_structures.CouchbaseMap.values)
+    items = _blocking(_structures.CouchbaseMap.items)
+    get_all = _blocking(_structures.CouchbaseMap.get_all)
+
+
+class CouchbaseSet(_Facade[_structures.CouchbaseSet]):
+    """A document that is a set."""
+
+    size = _blocking(_structures.CouchbaseSet.size)
+    clear = _blocking(_structures.CouchbaseSet.clear)
+    add = _blocking(_structures.CouchbaseSet.add)
+    remove = _blocking(_structures.CouchbaseSet.remove)
+    contains = _blocking(_structures.CouchbaseSet.contains)
+    values = _blocking(_structures.CouchbaseSet.values)
+
+
+class CouchbaseQueue(_Facade[_structures.CouchbaseQueue]):
+    """A document that is a queue."""
+
+    size = _blocking(_structures.CouchbaseQueue.size)
+    clear = _blocking(_structures.CouchbaseQueue.clear)
+    push = _blocking(_structures.CouchbaseQueue.push)
+    pop = _blocking(_structures.CouchbaseQueue.pop)
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._loop.iterate(self._wrapped)
+
+
+class ViewIndexManager(_Facade[_views.ViewIndexManager]):
+    """Design documents of a bucket."""
+
+    get_design_document = _blocking(_views.ViewIndexManager.get_design_document)
+    get_all_design_documents = _blocking(_views.ViewIndexManager.get_all_design_documents)
+    publish_design_document = _blocking(_views.ViewIndexManager.publish_design_document)
+    upsert_design_document = _blocking(_views.ViewIndexManager.upsert_design_document)
+    drop_design_document = _blocking(_views.ViewIndexManager.drop_design_document)
+
+
+class CollectionManager(_Facade[_collections.CollectionManager]):
+    """Scopes and collections of a bucket."""
+
+    create_scope = _blocking(_collections.CollectionManager.create_scope)
+    drop_scope = _blocking(_collections.CollectionManager.drop_scope)
+    get_all_scopes = _blocking(_collections.CollectionManager.get_all_scopes)
+    create_collection = _blocking(_collections.CollectionManager.create_collection)
+    update_collection = _blocking(_collections.CollectionManager.update_collection)
+    drop_collection = _blocking(_collections.CollectionManager.drop_collection)
+
+
+class BucketManager(_Facade[_buckets.BucketManager]):
+    """Buckets of a cluster."""
+
+    create_bucket = _blocking(_buckets.BucketManager.create_bucket)
+    update_bucket = _blocking(_buckets.BucketManager.update_bucket)
+    drop_bucket = _blocking(_buckets.BucketManager.drop_bucket)
+    flush_bucket = _blocking(_buckets.BucketManager.flush_bucket)
+    get_bucket = _blocking(_buckets.BucketManager.get_bucket)
+    get_all_buckets = _blocking(_buckets.BucketManager.get_all_buckets)
+    bucket_describe = _blocking(_buckets.BucketManager.bucket_describe)
+
+
+class UserManager(_Facade[_users.UserManager]):
+    """Users and groups of a cluster."""
+
+    get_user = _blocking(_users.UserManager.get_user)
+    get_all_users = _blocking(_users.UserManager.get_all_users)
+    upsert_user = _blocking(_users.UserManager.upsert_user)
+    drop_user = _blocking(_users.UserManager.drop_user)
+    change_password = _blocking(_users.UserManager.change_password)
+    get_roles = _blocking(_users.UserManager.get_roles)
+    get_group = _blocking(_users.UserManager.get_group)
+    get_all_groups = _blocking(_users.UserManager.get_all_groups)
+    upsert_group = _blocking(_users.UserManager.upsert_group)
+    drop_group = _blocking(_users.UserManager.drop_group)
+
+
+class QueryIndexManager(_Facade[_queries.QueryIndexManager]):
+    """Indexes of the buckets of a cluster."""
+
+    create_index = _blocking(_queries.QueryIndexManager.create_index)
+    create_primary_index = _blocking(_queries.QueryIndexManager.create_primary_index)
+    drop_index = _blocking(_queries.QueryIndexManager.drop_index)
+    drop_primary_index = _blocking(_queries.QueryIndexManager.drop_primary_index)
+    get_all_indexes = _blocking(_queries.QueryIndexManager.get_all_indexes)
+    build_deferred_indexes = _blocking(_queries.QueryIndexManager.build_deferred_indexes)
+    watch_indexes = _blocking(_queries.QueryIndexManager.watch_indexes)
+
+
+class CollectionQueryIndexManager(_Facade[_queries.CollectionQueryIndexManager]):
+    """Indexes of a collection."""
+
+    create_index = _blocking(_queries.CollectionQueryIndexManager.create_index)
+    create_primary_index = _blocking(_queries.CollectionQueryIndexManager.create_primary_index)
+    drop_index = _blocking(_queries.CollectionQueryIndexManager.drop_index)
+    drop_primary_index = _blocking(_queries.CollectionQueryIndexManager.drop_primary_index)
+    get_all_indexes = _blocking(_queries.CollectionQueryIndexManager.get_all_indexes)
+    build_deferred_indexes = _blocking(_queries.CollectionQueryIndexManager.build_deferred_indexes)
+    watch_indexes = _blocking(_queries.CollectionQueryIndexManager.watch_indexes)
+
+
+class EventingFunctionManager(_Facade[_eventing.EventingFunctionManager]):
+    """Eventing functions of a cluster or scope."""
+
+    upsert_function = _blocking(_eventing.EventingFunctionManager.upsert_function)
+    drop_function = _blocking(_eventing.EventingFunctionManager.drop_function)
+    deploy_function = _blocking(_eventing.EventingFunctionManager.deploy_function)
+    undeploy_function = _blocking(_eventing.EventingFunctionManager.undeploy_function)
+    pause_function = _blocking(_eventing.EventingFunctionManager.pause_function)
+    resume_function = _blocking(_eventing.EventingFunctionManager.resume_function)
+    get_function = _blocking(_eventing.EventingFunctionManager.get_function)
+    get_all_functions = _blocking(_eventing.EventingFunctionManager.get_all_functions)
+    functions_status = _blocking(_eventing.EventingFunctionManager.functions_status)
+
+
+class SearchIndexManager(_Facade[_search.SearchIndexManager]):
+    """Indexes for search of a cluster or scope."""
+
+    get_index = _blocking(_search.SearchIndexManager.get_index)
+    get_all_indexes = _blocking(_search.SearchIndexManager.get_all_indexes)
+    upsert_index = _blocking(_search.SearchIndexManager.upsert_index)
+    drop_index = _blocking(_search.SearchIndexManager.drop_index)
+    get_indexed_documents_count = _blocking(_search.SearchIndexManager.get_indexed_documents_count)
+    get_index_stats = _blocking(_search.SearchIndexManager.get_index_stats)
+    get_all_index_stats = _blocking(_search.SearchIndexManager.get_all_index_stats)
+    analyze_document = _blocking(_search.SearchIndexManager.analyze_document)
+    pause_ingest = _blocking(_search.SearchIndexManager.pause_ingest)
+    resume_ingest = _blocking(_search.SearchIndexManager.resume_ingest)
+    allow_querying = _blocking(_search.SearchIndexManager.allow_querying)
+    disallow_querying = _blocking(_search.SearchIndexManager.disallow_querying)
+    freeze_plan = _blocking(_search.SearchIndexManager.freeze_plan)
+    unfreeze_plan = _blocking(_search.SearchIndexManager.unfreeze_plan)
+
+
+ScopeEventingFunctionManager = EventingFunctionManager
+ScopeSearchIndexManager = SearchIndexManager
+
+
+class _Rows(_Facade[Q_co], Generic[Q_co, T]):
+    """Rows of a request, which is sent when they are first asked for."""
+
+    def rows(self) -> Iterator[T]:
+        """The rows, as they come."""
+        return iter(self)
+
+    def execute(self) -> list[T]:
+        """All rows at once."""
+        return list(self)
+
+    def __iter__(self) -> Iterator[T]:
+        return self._loop.iterate(cast(AsyncIterable[T], self._wrapped))
+
+
+class ViewResult(_Rows[_views.ViewResult, _views.ViewRow]):
+    """Rows of a view."""
+
+    def metadata(self) -> _views.ViewMetaData:
+        """What the server says about the result, once all rows were read."""
+        return self._wrapped.metadata()
+
+
+class QueryResult(_Rows[_n1ql.QueryResult, Any]):
+    """Rows of a query."""
+
+    def metadata(self) -> _n1ql.QueryMetaData:
+        """What the server says about the query, once all rows were read."""
+        return self._wrapped.metadata()
+
+
+class ScanResultIterable(_Facade[_scan.ScanResultIterable]):
+    """Documents that a scan finds."""
+
+    def rows(self) -> Iterator[_result.ScanResult]:
+        """The documents."""
+        return iter(self)
+
+    def cancel_scan(self) -> None:
+        """Ends the scan."""
+        self._wrapped.cancel_scan()
+
+    def __iter__(self) -> Iterator[_result.ScanResult]:
+        return self._loop.iterate(self._wrapped)
+
+
+class Collection(_Facade[_collection.Collection]):
+    """Documents of one collection, by key."""
+
+    get_multi = _blocking(_collection.Collection.get_multi)
+    get_any_replica_multi = _blocking(_collection.Collection.get_any_replica_multi)
+    get_all_replicas_multi = _blocking(_collection.Collection.get_all_replicas_multi)
+    get_and_lock_multi = _blocking(_collection.Collection.get_and_lock_multi)
+    lock_multi = _blocking(_collection.Collection.lock_multi)
+    unlock_multi = _blocking(_collection.Collection.unlock_multi)
+    exists_multi = _blocking(_collection.Collection.exists_multi)
+    insert_multi = _blocking(_collection.Collection.insert_multi)
+    upsert_multi = _blocking(_collection.Collection.upsert_multi)
+    replace_multi = _blocking(_collection.Collection.replace_multi)
+    remove_multi = _blocking(_collection.Collection.remove_multi)
+    touch_multi = _blocking(_collection.Collection.touch_multi)
+    get = _blocking(_collection.Collection.get)
+    get_any_replica = _blocking(_collection.Collection.get_any_replica)
+    get_all_replicas = _blocking(_collection.Collection.get_all_replicas)
+    get_and_touch = _blocking(_collection.Collection.get_and_touch)
+    get_and_lock = _blocking(_collection.Collection.get_and_lock)
+    unlock = _blocking(_collection.Collection.unlock)
+    exists = _blocking(_collection.Collection.exists)
+    touch = _blocking(_collection.Collection.touch)
+    insert = _blocking(_collection.Collection.insert)
+    upsert = _blocking(_collection.Collection.upsert)
+    replace = _blocking(_collection.Collection.replace)
+    remove = _blocking(_collection.Collection.remove)
+    lookup_in = _blocking(_collection.Collection.lookup_in)
+    lookup_in_any_replica = _blocking(_collection.Collection.lookup_in_any_replica)
+    lookup_in_all_replicas = _blocking(_collection.Collection.lookup_in_all_replicas)
+    mutate_in = _blocking(_collection.Collection.mutate_in)
+
+    @property
+    def name(self) -> str:
+        """Name of the collection."""
+        return self._wrapped.name
+
+    def binary(self) -> BinaryCollection:
+        """The same collection, for counters and plain bytes."""
+        return BinaryCollection(self._loop, self._wrapped.binary())
+
+    def scan(
+        self,
+        scan_type: _scan.ScanType,
+        options: ScanOptions | None = None,
+        **kwargs: Unpack[ScanOptions],
+    ) -> ScanResultIterable:
+        """Scans the collection: ``for found in collection.scan(PrefixScan("order:"))``."""
+        merged = options_of("scan", ScanOptions, options, kwargs)
+        return ScanResultIterable(self._loop, self._wrapped.scan(scan_type, merged))
+
+    def query_indexes(self) -> CollectionQueryIndexManager:
+        """Creates, builds, drops and lists indexes of the collection."""
+        return CollectionQueryIndexManager(self._loop, self._wrapped.query_indexes())
+
+    def couchbase_list(self, key: str) -> CouchbaseList:
+        """A document that is a list."""
+        return CouchbaseList(self._loop, self._wrapped.couchbase_list(key))
+
+    def couchbase_map(self, key: str) -> CouchbaseMap:
+        """A document that is a map."""
+        return CouchbaseMap(self._loop, self._wrapped.couchbase_map(key))
+
+    def couchbase_set(self, key: str) -> CouchbaseSet:
+        """A document that is a set."""
+        return CouchbaseSet(self._loop, self._wrapped.couchbase_set(key))
+
+    def couchbase_queue(self, key: str) -> CouchbaseQueue:
+        """A document that is a queue."""
+        return CouchbaseQueue(self._loop, self._wrapped.couchbase_queue(key))
+
+
+class Scope(_Facade[_bucket.Scope]):
+    """A scope of a bucket."""
+
+    @property
+    def name(self) -> str:
+        """Name of the scope."""
+        return self._wrapped.name
+
+    @property
+    def bucket_name(self) -> str:
+        """Name of the bucket."""
+        return self._wrapped.bucket_name
+
+    def collection(self, name: str) -> Collection:
+        """A collection of the scope."""
+        return Collection(self._loop, self._wrapped.collection(name))
+
+    def query(
+        self,
+        statement: str,
+        options: QueryOptions | None = None,
+        **kwargs: Unpack[QueryOptions],
+    ) -> QueryResult:
+        """Queries in SQL++; a lone name of a keyspace is a collection of this scope."""
+        merged = options_of("query", QueryOptions, options, kwargs)
+        return QueryResult(self._loop, self._wrapped.query(statement, merged))
+
+    def eventing_functions(self) -> EventingFunctionManager:
+        """Defines, deploys, drops and lists eventing functions of the scope."""
+        return EventingFunctionManager(self._loop, self._wrapped.eventing_functions())
+
+    def search_indexes(self) -> SearchIndexManager:
+        """Creates, drops and lists search indexes of the scope."""
+        return SearchIndexManager(self._loop, self._wrapped.search_indexes())
+
+
+class Bucket(_Facade[_bucket.Bucket]):
+    """A bucket."""
+
+    on_connect = _blocking(_bucket.Bucket.on_connect)
+    ping = _blocking(_bucket.Bucket.ping)
+    wait_until_ready = _blocking(_bucket.Bucket.wait_until_ready)
+
+    @property
+    def name(self) -> str:
+        """Name of the bucket."""
+        return self._wrapped.name
+
+    def scope(self, name: str) -> Scope:
+        """A scope."""
+        return Scope(self._loop, self._wrapped.scope(name))
+
+    def default_scope(self) -> Scope:
+        """The scope that every bucket has."""
+        return Scope(self._loop, self._wrapped.default_scope())
+
+    def collection(self, name: str) -> Collection:
+        """A collection of the default scope."""
+        return Collection(self._loop, self._wrapped.collection(name))
+
+    def default_collection(self) -> Collection:
+        """The collection that every bucket has."""
+        return Collection(self._loop, self._wrapped.default_collection())
+
+    def collections(self) -> CollectionManager:
+        """Creates, drops and lists scopes and collections."""
+        return CollectionManager(self._loop, self._wrapped.collections())
+
+    def view_indexes(self) -> ViewIndexManager:
+        """Reads, writes and drops design documents."""
+        return ViewIndexManager(self._loop, self._wrapped.view_indexes())
+
+    def view_query(
+        self,
+        design_doc: str,
+        view_name: str,
+        options: _views.ViewOptions | None = None,
+        **kwargs: Unpack[_views.ViewOptions],
+    ) -> ViewResult:
+        """Queries a view: ``for row in bucket.view_query("shop", "by_price", limit=10)``."""
+        merged = options_of("view_query", _views.ViewOptions, options, kwargs)
+        return ViewResult(self._loop, self._wrapped.view_query(design_doc, view_name, merged))
+
+
+class Cluster(_Facade[_cluster.Cluster]):
+    """A cluster and a user of it. ``with`` closes it at the end."""
+
+    def __init__(self, connection_string: str, options: ClusterOptions) -> None:
+        """Connects and logs in.
+
+        Raises:
+            AuthenticationException: the user or password is wrong.
+            UnAmbiguousTimeoutException: no node answered in time.
+        """
+        loop = _Loop()
+        try:
+            wrapped = loop.run(_cluster.Cluster.connect(connection_string, options))
+        except BaseException:
+            loop.stop()
+            raise
+        super().__init__(loop, wrapped)
+
+    ping = _blocking(_cluster.Cluster.ping)
+    diagnostics = _blocking(_cluster.Cluster.diagnostics)
+    wait_until_ready = _blocking(_cluster.Cluster.wait_until_ready)
+
+    @classmethod
+    def connect(cls, connection_string: str, options: ClusterOptions) -> Self:
+        """Connects and logs in."""
+        return cls(connection_string, options)
+
+    def bucket(self, name: str) -> Bucket:
+        """A bucket; the same connections for the same name."""
+        return Bucket(self._loop, self._loop.run(_bucket_of(self._wrapped, name)))
+
+    def buckets(self) -> BucketManager:
+        """Creates, drops and lists buckets."""
+        return BucketManager(self._loop, self._wrapped.buckets())
+
+    def users(self) -> UserManager:
+        """Creates, drops and lists users and groups."""
+        return UserManager(self._loop, self._wrapped.users())
+
+    def query_indexes(self) -> QueryIndexManager:
+        """Creates, builds, drops and lists indexes for queries."""
+        return QueryIndexManager(self._loop, self._wrapped.query_indexes())
+
+    def search_indexes(self) -> SearchIndexManager:
+        """Creates, drops and lists indexes for search."""
+        return SearchIndexManager(self._loop, self._wrapped.search_indexes())
+
+    def eventing_functions(self) -> EventingFunctionManager:
+        """Defines, deploys, drops and lists eventing functions."""
+        return EventingFunctionManager(self._loop, self._wrapped.eventing_functions())
+
+    def query(
+        self,
+        statement: str,
+        options: QueryOptions | None = None,
+        **kwargs: Unpack[QueryOptions],
+    ) -> QueryResult:
+        """Queries in SQL++: ``for row in cluster.query("SELECT …", read_only=True)``."""
+        merged = options_of("query", QueryOptions, options, kwargs)
+        return QueryResult(self._loop, self._wrapped.query(statement, merged))
+
+    def set_authenticator(
+        self, authenticator: PasswordAuthenticator | CertificateAuthenticator
+    ) -> None:
+        """Has the connections to come log in as another user; those that there are stay."""
+        self._wrapped.set_authenticator(authenticator)
+
+    def close(self) -> None:
+        """Ends all connections and the thread; requests of other threads fail."""
+        self._loop.stop(self._wrapped.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def connect(
+    connection_string: str,
+    username: str,
+    password: str,
+    *,
+    timeouts: ClusterTimeoutOptions | None = None,
+    trust_store_path: str | None = None,
+    trust_pem: str | None = None,
+) -> Cluster:
+    """Connects to ``couchbase[s]://host[:port]`` and logs in; see `nacre.connect`."""
+    options = ClusterOptions(
+        PasswordAuthenticator(username, password),
+        timeouts or ClusterTimeoutOptions(),
+        trust_store_path=trust_store_path,
+        trust_pem=trust_pem,
+    )
+    return Cluster.connect(connection_string, options)
+
+
+async def _finish(last: Callable[[], Coroutine[Any, Any, None]] | None) -> None:
+    try:
+        if last is not None:
+            await last()
+    finally:
+        # Whoever waits for another task would never hear of it once the loop has stopped.
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for other in others:
+            other.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+
+
+async def _bucket_of(cluster: _cluster.Cluster, name: str) -> _bucket.Bucket:
+    # In the thread of the loop, where the cluster's buckets are closed.
+    return cluster.bucket(name)
+
+
+_END = object()
+
+
+async def _next(rows: AsyncIterator[object]) -> object:
+    return await anext(rows, _END)

@@ -1,0 +1,3 @@
+"""Who a client is."""
+
+from ..auth import *  # noqa: F403

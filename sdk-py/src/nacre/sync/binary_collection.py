@@ -1,0 +1,7 @@
+"""Counters, and documents that are plain bytes."""
+
+from . import BinaryCollection
+
+__all__ = [
+    "BinaryCollection",
+]

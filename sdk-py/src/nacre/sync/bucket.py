@@ -1,0 +1,7 @@
+"""A bucket."""
+
+from . import Bucket
+
+__all__ = [
+    "Bucket",
+]

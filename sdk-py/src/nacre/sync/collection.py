@@ -1,0 +1,7 @@
+"""Documents of one collection."""
+
+from . import Collection
+
+__all__ = [
+    "Collection",
+]

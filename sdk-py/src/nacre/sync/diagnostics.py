@@ -1,0 +1,3 @@
+"""How a cluster and the connections to it are."""
+
+from ..diagnostics import *  # noqa: F403

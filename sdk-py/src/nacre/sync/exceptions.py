@@ -1,0 +1,3 @@
+"""What can go wrong."""
+
+from ..exceptions import *  # noqa: F403

@@ -1,0 +1,1 @@
+"""Managing a cluster: a module for each kind of thing."""

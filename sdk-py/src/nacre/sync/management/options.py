@@ -1,0 +1,3 @@
+"""Options of the operations of managers."""
+
+from ...management.options import *  # noqa: F403

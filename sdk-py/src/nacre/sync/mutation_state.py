@@ -1,0 +1,3 @@
+"""Which mutations a query or scan has to see."""
+
+from ..mutation_state import *  # noqa: F403

@@ -1,0 +1,3 @@
+"""Queries in SQL++."""
+
+from ..n1ql import *  # noqa: F403

@@ -1,0 +1,3 @@
+"""Options of the operations."""
+
+from ..options import *  # noqa: F403

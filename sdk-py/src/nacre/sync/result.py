@@ -1,0 +1,3 @@
+"""What operations give back."""
+
+from ..result import *  # noqa: F403

@@ -1,0 +1,7 @@
+"""A scope of a bucket."""
+
+from . import Scope
+
+__all__ = [
+    "Scope",
+]

@@ -1,0 +1,3 @@
+"""Values to bytes and back."""
+
+from ..transcoder import *  # noqa: F403

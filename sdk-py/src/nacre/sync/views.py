@@ -1,0 +1,3 @@
+"""Views."""
+
+from ..views import *  # noqa: F403
