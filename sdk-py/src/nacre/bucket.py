@@ -1,5 +1,6 @@
 """A bucket and its scopes: names on the way to collections, and queries of views."""
 
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Unpack
@@ -10,6 +11,7 @@ from ._http import HttpRequest, HttpResponse, HttpStream
 from .collection import Collection
 from .diagnostics import PingResult, ping, wait_until_ready
 from .exceptions import InvalidArgumentException
+from .live import Live
 from .management.collections import CollectionManager
 from .management.eventing import ScopeEventingFunctionManager
 from .management.queries import CollectionQueryIndexManager
@@ -17,6 +19,7 @@ from .management.search import ScopeSearchIndexManager
 from .n1ql import QueryResult
 from .options import (
     ClusterTimeoutOptions,
+    LiveOptions,
     PingOptions,
     QueryOptions,
     WaitUntilReadyOptions,
@@ -121,6 +124,15 @@ class Bucket:
         """Manages the search indexes of a scope."""
         return ScopeSearchIndexManager(self._cluster, self.name, scope)
 
+    def live(
+        self,
+        ask: Callable[[str, QueryOptions], QueryResult],
+        statement: str,
+        options: LiveOptions,
+    ) -> Live:
+        """A query whose result stays up to date, asked in a context."""
+        return Live(self._cluster, ask, statement, options)
+
     def query(self, statement: str, options: QueryOptions) -> QueryResult:
         """A query, with the options as they are."""
         return self._cluster.query(statement, options)
@@ -180,3 +192,13 @@ class Scope:
     def search_indexes(self) -> ScopeSearchIndexManager:
         """Creates, drops and lists search indexes of the scope."""
         return self.bucket.search_indexes(self.name)
+
+    def live(
+        self,
+        statement: str,
+        options: LiveOptions | None = None,
+        **kwargs: Unpack[LiveOptions],
+    ) -> Live:
+        """A query in the context of this scope whose result stays up to date."""
+        merged = options_of("live", LiveOptions, options, kwargs)
+        return self.bucket.live(self.query, statement, merged)

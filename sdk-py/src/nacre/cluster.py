@@ -18,6 +18,7 @@ from .diagnostics import (
     wait_until_ready,
 )
 from .exceptions import InvalidArgumentException, RequestCanceledException
+from .live import Live
 from .management.buckets import BucketManager
 from .management.eventing import EventingFunctionManager
 from .management.queries import QueryIndexManager
@@ -28,6 +29,7 @@ from .options import (
     ClusterOptions,
     ClusterTimeoutOptions,
     DiagnosticsOptions,
+    LiveOptions,
     PingOptions,
     QueryOptions,
     TLSVerifyMode,
@@ -169,6 +171,19 @@ class Cluster:
         merged = options_of("query", QueryOptions, options, kwargs)
         timeout = seconds_of(merged.get("timeout"), self.timeouts.query_timeout)
         return QueryResult(self._client, self.http, self._prepared, statement, merged, timeout)
+
+    def live(
+        self,
+        statement: str,
+        options: LiveOptions | None = None,
+        **kwargs: Unpack[LiveOptions],
+    ) -> Live:
+        """A query whose result stays up to date: ``async for update in cluster.live("SELECT …")``.
+
+        See `nacre.live`.
+        """
+        merged = options_of("live", LiveOptions, options, kwargs)
+        return Live(self, self.query, statement, merged)
 
     async def close(self) -> None:
         """Ends all connections; requests under way fail."""

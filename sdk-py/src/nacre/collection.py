@@ -15,6 +15,7 @@ from ._keys import check_key
 from ._multi import MultiOperations
 from ._opcodes import DATATYPE_JSON, Opcode, Status
 from ._statuses import exception_of
+from .changes import Changes, ChangesOptions
 from .datastructures import CouchbaseList, CouchbaseMap, CouchbaseQueue, CouchbaseSet
 from .exceptions import (
     CouchbaseException,
@@ -306,6 +307,17 @@ class Collection(Documents, MultiOperations):
             self._transcoder(merged),
             o.seconds_of(merged.get("timeout"), self._timeouts.kv_scan_timeout),
         )
+
+    def changes(
+        self, options: ChangesOptions | None = None, **kwargs: Unpack[ChangesOptions]
+    ) -> Changes:
+        """Changes of the collection: ``async for change in collection.changes(since=token)``.
+
+        They begin with everything there is, with ``since`` at a token or at `changes.NOW`, and go
+        on for ever unless ``follow=False``. See `nacre.changes`.
+        """
+        merged = o.options_of("changes", ChangesOptions, options, kwargs)
+        return Changes(self._scope, self._name, merged)
 
     def couchbase_list(self, key: str) -> CouchbaseList:
         """A document that is a list."""

@@ -366,3 +366,10 @@ class EventingFunctionIdenticalKeyspaceException(EventingFunctionException):
 
 class EventingFunctionCollectionNotFoundException(EventingFunctionException):
     """There is no such collection."""
+
+
+class HistoryLostException(CouchbaseException):
+    """Changes behind the token cannot be given without a gap: begin anew.
+
+    The bucket was flushed, the collection made anew, or a fail-over lost a part of the history.
+    """

@@ -154,6 +154,18 @@ class QueryOptions(TimeoutOptions, total=False):
     raw: Mapping[str, Any]
 
 
+class LiveOptions(TimeoutOptions, total=False):
+    """Options of ``live``; the timeout is that of each query."""
+
+    positional_parameters: Sequence[Any]
+    named_parameters: Mapping[str, Any]
+    keyspaces: Sequence[str]
+    """Collections that the query reads, as ``bucket.scope.collection``; asked of the server if
+    they are not given."""
+    min_interval: timedelta
+    """The least time between two queries."""
+
+
 GetAndTouchOptions = GetAndLockOptions = ReadOptions
 ExistsOptions = TouchOptions = UnlockOptions = LookupInOptions = TimeoutOptions
 

@@ -24,7 +24,7 @@ R = TypeVar("R")
 INNER: dict[str, set[str]] = {
     "Cluster": {"http_management", "http_service", "on_connect"},
     "Bucket": {"timeouts", "preferred_server_group", "http_capi", "http_ddocs", "http_stream"}
-    | {"query", "query_indexes", "eventing_functions", "search_indexes"},
+    | {"query", "query_indexes", "eventing_functions", "search_indexes", "live"},
     "BinaryCollection": {"name"},
 }
 """What the parts of the package use among themselves."""

@@ -21,10 +21,12 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, 
 
 from .. import binary as _binary
 from .. import bucket as _bucket
+from .. import changes as _changes
 from .. import cluster as _cluster
 from .. import collection as _collection
 from .. import datastructures as _structures
 from .. import kv_range_scan as _scan
+from .. import live as _live
 from .. import n1ql as _n1ql
 from .. import result as _result
 from .. import views as _views
@@ -36,7 +38,14 @@ from ..management import eventing as _eventing
 from ..management import queries as _queries
 from ..management import search as _search
 from ..management import users as _users
-from ..options import ClusterOptions, ClusterTimeoutOptions, QueryOptions, ScanOptions, options_of
+from ..options import (
+    ClusterOptions,
+    ClusterTimeoutOptions,
+    LiveOptions,
+    QueryOptions,
+    ScanOptions,
+    options_of,
+)
 
 W = TypeVar("W")
 W_co = TypeVar("W_co", covariant=True)
@@ -349,6 +358,27 @@ class ScanResultIterable(_Facade[_scan.ScanResultIterable]):
         return self._loop.iterate(self._wrapped)
 
 
+class Changes(_Facade[_changes.Changes]):
+    """Changes of a collection."""
+
+    mark = _blocking(_changes.Changes.mark)
+
+    @property
+    def token(self) -> str:
+        """Where the reader is: everything before it was given."""
+        return self._wrapped.token
+
+    def __iter__(self) -> Iterator[_changes.Change]:
+        return self._loop.iterate(self._wrapped)
+
+
+class Live(_Facade[_live.Live]):
+    """Updates of a query."""
+
+    def __iter__(self) -> Iterator[_live.LiveUpdate]:
+        return self._loop.iterate(self._wrapped)
+
+
 class Collection(_Facade[_collection.Collection]):
     """Documents of one collection, by key."""
 
@@ -400,6 +430,15 @@ class Collection(_Facade[_collection.Collection]):
         merged = options_of("scan", ScanOptions, options, kwargs)
         return ScanResultIterable(self._loop, self._wrapped.scan(scan_type, merged))
 
+    def changes(
+        self,
+        options: _changes.ChangesOptions | None = None,
+        **kwargs: Unpack[_changes.ChangesOptions],
+    ) -> Changes:
+        """Changes of the collection: ``for change in collection.changes(since=token)``."""
+        merged = options_of("changes", _changes.ChangesOptions, options, kwargs)
+        return Changes(self._loop, self._wrapped.changes(merged))
+
     def query_indexes(self) -> CollectionQueryIndexManager:
         """Creates, builds, drops and lists indexes of the collection."""
         return CollectionQueryIndexManager(self._loop, self._wrapped.query_indexes())
@@ -447,6 +486,16 @@ class Scope(_Facade[_bucket.Scope]):
         """Queries in SQL++; a lone name of a keyspace is a collection of this scope."""
         merged = options_of("query", QueryOptions, options, kwargs)
         return QueryResult(self._loop, self._wrapped.query(statement, merged))
+
+    def live(
+        self,
+        statement: str,
+        options: LiveOptions | None = None,
+        **kwargs: Unpack[LiveOptions],
+    ) -> Live:
+        """A query whose result stays up to date: ``for update in cluster.live("SELECT …")``."""
+        merged = options_of("live", LiveOptions, options, kwargs)
+        return Live(self._loop, self._wrapped.live(statement, merged))
 
     def eventing_functions(self) -> EventingFunctionManager:
         """Defines, deploys, drops and lists eventing functions of the scope."""
@@ -565,6 +614,16 @@ class Cluster(_Facade[_cluster.Cluster]):
         """Queries in SQL++: ``for row in cluster.query("SELECT …", read_only=True)``."""
         merged = options_of("query", QueryOptions, options, kwargs)
         return QueryResult(self._loop, self._wrapped.query(statement, merged))
+
+    def live(
+        self,
+        statement: str,
+        options: LiveOptions | None = None,
+        **kwargs: Unpack[LiveOptions],
+    ) -> Live:
+        """A query whose result stays up to date: ``for update in cluster.live("SELECT …")``."""
+        merged = options_of("live", LiveOptions, options, kwargs)
+        return Live(self._loop, self._wrapped.live(statement, merged))
 
     def set_authenticator(
         self, authenticator: PasswordAuthenticator | CertificateAuthenticator
