@@ -12,10 +12,6 @@ from .collection import Collection
 from .diagnostics import PingResult, ping, wait_until_ready
 from .exceptions import InvalidArgumentException
 from .live import Live
-from .management.collections import CollectionManager
-from .management.eventing import ScopeEventingFunctionManager
-from .management.queries import CollectionQueryIndexManager
-from .management.search import ScopeSearchIndexManager
 from .n1ql import QueryResult
 from .options import (
     ClusterTimeoutOptions,
@@ -30,10 +26,16 @@ from .views import ViewIndexManager, ViewOptions, ViewResult
 
 if TYPE_CHECKING:
     from .cluster import Cluster
+    from .management.collections import CollectionManager
+    from .management.eventing import ScopeEventingFunctionManager
+    from .management.queries import CollectionQueryIndexManager
+    from .management.search import ScopeSearchIndexManager
 
 
 class Bucket:
     """A bucket. It connects when first used; `on_connect` does so at once."""
+
+    name: str
 
     def __init__(self, cluster: "Cluster", name: str, client: KvClient) -> None:
         self.name = name
@@ -93,8 +95,10 @@ class Bucket:
         """The collection that every bucket has."""
         return self.collection("_default")
 
-    def collections(self) -> CollectionManager:
+    def collections(self) -> "CollectionManager":
         """Creates, drops and lists scopes and collections."""
+        from .management.collections import CollectionManager
+
         return CollectionManager(self._cluster, self.name)
 
     def view_indexes(self) -> ViewIndexManager:
@@ -112,16 +116,27 @@ class Bucket:
         merged = options_of("view_query", ViewOptions, options, kwargs)
         return ViewResult(self, design_doc, view_name, merged)
 
-    def query_indexes(self, scope: str, collection: str) -> CollectionQueryIndexManager:
+    async def close(self) -> None:
+        """Ends the bucket's connections; requests under way fail."""
+        self._cluster.forget(self)
+        self.client.close()
+
+    def query_indexes(self, scope: str, collection: str) -> "CollectionQueryIndexManager":
         """Manages the indexes of a collection."""
+        from .management.queries import CollectionQueryIndexManager
+
         return CollectionQueryIndexManager(self._cluster, self.name, scope, collection)
 
-    def eventing_functions(self, scope: str) -> ScopeEventingFunctionManager:
+    def eventing_functions(self, scope: str) -> "ScopeEventingFunctionManager":
         """Manages the eventing functions of a scope."""
+        from .management.eventing import ScopeEventingFunctionManager
+
         return ScopeEventingFunctionManager(self._cluster, self.name, scope)
 
-    def search_indexes(self, scope: str) -> ScopeSearchIndexManager:
+    def search_indexes(self, scope: str) -> "ScopeSearchIndexManager":
         """Manages the search indexes of a scope."""
+        from .management.search import ScopeSearchIndexManager
+
         return ScopeSearchIndexManager(self._cluster, self.name, scope)
 
     def live(
@@ -156,6 +171,13 @@ class Bucket:
 class Scope:
     """A scope of a bucket."""
 
+    name: str
+
+    @staticmethod
+    def default_name() -> str:
+        """Name of the scope that every bucket has."""
+        return "_default"
+
     def __init__(self, bucket: Bucket, name: str) -> None:
         if not name:
             raise InvalidArgumentException("a scope has a name")
@@ -185,12 +207,14 @@ class Scope:
         merged.setdefault("query_context", f"default:`{bucket}`.`{scope}`")
         return self.bucket.query(statement, merged)
 
-    def eventing_functions(self) -> ScopeEventingFunctionManager:
+    def eventing_functions(self) -> "ScopeEventingFunctionManager":
         """Defines, deploys, drops and lists eventing functions of the scope."""
+
         return self.bucket.eventing_functions(self.name)
 
-    def search_indexes(self) -> ScopeSearchIndexManager:
+    def search_indexes(self) -> "ScopeSearchIndexManager":
         """Creates, drops and lists search indexes of the scope."""
+
         return self.bucket.search_indexes(self.name)
 
     def live(

@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 from types import TracebackType
-from typing import Self, Unpack
+from typing import TYPE_CHECKING, Self, Unpack
 
 from ._client import KvClient
 from ._connstr import ConnectionString
@@ -11,19 +11,16 @@ from ._security import Security
 from .auth import CertificateAuthenticator, PasswordAuthenticator
 from .bucket import Bucket
 from .diagnostics import (
+    ClusterInfoResult,
     DiagnosticsResult,
     PingResult,
+    cluster_info,
     diagnostics,
     ping,
     wait_until_ready,
 )
 from .exceptions import InvalidArgumentException, RequestCanceledException
 from .live import Live
-from .management.buckets import BucketManager
-from .management.eventing import EventingFunctionManager
-from .management.queries import QueryIndexManager
-from .management.search import SearchIndexManager
-from .management.users import UserManager
 from .n1ql import PreparedStatements, QueryResult
 from .options import (
     ClusterOptions,
@@ -37,6 +34,13 @@ from .options import (
     options_of,
     seconds_of,
 )
+
+if TYPE_CHECKING:
+    from .management.buckets import BucketManager
+    from .management.eventing import EventingFunctionManager
+    from .management.queries import QueryIndexManager
+    from .management.search import SearchIndexManager
+    from .management.users import UserManager
 
 
 class Cluster:
@@ -91,24 +95,45 @@ class Cluster:
             bucket = self._buckets[name] = Bucket(self, name, client)
         return bucket
 
-    def buckets(self) -> BucketManager:
+    def forget(self, bucket: Bucket) -> None:
+        """Has the next use of a bucket's name connect anew."""
+        if self._buckets.get(bucket.name) is bucket:
+            del self._buckets[bucket.name]
+
+    async def cluster_info(self) -> ClusterInfoResult:
+        """The nodes of the cluster, and the version of the server."""
+        timeout = self.timeouts.management_timeout.total_seconds()
+        request = HttpRequest("GET", "/pools/default", reads=True)
+        return cluster_info(await self.http_management(request, timeout))
+
+    def buckets(self) -> "BucketManager":
         """Creates, drops and lists buckets."""
+        from .management.buckets import BucketManager
+
         return BucketManager(self)
 
-    def users(self) -> UserManager:
+    def users(self) -> "UserManager":
         """Creates, drops and lists users and groups."""
+        from .management.users import UserManager
+
         return UserManager(self)
 
-    def query_indexes(self) -> QueryIndexManager:
+    def query_indexes(self) -> "QueryIndexManager":
         """Creates, builds, drops and lists indexes for queries."""
+        from .management.queries import QueryIndexManager
+
         return QueryIndexManager(self)
 
-    def search_indexes(self) -> SearchIndexManager:
+    def search_indexes(self) -> "SearchIndexManager":
         """Creates, drops and lists indexes for search."""
+        from .management.search import SearchIndexManager
+
         return SearchIndexManager(self)
 
-    def eventing_functions(self) -> EventingFunctionManager:
+    def eventing_functions(self) -> "EventingFunctionManager":
         """Defines, deploys, drops and lists eventing functions."""
+        from .management.eventing import EventingFunctionManager
+
         return EventingFunctionManager(self)
 
     async def on_connect(self) -> None:

@@ -50,6 +50,11 @@ R = TypeVar("R")
 class Collection(Documents, MultiOperations):
     """Documents of one collection. Operations take an options dictionary, keywords, or both."""
 
+    @staticmethod
+    def default_name() -> str:
+        """Name of the collection that every bucket has."""
+        return "_default"
+
     def binary(self) -> "BinaryCollection":
         """The same collection, for counters and for documents that are plain bytes."""
         from .binary import BinaryCollection

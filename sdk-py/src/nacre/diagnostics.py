@@ -14,11 +14,12 @@ from ._client import KvClient
 from ._connection import AGENT, Connection, ConnectionLost
 from ._connstr import Address
 from ._frame import Request
-from ._http import HttpClient, HttpRequest
+from ._http import HttpClient, HttpRequest, HttpResponse
 from ._opcodes import Opcode
 from .exceptions import (
     AuthenticationException,
     CouchbaseException,
+    DecodingFailureException,
     ErrorContext,
     InvalidArgumentException,
     ServiceUnavailableException,
@@ -132,9 +133,21 @@ class EndpointDiagnosticsReport:
     namespace: str | None = None
     """The bucket that the connection is for."""
 
+    @property
+    def service_type(self) -> ServiceType:
+        """The same as ``type``."""
+        return self.type
+
+    @property
+    def last_activity_us(self) -> int | None:
+        """How long ago something was received, in microseconds."""
+        if self.last_activity is None:
+            return None
+        return self.last_activity // timedelta(microseconds=1)
+
     def as_dict(self) -> dict[str, Any]:
         """The report as JSON has it."""
-        ago = self.last_activity and self.last_activity // timedelta(microseconds=1)
+        ago = self.last_activity_us
         members = {
             "id": self.id,
             "local": self.local,
@@ -195,6 +208,61 @@ def _json(result: PingResult | DiagnosticsResult) -> str:
         "services": services,
     }
     return json.dumps(members)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterInfoResult:
+    """The nodes of a cluster, and the version of its server."""
+
+    nodes: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def server_version_full(self) -> str | None:
+        """The version as the server gives it: ``7.6.0-1234-enterprise``."""
+        return self.nodes[0].get("version") if self.nodes else None
+
+    @property
+    def server_version(self) -> str | None:
+        """The version with the number of its build."""
+        return "-".join((self.server_version_full or "").split("-")[:2]) or None
+
+    @property
+    def server_version_short(self) -> float | None:
+        """The first two numbers of the version."""
+        try:
+            return float(".".join((self.server_version_full or "").split(".")[:2]))
+        except ValueError:
+            return None
+
+    @property
+    def server_version_build(self) -> int | None:
+        """The number of the build."""
+        parts = (self.server_version_full or "").split("-")
+        return int(parts[1]) if len(parts) > 1 and parts[1].isdecimal() else None
+
+    @property
+    def is_enterprise(self) -> bool | None:
+        """Whether the server calls itself an enterprise edition."""
+        full = self.server_version_full
+        return None if full is None else full.endswith("enterprise")
+
+    @property
+    def is_community(self) -> bool | None:
+        """Whether the server calls itself a community edition."""
+        full = self.server_version_full
+        return None if full is None else full.endswith("community")
+
+
+def cluster_info(response: HttpResponse) -> ClusterInfoResult:
+    """What the management service says about the cluster.
+
+    Raises:
+        DecodingFailureException: it cannot be read.
+    """
+    try:
+        return ClusterInfoResult(list(json.loads(response.body)["nodes"]))
+    except (ValueError, LookupError, TypeError):
+        raise DecodingFailureException("the nodes cannot be read", response.context) from None
 
 
 async def ping(

@@ -54,6 +54,10 @@ class ScanTerm:
         """The key as bytes."""
         return self.term.encode() if isinstance(self.term, str) else self.term
 
+    def to_dict(self) -> dict[str, Any]:
+        """The members by their names."""
+        return {"term": self.term, "exclusive": self.exclusive}
+
 
 class ScanType:
     """Base of what a scan may look for."""

@@ -195,6 +195,11 @@ class ScanResult:
     content: Any = None
 
     @property
+    def success(self) -> bool:
+        """True: a scan that fails raises."""
+        return True
+
+    @property
     def key(self) -> str:
         """The same as ``id``."""
         return self.id

@@ -6,7 +6,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import Enum
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 from urllib.parse import quote, urlencode
 
 from ._http import HttpRequest, HttpResponse
@@ -216,6 +216,20 @@ class DesignDocument:
     this."""
     members: dict[str, Any] = field(default_factory=dict)
     """Further members of the document, which a write gives back to the server."""
+
+    @property
+    def rev(self) -> str | None:
+        """The revision that the server gave, if any."""
+        return self.members.get("_rev")
+
+    def add_view(self, name: str, view: View) -> Self:
+        """Adds or replaces a view; gives the document itself."""
+        self.views[name] = view
+        return self
+
+    def get_view(self, name: str) -> View | None:
+        """A view by its name; None if there is none."""
+        return self.views.get(name)
 
 
 class ViewIndexManager:

@@ -144,6 +144,19 @@ class DiagnosticsTest(NodeTest):
         with self.assertRaises(e.UnAmbiguousTimeoutException):
             await self.cluster.bucket(unique("none")).wait_until_ready(timedelta(seconds=0.3))
 
+    async def test_the_cluster_tells_of_its_nodes(self) -> None:
+        info = await self.cluster.cluster_info()
+        self.assertEqual(len(info.nodes), 1)
+        self.assertTrue(info.server_version and info.server_version_short)
+        self.assertNotEqual(info.is_enterprise, info.is_community)
+
+    async def test_a_bucket_that_is_closed_connects_anew_by_its_name(self) -> None:
+        await self.bucket.close()
+        with self.assertRaises(e.RequestCanceledException):
+            await self.collection.get(self.key)
+        again = self.cluster.bucket(self.node.bucket).default_collection()
+        await again.upsert(self.key, 1)
+
     async def test_another_user_logs_in_from_now_on(self) -> None:
         self.cluster.set_authenticator(nacre.PasswordAuthenticator("nobody", "wrong"))
         await self.collection.upsert(self.key, 1)

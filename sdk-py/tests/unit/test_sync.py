@@ -22,7 +22,7 @@ SECONDS_MAX = 10.0
 
 R = TypeVar("R")
 INNER: dict[str, set[str]] = {
-    "Cluster": {"http_management", "http_service", "on_connect"},
+    "Cluster": {"http_management", "http_service", "on_connect", "forget"},
     "Bucket": {"timeouts", "preferred_server_group", "http_capi", "http_ddocs", "http_stream"}
     | {"query", "query_indexes", "eventing_functions", "search_indexes", "live"},
     "BinaryCollection": {"name"},

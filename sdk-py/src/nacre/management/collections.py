@@ -34,6 +34,11 @@ class CollectionSpec:
     history: bool | None = None
     """Whether old versions are kept."""
 
+    @property
+    def max_ttl(self) -> timedelta | None:
+        """The same as ``max_expiry``."""
+        return self.max_expiry
+
 
 @dataclass(frozen=True, slots=True)
 class ScopeSpec:

@@ -411,6 +411,8 @@ class Collection(_Facade[_collection.Collection]):
     lookup_in_all_replicas = _blocking(_collection.Collection.lookup_in_all_replicas)
     mutate_in = _blocking(_collection.Collection.mutate_in)
 
+    default_name = staticmethod(_collection.Collection.default_name)
+
     @property
     def name(self) -> str:
         """Name of the collection."""
@@ -463,6 +465,8 @@ class Collection(_Facade[_collection.Collection]):
 class Scope(_Facade[_bucket.Scope]):
     """A scope of a bucket."""
 
+    default_name = staticmethod(_bucket.Scope.default_name)
+
     @property
     def name(self) -> str:
         """Name of the scope."""
@@ -510,6 +514,7 @@ class Bucket(_Facade[_bucket.Bucket]):
     """A bucket."""
 
     on_connect = _blocking(_bucket.Bucket.on_connect)
+    close = _blocking(_bucket.Bucket.close)
     ping = _blocking(_bucket.Bucket.ping)
     wait_until_ready = _blocking(_bucket.Bucket.wait_until_ready)
 
@@ -574,6 +579,7 @@ class Cluster(_Facade[_cluster.Cluster]):
 
     ping = _blocking(_cluster.Cluster.ping)
     diagnostics = _blocking(_cluster.Cluster.diagnostics)
+    cluster_info = _blocking(_cluster.Cluster.cluster_info)
     wait_until_ready = _blocking(_cluster.Cluster.wait_until_ready)
 
     @classmethod

@@ -1,7 +1,5 @@
-"""Documents of one collection."""
+"""Documents of one collection, and its scope."""
 
-from . import Collection
+from . import Collection, Scope
 
-__all__ = [
-    "Collection",
-]
+__all__ = ["Collection", "Scope"]

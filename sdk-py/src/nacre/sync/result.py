@@ -1,3 +1,9 @@
 """What operations give back."""
 
+from ..diagnostics import ClusterInfoResult as ClusterInfoResult
+from ..diagnostics import DiagnosticsResult as DiagnosticsResult
+from ..diagnostics import PingResult as PingResult
 from ..result import *  # noqa: F403
+from . import QueryResult as QueryResult
+from . import ScanResultIterable as ScanResultIterable
+from . import ViewResult as ViewResult

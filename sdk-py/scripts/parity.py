@@ -1,0 +1,243 @@
+"""Compares this package with the official one, method by method.
+
+    python3 scripts/parity.py PYTHON
+
+PYTHON is an interpreter that has the official package, for example that of a virtual environment
+after ``pip install couchbase``. The table goes to ``docs/reference/sdk-py-parity.md``.
+"""
+
+import importlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+TABLE = HERE.parents[1] / "docs/reference/sdk-py-parity.md"
+MODULES = [
+    "acouchbase.cluster",
+    "acouchbase.bucket",
+    "acouchbase.scope",
+    "acouchbase.collection",
+    "acouchbase.binary_collection",
+    "acouchbase.datastructures",
+    "acouchbase.management.buckets",
+    "acouchbase.management.collections",
+    "acouchbase.management.users",
+    "acouchbase.management.queries",
+    "acouchbase.management.views",
+    "acouchbase.management.eventing",
+    "acouchbase.management.search",
+    "acouchbase.management.analytics",
+    "acouchbase.transactions",
+    "couchbase.cluster",
+    "couchbase.bucket",
+    "couchbase.scope",
+    "couchbase.collection",
+    "couchbase.binary_collection",
+    "couchbase.datastructures",
+    "couchbase.management.buckets",
+    "couchbase.management.collections",
+    "couchbase.management.users",
+    "couchbase.management.queries",
+    "couchbase.management.views",
+    "couchbase.management.eventing",
+    "couchbase.management.search",
+    "couchbase.management.analytics",
+    "couchbase.transactions",
+    "couchbase.auth",
+    "couchbase.diagnostics",
+    "couchbase.kv_range_scan",
+    "couchbase.mutation_state",
+    "couchbase.n1ql",
+    "couchbase.result",
+    "couchbase.search",
+    "couchbase.subdocument",
+    "couchbase.transcoder",
+    "couchbase.vector_search",
+]
+"""Modules of the official package that programs import."""
+
+INTERNAL = (
+    "Base",
+    "Supportability",
+    "CBCollection",
+    "Impl",
+    "Logic",
+    "Mapper",
+    "Map",
+    "Handler",
+    "Request",
+    "Core",
+    "Type",
+)
+"""Ends of names of classes that the official package keeps to itself."""
+
+REASONS = [
+    ("transactions", "Transactions are asked for in SQL++: `BEGIN TRANSACTION`, see sqlpp.md."),
+    ("Transaction", "Transactions are asked for in SQL++: `BEGIN TRANSACTION`, see sqlpp.md."),
+    ("nalytics", "nacre has no analytics service."),
+    ("earch", "nacre has no search service yet; indexes of one can be managed."),
+    ("acet", "nacre has no search service yet."),
+    ("ector", "nacre has no search service yet."),
+    ("Collection.list_", "Deprecated there: `couchbase_list` has it."),
+    ("Collection.map_", "Deprecated there: `couchbase_map` has it."),
+    ("Collection.set_", "Deprecated there: `couchbase_set` has it."),
+    ("Collection.queue_", "Deprecated there: `couchbase_queue` has it."),
+    (".create_", "Internal to the official package."),
+    (".from_server", "Internal to the official package."),
+    ("DeltaValue", "Numbers are checked when they are used."),
+    ("SignedInt64", "Numbers are checked when they are used."),
+    ("MutationState.add_all", "A bucket keeps no list of its mutations: add results."),
+    ("server_groups", "The server does not tell them for a bucket."),
+    (".to_json", "The dataclass has the members."),
+    (".from_json", "The dataclass is made from the members."),
+    ("ClusterInfoResult", "Internal to the official package."),
+    ("couchbase.result.", "Internal to the official package: the raw answer."),
+    ("couchbase.subdocument", "Internal to the official package."),
+    ("get_decode_format", "Internal to the official package."),
+    ("N1QLQuery", "Internal to the official package."),
+    ("uery_context", "Internal to the official package."),
+    ("JwtAuthenticator", "nacre takes no tokens for key-value connections yet."),
+    ("cluster_info", "The management service tells it: `GET /pools/default`."),
+    ("as_dict", "The members of the object are its attributes."),
+    ("valid_keys", "Internal to the official package."),
+    ("connection", "Internal to the official package."),
+    ("loop", "Objects belong to the running loop."),
+]
+"""Why something is missing, by a part of its name."""
+
+PROBE = """
+import importlib, inspect, json, sys
+found, known = {}, set()
+for module_name in json.loads(sys.argv[1]):
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError:
+        continue
+    package = module_name.partition(".")[0]
+    for name, value in sorted(vars(module).items()):
+        if name.startswith("_"):
+            continue
+        if inspect.isfunction(value) and value.__module__ == module_name:
+            found[f"{module_name}.{name}"] = []
+        if not inspect.isclass(value) or issubclass(value, (BaseException, dict)):
+            continue
+        home = value.__module__
+        if not home.startswith(("couchbase", "acouchbase")):
+            continue
+        if not (home == module_name or home.startswith((f"{package}.logic", "couchbase.logic"))
+                or ".management.logic" in home or ".transactions" in home):
+            continue
+        if hasattr(value, "_member_map_") or (package, value) in known:
+            continue
+        known.add((package, value))
+        own = [n for n in dir(value) if not n.startswith("_") and n not in dir(tuple) + dir(int)]
+        found[f"{module_name}.{value.__name__}"] = own
+import couchbase
+print(json.dumps({"version": couchbase.__version__, "found": found}))
+"""
+
+
+def official(python: str) -> dict[str, Any]:
+    """Classes and functions of the official package, with their methods."""
+    command = [python, "-W", "ignore", "-c", PROBE, json.dumps(MODULES)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def ours(path: str) -> Any:
+    """What stands here for a class or function of the official package; None if nothing does."""
+    module_name, _, name = path.rpartition(".")
+    package, _, rest = module_name.partition(".")
+    prefix = "nacre" if package == "acouchbase" else "nacre.sync"
+    for candidate in dict.fromkeys((name.removeprefix("Async"), name)):
+        for place in (f"{prefix}.{rest}", f"nacre.{rest}"):
+            try:
+                module = importlib.import_module(place)
+            except ImportError:
+                continue
+            if hasattr(module, candidate):
+                return getattr(module, candidate)
+    return None
+
+
+def has(found: Any, method: str) -> bool:
+    """Whether something stands for a method: a method, or an attribute of a data class."""
+    named = {name for kind in found.__mro__ for name in getattr(kind, "__annotations__", ())}
+    return hasattr(found, method) or method in named
+
+
+def reason(path: str) -> str:
+    """Why something is missing."""
+    return next((why for part, why in REASONS if part in path), "")
+
+
+def rows(found: dict[str, list[str]]) -> list[tuple[str, str, bool, str]]:
+    """Class, method, whether it is here, and why not."""
+    listed = []
+    seen: set[tuple[str, str]] = set()
+    for path, methods in sorted(found.items()):
+        module, _, name = path.rpartition(".")
+        if name.endswith(INTERNAL) and name != "MutationToken":
+            continue
+        here = ours(path)
+        group = f"{module}.{name}" if methods else module
+        for method in methods or [name]:
+            if (group, method) in seen:
+                continue
+            seen.add((group, method))
+            there = here is not None and (not methods or has(here, method))
+            listed.append((group, method, there, "" if there else reason(f"{group}.{method}")))
+    return listed
+
+
+def table(version: str, listed: list[tuple[str, str, bool, str]]) -> str:
+    """The page."""
+    there = sum(row[2] for row in listed)
+    groups: dict[str, list[tuple[str, bool, str]]] = {}
+    for group, *row in listed:
+        groups.setdefault(group, []).append((row[0], row[1], row[2]))
+    lines = [
+        "# The Python SDK beside the official one",
+        "",
+        f"`sdk-py/scripts/parity.py` has made this table from the package `couchbase` {version} "
+        "of PyPI.",
+        f"Of {len(listed)} public methods, functions and attributes {there} are here under the "
+        f"same name: {100 * there / len(listed):.1f} %.",
+        "Modules of `acouchbase` are those of `nacre`; modules of `couchbase` are those of "
+        "`nacre.sync`.",
+        "",
+        "| official | here | missing, and why |",
+        "| --- | --- | --- |",
+    ]
+    for group, members in sorted(groups.items()):
+        present = " ".join(f"`{name}`" for name, there, _ in members if there)
+        reasons: dict[str, list[str]] = {}
+        for name, there, why in members:
+            if not there:
+                reasons.setdefault(why, []).append(f"`{name}`")
+        missing = " ".join(f"{' '.join(names)}: {why}" for why, names in reasons.items())
+        lines.append(f"| `{group}` | {present} | {missing} |")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Writes the page."""
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    sys.path.insert(0, str(HERE.parent / "src"))
+    found = official(sys.argv[1])
+    listed = rows(found["found"])
+    TABLE.write_text(table(found["version"], listed))
+    unexplained = [f"{row[0]}.{row[1]}" for row in listed if not row[2] and not row[3]]
+    there = sum(row[2] for row in listed)
+    print(f"{there} of {len(listed)} are here; without a reason: {len(unexplained)}")
+    for path in unexplained:
+        print(" ", path)
+
+
+if __name__ == "__main__":
+    main()
