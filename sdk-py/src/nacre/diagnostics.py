@@ -2,8 +2,8 @@
 
 import asyncio
 import json
+import os
 import time
-import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -279,7 +279,7 @@ async def ping(
         else:
             addresses = cluster_map.nodes(_NAMES[service])
             pings += [_ping_http(client, http, service, node, timeout) for node in addresses]
-    result = PingResult(options.get("report_id") or str(uuid.uuid4()))
+    result = PingResult(options.get("report_id") or os.urandom(16).hex())
     for report in await asyncio.gather(*pings):
         result.endpoints.setdefault(report.service_type, []).append(report)
     return result
@@ -359,7 +359,7 @@ def diagnostics(clients: Iterable[KvClient], options: DiagnosticsOptions) -> Dia
                 )
             )
     endpoints = {ServiceType.KeyValue: reports} if reports else {}
-    return DiagnosticsResult(options.get("report_id") or str(uuid.uuid4()), endpoints)
+    return DiagnosticsResult(options.get("report_id") or os.urandom(16).hex(), endpoints)
 
 
 async def wait_until_ready(

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-import uuid
+import os
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
@@ -290,7 +290,7 @@ def _request(options: QueryOptions) -> dict[str, Any]:
         InvalidArgumentException: an option has no such value.
     """
     request: dict[str, Any] = {
-        "client_context_id": options.get("client_context_id") or str(uuid.uuid4()),
+        "client_context_id": options.get("client_context_id") or os.urandom(16).hex(),
         "metrics": bool(options.get("metrics", False)),
     }
     for name, (member, convert) in _MEMBERS.items():
