@@ -1,0 +1,252 @@
+//! What languages call equal: normalizers, articles, stop words and stemmers.
+
+use frostem::Algorithm;
+use unicode_normalization::UnicodeNormalization;
+
+/// Makes spellings of a language equal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Normalizer {
+    /// Arabic: forms of Alef, Yeh and Teh Marbuta, without vowel signs.
+    Arabic,
+    /// Persian: Arabic forms of Yeh, Keheh and Heh.
+    Persian,
+    /// German: umlauts and their transcription.
+    German,
+    /// Spanish: acute accents.
+    Spanish,
+    /// The scripts of India: one code for each letter.
+    Indic,
+    /// Hindi: spellings with and without Nukta, long and short vowels.
+    Hindi,
+    /// Sorani Kurdish: forms of Yeh, Kaf and Heh.
+    Sorani,
+    /// Croatian: Latin letters with accents that mark the tone.
+    Croatian,
+}
+
+impl Normalizer {
+    /// The word in the spelling that is indexed.
+    pub fn apply(self, term: &str) -> String {
+        match self {
+            Normalizer::Arabic => term
+                .chars()
+                .filter(|c| !matches!(c, '\u{0640}' | '\u{064B}'..='\u{0652}'))
+                .map(|c| match c {
+                    '\u{0622}' | '\u{0623}' | '\u{0625}' => '\u{0627}',
+                    '\u{0649}' => '\u{064A}',
+                    '\u{0629}' => '\u{0647}',
+                    c => c,
+                })
+                .collect(),
+            Normalizer::Persian => term
+                .chars()
+                .filter(|c| *c != '\u{0654}')
+                .map(|c| match c {
+                    '\u{06CC}' | '\u{06D2}' => '\u{064A}',
+                    '\u{06A9}' => '\u{0643}',
+                    '\u{06C0}' | '\u{06C1}' => '\u{0647}',
+                    c => c,
+                })
+                .collect(),
+            Normalizer::German => german(term),
+            Normalizer::Spanish => term
+                .chars()
+                .map(|c| match c {
+                    'á' | 'à' | 'â' | 'ä' => 'a',
+                    'é' | 'è' | 'ê' | 'ë' => 'e',
+                    'í' | 'ì' | 'î' | 'ï' => 'i',
+                    'ó' | 'ò' | 'ô' | 'ö' => 'o',
+                    'ú' | 'ù' | 'û' | 'ü' => 'u',
+                    c => c,
+                })
+                .collect(),
+            Normalizer::Indic => {
+                term.nfc().filter(|c| !matches!(c, '\u{200C}' | '\u{200D}')).collect()
+            }
+            Normalizer::Hindi => hindi(term),
+            Normalizer::Sorani => term
+                .chars()
+                .filter(|c| !matches!(c, '\u{0640}' | '\u{064B}'..='\u{0652}' | '\u{200C}'))
+                .map(|c| match c {
+                    '\u{064A}' | '\u{0649}' => '\u{06CC}',
+                    '\u{0643}' => '\u{06A9}',
+                    '\u{0647}' | '\u{06BE}' | '\u{0629}' => '\u{06D5}',
+                    c => c,
+                })
+                .collect(),
+            Normalizer::Croatian => term
+                .nfd()
+                .filter(|c| {
+                    !matches!(c, '\u{0300}' | '\u{0301}' | '\u{0304}' | '\u{030F}' | '\u{0311}')
+                })
+                .nfc()
+                .collect(),
+        }
+    }
+}
+
+fn german(term: &str) -> String {
+    #[derive(PartialEq)]
+    enum State {
+        Normal,
+        Vowel,
+        Umlaut,
+    }
+    let mut output = String::with_capacity(term.len());
+    let mut state = State::Normal;
+    for character in term.chars() {
+        state = match character {
+            'a' | 'o' => {
+                output.push(character);
+                State::Umlaut
+            }
+            'u' => {
+                output.push('u');
+                if state == State::Normal { State::Umlaut } else { State::Vowel }
+            }
+            'e' => {
+                if state != State::Umlaut {
+                    output.push('e');
+                }
+                State::Vowel
+            }
+            'i' | 'q' | 'y' => {
+                output.push(character);
+                State::Vowel
+            }
+            'ä' | 'ö' | 'ü' => {
+                output.push(match character {
+                    'ä' => 'a',
+                    'ö' => 'o',
+                    _ => 'u',
+                });
+                State::Vowel
+            }
+            'ß' => {
+                output.push_str("ss");
+                State::Normal
+            }
+            _ => {
+                output.push(character);
+                State::Normal
+            }
+        };
+    }
+    output
+}
+
+fn hindi(term: &str) -> String {
+    let mut output = String::with_capacity(term.len());
+    for character in term.nfd() {
+        match character {
+            // Nukta, Virama of a final letter and joiners.
+            '\u{093C}' | '\u{200C}' | '\u{200D}' | '\u{094D}' => {}
+            '\u{0901}' => output.push('\u{0902}'),
+            '\u{0945}' | '\u{0946}' => output.push('\u{0947}'),
+            '\u{0949}' | '\u{094A}' => output.push('\u{094B}'),
+            '\u{090D}' | '\u{090E}' => output.push('\u{090F}'),
+            '\u{0911}' | '\u{0912}' => output.push('\u{0913}'),
+            '\u{0972}' => output.push('\u{0905}'),
+            '\u{0906}' => output.push('\u{0905}'),
+            '\u{0908}' => output.push('\u{0907}'),
+            '\u{090A}' => output.push('\u{0909}'),
+            '\u{0960}' => output.push('\u{090B}'),
+            '\u{0961}' => output.push('\u{090C}'),
+            '\u{0910}' => output.push('\u{090F}'),
+            '\u{0914}' => output.push('\u{0913}'),
+            '\u{0940}' => output.push('\u{093F}'),
+            '\u{0942}' => output.push('\u{0941}'),
+            '\u{0948}' => output.push('\u{0947}'),
+            '\u{094C}' => output.push('\u{094B}'),
+            character => output.push(character),
+        }
+    }
+    output
+}
+
+/// ASCII of full width to its usual form, Katakana of half width to its usual form.
+pub fn width(term: &str) -> String {
+    if term.is_ascii() {
+        return term.to_owned();
+    }
+    let mut output = String::with_capacity(term.len());
+    let mut kana = String::new();
+    for character in term.chars() {
+        if ('\u{FF65}'..='\u{FF9F}').contains(&character) {
+            kana.push(character);
+            continue;
+        }
+        output.extend(kana.nfkc());
+        kana.clear();
+        match u32::from(character) {
+            code @ 0xFF01..=0xFF5E => output.extend(char::from_u32(code - 0xFEE0)),
+            _ => output.push(character),
+        }
+    }
+    output.extend(kana.nfkc());
+    output
+}
+
+/// The stop words of a language, a word a line.
+pub fn stop_words(language: &str) -> Option<&'static str> {
+    macro_rules! lists {
+        ($($language:literal)*) => {
+            match language {
+                $($language => Some(include_str!(concat!("stop/", $language, ".txt"))),)*
+                _ => None,
+            }
+        };
+    }
+    lists!("ar" "bg" "ca" "cs" "da" "de" "el" "en" "es" "eu" "fa" "fi" "fr" "ga" "gl" "hi" "hr" "hu"
+           "hy" "id" "it" "nl" "no" "pl" "pt" "ro" "ru" "sv" "tr")
+}
+
+/// The articles that a language joins to the next word with an apostrophe.
+pub fn articles(language: &str) -> Option<&'static [&'static str]> {
+    Some(match language {
+        "ca" => &["d", "l", "m", "n", "s", "t"],
+        "fr" => {
+            &["l", "m", "t", "qu", "n", "s", "j", "d", "c", "jusqu", "quoiqu", "lorsqu", "puisqu"]
+        }
+        "ga" => &["d", "m", "b"],
+        "it" => &[
+            "c", "l", "all", "dall", "dell", "nell", "sull", "coll", "pell", "gl", "agl", "dagl",
+            "degl", "negl", "sugl", "un", "m", "t", "s", "v", "d",
+        ],
+        _ => return None,
+    })
+}
+
+/// The stemmer of a language, by its code or its name.
+pub fn stemmer(language: &str) -> Option<Algorithm> {
+    Some(match language {
+        "ar" | "arabic" => Algorithm::Arabic,
+        "ca" | "catalan" => Algorithm::Catalan,
+        "cs" | "czech" => Algorithm::Czech,
+        "da" | "danish" => Algorithm::Danish,
+        "de" | "german" => Algorithm::German,
+        "el" | "greek" => Algorithm::Greek,
+        "en" | "english" => Algorithm::English,
+        "es" | "spanish" => Algorithm::Spanish,
+        "eu" | "basque" => Algorithm::Basque,
+        "fa" | "persian" => Algorithm::Persian,
+        "fi" | "finnish" => Algorithm::Finnish,
+        "fr" | "french" => Algorithm::French,
+        "ga" | "irish" => Algorithm::Irish,
+        "hi" | "hindi" => Algorithm::Hindi,
+        "hu" | "hungarian" => Algorithm::Hungarian,
+        "hy" | "armenian" => Algorithm::Armenian,
+        "id" | "indonesian" => Algorithm::Indonesian,
+        "it" | "italian" => Algorithm::Italian,
+        "nl" | "dutch" => Algorithm::Dutch,
+        "no" | "norwegian" => Algorithm::Norwegian,
+        "pl" | "polish" => Algorithm::Polish,
+        "porter" => Algorithm::Porter,
+        "pt" | "portuguese" => Algorithm::Portuguese,
+        "ro" | "romanian" => Algorithm::Romanian,
+        "ru" | "russian" => Algorithm::Russian,
+        "sv" | "swedish" => Algorithm::Swedish,
+        "tr" | "turkish" => Algorithm::Turkish,
+        _ => return None,
+    })
+}

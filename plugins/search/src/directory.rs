@@ -1,0 +1,172 @@
+//! The directory of tantivy over a store of blobs.
+
+use crate::blobs::Blobs;
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::ops::Range;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use tantivy::directory::error::{DeleteError, LockError, OpenReadError, OpenWriteError};
+use tantivy::directory::{
+    AntiCallToken, DirectoryLock, FileHandle, Lock, OwnedBytes, TerminatingWrite, WatchCallback,
+    WatchHandle, WritePtr,
+};
+use tantivy::{Directory, HasLen};
+
+/// Bytes that are gathered before they are appended to a blob.
+const BUFFER: usize = 64 << 10;
+/// A file that is not longer is read as a whole, in bytes.
+const WHOLE: u64 = 64 << 10;
+
+/// A directory whose files are blobs. Files that are replaced as a whole (`meta.json`, `.managed.json`) are kept in memory only: the
+/// metadata of an index is what its commits give.
+#[derive(Clone, Debug)]
+pub struct BlobDirectory {
+    blobs: Arc<dyn Blobs>,
+    replaced: Arc<Mutex<BTreeMap<String, Vec<u8>>>>,
+}
+
+impl BlobDirectory {
+    /// A directory over a store.
+    #[must_use]
+    pub fn new(blobs: Arc<dyn Blobs>) -> BlobDirectory {
+        BlobDirectory { blobs, replaced: Arc::default() }
+    }
+
+    /// Another directory over the same store, with metadata of its own.
+    #[must_use]
+    pub fn sibling(&self) -> BlobDirectory {
+        BlobDirectory::new(self.blobs.clone())
+    }
+
+    fn replaced(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Vec<u8>>> {
+        self.replaced.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn name(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}
+
+fn read_error(error: io::Error, path: &Path) -> OpenReadError {
+    OpenReadError::IoError { io_error: Arc::new(error), filepath: path.to_owned() }
+}
+
+impl Directory for BlobDirectory {
+    fn get_file_handle(&self, path: &Path) -> Result<Arc<dyn FileHandle>, OpenReadError> {
+        let name = name(path);
+        let length = self.blobs.len(&name).map_err(|error| read_error(error, path))?;
+        let Some(length) = length else {
+            return Err(OpenReadError::FileDoesNotExist(path.to_owned()));
+        };
+        if length <= WHOLE {
+            let bytes =
+                self.blobs.read_range(&name, 0..length).map_err(|error| read_error(error, path))?;
+            return Ok(Arc::new(OwnedBytes::new(bytes)));
+        }
+        let length =
+            usize::try_from(length).map_err(|error| read_error(io::Error::other(error), path))?;
+        Ok(Arc::new(Reader { blobs: self.blobs.clone(), name, length }))
+    }
+
+    fn delete(&self, path: &Path) -> Result<(), DeleteError> {
+        self.blobs.delete(&name(path)).map_err(|error| DeleteError::IoError {
+            io_error: Arc::new(error),
+            filepath: path.to_owned(),
+        })
+    }
+
+    fn exists(&self, path: &Path) -> Result<bool, OpenReadError> {
+        let name = name(path);
+        if self.replaced().contains_key(&name) {
+            return Ok(true);
+        }
+        let length = self.blobs.len(&name).map_err(|error| read_error(error, path))?;
+        Ok(length.is_some())
+    }
+
+    fn open_write(&self, path: &Path) -> Result<WritePtr, OpenWriteError> {
+        let name = name(path);
+        match self.blobs.create(&name) {
+            Ok(()) => {
+                let writer = Writer { blobs: self.blobs.clone(), name };
+                Ok(io::BufWriter::with_capacity(BUFFER, Box::new(writer)))
+            }
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                Err(OpenWriteError::FileAlreadyExists(path.to_owned()))
+            }
+            Err(error) => Err(OpenWriteError::IoError {
+                io_error: Arc::new(error),
+                filepath: path.to_owned(),
+            }),
+        }
+    }
+
+    fn atomic_read(&self, path: &Path) -> Result<Vec<u8>, OpenReadError> {
+        let bytes = self.replaced().get(&name(path)).cloned();
+        bytes.ok_or_else(|| OpenReadError::FileDoesNotExist(path.to_owned()))
+    }
+
+    fn atomic_write(&self, path: &Path, data: &[u8]) -> io::Result<()> {
+        self.replaced().insert(name(path), data.to_vec());
+        Ok(())
+    }
+
+    fn sync_directory(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    // There is one writer at a time, as there is one instance of the component.
+    fn acquire_lock(&self, _lock: &Lock) -> Result<DirectoryLock, LockError> {
+        Ok(DirectoryLock::from(Box::new(())))
+    }
+
+    fn watch(&self, _callback: WatchCallback) -> tantivy::Result<WatchHandle> {
+        Ok(WatchHandle::empty())
+    }
+}
+
+#[derive(Debug)]
+struct Reader {
+    blobs: Arc<dyn Blobs>,
+    name: String,
+    length: usize,
+}
+
+impl HasLen for Reader {
+    fn len(&self) -> usize {
+        self.length
+    }
+}
+
+impl FileHandle for Reader {
+    fn read_bytes(&self, range: Range<usize>) -> io::Result<OwnedBytes> {
+        if range.is_empty() {
+            return Ok(OwnedBytes::empty());
+        }
+        let range = range.start as u64..range.end as u64;
+        self.blobs.read_range(&self.name, range).map(OwnedBytes::new)
+    }
+}
+
+struct Writer {
+    blobs: Arc<dyn Blobs>,
+    name: String,
+}
+
+impl Write for Writer {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.blobs.append(&self.name, bytes)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl TerminatingWrite for Writer {
+    fn terminate_ref(&mut self, _: AntiCallToken) -> io::Result<()> {
+        self.blobs.seal(&self.name)
+    }
+}

@@ -1,0 +1,47 @@
+//! What is refused, in the words that clients match on.
+
+use std::fmt;
+
+/// A refusal: the status of HTTP, and the text of the member `error`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Error {
+    /// The status of HTTP: 400 when the caller is at fault, 500 when the store of blobs is.
+    pub status: u16,
+    /// The text.
+    pub text: String,
+}
+
+/// A result whose error is an [`Error`].
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    /// A fault of the caller: status 400.
+    pub fn request(text: impl Into<String>) -> Error {
+        Error { status: 400, text: text.into() }
+    }
+
+    /// A fault of the store, or an index that cannot be read: status 500.
+    pub fn internal(text: impl fmt::Display) -> Error {
+        Error { status: 500, text: text.to_string() }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<tantivy::TantivyError> for Error {
+    fn from(error: tantivy::TantivyError) -> Error {
+        Error::internal(error)
+    }
+}
+
+impl From<std::io::Error> for Error {
+    fn from(error: std::io::Error) -> Error {
+        Error::internal(error)
+    }
+}

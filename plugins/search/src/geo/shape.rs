@@ -1,0 +1,287 @@
+//! Shapes of GeoJSON, in the plane of longitudes and latitudes; circles are round on Earth.
+
+use super::{distance, parse_distance};
+use crate::error::{Error, Result};
+use crate::query::Relation;
+use serde_json::Value;
+
+type Point = (f64, f64);
+
+/// Shapes in collections, at most so deep.
+const DEPTH_MAX: usize = 16;
+
+#[derive(Clone, Debug)]
+enum Part {
+    Point(Point),
+    Line(Vec<Point>),
+    /// The outer ring, then holes; each ends where it begins.
+    Polygon(Vec<Vec<Point>>),
+    Circle(Point, f64),
+}
+
+/// A shape: points, lines, polygons and circles.
+#[derive(Clone, Debug)]
+pub struct Shape {
+    parts: Vec<Part>,
+}
+
+impl Shape {
+    /// A shape of GeoJSON, with `circle` and `envelope` besides.
+    ///
+    /// # Errors
+    /// An unknown type, or coordinates that do not suit it.
+    pub fn parse(value: &Value) -> Result<Shape> {
+        let mut parts = Vec::new();
+        collect(value, &mut parts, 0)?;
+        Ok(Shape { parts })
+    }
+
+    /// Whether this shape, of a document, is to another, of a query, as wanted.
+    #[must_use]
+    pub fn relates(&self, query: &Shape, relation: Relation) -> bool {
+        match relation {
+            Relation::Intersects => self.intersects(query),
+            Relation::Disjoint => !self.intersects(query),
+            Relation::Contains => query.within(self),
+            Relation::Within => self.within(query),
+        }
+    }
+
+    fn intersects(&self, other: &Shape) -> bool {
+        self.parts.iter().any(|a| other.parts.iter().any(|b| a.intersects(b)))
+    }
+
+    fn within(&self, other: &Shape) -> bool {
+        self.parts.iter().all(|a| other.parts.iter().any(|b| a.within(b)))
+    }
+}
+
+fn invalid() -> Error {
+    Error::request("geo shape not in a valid format")
+}
+
+fn collect(value: &Value, parts: &mut Vec<Part>, depth: usize) -> Result<()> {
+    let kind = value["type"].as_str().unwrap_or_default().to_ascii_lowercase();
+    let coordinates = &value["coordinates"];
+    match &*kind {
+        "point" => parts.push(Part::Point(point(coordinates)?)),
+        "multipoint" => parts.extend(points(coordinates)?.into_iter().map(Part::Point)),
+        "linestring" => parts.push(line(coordinates)?),
+        "multilinestring" => {
+            for one in array(coordinates)? {
+                parts.push(line(one)?);
+            }
+        }
+        "polygon" => parts.push(polygon(coordinates)?),
+        "multipolygon" => {
+            for one in array(coordinates)? {
+                parts.push(polygon(one)?);
+            }
+        }
+        "geometrycollection" => {
+            if depth >= DEPTH_MAX {
+                return Err(invalid());
+            }
+            for one in array(&value["geometries"])? {
+                collect(one, parts, depth + 1)?;
+            }
+        }
+        "circle" => {
+            let radius = match &value["radius"] {
+                Value::String(text) => parse_distance(text)?,
+                number => number.as_f64().ok_or_else(invalid)?,
+            };
+            parts.push(Part::Circle(point(coordinates)?, radius));
+        }
+        "envelope" => {
+            let corners = points(coordinates)?;
+            let [(west, north), (east, south)] = corners[..] else { return Err(invalid()) };
+            // Across the date line it is two.
+            let boxes =
+                if east < west { vec![(west, 180.0), (-180.0, east)] } else { vec![(west, east)] };
+            parts.extend(boxes.into_iter().map(|(west, east)| {
+                Part::Polygon(vec![vec![
+                    (west, south),
+                    (east, south),
+                    (east, north),
+                    (west, north),
+                    (west, south),
+                ]])
+            }));
+        }
+        other => return Err(Error::request(format!("unknown shape type: {other}"))),
+    }
+    Ok(())
+}
+
+fn array(value: &Value) -> Result<&Vec<Value>> {
+    value.as_array().ok_or_else(invalid)
+}
+
+fn point(value: &Value) -> Result<Point> {
+    let parts = array(value)?;
+    match (parts.first().and_then(Value::as_f64), parts.get(1).and_then(Value::as_f64)) {
+        (Some(lon), Some(lat)) => Ok((lon, lat)),
+        _ => Err(invalid()),
+    }
+}
+
+fn points(value: &Value) -> Result<Vec<Point>> {
+    array(value)?.iter().map(point).collect()
+}
+
+fn line(value: &Value) -> Result<Part> {
+    let points = points(value)?;
+    if points.len() < 2 { Err(invalid()) } else { Ok(Part::Line(points)) }
+}
+
+fn polygon(value: &Value) -> Result<Part> {
+    let mut rings = Vec::new();
+    for ring in array(value)? {
+        let mut ring = points(ring)?;
+        if ring.first() != ring.last() {
+            ring.extend(ring.first().copied());
+        }
+        if ring.len() < 4 {
+            return Err(invalid());
+        }
+        rings.push(ring);
+    }
+    if rings.is_empty() { Err(invalid()) } else { Ok(Part::Polygon(rings)) }
+}
+
+/// Where a point is to a polygon.
+#[derive(PartialEq)]
+enum Side {
+    Inside,
+    Border,
+    Outside,
+}
+
+fn side(point: Point, rings: &[Vec<Point>]) -> Side {
+    let mut inside = false;
+    for ring in rings {
+        for edge in ring.windows(2) {
+            let ((x1, y1), (x2, y2)) = (edge[0], edge[1]);
+            if on_segment(point, edge[0], edge[1]) {
+                return Side::Border;
+            }
+            if (y1 > point.1) != (y2 > point.1)
+                && point.0 < (x2 - x1) * (point.1 - y1) / (y2 - y1) + x1
+            {
+                inside = !inside;
+            }
+        }
+    }
+    if inside { Side::Inside } else { Side::Outside }
+}
+
+fn cross(o: Point, a: Point, b: Point) -> f64 {
+    (a.0 - o.0) * (b.1 - o.1) - (a.1 - o.1) * (b.0 - o.0)
+}
+
+fn on_segment(p: Point, a: Point, b: Point) -> bool {
+    cross(a, b, p).abs() <= 1e-12
+        && p.0 >= a.0.min(b.0)
+        && p.0 <= a.0.max(b.0)
+        && p.1 >= a.1.min(b.1)
+        && p.1 <= a.1.max(b.1)
+}
+
+/// Whether two segments have a point in common.
+fn meet(a: Point, b: Point, c: Point, d: Point) -> bool {
+    proper(a, b, c, d)
+        || on_segment(a, c, d)
+        || on_segment(b, c, d)
+        || on_segment(c, a, b)
+        || on_segment(d, a, b)
+}
+
+/// Whether two segments cross at a point that is an end of neither.
+fn proper(a: Point, b: Point, c: Point, d: Point) -> bool {
+    cross(a, b, c) * cross(a, b, d) < 0.0 && cross(c, d, a) * cross(c, d, b) < 0.0
+}
+
+/// Metres from a point to the nearest one of a segment.
+fn to_segment(p: Point, a: Point, b: Point) -> f64 {
+    let scale = p.1.to_radians().cos();
+    let (dx, dy) = ((b.0 - a.0) * scale, b.1 - a.1);
+    let length = dx * dx + dy * dy;
+    let along = if length == 0.0 {
+        0.0
+    } else {
+        (((p.0 - a.0) * scale * dx + (p.1 - a.1) * dy) / length).clamp(0.0, 1.0)
+    };
+    distance(p, (a.0 + (b.0 - a.0) * along, a.1 + (b.1 - a.1) * along))
+}
+
+impl Part {
+    fn edges(&self) -> impl Iterator<Item = (Point, Point)> + '_ {
+        let lines: &[Vec<Point>] = match self {
+            Part::Line(points) => std::slice::from_ref(points),
+            Part::Polygon(rings) => rings,
+            Part::Point(_) | Part::Circle(..) => &[],
+        };
+        lines.iter().flat_map(|line| line.windows(2).map(|edge| (edge[0], edge[1])))
+    }
+
+    fn first(&self) -> Point {
+        match self {
+            Part::Point(point) | Part::Circle(point, _) => *point,
+            Part::Line(points) => points[0],
+            Part::Polygon(rings) => rings[0][0],
+        }
+    }
+
+    fn intersects(&self, other: &Part) -> bool {
+        match (self, other) {
+            (Part::Circle(a, r), Part::Circle(b, s)) => distance(*a, *b) <= r + s,
+            (Part::Circle(centre, radius), part) | (part, Part::Circle(centre, radius)) => {
+                part.covers(*centre)
+                    || distance(part.first(), *centre) <= *radius
+                    || part.edges().any(|(a, b)| to_segment(*centre, a, b) <= *radius)
+            }
+            (Part::Point(point), part) | (part, Part::Point(point)) => part.covers(*point),
+            (a, b) => {
+                a.covers(b.first())
+                    || b.covers(a.first())
+                    || a.edges().any(|(p, q)| b.edges().any(|(r, s)| meet(p, q, r, s)))
+            }
+        }
+    }
+
+    /// Whether a point is on it, its border included.
+    fn covers(&self, point: Point) -> bool {
+        match self {
+            Part::Point(own) => *own == point,
+            Part::Line(_) => self.edges().any(|(a, b)| on_segment(point, a, b)),
+            Part::Polygon(rings) => side(point, rings) != Side::Outside,
+            Part::Circle(centre, radius) => distance(*centre, point) <= *radius,
+        }
+    }
+
+    fn within(&self, other: &Part) -> bool {
+        match (self, other) {
+            (Part::Circle(a, r), Part::Circle(b, s)) => distance(*a, *b) + r <= *s,
+            (Part::Circle(centre, radius), Part::Polygon(rings)) => {
+                side(*centre, rings) == Side::Inside
+                    && other.edges().all(|(a, b)| to_segment(*centre, a, b) >= *radius)
+            }
+            (Part::Circle(..), _) => false,
+            // A point on the border of a polygon is not inside.
+            (Part::Point(point), Part::Polygon(rings)) => side(*point, rings) == Side::Inside,
+            (Part::Point(point), other) => other.covers(*point),
+            (_, Part::Point(_)) | (Part::Polygon(_), Part::Line(_)) => false,
+            (part, Part::Polygon(rings)) => {
+                part.edges().all(|(a, b)| {
+                    let middle = ((a.0 + b.0) / 2.0, (a.1 + b.1) / 2.0);
+                    other.covers(a)
+                        && other.covers(b)
+                        && other.covers(middle)
+                        && !other.edges().any(|(c, d)| proper(a, b, c, d))
+                }) && !rings[1..].iter().any(|hole| part.covers(hole[0]))
+            }
+            (part, other) => part.edges().all(|(a, b)| other.covers(a) && other.covers(b)),
+        }
+    }
+}

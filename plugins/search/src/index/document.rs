@@ -1,0 +1,174 @@
+//! Documents as tantivy takes them.
+
+use super::encoded::{Encoder, TERM_MAX};
+use super::{Fields, column_key};
+use crate::document::{FieldValue, Mapped};
+use crate::geo;
+use std::collections::{BTreeMap, BTreeSet};
+use tantivy::TantivyDocument;
+use tantivy::schema::OwnedValue;
+
+/// Between the last position of a value and the first of the next: no phrase reaches from one to the other.
+const GAP: u32 = 10_000;
+/// Names of fields of a document, at most: what is beyond is counted as skipped.
+const NAMES_MAX: usize = 10_000;
+/// The composite field.
+pub const ALL: &str = "_all";
+/// The field that has the collection.
+pub const COLLECTION: &str = "_$c";
+
+#[derive(Default)]
+struct Columns {
+    numbers: BTreeMap<String, Vec<f64>>,
+    dates: BTreeMap<String, Vec<i64>>,
+    places: BTreeMap<String, Vec<u64>>,
+    values: BTreeMap<String, BTreeSet<String>>,
+    lengths: BTreeMap<String, u64>,
+    shapes: BTreeMap<String, Vec<String>>,
+}
+
+struct Builder {
+    document: TantivyDocument,
+    columns: Columns,
+    vectors: Vectors,
+    fields: Fields,
+}
+
+/// Vectors of a document with their paths.
+pub type Vectors = Vec<(String, Vec<f32>)>;
+
+/// What tells a document from others.
+pub struct Identity<'a> {
+    /// The ID, with its collection.
+    pub key: &'a str,
+    /// The vBucket.
+    pub vb: u16,
+    /// The collection, in an index over collections.
+    pub collection: Option<&'a str>,
+}
+
+/// The document of a mapped one; `source` is kept with it.
+pub fn build(
+    fields: &Fields,
+    identity: &Identity<'_>,
+    mapped: &Mapped,
+    source: Option<&[u8]>,
+    skipped: &mut u64,
+) -> (TantivyDocument, Vectors) {
+    let document = TantivyDocument::default();
+    let mut builder =
+        Builder { document, columns: Columns::default(), vectors: Vec::new(), fields: *fields };
+    builder.document.add_text(fields.id, identity.key);
+    builder.document.add_u64(fields.vbucket, u64::from(identity.vb));
+    let mut names: BTreeSet<&str> = BTreeSet::new();
+    for field in &mapped.fields {
+        if !field.index {
+            continue;
+        }
+        if !names.contains(&*field.name) {
+            if names.len() == NAMES_MAX {
+                *skipped += 1;
+                continue;
+            }
+            names.insert(&field.name);
+        }
+        builder.add(&field.name, &field.value, field.doc_values);
+        if field.in_all {
+            builder.add(ALL, &field.value, false);
+        }
+    }
+    if let Some(collection) = identity.collection {
+        let collection = if collection.is_empty() { "_default" } else { collection };
+        builder.token(COLLECTION, collection, true);
+    }
+    if let Some(source) = source {
+        builder.document.add_bytes(fields.source, source);
+    }
+    let vectors = std::mem::take(&mut builder.vectors);
+    (builder.finish(), vectors)
+}
+
+impl Builder {
+    fn add(&mut self, name: &str, value: &FieldValue, doc_values: bool) {
+        let key = || column_key(name);
+        match value {
+            FieldValue::Text(text, analyzer) => {
+                let mut encoder = Encoder::new(name);
+                let mut count = 0;
+                let mut distinct = doc_values.then(BTreeSet::new);
+                analyzer.analyze_in_parts(text, |tokens| {
+                    for token in tokens {
+                        if token.term.len() > TERM_MAX {
+                            continue;
+                        }
+                        encoder.push(GAP + token.position, &token.term);
+                        count += 1;
+                        if let Some(distinct) = &mut distinct {
+                            distinct.insert(token.term);
+                        }
+                    }
+                });
+                self.document.add_text(self.fields.terms, encoder.finish());
+                *self.columns.lengths.entry(key()).or_default() += count;
+                if let Some(distinct) = distinct {
+                    self.columns.values.entry(key()).or_default().extend(distinct);
+                }
+            }
+            FieldValue::Number(number) => {
+                self.columns.numbers.entry(key()).or_default().push(*number);
+            }
+            FieldValue::Date(nanos, _) => {
+                self.columns.dates.entry(key()).or_default().push(*nanos);
+            }
+            // Never in the composite field.
+            FieldValue::Vectors(_) if name == ALL => {}
+            FieldValue::Vectors(vectors) => {
+                self.vectors.extend(vectors.iter().map(|vector| (name.to_owned(), vector.clone())));
+            }
+            FieldValue::Boolean(flag) => {
+                self.token(name, if *flag { "T" } else { "F" }, doc_values);
+            }
+            FieldValue::Ip(address) => self.token(name, &format!("{address:032x}"), doc_values),
+            FieldValue::Point(lon, lat) => {
+                self.columns.places.entry(key()).or_default().push(geo::encode(*lon, *lat));
+            }
+            FieldValue::Shape(shape) => {
+                self.columns.shapes.entry(key()).or_default().push(shape.to_string());
+            }
+        }
+    }
+
+    fn token(&mut self, name: &str, term: &str, doc_values: bool) {
+        let mut encoder = Encoder::new(name);
+        encoder.push(GAP + 1, term);
+        self.document.add_text(self.fields.terms, encoder.finish());
+        *self.columns.lengths.entry(column_key(name)).or_default() += 1;
+        if doc_values {
+            self.columns.values.entry(column_key(name)).or_default().insert(term.to_owned());
+        }
+    }
+
+    fn finish(self) -> TantivyDocument {
+        let Builder { mut document, columns, fields, .. } = self;
+        fn object<V, I: IntoIterator<Item = V>>(
+            columns: BTreeMap<String, I>,
+            value: impl Fn(V) -> OwnedValue,
+        ) -> BTreeMap<String, OwnedValue> {
+            let array = |values: I| OwnedValue::Array(values.into_iter().map(&value).collect());
+            columns.into_iter().map(|(key, values)| (key, array(values))).collect()
+        }
+        let mut add = |field, object: BTreeMap<String, OwnedValue>| {
+            if !object.is_empty() {
+                document.add_object(field, object);
+            }
+        };
+        add(fields.numbers, object(columns.numbers, OwnedValue::F64));
+        add(fields.dates, object(columns.dates, OwnedValue::I64));
+        add(fields.places, object(columns.places, OwnedValue::U64));
+        add(fields.values, object(columns.values, OwnedValue::Str));
+        add(fields.shapes, object(columns.shapes, OwnedValue::Str));
+        let lengths = columns.lengths.into_iter().map(|(key, count)| (key, Some(count))).collect();
+        add(fields.lengths, object(lengths, OwnedValue::U64));
+        document
+    }
+}

@@ -1,0 +1,378 @@
+//! A segment that can be read.
+
+use super::{END, Fields, column_key, prefix_key};
+use crate::error::{Error, Result};
+use crate::vector::{EXTENSION, VectorFile};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use tantivy::columnar::{Column, DynamicColumn, StrColumn};
+use tantivy::postings::{SegmentPostings, TermInfo};
+use tantivy::schema::{Field, IndexRecordOption, Value};
+use tantivy::store::StoreReader;
+use tantivy::{DocSet, InvertedIndexReader, SegmentReader, TantivyDocument};
+
+/// Blocks of documents that are kept.
+const BLOCKS_KEPT: usize = 2;
+/// Columns that are kept open.
+const COLUMNS_KEPT: usize = 256;
+
+/// A column of numbers, which has the narrowest type that all of them suit.
+#[derive(Clone)]
+pub enum Numbers {
+    /// There is none.
+    Absent,
+    /// Integers.
+    I64(Column<i64>),
+    /// Integers beyond those.
+    U64(Column<u64>),
+    /// Any.
+    F64(Column<f64>),
+}
+
+impl fmt::Debug for Numbers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Numbers")
+    }
+}
+
+impl Numbers {
+    /// The values of a document.
+    pub fn each(&self, doc: u32, mut take: impl FnMut(f64)) {
+        match self {
+            Numbers::Absent => {}
+            Numbers::I64(column) => column.values_for_doc(doc).for_each(|n| take(n as f64)),
+            Numbers::U64(column) => column.values_for_doc(doc).for_each(|n| take(n as f64)),
+            Numbers::F64(column) => column.values_for_doc(doc).for_each(take),
+        }
+    }
+
+    /// The integers of a document.
+    pub fn each_integer(&self, doc: u32, mut take: impl FnMut(i64)) {
+        match self {
+            Numbers::I64(column) => column.values_for_doc(doc).for_each(take),
+            Numbers::U64(column) => column.values_for_doc(doc).for_each(|n| take(n as i64)),
+            Numbers::F64(column) => column.values_for_doc(doc).for_each(|n| take(n as i64)),
+            Numbers::Absent => {}
+        }
+    }
+
+    /// The first value of a document, or 0.
+    pub fn first(&self, doc: u32) -> u64 {
+        match self {
+            Numbers::Absent => 0,
+            Numbers::I64(column) => column.first(doc).map_or(0, |n| n as u64),
+            Numbers::U64(column) => column.first(doc).unwrap_or(0),
+            Numbers::F64(column) => column.first(doc).map_or(0, |n| n as u64),
+        }
+    }
+}
+
+/// A segment that can be read.
+pub struct Segment {
+    reader: SegmentReader,
+    fields: Fields,
+    ids: Arc<InvertedIndexReader>,
+    terms: Arc<InvertedIndexReader>,
+    id_column: Option<StrColumn>,
+    columns: Mutex<BTreeMap<(&'static str, String), Numbers>>,
+    /// Opened when a document is read first.
+    store: OnceLock<StoreReader>,
+    /// Tokens of a path in all documents.
+    tokens: Mutex<BTreeMap<String, u64>>,
+}
+
+impl fmt::Debug for Segment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Segment {}", self.reader.segment_id().uuid_string())
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Segment {
+    /// Opens a segment.
+    ///
+    /// # Errors
+    /// A file is missing or broken.
+    pub fn open(segment: &tantivy::Segment, fields: Fields) -> Result<Segment> {
+        let reader = SegmentReader::open(segment)?;
+        Ok(Segment {
+            ids: reader.inverted_index(fields.id)?,
+            terms: reader.inverted_index(fields.terms)?,
+            id_column: reader.fast_fields().str("id")?,
+            fields,
+            reader,
+            columns: Mutex::default(),
+            tokens: Mutex::default(),
+            store: OnceLock::new(),
+        })
+    }
+
+    /// One more than the greatest number of a document.
+    #[must_use]
+    pub fn max_doc(&self) -> u32 {
+        self.reader.max_doc()
+    }
+
+    /// How many documents are not deleted.
+    #[must_use]
+    pub fn count(&self) -> u32 {
+        self.reader.num_docs()
+    }
+
+    /// Whether a document is deleted.
+    #[must_use]
+    pub fn is_deleted(&self, doc: u32) -> bool {
+        self.reader.is_deleted(doc)
+    }
+
+    /// The number of the document of an ID.
+    ///
+    /// # Errors
+    /// A file is broken.
+    pub fn document(&self, id: &str) -> Result<Option<u32>> {
+        let Some(info) = self.ids.terms().get(id)? else { return Ok(None) };
+        let mut postings = self.ids.read_postings_from_terminfo(&info, IndexRecordOption::Basic)?;
+        while postings.doc() != END {
+            if !self.is_deleted(postings.doc()) {
+                return Ok(Some(postings.doc()));
+            }
+            postings.advance();
+        }
+        Ok(None)
+    }
+
+    /// The numbers of the documents of IDs, as far as they are here.
+    ///
+    /// # Errors
+    /// A file is broken.
+    pub fn documents<'a>(&self, ids: impl Iterator<Item = &'a str>) -> Result<Vec<u32>> {
+        let mut docs = Vec::new();
+        for id in ids {
+            docs.extend(self.document(id)?);
+        }
+        Ok(docs)
+    }
+
+    /// The documents of a vBucket that are not deleted.
+    ///
+    /// # Errors
+    /// A file is broken.
+    pub fn documents_of_vbucket(&self, vb: u16) -> Result<Vec<u32>> {
+        let column = self.vbuckets()?;
+        let is_of = |doc: &u32| column.first(*doc) == Some(u64::from(vb)) && !self.is_deleted(*doc);
+        Ok((0..self.max_doc()).filter(is_of).collect())
+    }
+
+    /// The vBucket of each document.
+    ///
+    /// # Errors
+    /// A file is broken.
+    pub fn vbuckets(&self) -> Result<Column<u64>> {
+        Ok(self.reader.fast_fields().u64("vbucket")?)
+    }
+
+    /// The ID of a document, with its collection.
+    ///
+    /// # Errors
+    /// A file is broken.
+    pub fn id(&self, doc: u32) -> Result<String> {
+        let mut id = String::new();
+        if let Some(column) = &self.id_column
+            && let Some(ordinal) = column.ords().first(doc)
+        {
+            column.ord_to_str(ordinal, &mut id)?;
+        }
+        Ok(id)
+    }
+
+    /// The place of the ID of a document among those of the segment, in their order.
+    #[must_use]
+    pub fn id_ordinal(&self, doc: u32) -> u64 {
+        self.id_column.as_ref().and_then(|column| column.ords().first(doc)).unwrap_or(0)
+    }
+
+    /// The dictionary of terms.
+    #[must_use]
+    pub fn terms(&self) -> &InvertedIndexReader {
+        &self.terms
+    }
+
+    /// The documents that have a term, by its key.
+    ///
+    /// # Errors
+    /// A file is broken.
+    pub fn term(&self, key: &[u8]) -> Result<Option<TermInfo>> {
+        Ok(self.terms.terms().get(key)?)
+    }
+
+    /// The documents of a term.
+    ///
+    /// # Errors
+    /// A file is broken.
+    pub fn postings(&self, info: &TermInfo, positions: bool) -> Result<SegmentPostings> {
+        let option = if positions {
+            IndexRecordOption::WithFreqsAndPositions
+        } else {
+            IndexRecordOption::WithFreqs
+        };
+        Ok(self.terms.read_postings_from_terminfo(info, option)?)
+    }
+
+    /// Calls `take` with each term of a path that is not less than `from`, until it returns false.
+    ///
+    /// # Errors
+    /// A file is broken.
+    pub fn each_term(
+        &self,
+        path: &str,
+        from: &str,
+        mut take: impl FnMut(&str, &TermInfo) -> bool,
+    ) -> Result<()> {
+        let prefix = prefix_key(path);
+        let start = [&prefix[..], from.as_bytes()].concat();
+        let mut end = prefix.clone();
+        *end.last_mut().expect("it ends with a zero") = 1;
+        let mut stream = self.terms.terms().range().ge(start).lt(end).into_stream()?;
+        while stream.advance() {
+            let term =
+                std::str::from_utf8(&stream.key()[prefix.len()..]).map_err(Error::internal)?;
+            if !take(term, stream.value()) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn numeric(&self, field: &'static str, path: &str) -> Result<Numbers> {
+        let key = (field, column_key(path));
+        if let Some(column) = locked(&self.columns).get(&key) {
+            return Ok(column.clone());
+        }
+        let name = format!("{field}.{}", key.1);
+        let mut found = Numbers::Absent;
+        for handle in self.reader.fast_fields().dynamic_column_handles(&name)? {
+            found = match handle.open()? {
+                DynamicColumn::I64(column) => Numbers::I64(column),
+                DynamicColumn::U64(column) => Numbers::U64(column),
+                DynamicColumn::F64(column) => Numbers::F64(column),
+                _ => continue,
+            };
+        }
+        let mut columns = locked(&self.columns);
+        if columns.len() >= COLUMNS_KEPT {
+            columns.clear();
+        }
+        columns.insert(key, found.clone());
+        Ok(found)
+    }
+
+    fn texts(&self, field: &str, path: &str) -> Result<Option<StrColumn>> {
+        let name = format!("{field}.{}", column_key(path));
+        for handle in self.reader.fast_fields().dynamic_column_handles(&name)? {
+            if let DynamicColumn::Str(column) = handle.open()? {
+                return Ok(Some(column));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The numbers of a path.
+    ///
+    /// # Errors
+    /// A file is broken.
+    pub fn numbers(&self, path: &str) -> Result<Numbers> {
+        self.numeric("numbers", path)
+    }
+
+    /// The dates of a path, in nanoseconds.
+    ///
+    /// # Errors
+    /// A file is broken.
+    pub fn dates(&self, path: &str) -> Result<Numbers> {
+        self.numeric("dates", path)
+    }
+
+    /// The places of a path, encoded.
+    ///
+    /// # Errors
+    /// A file is broken.
+    pub fn places(&self, path: &str) -> Result<Numbers> {
+        self.numeric("places", path)
+    }
+
+    /// How many tokens each document has at a path.
+    ///
+    /// # Errors
+    /// A file is broken.
+    pub fn lengths(&self, path: &str) -> Result<Numbers> {
+        self.numeric("lengths", path)
+    }
+
+    /// The tokens of all documents at a path.
+    ///
+    /// # Errors
+    /// A file is broken.
+    pub fn tokens(&self, path: &str) -> Result<u64> {
+        if let Some(count) = locked(&self.tokens).get(path) {
+            return Ok(*count);
+        }
+        let lengths = self.lengths(path)?;
+        let count = (0..self.max_doc()).map(|doc| lengths.first(doc)).sum();
+        locked(&self.tokens).insert(path.to_owned(), count);
+        Ok(count)
+    }
+
+    /// The terms of each document at a path, where they are kept for facets and sorts.
+    ///
+    /// # Errors
+    /// A file is broken.
+    pub fn values(&self, path: &str) -> Result<Option<StrColumn>> {
+        self.texts("values", path)
+    }
+
+    /// The shapes of a path.
+    ///
+    /// # Errors
+    /// A file is broken.
+    pub fn shapes(&self, path: &str) -> Result<Option<StrColumn>> {
+        self.texts("shapes", path)
+    }
+
+    /// The vectors, if documents have some.
+    ///
+    /// # Errors
+    /// The file is broken.
+    pub fn vectors(&self) -> Result<Option<VectorFile>> {
+        let has_file = self
+            .reader
+            .index()
+            .custom_plugins()
+            .iter()
+            .any(|plugin| plugin.extensions().contains(&EXTENSION));
+        if has_file { Ok(Some(VectorFile::open(&self.reader)?)) } else { Ok(None) }
+    }
+
+    /// A document as it was indexed, where documents are kept.
+    ///
+    /// # Errors
+    /// A file is broken.
+    pub fn source(&self, doc: u32) -> Result<Option<Vec<u8>>> {
+        let store = match self.store.get() {
+            Some(store) => store,
+            None => {
+                let opened = self.reader.get_store_reader(BLOCKS_KEPT)?;
+                self.store.get_or_init(|| opened)
+            }
+        };
+        let document: TantivyDocument = store.get(doc)?;
+        Ok(first_bytes(&document, self.fields.source))
+    }
+}
+
+fn first_bytes(document: &TantivyDocument, field: Field) -> Option<Vec<u8>> {
+    document.get_first(field).and_then(|value| value.as_bytes().map(<[u8]>::to_vec))
+}

@@ -1,0 +1,353 @@
+//! Facets: how many hits have which terms, numbers and dates.
+
+use crate::analysis::{DateParser, format_rfc3339};
+use crate::error::{Error, Result};
+use crate::index::{END, Numbers, Segment};
+use regex_automata::meta::Regex;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use std::collections::{BTreeMap, BTreeSet};
+use tantivy::columnar::StrColumn;
+use tantivy::{BitSet, DocSet};
+
+/// What is counted.
+#[derive(Clone, Debug)]
+pub struct FacetRequest {
+    field: String,
+    size: usize,
+    prefix: String,
+    pattern: Option<Regex>,
+    numbers: Vec<(String, Option<f64>, Option<f64>)>,
+    dates: Vec<DateRange>,
+}
+
+#[derive(Clone, Debug)]
+struct DateRange {
+    name: String,
+    start: Option<String>,
+    end: Option<String>,
+    parser: Option<String>,
+}
+
+/// What was counted, of one partition or of several.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Facet {
+    total: u64,
+    missing: u64,
+    counts: BTreeMap<String, u64>,
+}
+
+impl FacetRequest {
+    /// A facet.
+    ///
+    /// # Errors
+    /// Ranges of both kinds, a name twice, or a member of a wrong type.
+    pub fn parse(value: &Value) -> Result<FacetRequest> {
+        let size = value["size"].as_f64().unwrap_or(0.0);
+        let list = |key: &str| value[key].as_array().cloned().unwrap_or_default();
+        let mut names = BTreeSet::new();
+        let mut name = |range: &Value, what: &str| -> Result<String> {
+            let name = range["name"].as_str().unwrap_or_default().to_owned();
+            if !names.insert(name.clone()) {
+                return Err(Error::request(format!(
+                    "{what} ranges contains duplicate name '{name}'"
+                )));
+            }
+            Ok(name)
+        };
+        let mut numbers = Vec::new();
+        for range in list("numeric_ranges") {
+            let (min, max) = (range["min"].as_f64(), range["max"].as_f64());
+            if min.is_none() && max.is_none() {
+                return Err(Error::request(format!(
+                    "numeric range query must specify either min, max or both for range name '{}'",
+                    range["name"].as_str().unwrap_or_default()
+                )));
+            }
+            numbers.push((name(&range, "numeric")?, min, max));
+        }
+        let mut dates = Vec::new();
+        for range in list("date_ranges") {
+            let text =
+                |key: &str| range[key].as_str().filter(|text| !text.is_empty()).map(str::to_owned);
+            let (start, end, parser) = (text("start"), text("end"), text("datetime_parser"));
+            if start.is_none() && end.is_none() {
+                return Err(Error::request(format!(
+                    "date range query must specify either start, end or both for range name '{}'",
+                    range["name"].as_str().unwrap_or_default()
+                )));
+            }
+            dates.push(DateRange { name: name(&range, "date")?, start, end, parser });
+        }
+        if !numbers.is_empty() && !dates.is_empty() {
+            return Err(Error::request(
+                "facet can only contain numeric ranges or date ranges, not both",
+            ));
+        }
+        let pattern = match value["term_pattern"].as_str().unwrap_or_default() {
+            "" => None,
+            pattern => Some(Regex::new(pattern).map_err(|error| {
+                Error::request(format!("invalid term pattern: {pattern}: {error}"))
+            })?),
+        };
+        Ok(FacetRequest {
+            field: value["field"].as_str().unwrap_or_default().to_owned(),
+            size: if size > 0.0 { size as usize } else { 0 },
+            prefix: value["term_prefix"].as_str().unwrap_or_default().to_owned(),
+            pattern,
+            numbers,
+            dates,
+        })
+    }
+
+    fn takes(&self, term: &str) -> bool {
+        term.starts_with(&*self.prefix)
+            && self.pattern.as_ref().is_none_or(|pattern| pattern.is_match(term))
+    }
+
+    /// The rows of a facet: `field`, `total`, `missing`, `other` and a list.
+    pub fn answer(&self, facet: &Facet) -> Value {
+        let mut counts: Vec<(&String, &u64)> =
+            facet.counts.iter().filter(|(_, n)| **n > 0).collect();
+        counts.sort_by(|(a, n), (b, m)| m.cmp(n).then_with(|| a.cmp(b)));
+        counts.truncate(self.size);
+        let listed: u64 = counts.iter().map(|(_, count)| **count).sum();
+        let mut answer = Map::new();
+        answer.insert("field".into(), self.field.clone().into());
+        answer.insert("total".into(), facet.total.into());
+        answer.insert("missing".into(), facet.missing.into());
+        answer.insert("other".into(), (facet.total - listed).into());
+        if counts.is_empty() {
+            return Value::Object(answer);
+        }
+        let (key, rows): (&str, Vec<Value>) = if !self.numbers.is_empty() {
+            (
+                "numeric_ranges",
+                counts.iter().map(|(name, count)| self.number_row(name, **count)).collect(),
+            )
+        } else if !self.dates.is_empty() {
+            (
+                "date_ranges",
+                counts.iter().map(|(name, count)| self.date_row(name, **count)).collect(),
+            )
+        } else {
+            let row =
+                |(term, count): &(&String, &u64)| serde_json::json!({"term": term, "count": count});
+            ("terms", counts.iter().map(row).collect())
+        };
+        answer.insert(key.into(), rows.into());
+        Value::Object(answer)
+    }
+
+    fn number_row(&self, name: &str, count: u64) -> Value {
+        let mut row = Map::from_iter([("name".to_owned(), Value::from(name))]);
+        if let Some((_, min, max)) = self.numbers.iter().find(|(other, _, _)| other == name) {
+            row.extend(min.map(|min| ("min".to_owned(), number(min))));
+            row.extend(max.map(|max| ("max".to_owned(), number(max))));
+        }
+        row.insert("count".into(), count.into());
+        Value::Object(row)
+    }
+
+    fn date_row(&self, name: &str, count: u64) -> Value {
+        let mut row = Map::from_iter([("name".to_owned(), Value::from(name))]);
+        if let Some(range) = self.dates.iter().find(|range| range.name == name) {
+            // A bound that was parsed before can be parsed again.
+            let parser = DateParser::optional();
+            let text = |bound: &Option<String>| {
+                let bound = bound.as_ref()?;
+                Some(parser.parse(bound).map_or_else(|| bound.clone(), format_rfc3339))
+            };
+            row.extend(text(&range.start).map(|start| ("start".to_owned(), start.into())));
+            row.extend(text(&range.end).map(|end| ("end".to_owned(), end.into())));
+        }
+        row.insert("count".into(), count.into());
+        Value::Object(row)
+    }
+}
+
+/// A number as JSON: without a point when it is whole.
+pub fn number(number: f64) -> Value {
+    if number.fract() == 0.0 && number.abs() < 1e15 {
+        Value::from(number as i64)
+    } else {
+        Value::from(number)
+    }
+}
+
+impl Facet {
+    /// Adds what another partition has counted.
+    pub fn merge(&mut self, other: Facet) {
+        self.total += other.total;
+        self.missing += other.missing;
+        for (name, count) in other.counts {
+            *self.counts.entry(name).or_default() += count;
+        }
+    }
+}
+
+/// A range of dates in nanoseconds: the end is not in it.
+type Span = (String, i64, i64);
+
+/// Counts the hits of a segment.
+pub struct Counter<'a> {
+    request: &'a FacetRequest,
+    spans: Vec<Span>,
+    column: Source,
+    ordinals: BTreeMap<u64, u64>,
+    facet: Facet,
+    hits: Option<BitSet>,
+    taken: u64,
+}
+
+enum Source {
+    Numbers(Numbers),
+    Dates(Numbers),
+    Texts(StrColumn),
+    /// The dictionary, after all hits are known.
+    Dictionary,
+}
+
+impl<'a> Counter<'a> {
+    /// A counter for a segment. `date_parser` finds parsers of dates.
+    ///
+    /// # Errors
+    /// A bound that is no date, or a broken file.
+    pub fn new(
+        request: &'a FacetRequest,
+        segment: &Segment,
+        date_parser: impl Fn(Option<&str>) -> Result<std::sync::Arc<DateParser>>,
+    ) -> Result<Counter<'a>> {
+        let mut spans = Vec::new();
+        for range in &request.dates {
+            let parser = date_parser(range.parser.as_deref())?;
+            let parse = |bound: &Option<String>, default: i64| {
+                match bound {
+                None => Ok(default),
+                Some(text) => parser.parse(text).ok_or_else(|| {
+                    Error::request(format!(
+                        "ParseDates err: unable to parse datetime with any of the layouts, name: {}, value: {text}",
+                        range.name
+                    ))
+                }),
+            }
+            };
+            let (start, end) = (parse(&range.start, i64::MIN)?, parse(&range.end, i64::MAX)?);
+            spans.push((range.name.clone(), start, end));
+        }
+        let column = if !request.numbers.is_empty() {
+            Source::Numbers(segment.numbers(&request.field)?)
+        } else if !request.dates.is_empty() {
+            Source::Dates(segment.dates(&request.field)?)
+        } else {
+            segment.values(&request.field)?.map_or(Source::Dictionary, Source::Texts)
+        };
+        let hits = matches!(column, Source::Dictionary)
+            .then(|| BitSet::with_max_value(segment.max_doc().max(1)));
+        Ok(Counter {
+            request,
+            spans,
+            column,
+            ordinals: BTreeMap::new(),
+            facet: Facet::default(),
+            hits,
+            taken: 0,
+        })
+    }
+
+    /// Counts a hit.
+    pub fn take(&mut self, doc: u32) {
+        let mut any = false;
+        let facet = &mut self.facet;
+        let mut count = |name: &str| {
+            facet.total += 1;
+            match facet.counts.get_mut(name) {
+                Some(count) => *count += 1,
+                None => drop(facet.counts.insert(name.to_owned(), 1)),
+            }
+        };
+        match &self.column {
+            Source::Numbers(column) => column.each(doc, |number| {
+                any = true;
+                for (name, min, max) in &self.request.numbers {
+                    if min.is_none_or(|min| number >= min) && max.is_none_or(|max| number < max) {
+                        count(name);
+                    }
+                }
+            }),
+            Source::Dates(column) => column.each_integer(doc, |nanos| {
+                any = true;
+                for (name, start, end) in &self.spans {
+                    if nanos >= *start && (nanos < *end || *end == i64::MAX) {
+                        count(name);
+                    }
+                }
+            }),
+            Source::Texts(column) => {
+                for ordinal in column.ords().values_for_doc(doc) {
+                    any = true;
+                    *self.ordinals.entry(ordinal).or_default() += 1;
+                }
+            }
+            Source::Dictionary => {
+                if let Some(hits) = &mut self.hits {
+                    hits.insert(doc);
+                }
+                self.taken += 1;
+                return;
+            }
+        }
+        self.facet.missing += u64::from(!any);
+    }
+
+    /// What was counted.
+    ///
+    /// # Errors
+    /// A file is broken.
+    pub fn finish(mut self, segment: &Segment) -> Result<Facet> {
+        match &self.column {
+            Source::Numbers(_) | Source::Dates(_) => {}
+            Source::Texts(column) => {
+                let mut term = String::new();
+                for (ordinal, count) in &self.ordinals {
+                    term.clear();
+                    column.ord_to_str(*ordinal, &mut term)?;
+                    if self.request.takes(&term) {
+                        self.facet.total += count;
+                        self.facet.counts.insert(term.clone(), *count);
+                    }
+                }
+            }
+            Source::Dictionary => self.count_by_terms(segment)?,
+        }
+        Ok(self.facet)
+    }
+
+    /// Of a field whose values are not kept: the documents of each term are compared with the hits.
+    fn count_by_terms(&mut self, segment: &Segment) -> Result<()> {
+        let Some(hits) = &self.hits else { return Ok(()) };
+        let mut terms = Vec::new();
+        segment.each_term(&self.request.field, "", |term, info| {
+            terms.push((term.to_owned(), info.clone()));
+            true
+        })?;
+        let mut present = BitSet::with_max_value(segment.max_doc().max(1));
+        for (term, info) in terms {
+            let mut postings = segment.postings(&info, false)?;
+            let mut count = 0;
+            while postings.doc() != END {
+                if hits.contains(postings.doc()) {
+                    count += 1;
+                    present.insert(postings.doc());
+                }
+                postings.advance();
+            }
+            if count > 0 && self.request.takes(&term) {
+                self.facet.total += count;
+                self.facet.counts.insert(term, count);
+            }
+        }
+        self.facet.missing = self.taken - present.len() as u64;
+        Ok(())
+    }
+}

@@ -1,0 +1,503 @@
+//! A request over the index of one partition.
+
+use super::facet::{Counter, Facet, number};
+use super::highlight::fragment;
+use super::knn::{Nearest, nearest};
+use super::locate::{Located, Places};
+use super::plan::{Node, Planner};
+use super::request::Request;
+use super::scorer::Explanation;
+use super::sort::{KeyReader, Order, Ranked, SortValue, compare, is_beyond};
+use crate::definition::Definition;
+use crate::document::{FieldValue, Mapped, Place};
+use crate::error::{Error, Result};
+use crate::index::{COLLECTION, END, Index, Segment, term_key};
+use crate::query::{Leaf, Query};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::sync::Arc;
+
+/// Documents between two questions whether to go on.
+const PATIENCE: u32 = 4096;
+
+/// Asked now and then whether a request is to be given up.
+pub type Cancelled<'a> = &'a mut dyn FnMut() -> bool;
+
+/// A hit of a partition.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct PartialHit {
+    /// The ID.
+    pub id: String,
+    /// The collection, in an index over collections.
+    pub collection: Option<String>,
+    /// The score.
+    pub score: f32,
+    /// A value for each key of the order.
+    pub keys: Vec<SortValue>,
+    /// The fields that were asked for.
+    pub fields: Option<Map<String, Value>>,
+    /// Where the terms are.
+    pub places: Option<Places>,
+    /// Marked texts.
+    pub fragments: Option<BTreeMap<String, Vec<String>>>,
+    /// Why the score is what it is.
+    pub explanation: Option<Explanation>,
+}
+
+/// What a partition answers.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Partial {
+    /// Documents that match.
+    pub total: u64,
+    /// The greatest score.
+    pub max_score: f32,
+    /// The best hits, in their order.
+    pub hits: Vec<PartialHit>,
+    /// Facets by name.
+    pub facets: BTreeMap<String, Facet>,
+    /// The best hits by text and by each vector, where their ranks become one later.
+    pub lists: Vec<Vec<PartialHit>>,
+}
+
+struct Candidate<'a> {
+    request: &'a Request,
+    score: f32,
+    id: String,
+    keys: Vec<SortValue>,
+    segment: usize,
+    doc: u32,
+    /// The place of its ID among those of its segment.
+    ordinal: u64,
+}
+
+impl Candidate<'_> {
+    fn ranked(&self) -> Ranked<'_> {
+        Ranked { score: self.score, id: &self.id, keys: &self.keys }
+    }
+}
+
+// The worst is the greatest: it is the first that a heap gives away.
+impl Ord for Candidate<'_> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let order = compare(&self.request.sort, &self.ranked(), &other.ranked());
+        // Those nearest before a cursor are wanted.
+        let reversed = self.request.cursor.as_ref().is_some_and(|cursor| cursor.before);
+        if reversed { order.reverse() } else { order }
+    }
+}
+
+impl PartialOrd for Candidate<'_> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Candidate<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Candidate<'_> {}
+
+/// Carries out a request over the index of a partition.
+///
+/// # Errors
+/// The query stands for too much, names what the index does not have, or was given up.
+pub fn search(index: &Index, request: &Request, cancelled: Cancelled<'_>) -> Result<Partial> {
+    let near = nearest(index, request)?;
+    search_with(index, request, &near, cancelled)
+}
+
+/// As [`search`], with the nearest documents of all partitions.
+///
+/// # Errors
+/// As [`search`].
+pub fn search_with(
+    index: &Index,
+    request: &Request,
+    near: &Nearest,
+    cancelled: Cancelled<'_>,
+) -> Result<Partial> {
+    let segments: Vec<Arc<Segment>> = index.segments().cloned().collect();
+    let definition = &**index.definition();
+    if request.validate {
+        check_fields(definition, &request.query)?;
+    }
+    let mut planner = Planner::new(definition, &segments);
+    let near = || near.0.iter().cloned().zip(request.knn.iter().map(|knn| knn.boost));
+    let node = if request.knn.is_empty() {
+        planner.plan(&request.query)?
+    } else {
+        planner.plan_with(&request.query, near().collect(), request.knn_all)?
+    };
+    let wanted = request.from + request.size;
+    let mut partial = run(definition, &segments, request, &node, wanted, cancelled)?;
+    if let Some(fusion) = &request.fusion {
+        let mut nodes = vec![planner.plan(&request.query)?];
+        nodes.extend(near().map(|(scores, _)| Node::Nearest { scores, weight: 1.0 }));
+        for node in nodes {
+            let list = run(definition, &segments, request, &node, fusion.window, cancelled)?;
+            partial.lists.push(list.hits);
+        }
+        partial.hits.clear();
+    }
+    Ok(partial)
+}
+
+fn run(
+    definition: &Definition,
+    segments: &[Arc<Segment>],
+    request: &Request,
+    node: &Node,
+    wanted: usize,
+    cancelled: Cancelled<'_>,
+) -> Result<Partial> {
+    let mut partial = Partial::default();
+    for name in request.facets.keys() {
+        partial.facets.insert(name.clone(), Facet::default());
+    }
+    let mut best: BinaryHeap<Candidate<'_>> = BinaryHeap::with_capacity(wanted.min(1024) + 1);
+    for (ordinal, segment) in segments.iter().enumerate() {
+        let mut collector = Collector { request, definition, segment, ordinal, wanted };
+        collector.collect(node, &mut partial, &mut best, cancelled)?;
+    }
+    let mut best = best.into_vec();
+    best.sort_by(|a, b| compare(&request.sort, &a.ranked(), &b.ranked()));
+    let loader = Loader { definition, request, node };
+    partial.hits = best
+        .into_iter()
+        .map(|candidate| loader.hit(&segments[candidate.segment], candidate))
+        .collect::<Result<_>>()?;
+    Ok(partial)
+}
+
+struct Collector<'a> {
+    request: &'a Request,
+    definition: &'a Definition,
+    segment: &'a Segment,
+    ordinal: usize,
+    wanted: usize,
+}
+
+impl<'a> Collector<'a> {
+    fn collect(
+        &mut self,
+        node: &Node,
+        partial: &mut Partial,
+        best: &mut BinaryHeap<Candidate<'a>>,
+        cancelled: Cancelled<'_>,
+    ) -> Result<()> {
+        let request = self.request;
+        let scored = request.needs_scores();
+        let mut scorer = node.scorer(self.segment, scored, false)?;
+        let collections = self.collections()?;
+        let vbuckets = request.vbuckets.as_ref().map(|_| self.segment.vbuckets()).transpose()?;
+        let mut counters = Vec::new();
+        for facet in request.facets.values() {
+            let mapping = &self.definition.mapping;
+            let parser = |name: Option<&str>| {
+                mapping.registry.date_parser(name.unwrap_or(&mapping.default_date_parser))
+            };
+            counters.push(Counter::new(facet, self.segment, parser)?);
+        }
+        let readers = request
+            .sort
+            .iter()
+            .map(|key| KeyReader::new(key, self.segment))
+            .collect::<Result<Vec<_>>>()?;
+        let mut until_asked = PATIENCE;
+        while scorer.doc() != END {
+            let doc = scorer.doc();
+            until_asked -= 1;
+            if until_asked == 0 {
+                until_asked = PATIENCE;
+                if cancelled() {
+                    return Err(Error { status: 504, text: "context deadline exceeded".into() });
+                }
+            }
+            let is_hit = !self.segment.is_deleted(doc)
+                && vbuckets.as_ref().is_none_or(|column| request.sees(column.first(doc)))
+                && collections.as_ref().is_none_or(|docs| docs.binary_search(&doc).is_ok());
+            if is_hit {
+                partial.total += 1;
+                let score = if scored { scorer.score() } else { 0.0 };
+                partial.max_score = partial.max_score.max(score);
+                for counter in &mut counters {
+                    counter.take(doc);
+                }
+                self.consider(doc, score, &readers, best)?;
+            }
+            scorer.advance();
+        }
+        for (counter, facet) in counters.into_iter().zip(partial.facets.values_mut()) {
+            facet.merge(counter.finish(self.segment)?);
+        }
+        Ok(())
+    }
+
+    fn consider(
+        &self,
+        doc: u32,
+        score: f32,
+        readers: &[KeyReader<'_>],
+        best: &mut BinaryHeap<Candidate<'a>>,
+    ) -> Result<()> {
+        if self.wanted == 0 {
+            return Ok(());
+        }
+        let request = self.request;
+        let keys = readers.iter().map(|reader| reader.value(doc)).collect::<Result<Vec<_>>>()?;
+        let ordinal = self.segment.id_ordinal(doc);
+        if best.len() >= self.wanted
+            && request.cursor.is_none()
+            && let Some(worst) = best.peek()
+            && self.is_worse(&Ranked { score, id: "", keys: &keys }, ordinal, worst)
+        {
+            return Ok(());
+        }
+        let id = self.segment.id(doc)?;
+        let candidate = Candidate { request, score, id, keys, segment: self.ordinal, doc, ordinal };
+        if let Some(cursor) = &request.cursor
+            && !is_beyond(&request.sort, cursor, &candidate.ranked())
+        {
+            return Ok(());
+        }
+        best.push(candidate);
+        if best.len() > self.wanted {
+            best.pop();
+        }
+        Ok(())
+    }
+
+    /// Whether a hit comes after the worst of those that are kept, as far as that can be told without reading its ID.
+    fn is_worse(&self, hit: &Ranked<'_>, ordinal: u64, worst: &Candidate<'_>) -> bool {
+        // IDs of one segment are in the order of their ordinals.
+        let is_same = worst.segment == self.ordinal;
+        for (at, key) in self.request.sort.iter().enumerate() {
+            let order = match (&key.order, key.descending) {
+                (Order::Id, _) if !is_same => return false,
+                (Order::Id, false) => ordinal.cmp(&worst.ordinal),
+                (Order::Id, true) => worst.ordinal.cmp(&ordinal),
+                _ => key.compare(hit, &worst.ranked(), at),
+            };
+            if order != Ordering::Equal {
+                return order == Ordering::Greater;
+            }
+        }
+        is_same && ordinal > worst.ordinal
+    }
+
+    /// The documents of the collections that were asked for, in their order.
+    fn collections(&self) -> Result<Option<Vec<u32>>> {
+        if self.request.collections.is_empty() || !self.definition.doc_config.by_collection {
+            return Ok(None);
+        }
+        let mut docs = Vec::new();
+        for name in &self.request.collections {
+            if let Some(info) = self.segment.term(&term_key(COLLECTION, name))? {
+                let mut postings = self.segment.postings(&info, false)?;
+                while tantivy::DocSet::doc(&postings) != END {
+                    docs.push(tantivy::DocSet::doc(&postings));
+                    tantivy::DocSet::advance(&mut postings);
+                }
+            }
+        }
+        docs.sort_unstable();
+        docs.dedup();
+        Ok(Some(docs))
+    }
+}
+
+/// Finds what is returned with hits.
+struct Loader<'a> {
+    definition: &'a Definition,
+    request: &'a Request,
+    node: &'a Node,
+}
+
+impl Loader<'_> {
+    fn hit(&self, segment: &Segment, candidate: Candidate<'_>) -> Result<PartialHit> {
+        let request = self.request;
+        let doc = candidate.doc;
+        let (id, collection) = match candidate.id.rsplit_once('\0') {
+            Some((id, collection)) if self.definition.doc_config.by_collection => {
+                (id.to_owned(), Some(collection.to_owned()))
+            }
+            _ => (candidate.id, None),
+        };
+        let mut hit = PartialHit {
+            id,
+            collection,
+            score: candidate.score,
+            keys: candidate.keys,
+            fields: None,
+            places: None,
+            fragments: None,
+            explanation: None,
+        };
+        let needs_source =
+            !request.fields.is_empty() || request.locations || request.highlight.is_some();
+        let mapped = if needs_source {
+            self.mapped(segment, doc, &hit.id, hit.collection.as_deref().unwrap_or_default())?
+        } else {
+            None
+        };
+        if let Some(mapped) = &mapped {
+            if !request.fields.is_empty() {
+                hit.fields =
+                    Some(fields(mapped, &request.fields)).filter(|fields| !fields.is_empty());
+            }
+            if request.locations || request.highlight.is_some() {
+                let places = Located::new(mapped).places(self.node);
+                if let Some(highlight) = &request.highlight {
+                    hit.fragments = Some(fragments(mapped, &places, highlight));
+                }
+                hit.places = Some(places);
+            }
+        }
+        if self.shows_collections()?
+            && let Some(collection) = hit.collection.clone()
+        {
+            hit.fields.get_or_insert_default().insert(COLLECTION.into(), collection.into());
+        }
+        if request.explain {
+            let mut scorer = self.node.scorer(segment, request.scored, true)?;
+            if scorer.seek(doc) == doc {
+                hit.explanation = Some(scorer.explain());
+            }
+        }
+        Ok(hit)
+    }
+
+    /// With several collections each hit tells its own.
+    fn shows_collections(&self) -> Result<bool> {
+        Ok(self.definition.scopes()?.is_some_and(|(_, collections)| collections.len() > 1))
+    }
+
+    fn mapped(
+        &self,
+        segment: &Segment,
+        doc: u32,
+        id: &str,
+        collection: &str,
+    ) -> Result<Option<Mapped>> {
+        let Some(source) = segment.source(doc)? else { return Ok(None) };
+        let scope = self.definition.scopes()?.map(|(scope, _)| scope).unwrap_or_default();
+        self.definition.map(id, &source, Place { scope: &scope, collection })
+    }
+}
+
+/// The values of the stored fields that were asked for.
+fn fields(mapped: &Mapped, wanted: &[String]) -> Map<String, Value> {
+    let all = wanted.iter().any(|name| name == "*");
+    let mut values: BTreeMap<&str, Vec<Value>> = BTreeMap::new();
+    for field in &mapped.fields {
+        if !field.store || !all && !wanted.contains(&field.name) {
+            continue;
+        }
+        values.entry(&field.name).or_default().push(match &field.value {
+            FieldValue::Text(text, _) | FieldValue::Date(_, text) => text.clone().into(),
+            FieldValue::Number(value) => number(*value),
+            FieldValue::Boolean(flag) => (*flag).into(),
+            FieldValue::Point(lon, lat) => vec![number(*lon), number(*lat)].into(),
+            FieldValue::Shape(shape) => shape.clone(),
+            FieldValue::Vectors(vectors) => vectors_json(vectors),
+            FieldValue::Ip(address) => {
+                let address = std::net::Ipv6Addr::from(*address);
+                address
+                    .to_ipv4_mapped()
+                    .map_or_else(|| address.to_string(), |v4| v4.to_string())
+                    .into()
+            }
+        });
+    }
+    values
+        .into_iter()
+        .map(|(name, mut values)| {
+            let value = if values.len() == 1 { values.remove(0) } else { values.into() };
+            (name.to_owned(), value)
+        })
+        .collect()
+}
+
+/// Vectors as JSON, with the digits that numbers of four bytes have.
+fn vectors_json(vectors: &[Vec<f32>]) -> Value {
+    let json = |vector: &Vec<f32>| {
+        let numbers = vector.iter().map(|n| number(n.to_string().parse().unwrap_or_default()));
+        Value::from(numbers.collect::<Vec<_>>())
+    };
+    match vectors {
+        [one] => json(one),
+        several => several.iter().map(json).collect::<Vec<_>>().into(),
+    }
+}
+
+fn fragments(
+    mapped: &Mapped,
+    places: &Places,
+    highlight: &super::request::Highlight,
+) -> BTreeMap<String, Vec<String>> {
+    let mut fragments = BTreeMap::new();
+    let names: Vec<&String> = if highlight.fields.is_empty() {
+        places.keys().collect()
+    } else {
+        highlight.fields.iter().collect()
+    };
+    for name in names {
+        let mut best: Option<(usize, String)> = None;
+        for field in mapped.fields.iter().filter(|field| field.store && field.name == *name) {
+            let FieldValue::Text(text, _) = &field.value else { continue };
+            let mut found: Vec<(usize, usize)> = places
+                .get(name)
+                .into_iter()
+                .flat_map(|terms| terms.values().flatten())
+                .filter(|place| place.array == field.positions)
+                .map(|place| (place.start, place.end))
+                .collect();
+            found.sort_unstable();
+            if best.as_ref().is_none_or(|(count, _)| found.len() > *count) {
+                best = Some((found.len(), fragment(text, &found, highlight.ansi)));
+            }
+        }
+        fragments.extend(best.map(|(_, fragment)| (name.clone(), vec![fragment])));
+    }
+    fragments
+}
+
+/// Refuses fields that the mapping of the index cannot have.
+fn check_fields(definition: &Definition, query: &Query) -> Result<()> {
+    let dynamic = |mapping: &crate::definition::DocumentMapping| mapping.enabled && mapping.dynamic;
+    let mapping = &definition.mapping;
+    let is_dynamic = mapping.types.values().chain([&mapping.default_mapping]).any(dynamic);
+    match query {
+        Query::None | Query::All { .. } | Query::Ids { .. } => Ok(()),
+        Query::Leaf { field, leaf, .. } => {
+            let name = field.as_deref().unwrap_or(&mapping.default_field);
+            if is_dynamic || name == crate::index::ALL || mapping.field_of(name).is_some() {
+                return Ok(());
+            }
+            let kind = match leaf {
+                Leaf::Numbers(_) => "number",
+                Leaf::Dates { .. } => "datetime",
+                Leaf::Boolean(_) => "boolean",
+                Leaf::Addresses(..) => "IP",
+                Leaf::Box { .. } | Leaf::Near(_) | Leaf::Polygon(_) => "geopoint",
+                Leaf::Shape(..) => "geoshape",
+                _ => "text",
+            };
+            Err(Error::request(format!(
+                "query_validate: field not indexed, name: {name}, type: {kind}"
+            )))
+        }
+        Query::Conjunction { parts, .. } | Query::Disjunction { parts, .. } => {
+            parts.iter().try_for_each(|part| check_fields(definition, part))
+        }
+        Query::Boolean { must, should, must_not, filter, .. } => [must, should, must_not, filter]
+            .into_iter()
+            .flatten()
+            .try_for_each(|part| check_fields(definition, part)),
+    }
+}

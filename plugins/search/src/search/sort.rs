@@ -1,0 +1,357 @@
+//! The order of hits.
+
+use super::request::Cursor;
+use crate::analysis::{format_rfc3339, parse_rfc3339};
+use crate::error::{Error, Result};
+use crate::geo;
+use crate::index::{Numbers, Segment};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::cmp::Ordering;
+use tantivy::columnar::StrColumn;
+
+/// What stands for a missing value that comes last.
+const HIGH: &str = "\u{10FFFF}\u{10FFFF}\u{10FFFF}";
+/// What stands for a missing value that comes first.
+const LOW: &str = "\0";
+
+/// What hits are ordered by.
+#[derive(Clone, Debug)]
+pub enum Order {
+    /// The ID.
+    Id,
+    /// The score.
+    Score,
+    /// A field.
+    Field {
+        /// Its name.
+        path: String,
+        /// Its kind, or that of what a document has.
+        kind: Kind,
+        /// Of several values the greatest counts, not the least.
+        max: bool,
+    },
+    /// How far a place is from another, in a unit of so many metres.
+    Distance {
+        /// The field of the place.
+        path: String,
+        /// The other place.
+        from: (f64, f64),
+        /// Metres of the unit.
+        unit: f64,
+    },
+}
+
+/// The kind of the values of a field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// That of what there is.
+    Auto,
+    /// Terms.
+    Text,
+    /// Numbers.
+    Number,
+    /// Dates.
+    Date,
+}
+
+/// A key of the order.
+#[derive(Clone, Debug)]
+pub struct SortKey {
+    /// What hits are ordered by.
+    pub order: Order,
+    /// The greatest comes first.
+    pub descending: bool,
+    /// Hits without a value come first.
+    pub missing_first: bool,
+}
+
+/// The value of a hit by a key.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum SortValue {
+    /// The ID, which the hit has.
+    Id,
+    /// The score, which the hit has.
+    Score,
+    /// Nothing.
+    Missing,
+    /// A number, or a distance.
+    Number(f64),
+    /// A date.
+    Date(i64),
+    /// A term.
+    Text(String),
+}
+
+impl SortKey {
+    /// A key: a text such as `-field`, or an object.
+    ///
+    /// # Errors
+    /// An unknown member `by`, or one of its parameters that is wrong.
+    pub fn parse(value: &Value) -> Result<SortKey> {
+        if let Some(text) = value.as_str() {
+            let (text, descending) = match text.strip_prefix('-') {
+                Some(rest) => (rest, true),
+                None => (text.strip_prefix('+').unwrap_or(text), false),
+            };
+            let order = match text {
+                "_id" => Order::Id,
+                "_score" => Order::Score,
+                path => Order::Field { path: path.into(), kind: Kind::Auto, max: false },
+            };
+            return Ok(SortKey { order, descending, missing_first: false });
+        }
+        if !value.is_object() {
+            return Err(Error::request("invalid sort value"));
+        }
+        let text = |name: &str| value[name].as_str();
+        let field = || text("field").filter(|field| !field.is_empty()).map(str::to_owned);
+        let descending = value["desc"].as_bool().unwrap_or(false);
+        let mut missing_first = false;
+        let order = match text("by") {
+            Some("id") => Order::Id,
+            Some("score") => Order::Score,
+            Some("field") => {
+                let path =
+                    field().ok_or_else(|| Error::request("search sort mode must specify field"))?;
+                let kind = match text("type").unwrap_or("auto") {
+                    "auto" | "" => Kind::Auto,
+                    "string" => Kind::Text,
+                    "number" => Kind::Number,
+                    "date" => Kind::Date,
+                    other => {
+                        return Err(Error::request(format!("unknown sort field type: {other}")));
+                    }
+                };
+                let max = match text("mode").unwrap_or("default") {
+                    "default" | "min" | "" => false,
+                    "max" => true,
+                    other => {
+                        return Err(Error::request(format!("unknown sort field mode: {other}")));
+                    }
+                };
+                missing_first = match text("missing").unwrap_or("last") {
+                    "last" | "" => false,
+                    "first" => true,
+                    other => {
+                        return Err(Error::request(format!("unknown sort field missing: {other}")));
+                    }
+                };
+                Order::Field { path, kind, max }
+            }
+            Some("geo_distance") => {
+                let path = field()
+                    .ok_or_else(|| Error::request("search sort geo_distance must specify field"))?;
+                let from = geo::parse_point(&value["location"])
+                    .ok_or_else(|| Error::request("unable to parse geo_distance location"))?;
+                let unit = geo::unit(text("unit").unwrap_or("m"))?;
+                Order::Distance { path, from, unit }
+            }
+            Some(other) => return Err(Error::request(format!("unknown search sort by: {other}"))),
+            None => return Err(Error::request("search sort must specify by")),
+        };
+        Ok(SortKey { order, descending, missing_first })
+    }
+
+    /// The text that the member `sort` of a hit has.
+    pub fn text(&self, value: &SortValue, id: &str) -> String {
+        match value {
+            SortValue::Id => id.to_owned(),
+            SortValue::Score => "_score".to_owned(),
+            // The order turns round what stands for the value.
+            SortValue::Missing if self.missing_first == self.descending => HIGH.to_owned(),
+            SortValue::Missing => LOW.to_owned(),
+            SortValue::Number(number) => number.to_string(),
+            SortValue::Date(nanos) => format_rfc3339(*nanos),
+            SortValue::Text(text) => text.clone(),
+        }
+    }
+
+    /// The order of two hits by this key, the `at`-th; that of IDs is not known when these are empty.
+    pub fn compare(&self, a: &Ranked<'_>, b: &Ranked<'_>, at: usize) -> Ordering {
+        let missing = |value: &SortValue| *value == SortValue::Missing;
+        let (x, y) = (&a.keys[at], &b.keys[at]);
+        match (missing(x), missing(y)) {
+            (true, true) => return Ordering::Equal,
+            (true, false) => {
+                return if self.missing_first { Ordering::Less } else { Ordering::Greater };
+            }
+            (false, true) => {
+                return if self.missing_first { Ordering::Greater } else { Ordering::Less };
+            }
+            (false, false) => {}
+        }
+        let order = match (x, y) {
+            (SortValue::Id, _) => shown(a.id).cmp(shown(b.id)),
+            (SortValue::Score, _) => a.score.total_cmp(&b.score),
+            (SortValue::Number(x), SortValue::Number(y)) => x.total_cmp(y),
+            (SortValue::Date(x), SortValue::Date(y)) => x.cmp(y),
+            (SortValue::Text(x), SortValue::Text(y)) => x.cmp(y),
+            (x, y) => rank(x).cmp(&rank(y)),
+        };
+        if self.descending { order.reverse() } else { order }
+    }
+
+    /// The value that a text of a cursor stands for, compared with one of a document.
+    fn cursor_value(&self, text: &str, like: &SortValue) -> SortValue {
+        if text == HIGH || text == LOW {
+            return SortValue::Missing;
+        }
+        match (&self.order, like) {
+            (Order::Id, _) => SortValue::Id,
+            (Order::Score, _) => SortValue::Score,
+            (_, SortValue::Number(_)) => text.parse().map_or(SortValue::Missing, SortValue::Number),
+            (_, SortValue::Date(_)) => {
+                parse_rfc3339(text).map_or(SortValue::Missing, SortValue::Date)
+            }
+            (_, SortValue::Missing) => SortValue::Text(text.to_owned()),
+            _ => SortValue::Text(text.to_owned()),
+        }
+    }
+}
+
+fn rank(value: &SortValue) -> u8 {
+    match value {
+        SortValue::Number(_) => 0,
+        SortValue::Date(_) => 1,
+        _ => 2,
+    }
+}
+
+/// What a hit is compared by.
+pub struct Ranked<'a> {
+    /// The score.
+    pub score: f32,
+    /// The ID, which decides between equal ones.
+    pub id: &'a str,
+    /// A value for each key.
+    pub keys: &'a [SortValue],
+}
+
+/// An ID without its collection. IDs that are shown have no zero, but for those that clients made so.
+fn shown(id: &str) -> &str {
+    id.rsplit_once('\0').map_or(id, |(id, _)| id)
+}
+
+/// The order of two hits.
+pub fn compare(sort: &[SortKey], a: &Ranked<'_>, b: &Ranked<'_>) -> Ordering {
+    for (at, key) in sort.iter().enumerate() {
+        let order = key.compare(a, b, at);
+        if order != Ordering::Equal {
+            return order;
+        }
+    }
+    a.id.cmp(b.id)
+}
+
+/// Whether a hit is on the wanted side of a cursor.
+pub fn is_beyond(sort: &[SortKey], cursor: &Cursor, hit: &Ranked<'_>) -> bool {
+    let keys: Vec<SortValue> = sort
+        .iter()
+        .zip(&cursor.keys)
+        .zip(hit.keys)
+        .map(|((key, text), like)| key.cursor_value(text, like))
+        .collect();
+    let at = |wanted: fn(&Order) -> bool| {
+        sort.iter().position(|key| wanted(&key.order)).map(|at| &*cursor.keys[at])
+    };
+    let score = at(|order| matches!(order, Order::Score)).and_then(|text| text.parse().ok());
+    let id = at(|order| matches!(order, Order::Id));
+    let other = Ranked { score: score.unwrap_or(0.0), id: id.unwrap_or(hit.id), keys: &keys };
+    match compare(sort, hit, &other) {
+        Ordering::Less => cursor.before,
+        Ordering::Greater => !cursor.before,
+        Ordering::Equal => false,
+    }
+}
+
+/// Reads the values of a key in a segment.
+pub struct KeyReader<'a> {
+    key: &'a SortKey,
+    numbers: Numbers,
+    dates: Numbers,
+    places: Numbers,
+    texts: Option<StrColumn>,
+}
+
+impl<'a> KeyReader<'a> {
+    /// A reader for a segment.
+    ///
+    /// # Errors
+    /// A file is broken.
+    pub fn new(key: &'a SortKey, segment: &Segment) -> Result<KeyReader<'a>> {
+        let mut reader = KeyReader {
+            key,
+            numbers: Numbers::Absent,
+            dates: Numbers::Absent,
+            places: Numbers::Absent,
+            texts: None,
+        };
+        match &key.order {
+            Order::Id | Order::Score => {}
+            Order::Field { path, kind, .. } => {
+                let wants = |other: Kind| *kind == Kind::Auto || *kind == other;
+                if wants(Kind::Number) {
+                    reader.numbers = segment.numbers(path)?;
+                }
+                if wants(Kind::Date) {
+                    reader.dates = segment.dates(path)?;
+                }
+                if wants(Kind::Text) {
+                    reader.texts = segment.values(path)?;
+                }
+            }
+            Order::Distance { path, .. } => reader.places = segment.places(path)?,
+        }
+        Ok(reader)
+    }
+
+    /// The value of a document.
+    ///
+    /// # Errors
+    /// A file is broken.
+    pub fn value(&self, doc: u32) -> Result<SortValue> {
+        let (from, unit) = match &self.key.order {
+            Order::Id => return Ok(SortValue::Id),
+            Order::Score => return Ok(SortValue::Score),
+            Order::Field { max, .. } => return self.field(doc, *max),
+            Order::Distance { from, unit, .. } => (*from, *unit),
+        };
+        let mut nearest: Option<f64> = None;
+        self.places.each_integer(doc, |code| {
+            let distance = geo::distance(from, geo::decode(code as u64)) / unit;
+            nearest = Some(nearest.map_or(distance, |nearest| nearest.min(distance)));
+        });
+        Ok(nearest.map_or(SortValue::Missing, SortValue::Number))
+    }
+
+    fn field(&self, doc: u32, max: bool) -> Result<SortValue> {
+        fn better<T: PartialOrd>(best: &mut Option<T>, value: T, max: bool) {
+            if best.as_ref().is_none_or(|best| if max { value > *best } else { value < *best }) {
+                *best = Some(value);
+            }
+        }
+        let mut number = None;
+        self.numbers.each(doc, |value| better(&mut number, value, max));
+        if let Some(number) = number {
+            return Ok(SortValue::Number(number));
+        }
+        let mut date = None;
+        self.dates.each_integer(doc, |value| better(&mut date, value, max));
+        if let Some(date) = date {
+            return Ok(SortValue::Date(date));
+        }
+        if let Some(column) = &self.texts {
+            let mut ordinal = None;
+            for value in column.ords().values_for_doc(doc) {
+                better(&mut ordinal, value, max);
+            }
+            if let Some(ordinal) = ordinal {
+                let mut text = String::new();
+                column.ord_to_str(ordinal, &mut text)?;
+                return Ok(SortValue::Text(text));
+            }
+        }
+        Ok(SortValue::Missing)
+    }
+}

@@ -1,0 +1,325 @@
+//! The index of a partition as a service: batches of changes go in, requests are answered.
+//!
+//! Configuration: `{"name": INDEX, "partition": NAME, "seed": NUMBER, "params": PARAMS, "scope": SCOPE, "collections": {"8": "red"}}`.
+//! `params` is that of the definition of the index; `collections` names the collections by their numbers in hexadecimal, and is left out
+//! where documents of one collection are fed. `partition` is what hits show as `index`; `seed` tells the partitions of an index apart.
+//!
+//! State: `meta` has the last commit as JSON, and the blobs that it names are those of the store.
+//!
+//! | request | body | answer |
+//! | --- | --- | --- |
+//! | `POST /query` | a search request | a search response; of a part, a [`Partial`] |
+//! | `GET /count` | | `{"status": "ok", "count": N}` |
+//! | `POST /analyzeDoc` | a document | `{"status": "ok", "analyzed": […]}` |
+//!
+//! With the header `nacre-part` (a name of the partition) an answer is a part, which `merge` makes one of several of. A request with
+//! `knn` has two rounds: the parts of the first have the nearest documents of each partition, its merged answer is empty and has in
+//! `nacre-rest` those of all, which the requests of the second round repeat. `nacre-vbuckets` (`0-511,600`) says of which vBuckets
+//! documents are seen.
+
+use crate::blobs::Blobs;
+use crate::definition::Definition;
+use crate::document::Place;
+use crate::error::Error;
+use crate::index::{Change, Commit, Index};
+use crate::search::{Nearest, Partial, Request as Search, merge, nearest, search_with};
+use nacre_plugin::{
+    DocumentError, EventKind, Events, Fault, Request, Response, Service, State, StateMut,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::marker::PhantomData;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+/// Where the commit is.
+const META: &[u8] = b"meta";
+/// Documents of a merge, at most: it is a part of a call, which has a deadline.
+const MERGED_MAX: u32 = 50_000;
+/// The name of the partition that gives a part.
+const PART: &str = "nacre-part";
+/// What the rounds before have found.
+const REST: &str = "nacre-rest";
+/// The vBuckets that are seen.
+const VBUCKETS: &str = "nacre-vbuckets";
+
+/// What a service has of its surroundings.
+pub trait Platform {
+    /// The store of the files of the index.
+    fn blobs() -> Arc<dyn Blobs>;
+}
+
+/// The index of a partition as a service.
+pub struct SearchService<P> {
+    config: Config,
+    definition: Arc<Definition>,
+    /// Opened with the first call, as of a commit.
+    index: Option<(String, Index)>,
+    platform: PhantomData<P>,
+}
+
+#[derive(Deserialize)]
+struct Config {
+    #[serde(default)]
+    partition: String,
+    #[serde(default)]
+    seed: u64,
+    #[serde(default)]
+    params: Value,
+    #[serde(default)]
+    scope: String,
+    #[serde(default)]
+    collections: BTreeMap<String, String>,
+}
+
+/// A part of an answer.
+#[derive(Serialize, Deserialize)]
+enum Part {
+    /// Of the first round of a request with vectors.
+    Nearest(Nearest),
+    /// Of the last round.
+    Hits(String, Box<Partial>),
+    /// The partition refuses or fails: status and text.
+    Failed(String, u16, String),
+}
+
+impl<P: Platform> Service for SearchService<P> {
+    fn describe() -> String {
+        let limits = json!({
+            "result_window": crate::RESULT_WINDOW,
+            "clauses_max": 1024,
+        });
+        json!({
+            "name": "search",
+            "version": env!("CARGO_PKG_VERSION"),
+            "state_version": "1",
+            "limits": limits,
+        })
+        .to_string()
+    }
+
+    fn init(config: &str) -> Result<SearchService<P>, Fault> {
+        let config: Config =
+            serde_json::from_str(config).map_err(|error| Fault::Reject(error.to_string()))?;
+        let definition =
+            Definition::parse(&config.params).map_err(|error| Fault::Reject(error.text))?;
+        Ok(SearchService {
+            config,
+            definition: Arc::new(definition),
+            index: None,
+            platform: PhantomData,
+        })
+    }
+
+    fn on_batch(
+        &mut self,
+        events: &Events<'_>,
+        state: &mut dyn StateMut,
+    ) -> Result<Vec<DocumentError>, Fault> {
+        let scope = self.config.scope.clone();
+        let collections = self.config.collections.clone();
+        let mut errors = Vec::new();
+        let mut changes = Vec::with_capacity(events.len());
+        for event in events.iter() {
+            let Ok(id) = std::str::from_utf8(event.key) else {
+                let message = "the ID is no UTF-8".to_owned();
+                errors.push(DocumentError { index: event.index, message });
+                continue;
+            };
+            let collection = collections.get(&format!("{:x}", event.collection));
+            let collection = collection.map(String::as_str).unwrap_or_default();
+            let body = (event.kind == EventKind::Upsert).then_some(event.body);
+            changes.push(Change {
+                vb: event.vb,
+                id,
+                body,
+                place: Place { scope: &scope, collection },
+            });
+        }
+        self.change(state, |index| {
+            index.apply(&changes)?;
+            index.merge(MERGED_MAX)?;
+            Ok(())
+        })?;
+        Ok(errors)
+    }
+
+    fn rollback(
+        &mut self,
+        vb: u16,
+        _seqno: u64,
+        state: &mut dyn StateMut,
+    ) -> Result<Option<u64>, Fault> {
+        // What was replaced is not kept, so the vBucket starts over.
+        self.change(state, |index| index.remove_vbucket(vb).map(drop))?;
+        Ok(Some(0))
+    }
+
+    fn handle(&mut self, request: &Request, state: &dyn State) -> Result<Response, Fault> {
+        match (&*request.method, &*request.path) {
+            ("POST", "/query") => self.query(request, state),
+            ("GET", "/count") => {
+                let count = self.index(state)?.count();
+                Ok(answer(&json!({"status": "ok", "count": count})))
+            }
+            ("POST", "/analyzeDoc") => {
+                let place = Place { scope: &self.config.scope, collection: "" };
+                match self.definition.analyze_document("", &request.body, place) {
+                    Ok(analyzed) => Ok(answer(&json!({"status": "ok", "analyzed": analyzed}))),
+                    Err(error) => Ok(refusal(&error)),
+                }
+            }
+            _ => Ok(refusal(&Error { status: 404, text: "not found".into() })),
+        }
+    }
+
+    fn merge(&mut self, request: &Request, partials: Vec<Response>) -> Result<Response, Fault> {
+        let search = match search_of(request) {
+            Ok(search) => search,
+            Err(error) => return Ok(refusal(&error)),
+        };
+        let (mut near, mut hits) = (Vec::new(), Vec::new());
+        for partial in partials {
+            if partial.status != 200 {
+                return Ok(partial);
+            }
+            match serde_json::from_slice(&partial.body).map_err(broken)? {
+                Part::Nearest(found) => near.push(found),
+                Part::Hits(name, partial) => hits.push((name, Ok(*partial))),
+                Part::Failed(name, status, text) => hits.push((name, Err(Error { status, text }))),
+            }
+        }
+        if hits.is_empty() {
+            let merged = Nearest::merge(&search, near);
+            let rest = serde_json::to_string(&merged).map_err(broken)?;
+            let mut response = Response::json(200, Vec::new());
+            response.headers.push((REST.to_owned(), rest));
+            return Ok(response);
+        }
+        let response = merge(&search, hits);
+        match response.refusal() {
+            Some(error) => Ok(refusal(error)),
+            None => Ok(answer(&response.to_json(&search, 0))),
+        }
+    }
+}
+
+impl<P: Platform> SearchService<P> {
+    /// The index as of the commit in the state.
+    fn index(&mut self, state: &dyn State) -> Result<&mut Index, Fault> {
+        let commit = match state.get(META) {
+            None => None,
+            Some(bytes) => Some(serde_json::from_slice::<Commit>(&bytes).map_err(broken)?),
+        };
+        let meta = commit.map(|commit| commit.meta).unwrap_or_default();
+        let opened = match self.index.take() {
+            Some((of, index)) if of == meta => index,
+            Some((_, mut index)) if !meta.is_empty() => {
+                index.advance(&meta).map_err(fatal)?;
+                index
+            }
+            _ => {
+                let (definition, seed) = (self.definition.clone(), self.config.seed);
+                if meta.is_empty() {
+                    Index::create(definition, P::blobs(), seed).map_err(fatal)?
+                } else {
+                    Index::open(definition, P::blobs(), seed, &meta).map_err(fatal)?
+                }
+            }
+        };
+        let (_, index) = self.index.insert((meta, opened));
+        Ok(index)
+    }
+
+    /// Changes the index and commits it into the state. After a failure the index is opened anew.
+    fn change(
+        &mut self,
+        state: &mut dyn StateMut,
+        change: impl FnOnce(&mut Index) -> crate::Result<()>,
+    ) -> Result<(), Fault> {
+        self.index(state.reading())?;
+        let (_, mut index) = self.index.take().expect("it is open");
+        change(&mut index).map_err(|error| Fault::Retry(error.text))?;
+        let commit = index.commit("").map_err(fatal)?;
+        index.collect_garbage(&commit).map_err(fatal)?;
+        state.put(META, &serde_json::to_vec(&commit).map_err(broken)?);
+        self.index = Some((commit.meta, index));
+        Ok(())
+    }
+
+    fn query(&mut self, request: &Request, state: &dyn State) -> Result<Response, Fault> {
+        let search = match search_of(request) {
+            Ok(search) => search,
+            Err(error) => return Ok(refusal(&error)),
+        };
+        let name = header(request, PART).map(str::to_owned);
+        let known = match header(request, REST) {
+            None => None,
+            Some(text) => Some(serde_json::from_str::<Nearest>(text).map_err(broken)?),
+        };
+        let partition = self.config.partition.clone();
+        let index = self.index(state)?;
+        let is_first = name.is_some() && search.has_vectors() && known.is_none();
+        let found = match known {
+            Some(known) => Ok(known),
+            None => nearest(index, &search),
+        };
+        if is_first && let Ok(found) = found {
+            return part(&Part::Nearest(found));
+        }
+        // The host ends a call whose time is over.
+        let partial = found.and_then(|found| search_with(index, &search, &found, &mut || false));
+        match (name, partial) {
+            (Some(_), Ok(partial)) => part(&Part::Hits(partition, Box::new(partial))),
+            (Some(_), Err(error)) => part(&Part::Failed(partition, error.status, error.text)),
+            (None, Err(error)) => Ok(refusal(&error)),
+            (None, Ok(partial)) => {
+                let response = merge(&search, vec![(partition, Ok(partial))]);
+                Ok(answer(&response.to_json(&search, 0)))
+            }
+        }
+    }
+}
+
+fn search_of(request: &Request) -> crate::Result<Search> {
+    let mut search = Search::parse(&request.body)?;
+    search.vbuckets = header(request, VBUCKETS).map(ranges).transpose()?;
+    Ok(search)
+}
+
+/// Ranges of vBuckets: `0-511,600`.
+fn ranges(text: &str) -> crate::Result<Vec<RangeInclusive<u16>>> {
+    let wrong = || Error::request(format!("malformed {VBUCKETS}"));
+    text.split(',')
+        .filter(|range| !range.is_empty())
+        .map(|range| {
+            let (first, last) = range.split_once('-').unwrap_or((range, range));
+            Ok(first.parse().map_err(|_| wrong())?..=last.parse().map_err(|_| wrong())?)
+        })
+        .collect()
+}
+
+fn header<'a>(request: &'a Request, wanted: &str) -> Option<&'a str> {
+    request.headers.iter().find(|(name, _)| name == wanted).map(|(_, value)| &**value)
+}
+
+fn answer(body: &Value) -> Response {
+    Response::json(200, body.to_string())
+}
+
+fn part(part: &Part) -> Result<Response, Fault> {
+    Ok(Response::json(200, serde_json::to_vec(part).map_err(broken)?))
+}
+
+fn refusal(error: &Error) -> Response {
+    Response::json(error.status, json!({"status": "fail", "error": error.text}).to_string())
+}
+
+fn broken(error: serde_json::Error) -> Fault {
+    Fault::Reject(error.to_string())
+}
+
+fn fatal(error: Error) -> Fault {
+    Fault::Fatal(error.text)
+}

@@ -1,0 +1,9 @@
+//! Search as plain Rust: no node, no sandbox.
+
+mod bounds;
+mod conformance;
+mod naive;
+mod partitions;
+mod persistence;
+mod service;
+mod world;

@@ -1,0 +1,134 @@
+//! The index as a service: changes go in, requests are answered, alone and in parts.
+
+use nacre_plugin::testing::Harness;
+use nacre_plugin::{Request, Response};
+use nacre_search::{Blobs, MemoryBlobs, Platform, SearchService};
+use serde_json::{Value, json};
+use std::cell::RefCell;
+use std::sync::Arc;
+
+thread_local! {
+    static BLOBS: RefCell<MemoryBlobs> = RefCell::default();
+}
+
+/// A store for each thread, which has one harness.
+struct Memory;
+
+impl Platform for Memory {
+    fn blobs() -> Arc<dyn Blobs> {
+        BLOBS.with(|blobs| Arc::new(blobs.borrow().clone()))
+    }
+}
+
+type Search = Harness<SearchService<Memory>>;
+
+fn deploy(params: &Value) -> Search {
+    BLOBS.with(|blobs| blobs.replace(MemoryBlobs::default()));
+    let config = json!({"name": "idx", "partition": "idx_1_2", "seed": 7, "params": params});
+    Harness::new(&config.to_string()).unwrap()
+}
+
+fn post(path: &str, body: &Value, headers: &[(&str, &str)]) -> Request {
+    Request {
+        method: "POST".into(),
+        path: path.into(),
+        headers: headers.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect(),
+        body: body.to_string().into(),
+        ..Request::default()
+    }
+}
+
+fn json_of(response: &Response) -> Value {
+    serde_json::from_slice(&response.body).unwrap()
+}
+
+#[test]
+fn changes_are_found_and_survive_the_instance() {
+    let mut search = deploy(&Value::Null);
+    search
+        .put("a", r#"{"text": "red wine"}"#)
+        .put("b", r#"{"text": "white wine"}"#)
+        .feed()
+        .unwrap();
+    search.delete("b").put("c", r#"{"text": "red beer"}"#).feed().unwrap();
+    let ask = |query: Value| post("/query", &json!({"query": query, "sort": ["_id"]}), &[]);
+    let response = search.ask(&ask(json!({"match": "red"}))).unwrap();
+    let answer = json_of(&response);
+    assert_eq!(crate::world::ids(&answer), ["a", "c"]);
+    assert_eq!(answer["hits"][0]["index"], "idx_1_2");
+    let count = Request { method: "GET".into(), path: "/count".into(), ..Request::default() };
+    assert_eq!(json_of(&search.ask(&count).unwrap()), json!({"status": "ok", "count": 2}));
+    let refused = search.ask(&ask(json!({"nonsense": 1}))).unwrap();
+    assert_eq!(
+        (refused.status, json_of(&refused)),
+        (400, json!({"status": "fail", "error": "unknown query type"}))
+    );
+}
+
+#[test]
+fn many_batches_leave_few_blobs() {
+    let mut search = deploy(&Value::Null);
+    for number in 0..100 {
+        search.put(&format!("d{number}"), r#"{"text": "same text"}"#).feed().unwrap();
+    }
+    let files = BLOBS.with(|blobs| blobs.borrow().list().unwrap().len());
+    assert!(files < 100, "{files} files");
+    let request = post("/query", &json!({"query": {"match": "text"}, "size": 0}), &[]);
+    assert_eq!(json_of(&search.ask(&request).unwrap())["total_hits"], 100);
+}
+
+#[test]
+fn documents_are_analyzed() {
+    let mut search = deploy(&Value::Null);
+    let response = search.ask(&post("/analyzeDoc", &json!({"t": ["Red wine", "x"]}), &[])).unwrap();
+    assert_eq!(
+        json_of(&response),
+        json!({"status": "ok", "analyzed": [
+            {"red": {"Term": "cmVk", "Locations": [{"Field": "t", "ArrayPositions": [0], "Start": 0, "End": 3, "Position": 1}]},
+             "wine": {"Term": "d2luZQ==", "Locations": [{"Field": "t", "ArrayPositions": [0], "Start": 4, "End": 8, "Position": 2}]}},
+            {"x": {"Term": "eA==", "Locations": [{"Field": "t", "ArrayPositions": [1], "Start": 0, "End": 1, "Position": 1}]}},
+        ]})
+    );
+}
+
+#[test]
+fn parts_are_merged_in_as_many_rounds_as_vectors_need() {
+    let params = json!({"mapping": {"default_mapping": {"properties": {"v": {"fields": [
+        {"type": "vector", "dims": 2, "index": true},
+    ]}}}}});
+    let mut search = deploy(&params);
+    search.put("a", r#"{"v": [1, 0]}"#).put("b", r#"{"v": [5, 0]}"#).feed().unwrap();
+    let body =
+        json!({"query": {"match_none": {}}, "knn": [{"field": "v", "vector": [4, 0], "k": 1}]});
+    let first = search.ask(&post("/query", &body, &[("nacre-part", "n1")])).unwrap();
+    let request = post("/query", &body, &[]);
+    let merged = search.merge(&request, vec![first]).unwrap();
+    assert!(merged.body.is_empty());
+    let rest = merged.headers.iter().find(|(name, _)| name == "nacre-rest").unwrap().1.clone();
+    let headers = [("nacre-part", "n1"), ("nacre-rest", &*rest)];
+    let second = search.ask(&post("/query", &body, &headers)).unwrap();
+    let merged = search.merge(&post("/query", &body, &headers[1..]), vec![second]).unwrap();
+    assert!(!merged.headers.iter().any(|(name, _)| name == "nacre-rest"));
+    assert_eq!(crate::world::ids(&json_of(&merged)), ["b"]);
+}
+
+#[test]
+fn a_part_that_refuses_refuses_the_whole() {
+    let mut search = deploy(&Value::Null);
+    let body = json!({"query": {"match": "a", "analyzer": "nope"}});
+    let part = search.ask(&post("/query", &body, &[("nacre-part", "n1")])).unwrap();
+    assert_eq!(part.status, 200);
+    let merged = search.merge(&post("/query", &body, &[]), vec![part]).unwrap();
+    assert_eq!(merged.status, 400);
+    assert_eq!(json_of(&merged)["error"], "no analyzer with name or type 'nope' registered");
+}
+
+#[test]
+fn definitions_that_are_refused_are_not_deployed() {
+    let config = json!({"params": {"mapping": {"default_analyzer": "nope"}}}).to_string();
+    let refused = Harness::<SearchService<Memory>>::new(&config).map(drop).unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        "ValidateIndex, Mapping err: no analyzer with name or type 'nope' registered"
+    );
+}
