@@ -9,7 +9,7 @@ use crate::rest::{self, Claim, Front, Hosts, Service, Threads};
 use crate::strangers::{Connections, Limits};
 use crate::tls::{Files, NodeKey, Tls};
 use crate::{data_dir, kv, memory};
-use clap::Args;
+use clap::{Args, FromArgMatches};
 use nacre_auth::{Role, User};
 use nacre_cluster::{BucketSettings, Change};
 use nacre_cluster::{Endpoints, OutgoingRule, Ports};
@@ -133,6 +133,20 @@ struct Listeners {
 }
 
 impl Serve {
+    /// Reads options as the command line has them, such as `--data-dir`, for an application that embeds a node. Variables of the
+    /// environment count as they do there.
+    ///
+    /// # Errors
+    /// The message of the command line: an unknown option, or a value that cannot be.
+    pub fn from_arguments<'a>(
+        arguments: impl IntoIterator<Item = &'a str>,
+    ) -> Result<Serve, String> {
+        let command = Serve::augment_args(clap::Command::new("serve").no_binary_name(true));
+        let matches = command.try_get_matches_from(arguments);
+        let read = matches.and_then(|matches| Serve::from_arg_matches(&matches));
+        read.map_err(|error| error.to_string())
+    }
+
     fn endpoints(&self) -> Result<Endpoints, String> {
         let Some(base) = self.port_base else {
             return Ok(Endpoints {

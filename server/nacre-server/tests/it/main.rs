@@ -10,6 +10,7 @@ mod cluster;
 mod copies;
 mod crash;
 mod dcp;
+mod embedded;
 mod eventing;
 mod eventing_queries;
 mod eventing_trials;
