@@ -8,7 +8,6 @@ pub(crate) use memory::{LOW_WATER_PERCENT, eviction_of};
 use crate::compactor::Compactor;
 use crate::conflict::Conflicts;
 use crate::copies::{self, CopyRetention};
-use crate::dcp_connections::DcpConnections;
 use crate::flusher::Flusher;
 use crate::keeper::Keeper;
 use crate::lease::Lease;
@@ -17,7 +16,7 @@ use crate::prefetch::PrefetchStep;
 use crate::range_scan::Scans;
 use crate::waits::Waits;
 use crate::worker::{Jobs, WORKERS, Worker};
-use crate::{BucketEnv, Signal, Watermarks, retention, warmup};
+use crate::{BucketEnv, DcpConnections, Signal, Watermarks, retention, warmup};
 use memory::{Memory, memory_of};
 use nacre_cluster::{
     BucketKind, BucketSettings, CompressionMode, ConflictResolution, EvictionPolicy,
@@ -77,9 +76,9 @@ pub struct Bucket {
     pub(crate) jobs: Jobs,
     pub(crate) conflicts: Conflicts,
     /// The open range scans.
-    pub scans: Scans,
+    pub(crate) scans: Scans,
     /// The DCP connections.
-    pub dcp_connections: DcpConnections,
+    pub(crate) dcp_connections: DcpConnections,
     /// Wakes the [`Keeper`].
     pub(crate) keeper: Signal,
     /// Wakes the [`Compactor`].

@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock};
 const SCAN_IDLE_NS_MAX: u64 = 30 * 1_000_000_000;
 
 /// One DCP connection.
-pub struct DcpConnection {
+pub(crate) struct DcpConnection {
     name: Box<[u8]>,
     user: Box<str>,
     waiter: Arc<dyn Waiter>,
@@ -37,37 +37,37 @@ impl Waiter for DcpConnection {
 
 impl DcpConnection {
     /// Notes that the connection looks now: whatever happens from here on wakes it again.
-    pub(crate) fn reset_wake(&self) {
+    pub fn reset_wake(&self) {
         self.is_woken.store(false, Ordering::Release);
     }
 
     /// Changes the heartbeat of the connection.
-    pub(crate) fn heartbeat(&self, beat: impl FnOnce(&mut Heartbeat)) {
+    pub fn heartbeat(&self, beat: impl FnOnce(&mut Heartbeat)) {
         beat(&mut self.heartbeat.lock());
     }
 
     /// Returns true if a NOOP is due.
-    pub(crate) fn needs_ping(&self) -> bool {
+    pub fn needs_ping(&self) -> bool {
         self.needs_ping.load(Ordering::Acquire)
     }
 
     /// Returns true if a NOOP is due, which the caller sends.
-    pub(crate) fn take_ping(&self) -> bool {
+    pub fn take_ping(&self) -> bool {
         self.needs_ping.swap(false, Ordering::AcqRel)
     }
 
     /// Notes whether scans of the store are open.
-    pub(crate) fn set_holds_scans(&self, holds: bool) {
+    pub fn set_holds_scans(&self, holds: bool) {
         self.holds_scans.store(holds, Ordering::Release);
     }
 
     /// Returns true if scans must be closed, because the consumer takes nothing.
-    pub(crate) fn must_release_scans(&self) -> bool {
+    pub fn must_release_scans(&self) -> bool {
         self.must_release_scans.load(Ordering::Acquire)
     }
 
     /// Returns true if scans must be closed, which the caller does.
-    pub(crate) fn take_release(&self) -> bool {
+    pub fn take_release(&self) -> bool {
         self.must_release_scans.swap(false, Ordering::AcqRel)
     }
 
@@ -91,7 +91,7 @@ impl DcpConnection {
     }
 
     /// Returns why the connection must end, if it must.
-    pub(crate) fn end_reason(&self) -> Option<&'static str> {
+    pub fn end_reason(&self) -> Option<&'static str> {
         self.end_reason.get().copied()
     }
 
@@ -104,11 +104,11 @@ impl DcpConnection {
 
 /// The DCP connections of a bucket.
 #[derive(Default)]
-pub struct DcpConnections(Mutex<Vec<Arc<DcpConnection>>>);
+pub(crate) struct DcpConnections(Mutex<Vec<Arc<DcpConnection>>>);
 
 impl DcpConnections {
     /// Adds a connection of `user`. An older one of the same user and name is ended: its client has reconnected.
-    pub(crate) fn open(
+    pub fn open(
         &self,
         user: &str,
         name: &[u8],
@@ -136,17 +136,17 @@ impl DcpConnections {
     }
 
     /// Removes a connection.
-    pub(crate) fn close(&self, connection: &Arc<DcpConnection>) {
+    pub fn close(&self, connection: &Arc<DcpConnection>) {
         self.0.lock().retain(|known| !Arc::ptr_eq(known, connection));
     }
 
     /// Returns the number of connections.
-    pub(crate) fn count(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.0.lock().len()
     }
 
     /// Pings silent consumers, ends the connections of those that do not answer, and closes the scans of those that take nothing.
-    pub(crate) fn tick(&self, now: Now) {
+    pub fn tick(&self, now: Now) {
         self.0.lock().iter().for_each(|connection| connection.tick(now.monotonic_ns));
     }
 }

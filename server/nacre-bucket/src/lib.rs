@@ -44,7 +44,7 @@ mod worker;
 pub use bucket::{Bucket, Home, KeyspaceEvent};
 pub use change_consumer::ChangeConsumer;
 pub use copies::{CopyRetention, ReceiveError};
-pub use dcp_connections::{DcpConnection, DcpConnections};
+pub(crate) use dcp_connections::{DcpConnection, DcpConnections};
 pub use env::BucketEnv;
 pub use lease::Lease;
 pub use listeners::{DirtyVbuckets, HistoryListeners};

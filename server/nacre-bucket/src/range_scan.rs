@@ -37,9 +37,9 @@ pub(crate) struct ScanOptions {
     /// Returns keys without values.
     pub key_only: bool,
     /// Returns extended attributes with the values.
-    pub(crate) with_xattrs: bool,
+    pub with_xattrs: bool,
     /// The branch of history and the seqno that the scan must include.
-    pub(crate) at_least: Option<(VbUuid, Seqno)>,
+    pub at_least: Option<(VbUuid, Seqno)>,
 }
 
 /// Why a scan does not begin or go on.
@@ -120,14 +120,14 @@ struct Scan {
 
 /// The open scans of a bucket.
 #[derive(Default)]
-pub struct Scans(Mutex<HashMap<ScanId, Scan>>);
+pub(crate) struct Scans(Mutex<HashMap<ScanId, Scan>>);
 
 impl Scans {
     /// Begins a scan.
     ///
     /// # Errors
     /// Fails when there is nothing to scan, too many scans are open, or the vBucket does not meet the options.
-    pub(crate) fn begin(
+    pub fn begin(
         &self,
         bucket: &Bucket,
         id: ScanId,
@@ -172,7 +172,7 @@ impl Scans {
     ///
     /// # Errors
     /// Fails when the scan has ended or another request reads it, and when the store fails.
-    pub(crate) fn read_on(
+    pub fn read_on(
         &self,
         bucket: &Bucket,
         id: ScanId,
@@ -228,22 +228,22 @@ impl Scans {
     }
 
     /// Cancels a scan. Returns false when there is none.
-    pub(crate) fn cancel(&self, id: ScanId) -> bool {
+    pub fn cancel(&self, id: ScanId) -> bool {
         self.0.lock().remove(&id).is_some()
     }
 
     /// Ends the scans whose lifetime has passed.
-    pub(crate) fn forget_old(&self, now: Now) {
+    pub fn forget_old(&self, now: Now) {
         self.0.lock().retain(|_, scan| scan.ends_ns > now.monotonic_ns);
     }
 }
 
 /// The next documents of a scan.
-pub struct Page {
+pub(crate) struct Page {
     /// See [`ScanOptions::key_only`].
     pub key_only: bool,
     /// See [`ScanOptions::with_xattrs`].
-    pub(crate) with_xattrs: bool,
+    pub with_xattrs: bool,
     /// The documents, by key.
     pub documents: Vec<Document>,
     /// True if nothing is left to read and the scan has ended.
