@@ -1,0 +1,283 @@
+//! The receiving side: what a bucket stores of a version that arrives.
+//!
+//! ```text
+//! receive(local, arriving) ─► Keep      the version here stays, and the sender is answered that one exists
+//!                         ├─► Store     to be written over the version that was compared, and no other
+//!                         └─► Ask       a resolver decides ─► settle(verdict) ─► Store
+//! ```
+//!
+//! Both are functions: whoever calls them holds the vBucket still, or writes under the condition that the version here
+//! is still the one that was compared ([`nacre_vbucket::Rule::Over`]).
+
+use crate::{Judgement, Known, Malformed, Policy, Side, Site, attribute, judge};
+use nacre_types::{Cas, DATATYPE_JSON, DATATYPE_XATTR, Document, Kind, Meta};
+use nacre_value::{json, xattr};
+use nacre_vbucket::{Verdict, Version};
+
+/// A version of a document outside of a vBucket: metadata, and the value with its attributes first. The seqno means
+/// nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Arriving {
+    /// Its metadata.
+    pub meta: Meta,
+    /// Attributes, if the datatype says so, and body.
+    pub value: Vec<u8>,
+}
+
+impl Arriving {
+    /// The version that `document` is.
+    pub fn of(document: &Document) -> Arriving {
+        Arriving { meta: document.meta, value: document.value().to_vec() }
+    }
+
+    /// Attributes and body.
+    ///
+    /// # Errors
+    /// [`Malformed`] when the section is longer than the value.
+    pub fn split(&self) -> Result<(&[u8], &[u8]), Malformed> {
+        match self.meta.datatype & DATATYPE_XATTR {
+            0 => Ok((&[], &self.value)),
+            _ => xattr::split(&self.value).ok_or(Malformed),
+        }
+    }
+
+    /// The version as resolvers see it.
+    pub fn shown(&self) -> Version {
+        let Meta { cas, rev, flags, expiry, datatype, kind, .. } = self.meta;
+        Version {
+            body: self.split().map_or(&self.value[..], |(_, body)| body).to_vec(),
+            is_deleted: kind != Kind::Alive,
+            cas,
+            rev,
+            flags,
+            expiry,
+            is_json: datatype & DATATYPE_JSON != 0,
+        }
+    }
+
+    fn known(&self) -> Result<Known, Malformed> {
+        Known::arriving(&self.meta, self.split()?.0)
+    }
+}
+
+/// What becomes of a version that arrived.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Nothing: the version here stays.
+    Keep,
+    /// This is stored, under exactly this CAS and revision.
+    Store(Arriving),
+    /// A resolver must be asked; then [`settle`].
+    Ask,
+}
+
+/// Decides about a version that arrives at `site`. `next_cas` is the CAS that a write here would get, if it is to be
+/// greater than both versions.
+///
+/// # Errors
+/// [`Malformed`] when the attributes of the version that arrives are no attributes, or its history is no history.
+pub fn receive(
+    local: Option<&Document>,
+    arriving: &Arriving,
+    site: &Site,
+    policy: Policy,
+    next_cas: Cas,
+) -> Result<Outcome, Malformed> {
+    let incoming = arriving.known()?;
+    let Some(local) = local else { return Ok(Outcome::Store(arriving.clone())) };
+    // What is here was checked when it came; a client's own attribute of that name counts as none.
+    let here = known_here(local, site);
+    let bodies = (Some(arriving.split()?.1), local.is_resident().then(|| local.body()));
+    let sides = (
+        Side { meta: &arriving.meta, known: &incoming, body: bodies.0 },
+        Side { meta: &local.meta, known: &here, body: bodies.1 },
+    );
+    Ok(match judge(policy, sides.0, sides.1) {
+        Judgement::Keep => Outcome::Keep,
+        Judgement::Take => Outcome::Store(arriving.clone()),
+        Judgement::Ask => Outcome::Ask,
+        Judgement::TakeAnew => {
+            let (xattrs, body) = arriving.split()?;
+            let rev = arriving.meta.rev.max(local.meta.rev) + 1;
+            let meta = Meta { cas: next_cas, rev, ..arriving.meta };
+            let history = match (incoming.history, here.history) {
+                (Some(history), Some(other)) => {
+                    Some(history.adopted(&other, site.id.clone(), next_cas))
+                }
+                _ => None,
+            };
+            Outcome::Store(joined(meta, xattrs, body, history.as_ref())?)
+        }
+    })
+}
+
+/// What is stored after a resolver has decided between the version here and the one that arrived: a merge of both under
+/// `next_cas`, whatever it decided.
+///
+/// Of a body that the resolver made, attributes, flags and expiry are those of the version with the greater CAS, unless
+/// that one was deleted and the other one was not.
+///
+/// # Errors
+/// [`Malformed`] as from [`receive`].
+pub fn settle(
+    local: &Document,
+    arriving: &Arriving,
+    verdict: &Verdict,
+    site: &Site,
+    next_cas: Cas,
+) -> Result<Arriving, Malformed> {
+    let incoming = arriving.known()?;
+    let here = known_here(local, site);
+    let of_local = Arriving::of(local);
+    let is_alive = |version: &Arriving| version.meta.kind == Kind::Alive;
+    let base = match verdict {
+        Verdict::KeepLocal => &of_local,
+        Verdict::KeepRemote => arriving,
+        Verdict::Merged(_) => match (is_alive(&of_local), is_alive(arriving)) {
+            (true, false) => &of_local,
+            (false, true) => arriving,
+            _ if arriving.meta.cas > local.meta.cas => arriving,
+            _ => &of_local,
+        },
+    };
+    let (xattrs, kept) = base.split()?;
+    let body = if let Verdict::Merged(body) = verdict { body } else { kept };
+    let mut meta = Meta { cas: next_cas, ..base.meta };
+    meta.rev = arriving.meta.rev.max(local.meta.rev) + 1;
+    if matches!(verdict, Verdict::Merged(_)) && meta.kind != Kind::Alive {
+        // What both had deleted is there again, and the time of its deletion is no expiry.
+        (meta.kind, meta.expiry) = (Kind::Alive, 0);
+    }
+    let history = match (incoming.history, here.history) {
+        (Some(incoming), Some(here)) => Some(here.merge(&incoming, site.id.clone(), next_cas)),
+        // A decision about a version of unknown origin is a write of this bucket.
+        (Some(known), None) | (None, Some(known)) => {
+            Some(known.written_over(site.id.clone(), next_cas))
+        }
+        (None, None) => None,
+    };
+    joined(meta, xattrs, body, history.as_ref())
+}
+
+/// What is known about a version that lies at `site`.
+pub fn known_here(local: &Document, site: &Site) -> Known {
+    let xattrs = if local.is_resident() { local.xattrs() } else { &[] };
+    Known::of(&local.meta, xattrs, site).unwrap_or_else(|Malformed| {
+        Known::of(&local.meta, &[], site).expect("no attributes are well-formed")
+    })
+}
+
+/// The version with `body` and the attributes, of which the history is replaced.
+pub(crate) fn joined(
+    meta: Meta,
+    xattrs: &[u8],
+    body: &[u8],
+    history: Option<&crate::History>,
+) -> Result<Arriving, Malformed> {
+    let stamped = match history {
+        Some(history) => attribute::stamp(xattrs, history, meta.cas)?,
+        None => xattrs.to_vec(),
+    };
+    let is_json = meta.kind == Kind::Alive && json::is_json(body);
+    let datatype = (if is_json { DATATYPE_JSON } else { 0 })
+        | (if stamped.is_empty() { 0 } else { DATATYPE_XATTR });
+    let value = [&stamped[..], body].concat();
+    Ok(Arriving { meta: Meta { datatype, ..meta }, value })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{History, SourceId};
+    use nacre_vbucket::Resolution;
+
+    const POLICY: Policy = Policy::Resolver(Resolution::LastWriteWins);
+
+    fn id(name: &str) -> SourceId {
+        SourceId::parse(name).unwrap()
+    }
+
+    fn site() -> Site {
+        Site { id: id("here"), since: Cas::ANY }
+    }
+
+    fn version(body: &str, cas: u64, history: &History) -> Arriving {
+        let meta = Meta { cas: Cas(cas), rev: 1, ..Meta::default() };
+        joined(meta, &[], body.as_bytes(), Some(history)).unwrap()
+    }
+
+    fn stored(version: &Arriving) -> Document {
+        Document::new(version.meta, b"\0k", &version.value)
+    }
+
+    #[test]
+    fn every_answer_of_a_resolver_is_a_merge() {
+        let local = version("1", 10, &History::of_write(id("here"), Cas(10)));
+        let arriving = version("2", 20, &History::of_write(id("there"), Cas(20)));
+        let (document, next) = (stored(&local), Cas(30));
+        assert_eq!(receive(Some(&document), &arriving, &site(), POLICY, next), Ok(Outcome::Ask));
+        let verdicts = [Verdict::KeepLocal, Verdict::KeepRemote, Verdict::Merged(b"3".to_vec())];
+        for (verdict, body) in verdicts.iter().zip(["1", "2", "3"]) {
+            let merge = settle(&document, &arriving, verdict, &site(), next).unwrap();
+            assert_eq!(merge.shown().body, body.as_bytes());
+            assert_eq!((merge.meta.cas, merge.meta.rev), (next, 2));
+            let known = merge.known().unwrap().history.unwrap();
+            assert_eq!((known.source(), known.merged().len()), (&id("here"), 2));
+            let again = receive(Some(&stored(&merge)), &arriving, &site(), POLICY, Cas(40));
+            assert_eq!(again, Ok(Outcome::Keep), "it is not asked twice");
+        }
+    }
+
+    #[test]
+    fn a_later_version_with_a_lesser_cas_gets_one_of_this_bucket() {
+        let first = History::of_write(id("here"), Cas(10));
+        let merge = first.merge(&History::of_write(id("there"), Cas(20)), id("here"), Cas(50));
+        let local = stored(&version("1", 50, &merge));
+        let later = first.written_over(id("there"), Cas(30));
+        let arriving = version("2", 30, &later);
+        let outcome = receive(Some(&local), &arriving, &site(), POLICY, Cas(60)).unwrap();
+        let Outcome::Store(taken) = outcome else { panic!("{outcome:?}") };
+        assert_eq!((taken.meta.cas, &taken.shown().body[..]), (Cas(60), &b"2"[..]));
+        let known = taken.known().unwrap().history.unwrap();
+        assert!(known.is_merge() && known.source() == &id("here"), "{known:?}");
+        let other = Site { id: id("there"), since: Cas::ANY };
+        let back = receive(Some(&stored(&arriving)), &taken, &other, POLICY, Cas(70)).unwrap();
+        assert_eq!(back, Outcome::Store(taken), "the other side takes it without asking");
+    }
+
+    #[test]
+    fn what_both_have_deleted_is_no_conflict() {
+        let tombstone = |cas, name: &str| {
+            let history = History::of_write(id(name), Cas(cas));
+            let meta = Meta { cas: Cas(cas), kind: Kind::Deleted, ..Meta::default() };
+            joined(meta, &[], b"", Some(&history)).unwrap()
+        };
+        let (less, greater) = (tombstone(10, "there"), tombstone(20, "here"));
+        let outcome = |local, arriving| {
+            receive(Some(&stored(local)), arriving, &site(), POLICY, Cas(30)).unwrap()
+        };
+        assert_eq!(outcome(&greater, &less), Outcome::Keep);
+        assert_eq!(outcome(&less, &greater), Outcome::Store(greater.clone()));
+    }
+
+    #[test]
+    fn without_histories_a_resolver_is_asked_about_different_bodies() {
+        let plain = |cas| Arriving {
+            meta: Meta { cas: Cas(cas), rev: 1, ..Meta::default() },
+            value: b"1".to_vec(),
+        };
+        let site = Site { since: Cas(1000), ..site() };
+        let local = stored(&plain(10));
+        let outcome =
+            |arriving: &Arriving| receive(Some(&local), arriving, &site, POLICY, Cas(30)).unwrap();
+        assert_eq!(outcome(&plain(20)), Outcome::Store(plain(20)), "the body is the same");
+        assert_eq!(outcome(&plain(5)), Outcome::Keep);
+        let other = Arriving { value: b"2".to_vec(), ..plain(5) };
+        assert_eq!(outcome(&other), Outcome::Ask);
+        let same = Arriving { value: b"2".to_vec(), ..plain(10) };
+        assert_eq!(outcome(&same), Outcome::Keep, "CAS and revision name a version");
+        let rule = Policy::Rule(Resolution::LastWriteWins);
+        let by_rule = receive(Some(&local), &other, &site, rule, Cas(30)).unwrap();
+        assert_eq!(by_rule, Outcome::Keep);
+    }
+}

@@ -1,0 +1,329 @@
+//! How histories are stored: the system attributes `_vv` and `_mou`, as Couchbase has them.
+//!
+//! ```text
+//! "_vv": {"cvCas": "0x…", "src": "…", "ver": "0x…", "mv": ["…@…", …], "pv": ["…@…", …]}
+//! "_mou": {"cas": "0x…", "pRev": "…"}
+//! ```
+//!
+//! Numbers are 64 bits in little-endian order as hexadecimal text. The lists are sorted by version: the first one is
+//! whole, each other one the difference to the one before; neither has a prefix, nor the zeros at its end.
+//!
+//! `_vv` is written by replication only. A client that writes the document leaves it as it is, so that a document whose
+//! CAS is not `cvCas` has been changed since: see [`Known::of`].
+
+use crate::{History, SourceId, history::Versions};
+use nacre_types::{Cas, DATATYPE_XATTR, Meta};
+use nacre_value::xattr::Xattrs;
+use serde::{Deserialize, Serialize};
+
+/// The attribute with the history.
+pub const HISTORY: &str = "_vv";
+/// The attribute of a change that only touched metadata, as Sync Gateway makes it.
+pub const METADATA_ONLY_UPDATE: &str = "_mou";
+/// Versions in one list, at most: a peer that sends more is broken.
+const VERSIONS_MAX: usize = 1000;
+
+/// Bytes that are not of the format that they should be of: an attribute, a section of attributes, records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("it is malformed")]
+pub struct Malformed;
+
+/// A bucket that takes part in replication.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Site {
+    /// Its name in histories.
+    pub id: SourceId,
+    /// Versions below this CAS were written before the bucket kept histories (`vbucketsMaxCas` of the vBucket).
+    pub since: Cas,
+}
+
+/// What is known about a version: what to compare, and its history.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Known {
+    /// The CAS to compare: not that of a change of metadata only.
+    pub cas: Cas,
+    /// The revision to compare, likewise.
+    pub rev: u64,
+    /// The history; `None` when the version is older than histories are.
+    pub history: Option<History>,
+    /// Whether it has attributes other than those of replication.
+    pub has_others: bool,
+}
+
+impl Known {
+    /// What is known about a version with these attributes that arrives from elsewhere: without its history, nobody here can
+    /// know who made it.
+    ///
+    /// # Errors
+    /// [`Malformed`].
+    pub fn arriving(meta: &Meta, xattrs: &[u8]) -> Result<Known, Malformed> {
+        let nowhere = Site { id: SourceId::nobody(), since: Cas(u64::MAX) };
+        let known = Known::of(meta, xattrs, &nowhere)?;
+        let history = known.history.filter(|history| *history.source() != nowhere.id);
+        Ok(Known { history, ..known })
+    }
+
+    /// What is known about a version with these attributes, as it lies at `site`.
+    ///
+    /// | CAS of the version | history |
+    /// | --- | --- |
+    /// | `cvCas` | as written |
+    /// | greater | it was changed here since: the current version is the site's |
+    /// | less, or no history is written | the version is the site's, and nothing else is known |
+    ///
+    /// # Errors
+    /// [`Malformed`].
+    pub fn of(meta: &Meta, xattrs: &[u8], site: &Site) -> Result<Known, Malformed> {
+        let attributes = Xattrs::parse(xattrs).map_err(|_| Malformed)?;
+        let update = attributes.get(METADATA_ONLY_UPDATE).map(Update::parse).transpose()?;
+        let written = attributes.get(HISTORY).map(parse).transpose()?;
+        let plain = |cas| (cas >= site.since).then(|| History::of_write(site.id.clone(), cas));
+        let updated = update.filter(|update| update.cas == meta.cas);
+        let has_others =
+            attributes.iter().any(|(key, _)| key != HISTORY && key != METADATA_ONLY_UPDATE);
+        let known = |cas, rev, history| Known { cas, rev, history, has_others };
+        Ok(match (written, updated) {
+            (Some((history, of)), Some(update)) if of < meta.cas => {
+                known(of, update.previous_rev, Some(history))
+            }
+            (Some((history, of)), _) if of == meta.cas => known(meta.cas, meta.rev, Some(history)),
+            (Some((history, of)), _) if of < meta.cas => {
+                let history = history.written_over(site.id.clone(), meta.cas);
+                known(meta.cas, meta.rev, Some(history))
+            }
+            _ => known(meta.cas, meta.rev, plain(meta.cas)),
+        })
+    }
+
+    /// The metadata to compare. That a version has a history, which replication wrote, is no difference.
+    pub fn compared(&self, meta: &Meta) -> Meta {
+        let without_history = self.history.is_some() && !self.has_others;
+        let kept = if without_history { !DATATYPE_XATTR } else { u8::MAX };
+        Meta { cas: self.cas, rev: self.rev, datatype: meta.datatype & kept, ..*meta }
+    }
+}
+
+/// A section of attributes with `history`, which is that of the version with this CAS.
+///
+/// # Errors
+/// [`Malformed`] when the section is none.
+pub fn stamp(xattrs: &[u8], history: &History, cas: Cas) -> Result<Vec<u8>, Malformed> {
+    let mut attributes = Xattrs::parse(xattrs).map_err(|_| Malformed)?;
+    attributes.set(HISTORY, &encode(history, cas)).map_err(|_| Malformed)?;
+    Ok(attributes.encode())
+}
+
+#[derive(Serialize, Deserialize)]
+struct Written {
+    #[serde(rename = "cvCas")]
+    cv_cas: String,
+    src: String,
+    ver: String,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    mv: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pv: Vec<String>,
+}
+
+/// The attribute for `history`, which is that of the version with this CAS.
+pub fn encode(history: &History, cas: Cas) -> Vec<u8> {
+    let written = Written {
+        cv_cas: hex(cas),
+        src: history.source.to_string(),
+        ver: hex(history.version),
+        mv: differences(&history.merged),
+        pv: differences(&history.previous),
+    };
+    serde_json::to_vec(&written).expect("texts can be written")
+}
+
+/// Reads the attribute: the history, and the CAS of the version that it is of.
+///
+/// # Errors
+/// [`Malformed`].
+pub fn parse(text: &[u8]) -> Result<(History, Cas), Malformed> {
+    let written: Written = serde_json::from_slice(text).map_err(|_| Malformed)?;
+    let history = History {
+        source: SourceId::parse(&written.src).ok_or(Malformed)?,
+        version: number(&written.ver)?,
+        merged: versions(&written.mv)?,
+        previous: versions(&written.pv)?,
+    };
+    Ok((history, number(&written.cv_cas)?))
+}
+
+/// What Sync Gateway notes about a change of metadata only.
+struct Update {
+    cas: Cas,
+    previous_rev: u64,
+}
+
+impl Update {
+    fn parse(text: &[u8]) -> Result<Update, Malformed> {
+        #[derive(Deserialize)]
+        struct Written {
+            cas: String,
+            #[serde(rename = "pRev")]
+            previous_rev: Number,
+        }
+        // Releases differ in how they write the revision.
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Number {
+            Number(u64),
+            Text(String),
+        }
+        let written: Written = serde_json::from_slice(text).map_err(|_| Malformed)?;
+        let previous_rev = match written.previous_rev {
+            Number::Number(rev) => rev,
+            Number::Text(text) => text.parse().map_err(|_| Malformed)?,
+        };
+        Ok(Update { cas: number(&written.cas)?, previous_rev })
+    }
+}
+
+fn hex(cas: Cas) -> String {
+    format!("0x{:016x}", cas.0.swap_bytes())
+}
+
+/// A number with or without prefix; the zeros at its end may be missing.
+fn number(text: &str) -> Result<Cas, Malformed> {
+    let digits = text.strip_prefix("0x").unwrap_or(text);
+    if digits.is_empty() || digits.len() > 16 || !digits.bytes().all(|b| b.is_ascii_hexdigit()) {
+        return Err(Malformed);
+    }
+    let whole = format!("{digits:0<16}");
+    u64::from_str_radix(&whole, 16).map(|number| Cas(number.swap_bytes())).map_err(|_| Malformed)
+}
+
+fn differences(versions: &Versions) -> Vec<String> {
+    let mut sorted: Vec<_> = versions.iter().map(|(source, version)| (version.0, source)).collect();
+    sorted.sort_unstable();
+    let mut before = 0;
+    let mut entry = |(version, source): (u64, &SourceId)| {
+        let bytes = (version - before).to_le_bytes();
+        before = version;
+        let length = bytes.iter().rposition(|byte| *byte != 0).map_or(1, |last| last + 1);
+        let digits: String = bytes[..length].iter().map(|byte| format!("{byte:02x}")).collect();
+        format!("{digits}@{source}")
+    };
+    sorted.into_iter().map(&mut entry).collect()
+}
+
+fn versions(entries: &[String]) -> Result<Versions, Malformed> {
+    if entries.len() > VERSIONS_MAX {
+        return Err(Malformed);
+    }
+    let (mut versions, mut before) = (Versions::new(), 0u64);
+    for entry in entries {
+        let (digits, source) = entry.split_once('@').ok_or(Malformed)?;
+        before = before.checked_add(number(digits)?.0).ok_or(Malformed)?;
+        let known = versions.entry(SourceId::parse(source).ok_or(Malformed)?).or_default();
+        *known = Cas(before).max(*known);
+    }
+    Ok(versions)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(name: &str) -> SourceId {
+        SourceId::parse(name).unwrap()
+    }
+
+    fn site() -> Site {
+        Site { id: id("here"), since: Cas(100) }
+    }
+
+    fn section(pairs: &[(&str, &str)]) -> Vec<u8> {
+        let mut attributes = Xattrs::default();
+        pairs.iter().for_each(|(key, value)| attributes.set(key, value.as_bytes()).unwrap());
+        attributes.encode()
+    }
+
+    /// The numbers that Sync Gateway's own test expects of this text.
+    const EXAMPLE: &str = r#"{"cvCas":"0x40e2010000000000","src":"cb06dc003846116d9b66d2ab23887a96","ver":"0x40e2010000000000","mv":["c0ff05d7ac059a16@s_LhRPsa7CpjEvP5zeXTXEBA","1c008cd6@s_NqiIe0LekFPLeX4JvTO6Iw"],"pv":["f0ff44d6ac059a16@s_YZvBpEaztom9z5V/hDoeIw"]}"#;
+
+    #[test]
+    fn a_history_is_written_as_others_write_it() {
+        let (history, cas) = parse(EXAMPLE.as_bytes()).unwrap();
+        assert_eq!((cas, history.version()), (Cas(123_456), Cas(123_456)));
+        let merged = [
+            (id("s_LhRPsa7CpjEvP5zeXTXEBA"), Cas(1_628_620_455_147_864_000)),
+            (id("s_NqiIe0LekFPLeX4JvTO6Iw"), Cas(1_628_620_458_747_363_292)),
+        ];
+        assert_eq!(history.merged(), &Versions::from(merged));
+        let previous = (id("s_YZvBpEaztom9z5V/hDoeIw"), Cas(1_628_620_455_135_215_600));
+        assert_eq!(history.previous(), &Versions::from([previous]));
+        assert_eq!(String::from_utf8(encode(&history, cas)).unwrap(), EXAMPLE);
+    }
+
+    #[test]
+    fn equal_versions_of_two_sources_keep_their_entries() {
+        let both = Versions::from([(id("a"), Cas(0x100)), (id("b"), Cas(0x100))]);
+        assert_eq!(differences(&both), ["0001@a", "00@b"]);
+        assert_eq!(versions(&differences(&both)), Ok(both));
+    }
+
+    #[test]
+    fn texts_of_another_format_are_refused() {
+        let entry = r#"["1c008cd61c008cd61c008cd6@x"]"#;
+        let long = format!("[{}]", vec![r#""01@a""#; VERSIONS_MAX + 1].join(","));
+        let over = r#"["ffffffffffffffff@a","01@b"]"#;
+        for list in [entry, &long, over, r#"["01"]"#, r#"["@a"]"#, r#"["01@"]"#, r#"["zz@a"]"#] {
+            let text = format!(r#"{{"cvCas":"0x01","src":"s","ver":"0x01","pv":{list}}}"#);
+            assert_eq!(parse(text.as_bytes()), Err(Malformed), "{text}");
+        }
+        for text in ["", "[]", r#"{"cvCas":"0x01","src":"","ver":"0x01"}"#, r#"{"src":"s"}"#] {
+            assert_eq!(parse(text.as_bytes()), Err(Malformed), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_cas_says_whether_a_history_is_still_that_of_the_version() {
+        let history = History::of_write(id("there"), Cas(90)).written_over(id("far"), Cas(150));
+        let text = String::from_utf8(encode(&history, Cas(150))).unwrap();
+        let attributes = section(&[(HISTORY, &text)]);
+        let known = |cas| {
+            Known::of(&Meta { cas: Cas(cas), ..Meta::default() }, &attributes, &site()).unwrap()
+        };
+        assert_eq!(known(150).history, Some(history.clone()));
+        assert_eq!(known(200).history, Some(history.written_over(id("here"), Cas(200))));
+        assert_eq!(known(120).history, Some(History::of_write(id("here"), Cas(120))), "invalid");
+        assert_eq!(known(99).history, None, "from before there were histories");
+        let bare = Known::of(&Meta { cas: Cas(100), ..Meta::default() }, &[], &site()).unwrap();
+        assert_eq!(bare.history, Some(History::of_write(id("here"), Cas(100))));
+    }
+
+    #[test]
+    fn who_made_a_version_that_arrives_is_known_from_its_history_only() {
+        let history = History::of_write(id("there"), Cas(150));
+        let text = String::from_utf8(encode(&history, Cas(150))).unwrap();
+        let attributes = section(&[(HISTORY, &text)]);
+        let known = |cas, attributes: &[u8]| {
+            Known::arriving(&Meta { cas: Cas(cas), ..Meta::default() }, attributes).unwrap().history
+        };
+        assert_eq!(known(150, &attributes), Some(history));
+        assert_eq!(known(200, &attributes), None, "it was changed, by whomever");
+        assert_eq!(known(150, &[]), None);
+        assert_eq!(Known::arriving(&Meta::default(), b"\0"), Err(Malformed));
+    }
+
+    #[test]
+    fn a_change_of_metadata_only_is_compared_as_what_was_changed() {
+        let history = History::of_write(id("there"), Cas(150));
+        let text = String::from_utf8(encode(&history, Cas(150))).unwrap();
+        for rev in ["\"7\"", "7"] {
+            let update = format!(r#"{{"cas":"{}","pCas":"0x00","pRev":{rev}}}"#, hex(Cas(200)));
+            let attributes = section(&[(HISTORY, &text), (METADATA_ONLY_UPDATE, &update)]);
+            let meta = Meta { cas: Cas(200), rev: 8, ..Meta::default() };
+            let known = Known::of(&meta, &attributes, &site()).unwrap();
+            assert_eq!((known.cas, known.rev), (Cas(150), 7));
+            assert_eq!(known.history, Some(history.clone()));
+            let later = Meta { cas: Cas(201), rev: 9, ..meta };
+            let known = Known::of(&later, &attributes, &site()).unwrap();
+            assert_eq!((known.cas, known.rev), (Cas(201), 9), "a later write counts");
+        }
+    }
+}

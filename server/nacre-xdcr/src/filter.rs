@@ -1,0 +1,174 @@
+//! Which documents leave a bucket, and as what.
+
+use nacre_types::{DATATYPE_JSON, Document, Kind};
+use nacre_value::xattr::Xattrs;
+use std::fmt;
+use std::sync::Arc;
+
+/// The attribute of records about conflicts, which never leave the bucket.
+const CONFLICT_RECORD: &str = "_xdcr_conflict";
+/// The attribute of a document that a transaction is about to write.
+const TRANSACTION: &str = "txn";
+/// Keys of the records that transactions keep.
+const TRANSACTION_CLIENTS: &[u8] = b"_txn:client-record";
+const TRANSACTION_RECORDS: &[u8] = b"_txn:atr-";
+
+/// A condition on documents, such as a filter expression.
+pub trait Condition: Send + Sync {
+    /// Whether a document fulfils it.
+    ///
+    /// # Errors
+    /// What keeps it from being known. Such a document is not sent.
+    fn holds(&self, document: &Document) -> Result<bool, String>;
+}
+
+/// What does not go. The default leaves out only what never goes.
+#[derive(Clone, Default)]
+pub struct Filter {
+    /// Deletions do not go (`filterDeletion`).
+    pub drops_deletions: bool,
+    /// Expirations do not go (`filterExpiration`).
+    pub drops_expirations: bool,
+    /// Documents lose their expiry (`filterBypassExpiry`).
+    pub strips_expiry: bool,
+    /// What is not JSON does not go (`filterBinary`).
+    pub drops_binary: bool,
+    /// Documents that a transaction is about to write do not go, instead of going without that attribute
+    /// (`filterBypassUncommittedTxn`).
+    pub drops_uncommitted: bool,
+    /// What living documents must fulfil (`filterExpression`).
+    pub condition: Option<Arc<dyn Condition>>,
+}
+
+impl fmt::Debug for Filter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Filter")
+            .field("drops_deletions", &self.drops_deletions)
+            .field("drops_expirations", &self.drops_expirations)
+            .field("strips_expiry", &self.strips_expiry)
+            .field("drops_binary", &self.drops_binary)
+            .field("drops_uncommitted", &self.drops_uncommitted)
+            .field("has_condition", &self.condition.is_some())
+            .finish()
+    }
+}
+
+/// What becomes of a document.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Passage {
+    /// It goes as it is.
+    Whole,
+    /// It goes without the attribute of a transaction.
+    WithoutTransaction,
+    /// It does not go.
+    Dropped,
+    /// It does not go, as it could not be judged.
+    Unclear(String),
+}
+
+impl Filter {
+    /// What becomes of `document`, in the order that Couchbase looks at it.
+    pub fn pass(&self, document: &Document) -> Passage {
+        let name = document.name();
+        let is_own = name == TRANSACTION_CLIENTS || name.starts_with(TRANSACTION_RECORDS);
+        if !document.collection().holds_documents() || is_own || std::str::from_utf8(name).is_err()
+        {
+            return Passage::Dropped;
+        }
+        let Ok(attributes) = Xattrs::parse(document.xattrs()) else {
+            return Passage::Unclear("its attributes are malformed".to_owned());
+        };
+        let in_transaction = attributes.get(TRANSACTION).is_some();
+        let is_binary = document.is_alive() && document.meta.datatype & DATATYPE_JSON == 0;
+        let dropped = attributes.get(CONFLICT_RECORD).is_some()
+            || (in_transaction && self.drops_uncommitted)
+            || (is_binary && self.drops_binary)
+            || (document.meta.kind == Kind::Deleted && self.drops_deletions)
+            || (document.meta.kind == Kind::Expired && self.drops_expirations);
+        if dropped {
+            return Passage::Dropped;
+        }
+        // Deletions of what was left out go, too: which version they ended is not known any more.
+        match self.condition.as_ref().filter(|_| document.is_alive()) {
+            Some(condition) => match condition.holds(document) {
+                Ok(false) => return Passage::Dropped,
+                Err(reason) => return Passage::Unclear(reason),
+                Ok(true) => {}
+            },
+            None => {}
+        }
+        if in_transaction { Passage::WithoutTransaction } else { Passage::Whole }
+    }
+
+    /// The attributes of a document without that of a transaction.
+    pub(crate) fn without_transaction(xattrs: &[u8]) -> Vec<u8> {
+        let mut attributes = Xattrs::parse(xattrs).unwrap_or_default();
+        attributes.remove(TRANSACTION);
+        attributes.encode()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nacre_types::{CollectionId, DATATYPE_XATTR, DocKey, Meta};
+
+    fn document(name: &[u8], kind: Kind, attribute: Option<&str>) -> Document {
+        let mut attributes = Xattrs::default();
+        attribute.iter().for_each(|key| attributes.set(key, b"1").unwrap());
+        let datatype = if attribute.is_some() { DATATYPE_XATTR } else { 0 };
+        let meta = Meta { kind, datatype, ..Meta::default() };
+        let key = DocKey::new(CollectionId::DEFAULT, name);
+        Document::new(meta, key.prefixed(), &[&attributes.encode()[..], b"text"].concat())
+    }
+
+    #[test]
+    fn what_belongs_to_one_cluster_stays_there() {
+        let filter = Filter::default();
+        for name in [&b"_txn:client-record"[..], b"_txn:atr-12-#a1", b"\xff"] {
+            assert_eq!(filter.pass(&document(name, Kind::Alive, None)), Passage::Dropped);
+        }
+        let record = document(b"k", Kind::Alive, Some("_xdcr_conflict"));
+        assert_eq!(filter.pass(&record), Passage::Dropped);
+        let event = Document::new(Meta::default(), b"\x01scope:8", b"{}");
+        assert_eq!(filter.pass(&event), Passage::Dropped);
+        let staged = document(b"k", Kind::Alive, Some("txn"));
+        assert_eq!(filter.pass(&staged), Passage::WithoutTransaction);
+        assert!(Filter::without_transaction(staged.xattrs()).is_empty());
+    }
+
+    #[test]
+    fn each_switch_leaves_out_what_it_says() {
+        type Case = (fn(&mut Filter), Kind, Option<&'static str>);
+        let cases: [Case; 4] = [
+            (|filter| filter.drops_deletions = true, Kind::Deleted, None),
+            (|filter| filter.drops_expirations = true, Kind::Expired, None),
+            (|filter| filter.drops_binary = true, Kind::Alive, None),
+            (|filter| filter.drops_uncommitted = true, Kind::Alive, Some("txn")),
+        ];
+        for (index, (switch, kind, attribute)) in cases.into_iter().enumerate() {
+            let mut filter = Filter::default();
+            let document = document(b"k", kind, attribute);
+            assert_ne!(filter.pass(&document), Passage::Dropped, "{index}");
+            switch(&mut filter);
+            assert_eq!(filter.pass(&document), Passage::Dropped, "{index}");
+        }
+    }
+
+    struct Fails;
+
+    impl Condition for Fails {
+        fn holds(&self, document: &Document) -> Result<bool, String> {
+            if document.name() == b"bad" { Err("too deep".to_owned()) } else { Ok(false) }
+        }
+    }
+
+    #[test]
+    fn a_condition_is_about_living_documents() {
+        let filter = Filter { condition: Some(Arc::new(Fails)), ..Filter::default() };
+        assert_eq!(filter.pass(&document(b"k", Kind::Alive, None)), Passage::Dropped);
+        assert_eq!(filter.pass(&document(b"k", Kind::Deleted, None)), Passage::Whole);
+        let unclear = filter.pass(&document(b"bad", Kind::Alive, None));
+        assert_eq!(unclear, Passage::Unclear("too deep".to_owned()));
+    }
+}

@@ -1,0 +1,114 @@
+//! Which of two versions stays, and when a resolver is asked.
+//!
+//! In a bucket with a resolver, histories decide first:
+//!
+//! | relation of the version that arrives | what happens |
+//! | --- | --- |
+//! | contained in the one here | the one here stays |
+//! | contains the one here, and has the greater CAS | it is taken over |
+//! | contains the one here, and has not | it is taken over under a CAS of this bucket, as a merge of one side |
+//! | equal | the greater pair of CAS and source stays; nothing happens for the same |
+//! | in conflict, both deleted | the same |
+//! | in conflict | the resolver is asked, and every answer is recorded as a merge |
+//!
+//! That every answer is recorded is what makes three and more clusters converge: "keep this one" is not transitive, and a
+//! cluster that did not see the decision would take it again, perhaps the other way round.
+//!
+//! Of a version without a history nobody knows what it contains: the resolver is asked, unless it is the same version, or has
+//! the same body. The latter keeps two clusters that send no histories from merging their merges for ever.
+//!
+//! Without a resolver, the rule of the bucket decides, whatever the histories say.
+
+use crate::{Known, Relation, SourceId};
+use nacre_types::{Cas, Kind, Meta};
+use nacre_vbucket::Resolution;
+
+/// Who decides in a bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Policy {
+    /// The rule of the bucket.
+    Rule(Resolution),
+    /// Histories and, in conflict, a resolver. Between equal bodies without histories, the rule.
+    Resolver(Resolution),
+}
+
+impl Policy {
+    /// The rule of the bucket.
+    pub fn rule(self) -> Resolution {
+        match self {
+            Policy::Rule(rule) | Policy::Resolver(rule) => rule,
+        }
+    }
+}
+
+/// A version with what is known about it.
+#[derive(Clone, Copy, Debug)]
+pub struct Side<'a> {
+    /// Its metadata.
+    pub meta: &'a Meta,
+    /// What its attributes say.
+    pub known: &'a Known,
+    /// Its body, where that is at hand.
+    pub body: Option<&'a [u8]>,
+}
+
+impl<'a> Side<'a> {
+    /// What versions of equal histories are ordered by.
+    fn rank(self) -> (Cas, Option<&'a SourceId>) {
+        (self.meta.cas, self.known.history.as_ref().map(|history| history.source()))
+    }
+}
+
+/// What becomes of a version that arrives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Judgement {
+    /// The version here stays.
+    Keep,
+    /// It is stored as it is.
+    Take,
+    /// It is stored under a CAS of this bucket.
+    TakeAnew,
+    /// The resolver decides.
+    Ask,
+}
+
+/// Judges the version that arrives against the one that is here.
+pub fn judge(policy: Policy, incoming: Side<'_>, local: Side<'_>) -> Judgement {
+    let take_if = |takes| if takes { Judgement::Take } else { Judgement::Keep };
+    let histories = (incoming.known.history.as_ref(), local.known.history.as_ref());
+    match (policy, histories) {
+        (Policy::Resolver(_), (Some(arriving), Some(here))) => match arriving.relation(here) {
+            Relation::Contained => Judgement::Keep,
+            Relation::Contains if incoming.meta.cas > local.meta.cas => Judgement::Take,
+            Relation::Contains => Judgement::TakeAnew,
+            Relation::Equal => take_if(incoming.rank() > local.rank()),
+            Relation::Conflict if is_deleted(incoming.meta) && is_deleted(local.meta) => {
+                take_if(incoming.rank() > local.rank())
+            }
+            Relation::Conflict => Judgement::Ask,
+        },
+        (Policy::Resolver(_), _) if !is_same(incoming, local) => Judgement::Ask,
+        _ => take_if(takes_by_rule(policy.rule(), incoming, local)),
+    }
+}
+
+/// Whether versions of which one has no history are the same, or have the same body.
+fn is_same(incoming: Side<'_>, local: Side<'_>) -> bool {
+    let version = |side: Side<'_>| (side.known.cas, side.known.rev, side.meta.kind);
+    let has_body = incoming.body.is_some() && is_deleted(incoming.meta) == is_deleted(local.meta);
+    version(incoming) == version(local) || (has_body && incoming.body == local.body)
+}
+
+fn takes_by_rule(rule: Resolution, incoming: Side<'_>, local: Side<'_>) -> bool {
+    let metas = [incoming, local].map(|side| side.known.compared(side.meta));
+    if rule.takes(&metas[0], &metas[1]) || rule.takes(&metas[1], &metas[0]) {
+        return rule.takes(&metas[0], &metas[1]);
+    }
+    // What the rule cannot tell apart would stay different for ever.
+    let sources = [incoming, local].map(|it| it.known.history.as_ref().map(|it| it.source()));
+    matches!(sources, [Some(arriving), Some(here)] if arriving > here)
+}
+
+fn is_deleted(meta: &Meta) -> bool {
+    meta.kind != Kind::Alive
+}

@@ -1,0 +1,533 @@
+//! One active vBucket of the source on its way to a bucket of another cluster.
+//!
+//! ```text
+//!            Start                    a record that both sides have, or zero
+//! Resting ──────────► Checking ─────────────────────────────────────────────► Streaming
+//!    ▲                  │  ▲  the target does not answer: later again             │
+//!    │                  └──┘      ▲                                               │
+//!    │ Pause: a record            │ the source or the target has another history  │
+//!    └────────────────────────────┴───────────────────────────────────────────────┘
+//! ```
+//!
+//! Each time it begins to check, a new [`Run`] begins: what was on its way means nothing any more, and is sent again from the
+//! record.
+//!
+//! The target is asked how far it is at each checkpoint, also when nothing was sent: what it lost by a failover while
+//! nothing happened is noticed that way.
+
+mod outstanding;
+mod progress;
+mod sending;
+
+use crate::message::{Effect, Input, Notice, Run};
+use crate::{Filter, Passage, Record, Records, Settings, SourceState, TargetPoint, TargetState};
+use crate::{TargetPoints, Window};
+use nacre_dcp::ResumePoint;
+use nacre_types::{DocKey, Document, Now, Seqno, VbUuid, Vbid};
+use outstanding::{Item, Outstanding};
+use progress::Progress;
+use std::collections::BTreeMap;
+
+/// The first pause after trouble: 10 ms. Each time twice as long.
+const BACKOFF_NS: u64 = 10_000_000;
+/// The longest pause: 30 s.
+const BACKOFF_NS_MAX: u64 = 30_000_000_000;
+/// The longest time that an answer is waited for: 300 s.
+const TIMEOUT_NS_MAX: u64 = 300_000_000_000;
+/// When so many versions were put aside, no more are read.
+const STUCK_MAX: usize = 1000;
+
+/// Counters, from the beginning on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Versions read from history.
+    pub received: u64,
+    /// Of them, versions that do not go.
+    pub filtered: u64,
+    /// Versions that were looked up at the target.
+    pub looked_up: u64,
+    /// Of them, versions that were not sent, as the target has them or one that stays.
+    pub kept_at_source: u64,
+    /// Versions that were sent, each time.
+    pub sent: u64,
+    /// Versions that the target has taken.
+    pub stored: u64,
+    /// Versions that the target did not take, as one that stays was there.
+    pub kept_at_target: u64,
+    /// Conflicts that were decided here.
+    pub resolved: u64,
+    /// Versions that were superseded before they were sent.
+    pub superseded: u64,
+    /// Versions that a user gave up.
+    pub skipped: u64,
+    /// Versions that are done, in whatever way.
+    pub done: u64,
+    /// Times that a version had to be sent or looked up again.
+    pub retried: u64,
+    /// Records that were made.
+    pub checkpoints: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Resting,
+    Checking,
+    Streaming,
+    Pausing,
+}
+
+/// What the target is asked for.
+#[derive(Clone, Copy, Debug)]
+enum Purpose {
+    /// Where to go on.
+    Begin,
+    /// Whether its histories are still the same.
+    Verify,
+    /// A record: everything up to here is done.
+    Record(ResumePoint),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    purpose: Purpose,
+    deadline_ns: u64,
+}
+
+/// The state machine of one vBucket's replication to one bucket.
+#[derive(Debug)]
+pub struct Pipeline {
+    settings: Settings,
+    state: State,
+    run: Run,
+    source: Option<SourceState>,
+    records: Records,
+    /// The branches of the target's histories in this run.
+    branches: BTreeMap<Vbid, VbUuid>,
+    progress: Progress,
+    outstanding: Outstanding,
+    window: Window,
+    is_reading: bool,
+    asked: Option<Asked>,
+    /// When the target is asked next, whatever for.
+    ask_at_ns: u64,
+    /// When a record is due.
+    record_at_ns: u64,
+    /// How often in a row the target could not be asked.
+    unreachable: u32,
+    counts: Counts,
+}
+
+impl Pipeline {
+    /// A pipeline that rests, with the records that are stored.
+    pub fn new(settings: Settings, records: Records) -> Pipeline {
+        let (least, most) = settings.window_bytes;
+        Pipeline {
+            settings,
+            state: State::Resting,
+            run: Run::default(),
+            source: None,
+            records,
+            branches: BTreeMap::new(),
+            progress: Progress::default(),
+            outstanding: Outstanding::default(),
+            window: Window::new(least, most),
+            is_reading: false,
+            asked: None,
+            ask_at_ns: u64::MAX,
+            record_at_ns: u64::MAX,
+            unreachable: 0,
+            counts: Counts::default(),
+        }
+    }
+
+    /// Takes in what has happened, and gives what is to be done.
+    pub fn step(&mut self, input: Input, now: Now) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        self.take(input, now, &mut effects);
+        self.keep_time(now, &mut effects);
+        if self.state == State::Streaming {
+            self.send(now, &mut effects);
+            self.read_on(&mut effects);
+        }
+        debug_assert!(self.state == State::Streaming || self.outstanding.len() == 0);
+        effects
+    }
+
+    /// When the next [`Input::Tick`] is due, in monotonic nanoseconds.
+    pub fn next_tick_ns(&self) -> Option<u64> {
+        // While an answer is waited for, nothing else is asked.
+        let asks = match self.asked {
+            Some(asked) => asked.deadline_ns,
+            None => self.ask_at_ns.min(self.record_at_ns),
+        };
+        let timer = self.outstanding.next_timer_ns().unwrap_or(u64::MAX);
+        let next = asks.min(timer);
+        (self.state != State::Resting && next != u64::MAX).then_some(next)
+    }
+
+    /// Counters.
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// The settings.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// The records as they are to be stored.
+    pub fn records(&self) -> &Records {
+        &self.records
+    }
+
+    /// The last seqno that was read.
+    pub fn read_to(&self) -> Seqno {
+        self.progress.read().seqno
+    }
+
+    /// Versions that were read and are not done.
+    pub fn outstanding(&self) -> usize {
+        self.outstanding.len()
+    }
+
+    /// The keys that were put aside, collection prefix first.
+    pub fn stuck(&self) -> impl Iterator<Item = &[u8]> {
+        let stuck = self.outstanding.iter().filter(|(_, item)| item.is_stuck);
+        stuck.map(|(_, item)| item.document.key())
+    }
+
+    /// Whether it rests.
+    pub fn is_resting(&self) -> bool {
+        self.state == State::Resting
+    }
+
+    /// Whether it has found where to go on.
+    pub fn is_streaming(&self) -> bool {
+        self.state == State::Streaming
+    }
+
+    /// What is on its way.
+    pub fn window(&self) -> &Window {
+        &self.window
+    }
+
+    fn take(&mut self, input: Input, now: Now, effects: &mut Vec<Effect>) {
+        match input {
+            Input::Start(source) => self.begin(source, now, effects),
+            Input::SourceChanged(source) => {
+                if matches!(self.state, State::Checking | State::Streaming) {
+                    self.begin(source, now, effects);
+                }
+            }
+            Input::Target { run, states } if run == self.run => self.told(states, now, effects),
+            Input::Portion { run, documents, position, purge_seqno }
+                if run == self.run && self.is_reading =>
+            {
+                self.receive(documents, position, purge_seqno, now, effects);
+            }
+            Input::LookedUp { run, seqno, found } if run == self.run => {
+                self.looked_up(seqno, found, now, effects);
+            }
+            Input::Written { run, seqno, answer } if run == self.run => {
+                self.written(seqno, answer, now, effects);
+            }
+            Input::Resolved { run, seqno, verdict } if run == self.run => {
+                self.resolved(seqno, verdict, now, effects);
+            }
+            Input::Merged { run, seqno, is_done } if run == self.run => {
+                self.merged(seqno, is_done, now, effects);
+            }
+            Input::LinkLost => self.lose_link(now),
+            Input::Skip { key } => self.skip(&key, effects),
+            Input::Pause => self.pause(now, effects),
+            Input::Target { .. }
+            | Input::Portion { .. }
+            | Input::LookedUp { .. }
+            | Input::Written { .. }
+            | Input::Resolved { .. }
+            | Input::Merged { .. }
+            | Input::Tick => {}
+        }
+    }
+
+    /// Begins a run: finds out where to go on.
+    fn begin(&mut self, source: SourceState, now: Now, effects: &mut Vec<Effect>) {
+        if let Some(newest) = self.records.iter().next().filter(|it| !it.fits_source(&source)) {
+            let seqno = newest.source.seqno;
+            effects.push(Effect::Notify(if seqno < source.purge_seqno {
+                Notice::DeletionsForgotten
+            } else {
+                Notice::SourceRolledBack(source.log.began())
+            }));
+        }
+        self.records.roll_back(&source);
+        self.source = Some(source);
+        self.state = State::Checking;
+        self.leave_run();
+        self.ask(Purpose::Begin, now, effects);
+    }
+
+    /// Whatever is on its way means nothing any more.
+    fn leave_run(&mut self) {
+        self.run.0 += 1;
+        self.outstanding.clear();
+        self.window.clear();
+        self.is_reading = false;
+        self.asked = None;
+        (self.ask_at_ns, self.record_at_ns) = (u64::MAX, u64::MAX);
+    }
+
+    fn ask(&mut self, purpose: Purpose, now: Now, effects: &mut Vec<Effect>) {
+        let deadline_ns = now.monotonic_ns + self.timeout_ns(self.unreachable);
+        self.asked = Some(Asked { purpose, deadline_ns });
+        self.ask_at_ns = u64::MAX;
+        let vbids = self.settings.targets().collect();
+        effects.push(Effect::AskTarget { run: self.run, vbids });
+    }
+
+    /// The target has said, or could not say, how far its histories are.
+    fn told(
+        &mut self,
+        states: Option<BTreeMap<Vbid, TargetState>>,
+        now: Now,
+        effects: &mut Vec<Effect>,
+    ) {
+        let Some(Asked { purpose, .. }) = self.asked.take() else { return };
+        let Some(states) = states else {
+            if self.state == State::Pausing {
+                return self.rest(effects);
+            }
+            self.unreachable += 1;
+            self.ask_at_ns = now.monotonic_ns + self.backoff_ns(self.unreachable, Seqno::ZERO);
+            return;
+        };
+        self.unreachable = 0;
+        let branches = states.iter().map(|(vbid, state)| (*vbid, state.log.current()));
+        let is_same = branches.eq(self.branches.iter().map(|(vbid, branch)| (*vbid, *branch)));
+        match purpose {
+            Purpose::Begin => self.go_on(&states, now, effects),
+            Purpose::Verify | Purpose::Record(_) if !is_same && self.state == State::Pausing => {}
+            Purpose::Verify | Purpose::Record(_) if !is_same => {
+                effects.push(Effect::Notify(Notice::TargetRolledBack));
+                self.leave_run();
+                self.go_on(&states, now, effects);
+            }
+            Purpose::Verify => {}
+            Purpose::Record(source) => self.record(source, &states, now, effects),
+        }
+        if self.state == State::Pausing {
+            self.rest(effects);
+        }
+    }
+
+    /// Streams from the newest record that both sides have.
+    fn go_on(&mut self, states: &BTreeMap<Vbid, TargetState>, now: Now, effects: &mut Vec<Effect>) {
+        let Some(source) = &self.source else { return };
+        let had_records = self.records.iter().next().is_some();
+        let record = self.records.newest_shared(source, states).cloned();
+        if record.is_none() && had_records {
+            effects.push(Effect::Notify(Notice::FromZero));
+        }
+        self.records.forget_others(source, states);
+        let from = record.map_or_else(ResumePoint::default, |record| record.source);
+        self.branches = states.iter().map(|(vbid, state)| (*vbid, state.log.current())).collect();
+        self.progress = Progress::starting_at(from);
+        self.state = State::Streaming;
+        self.record_at_ns = now.monotonic_ns + self.settings.checkpoint_ns;
+    }
+
+    fn record(
+        &mut self,
+        source: ResumePoint,
+        states: &BTreeMap<Vbid, TargetState>,
+        now: Now,
+        effects: &mut Vec<Effect>,
+    ) {
+        let point = |state: &TargetState| TargetPoint {
+            vb_uuid: state.log.current(),
+            seqno: state.high_seqno,
+        };
+        let targets: TargetPoints =
+            states.iter().map(|(vbid, state)| (*vbid, point(state))).collect();
+        let newest = self.records.iter().next();
+        if source.seqno == Seqno::ZERO || newest.is_some_and(|newest| newest.source == source) {
+            return;
+        }
+        self.records.add(Record { source, targets, made_s: now.unix_s() });
+        self.counts.checkpoints += 1;
+        effects.push(Effect::Save(self.records.clone()));
+    }
+
+    /// Takes in a part of the source's history.
+    fn receive(
+        &mut self,
+        documents: Vec<Document>,
+        position: ResumePoint,
+        purge_seqno: Seqno,
+        now: Now,
+        effects: &mut Vec<Effect>,
+    ) {
+        self.is_reading = false;
+        let before = self.progress.read().seqno;
+        if before != Seqno::ZERO && before < purge_seqno {
+            effects.push(Effect::Notify(Notice::DeletionsForgotten));
+            self.records = Records::default();
+            if let Some(source) = self.source.clone() {
+                self.begin(SourceState { purge_seqno, ..source }, now, effects);
+            }
+            return;
+        }
+        self.counts.received += documents.len() as u64;
+        for document in documents {
+            let without_transaction = match self.settings.filter.pass(&document) {
+                Passage::Whole => false,
+                Passage::WithoutTransaction => true,
+                Passage::Dropped => {
+                    self.counts.filtered += 1;
+                    continue;
+                }
+                Passage::Unclear(reason) => {
+                    self.counts.filtered += 1;
+                    let key = document.key().to_vec();
+                    effects.push(Effect::Notify(Notice::Unclear { key, reason }));
+                    continue;
+                }
+            };
+            let Some(collection) = self.settings.mapping.of(document.collection()) else {
+                self.counts.filtered += 1;
+                continue;
+            };
+            let key = DocKey::new(collection, document.name());
+            let vbid = Vbid::of(document.name(), self.settings.target_vbuckets);
+            let item = Item::new(document, key.prefixed().to_vec(), vbid, without_transaction);
+            if let Some(older) = self.outstanding.add(item) {
+                self.counts.superseded += 1;
+                self.counts.done += 1;
+                notify_freed(&older, effects);
+            }
+        }
+        self.progress.advance(position);
+        if let Some(source) = &mut self.source {
+            source.high_seqno = source.high_seqno.max(position.snapshot_end);
+        }
+    }
+
+    /// Asks for more of the source's history when there is room.
+    fn read_on(&mut self, effects: &mut Vec<Effect>) {
+        let is_full = self.outstanding.held_bytes() >= self.window.limit()
+            || self.outstanding.stuck() >= STUCK_MAX;
+        if !self.is_reading && !is_full {
+            self.is_reading = true;
+            effects.push(Effect::Read { run: self.run, after: self.progress.read() });
+        }
+    }
+
+    /// Does what is due.
+    fn keep_time(&mut self, now: Now, effects: &mut Vec<Effect>) {
+        if self.state == State::Resting {
+            return;
+        }
+        let now_ns = now.monotonic_ns;
+        if self.asked.is_some_and(|asked| asked.deadline_ns <= now_ns) {
+            self.told(None, now, effects);
+        }
+        while let Some(seqno) = self.outstanding.due(now_ns) {
+            self.time_is_up(seqno, now);
+        }
+        if self.asked.is_some() || self.state == State::Resting {
+            return;
+        }
+        if self.state == State::Streaming && self.record_at_ns <= now_ns {
+            self.record_at_ns = now_ns + self.settings.checkpoint_ns;
+            let through = self.progress.through(self.outstanding.first());
+            self.ask(Purpose::Record(through), now, effects);
+        } else if self.ask_at_ns <= now_ns {
+            let is_checking = self.state == State::Checking;
+            let purpose = if is_checking { Purpose::Begin } else { Purpose::Verify };
+            self.ask(purpose, now, effects);
+        }
+    }
+
+    fn pause(&mut self, now: Now, effects: &mut Vec<Effect>) {
+        let through = self.progress.through(self.outstanding.first());
+        let was_streaming = self.state == State::Streaming;
+        self.leave_run();
+        if was_streaming {
+            self.state = State::Pausing;
+            self.ask(Purpose::Record(through), now, effects);
+        } else {
+            self.rest(effects);
+        }
+    }
+
+    fn rest(&mut self, effects: &mut Vec<Effect>) {
+        self.leave_run();
+        self.state = State::Resting;
+        effects.push(Effect::Rested);
+    }
+
+    /// What is on its way may have no answer, and the target may have lost what it had.
+    fn lose_link(&mut self, now: Now) {
+        for seqno in self.outstanding.on_their_way() {
+            self.wait_after_trouble(seqno, now);
+        }
+        self.window.shrink(now.monotonic_ns);
+        if let Some(asked) = &mut self.asked {
+            asked.deadline_ns = asked.deadline_ns.min(now.monotonic_ns + BACKOFF_NS);
+        }
+        self.verify_soon(now);
+    }
+
+    /// Has the target asked whether its histories are still the same.
+    fn verify_soon(&mut self, now: Now) {
+        if self.state == State::Streaming {
+            self.ask_at_ns = self.ask_at_ns.min(now.monotonic_ns + BACKOFF_NS);
+        }
+    }
+
+    fn skip(&mut self, key: &[u8], effects: &mut Vec<Effect>) {
+        let stuck = self.outstanding.newest_of(key);
+        let is_stuck = |seqno: &Seqno| self.outstanding.get(*seqno).is_some_and(|it| it.is_stuck);
+        if let Some(seqno) = stuck.filter(is_stuck) {
+            self.counts.skipped += 1;
+            self.finish(seqno, effects);
+        }
+    }
+
+    /// A version needs nothing any more.
+    fn finish(&mut self, seqno: Seqno, effects: &mut Vec<Effect>) {
+        if let Some((item, charged)) = self.outstanding.remove(seqno) {
+            self.window.free(charged);
+            self.counts.done += 1;
+            notify_freed(&item, effects);
+        }
+    }
+
+    /// How long an answer is waited for.
+    fn timeout_ns(&self, attempts: u32) -> u64 {
+        let factor = 1u64 << attempts.min(16);
+        self.settings.timeout_ns.saturating_mul(factor).min(TIMEOUT_NS_MAX)
+    }
+
+    /// A pause after trouble, a little longer or shorter for each version.
+    fn backoff_ns(&self, attempts: u32, seqno: Seqno) -> u64 {
+        let whole = (BACKOFF_NS << attempts.saturating_sub(1).min(16)).min(BACKOFF_NS_MAX);
+        let mixed = (self.settings.seed ^ seqno.0.rotate_left(32) ^ u64::from(attempts))
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        whole - whole / 4 + mixed % (whole / 2)
+    }
+}
+
+fn notify_freed(item: &Item, effects: &mut Vec<Effect>) {
+    if item.is_stuck {
+        effects.push(Effect::Notify(Notice::Freed { key: item.document.key().to_vec() }));
+    }
+}
+
+/// What is sent of a document's attributes, before its history.
+fn attributes_of(item: &Item) -> Vec<u8> {
+    match item.without_transaction {
+        true => Filter::without_transaction(item.document.xattrs()),
+        false => item.document.xattrs().to_vec(),
+    }
+}

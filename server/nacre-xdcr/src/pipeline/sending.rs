@@ -1,0 +1,345 @@
+//! What happens to each version: looked up, judged, written, tried again, put aside.
+
+use super::outstanding::{Item, Phase, Task};
+use super::{Pipeline, attributes_of};
+use crate::message::{Answer, Conflict, Effect, Found, Lookup, Merge, Notice, Operation, Over};
+use crate::message::{Wanted, without_expiry};
+use crate::{Arriving, Echo, Judge, Judgement, Known, Policy, Side, arrival, judge};
+use nacre_types::{Now, Seqno};
+use nacre_vbucket::{Resolution, Verdict};
+use std::collections::BTreeMap;
+
+/// What a look-up takes of the window beside the key.
+const LOOKUP_BYTES: usize = 128;
+/// What was refused for good is tried so often before it is put aside.
+const REFUSALS_MAX: u32 = 3;
+
+/// What trouble there was with a version.
+enum Trouble {
+    /// The target, or a resolver, cannot now.
+    Busy(&'static str),
+    /// The target never will.
+    Refused(String),
+    /// It has no answer, or has to go elsewhere; that is nothing to do with the version.
+    Link,
+}
+
+impl Pipeline {
+    /// Sends as much as the window takes.
+    pub(super) fn send(&mut self, now: Now, effects: &mut Vec<Effect>) {
+        let (mut keys, mut operations) = (BTreeMap::<Wanted, Vec<Lookup>>::new(), Vec::new());
+        while let Some(seqno) = self.outstanding.next() {
+            let Some(item) = self.outstanding.get(seqno) else { break };
+            let task = match item.task {
+                Task::Decide => self.first_task(item),
+                task => Some(task),
+            };
+            let Some(task) = task else {
+                self.counts.kept_at_source += 1;
+                self.finish(seqno, effects);
+                continue;
+            };
+            let bytes = match task {
+                Task::Write(_) => item.document.memory_bytes(),
+                _ => item.key.len() + LOOKUP_BYTES,
+            };
+            if !self.window.has_room(bytes) {
+                break;
+            }
+            match task {
+                Task::Write(over) => {
+                    operations.push(self.operation(seqno, item, over));
+                    self.counts.sent += 1;
+                    self.put_on_its_way(seqno, Phase::Writing, bytes, now);
+                }
+                Task::LookUp(_) | Task::Decide => {
+                    let wanted =
+                        if let Task::LookUp(wanted) = task { wanted } else { self.wanted() };
+                    let lookup = Lookup { seqno, vbid: item.vbid, key: item.key.clone() };
+                    keys.entry(wanted).or_default().push(lookup);
+                    self.counts.looked_up += 1;
+                    self.put_on_its_way(seqno, Phase::LookingUp, bytes, now);
+                }
+            }
+        }
+        let (run, most) = (self.run, self.settings.batch_count.max(1));
+        for (wanted, keys) in keys {
+            let batches = keys.chunks(most).map(<[Lookup]>::to_vec);
+            effects.extend(batches.map(|keys| Effect::LookUp { run, wanted, keys }));
+        }
+        let mut operations = operations.into_iter().peekable();
+        while operations.peek().is_some() {
+            let operations = operations.by_ref().take(most).collect();
+            effects.push(Effect::Write { run, operations });
+        }
+    }
+
+    /// What happens first with a version; `None` when it does not go.
+    fn first_task(&self, item: &Item) -> Option<Task> {
+        let settings = &self.settings;
+        let look_up = Some(Task::LookUp(self.wanted()));
+        if settings.judge == Judge::Source {
+            return look_up;
+        }
+        let known = arrival::known_here(&item.document, &settings.source);
+        if let Some(history) = known.history.filter(|it| *it.source() == settings.target.id) {
+            match settings.echo {
+                // A merge of the target is not its own version only: it may have lost the merge and not what was joined.
+                Echo::Skip if !history.is_merge() => return None,
+                Echo::LookUp | Echo::Skip => return look_up,
+            }
+        }
+        let is_small = item.document.memory_bytes() < settings.optimistic_bytes;
+        if is_small { Some(Task::Write(Over::Anything)) } else { look_up }
+    }
+
+    /// How much of a version is looked up at first.
+    fn wanted(&self) -> Wanted {
+        match (self.settings.policy, self.settings.keeps_histories) {
+            (Policy::Rule(_), false) => Wanted::Meta,
+            _ => Wanted::History,
+        }
+    }
+
+    fn put_on_its_way(&mut self, seqno: Seqno, phase: Phase, bytes: usize, now: Now) {
+        let attempts = self.outstanding.get(seqno).map_or(0, |item| item.attempts);
+        let deadline_ns = now.monotonic_ns + self.timeout_ns(attempts);
+        self.set_phase(seqno, phase, Some(deadline_ns));
+        self.window.send(bytes);
+        self.outstanding.charge(seqno, bytes);
+    }
+
+    fn set_phase(&mut self, seqno: Seqno, phase: Phase, timer_ns: Option<u64>) {
+        let freed = self.outstanding.set_phase(seqno, phase, timer_ns);
+        self.window.free(freed);
+    }
+
+    fn operation(&self, seqno: Seqno, item: &Item, over: Over) -> Operation {
+        let by_time = self.settings.policy.rule() == Resolution::LastWriteWins;
+        let version = self.outgoing(item);
+        let compresses = self.settings.compresses && !version.value.is_empty();
+        Operation {
+            seqno,
+            vbid: item.vbid,
+            key: item.key.clone(),
+            version,
+            over,
+            by_time,
+            compresses,
+        }
+    }
+
+    /// A version as it leaves the bucket: with its history as it is known here, which the target could not compute.
+    fn outgoing(&self, item: &Item) -> Arriving {
+        let document = &item.document;
+        let strips = self.settings.filter.strips_expiry && document.is_alive();
+        let meta = if strips { without_expiry(document.meta) } else { document.meta };
+        let known = arrival::known_here(document, &self.settings.source);
+        // A change of metadata only is still told by its attribute.
+        let is_written = known.cas == document.meta.cas;
+        let history = known.history.filter(|_| self.settings.keeps_histories && is_written);
+        let body = if document.is_alive() { document.body() } else { &[] };
+        let plain = || Arriving { meta, value: document.value().to_vec() };
+        arrival::joined(meta, &attributes_of(item), body, history.as_ref())
+            .unwrap_or_else(|_| plain())
+    }
+
+    /// The target has been looked up.
+    pub(super) fn looked_up(
+        &mut self,
+        seqno: Seqno,
+        found: Found,
+        now: Now,
+        effects: &mut Vec<Effect>,
+    ) {
+        let Some(item) = self.outstanding.get(seqno) else { return };
+        if item.phase() != Phase::LookingUp {
+            return;
+        }
+        let by_source = self.settings.judge == Judge::Source;
+        let over = |known| if by_source { known } else { Over::Anything };
+        let version = match found {
+            Found::Failed(answer) => return self.written(seqno, answer, now, effects),
+            Found::Nothing => return self.queue(seqno, Task::Write(over(Over::Nothing))),
+            Found::Version(version) => version,
+        };
+        let source = arrival::known_here(&item.document, &self.settings.source);
+        let attributes = version.split().map_or(&[][..], |(attributes, _)| attributes);
+        let Ok(target) = Known::of(&version.meta, attributes, &self.settings.target) else {
+            let reason = "the history at the target is malformed".to_owned();
+            return self.meet(seqno, Trouble::Refused(reason), now, effects);
+        };
+        let was_whole = item.task == Task::LookUp(Wanted::Whole);
+        let body = version.split().ok().filter(|_| was_whole).map(|(_, body)| body);
+        let sides = (
+            Side { meta: &item.document.meta, known: &source, body: Some(item.document.body()) },
+            Side { meta: &version.meta, known: &target, body },
+        );
+        match judge(self.settings.policy, sides.0, sides.1) {
+            Judgement::Keep => {
+                self.counts.kept_at_source += 1;
+                self.finish(seqno, effects);
+            }
+            Judgement::Ask if by_source && was_whole => {
+                // As the target would send it: only here is it known whose version it is.
+                let (attributes, body) = version.split().unwrap_or((&[], &version.value));
+                let history = target.history.as_ref();
+                let stamped = arrival::joined(version.meta, attributes, body, history);
+                self.ask_resolver(seqno, stamped.unwrap_or(version), effects);
+            }
+            Judgement::Ask if by_source => self.queue(seqno, Task::LookUp(Wanted::Whole)),
+            Judgement::Ask | Judgement::Take | Judgement::TakeAnew => {
+                self.queue(seqno, Task::Write(over(Over::Version(version.meta.cas))));
+            }
+        }
+    }
+
+    fn queue(&mut self, seqno: Seqno, task: Task) {
+        if let Some(item) = self.outstanding.get_mut(seqno) {
+            item.task = task;
+        }
+        self.set_phase(seqno, Phase::Queued, None);
+    }
+
+    fn ask_resolver(&mut self, seqno: Seqno, target: Arriving, effects: &mut Vec<Effect>) {
+        let Some(item) = self.outstanding.get(seqno) else { return };
+        let source = self.outgoing(item);
+        let key = item.document.key().to_vec();
+        let conflict = Box::new(Conflict { key, source, target: target.clone() });
+        effects.push(Effect::Resolve { run: self.run, seqno, conflict });
+        if let Some(item) = self.outstanding.get_mut(seqno) {
+            item.rival = Some(target);
+        }
+        self.set_phase(seqno, Phase::Resolving, None);
+    }
+
+    /// The resolver has decided, or not.
+    pub(super) fn resolved(
+        &mut self,
+        seqno: Seqno,
+        verdict: Option<Verdict>,
+        now: Now,
+        effects: &mut Vec<Effect>,
+    ) {
+        let Some(item) = self.outstanding.get_mut(seqno) else { return };
+        if item.phase() != Phase::Resolving {
+            return;
+        }
+        let (Some(verdict), Some(target)) = (verdict, item.rival.take()) else {
+            return self.meet(seqno, Trouble::Busy("the resolver has not decided"), now, effects);
+        };
+        let merge = Box::new(Merge { local: item.document.clone(), target, verdict });
+        self.counts.resolved += 1;
+        effects.push(Effect::Merge { run: self.run, seqno, merge });
+        self.set_phase(seqno, Phase::Merging, None);
+    }
+
+    /// What the resolver decided was written here, or is about a version that is not the newest any more. Either way, a later
+    /// version is on its way.
+    pub(super) fn merged(
+        &mut self,
+        seqno: Seqno,
+        is_done: bool,
+        now: Now,
+        effects: &mut Vec<Effect>,
+    ) {
+        let phase = self.outstanding.get(seqno).map(Item::phase);
+        match (phase, is_done) {
+            (Some(Phase::Merging), true) => self.finish(seqno, effects),
+            (Some(Phase::Merging), false) => {
+                self.meet(seqno, Trouble::Busy("the merge was not written"), now, effects);
+            }
+            _ => {}
+        }
+    }
+
+    /// The target has answered to a version, or could not look it up.
+    pub(super) fn written(
+        &mut self,
+        seqno: Seqno,
+        answer: Answer,
+        now: Now,
+        effects: &mut Vec<Effect>,
+    ) {
+        let Some(item) = self.outstanding.get(seqno) else { return };
+        let bytes = item.document.memory_bytes();
+        match answer {
+            Answer::Stored | Answer::Kept => {
+                let counts = &mut self.counts;
+                let is_stored = answer == Answer::Stored;
+                let count = if is_stored { &mut counts.stored } else { &mut counts.kept_at_target };
+                *count += 1;
+                self.window.grow(bytes);
+                self.finish(seqno, effects);
+            }
+            // An answer to an earlier attempt changes nothing about the one that is on its way.
+            _ if !matches!(item.phase(), Phase::Writing | Phase::LookingUp) => {}
+            Answer::Changed => self.queue(seqno, Task::Decide),
+            Answer::NotMyVbucket => {
+                effects.push(Effect::Reroute { vbid: item.vbid });
+                self.meet(seqno, Trouble::Link, now, effects);
+                self.verify_soon(now);
+            }
+            Answer::Busy => {
+                self.window.shrink(now.monotonic_ns);
+                self.meet(seqno, Trouble::Busy("the target cannot take it now"), now, effects);
+            }
+            Answer::NoCollection => {
+                let reason = "the target has no such collection".to_owned();
+                self.meet(seqno, Trouble::Refused(reason), now, effects);
+            }
+            Answer::Refused(reason) => self.meet(seqno, Trouble::Refused(reason), now, effects),
+        }
+    }
+
+    /// A version waits for no answer any more, or has waited long enough.
+    pub(super) fn time_is_up(&mut self, seqno: Seqno, now: Now) {
+        match self.outstanding.get(seqno).map(Item::phase) {
+            Some(Phase::LookingUp | Phase::Writing) => {
+                self.window.shrink(now.monotonic_ns);
+                self.wait_after_trouble(seqno, now);
+                self.verify_soon(now);
+            }
+            _ => self.set_phase(seqno, Phase::Queued, None),
+        }
+    }
+
+    /// Has a version wait a while, and be tried again.
+    pub(super) fn wait_after_trouble(&mut self, seqno: Seqno, now: Now) {
+        let Some(item) = self.outstanding.get_mut(seqno) else { return };
+        if item.attempts == 0 {
+            item.done_before = self.counts.done;
+        }
+        item.attempts = item.attempts.saturating_add(1);
+        // What the target has is looked up again where the decision rests on it.
+        if self.settings.judge == Judge::Source {
+            item.task = Task::Decide;
+        }
+        let (attempts, is_stuck) = (item.attempts, item.is_stuck);
+        let pause_ns =
+            if is_stuck { self.settings.rest_ns } else { self.backoff_ns(attempts, seqno) };
+        self.counts.retried += 1;
+        self.set_phase(seqno, Phase::Waiting, Some(now.monotonic_ns + pause_ns));
+    }
+
+    /// Tries a version again later, or puts it aside: when it was refused for good, or has had trouble often while others
+    /// had none.
+    fn meet(&mut self, seqno: Seqno, trouble: Trouble, now: Now, effects: &mut Vec<Effect>) {
+        self.wait_after_trouble(seqno, now);
+        let Some(item) = self.outstanding.get(seqno) else { return };
+        let others_went = self.counts.done > item.done_before;
+        let reason = match trouble {
+            Trouble::Refused(reason) if item.attempts >= REFUSALS_MAX => reason,
+            Trouble::Busy(reason) if item.attempts >= self.settings.attempts_max && others_went => {
+                reason.to_owned()
+            }
+            _ => return,
+        };
+        let key = item.document.key().to_vec();
+        if self.outstanding.put_aside(seqno) {
+            effects.push(Effect::Notify(Notice::Stuck { key, reason }));
+            let until_ns = now.monotonic_ns + self.settings.rest_ns;
+            self.set_phase(seqno, Phase::Waiting, Some(until_ns));
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! What a pipeline is told about its replication.
+
+use crate::{Filter, Policy, Site};
+use nacre_types::{CollectionId, Vbid};
+use std::collections::BTreeMap;
+
+/// Which side judges between versions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Judge {
+    /// The target, when it is written to. The source asks beforehand only to save sending what would be refused.
+    Target,
+    /// The source: it looks up what the target has, decides, and writes over just that. For targets that know no resolvers.
+    Source,
+}
+
+/// What is done with versions that come from the target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Echo {
+    /// The target is asked whether it has them, as it may have lost them since. That costs a few bytes each.
+    LookUp,
+    /// They are not sent, as Couchbase does. What the target has lost by a failover does not come back.
+    Skip,
+}
+
+/// Which collection of the target a collection of the source goes to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Mapping {
+    /// That with the same number.
+    #[default]
+    Same,
+    /// Those that are named; no other is replicated.
+    Named(BTreeMap<CollectionId, CollectionId>),
+}
+
+impl Mapping {
+    /// The collection of the target; `None` when it is not replicated.
+    pub fn of(&self, collection: CollectionId) -> Option<CollectionId> {
+        match self {
+            Mapping::Same => Some(collection),
+            Mapping::Named(named) => named.get(&collection).copied(),
+        }
+    }
+}
+
+/// Settings of a pipeline. Times are in nanoseconds.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The source's bucket, with the CAS from which on this vBucket keeps histories.
+    pub source: Site,
+    /// The target's bucket, likewise.
+    pub target: Site,
+    /// The vBucket of the source.
+    pub vbid: Vbid,
+    /// vBuckets of the source's bucket.
+    pub source_vbuckets: u16,
+    /// vBuckets of the target's bucket.
+    pub target_vbuckets: u16,
+    /// Who decides between versions.
+    pub policy: Policy,
+    /// Where that happens.
+    pub judge: Judge,
+    /// Whether histories are sent.
+    pub keeps_histories: bool,
+    /// What is done with versions that the target made.
+    pub echo: Echo,
+    /// Which documents go.
+    pub filter: Filter,
+    /// Where they go.
+    pub mapping: Mapping,
+    /// Documents below this many bytes are sent without asking for metadata first (`optimisticReplicationThreshold`).
+    pub optimistic_bytes: usize,
+    /// Whether values may be compressed, if the target can read that (`compressionType`).
+    pub compresses: bool,
+    /// Documents that one effect asks for or sends, at most (`workerBatchSize`).
+    pub batch_count: usize,
+    /// The least and the greatest window, in bytes.
+    pub window_bytes: (usize, usize),
+    /// How often the target is asked how far it is, and a record is made (`checkpointInterval`).
+    pub checkpoint_ns: u64,
+    /// How long an answer may take the first time; each time twice as long, at most 300 s.
+    pub timeout_ns: u64,
+    /// How often the target may have trouble with one version before it is put aside.
+    pub attempts_max: u32,
+    /// How long what was put aside rests between attempts.
+    pub rest_ns: u64,
+    /// Any number; it spreads attempts of many pipelines over time.
+    pub seed: u64,
+}
+
+impl Settings {
+    /// Settings with Couchbase's defaults, of a pipeline from one bucket to another with as many vBuckets.
+    pub fn new(source: Site, target: Site, vbid: Vbid, vbuckets: u16, policy: Policy) -> Settings {
+        Settings {
+            source,
+            target,
+            vbid,
+            source_vbuckets: vbuckets,
+            target_vbuckets: vbuckets,
+            policy,
+            judge: Judge::Target,
+            keeps_histories: matches!(policy, Policy::Resolver(_)),
+            echo: Echo::LookUp,
+            filter: Filter::default(),
+            mapping: Mapping::default(),
+            optimistic_bytes: 256,
+            compresses: true,
+            batch_count: 500,
+            window_bytes: (1 << 20, 64 << 20),
+            checkpoint_ns: 60 * 1_000_000_000,
+            timeout_ns: 1_000_000_000,
+            attempts_max: 20,
+            rest_ns: 60 * 1_000_000_000,
+            seed: 0,
+        }
+    }
+
+    /// The vBuckets of the target that keys of this vBucket may belong to: those with the same remainder by what both
+    /// numbers of vBuckets have in common.
+    pub fn targets(&self) -> impl Iterator<Item = Vbid> + use<> {
+        let common = greatest_common_divisor(self.source_vbuckets, self.target_vbuckets).max(1);
+        let own = self.vbid.0 % common;
+        (0..self.target_vbuckets).filter(move |vbid| vbid % common == own).map(Vbid)
+    }
+}
+
+fn greatest_common_divisor(left: u16, right: u16) -> u16 {
+    if right == 0 { left } else { greatest_common_divisor(right, left % right) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::SourceId;
+    use nacre_types::Cas;
+    use nacre_vbucket::Resolution;
+
+    #[test]
+    fn keys_go_to_vbuckets_with_the_same_remainder() {
+        let site = Site { id: SourceId::parse("s").unwrap(), since: Cas::ANY };
+        let policy = Policy::Rule(Resolution::Seqno);
+        let mut settings = Settings::new(site.clone(), site, Vbid(5), 4, policy);
+        for (source, target) in [(4, 8), (8, 4), (6, 4), (3, 5), (7, 7), (1, 3)] {
+            (settings.source_vbuckets, settings.target_vbuckets) = (source, target);
+            for number in 0..200u32 {
+                let key = number.to_string();
+                settings.vbid = Vbid::of(key.as_bytes(), source);
+                let place = Vbid::of(key.as_bytes(), target);
+                assert!(settings.targets().any(|vbid| vbid == place), "{source} to {target}");
+            }
+        }
+        (settings.vbid, settings.source_vbuckets, settings.target_vbuckets) = (Vbid(5), 128, 1024);
+        assert_eq!(settings.targets().count(), 8);
+        (settings.vbid, settings.source_vbuckets, settings.target_vbuckets) = (Vbid(5), 1024, 128);
+        assert_eq!(settings.targets().collect::<Vec<_>>(), [Vbid(5)]);
+    }
+}

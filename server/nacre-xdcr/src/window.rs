@@ -1,0 +1,100 @@
+//! How much may be on its way: grows while the target keeps up, and shrinks when it does not.
+
+/// Bytes without an answer, within limits that adapt.
+///
+/// The limit doubles with each window that is answered until the target is first in trouble; then it grows by one step
+/// a window, and is halved each time.
+#[derive(Clone, Debug)]
+pub struct Window {
+    least: usize,
+    most: usize,
+    limit: usize,
+    used: usize,
+    grows_fast: bool,
+    halved_ns: Option<u64>,
+}
+
+/// By how much the limit grows with each window, once it grows slowly: 64 KiB.
+const STEP_BYTES: usize = 64 << 10;
+/// Troubles within this time count once: 100 ms.
+const CALM_NS: u64 = 100_000_000;
+
+impl Window {
+    /// A window between `least` and `most` bytes.
+    pub fn new(least: usize, most: usize) -> Window {
+        Window { least, most, limit: least, used: 0, grows_fast: true, halved_ns: None }
+    }
+
+    /// Whether one more may go. One goes in any case, however large it is.
+    pub fn has_room(&self, bytes: usize) -> bool {
+        self.used == 0 || self.used + bytes <= self.limit
+    }
+
+    /// Notes that something was sent.
+    pub fn send(&mut self, bytes: usize) {
+        self.used += bytes;
+    }
+
+    /// Notes that something sent needs no place any more, for whatever reason.
+    pub fn free(&mut self, bytes: usize) {
+        debug_assert!(bytes <= self.used);
+        self.used = self.used.saturating_sub(bytes);
+    }
+
+    /// Notes that the target has taken something.
+    pub fn grow(&mut self, bytes: usize) {
+        let slow = bytes.min(self.limit) * STEP_BYTES / self.limit.max(1);
+        let growth = if self.grows_fast { bytes } else { slow };
+        self.limit = (self.limit + growth).min(self.most);
+    }
+
+    /// Notes that the target has trouble, or does not answer.
+    pub fn shrink(&mut self, now_ns: u64) {
+        self.grows_fast = false;
+        if self.halved_ns.is_none_or(|halved| now_ns >= halved + CALM_NS) {
+            self.limit = (self.limit / 2).max(self.least);
+            self.halved_ns = Some(now_ns);
+        }
+    }
+
+    /// Nothing is on its way any more.
+    pub fn clear(&mut self) {
+        self.used = 0;
+    }
+
+    /// Bytes on their way.
+    pub fn used(&self) -> usize {
+        self.used
+    }
+
+    /// Bytes that may be on their way.
+    pub fn limit(&self) -> usize {
+        self.limit
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_window_grows_with_answers_and_is_halved_by_trouble() {
+        let mut window = Window::new(1 << 20, 8 << 20);
+        for _ in 0..2 {
+            let limit = window.limit();
+            window.send(limit);
+            assert!(!window.has_room(1));
+            window.free(limit);
+            window.grow(limit);
+            assert_eq!(window.limit(), 2 * limit);
+        }
+        window.shrink(0);
+        window.shrink(1);
+        assert_eq!(window.limit(), 2 << 20, "one trouble is not two");
+        window.grow(2 << 20);
+        assert_eq!(window.limit(), (2 << 20) + STEP_BYTES);
+        (1..9).for_each(|times| window.shrink(times * CALM_NS));
+        assert_eq!(window.limit(), 1 << 20);
+        assert!(window.has_room(64 << 20), "a large document goes alone");
+    }
+}

@@ -1,0 +1,4 @@
+//! Pipelines step by step, and laws of histories.
+
+mod laws;
+mod pipeline;

@@ -1,0 +1,500 @@
+//! A pipeline, step by step.
+
+use nacre_dcp::ResumePoint;
+use nacre_types::{
+    Cas, CollectionId, DATATYPE_XATTR, DocKey, Document, FailoverLog, Meta, Now, Seqno, VbUuid,
+    Vbid,
+};
+use nacre_vbucket::{Resolution, Verdict};
+use nacre_xdcr::{
+    Answer, Arriving, Echo, Effect, Found, History, Input, Judge, Notice, Operation, Over,
+    Pipeline, Policy, Records, Run, Settings, Site, SourceId, SourceState, TargetState, Wanted,
+    attribute,
+};
+
+const MS: u64 = 1_000_000;
+const SECOND: u64 = 1000 * MS;
+const RULE: Policy = Policy::Rule(Resolution::LastWriteWins);
+const RESOLVER: Policy = Policy::Resolver(Resolution::LastWriteWins);
+
+fn site(name: &str) -> Site {
+    Site { id: SourceId::parse(name).unwrap(), since: Cas::ANY }
+}
+
+fn settings(policy: Policy) -> Settings {
+    Settings::new(site("here"), site("there"), Vbid(0), 1, policy)
+}
+
+fn log(entries: &[(u64, u64)]) -> FailoverLog {
+    FailoverLog::from_entries(entries.iter().map(|&(u, s)| (VbUuid(u), Seqno(s))).collect())
+        .unwrap()
+}
+
+fn source(entries: &[(u64, u64)], high: u64) -> SourceState {
+    SourceState { log: log(entries), high_seqno: Seqno(high), purge_seqno: Seqno::ZERO }
+}
+
+fn document(name: &str, seqno: u64, bytes: usize) -> Document {
+    let meta = Meta { seqno: Seqno(seqno), cas: Cas(seqno), rev: seqno, ..Meta::default() };
+    let key = DocKey::new(CollectionId::DEFAULT, name.as_bytes());
+    Document::new(meta, key.prefixed(), &vec![b'x'; bytes])
+}
+
+/// A version with a history, as one that came from elsewhere.
+fn document_of(name: &str, seqno: u64, history: &History) -> Document {
+    let plain = document(name, seqno, 0);
+    let attributes = attribute::stamp(&[], history, plain.meta.cas).unwrap();
+    let meta = Meta { datatype: DATATYPE_XATTR, ..plain.meta };
+    Document::new(meta, plain.key(), &[&attributes[..], b"x"].concat())
+}
+
+/// A pipeline with its clock, and what it wanted last.
+struct Stage {
+    pipeline: Pipeline,
+    now_ns: u64,
+    effects: Vec<Effect>,
+}
+
+impl Stage {
+    fn new(settings: Settings, records: Records) -> Stage {
+        Stage { pipeline: Pipeline::new(settings, records), now_ns: 1, effects: Vec::new() }
+    }
+
+    /// A pipeline that streams from the beginning.
+    fn streaming(settings: Settings) -> Stage {
+        let mut stage = Stage::new(settings, Records::default());
+        stage.feed(Input::Start(source(&[(1, 0)], 0)));
+        stage.target(&[(7, 0)], 0);
+        assert!(stage.pipeline.is_streaming());
+        stage
+    }
+
+    fn feed(&mut self, input: Input) -> &[Effect] {
+        let now = Now { unix_ns: self.now_ns, monotonic_ns: self.now_ns };
+        self.effects = self.pipeline.step(input, now);
+        &self.effects
+    }
+
+    fn pass(&mut self, ns: u64) -> &[Effect] {
+        self.now_ns += ns;
+        self.feed(Input::Tick)
+    }
+
+    fn run(&self) -> Run {
+        let of = |effect: &Effect| match effect {
+            Effect::AskTarget { run, .. } | Effect::Read { run, .. } => Some(*run),
+            Effect::LookUp { run, .. } | Effect::Write { run, .. } => Some(*run),
+            Effect::Resolve { run, .. } | Effect::Merge { run, .. } => Some(*run),
+            _ => None,
+        };
+        self.effects.iter().find_map(of).expect("something was wanted")
+    }
+
+    fn target(&mut self, entries: &[(u64, u64)], high: u64) {
+        let state = TargetState { log: log(entries), high_seqno: Seqno(high) };
+        let states = Some([(Vbid(0), state)].into());
+        let run = self.run();
+        self.feed(Input::Target { run, states });
+    }
+
+    fn portion(&mut self, documents: Vec<Document>) {
+        let after = self.pipeline.read_to();
+        let end = documents.last().unwrap().meta.seqno;
+        let position = ResumePoint {
+            vb_uuid: VbUuid(1),
+            seqno: end,
+            snapshot_start: after.next(),
+            snapshot_end: end,
+        };
+        let run = self.run();
+        let purge_seqno = Seqno::ZERO;
+        self.feed(Input::Portion { run, documents, position, purge_seqno });
+    }
+
+    fn written(&mut self, run: Run, seqno: u64, answer: Answer) -> &[Effect] {
+        self.feed(Input::Written { run, seqno: Seqno(seqno), answer })
+    }
+
+    fn asks_target(&self) -> bool {
+        self.effects.iter().any(|effect| matches!(effect, Effect::AskTarget { .. }))
+    }
+
+    fn operations(&self) -> Vec<Operation> {
+        let of = |effect: &Effect| match effect {
+            Effect::Write { operations, .. } => operations.clone(),
+            _ => Vec::new(),
+        };
+        self.effects.iter().flat_map(of).collect()
+    }
+
+    fn sent(&self) -> Vec<u64> {
+        self.operations().iter().map(|operation| operation.seqno.0).collect()
+    }
+
+    fn looked_up(&self) -> Vec<(u64, Wanted)> {
+        let of = |effect: &Effect| match effect {
+            Effect::LookUp { keys, wanted, .. } => {
+                keys.iter().map(|key| (key.seqno.0, *wanted)).collect()
+            }
+            _ => Vec::new(),
+        };
+        self.effects.iter().flat_map(of).collect()
+    }
+
+    fn notices(&self) -> Vec<&Notice> {
+        let of = |effect: &'_ Effect| matches!(effect, Effect::Notify(_));
+        let notices = self.effects.iter().filter(|effect| of(effect));
+        notices
+            .map(|effect| if let Effect::Notify(notice) = effect { notice } else { unreachable!() })
+            .collect()
+    }
+
+    fn reads_after(&self) -> Option<u64> {
+        self.effects.iter().find_map(|effect| match effect {
+            Effect::Read { after, .. } => Some(after.seqno.0),
+            _ => None,
+        })
+    }
+
+    fn saved(&self) -> Option<&Records> {
+        self.effects.iter().find_map(|effect| match effect {
+            Effect::Save(records) => Some(records),
+            _ => None,
+        })
+    }
+
+    /// Has a record made when the target has come to `high`.
+    fn checkpoint(&mut self, entries: &[(u64, u64)], high: u64) -> Option<(u64, u64)> {
+        self.pass(self.pipeline.settings().checkpoint_ns);
+        self.target(entries, high);
+        let record = self.saved()?.iter().next()?;
+        Some((record.source.seqno.0, record.targets[&Vbid(0)].seqno.0))
+    }
+}
+
+#[test]
+fn what_is_read_is_sent_and_recorded_once_it_is_answered() {
+    let mut stage = Stage::streaming(settings(RULE));
+    let run = stage.run();
+    assert_eq!(stage.reads_after(), Some(0));
+    stage.portion(vec![document("a", 1, 1), document("b", 2, 1), document("c", 3, 1)]);
+    assert_eq!(stage.sent(), [1, 2, 3]);
+    let first = &stage.operations()[0];
+    assert_eq!((first.over, first.by_time, &first.key[..]), (Over::Anything, true, &b"\0a"[..]));
+    assert_eq!(stage.reads_after(), Some(3));
+    stage.written(run, 1, Answer::Stored);
+    stage.written(run, 3, Answer::Kept);
+    // Asked again after a second without an answer; the answer to either will do.
+    assert_eq!(stage.checkpoint(&[(7, 0)], 40), Some((1, 40)), "the second is not answered");
+    stage.written(run, 2, Answer::Stored);
+    assert_eq!(stage.checkpoint(&[(7, 0)], 41), Some((3, 41)));
+    assert_eq!(stage.checkpoint(&[(7, 0)], 42), None, "nothing is new");
+    let counts = stage.pipeline.counts();
+    assert_eq!((counts.stored, counts.kept_at_target, counts.done), (2, 1, 3));
+    assert_eq!(stage.pipeline.window().used(), 0);
+}
+
+#[test]
+fn a_target_that_lost_something_is_sent_it_again() {
+    let mut stage = Stage::streaming(settings(RULE));
+    for seqno in 1..=2 {
+        let run = stage.run();
+        stage.portion(vec![document("a", seqno, 1)]);
+        stage.written(run, seqno, Answer::Stored);
+        assert_eq!(stage.checkpoint(&[(7, 0)], 10 * seqno), Some((seqno, 10 * seqno)));
+        stage.pass(0);
+        stage.effects = vec![Effect::Read { run, after: ResumePoint::default() }];
+    }
+    // Nothing is sent, and yet it is noticed.
+    stage.pass(stage.pipeline.settings().checkpoint_ns);
+    stage.target(&[(8, 15), (7, 0)], 15);
+    assert_eq!(stage.notices(), [&Notice::TargetRolledBack]);
+    assert_eq!(stage.reads_after(), Some(1), "what it had at 20 is lost, what it had at 10 is not");
+    let old = Run(stage.run().0 - 1);
+    stage.portion(vec![document("a", 2, 1)]);
+    assert_eq!(stage.sent(), [2]);
+    stage.written(old, 2, Answer::Stored);
+    assert_eq!(stage.pipeline.outstanding(), 1, "the answer of the time before means nothing");
+}
+
+#[test]
+fn a_source_that_lost_something_goes_back_to_what_it_has() {
+    let mut stage = Stage::streaming(settings(RULE));
+    let run = stage.run();
+    stage.portion(vec![document("a", 1, 1)]);
+    stage.written(run, 1, Answer::Stored);
+    assert_eq!(stage.checkpoint(&[(7, 0)], 5), Some((1, 5)));
+    stage.effects = vec![Effect::Read { run, after: ResumePoint::default() }];
+    stage.portion(vec![document("b", 2, 1), document("c", 3, 1)]);
+    stage.written(run, 2, Answer::Stored);
+    stage.written(run, 3, Answer::Stored);
+    assert_eq!(stage.checkpoint(&[(7, 0)], 8), Some((3, 8)));
+    stage.feed(Input::SourceChanged(source(&[(2, 2), (1, 0)], 2)));
+    assert_eq!(stage.notices(), [&Notice::SourceRolledBack(Seqno(2))]);
+    stage.target(&[(7, 0)], 8);
+    assert_eq!(stage.reads_after(), Some(1));
+    let records = stage.pipeline.records().clone();
+    let mut elsewhere = Stage::new(settings(RULE), records);
+    elsewhere.feed(Input::Start(source(&[(2, 2), (1, 0)], 2)));
+    elsewhere.target(&[(7, 0)], 8);
+    assert_eq!(elsewhere.reads_after(), Some(1), "another node goes on from the same record");
+}
+
+#[test]
+fn forgotten_deletions_are_said_and_everything_is_sent_again() {
+    let mut stage = Stage::streaming(settings(RULE));
+    let run = stage.run();
+    stage.portion(vec![document("a", 5, 1)]);
+    stage.written(run, 5, Answer::Stored);
+    assert_eq!(stage.checkpoint(&[(7, 0)], 5), Some((5, 5)));
+    let position = ResumePoint {
+        vb_uuid: VbUuid(1),
+        seqno: Seqno(20),
+        snapshot_start: Seqno(6),
+        snapshot_end: Seqno(20),
+    };
+    let documents = vec![document("b", 20, 1)];
+    stage.feed(Input::Portion { run, documents, position, purge_seqno: Seqno(9) });
+    assert_eq!(stage.notices(), [&Notice::DeletionsForgotten]);
+    stage.target(&[(7, 0)], 5);
+    assert_eq!(stage.reads_after(), Some(0));
+    // The same when a record is too old to begin with.
+    let records = {
+        let mut stage = Stage::streaming(settings(RULE));
+        let run = stage.run();
+        stage.portion(vec![document("a", 5, 1)]);
+        stage.written(run, 5, Answer::Stored);
+        stage.checkpoint(&[(7, 0)], 5).unwrap();
+        stage.pipeline.records().clone()
+    };
+    let mut stage = Stage::new(settings(RULE), records);
+    let state = SourceState { purge_seqno: Seqno(9), ..source(&[(1, 0)], 20) };
+    stage.feed(Input::Start(state));
+    assert_eq!(stage.notices(), [&Notice::DeletionsForgotten]);
+}
+
+#[test]
+fn large_documents_are_sent_only_when_they_would_be_taken() {
+    let mut stage = Stage::streaming(settings(RULE));
+    let run = stage.run();
+    stage.portion(vec![document("a", 1, 1000), document("b", 2, 1000), document("c", 3, 1000)]);
+    assert!(stage.sent().is_empty());
+    let metas = [(1, Wanted::Meta), (2, Wanted::Meta), (3, Wanted::Meta)];
+    assert_eq!(stage.looked_up(), metas);
+    let there = |cas| {
+        let meta = Meta { cas: Cas(cas), rev: 1, ..Meta::default() };
+        Found::Version(Arriving { meta, value: Vec::new() })
+    };
+    for (seqno, found, is_sent) in
+        [(1, Found::Nothing, true), (2, there(2), true), (3, there(9), false)]
+    {
+        stage.feed(Input::LookedUp { run, seqno: Seqno(seqno), found });
+        assert_eq!(stage.sent() == [seqno], is_sent, "{seqno}");
+    }
+    assert_eq!((stage.pipeline.counts().kept_at_source, stage.pipeline.outstanding()), (1, 2));
+}
+
+#[test]
+fn one_document_never_holds_up_the_others() {
+    let mut stage = Stage::streaming(Settings { attempts_max: 4, ..settings(RULE) });
+    let run = stage.run();
+    stage.portion((1..=3).map(|n| document(&format!("k{n}"), n, 1)).collect());
+    stage.written(run, 1, Answer::Refused("too big".to_owned()));
+    stage.written(run, 2, Answer::Busy);
+    stage.written(run, 3, Answer::Stored);
+    let mut stuck = Vec::new();
+    for _ in 0..60 {
+        stage.pass(50 * MS);
+        for seqno in stage.sent() {
+            let refused = Answer::Refused("too big".to_owned());
+            stage.written(run, seqno, if seqno == 1 { refused } else { Answer::Busy });
+            let notices = stage.notices().into_iter().cloned();
+            stuck.extend(notices);
+        }
+    }
+    let put_aside = |name: &str, reason: &str| Notice::Stuck {
+        key: format!("\0{name}").into_bytes(),
+        reason: reason.to_owned(),
+    };
+    assert_eq!(
+        stuck,
+        [put_aside("k1", "too big"), put_aside("k2", "the target cannot take it now")]
+    );
+    assert_eq!(stage.pipeline.stuck().count(), 2);
+    stage.effects = vec![Effect::Read { run, after: ResumePoint::default() }];
+    stage.portion(vec![document("k2", 4, 1)]);
+    assert_eq!(stage.notices(), [&Notice::Freed { key: b"\0k2".to_vec() }]);
+    assert_eq!(stage.sent(), [4]);
+    stage.written(run, 4, Answer::Stored);
+    stage.pass(60 * SECOND);
+    assert!(stage.sent().contains(&1), "it is tried again after a rest");
+    stage.feed(Input::Skip { key: b"\0k1".to_vec() });
+    assert_eq!((stage.pipeline.outstanding(), stage.pipeline.counts().skipped), (0, 1));
+}
+
+#[test]
+fn trouble_of_all_puts_nothing_aside() {
+    let mut stage = Stage::streaming(Settings { attempts_max: 2, ..settings(RULE) });
+    let run = stage.run();
+    stage.portion(vec![document("a", 1, 1), document("b", 2, 1)]);
+    let mut sent = stage.sent();
+    for _ in 0..200 {
+        sent.iter().for_each(|seqno| drop(stage.written(run, *seqno, Answer::Busy).to_vec()));
+        stage.pass(50 * MS);
+        sent = stage.sent();
+    }
+    assert_eq!(stage.pipeline.stuck().count(), 0);
+    assert!(stage.pipeline.counts().retried < 40, "it waits longer each time");
+}
+
+#[test]
+fn a_vbucket_that_has_moved_is_looked_for_and_its_history_looked_at() {
+    let mut stage = Stage::streaming(settings(RULE));
+    let run = stage.run();
+    stage.portion(vec![document("a", 1, 1)]);
+    stage.written(run, 1, Answer::NotMyVbucket);
+    assert!(matches!(stage.effects[..], [Effect::Reroute { vbid: Vbid(0) }, ..]));
+    stage.pass(20 * MS);
+    assert!(stage.asks_target());
+    assert_eq!(stage.sent(), [1]);
+    stage.target(&[(7, 0)], 1);
+    stage.written(run, 1, Answer::Stored);
+    assert_eq!(stage.pipeline.outstanding(), 0, "nothing was lost, and nothing begins anew");
+}
+
+#[test]
+fn what_has_no_answer_is_sent_again_later_each_time() {
+    let mut stage = Stage::streaming(settings(RULE));
+    stage.portion(vec![document("a", 1, 1)]);
+    let mut times = Vec::new();
+    for tick in 0..200 {
+        stage.pass(100 * MS);
+        times.extend((!stage.sent().is_empty()).then_some(tick));
+        if stage.asks_target() {
+            stage.target(&[(7, 0)], 0);
+        }
+    }
+    assert!(times.len() >= 3 && times.len() <= 5, "{times:?}");
+    assert!(times.windows(3).all(|w| w[2] - w[1] > w[1] - w[0]), "{times:?}");
+}
+
+#[test]
+fn a_pause_makes_a_record_and_nothing_after_it() {
+    let mut stage = Stage::streaming(settings(RULE));
+    let run = stage.run();
+    stage.portion(vec![document("a", 1, 1), document("b", 2, 1)]);
+    stage.written(run, 1, Answer::Stored);
+    stage.feed(Input::Pause);
+    assert!(stage.asks_target() && stage.effects.len() == 1);
+    stage.target(&[(7, 0)], 4);
+    assert!(matches!(stage.effects[..], [Effect::Save(_), Effect::Rested]));
+    assert!(stage.pipeline.is_resting() && stage.pipeline.next_tick_ns().is_none());
+    assert!(stage.written(run, 2, Answer::Stored).is_empty());
+    assert!(stage.pass(1000 * SECOND).is_empty());
+    stage.feed(Input::Start(source(&[(1, 0)], 2)));
+    stage.target(&[(7, 0)], 4);
+    assert_eq!(stage.reads_after(), Some(1));
+    // A target that does not answer holds up no pause.
+    stage.feed(Input::Pause);
+    stage.pass(10 * SECOND);
+    assert!(stage.pipeline.is_resting());
+}
+
+#[test]
+fn a_target_out_of_reach_is_asked_again() {
+    let mut stage = Stage::new(settings(RULE), Records::default());
+    stage.feed(Input::Start(source(&[(1, 0)], 0)));
+    let run = stage.run();
+    stage.feed(Input::Target { run, states: None });
+    assert!(!stage.asks_target());
+    stage.pass(100 * MS);
+    assert!(stage.asks_target());
+    stage.pass(20 * SECOND);
+    stage.pass(SECOND);
+    assert!(stage.asks_target(), "no answer is none, too");
+    stage.target(&[(7, 0)], 0);
+    assert!(stage.pipeline.is_streaming());
+}
+
+#[test]
+fn a_window_bounds_what_is_read() {
+    let window_bytes = (2000, 4000);
+    let mut stage = Stage::streaming(Settings { window_bytes, ..settings(RULE) });
+    let run = stage.run();
+    stage.portion((1..=40).map(|n| document(&format!("k{n}"), n, 100)).collect());
+    let sent = stage.sent();
+    assert!(sent.len() > 5 && sent.len() < 20, "{sent:?}");
+    assert_eq!(stage.reads_after(), None);
+    let mut all = sent.clone();
+    let mut on_their_way = sent;
+    while let Some(seqno) = on_their_way.pop() {
+        stage.written(run, seqno, Answer::Stored);
+        all.extend(stage.sent());
+        on_their_way.extend(stage.sent());
+    }
+    all.sort_unstable();
+    assert_eq!(all, (1..=40).collect::<Vec<_>>());
+    assert_eq!(stage.pipeline.window().used(), 0);
+}
+
+#[test]
+fn what_the_target_made_is_looked_up_and_sent_if_it_is_lost() {
+    let there = SourceId::parse("there").unwrap();
+    let history = History::of_write(there, Cas(1));
+    for echo in [Echo::LookUp, Echo::Skip] {
+        let mut stage = Stage::streaming(Settings { echo, ..settings(RESOLVER) });
+        let run = stage.run();
+        stage.portion(vec![document_of("a", 1, &history)]);
+        assert!(stage.sent().is_empty());
+        if echo == Echo::Skip {
+            assert_eq!((stage.looked_up().len(), stage.pipeline.outstanding()), (0, 0));
+            continue;
+        }
+        assert_eq!(stage.looked_up(), [(1, Wanted::History)]);
+        stage.feed(Input::LookedUp { run, seqno: Seqno(1), found: Found::Nothing });
+        assert_eq!(stage.sent(), [1]);
+    }
+}
+
+#[test]
+fn versions_leave_with_their_history() {
+    let mut stage = Stage::streaming(settings(RESOLVER));
+    stage.portion(vec![document("a", 3, 1)]);
+    let version = &stage.operations()[0].version;
+    let (attributes, body) = version.split().unwrap();
+    let attributes = nacre_value::xattr::Xattrs::parse(attributes).unwrap();
+    let (history, cas) = attribute::parse(attributes.get(attribute::HISTORY).unwrap()).unwrap();
+    assert_eq!((cas, body), (Cas(3), &b"x"[..]));
+    assert_eq!(history, History::of_write(site("here").id, Cas(3)));
+}
+
+#[test]
+fn a_source_that_judges_asks_its_resolver_and_writes_over_what_it_saw() {
+    let judge = Judge::Source;
+    let mut stage = Stage::streaming(Settings { judge, ..settings(RESOLVER) });
+    let run = stage.run();
+    stage.portion(vec![document("a", 5, 1), document("b", 6, 1)]);
+    assert_eq!(stage.looked_up(), [(5, Wanted::History), (6, Wanted::History)]);
+    stage.feed(Input::LookedUp { run, seqno: Seqno(6), found: Found::Nothing });
+    assert_eq!(stage.operations()[0].over, Over::Nothing);
+    stage.written(run, 6, Answer::Changed);
+    assert_eq!(stage.looked_up(), [(6, Wanted::History)], "somebody was faster");
+    let meta = Meta { cas: Cas(4), rev: 1, ..Meta::default() };
+    let rival = Arriving { meta, value: b"other".to_vec() };
+    let found = Found::Version(rival.clone());
+    stage.feed(Input::LookedUp { run, seqno: Seqno(5), found: found.clone() });
+    assert_eq!(stage.looked_up(), [(5, Wanted::Whole)], "a resolver sees bodies");
+    stage.feed(Input::LookedUp { run, seqno: Seqno(5), found });
+    let [Effect::Resolve { conflict, .. }] = &stage.effects[..] else {
+        panic!("{:?}", stage.effects)
+    };
+    assert_eq!((&conflict.key[..], conflict.target.shown()), (&b"\0a"[..], rival.shown()));
+    let (attributes, _) = conflict.target.split().unwrap();
+    assert!(!attributes.is_empty(), "it says whose version it is");
+    let verdict = Some(Verdict::KeepLocal);
+    stage.feed(Input::Resolved { run, seqno: Seqno(5), verdict });
+    let [Effect::Merge { merge, .. }] = &stage.effects[..] else { panic!("{:?}", stage.effects) };
+    assert_eq!((merge.verdict.clone(), merge.target.shown()), (Verdict::KeepLocal, rival.shown()));
+    stage.feed(Input::Merged { run, seqno: Seqno(5), is_done: true });
+    assert_eq!(stage.pipeline.outstanding(), 1, "the merge comes with history");
+}
