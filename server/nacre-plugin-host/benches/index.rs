@@ -8,7 +8,8 @@ mod stage;
 
 use crossbeam_skiplist::SkipSet;
 use nacre_dcp::Batch;
-use nacre_plugin_host::{IndexSnapshot, MemoryStorage, Partition, Plugin, Setup, Span};
+use nacre_plugin_host::{Partition, Plugin, Setup};
+use nacre_state::{IndexSnapshot, MemoryStorage, Span};
 use nacre_types::{Now, Vbid};
 use std::time::Instant;
 

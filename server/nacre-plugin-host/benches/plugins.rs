@@ -9,11 +9,9 @@ mod stage;
 use nacre_dcp::Batch;
 use nacre_js_service::Program;
 use nacre_plugin::{Entry, Event, EventKind, Events, MemoryState, Service, State, StateMut, pack};
-use nacre_plugin_host::{
-    Changes, Grants, Host, KeySpace, KeyspaceGrant, Limits, MemoryStorage, Partition, Plugin,
-    Setup, StateStorage, Value, validate,
-};
+use nacre_plugin_host::{Grants, Host, KeyspaceGrant, Limits, Partition, Plugin, Setup, validate};
 use nacre_probe::Probe;
+use nacre_state::{Changes, KeySpace, MemoryStorage, StateStorage, Value};
 use nacre_types::{Now, Vbid};
 use std::time::{Duration, Instant};
 

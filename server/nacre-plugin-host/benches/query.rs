@@ -10,10 +10,11 @@ mod stage;
 use nacre_plugin_host::{
     Consistency, Database, DatabaseIndex, DatabaseKeyspace, Definition, Failure, FunctionPath,
     Grants, IndexPage, IndexScan, IndexedRows, Mutation, Plugin, Reader, Request, Row, RowRefusal,
-    Setup, Span, TransactionStep,
+    Setup, TransactionStep,
 };
 use nacre_query::{Action, Datastore, Keyspace, MemoryDatastore, Platform, Service};
 use nacre_sql::Meta;
+use nacre_state::Span;
 use nacre_types::Now;
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};

@@ -8,7 +8,8 @@ mod stage;
 
 use nacre_dcp::Batch;
 use nacre_plugin::{Event, EventKind, Events, MemoryState, Service, pack};
-use nacre_plugin_host::{MemoryStorage, Partition, Plugin, Setup};
+use nacre_plugin_host::{Partition, Plugin, Setup};
+use nacre_state::MemoryStorage;
 use nacre_types::{Now, Vbid};
 use nacre_views::Views;
 use std::time::{Duration, Instant};

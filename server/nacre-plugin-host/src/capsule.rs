@@ -4,13 +4,14 @@
 //! [`crate::replay`] makes the call again.
 
 use crate::capability::{
-    Counted, DocumentReply, Found, Home, HttpError, HttpResponse, KvError, Looked, Mutated, Timer,
+    Counted, DocumentReply, Found, HttpError, HttpResponse, KvError, Looked, Mutated,
 };
 use crate::context::Context;
 use crate::journal::Journal;
 use crate::{Error, Setup, World};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
+use nacre_state::{Home, Timer};
 use nacre_types::Cas;
 use nacre_vbucket::Version;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};

@@ -1,15 +1,15 @@
 //! Feeding a writer with documents or timers, and finding the one that kills it.
 
+use crate::abi::exports::nacre::plugin::projection;
 use crate::abi::exports::nacre::plugin::timer_handler::Due;
-use crate::capability::{Home, Timer};
+use crate::call::{CallView, Failure, Turn};
 use crate::capsule::{Bytes, Call, DueTimer};
-use crate::index::{self, Form};
-use crate::instance::{Instance, Refused};
+use crate::instance::Instance;
 use crate::pack::{event_bytes, pack, previous_bytes};
-use crate::space::{Failure, State, Turn, View, Writes};
 use crate::status::{DeadLetter, DeadTimer, DocumentError, Report};
 use crate::{Error, Limits};
 use nacre_dcp::Previous;
+use nacre_state::{Entry, Home, IndexForm, Refused, State, Timer, View, Writes};
 use nacre_types::{Document, Now, Vbid};
 use std::ops::Range;
 use std::sync::Arc;
@@ -32,10 +32,15 @@ impl Fed {
     }
 
     /// Takes over what a call has left.
-    pub fn take(&mut self, view: View) {
-        if let Some(turn) = view.turn {
+    pub fn take(&mut self, call: CallView) {
+        if let Some(turn) = call.turn {
             self.take_done(turn);
         }
+        self.take_view(call.view);
+    }
+
+    /// Takes over what the host itself has changed.
+    pub fn take_view(&mut self, view: View) {
         self.state = view.state;
         self.writes.extend(view.writes.unwrap_or_default());
     }
@@ -70,8 +75,8 @@ pub trait Writer {
         &mut self,
         state: State,
         items_count: usize,
-        call: impl FnOnce(&mut Instance, View) -> Result<T, Error>,
-    ) -> Result<(T, View), Error>;
+        call: impl FnOnce(&mut Instance, CallView) -> Result<T, Error>,
+    ) -> Result<(T, CallView), Error>;
 
     /// Runs what the host itself does to the state, and names what ends it.
     fn fold<T>(&self, work: impl FnOnce() -> Result<T, Refused>) -> Result<T, Error>;
@@ -291,7 +296,7 @@ fn errors(
 }
 
 /// Documents for `projection.project`, whose entries the host keeps.
-pub struct Projected<'a>(pub Documents<'a>, pub &'a Form);
+pub struct Projected<'a>(pub Documents<'a>, pub &'a IndexForm);
 
 impl Work for Projected<'_> {
     const ITEMS: &'static str = Documents::ITEMS;
@@ -316,7 +321,12 @@ impl Work for Projected<'_> {
         let (entries, mut view) = writer.call(fed.state.clone(), 0, |instance, view| {
             instance.call(view, |exports, store| exports.projection()?.call_project(store, &buffer))
         })?;
-        let too_large = writer.fold(|| index::fold(&mut view, documents, entries, self.1))?;
+        let entries = entries.into_iter().map(|entry| {
+            let projection::Entry { event, key, value } = entry;
+            Entry { event, key, value }
+        });
+        let entries = entries.collect();
+        let too_large = writer.fold(|| nacre_state::fold(&mut view, documents, entries, self.1))?;
         fed.take(view);
         report.documents += documents.len() as u64;
         report.errors.extend(too_large.into_iter().map(|at| {
@@ -325,7 +335,7 @@ impl Work for Projected<'_> {
                 vbid: *vbid,
                 seqno: document.meta.seqno,
                 key: document.name().to_vec(),
-                message: index::too_large(),
+                message: nacre_state::too_large(),
             }
         }));
         Ok(())
@@ -334,9 +344,9 @@ impl Work for Projected<'_> {
     fn park(&self, at: usize, fed: &mut Fed, report: &mut Report, reason: String) {
         // Its entries are those of a version that is no more.
         let mut view = View::writing(fed.state.clone(), usize::MAX);
-        index::fold(&mut view, &self.0.documents[at..=at], Vec::new(), self.1)
+        nacre_state::fold(&mut view, &self.0.documents[at..=at], Vec::new(), self.1)
             .expect("what only removes is never refused");
-        fed.take(view);
+        fed.take_view(view);
         self.0.park(at, fed, report, reason);
     }
 

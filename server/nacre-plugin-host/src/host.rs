@@ -4,11 +4,11 @@ use crate::abi::nacre::plugin as abi;
 use crate::abi::{Indices, World};
 use crate::artefact;
 use crate::bulk;
+use crate::call::CallView;
 use crate::capability::Capability;
 use crate::clock::Clock;
 use crate::context::{Context, Role};
 use crate::instance::{Data, Instance};
-use crate::space::View;
 use crate::{Error, Setup, size};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, OnceLock};
@@ -224,8 +224,9 @@ impl Plugin {
         let setup = Setup { limits, runs_script: true, ..Setup::new(self.name(), "") };
         let context = Context::new(self.clone(), setup, self.world)?;
         let mut instance = Instance::start(&context, Role::Reader)?;
-        instance
-            .call(View::default(), |exports, store| exports.lifecycle.call_describe(store).map(Ok))
+        instance.call(CallView::default(), |exports, store| {
+            exports.lifecycle.call_describe(store).map(Ok)
+        })
     }
 
     /// The version that the plugin gives; empty when it cannot.

@@ -3,12 +3,11 @@
 use crate::abi::Exports;
 use crate::abi::nacre::plugin::turn;
 use crate::abi::nacre::plugin::types::{self, Fault};
+use crate::call::{CallView, Failure, Turn};
 use crate::capability::{Capability, Filled, Held, LogLine, MetricChanges, OpenQueries};
 use crate::context::{Context, Role};
 use crate::host::WASM_STACK_BYTES;
 use crate::journal::Journal;
-use crate::space::{Failure, Turn, View};
-use crate::tree::KEY_BYTES_MAX;
 use crate::{Error, Exceeded, Permit, Purpose};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -29,16 +28,10 @@ const TABLE_ELEMENTS_MAX: usize = 100_000;
 const HOST_CALL_BYTES_MIN: usize = 1 << 20;
 
 /// Why the host ended a call that a capability was used in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    #[error("a reader cannot write")]
-    ReadOnly,
-    #[error("the state is full")]
-    StateFull,
-    #[error("a state key must have 1 to {KEY_BYTES_MAX} bytes")]
-    Key,
-    #[error("the name of a timer must have 1 to {} bytes", crate::capability::TIMER_NAME_BYTES_MAX)]
-    TimerName,
+    #[error(transparent)]
+    State(#[from] nacre_state::Refused),
     #[error("too many keys at once")]
     Keys,
     #[error("a document that is not held is asked for")]
@@ -61,10 +54,17 @@ pub enum Refused {
     Over,
 }
 
+impl Refused {
+    /// The trap that ends a call whose change of the state was refused.
+    pub fn trap(of_state: nacre_state::Refused) -> wasmtime::Error {
+        wasmtime::Error::new(Refused::State(of_state))
+    }
+}
+
 /// What the host keeps beside an instance.
 pub struct Data {
     pub context: Arc<Context>,
-    pub view: View,
+    pub view: CallView,
     pub log: Vec<LogLine>,
     pub metrics: MetricChanges,
     pub journal: Journal,
@@ -94,7 +94,7 @@ impl Data {
         };
         Data {
             context,
-            view: View::default(),
+            view: CallView::default(),
             log: Vec::new(),
             metrics: MetricChanges::default(),
             journal: Journal::default(),
@@ -187,15 +187,15 @@ impl types::Host for Data {}
 impl turn::Host for Data {
     fn begin(&mut self, index: u32) -> wasmtime::Result<()> {
         let index = index as usize;
-        let View { state, writes, turn, items_count, .. } = &mut self.view;
+        let CallView { view, turn, items_count, .. } = &mut self.view;
         if index >= *items_count || turn.as_ref().is_some_and(|turn| index <= turn.index) {
             return Err(wasmtime::Error::new(Refused::Turn));
         }
         let mut done = turn.take().map(|turn| turn.writes).unwrap_or_default();
-        if let Some(writes) = writes {
+        if let Some(writes) = &mut view.writes {
             done.extend(std::mem::take(writes));
         }
-        *turn = Some(Turn { index, state: state.clone(), writes: done });
+        *turn = Some(Turn { index, state: view.state.clone(), writes: done });
         self.journal.begin(&self.view.state);
         self.begun_tick = self.context.plugin.clock.ticks();
         Ok(())
@@ -203,7 +203,7 @@ impl turn::Host for Data {
 
     fn failed(&mut self, index: u32, message: String) -> wasmtime::Result<()> {
         // A plugin may name an event that does not exist, or one again and again; there is nobody to tell.
-        let View { failures, items_count, .. } = &mut self.view;
+        let CallView { failures, items_count, .. } = &mut self.view;
         if failures.len() < *items_count {
             failures.push(Failure::new(index, &message));
         }
@@ -327,7 +327,7 @@ impl Instance {
     /// An instance that is ready for calls.
     pub fn configured(context: &Arc<Context>, role: Role) -> Result<Instance, Error> {
         let mut instance = Instance::start(context, role)?;
-        let outcome = instance.call(View::default(), |exports, store| {
+        let outcome = instance.call(CallView::default(), |exports, store| {
             exports.lifecycle.call_init(store, &context.setup.config)
         });
         match outcome {
@@ -356,7 +356,7 @@ impl Instance {
     /// Calls the instance with `view` as its state; what it wrote is in [`Instance::take_view`].
     pub fn call<T>(
         &mut self,
-        view: View,
+        view: CallView,
         call: impl FnOnce(&Exports, &mut Store<Data>) -> wasmtime::Result<Result<T, Fault>>,
     ) -> Result<T, Error> {
         let data = self.store.data_mut();
@@ -443,7 +443,7 @@ impl Instance {
     }
 
     /// The state as the last call left it; the instance keeps none.
-    pub fn take_view(&mut self) -> View {
+    pub fn take_view(&mut self) -> CallView {
         let data = self.store.data_mut();
         data.journal = Journal::default();
         data.let_all_go();
@@ -488,7 +488,9 @@ fn failure(error: &wasmtime::Error, data: &mut Data) -> Error {
     let deadline = |deployment| Error::Deadline { deployment, after: limits.deadline };
     if let Some(refused) = error.downcast_ref::<Refused>() {
         return match refused {
-            Refused::StateFull => state_full(deployment, limits.state_bytes, data.view.bytes_max),
+            Refused::State(nacre_state::Refused::StateFull) => {
+                state_full(deployment, limits.state_bytes, data.view.bytes_max)
+            }
             Refused::NodeMemory => match data.limiter.refused.take() {
                 Some(Beyond::Budget(exceeded)) => Error::NodeMemory { deployment, exceeded },
                 _ => Error::Trap { deployment, reason: refused.to_string() },

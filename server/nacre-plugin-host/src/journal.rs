@@ -4,8 +4,7 @@
 //! costs nothing to keep. What came from outside (`kv`, `http-out`) cannot be asked again, and is kept as it was.
 
 use crate::capsule::Answer;
-use crate::space::{SCAN_BYTES_MAX, State};
-use crate::tree::Value;
+use nacre_state::{SCAN_BYTES_MAX, State, Value};
 use std::ops::Bound;
 use std::sync::Arc;
 

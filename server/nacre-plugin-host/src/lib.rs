@@ -27,6 +27,7 @@
 mod abi;
 mod artefact;
 mod bulk;
+mod call;
 mod capability;
 mod capsule;
 mod clock;
@@ -34,7 +35,6 @@ mod context;
 mod error;
 mod feed;
 mod host;
-mod index;
 mod instance;
 mod journal;
 mod limits;
@@ -49,15 +49,10 @@ pub mod pure_script;
 mod reader;
 mod rehearsal;
 mod replay;
-mod scan;
 pub mod script;
 mod setup;
 mod size;
-mod space;
-mod standing;
 mod status;
-mod storage;
-mod tree;
 mod typescript;
 mod usage;
 
@@ -65,11 +60,11 @@ pub use abi::World;
 pub use capability::{
     Action, Body, Capability, Consistency, Content, Counted, Database, DatabaseIndex,
     DatabaseKeyspace, Definition, DocumentCall, DocumentReply, Documents, Failure, Found,
-    FunctionPath, Grants, Header, Home, Http, HttpError, HttpRequest, HttpResponse, IndexPage,
-    IndexScan, IndexedRows, KeyspaceGrant, KvError, LogLine, Looked, MemoryDocuments,
-    MutateOptions, Mutated, Mutation, NewFunction, NewIndex, NewPartitioning, NoDocuments, NoHttp,
-    NoQueries, PathLookup, PathMutation, Queries, Query, QueryRows, Row, RowRefusal, Rows, Script,
-    StoreMode, Timer, TransactionSettings, TransactionStep, origin, path_failure,
+    FunctionPath, Grants, Header, Http, HttpError, HttpRequest, HttpResponse, IndexPage, IndexScan,
+    IndexedRows, KeyspaceGrant, KvError, LogLine, Looked, MemoryDocuments, MutateOptions, Mutated,
+    Mutation, NewFunction, NewIndex, NewPartitioning, NoDocuments, NoHttp, NoQueries, PathLookup,
+    PathMutation, Queries, Query, QueryRows, Row, RowRefusal, Rows, Script, StoreMode,
+    TransactionSettings, TransactionStep, origin, path_failure,
 };
 pub use capsule::{
     Answer as CapsuleAnswer, Bytes, Call, Capsule, CapsuleGrants, CapsuleLimits, CapsuleRequest,
@@ -78,7 +73,6 @@ pub use capsule::{
 pub use context::LOG_LINES_MAX;
 pub use error::Error;
 pub use host::{Host, Plugin, validate};
-pub use index::{Form as IndexForm, IndexSnapshot, Indexed, IndexedRef, Span};
 pub use limits::Limits;
 pub use manifest::{Capabilities, Keyspaces, Manifest, Wanted};
 pub use nacre_budget::{Account, AccountLimit, Budget, Budgets, Exceeded, Permit, Purpose};
@@ -88,12 +82,7 @@ pub use pure::{Caller, Functions, Resolver};
 pub use reader::{Answer, Reader, Request, Response, USER_HEADER};
 pub use rehearsal::{Effect, Effects, Rehearsal, Rehearsed, TOO_MUCH};
 pub use replay::replay;
-pub use scan::{Page, Scan, ScanEntry};
 pub use setup::Setup;
-pub use space::KeySpace;
-pub use standing::{Copying, Lacking, Moment, Share, Standing, TimerChanges};
 pub use status::{DeadLetter, DeadTimer, DocumentError, Report, Status};
-pub use storage::{Changes, Loaded, MemoryStorage, StateStorage};
-pub use tree::{Range, Value};
 pub use typescript::TypeScript;
 pub use usage::{Histogram, Usage};

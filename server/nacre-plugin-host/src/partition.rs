@@ -1,20 +1,21 @@
 //! A partition of a deployment: one writer, and the state that it folds the change stream into.
 
 use crate::abi::World;
-use crate::capability::Timer;
+use crate::call::{CallView, Failure, Turn};
 use crate::capsule::{Call, Capsule};
 use crate::context::{Context, Role};
 use crate::feed::{CALL_EVENTS_MAX, Cut, Documents, DueTimers, Fed, Projected, Work, Writer};
-use crate::index;
-use crate::instance::{Instance, Refused, state_full};
+use crate::instance::{Instance, state_full};
 use crate::journal::Journal;
 use crate::pool::IDLE_BYTES_MAX;
 use crate::reader::{Published, Reader, Shared};
-use crate::space::{Failure, KeySpace, State, Turn, View, Writes};
-use crate::standing::{Moment, Standing, TimerChanges, Track};
 use crate::status::{Report, Status};
-use crate::{Account, Changes, Error, Limits, Permit, Plugin, Purpose, Setup, StateStorage};
+use crate::{Account, Error, Limits, Permit, Plugin, Purpose, Setup};
 use nacre_dcp::{Batch, ResumePoint};
+use nacre_state::{
+    Changes, KeySpace, Moment, Refused, Standing, State, StateStorage, Timer, TimerChanges, Track,
+    View, Writes,
+};
 use nacre_types::{Document, Now, Seqno, Vbid};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -78,15 +79,16 @@ impl Writer for Slot {
         &mut self,
         state: State,
         items_count: usize,
-        call: impl FnOnce(&mut Instance, View) -> Result<T, Error>,
-    ) -> Result<(T, View), Error> {
+        call: impl FnOnce(&mut Instance, CallView) -> Result<T, Error>,
+    ) -> Result<(T, CallView), Error> {
         let clock = Arc::clone(&self.context.plugin.clock);
         let begun_ns = clock.now_ns();
         let mut instance = match self.instance.take() {
             Some(instance) => instance,
             None => self.context.instance(Role::Writer)?,
         };
-        let view = View { items_count, ..View::writing(state, self.state_bytes_max()) };
+        let view = View::writing(state, self.state_bytes_max());
+        let view = CallView { items_count, ..view.into() };
         match call(&mut instance, view) {
             Ok(value) => {
                 let view = instance.take_view();
@@ -100,7 +102,7 @@ impl Writer for Slot {
             // What an instance remembers of a call that came to nothing is not true.
             Err(error) => {
                 self.wreck = instance.take_journal();
-                let View { turn, failures, .. } = instance.take_view();
+                let CallView { turn, failures, .. } = instance.take_view();
                 self.turn = turn.map(|turn| (turn, failures));
                 drop(instance);
                 clock.rest(begun_ns);
@@ -459,8 +461,8 @@ impl Partition {
         if self.slot.context.plugin.world() == World::IndexType {
             // Entries do not say which seqno they came from, so the vBucket starts over.
             let mut view = View::writing(fed.state.clone(), self.slot.state_bytes_max());
-            self.slot.fold(|| index::forget(&mut view, vbid))?;
-            fed.take(view);
+            self.slot.fold(|| nacre_state::forget(&mut view, vbid))?;
+            fed.take_view(view);
             return Ok(Some(Seqno::ZERO));
         }
         let called = self.slot.call(fed.state.clone(), 0, |instance, view| {

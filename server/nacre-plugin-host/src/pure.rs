@@ -3,11 +3,11 @@
 use crate::abi::exports::nacre::plugin::resolution as abi;
 use crate::abi::nacre::plugin::types::Fault;
 use crate::abi::{Exports, World};
+use crate::call::CallView;
 use crate::capsule::{Bytes, Call, Capsule};
 use crate::context::{Context, Role};
 use crate::instance::{Data, Instance};
 use crate::pool::Pool;
-use crate::space::View;
 use crate::{Account, Error, Plugin, Queries, Setup, Status};
 use nacre_vbucket::{Verdict, Version};
 use std::sync::Arc;
@@ -28,7 +28,7 @@ fn call<T>(
     call: impl FnOnce(&Exports, &mut Store<Data>) -> wasmtime::Result<Result<T, Fault>>,
 ) -> Result<T, Error> {
     let mut instance = pool.take(&None)?;
-    let called = instance.call(View::default(), call);
+    let called = instance.call(CallView::default(), call);
     match &called {
         Ok(_) => pool.give_back(None, instance),
         Err(error) => pool.context.keep(which(), &instance.take_journal(), error),
@@ -178,7 +178,7 @@ impl Caller {
     ) -> Result<String, Error> {
         let ends_tick = Some(self.instance.tick_after(left));
         let account = self.account.clone();
-        let view = View { queries: Some(queries), ends_tick, account, ..View::default() };
+        let view = CallView { queries: Some(queries), ends_tick, account, ..CallView::default() };
         let instance = &mut self.instance;
         let called = instance
             .call(view, |exports, store| exports.scalar()?.call_call(store, name, arguments));

@@ -4,16 +4,15 @@ use crate::abi::Exports;
 use crate::abi::World;
 use crate::abi::exports::nacre::plugin::reader as abi;
 use crate::abi::nacre::plugin::types::{self, Fault};
+use crate::call::CallView;
 use crate::capability::{Database, Header};
 use crate::capsule::{Bytes, Call, Capsule, CapsuleRequest};
 use crate::context::{Context, Role};
 use crate::feed::Fed;
-use crate::index::IndexSnapshot;
 use crate::instance::{Data, Instance};
 use crate::pool::{Pool, User};
-use crate::space::{State, View};
-use crate::standing::{Lacking, Moment, Share, Standing, Track};
 use crate::{Account, Error, Plugin, Setup, Status};
+use nacre_state::{IndexSnapshot, Lacking, Moment, Share, Standing, State, Track};
 use nacre_types::{Now, Vbid};
 use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
@@ -195,7 +194,7 @@ impl Reader {
         account: Option<Arc<Account>>,
     ) -> Result<Answer, Error> {
         let request = request_of(request, now);
-        let view = View { database: Some(database), account, ..View::default() };
+        let view = CallView { database: Some(database), account, ..CallView::default() };
         self.answer(request.clone(), view, |exports, store| {
             exports.reader()?.call_handle(store, &request)
         })
@@ -221,7 +220,7 @@ impl Reader {
         account: Option<Arc<Account>>,
     ) -> Result<Answer, Error> {
         let request = request_of(request, now);
-        let view = View { account, ..View::default() };
+        let view = CallView { account, ..CallView::default() };
         self.answer(request.clone(), view, |exports, store| {
             exports.reader()?.call_handle(store, &request)
         })
@@ -306,7 +305,7 @@ impl Reader {
             cursor: None,
         };
         let partials: Vec<_> = partials.iter().map(partial).collect();
-        let view = View { account, ..View::default() };
+        let view = CallView { account, ..CallView::default() };
         self.answer(request.clone(), view, |exports, store| {
             exports.reader()?.call_merge(store, &request, &partials)
         })
@@ -315,20 +314,19 @@ impl Reader {
     fn answer(
         &self,
         request: abi::Request,
-        view: View,
+        mut view: CallView,
         call: impl FnOnce(&Exports, &mut Store<Data>) -> wasmtime::Result<Result<abi::Response, Fault>>,
     ) -> Result<Answer, Error> {
-        let state = self.shared.snapshot()?;
+        view.view.state = self.shared.snapshot()?;
         let user = user_of(&request);
         let mut instance = self.shared.pool.take(&user)?;
-        let abi::Response { status, headers, body, cursor } =
-            match instance.call(View { state, ..view }, call) {
-                Ok(response) => response,
-                Err(error) => {
-                    keep(&self.shared.pool.context, request, &mut instance, &error);
-                    return Err(error);
-                }
-            };
+        let abi::Response { status, headers, body, cursor } = match instance.call(view, call) {
+            Ok(response) => response,
+            Err(error) => {
+                keep(&self.shared.pool.context, request, &mut instance, &error);
+                return Err(error);
+            }
+        };
         let mut answer = Answer {
             status,
             headers: headers.into_iter().map(|header| (header.name, header.value)).collect(),

@@ -5,11 +5,11 @@
 
 use crate::capability::{
     DatabaseKeyspace, DocumentCall, DocumentReply, Documents, Found, Http, HttpError, HttpRequest,
-    HttpResponse, KvError, LogLine, MemoryDocuments, Mutation, Timer,
+    HttpResponse, KvError, LogLine, MemoryDocuments, Mutation,
 };
-use crate::storage::{Changes, Loaded, StateStorage};
 use crate::{Error, Partition, Plugin, Setup};
 use nacre_dcp::Batch;
+use nacre_state::{Changes, Loaded, StateStorage, Timer};
 use nacre_types::{Document, Now, Vbid};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};

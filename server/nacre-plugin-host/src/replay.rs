@@ -3,15 +3,15 @@
 
 use crate::abi::exports::nacre::plugin::{reader, resolution, timer_handler};
 use crate::abi::nacre::plugin::types;
+use crate::call::CallView;
 use crate::capability::{
     Counted, DocumentCall, DocumentReply, Documents, Found, Grants, Http, HttpError, HttpRequest,
-    HttpResponse, KeyspaceGrant, KvError, Looked, Mutated, NoQueries, Timer,
+    HttpResponse, KeyspaceGrant, KvError, Looked, Mutated, NoQueries,
 };
 use crate::capsule::{Answer, Call, Capsule, CapsuleVersion, DueTimer};
 use crate::context::{Context, Role};
-use crate::index::Form;
-use crate::space::{KeySpace, State, View};
 use crate::{Budgets, Error, Limits, Plugin, Setup};
+use nacre_state::{IndexForm, KeySpace, State, Timer, View};
 use nacre_types::Cas;
 use nacre_vbucket::Version;
 use parking_lot::Mutex;
@@ -41,7 +41,7 @@ pub fn replay(plugin: &Plugin, capsule: &Capsule) -> Result<(), Error> {
         name: capsule.deployment.clone(),
         config: capsule.config.clone(),
         keyspace: capsule.keyspace.clone(),
-        index: Form::default(),
+        index: IndexForm::default(),
         limits: Limits {
             memory_bytes: limits.memory_bytes,
             deadline: Duration::from_millis(limits.deadline_ms),
@@ -77,8 +77,8 @@ fn call(context: &Arc<Context>, capsule: &Capsule) -> Result<(), Error> {
         let timer = Timer { due_us: *due_us, payload: payload.0.clone() };
         state.timers.set(None, name.as_str().into(), timer.into());
     }
-    let writing = |state| View::writing(state, capsule.limits.state_bytes);
-    let of_one_item = |state| View { items_count: 1, ..writing(state) };
+    let writing = |state| CallView::from(View::writing(state, capsule.limits.state_bytes));
+    let of_one_item = |state| CallView { items_count: 1, ..writing(state) };
     match &capsule.call {
         Call::OnBatch { buffer } => {
             context.instance(Role::Writer)?.call(of_one_item(state), |exports, store| {
@@ -86,7 +86,7 @@ fn call(context: &Arc<Context>, capsule: &Capsule) -> Result<(), Error> {
             })?;
         }
         Call::Project { buffer } => {
-            context.instance(Role::Writer)?.call(View::default(), |exports, store| {
+            context.instance(Role::Writer)?.call(CallView::default(), |exports, store| {
                 exports.projection()?.call_project(store, &buffer.0)
             })?;
         }
@@ -120,7 +120,7 @@ fn call(context: &Arc<Context>, capsule: &Capsule) -> Result<(), Error> {
                 now_us: request.now_us,
             };
             let mut instance = context.instance(Role::Reader)?;
-            let response = instance.call(View::reading(state), |exports, store| {
+            let response = instance.call(View::reading(state).into(), |exports, store| {
                 exports.reader()?.call_handle(store, &request)
             })?;
             let mut cursor = response.cursor;
@@ -131,7 +131,7 @@ fn call(context: &Arc<Context>, capsule: &Capsule) -> Result<(), Error> {
             }
         }
         Call::Function { name, arguments } => {
-            context.instance(Role::Reader)?.call(View::default(), |exports, store| {
+            context.instance(Role::Reader)?.call(CallView::default(), |exports, store| {
                 exports.scalar()?.call_call(store, name, arguments)
             })?;
         }
@@ -139,7 +139,7 @@ fn call(context: &Arc<Context>, capsule: &Capsule) -> Result<(), Error> {
             let version =
                 |version: &CapsuleVersion| resolution::Version::from(&Version::from(version));
             let (local, remote) = (version(local), version(remote));
-            context.instance(Role::Reader)?.call(View::default(), |exports, store| {
+            context.instance(Role::Reader)?.call(CallView::default(), |exports, store| {
                 exports.resolution()?.call_resolve(store, &key.0, &local, &remote)
             })?;
         }

@@ -16,11 +16,9 @@
 //!
 //! Time stands still but for `advance_ms`, so that a script gives the same each time.
 
-use crate::{
-    Documents, Error, MemoryDocuments, MemoryStorage, Partition, Plugin, Reader, Request, Scan,
-    Setup, StateStorage, World,
-};
+use crate::{Documents, Error, MemoryDocuments, Partition, Plugin, Reader, Request, Setup, World};
 use nacre_dcp::{Batch, ResumePoint};
+use nacre_state::{MemoryStorage, Scan, StateStorage};
 use nacre_types::{
     Cas, CollectionId, DATATYPE_JSON, DocKey, Document, Kind, Meta, Now, Seqno, VbUuid, Vbid,
 };

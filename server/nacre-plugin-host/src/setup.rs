@@ -1,8 +1,8 @@
 //! What a plugin runs with.
 
 use crate::capability::{Documents, Grants, Http, NoDocuments, NoHttp, NoQueries, Queries};
-use crate::index::Form;
 use crate::{Budgets, Limits};
+use nacre_state::IndexForm;
 use std::sync::Arc;
 
 /// A deployment as the host sees it: what the plugin is configured with, what it may do, and through whom.
@@ -15,7 +15,7 @@ pub struct Setup {
     /// `scope.collection` that the plugin means when it names no other.
     pub keyspace: String,
     /// What an index keeps.
-    pub index: Form,
+    pub index: IndexForm,
     /// What it may use up.
     pub limits: Limits,
     /// What it may do.
@@ -40,7 +40,7 @@ impl Setup {
             name: name.into(),
             config: config.into(),
             keyspace: "_default._default".into(),
-            index: Form::default(),
+            index: IndexForm::default(),
             limits: Limits::default(),
             grants: Grants::own(),
             runs_script: false,

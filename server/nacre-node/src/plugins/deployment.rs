@@ -10,9 +10,9 @@ use crate::node::Node;
 use crate::platform::Platform;
 use nacre_bucket::{Bucket, Watermarks};
 use nacre_plugin_host::{
-    Account, Answer, Capsule, IndexSnapshot, LOG_LINES_MAX, LogLine, Partition, Reader, Request,
-    Response, Status,
+    Account, Answer, Capsule, LOG_LINES_MAX, LogLine, Partition, Reader, Request, Response, Status,
 };
+use nacre_state::IndexSnapshot;
 use nacre_types::{Now, Seqno, VbUuid, Vbid, Vbids};
 use parking_lot::{Condvar, Mutex};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

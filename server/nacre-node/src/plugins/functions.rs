@@ -14,8 +14,9 @@ use nacre_cluster::{
     Language, Program, Source, UrlAuth, UrlBinding,
 };
 use nacre_plugin_host::{
-    Error, Grants, KeyspaceGrant, Limits, Partition, Setup, Timer, TypeScript, validate,
+    Error, Grants, KeyspaceGrant, Limits, Partition, Setup, TypeScript, validate,
 };
+use nacre_state::Timer;
 use nacre_types::NodeId;
 use serde_json::{Value, json};
 use std::sync::Arc;

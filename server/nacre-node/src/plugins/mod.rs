@@ -39,9 +39,8 @@ pub(crate) use loader::Loader;
 use nacre_bucket::{Bucket, Signal};
 use nacre_cluster::{FunctionState, Since};
 use nacre_dcp::ResumePoint;
-use nacre_plugin_host::{
-    Budget, Capsule, IndexForm, Limits, NoQueries, Partition, Plugin, Queries, Setup, StateStorage,
-};
+use nacre_plugin_host::{Budget, Capsule, Limits, NoQueries, Partition, Plugin, Queries, Setup};
+use nacre_state::{IndexForm, StateStorage};
 use nacre_types::Vbid;
 use parking_lot::{Mutex, RwLock};
 pub use part::{Missing, Reply, Terms};

@@ -7,7 +7,7 @@ use crate::node::Node;
 use crate::query::Wanted;
 use crate::spread::{Answer, Question, ScanPart, Vbids, Want};
 use nacre_cluster::Manifest;
-use nacre_plugin_host::{Indexed, Page, Scan};
+use nacre_state::{Indexed, Page, Scan};
 use nacre_types::{CollectionId, Vbid};
 use std::collections::BTreeSet;
 use std::sync::Arc;

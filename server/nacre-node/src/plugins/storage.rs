@@ -13,7 +13,7 @@
 //! that has a lower one, or is not there at all, has lost rows ([`SpaceStorage::damage`]).
 
 use nacre_dcp::ResumePoint;
-use nacre_plugin_host::{Changes, Home, KeySpace, Loaded, Moment, Standing, StateStorage, Timer};
+use nacre_state::{Changes, Home, KeySpace, Loaded, Moment, Standing, StateStorage, Timer};
 use nacre_store::{Error, Space, Spaces, Write};
 use nacre_types::{Seqno, VbUuid, Vbid};
 use serde::{Deserialize, Serialize};

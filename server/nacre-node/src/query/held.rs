@@ -1,6 +1,6 @@
 //! What a node keeps for requests that are being answered here or on other nodes, until they end.
 
-use nacre_plugin_host::IndexSnapshot;
+use nacre_state::IndexSnapshot;
 use nacre_types::{CollectionId, Now, Vbid, Vbids};
 use parking_lot::Mutex;
 use std::collections::HashMap;

@@ -10,9 +10,9 @@ use crate::spread::{Answer, IndexPart};
 use nacre_auth::Privilege;
 use nacre_cluster::Index;
 use nacre_plugin_host::{
-    Database, DatabaseKeyspace, Failure, IndexPage, IndexScan, IndexedRef, IndexedRows, KvError,
-    Row, Rows,
+    Database, DatabaseKeyspace, Failure, IndexPage, IndexScan, IndexedRows, KvError, Row, Rows,
 };
+use nacre_state::IndexedRef;
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -12,9 +12,10 @@ use crate::spread::{Answer, CollectionCall, IndexPart, Place, Vbids};
 use nacre_bucket::Bucket;
 use nacre_bucket::range_scan::documents_of;
 use nacre_plugin_host::{
-    Action, Content, DatabaseKeyspace, DocumentCall, Documents, Failure, IndexSnapshot, KvError,
-    Mutation, Row, RowRefusal, Span, StoreMode,
+    Action, Content, DatabaseKeyspace, DocumentCall, Documents, Failure, KvError, Mutation, Row,
+    RowRefusal, StoreMode,
 };
+use nacre_state::{IndexSnapshot, Span};
 use nacre_types::{Cas, CollectionId, DATATYPE_JSON, Document, Meta, Vbid};
 use std::sync::Arc;
 use std::time::Duration;

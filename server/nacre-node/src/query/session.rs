@@ -13,9 +13,10 @@ use nacre_auth::{Keyspace, Login, Privilege};
 use nacre_cluster::{Change, Index, Partitioning};
 use nacre_plugin_host::{
     Consistency, Database, DatabaseIndex, DatabaseKeyspace, Definition, Failure, FunctionPath,
-    IndexPage, IndexScan, IndexedRows, Mutation, NewIndex, NewPartitioning, Row, RowRefusal, Span,
+    IndexPage, IndexScan, IndexedRows, Mutation, NewIndex, NewPartitioning, Row, RowRefusal,
     TransactionStep,
 };
+use nacre_state::Span;
 use nacre_types::NodeId;
 use parking_lot::Mutex;
 use std::collections::BTreeSet;

@@ -8,9 +8,10 @@ use crate::changes::{ChangesPart, ChangesTold, Position};
 use crate::plugins::End;
 use crate::query::{Step, Told};
 use nacre_plugin_host::{
-    Consistency, DocumentCall, DocumentReply, Failure, KvError, Lacking, Moment, Mutation, Page,
-    Request, Response, Row, RowRefusal, Scan, Share, Span,
+    Consistency, DocumentCall, DocumentReply, Failure, KvError, Mutation, Request, Response, Row,
+    RowRefusal,
 };
+use nacre_state::{Lacking, Moment, Page, Scan, Share, Span};
 use nacre_types::{NodeId, Seqno, Vbid};
 use serde::{Deserialize, Serialize};
 use std::cmp::Ordering;

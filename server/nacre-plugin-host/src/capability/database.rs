@@ -1,9 +1,9 @@
 //! `database`: what queries read, change and define, through what the embedder gives for each request.
 
-use crate::Span;
 use crate::abi::nacre::plugin::database as abi;
 use crate::capability::{Body, Capability};
 use crate::instance::{Data, Refused};
+use nacre_state::Span;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;

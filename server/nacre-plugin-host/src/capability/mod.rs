@@ -39,7 +39,6 @@ pub use memory::MemoryDocuments;
 pub use metrics::MetricChanges;
 pub use paths::{Looked, MutateOptions, Mutated, PathLookup, PathMutation, path_failure};
 pub use query::{NoQueries, OpenQueries, Queries, Query, QueryRows};
-pub use timer::{Home, TIMER_NAME_BYTES_MAX, Timer, Timers};
 
 /// An interface that a plugin may import.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -5,8 +5,7 @@
 
 use crate::capability::Capability;
 use crate::instance::{Data, Refused};
-use crate::space::View;
-use crate::tree::{Bytes, Value};
+use nacre_state::{Bytes, Value, View};
 use wasmtime::component::{ComponentType, Lift, Linker, Lower, WasmList};
 use wasmtime::{Result, StoreContextMut};
 
@@ -69,12 +68,12 @@ pub fn link(linker: &mut Linker<Data>) -> Result<()> {
 /// Writes what lies in the memory of the plugin, which is read while the view is changed.
 fn write(
     store: &mut Store<'_>,
-    change: impl FnOnce(&mut View, &Store<'_>) -> Result<(), Refused>,
+    change: impl FnOnce(&mut View, &Store<'_>) -> Result<(), nacre_state::Refused>,
 ) -> Result<()> {
     let mut view = std::mem::take(&mut store.data_mut().view);
     let done = change(&mut view, store);
     store.data_mut().view = view;
-    done.map_err(wasmtime::Error::new)
+    done.map_err(Refused::trap)
 }
 
 fn scan(

@@ -2,139 +2,10 @@
 
 use crate::abi::nacre::plugin::timer::Host;
 use crate::capability::Capability;
-use crate::instance::Data;
-use imbl::{OrdMap, OrdSet};
+use crate::instance::{Data, Refused};
+use nacre_state::Timer;
 use nacre_types::Vbid;
-use serde::{Deserialize, Serialize};
-use std::ops::Bound;
-use std::sync::Arc;
 use wasmtime::Result;
-
-/// Bytes of a timer's name at most.
-pub const TIMER_NAME_BYTES_MAX: usize = 1024;
-/// What a timer takes beside its name and payload.
-const TIMER_BYTES: usize = 128;
-
-/// When a timer fires, and what it then gives.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Timer {
-    /// Microseconds since the Unix epoch.
-    pub due_us: u64,
-    /// What was given when it was set.
-    #[serde(with = "serde_bytes")]
-    pub payload: Vec<u8>,
-}
-
-/// The vBucket that a timer moves with; none when it stays with its node.
-pub type Home = Option<Vbid>;
-
-/// The timers of a partition: those that fire here, and copies of others. Clones are snapshots.
-#[derive(Clone, Default)]
-pub struct Timers {
-    all: OrdMap<(Home, Arc<str>), Arc<Timer>>,
-    /// The vBuckets whose timers fire here.
-    served: OrdSet<Vbid>,
-    /// Those that fire here, by name.
-    by_name: OrdSet<(Arc<str>, Home)>,
-    /// The same by time.
-    by_due: OrdSet<(u64, Arc<str>, Home)>,
-    bytes: usize,
-}
-
-impl Timers {
-    /// Bytes of all timers.
-    pub fn bytes(&self) -> usize {
-        self.bytes
-    }
-
-    /// When the first one is due.
-    pub fn next(&self) -> Option<u64> {
-        self.by_due.get_min().map(|(due_us, ..)| *due_us)
-    }
-
-    /// Those due at `now_us`, at most `count` of them, by time and then name.
-    pub fn due(&self, now_us: u64, count: usize) -> Vec<(Home, Arc<str>, Arc<Timer>)> {
-        self.by_due
-            .iter()
-            .take_while(|(due_us, ..)| *due_us <= now_us)
-            .take(count)
-            .filter_map(|(_, name, home)| {
-                let timer = self.all.get(&(*home, Arc::clone(name)))?;
-                Some((*home, Arc::clone(name), Arc::clone(timer)))
-            })
-            .collect()
-    }
-
-    /// Those of a vBucket whose names come after `name`, in order.
-    pub fn after(
-        &self,
-        vbid: Vbid,
-        name: Option<&str>,
-    ) -> impl Iterator<Item = (&Arc<str>, &Arc<Timer>)> {
-        let start = match name {
-            Some(name) => Bound::Excluded((Some(vbid), name.into())),
-            None => Bound::Included((Some(vbid), "".into())),
-        };
-        let all = self.all.range::<_, (Home, Arc<str>)>((start, Bound::Unbounded));
-        all.take_while(move |((home, _), _)| *home == Some(vbid))
-            .map(|((_, name), timer)| (name, timer))
-    }
-
-    pub fn get(&self, home: Home, name: &Arc<str>) -> Option<&Timer> {
-        self.all.get(&(home, Arc::clone(name))).map(|timer| &**timer)
-    }
-
-    /// Whose timers of that name fire here.
-    pub fn homes(&self, name: &str) -> Vec<Home> {
-        let start = (Arc::from(name), None);
-        let from = self.by_name.range::<_, (Arc<str>, Home)>(start..);
-        from.take_while(|(other, _)| **other == *name).map(|(_, home)| *home).collect()
-    }
-
-    /// Whether the timers of `home` fire here.
-    pub fn fires(&self, home: Home) -> bool {
-        home.is_none_or(|vbid| self.served.contains(&vbid))
-    }
-
-    pub fn set(&mut self, home: Home, name: Arc<str>, timer: Arc<Timer>) {
-        self.cancel(home, &name);
-        self.bytes += TIMER_BYTES + name.len() + timer.payload.len();
-        if self.fires(home) {
-            self.by_name.insert((Arc::clone(&name), home));
-            self.by_due.insert((timer.due_us, Arc::clone(&name), home));
-        }
-        self.all.insert((home, name), timer);
-    }
-
-    pub fn cancel(&mut self, home: Home, name: &Arc<str>) -> bool {
-        let Some(timer) = self.all.remove(&(home, Arc::clone(name))) else { return false };
-        self.bytes -= TIMER_BYTES + name.len() + timer.payload.len();
-        self.by_name.remove(&(Arc::clone(name), home));
-        self.by_due.remove(&(timer.due_us, Arc::clone(name), home));
-        true
-    }
-
-    /// The timers of a vBucket fire here from now on, or no more.
-    pub fn serve(&mut self, vbid: Vbid, is_served: bool) {
-        let home = Some(vbid);
-        let timers: Vec<_> =
-            self.after(vbid, None).map(|(name, timer)| (Arc::clone(name), timer.due_us)).collect();
-        for (name, due_us) in timers {
-            let (by_name, by_due) = ((Arc::clone(&name), home), (due_us, name, home));
-            if is_served {
-                self.by_name.insert(by_name);
-                self.by_due.insert(by_due);
-            } else {
-                self.by_name.remove(&by_name);
-                self.by_due.remove(&by_due);
-            }
-        }
-        match is_served {
-            true => self.served.insert(vbid),
-            false => self.served.remove(&vbid),
-        };
-    }
-}
 
 impl Host for Data {
     fn belong(&mut self, vb: Option<u16>) -> Result<()> {
@@ -145,69 +16,18 @@ impl Host for Data {
 
     fn set(&mut self, name: String, due_us: u64, payload: Vec<u8>) -> Result<()> {
         self.count(Capability::Timer)?;
-        self.view.set_timer(&name, Timer { due_us, payload }).map_err(wasmtime::Error::new)
+        self.view.set_timer(&name, Timer { due_us, payload }).map_err(Refused::trap)
     }
 
     fn cancel(&mut self, name: String) -> Result<bool> {
         self.count(Capability::Timer)?;
         self.journal.timer(&name);
-        self.view.cancel_timer(&name).map_err(wasmtime::Error::new)
+        self.view.cancel_timer(&name).map_err(Refused::trap)
     }
 
     fn is_set(&mut self, name: String) -> Result<bool> {
         self.count(Capability::Timer)?;
         self.journal.timer(&name);
         Ok(!self.view.state.timers.homes(&name).is_empty())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn timer(due_us: u64) -> Arc<Timer> {
-        Arc::new(Timer { due_us, payload: b"p".to_vec() })
-    }
-
-    fn names(timers: &Timers, now: u64, count: usize) -> String {
-        timers.due(now, count).iter().map(|(_, name, _)| &**name).collect()
-    }
-
-    #[test]
-    fn timers_come_by_time_and_the_last_setting_counts() {
-        let mut timers = Timers::default();
-        for (name, due_us) in [("c", 30), ("a", 20), ("b", 20), ("d", 10), ("d", 40)] {
-            timers.set(None, name.into(), timer(due_us));
-        }
-        assert_eq!((timers.next(), &names(&timers, 30, 9)[..]), (Some(20), "abc"));
-        assert_eq!(names(&timers, 100, 2), "ab");
-        assert!(timers.cancel(None, &"a".into()) && !timers.cancel(None, &"a".into()));
-        assert_eq!(names(&timers, 100, 9), "bcd");
-        for name in ["b", "c", "d"] {
-            timers.cancel(None, &name.into());
-        }
-        assert_eq!((timers.bytes(), timers.next()), (0, None));
-    }
-
-    #[test]
-    fn timers_of_a_vbucket_fire_while_it_is_served() {
-        let mut timers = Timers::default();
-        let home = |vbid| Some(Vbid(vbid));
-        for (vbid, name) in [(1, "a"), (1, "b"), (2, "a"), (2, "c")] {
-            timers.set(home(vbid), name.into(), timer(10));
-        }
-        assert_eq!((timers.next(), timers.homes("a")), (None, vec![]), "these are copies");
-        timers.serve(Vbid(1), true);
-        timers.set(home(1), "d".into(), timer(5));
-        assert_eq!((timers.next(), &names(&timers, 10, 9)[..]), (Some(5), "dab"));
-        timers.serve(Vbid(2), true);
-        assert_eq!(
-            (timers.homes("a"), &names(&timers, 10, 9)[..]),
-            (vec![home(1), home(2)], "daabc")
-        );
-        timers.serve(Vbid(1), false);
-        assert_eq!((timers.homes("a"), &names(&timers, 10, 9)[..]), (vec![home(2)], "ac"));
-        let after: String = timers.after(Vbid(1), Some("a")).map(|(name, _)| &**name).collect();
-        assert_eq!(after, "bd", "they are still there");
     }
 }

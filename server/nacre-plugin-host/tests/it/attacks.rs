@@ -1,7 +1,8 @@
 //! Hostile and broken user code: each is contained, named, and does not keep others from being indexed.
 
 use crate::fixture::*;
-use nacre_plugin_host::{Error, Limits, MemoryStorage, Request};
+use nacre_plugin_host::{Error, Limits, Request};
+use nacre_state::MemoryStorage;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;

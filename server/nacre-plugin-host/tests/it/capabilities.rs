@@ -41,7 +41,7 @@ fn a_component_gets_what_it_imports_when_all_of_it_is_granted() {
             Capability::Query | Capability::Database => unreachable!("it was left out"),
         }
         let setup = Setup { grants, ..Setup::new("p", "") };
-        let storage = Box::<nacre_plugin_host::MemoryStorage>::default();
+        let storage = Box::<nacre_state::MemoryStorage>::default();
         let error = Partition::open(probe(), setup, storage).err().unwrap();
         let import = format!("nacre:plugin/{denied}@0.1.0");
         assert_eq!(error, Error::Import { plugin: "probe".into(), import });

@@ -1,7 +1,8 @@
 //! Writes and progress: together or not at all, and readers never see half of it.
 
 use crate::fixture::*;
-use nacre_plugin_host::{Changes, Error, Limits, Loaded, MemoryStorage, StateStorage};
+use nacre_plugin_host::{Error, Limits};
+use nacre_state::{Changes, Loaded, MemoryStorage, StateStorage};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -3,9 +3,10 @@
 use crate::fixture::*;
 use nacre_plugin_host::{
     DocumentCall, DocumentReply, Documents, Failure, Grants, Http, HttpError, HttpRequest,
-    HttpResponse, KeyspaceGrant, KvError, Limits, MemoryDocuments, MemoryStorage, Partition,
-    Queries, Query, QueryRows, Setup, Timer, replay, validate,
+    HttpResponse, KeyspaceGrant, KvError, Limits, MemoryDocuments, Partition, Queries, Query,
+    QueryRows, Setup, replay, validate,
 };
+use nacre_state::{MemoryStorage, Timer};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;

@@ -2,9 +2,9 @@
 
 use nacre_dcp::{Batch, ResumePoint};
 use nacre_plugin_host::{
-    Error, Grants, Host, KeyspaceGrant, Limits, MemoryStorage, Partition, Plugin, Reader, Report,
-    Request, Setup, StateStorage,
+    Error, Grants, Host, KeyspaceGrant, Limits, Partition, Plugin, Reader, Report, Request, Setup,
 };
+use nacre_state::{MemoryStorage, StateStorage};
 use nacre_types::{Cas, CollectionId, DocKey, Document, Kind, Meta, Now, Seqno, VbUuid, Vbid};
 use std::cell::Cell;
 use std::collections::BTreeMap;

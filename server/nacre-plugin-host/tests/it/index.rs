@@ -3,9 +3,8 @@
 use crate::fixture::*;
 use crate::hostile::module::component_of;
 use nacre_dcp::ResumePoint;
-use nacre_plugin_host::{
-    Error, IndexSnapshot, Limits, MemoryStorage, Partition, Setup, Span, World,
-};
+use nacre_plugin_host::{Error, Limits, Partition, Setup, World};
+use nacre_state::{IndexSnapshot, MemoryStorage, Span};
 use std::time::Duration;
 
 fn setup() -> Setup {

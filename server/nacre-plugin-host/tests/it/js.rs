@@ -2,9 +2,10 @@
 
 use crate::fixture::*;
 use nacre_plugin_host::{
-    Documents, Error, Grants, KeyspaceGrant, Limits, MemoryDocuments, MemoryStorage, Partition,
-    Setup, replay, validate,
+    Documents, Error, Grants, KeyspaceGrant, Limits, MemoryDocuments, Partition, Setup, replay,
+    validate,
 };
+use nacre_state::MemoryStorage;
 use std::sync::Arc;
 use std::time::Duration;
 

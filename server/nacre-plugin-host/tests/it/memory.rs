@@ -1,9 +1,8 @@
 //! Memory of instances and of state, below what the node has for them.
 
 use crate::fixture::{NOW, Stream, design, query, views};
-use nacre_plugin_host::{
-    AccountLimit, Budgets, Error, MemoryStorage, Partition, Purpose, Request, Setup,
-};
+use nacre_plugin_host::{AccountLimit, Budgets, Error, Partition, Purpose, Request, Setup};
+use nacre_state::MemoryStorage;
 
 const MIB: usize = 1 << 20;
 

@@ -131,7 +131,7 @@ fn a_conflict_that_was_not_decided_is_not_decided_again_from_its_capsule() {
 fn a_plugin_of_another_world_is_refused_by_name() {
     let error = Resolver::open(probe(), pure()).err().unwrap();
     insta::assert_snapshot!(error, @r#"plugin "probe" is of the world service, not resolver"#);
-    let storage = Box::<nacre_plugin_host::MemoryStorage>::default();
+    let storage = Box::<nacre_state::MemoryStorage>::default();
     let error = Partition::open(plugin("probe-functions"), pure(), storage).err().unwrap();
     assert!(matches!(error, Error::World { .. }), "{error}");
     assert!(Functions::open(plugin("probe-resolver"), pure()).is_err());

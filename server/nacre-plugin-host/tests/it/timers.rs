@@ -1,7 +1,8 @@
 //! Timers: part of the state, fired in a commit of their own, once.
 
 use crate::fixture::*;
-use nacre_plugin_host::{Copying, Limits, MemoryStorage, Partition, Setup, StateStorage, Timer};
+use nacre_plugin_host::{Limits, Partition, Setup};
+use nacre_state::{Copying, MemoryStorage, StateStorage, Timer};
 use nacre_types::Vbid;
 use std::sync::atomic::Ordering;
 use std::time::Duration;

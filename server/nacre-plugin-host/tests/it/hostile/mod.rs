@@ -8,9 +8,8 @@ mod results;
 
 use crate::fixture::*;
 use module::Module;
-use nacre_plugin_host::{
-    Error, Limits, MemoryDocuments, MemoryStorage, Partition, Request, Setup, StateStorage,
-};
+use nacre_plugin_host::{Error, Limits, MemoryDocuments, Partition, Request, Setup};
+use nacre_state::{MemoryStorage, StateStorage};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -62,9 +61,9 @@ fn run(component: &[u8], when: When) -> (Error, Duration) {
     let plugin = load(&name, component).unwrap();
     let storage = MemoryStorage::default();
     if when == When::Timer {
-        let timer = nacre_plugin_host::Timer { due_us: 1, payload: Vec::new() };
+        let timer = nacre_state::Timer { due_us: 1, payload: Vec::new() };
         let timers = vec![((None, "t".to_owned()), Some(timer))];
-        let changes = nacre_plugin_host::Changes { timers, ..Default::default() };
+        let changes = nacre_state::Changes { timers, ..Default::default() };
         storage.clone().commit(&changes).unwrap();
     }
     let open = || Partition::open(plugin.clone(), setup(), Box::new(storage.clone()));

@@ -167,7 +167,7 @@ fn an_allocator_that_lies_harms_its_own_plugin() {
 fn an_answer_without_end_costs_nobody_else() {
     let endless = with_cursor().body("more", words(&[0, 0, 0, 1, 0, 0]));
     let plugin = crate::fixture::load("endless", &endless.component()).unwrap();
-    let storage = Box::<nacre_plugin_host::MemoryStorage>::default();
+    let storage = Box::<nacre_state::MemoryStorage>::default();
     let partition = nacre_plugin_host::Partition::open(plugin, super::setup(), storage).unwrap();
     let mut answer = partition.reader().handle(&Default::default(), crate::fixture::NOW).unwrap();
     for _ in 0..1000 {

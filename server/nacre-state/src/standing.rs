@@ -93,6 +93,7 @@ struct Step {
 /// What is known of a vBucket where it is served: where it stands, and the last commits.
 #[derive(Default)]
 pub struct Track {
+    /// Where it stands now.
     pub standing: Standing,
     /// The steps lead from here to where it stands.
     floor: Moment,

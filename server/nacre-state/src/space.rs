@@ -1,10 +1,8 @@
-//! The state of a partition in memory, whose snapshots cost nothing.
+//! The state of a partition, whose snapshots cost nothing.
 //!
-//! What was written is noted as the keys that were touched: what became of them is in the state that came of it.
+//! Writes are noted as the keys that they touched: the new values are in the state that the writes led to.
 
-use crate::Account;
-use crate::capability::{Database, Home, Queries, TIMER_NAME_BYTES_MAX, Timer, Timers};
-use crate::instance::Refused;
+use crate::timers::{Home, TIMER_NAME_BYTES_MAX, Timer, Timers};
 use crate::tree::{KEY_BYTES_MAX, Range, Tree, Value};
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -96,7 +94,9 @@ fn is_key(key: &[u8]) -> bool {
 /// All that a partition keeps. Clones are snapshots.
 #[derive(Clone, Default)]
 pub struct State {
+    /// The ordered key space.
     pub space: KeySpace,
+    /// Calls at a later time.
     pub timers: Timers,
 }
 
@@ -117,6 +117,7 @@ pub struct Writes {
 }
 
 impl Writes {
+    /// Returns true if nothing was written.
     pub fn is_empty(&self) -> bool {
         self.touched.is_empty() && self.timers.is_empty()
     }
@@ -134,60 +135,37 @@ impl Writes {
     }
 }
 
-/// The item of a call that is at work, and what the items before it have left.
-pub struct Turn {
-    /// Which one it is.
-    pub index: usize,
-    /// The state as they left it.
-    pub state: State,
-    /// What they wrote.
-    pub writes: Writes,
+/// Reasons for which a change of a state is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// A snapshot cannot be changed.
+    #[error("a reader cannot write")]
+    ReadOnly,
+    /// The state would have more bytes than its limit grants.
+    #[error("the state is full")]
+    StateFull,
+    /// The key is empty or too long.
+    #[error("a state key must have 1 to {KEY_BYTES_MAX} bytes")]
+    Key,
+    /// The name of a timer is empty or too long.
+    #[error("the name of a timer must have 1 to {TIMER_NAME_BYTES_MAX} bytes")]
+    TimerName,
 }
 
-/// An event of a call that could not be processed.
-pub struct Failure {
-    /// Which one.
-    pub index: usize,
-    /// Why, at most [`MESSAGE_CHARS_MAX`] characters.
-    pub message: String,
-}
-
-impl Failure {
-    pub fn new(index: u32, message: &str) -> Failure {
-        let message = message.chars().take(MESSAGE_CHARS_MAX).collect();
-        Failure { index: index as usize, message }
-    }
-}
-
-/// Characters of an error message that are kept.
-const MESSAGE_CHARS_MAX: usize = 2000;
-
-/// What an instance sees of a state during one call.
+/// A state as one call reads and changes it.
 #[derive(Default)]
 pub struct View {
+    /// The state, with the writes of the call.
     pub state: State,
-    /// None for a reader.
+    /// What the call wrote; none of a reader.
     pub writes: Option<Writes>,
+    /// Bytes that the state may have.
     pub bytes_max: usize,
-    /// Whose the timers are that are set.
+    /// The vBucket to which timers belong that are set.
     pub timers_home: Home,
-    /// What the request that is answered may see beyond the state.
-    pub database: Option<Arc<dyn Database>>,
-    /// Who answers what is queried, when that is not the same for the whole deployment.
-    pub queries: Option<Arc<dyn Queries>>,
-    /// Whose memory the call takes; that of idle instances or of the deployment when there is none.
-    pub account: Option<Arc<Account>>,
-    /// The tick at which the request has to be answered, when that is before the deadline.
-    pub ends_tick: Option<u64>,
-    /// The items that the call has.
-    pub items_count: usize,
-    /// The one that is at work, when the plugin has said so. The other writes of the view are those since it began.
-    pub turn: Option<Turn>,
-    /// Those that could not be processed, as far as the plugin has said so.
-    pub failures: Vec<Failure>,
 }
 
-/// One scan gives about this much at most; the plugin scans on from the last key.
+/// Bytes after which a scan ends; the plugin continues from the last key.
 pub const SCAN_BYTES_MAX: usize = 4 << 20;
 
 impl View {
@@ -201,10 +179,15 @@ impl View {
         View { state, writes: Some(Writes::default()), bytes_max, ..View::default() }
     }
 
+    /// The value of a key.
     pub fn get(&self, key: &[u8]) -> Option<Value<'_>> {
         self.state.space.get(key)
     }
 
+    /// Sets the value of a key.
+    ///
+    /// # Errors
+    /// [`Refused::ReadOnly`], [`Refused::Key`] or [`Refused::StateFull`].
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), Refused> {
         let writes = self.writes.as_mut().ok_or(Refused::ReadOnly)?;
         if !is_key(key) {
@@ -215,6 +198,10 @@ impl View {
         self.fits()
     }
 
+    /// Removes a key, if it is there.
+    ///
+    /// # Errors
+    /// [`Refused::ReadOnly`].
     pub fn delete(&mut self, key: &[u8]) -> Result<(), Refused> {
         let writes = self.writes.as_mut().ok_or(Refused::ReadOnly)?;
         if self.state.space.delete(key) {
@@ -223,6 +210,10 @@ impl View {
         Ok(())
     }
 
+    /// Sets a timer, in place of those with its name that fire here.
+    ///
+    /// # Errors
+    /// [`Refused::ReadOnly`], [`Refused::TimerName`] or [`Refused::StateFull`].
     pub fn set_timer(&mut self, name: &str, timer: Timer) -> Result<(), Refused> {
         if name.is_empty() || name.len() > TIMER_NAME_BYTES_MAX {
             return Err(Refused::TimerName);
@@ -237,6 +228,10 @@ impl View {
         self.fits()
     }
 
+    /// Removes the timers with a name that fire here; returns true if there were any.
+    ///
+    /// # Errors
+    /// [`Refused::ReadOnly`].
     pub fn cancel_timer(&mut self, name: &str) -> Result<bool, Refused> {
         let writes = self.writes.as_mut().ok_or(Refused::ReadOnly)?;
         let (homes, name) = (self.state.timers.homes(name), Arc::<str>::from(name));
@@ -251,6 +246,8 @@ impl View {
         if self.state.bytes() > self.bytes_max { Err(Refused::StateFull) } else { Ok(()) }
     }
 
+    /// Entries from `start` on and before `end`, which is no bound when it is empty: at most `limit` of them, and no more after
+    /// [`SCAN_BYTES_MAX`] bytes. With `reverse` they come from the end.
     pub fn scan(
         &self,
         start: &[u8],

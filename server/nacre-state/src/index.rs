@@ -15,9 +15,7 @@
 //! Keys of an index with partitions begin with the number of the partition, and only those are kept here that are among
 //! [`Held`].
 
-use crate::abi::exports::nacre::plugin::projection::Entry;
-use crate::instance::Refused;
-use crate::space::{State, View};
+use crate::space::{Refused, State, View};
 use crate::tree::{KEY_BYTES_MAX, Value};
 use nacre_types::{CollectionId, Document, Kind, Vbid};
 use serde::{Deserialize, Serialize};
@@ -31,6 +29,17 @@ const BACK: u8 = b'b';
 const INDEX_KEY_BYTES_MAX: usize = 8 << 10;
 
 const _: () = assert!(2 * INDEX_KEY_BYTES_MAX + 512 <= KEY_BYTES_MAX);
+
+/// An entry that a plugin has projected from an event.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Entry {
+    /// The event, by its position in the batch.
+    pub event: u32,
+    /// The key, which orders entries.
+    pub key: Vec<u8>,
+    /// Bytes that are kept with the key.
+    pub value: Vec<u8>,
+}
 
 /// The partitions of an index that a state has; none of an index that has no partitions.
 pub type Held = Option<Arc<BTreeSet<u16>>>;
@@ -185,7 +194,7 @@ pub struct Indexed {
 }
 
 /// Keys and values of a state.
-pub(crate) type Rows<'a> = Box<dyn Iterator<Item = (&'a [u8], &'a [u8])> + 'a>;
+pub type Rows<'a> = Box<dyn Iterator<Item = (&'a [u8], &'a [u8])> + 'a>;
 
 /// An index as of one commit. Clones share it.
 #[derive(Clone)]
@@ -195,22 +204,19 @@ pub struct IndexSnapshot {
 }
 
 impl IndexSnapshot {
-    pub(crate) fn new(state: State, form: &Form) -> IndexSnapshot {
+    /// The index that a state holds.
+    pub fn new(state: State, form: &Form) -> IndexSnapshot {
         IndexSnapshot { state, names_collections: form.names_collections }
     }
 
     /// Rows of the state between two bounds that [`bound`] and [`place`] give.
-    pub(crate) fn between<'a>(
-        &'a self,
-        range: (Bound<&[u8]>, Bound<&[u8]>),
-        reverse: bool,
-    ) -> Rows<'a> {
+    pub fn between<'a>(&'a self, range: (Bound<&[u8]>, Bound<&[u8]>), reverse: bool) -> Rows<'a> {
         let rows = self.state.space.range(range);
         if reverse { Box::new(rows.rev()) } else { Box::new(rows) }
     }
 
     /// The entry at a key of the state; `None` when it is none.
-    pub(crate) fn entry(&self, place: &[u8], value: &[u8]) -> Option<Indexed> {
+    pub fn entry(&self, place: &[u8], value: &[u8]) -> Option<Indexed> {
         indexed(place, value, self.names_collections)
     }
 
@@ -243,22 +249,22 @@ impl IndexSnapshot {
 }
 
 /// Behind all entries of a state.
-pub(crate) const END: &[u8] = &[ENTRY + 1];
+pub const END: &[u8] = &[ENTRY + 1];
 
 /// Where the entries with a key begin in the state, and those with greater ones.
-pub(crate) fn bound(key: &[u8]) -> Vec<u8> {
+pub fn bound(key: &[u8]) -> Vec<u8> {
     let mut out = vec![ENTRY];
     escape(key, &mut out);
     out
 }
 
 /// Whether an entry can stand there.
-pub(crate) fn is_place(place: &[u8]) -> bool {
+pub fn is_place(place: &[u8]) -> bool {
     indexed(place, &[], false).is_some()
 }
 
 /// The entry at a key of the state; `None` when it is none.
-pub(crate) fn indexed(place: &[u8], value: &[u8], names_collections: bool) -> Option<Indexed> {
+pub fn indexed(place: &[u8], value: &[u8], names_collections: bool) -> Option<Indexed> {
     let IndexedRef { escaped, document, number, .. } = IndexedRef::of(place)?;
     let (collection, id) = match names_collections {
         true => {

@@ -313,8 +313,7 @@ impl IndexSnapshot {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::abi::exports::nacre::plugin::projection::Entry;
-    use crate::index::{Form, fold};
+    use crate::index::{Entry, Form, fold};
     use crate::space::{State, View};
     use nacre_types::{DocKey, Document, Meta, Vbid};
 

@@ -1,0 +1,34 @@
+//! Derived state: what a plugin folds the change stream into, with the progress that it reflects.
+//!
+//! ```text
+//! Changes ──commit──► StateStorage      entries, timers and progress: one atomic batch
+//!    ▲
+//! View ── reads and changes ──► State { KeySpace, Timers }      a clone is a snapshot
+//! ```
+//!
+//! A [`KeySpace`] is an ordered map from bytes to bytes whose clones are snapshots. A writer changes a clone through a
+//! [`View`]; once its changes are committed the clone is published to readers. Indexes are one access method over it
+//! ([`fold`], [`IndexSnapshot`]).
+//!
+//! Invariants:
+//! - State and progress are committed together or not at all.
+//! - No snapshot sees a write that was made to another one.
+//! - The crate knows no plugin and no sandbox: it names no wasmtime, and has no thread, clock or socket.
+
+mod index;
+mod scan;
+mod space;
+mod standing;
+mod storage;
+mod timers;
+mod tree;
+
+pub use index::{
+    Entry, Form as IndexForm, IndexSnapshot, Indexed, IndexedRef, Span, fold, forget, too_large,
+};
+pub use scan::{Page, Scan, ScanEntry};
+pub use space::{KeySpace, Refused, SCAN_BYTES_MAX, State, View, Writes};
+pub use standing::{Copying, Lacking, Moment, Share, Standing, TimerChanges, Track};
+pub use storage::{Changes, Loaded, MemoryStorage, StateStorage};
+pub use timers::{Home, TIMER_NAME_BYTES_MAX, Timer, Timers};
+pub use tree::{Bytes, KEY_BYTES_MAX, Range, Value};
