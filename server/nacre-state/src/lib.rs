@@ -13,11 +13,13 @@
 //! Invariants:
 //! - State and progress are committed together or not at all.
 //! - No snapshot sees a write that was made to another one.
-//! - The crate knows no plugin and no sandbox: it names no wasmtime, and has no thread, clock or socket.
+//! - The crate knows no plugin and no sandbox: it names no wasmtime, and has no thread, clock or socket. Its files are those of
+//!   nacre-store.
 
 mod index;
 mod scan;
 mod space;
+mod space_storage;
 mod standing;
 mod storage;
 mod timers;
@@ -28,6 +30,7 @@ pub use index::{
 };
 pub use scan::{Page, Scan, ScanEntry};
 pub use space::{KeySpace, Refused, SCAN_BYTES_MAX, State, View, Writes};
+pub use space_storage::{KEPT_BACK_BYTES_MAX, SpaceStorage, Vouching};
 pub use standing::{Copying, Lacking, Moment, Share, Standing, TimerChanges, Track};
 pub use storage::{Changes, Loaded, MemoryStorage, StateStorage};
 pub use timers::{Home, TIMER_NAME_BYTES_MAX, Timer, Timers};

@@ -26,7 +26,6 @@ mod replay;
 pub mod rights;
 mod scan;
 mod spec;
-mod storage;
 
 use crate::node::Node;
 use crate::outgoing::Outgoing;
@@ -40,7 +39,7 @@ use nacre_bucket::{Bucket, Signal};
 use nacre_cluster::{FunctionState, Since};
 use nacre_dcp::ResumePoint;
 use nacre_plugin_host::{Budget, Capsule, Limits, NoQueries, Partition, Plugin, Queries, Setup};
-use nacre_state::{IndexForm, StateStorage};
+use nacre_state::{IndexForm, KEPT_BACK_BYTES_MAX, SpaceStorage, StateStorage, Vouching};
 use nacre_types::Vbid;
 use parking_lot::{Mutex, RwLock};
 pub use part::{Missing, Reply, Terms};
@@ -59,7 +58,6 @@ use spec::{
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use storage::{KEPT_BACK_BYTES_MAX, SpaceStorage, Vouching};
 use tokio::sync::Notify;
 
 /// The part of the memory for state that rows which a lane keeps back may take: one of so many.

@@ -12,8 +12,8 @@
 //! Row `n` counts how often the rows were synced. [`Vouching`] knows that number as well, in a file of the node's settings: a space
 //! that has a lower one, or is not there at all, has lost rows ([`SpaceStorage::damage`]).
 
+use crate::{Changes, Home, KeySpace, Loaded, Moment, Standing, StateStorage, Timer};
 use nacre_dcp::ResumePoint;
-use nacre_state::{Changes, Home, KeySpace, Loaded, Moment, Standing, StateStorage, Timer};
 use nacre_store::{Error, Space, Spaces, Write};
 use nacre_types::{Seqno, VbUuid, Vbid};
 use serde::{Deserialize, Serialize};
@@ -28,11 +28,11 @@ const SYNCS: u8 = b'n';
 const STOPPED: u8 = b'x';
 
 /// Bytes of rows that are kept back at most.
-pub(super) const KEPT_BACK_BYTES_MAX: usize = 64 << 20;
+pub const KEPT_BACK_BYTES_MAX: usize = 64 << 20;
 
 /// How often the space of each deployment was synced.
 #[derive(Clone)]
-pub(crate) struct Vouching(Arc<dyn Space>);
+pub struct Vouching(Arc<dyn Space>);
 
 impl Vouching {
     /// The space in which `spaces` keep that.
@@ -66,7 +66,7 @@ impl Vouching {
 }
 
 /// One partition's rows in a space of its own.
-pub(crate) struct SpaceStorage {
+pub struct SpaceStorage {
     space: Arc<dyn Space>,
     name: String,
     vouching: Vouching,
