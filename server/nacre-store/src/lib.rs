@@ -26,6 +26,7 @@ mod rows;
 mod sim_disk;
 mod sled_store;
 mod space;
+mod space_files;
 mod store;
 
 pub use disk::{Disk, DiskFile, create_private_directory};
@@ -39,4 +40,5 @@ pub use memory::MemoryStore;
 pub use sim_disk::{Loss, Replay, SimDisk, Trouble};
 pub use sled_store::SledStore;
 pub use space::{MemorySpaces, Space, Spaces, Write};
+pub use space_files::SpaceFiles;
 pub use store::{COMMIT_DOCUMENTS_MAX, Commit, HistorySize, Scan, Store, Usage, Which, load_all};

@@ -22,6 +22,7 @@ use crate::Error;
 use crate::codec::{u16_at, u32_at, u64_at};
 use crate::disk::{self, Directory, Disk, DiskFile, read_exact};
 use crate::space::{Rows, Space, Spaces, Write};
+use crate::space_files::{self, SpaceFiles};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::io;
@@ -112,6 +113,14 @@ impl LogSpaces {
                 }
             }
         }
+        // The space of a file may have been removed by a process that ended before it had removed the file.
+        for file in disk.names().map_err(failed(&*disk, "read"))? {
+            let Some((prefix, _)) = space_files::split(&file) else { continue };
+            let is_space = |(number, _): &(u64, _)| number.to_string() == prefix;
+            if !files.by_name.values().any(is_space) {
+                disk.remove(&file).map_err(failed(&*disk, "clean"))?;
+            }
+        }
         Ok(LogSpaces { disk, on_damage, slack_bytes, files: Mutex::new(files) })
     }
 }
@@ -145,6 +154,11 @@ impl Spaces for LogSpaces {
             log.is_removed = true;
         }
         drop(log);
+        let of_space = SpaceFiles::new(Arc::clone(&self.disk), number.to_string());
+        let numbers = of_space.numbers().map_err(failed(&*self.disk, "read"))?;
+        for number in numbers {
+            of_space.remove(number).map_err(failed(&*self.disk, "remove a file of"))?;
+        }
         files.by_name.remove(name);
         // Should it come back after a power cut, a space of that name would have rows that were removed.
         self.disk.sync_names().map_err(failed(&*self.disk, "remove a space of"))
@@ -638,6 +652,11 @@ impl Space for LogSpace {
         let all = self.read(&log)?;
         let rewritten = LogSpace::rewrite(self, &mut log, &all);
         rewritten.map_err(failed(&*self.disk, "write a space of"))
+    }
+
+    fn files(&self) -> Option<SpaceFiles> {
+        let number = self.file_name.strip_suffix(ENDING)?;
+        Some(SpaceFiles::new(Arc::clone(&self.disk), number.to_owned()))
     }
 
     fn file(&self) -> String {

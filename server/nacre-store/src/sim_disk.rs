@@ -277,6 +277,12 @@ impl SimDisk {
         SimDisk::starting_at(State::default())
     }
 
+    /// An empty disk that does not remember what was done to it: no power cut can be tried at a moment that has passed.
+    pub fn unrecorded() -> Arc<SimDisk> {
+        let state = State { read_bytes_max: usize::MAX, ..State::default() };
+        Arc::new(SimDisk(Arc::new(Mutex::new(state))))
+    }
+
     fn starting_at(state: State) -> Arc<SimDisk> {
         let base = Some(Arc::new(state.clone()));
         let state = State { recording: true, read_bytes_max: usize::MAX, base, ..state };

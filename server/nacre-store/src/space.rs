@@ -1,6 +1,6 @@
 //! Small ordered key spaces: a node's settings, the state of its plugins.
 
-use crate::Error;
+use crate::{Error, SimDisk, SpaceFiles};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -53,6 +53,11 @@ pub trait Space: Send + Sync {
         String::new()
     }
 
+    /// The files that belong to the space; none where it cannot have any.
+    fn files(&self) -> Option<SpaceFiles> {
+        None
+    }
+
     /// Returns what is known to be lost since the rows were written, if the space was opened all the same. Clearing the space
     /// makes it whole.
     fn damage(&self) -> Option<String> {
@@ -85,8 +90,17 @@ pub trait Spaces: Send + Sync {
 #[derive(Default)]
 pub struct MemorySpaces(Mutex<BTreeMap<String, Arc<MemorySpace>>>);
 
-#[derive(Default)]
-struct MemorySpace(Mutex<BTreeMap<Vec<u8>, Vec<u8>>>);
+struct MemorySpace {
+    rows: Mutex<BTreeMap<Vec<u8>, Vec<u8>>>,
+    files: SpaceFiles,
+}
+
+impl Default for MemorySpace {
+    fn default() -> MemorySpace {
+        let files = SpaceFiles::new(SimDisk::unrecorded(), String::new());
+        MemorySpace { rows: Mutex::default(), files }
+    }
+}
 
 impl Spaces for MemorySpaces {
     fn open(&self, name: &str) -> Result<Arc<dyn Space>, Error> {
@@ -105,15 +119,15 @@ impl Spaces for MemorySpaces {
 
 impl Space for MemorySpace {
     fn load(&self) -> Result<Rows, Error> {
-        Ok(self.0.lock().iter().map(|(key, value)| (key.clone(), value.clone())).collect())
+        Ok(self.rows.lock().iter().map(|(key, value)| (key.clone(), value.clone())).collect())
     }
 
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
-        Ok(self.0.lock().get(key).cloned())
+        Ok(self.rows.lock().get(key).cloned())
     }
 
     fn apply(&self, writes: &[Write], _durable: bool) -> Result<(), Error> {
-        let mut rows = self.0.lock();
+        let mut rows = self.rows.lock();
         for (key, value) in writes {
             match value {
                 Some(value) => rows.insert(key.clone(), value.clone()),
@@ -124,7 +138,11 @@ impl Space for MemorySpace {
     }
 
     fn clear(&self) -> Result<(), Error> {
-        self.0.lock().clear();
+        self.rows.lock().clear();
         Ok(())
+    }
+
+    fn files(&self) -> Option<SpaceFiles> {
+        Some(self.files.clone())
     }
 }

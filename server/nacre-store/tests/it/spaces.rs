@@ -2,7 +2,9 @@
 
 use crate::crash::losses;
 use crate::model::Chance;
-use nacre_store::{Error, LogSpaces, Loss, OnDamage, SimDisk, Space, Spaces, Trouble, Write};
+use nacre_store::{
+    Disk, Error, LogSpaces, Loss, OnDamage, SimDisk, Space, SpaceFiles, Spaces, Trouble, Write,
+};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -376,4 +378,35 @@ fn spaces_are_found_by_name_and_removed_for_good() {
     assert_eq!(spaces.names().unwrap(), expected);
     assert_eq!(spaces.open(names[2]).unwrap().load().unwrap().len(), 1);
     assert_eq!(std::fs::read_dir(&path).unwrap().count(), 3, "two spaces and the lock");
+}
+
+/// Files of a space go with it, those of a space that is gone are cleaned away, and others stay.
+#[test]
+fn files_of_a_space_live_as_long_as_the_space() {
+    let disk = SimDisk::new();
+    let (spaces, space) = open(&disk);
+    let other = spaces.open("another").unwrap();
+    for (space, numbers) in [(&space, [1, 7]), (&other, [1, 2])] {
+        let files = space.files().unwrap();
+        for number in numbers {
+            files.create(number).unwrap().write_at(b"content", 0).unwrap();
+        }
+        let mut found = files.numbers().unwrap();
+        found.sort_unstable();
+        assert_eq!(found, numbers);
+    }
+    spaces.remove(NAME).unwrap();
+    let left: Vec<_> = disk.files().into_iter().map(|(name, _)| name).collect();
+    assert_eq!(left, ["1.1.part", "1.2.part", "1.space"]);
+    let files = other.files().unwrap();
+    let mut content = [0; 7];
+    SpaceFiles::read(&*files.open(2).unwrap(), &mut content, 0).unwrap();
+    assert_eq!(&content, b"content");
+    files.remove(1).unwrap();
+    // A process has ended between the removal of a space and that of its files.
+    disk.remove("1.space").unwrap();
+    drop((spaces, space, other));
+    let (_spaces, _space) = open(&disk);
+    let left: Vec<_> = disk.files().into_iter().map(|(name, _)| name).collect();
+    assert!(!left.iter().any(|name| name.ends_with(".part")), "{left:?}");
 }

@@ -1,0 +1,93 @@
+//! Files that belong to a space: content that is too large for rows.
+//!
+//! A space names in its rows the files that count. A file that no row names is a leftover of a crash, and whoever opens
+//! the space removes it.
+
+use crate::disk::{self, Disk, DiskFile};
+use std::io;
+use std::sync::Arc;
+
+/// Ends the names of such files.
+pub(crate) const ENDING: &str = ".part";
+
+/// The files of one space, by number. Clones are equal.
+#[derive(Clone)]
+pub struct SpaceFiles {
+    disk: Arc<dyn Disk>,
+    /// Begins the names of the files of this space, and of no other.
+    prefix: String,
+}
+
+impl SpaceFiles {
+    /// The files on `disk` whose names begin with `prefix` and a dot.
+    pub fn new(disk: Arc<dyn Disk>, prefix: String) -> SpaceFiles {
+        SpaceFiles { disk, prefix }
+    }
+
+    fn name(&self, number: u64) -> String {
+        format!("{}.{number}{ENDING}", self.prefix)
+    }
+
+    /// The path of a file, for messages.
+    pub fn path(&self, number: u64) -> String {
+        self.disk.path().join(self.name(number)).display().to_string()
+    }
+
+    /// Creates an empty file; one with that number is emptied.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn create(&self, number: u64) -> io::Result<Arc<dyn DiskFile>> {
+        self.disk.create(&self.name(number), 0)
+    }
+
+    /// Opens a file.
+    ///
+    /// # Errors
+    /// When it does not exist, or the disk refuses.
+    pub fn open(&self, number: u64) -> io::Result<Arc<dyn DiskFile>> {
+        self.disk.open(&self.name(number))
+    }
+
+    /// Removes a file.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn remove(&self, number: u64) -> io::Result<()> {
+        self.disk.remove(&self.name(number))
+    }
+
+    /// Waits until the names of files that were created survive a power cut.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn sync_names(&self) -> io::Result<()> {
+        self.disk.sync_names()
+    }
+
+    /// The numbers of all files.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn numbers(&self) -> io::Result<Vec<u64>> {
+        let number = |name: &String| {
+            let (prefix, number) = split(name)?;
+            (prefix == self.prefix).then_some(number)
+        };
+        Ok(self.disk.names()?.iter().filter_map(number).collect())
+    }
+
+    /// Fills `buffer` from a file.
+    ///
+    /// # Errors
+    /// `UnexpectedEof` when the file ends before, or what the disk reports.
+    pub fn read(file: &dyn DiskFile, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        disk::read_exact(file, buffer, offset)
+    }
+}
+
+/// The space and the number of a file with such a name.
+pub(crate) fn split(name: &str) -> Option<(&str, u64)> {
+    let (prefix, number) = name.strip_suffix(ENDING)?.rsplit_once('.')?;
+    Some((prefix, number.parse().ok()?))
+}
