@@ -145,7 +145,7 @@ struct KeptState {
 
 impl State for KeptState {
     fn get(&self, key: &[u8]) -> Option<Vec<u8>> {
-        self.entries.get(key).map(|value| value.bytes().to_vec())
+        self.entries.get_in_memory(key).map(|value| value.bytes().to_vec())
     }
 
     fn scan(&self, _: &[u8], _: &[u8], _: u32, _: bool) -> Vec<Entry> {

@@ -330,12 +330,14 @@ impl Capsule {
         }
         let Setup { name, config, keyspace, limits, grants, .. } = &context.setup;
         let seen = journal.seen();
+        let is_readable = seen.is_some();
+        let seen = seen.unwrap_or_default();
         let answers = journal.answers();
         let bytes = call.bytes()
             + seen.bytes()
             + answers.iter().map(Answer::bytes).sum::<usize>()
             + config.len();
-        let is_whole = bytes <= BYTES_MAX && !journal.is_cut();
+        let is_whole = bytes <= BYTES_MAX && !journal.is_cut() && is_readable;
         let mut capsule = Capsule {
             format: FORMAT,
             plugin: context.plugin.name().to_owned(),

@@ -78,8 +78,12 @@ pub trait Writer {
         call: impl FnOnce(&mut Instance, CallView) -> Result<T, Error>,
     ) -> Result<(T, CallView), Error>;
 
-    /// Runs what the host itself does to the state, and names what ends it.
-    fn fold<T>(&self, work: impl FnOnce() -> Result<T, Refused>) -> Result<T, Error>;
+    /// Runs what the host itself does to a state that may have `bytes_max` bytes, and names what ends it.
+    fn fold<T>(
+        &self,
+        bytes_max: usize,
+        work: impl FnOnce() -> Result<T, Refused>,
+    ) -> Result<T, Error>;
 
     /// The item that the call which failed last was at, and which could not be processed so far.
     fn take_turn(&mut self) -> Option<(Turn, Vec<Failure>)>;
@@ -325,8 +329,9 @@ impl Work for Projected<'_> {
             let projection::Entry { event, key, value } = entry;
             Entry { event, key, value }
         });
-        let entries = entries.collect();
-        let too_large = writer.fold(|| nacre_state::fold(&mut view, documents, entries, self.1))?;
+        let (entries, bytes_max) = (entries.collect(), view.bytes_max);
+        let too_large =
+            writer.fold(bytes_max, || nacre_state::fold(&mut view, documents, entries, self.1))?;
         fed.take(view);
         report.documents += documents.len() as u64;
         report.errors.extend(too_large.into_iter().map(|at| {

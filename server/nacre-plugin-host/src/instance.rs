@@ -491,6 +491,9 @@ fn failure(error: &wasmtime::Error, data: &mut Data) -> Error {
             Refused::State(nacre_state::Refused::StateFull) => {
                 state_full(deployment, limits.state_bytes, data.view.bytes_max)
             }
+            Refused::State(nacre_state::Refused::Damaged(damage)) => {
+                Error::Storage { deployment, message: damage.to_string() }
+            }
             Refused::NodeMemory => match data.limiter.refused.take() {
                 Some(Beyond::Budget(exceeded)) => Error::NodeMemory { deployment, exceeded },
                 _ => Error::Trap { deployment, reason: refused.to_string() },

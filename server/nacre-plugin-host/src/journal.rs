@@ -94,8 +94,8 @@ impl Journal {
         &self.answers
     }
 
-    /// The entries and timers that the call could see of what there was before it.
-    pub fn seen(&self) -> State {
+    /// The entries and timers that the call could see of what there was before it; none when they cannot be read any more.
+    pub fn seen(&self) -> Option<State> {
         let mut seen = State::default();
         for read in &self.reads {
             let (start, end) = match read {
@@ -110,11 +110,12 @@ impl Journal {
                     continue;
                 }
             };
-            for (key, value) in self.before.space.range((start, end)) {
-                seen.space.put(key, Value::Here(value));
+            for row in self.before.space.scan((start, end), false).ok()? {
+                let row = row.ok()?;
+                seen.space.put(row.key(), Value::Here(row.value()));
             }
         }
-        seen
+        Some(seen)
     }
 }
 

@@ -13,8 +13,8 @@ use crate::status::{Report, Status};
 use crate::{Account, Error, Limits, Permit, Plugin, Purpose, Setup};
 use nacre_dcp::{Batch, ResumePoint};
 use nacre_state::{
-    Changes, KeySpace, Moment, Refused, Standing, State, StateStorage, Timer, TimerChanges, Track,
-    View, Writes,
+    Changes, Moment, Refused, Standing, State, StateStorage, Timer, TimerChanges, Track, View,
+    Writes,
 };
 use nacre_types::{Document, Now, Seqno, Vbid};
 use std::collections::{BTreeMap, BTreeSet};
@@ -56,14 +56,19 @@ struct Slot {
     charged_bytes: usize,
 }
 
-/// Memory that so many bytes of keys and values take: nodes of the tree are not full, and values lie in blocks of the allocator.
-fn memory_of(state_bytes: usize) -> usize {
-    state_bytes + state_bytes / 4
+/// Memory that a state takes: nodes of the tree are not full, and values lie in blocks of the allocator.
+fn memory_of(state: &State) -> usize {
+    let bytes = state.memory_bytes();
+    bytes + bytes / 4
 }
 
 impl Slot {
-    /// Bytes that the state may have: what its limit grants, or less where the node has less.
-    fn state_bytes_max(&self) -> usize {
+    /// Bytes that the state may have: what its limit grants, or less where the node has less memory for it. What a segmented
+    /// state has in memory is bounded by its flushes.
+    fn state_bytes_max(&self, state: &State) -> usize {
+        if !state.space.is_resident() {
+            return self.limits().state_bytes;
+        }
         let room = self.account.room().saturating_add(self.charged_bytes);
         // As `memory_of` has it, the other way round.
         self.limits().state_bytes.min(room / 5 * 4)
@@ -87,7 +92,8 @@ impl Writer for Slot {
             Some(instance) => instance,
             None => self.context.instance(Role::Writer)?,
         };
-        let view = View::writing(state, self.state_bytes_max());
+        let bytes_max = self.state_bytes_max(&state);
+        let view = View::writing(state, bytes_max);
         let view = CallView { items_count, ..view.into() };
         match call(&mut instance, view) {
             Ok(value) => {
@@ -111,10 +117,19 @@ impl Writer for Slot {
         }
     }
 
-    fn fold<T>(&self, work: impl FnOnce() -> Result<T, Refused>) -> Result<T, Error> {
-        work().map_err(|_| {
+    fn fold<T>(
+        &self,
+        bytes_max: usize,
+        work: impl FnOnce() -> Result<T, Refused>,
+    ) -> Result<T, Error> {
+        work().map_err(|refused| {
             let deployment = self.context.setup.name.clone();
-            state_full(deployment, self.limits().state_bytes, self.state_bytes_max())
+            match refused {
+                Refused::Damaged(damage) => {
+                    Error::Storage { deployment, message: damage.to_string() }
+                }
+                _ => state_full(deployment, self.limits().state_bytes, bytes_max),
+            }
         })
     }
 
@@ -158,15 +173,14 @@ impl Partition {
             Error::Storage { deployment, message }
         };
         let loaded = storage.load().map_err(unreadable)?;
-        let entries = loaded.entries.iter().map(|(key, value)| (&key[..], &value[..]));
-        let space = KeySpace::load(entries).map_err(unreadable)?;
+        let space = loaded.space().map_err(unreadable)?;
         let mut state = State { space, ..State::default() };
         for (home, name, timer) in loaded.timers {
             state.timers.set(home, name.into(), timer.into());
         }
         let account = context.setup.budgets.of_state(&context.setup.name);
         let mut permit = account.permit(Purpose::State);
-        let charged_bytes = memory_of(state.bytes());
+        let charged_bytes = memory_of(&state);
         if permit.try_set(charged_bytes).is_err() {
             let (deployment, bytes_max) = (context.setup.name.clone(), account.bytes_max());
             let error = Error::NodeState { deployment, limit_bytes: bytes_max / 5 * 4 };
@@ -460,8 +474,9 @@ impl Partition {
     ) -> Result<Option<Seqno>, Error> {
         if self.slot.context.plugin.world() == World::IndexType {
             // Entries do not say which seqno they came from, so the vBucket starts over.
-            let mut view = View::writing(fed.state.clone(), self.slot.state_bytes_max());
-            self.slot.fold(|| nacre_state::forget(&mut view, vbid))?;
+            let bytes_max = self.slot.state_bytes_max(&fed.state);
+            let mut view = View::writing(fed.state.clone(), bytes_max);
+            self.slot.fold(bytes_max, || nacre_state::forget(&mut view, vbid))?;
             fed.take_view(view);
             return Ok(Some(Seqno::ZERO));
         }
@@ -579,7 +594,7 @@ impl Partition {
         }
     }
 
-    fn keep(&mut self, fed: Fed, standings: &[(Vbid, Standing)]) -> Result<(), Error> {
+    fn keep(&mut self, mut fed: Fed, standings: &[(Vbid, Standing)]) -> Result<(), Error> {
         let setup = &self.slot.context.setup;
         // The state must not tell of documents that a crash can still take back.
         if let Err(error) = setup.documents.settle() {
@@ -604,6 +619,14 @@ impl Partition {
             return Err(self.stop_unless_retryable(Error::Storage { deployment, message }));
         }
         self.begun.clear();
+        match self.storage.rebase(&fed.state.space) {
+            Ok(None) => {}
+            Ok(Some(space)) => fed.state.space = space,
+            Err(message) => {
+                let deployment = self.slot.context.setup.name.clone();
+                return Err(self.stop_unless_retryable(Error::Storage { deployment, message }));
+            }
+        }
         self.show(fed, standings);
         Ok(())
     }
@@ -612,7 +635,7 @@ impl Partition {
     fn show(&mut self, fed: Fed, standings: &[(Vbid, Standing)]) {
         let is_served = |vbid| self.served.contains_key(&vbid);
         self.moved.extend(standings.iter().map(|(vbid, _)| *vbid).filter(|vbid| is_served(*vbid)));
-        let charged_bytes = memory_of(fed.state.bytes());
+        let charged_bytes = memory_of(&fed.state);
         self.shared.published.write().take(fed, standings, is_served);
         self.charge(charged_bytes);
     }

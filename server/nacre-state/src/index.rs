@@ -16,7 +16,7 @@
 //! [`Held`].
 
 use crate::space::{Refused, State, View};
-use crate::tree::{KEY_BYTES_MAX, Value};
+use crate::tree::KEY_BYTES_MAX;
 use nacre_types::{CollectionId, Document, Kind, Vbid};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -99,13 +99,17 @@ fn replace<'a>(
     keys: &[u8],
     values: impl Iterator<Item = &'a [u8]> + Clone,
 ) -> Result<(), Refused> {
-    let before = view.get(back).map(Value::share);
+    let before = view.get(back)?.map(|found| found.share());
     let mut entries = keys_of(keys).zip(values);
-    let is_there =
-        |(key, value): (&[u8], &[u8])| view.get(key).is_some_and(|known| known.bytes() == value);
     // Most changes of a document leave alone what an index has of it.
-    if before.as_deref().unwrap_or_default() == keys && entries.clone().all(is_there) {
-        return Ok(());
+    if before.as_deref().unwrap_or_default() == keys {
+        let mut is_same = true;
+        for (key, value) in entries.clone() {
+            is_same &= view.get(key)?.is_some_and(|known| known.bytes() == value);
+        }
+        if is_same {
+            return Ok(());
+        }
     }
     before.iter().flat_map(|keys| keys_of(keys)).try_for_each(|key| view.delete(key))?;
     entries.try_for_each(|(key, value)| view.put(key, value))?;
@@ -123,9 +127,11 @@ pub fn forget(view: &mut View, vbid: Vbid) -> Result<(), Refused> {
     back_key(vbid, &[], &mut start);
     back_key(Vbid(vbid.0 + 1), &[], &mut end);
     let all = view.state.space.clone();
-    for (back, keys) in all.range((Bound::Included(&start), Bound::Excluded(&end))) {
-        keys_of(keys).try_for_each(|key| view.delete(key))?;
-        view.delete(back)?;
+    let rows = all.scan((Bound::Included(&start), Bound::Excluded(&end)), false);
+    for row in rows.map_err(Refused::Damaged)? {
+        let row = row.map_err(Refused::Damaged)?;
+        keys_of(row.value()).try_for_each(|key| view.delete(key))?;
+        view.delete(row.key())?;
     }
     Ok(())
 }
@@ -205,13 +211,16 @@ pub struct IndexSnapshot {
 
 impl IndexSnapshot {
     /// The index that a state holds.
+    ///
+    /// The state must be resident: entries are lent, and no scan of an index reads a disk.
     pub fn new(state: State, form: &Form) -> IndexSnapshot {
+        debug_assert!(state.space.is_resident(), "segments are read by rows that are not lent");
         IndexSnapshot { state, names_collections: form.names_collections }
     }
 
     /// Rows of the state between two bounds that [`bound`] and [`place`] give.
     pub fn between<'a>(&'a self, range: (Bound<&[u8]>, Bound<&[u8]>), reverse: bool) -> Rows<'a> {
-        let rows = self.state.space.range(range);
+        let rows = self.state.space.in_memory(range);
         if reverse { Box::new(rows.rev()) } else { Box::new(rows) }
     }
 

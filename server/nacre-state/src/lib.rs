@@ -17,7 +17,10 @@
 //!   nacre-store.
 
 mod index;
+mod key_space;
 mod scan;
+mod segmented;
+mod segments;
 mod space;
 mod space_storage;
 mod standing;
@@ -28,8 +31,11 @@ mod tree;
 pub use index::{
     Entry, Form as IndexForm, IndexSnapshot, Indexed, IndexedRef, Span, fold, forget, too_large,
 };
+pub use key_space::{Found, KeySpace, Row, Rows};
 pub use scan::{Page, Scan, ScanEntry};
-pub use space::{KeySpace, Refused, SCAN_BYTES_MAX, State, View, Writes};
+pub use segmented::{MergeJob, Segmenting};
+pub use segments::{BlockCache, Damage, Merge, Merged, Record, Segments, Slot};
+pub use space::{Refused, SCAN_BYTES_MAX, State, View, Writes};
 pub use space_storage::{KEPT_BACK_BYTES_MAX, SpaceStorage, Vouching};
 pub use standing::{Copying, Lacking, Moment, Share, Standing, TimerChanges, Track};
 pub use storage::{Changes, Loaded, MemoryStorage, StateStorage};

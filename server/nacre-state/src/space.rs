@@ -1,95 +1,14 @@
-//! The state of a partition, whose snapshots cost nothing.
+//! The state of a partition, and one call's view of it.
 //!
 //! Writes are noted as the keys that they touched: the new values are in the state that the writes led to.
 
+use crate::key_space::{Found, KeySpace, Row, is_key};
+use crate::segments::Damage;
 use crate::timers::{Home, TIMER_NAME_BYTES_MAX, Timer, Timers};
-use crate::tree::{KEY_BYTES_MAX, Range, Tree, Value};
+use crate::tree::{KEY_BYTES_MAX, Value};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
-
-/// Entries in the order of their keys, which have 1 to 64 KiB. Clones are snapshots, cost nothing and share what they can.
-#[derive(Clone, Default)]
-pub struct KeySpace {
-    entries: Tree,
-    bytes: usize,
-}
-
-impl KeySpace {
-    /// The entries with a key in `range`.
-    pub fn range(&self, range: (Bound<&[u8]>, Bound<&[u8]>)) -> Range<'_> {
-        self.entries.range(range)
-    }
-
-    /// All entries in order.
-    pub fn iter(&self) -> Range<'_> {
-        self.range((Bound::Unbounded, Bound::Unbounded))
-    }
-
-    /// Bytes of all keys and values.
-    pub fn bytes(&self) -> usize {
-        self.bytes
-    }
-
-    /// All of these entries.
-    ///
-    /// # Errors
-    /// When a key is none that a plugin could have written.
-    pub fn load<'a>(
-        entries: impl Iterator<Item = (&'a [u8], &'a [u8])>,
-    ) -> Result<KeySpace, String> {
-        let mut space = KeySpace::default();
-        for (key, value) in entries {
-            if !is_key(key) {
-                return Err(format!("an entry of the state has a key of {} bytes", key.len()));
-            }
-            space.put(key, Value::Here(value));
-        }
-        Ok(space)
-    }
-
-    /// Whether there are no entries.
-    pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
-    }
-
-    /// The value of a key.
-    pub fn get(&self, key: &[u8]) -> Option<Value<'_>> {
-        self.entries.get(key)
-    }
-
-    /// Sets the value of a key; whether the key is new.
-    pub fn put(&mut self, key: &[u8], value: Value<'_>) -> bool {
-        self.bytes += value.bytes().len();
-        let old_bytes = self.entries.put(key, value);
-        match old_bytes {
-            Some(old_bytes) => self.bytes -= old_bytes,
-            None => self.bytes += key.len(),
-        }
-        old_bytes.is_none()
-    }
-
-    /// Adds a key for its own sake; whether it is new.
-    pub fn add(&mut self, key: &[u8]) -> bool {
-        self.put(key, Value::Here(&[]))
-    }
-
-    /// The keys in order.
-    pub fn keys(&self) -> impl Iterator<Item = &[u8]> {
-        self.iter().map(|(key, _)| key)
-    }
-
-    /// Removes a key; whether it was there.
-    pub fn delete(&mut self, key: &[u8]) -> bool {
-        let old_bytes = self.entries.delete(key);
-        self.bytes -= old_bytes.map_or(0, |old_bytes| key.len() + old_bytes);
-        old_bytes.is_some()
-    }
-}
-
-fn is_key(key: &[u8]) -> bool {
-    (1..=KEY_BYTES_MAX).contains(&key.len())
-}
 
 /// All that a partition keeps. Clones are snapshots.
 #[derive(Clone, Default)]
@@ -101,6 +20,11 @@ pub struct State {
 }
 
 impl State {
+    /// Bytes of those that are in memory.
+    pub fn memory_bytes(&self) -> usize {
+        self.space.memory_bytes() + self.timers.bytes()
+    }
+
     /// Bytes of all keys, values and timers.
     pub fn bytes(&self) -> usize {
         self.space.bytes() + self.timers.bytes()
@@ -150,6 +74,9 @@ pub enum Refused {
     /// The name of a timer is empty or too long.
     #[error("the name of a timer must have 1 to {TIMER_NAME_BYTES_MAX} bytes")]
     TimerName,
+    /// A segment cannot be read.
+    #[error(transparent)]
+    Damaged(#[from] Damage),
 }
 
 /// A state as one call reads and changes it.
@@ -180,8 +107,11 @@ impl View {
     }
 
     /// The value of a key.
-    pub fn get(&self, key: &[u8]) -> Option<Value<'_>> {
-        self.state.space.get(key)
+    ///
+    /// # Errors
+    /// [`Refused::Damaged`].
+    pub fn get(&self, key: &[u8]) -> Result<Option<Found<'_>>, Refused> {
+        Ok(self.state.space.get(key)?)
     }
 
     /// Sets the value of a key.
@@ -248,36 +178,30 @@ impl View {
 
     /// Entries from `start` on and before `end`, which is no bound when it is empty: at most `limit` of them, and no more after
     /// [`SCAN_BYTES_MAX`] bytes. With `reverse` they come from the end.
+    ///
+    /// # Errors
+    /// [`Refused::Damaged`].
     pub fn scan(
         &self,
         start: &[u8],
         end: &[u8],
         limit: u32,
         reverse: bool,
-    ) -> Vec<(Vec<u8>, Vec<u8>)> {
+    ) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Refused> {
         let upper = if end.is_empty() { Bound::Unbounded } else { Bound::Excluded(end) };
-        let range = self.state.space.range((Bound::Included(start), upper));
-        match reverse {
-            true => bounded(range.rev(), limit),
-            false => bounded(range, limit),
+        let rows = self.state.space.scan((Bound::Included(start), upper), reverse)?;
+        let mut bytes = 0;
+        let mut out = Vec::new();
+        for row in rows.take(limit as usize) {
+            let row: Row<'_> = row?;
+            bytes += row.key().len() + row.value().len();
+            out.push((row.key().to_vec(), row.value().to_vec()));
+            if bytes >= SCAN_BYTES_MAX {
+                break;
+            }
         }
+        Ok(out)
     }
-}
-
-fn bounded<'a>(
-    entries: impl Iterator<Item = (&'a [u8], &'a [u8])>,
-    limit: u32,
-) -> Vec<(Vec<u8>, Vec<u8>)> {
-    let mut bytes = 0;
-    let mut out = Vec::new();
-    for (key, value) in entries.take(limit as usize) {
-        out.push((key.to_vec(), value.to_vec()));
-        bytes += key.len() + value.len();
-        if bytes >= SCAN_BYTES_MAX {
-            break;
-        }
-    }
-    out
 }
 
 #[cfg(test)]
@@ -292,7 +216,7 @@ mod tests {
         view.put(b"a", b"22").unwrap();
         view.put(b"b", b"3").unwrap();
         view.delete(b"b").unwrap();
-        let value = |view: &View| view.get(b"a").map(|value| value.bytes().to_vec());
+        let value = |view: &View| view.get(b"a").unwrap().map(|value| value.bytes().to_vec());
         assert_eq!((value(&snapshot), value(&view)), (Some(b"1".to_vec()), Some(b"22".to_vec())));
         assert_eq!((snapshot.state.bytes(), view.state.bytes()), (2, 3));
         assert_eq!(view.writes.unwrap().touched.keys().count(), 2, "both keys were touched");

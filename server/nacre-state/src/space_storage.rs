@@ -9,18 +9,25 @@
 //! from a state and a progress that belong together. Rows that are written again meanwhile, as the pages of trees are all
 //! the time, are then written once.
 //!
+//! Of a segmented state ([`Segmenting`]) the rows with `s` are the entries since the last flush, `d` and a key says that the key was
+//! removed since, `g` and a number names a segment, and `m` holds the number of the next file.
+//!
 //! Row `n` counts how often the rows were synced. [`Vouching`] knows that number as well, in a file of the node's settings: a space
 //! that has a lower one, or is not there at all, has lost rows ([`SpaceStorage::damage`]).
 
+use crate::segmented::{self, NEXT, SEGMENT, Segmented, Segmenting};
+use crate::segments::Record;
 use crate::{Changes, Home, KeySpace, Loaded, Moment, Standing, StateStorage, Timer};
 use nacre_dcp::ResumePoint;
 use nacre_store::{Error, Space, Spaces, Write};
 use nacre_types::{Seqno, VbUuid, Vbid};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::Arc;
 
 const STATE: u8 = b's';
+const REMOVED: u8 = b'd';
 const TIMER: u8 = b't';
 const VBUCKET_TIMER: u8 = b'v';
 const PROGRESS: u8 = b'p';
@@ -82,6 +89,7 @@ pub struct SpaceStorage {
     keeps_back: bool,
     kept_back: KeptBack,
     kept_back_bytes_max: usize,
+    segmented: Option<Stored>,
     /// How often whoever deployed it has said that it goes on.
     tries: u64,
 }
@@ -93,6 +101,32 @@ struct Stopped {
     /// The memory for the state of plugins that the node had then, in bytes.
     limit_bytes: usize,
     tries: u64,
+}
+
+/// What a segmented state has on disk.
+struct Stored {
+    segmented: Segmented,
+    /// The keys of entries that are rows: which of them, as the kind of the row.
+    logged: BTreeMap<Vec<u8>, u8>,
+}
+
+impl Stored {
+    /// The rows of a key that has `value` now.
+    fn rows(&mut self, key: &[u8], value: Option<Vec<u8>>) -> impl Iterator<Item = Write> + use<> {
+        let (kind, value) = match value {
+            Some(value) => (STATE, value),
+            None => (REMOVED, Vec::new()),
+        };
+        let before = self.logged.insert(key.to_vec(), kind).filter(|before| *before != kind);
+        let gone = before.map(|before| ([&[before], key].concat(), None));
+        gone.into_iter().chain([([&[kind], key].concat(), Some(value))])
+    }
+
+    /// The rows that go when all entries in memory have become a segment.
+    fn flushed(&mut self) -> impl Iterator<Item = Write> {
+        let logged = std::mem::take(&mut self.logged);
+        logged.into_iter().map(|(key, kind)| ([&[kind], &key[..]].concat(), None))
+    }
 }
 
 /// Commits that are not in the space yet: what they touched, and what became of it.
@@ -110,7 +144,7 @@ impl KeptBack {
     fn take(&mut self, changes: &Changes) {
         for key in changes.touched.keys() {
             if self.touched.add(key) {
-                let value = changes.state.get(key);
+                let value = changes.state.get_in_memory(key);
                 self.bytes += key.len() + value.map_or(0, |value| value.bytes().len());
             }
         }
@@ -122,10 +156,19 @@ impl KeptBack {
         self.progress.extend(changes.progress.iter().copied());
     }
 
-    fn rows(&self) -> Vec<Write> {
-        let entry = |key| (key, self.state.get(key).map(|value| value.bytes().to_vec()));
+    fn rows(&self, stored: Option<&mut Stored>) -> Vec<Write> {
+        let entry = |key| (key, self.state.get_in_memory(key).map(|value| value.bytes().to_vec()));
         let state = self.touched.keys().map(entry);
-        let state = state.map(|(key, value)| ([&[STATE], key].concat(), value));
+        let mut rows: Vec<Write> = match stored {
+            None => state.map(|(key, value)| ([&[STATE], key].concat(), value)).collect(),
+            Some(stored) => state.flat_map(|(key, value)| stored.rows(key, value)).collect(),
+        };
+        rows.extend(self.rows_beside());
+        rows
+    }
+
+    /// The rows of timers and progress.
+    fn rows_beside(&self) -> impl Iterator<Item = Write> {
         let timers = self.timers.iter().map(|((home, name), timer)| {
             let value = timer
                 .as_ref()
@@ -147,13 +190,15 @@ impl KeptBack {
             let value: Vec<u8> = numbers.iter().flat_map(|number| number.to_be_bytes()).collect();
             ([&[PROGRESS], &vbid.0.to_be_bytes()[..]].concat(), Some(value))
         });
-        state.chain(timers).chain(progress).collect()
+        timers.chain(progress)
     }
 }
 
 impl SpaceStorage {
     /// Opens the rows of the space `name`. When `keeps_back` is set, commits reach it when they have `kept_back_bytes_max` bytes
     /// together, or at [`StateStorage::settle`].
+    ///
+    /// The state is segmented when there is something to keep it with, and resident otherwise, whatever it was before.
     ///
     /// # Errors
     /// When they cannot be read.
@@ -163,16 +208,40 @@ impl SpaceStorage {
         name: &str,
         keeps_back: bool,
         kept_back_bytes_max: usize,
+        segmenting: Option<&Segmenting>,
     ) -> Result<SpaceStorage, String> {
         let text = |error: Error| error.to_string();
         let vouched = vouching.syncs(name).map_err(text)?;
         let space = states.open(name).map_err(text)?;
-        let (loaded, syncs) = read(&*space)?;
-        let damage = match space.damage() {
+        let Read { mut loaded, syncs, records, next } = read(&*space)?;
+        let mut damage = match space.damage() {
             None if syncs < vouched => Some("a part that was stored is missing".into()),
             damage => damage,
         };
-        Ok(SpaceStorage {
+        let was_segmented = next.is_some() || !records.is_empty();
+        let mut segmented = None;
+        if segmenting.is_some() || was_segmented {
+            let files = space.files().ok_or("the state cannot have segments where it is kept")?;
+            let with = segmenting.cloned().unwrap_or_else(Segmenting::without_cache);
+            match Segmented::open(files.clone(), records, next.unwrap_or_default(), &with) {
+                Ok(opened) => segmented = Some(opened),
+                Err(lost) => {
+                    // What is left of the entries is of no use, and its progress would be wrong.
+                    loaded = Loaded::default();
+                    damage.get_or_insert(lost.to_string());
+                    segmented = Some(Segmented::lost(files, &with));
+                }
+            }
+        }
+        let mut stored = None;
+        if let Some(segmented) = segmented {
+            let kind = |kind| move |key: &Vec<u8>| (key.clone(), kind);
+            let logged = loaded.entries.iter().map(|(key, _)| key).map(kind(STATE));
+            let logged = logged.chain(loaded.removed.iter().map(kind(REMOVED))).collect();
+            loaded.base = Some(Arc::clone(segmented.segments()));
+            stored = Some(Stored { segmented, logged });
+        }
+        let mut storage = SpaceStorage {
             space,
             name: name.to_owned(),
             vouching: vouching.clone(),
@@ -183,8 +252,38 @@ impl SpaceStorage {
             keeps_back,
             kept_back: KeptBack::default(),
             kept_back_bytes_max,
+            segmented: stored,
             tries: 0,
-        })
+        };
+        if segmenting.is_none() && storage.segmented.is_some() {
+            storage.make_resident()?;
+        }
+        Ok(storage)
+    }
+
+    /// Makes rows of all entries of a state that was segmented.
+    fn make_resident(&mut self) -> Result<(), String> {
+        let Some(mut stored) = self.segmented.take() else { return Ok(()) };
+        let mut loaded = self.loaded.take().unwrap_or_default();
+        let space = loaded.space()?;
+        let all = (Bound::Unbounded, Bound::Unbounded);
+        let mut entries = Vec::new();
+        for row in space.scan(all, false).map_err(|damage| damage.to_string())? {
+            let row = row.map_err(|damage| damage.to_string())?;
+            entries.push((row.key().to_vec(), row.value().to_vec()));
+        }
+        let segments = Arc::clone(stored.segmented.segments());
+        let mut rows: Vec<Write> = stored.flushed().collect();
+        rows.extend(segments.records().map(|record| (segmented::row(record).0, None)));
+        rows.push((vec![NEXT], None));
+        rows.extend(
+            entries.iter().map(|(key, value)| ([&[STATE], &key[..]].concat(), Some(value.clone()))),
+        );
+        self.apply(rows, true)?;
+        stored.segmented.clear();
+        (loaded.entries, loaded.removed, loaded.base) = (entries, Vec::new(), None);
+        self.loaded = Some(loaded);
+        Ok(())
     }
 
     /// Looks whether the partition has stopped as its state had grown beyond a limit. It goes on when the node has more memory for
@@ -211,10 +310,15 @@ impl SpaceStorage {
     }
 
     fn write(&mut self, durable: bool) -> Result<(), String> {
-        let mut rows = std::mem::take(&mut self.kept_back).rows();
+        let rows = std::mem::take(&mut self.kept_back).rows(self.segmented.as_mut());
         if rows.is_empty() && !(durable && self.is_unsynced) {
             return Ok(());
         }
+        self.apply(rows, durable)
+    }
+
+    /// Writes rows, all or none.
+    fn apply(&mut self, mut rows: Vec<Write>, durable: bool) -> Result<(), String> {
         if durable {
             rows.push((vec![SYNCS], Some((self.syncs + 1).to_be_bytes().to_vec())));
         }
@@ -229,11 +333,33 @@ impl SpaceStorage {
     }
 }
 
-/// Reads all rows, and how often they were synced.
-fn read(space: &dyn Space) -> Result<(Loaded, u64), String> {
-    let (mut loaded, mut syncs) = (Loaded::default(), 0);
+/// Rows as they were read.
+#[derive(Default)]
+struct Read {
+    loaded: Loaded,
+    /// How often they were synced.
+    syncs: u64,
+    /// The segments that they name.
+    records: Vec<Record>,
+    /// The number of the next file, if the state is segmented.
+    next: Option<u64>,
+}
+
+/// Reads all rows.
+fn read(space: &dyn Space) -> Result<Read, String> {
+    let mut read = Read::default();
+    let Read { loaded, syncs, records, next } = &mut read;
     for (key, value) in space.load().map_err(|error| error.to_string())? {
         match key.split_first() {
+            Some((&REMOVED, rest)) => loaded.removed.push(rest.to_vec()),
+            Some((&SEGMENT, rest)) => {
+                let record = segmented::record(rest, &value);
+                records.push(record.ok_or("a row of a segment is damaged")?);
+            }
+            Some((&NEXT, [])) => {
+                let number = value.try_into().map_err(|_| "a row of a number is damaged")?;
+                *next = Some(u64::from_be_bytes(number));
+            }
             Some((&STATE, rest)) => loaded.entries.push((rest.to_vec(), value)),
             Some((&TIMER, rest)) => {
                 let row = timer(None, rest, &value).ok_or(DAMAGED_TIMER)?;
@@ -252,19 +378,24 @@ fn read(space: &dyn Space) -> Result<(Loaded, u64), String> {
             Some((&STOPPED, _)) => {}
             Some((&SYNCS, [])) => {
                 let number = value.try_into().map_err(|_| "a row of a number is damaged")?;
-                syncs = u64::from_be_bytes(number);
+                *syncs = u64::from_be_bytes(number);
             }
             _ => return Err("a row of an unknown kind".into()),
         }
     }
-    Ok((loaded, syncs))
+    Ok(read)
 }
 
 impl StateStorage for SpaceStorage {
     fn load(&mut self) -> Result<Loaded, String> {
         match self.loaded.take() {
             Some(loaded) => Ok(loaded),
-            None => read(&*self.space).map(|(loaded, _)| loaded),
+            None => {
+                let mut loaded = read(&*self.space)?.loaded;
+                let segmented = self.segmented.as_ref().map(|stored| &stored.segmented);
+                loaded.base = segmented.map(|segmented| Arc::clone(segmented.segments()));
+                Ok(loaded)
+            }
         }
     }
 
@@ -274,6 +405,21 @@ impl StateStorage for SpaceStorage {
             return Ok(());
         }
         self.settle()
+    }
+
+    fn rebase(&mut self, state: &KeySpace) -> Result<Option<KeySpace>, String> {
+        let Some(stored) = &mut self.segmented else { return Ok(None) };
+        let Some(mut rebase) = stored.segmented.prepare(state)? else { return Ok(None) };
+        let mut rows = std::mem::take(&mut rebase.rows);
+        if rebase.flushed {
+            // What was kept back is in the segment, but for what is no entry.
+            rows.extend(stored.flushed());
+            rows.extend(std::mem::take(&mut self.kept_back).rows_beside());
+        }
+        // Files that are not named any more are removed only once that is sure.
+        self.apply(rows, true)?;
+        let stored = self.segmented.as_mut().expect("it was there");
+        Ok(Some(stored.segmented.committed(rebase, state)))
     }
 
     fn settle(&mut self) -> Result<(), String> {
@@ -291,6 +437,12 @@ impl StateStorage for SpaceStorage {
         // Before the rows are gone, which would be taken for a loss.
         self.vouching.forget(&self.name).map_err(|error| error.to_string())?;
         self.space.clear().map_err(|error| error.to_string())?;
+        if let Some(stored) = &mut self.segmented {
+            stored.logged.clear();
+            stored.segmented.clear();
+            let next = stored.segmented.next_row();
+            self.space.apply(&[next], false).map_err(|error| error.to_string())?;
+        }
         (self.syncs, self.is_unsynced, self.damage) = (0, false, None);
         Ok(())
     }
@@ -341,7 +493,8 @@ mod tests {
 
     fn open(spaces: &MemorySpaces, keeps_back: bool) -> SpaceStorage {
         let vouching = Vouching::open(spaces).unwrap();
-        SpaceStorage::open(spaces, &vouching, "partition", keeps_back, KEPT_BACK_BYTES_MAX).unwrap()
+        SpaceStorage::open(spaces, &vouching, "partition", keeps_back, KEPT_BACK_BYTES_MAX, None)
+            .unwrap()
     }
 
     /// What was synced and is not there any more is missed, whatever has become of the file.

@@ -1,6 +1,7 @@
 //! Where a partition lives durably; implemented by the embedder.
 
-use crate::{Home, KeySpace, Standing, Timer};
+use crate::segments::Segments;
+use crate::{Home, KeySpace, Standing, Timer, Value};
 use nacre_types::Vbid;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -11,10 +12,34 @@ use std::sync::Arc;
 pub struct Loaded {
     /// The ordered key space; in any order.
     pub entries: Vec<(Vec<u8>, Vec<u8>)>,
+    /// The keys that were removed since the last flush of a segmented state.
+    pub removed: Vec<Vec<u8>>,
+    /// What a segmented state has on disk, beneath these entries.
+    pub base: Option<Arc<Segments>>,
     /// Timers by whose they are and name; in any order.
     pub timers: Vec<(Home, String, Timer)>,
     /// Where the feed stands in each vBucket.
     pub progress: Vec<(Vbid, Standing)>,
+}
+
+impl Loaded {
+    /// The key space that was committed.
+    ///
+    /// # Errors
+    /// When a key is none that a plugin could have written.
+    pub fn space(&self) -> Result<KeySpace, String> {
+        let entries = self.entries.iter().map(|(key, value)| (&key[..], &value[..]));
+        let Some(base) = &self.base else { return KeySpace::load(entries) };
+        let mut space = KeySpace::over(Arc::clone(base));
+        // Their keys are checked here, too.
+        for (key, value) in KeySpace::load(entries)?.iter() {
+            space.put(key, Value::Here(value));
+        }
+        for key in &self.removed {
+            space.delete(key);
+        }
+        Ok(space)
+    }
 }
 
 /// What one commit changes.
@@ -43,6 +68,16 @@ pub trait StateStorage: Send {
     /// Applies `changes`, all or nothing. Commits may be kept back, as long as what is there after a crash is the outcome
     /// of all of them up to one.
     fn commit(&mut self, changes: &Changes) -> Result<(), String>;
+
+    /// After a commit, gives `state` in another form if it is to be kept in one from now on: a segmented storage moves entries
+    /// from memory into a segment, or takes over what a merge has made. The entries are the same, and so is the progress.
+    ///
+    /// # Errors
+    /// When the disk refuses; the partition stops then.
+    fn rebase(&mut self, state: &KeySpace) -> Result<Option<KeySpace>, String> {
+        let _ = state;
+        Ok(None)
+    }
 
     /// Keeps nothing back any longer.
     fn settle(&mut self) -> Result<(), String> {
@@ -83,6 +118,8 @@ impl StateStorage for MemoryStorage {
         let content = self.content.lock();
         let timers = content.timers.iter();
         Ok(Loaded {
+            removed: Vec::new(),
+            base: None,
             entries: content.entries.iter().map(|(k, v)| (k.to_vec(), v.to_vec())).collect(),
             timers: timers
                 .map(|((home, name), timer)| (*home, name.clone(), timer.clone()))

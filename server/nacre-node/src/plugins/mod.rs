@@ -610,7 +610,7 @@ fn open_storage(
     let states = node.platform.states();
     let kept_back_bytes_max = kept_back_bytes_max(budget);
     let mut storage =
-        SpaceStorage::open(states, &vouching, space, spec.is_fold(), kept_back_bytes_max)?;
+        SpaceStorage::open(states, &vouching, space, spec.is_fold(), kept_back_bytes_max, None)?;
     storage.begin(budget.limit(), spec.tries.unwrap_or_default())?;
     match storage.damage() {
         None => {}

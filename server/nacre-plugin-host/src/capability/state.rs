@@ -5,7 +5,7 @@
 
 use crate::capability::Capability;
 use crate::instance::{Data, Refused};
-use nacre_state::{Bytes, Value, View};
+use nacre_state::{Bytes, View};
 use wasmtime::component::{ComponentType, Lift, Linker, Lower, WasmList};
 use wasmtime::{Result, StoreContextMut};
 
@@ -35,7 +35,8 @@ pub fn link(linker: &mut Linker<Data>) -> Result<()> {
         |mut store: Store<'_>, (key,): (WasmList<u8>,)| -> Result<(Option<Bytes>,)> {
             store.data_mut().count(Capability::State)?;
             let key = key.as_le_slice(&store);
-            let (value, key) = (store.data().view.get(key).map(Value::share), key.to_vec());
+            let value = store.data().view.get(key).map_err(Refused::trap)?;
+            let (value, key) = (value.map(|found| found.share()), key.to_vec());
             store.data_mut().journal.get(key);
             Ok((value,))
         },
@@ -82,7 +83,7 @@ fn scan(
 ) -> Result<(Vec<Entry>,)> {
     let data = store.data_mut();
     data.count(Capability::State)?;
-    let entries = data.view.scan(&start, &end, limit, reverse);
+    let entries = data.view.scan(&start, &end, limit, reverse).map_err(Refused::trap)?;
     data.journal.scan(start, end, limit, reverse, &entries);
     Ok((entries.into_iter().map(|(key, value)| Entry { key, value }).collect(),))
 }

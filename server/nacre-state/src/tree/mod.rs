@@ -400,6 +400,11 @@ impl Tree {
         bytes
     }
 
+    /// No entries.
+    pub fn nothing() -> Range<'static> {
+        Range { left: None }
+    }
+
     /// The entries between two bounds, in order; none when the bounds are the wrong way round.
     pub fn range(&self, (start, end): (Bound<&[u8]>, Bound<&[u8]>)) -> Range<'_> {
         let between = || {

@@ -1,0 +1,316 @@
+//! The ordered key space of a state, in one of two forms, whose snapshots cost nothing.
+//!
+//! A *resident* space is a tree in memory. A *segmented* one is a tree of what was written since the last flush, the keys that
+//! were removed since, and the [`Segments`] on disk beneath. Only reads of the latter can fail.
+
+use crate::segments::{Damage, Entries, Segments, Slot};
+use crate::tree::{Bytes, KEY_BYTES_MAX, Range, Tree, Value};
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// Entries in the order of their keys, which have 1 to 64 KiB. Clones are snapshots, cost nothing and share what they can.
+#[derive(Clone, Default)]
+pub struct KeySpace {
+    /// All entries of a resident space; those written since the last flush of a segmented one.
+    entries: Tree,
+    /// Of these entries, and of the keys that are removed.
+    bytes: usize,
+    base: Option<Base>,
+}
+
+/// What a segmented space has beneath the entries in memory.
+#[derive(Clone)]
+struct Base {
+    segments: Arc<Segments>,
+    /// Keys that were removed since the last flush; none of them is among the entries in memory.
+    removed: Tree,
+}
+
+/// A value that was found.
+pub enum Found<'a> {
+    /// In memory.
+    Memory(Value<'a>),
+    /// In a segment.
+    Stored(Slot),
+}
+
+impl Found<'_> {
+    /// The value.
+    pub fn bytes(&self) -> &[u8] {
+        match self {
+            Found::Memory(value) => value.bytes(),
+            Found::Stored(slot) => slot.value().expect("what is removed is not found"),
+        }
+    }
+
+    /// The value, to be kept: a copy of what is small or stored.
+    pub fn share(&self) -> Bytes {
+        match self {
+            Found::Memory(value) => value.share(),
+            Found::Stored(_) => self.bytes().into(),
+        }
+    }
+}
+
+/// An entry that a scan has come to.
+pub enum Row<'a> {
+    /// In memory: key and value.
+    Memory(&'a [u8], &'a [u8]),
+    /// In a segment.
+    Stored(Slot),
+}
+
+impl Row<'_> {
+    /// The key.
+    pub fn key(&self) -> &[u8] {
+        match self {
+            Row::Memory(key, _) => key,
+            Row::Stored(slot) => slot.key(),
+        }
+    }
+
+    /// The value.
+    pub fn value(&self) -> &[u8] {
+        match self {
+            Row::Memory(_, value) => value,
+            Row::Stored(slot) => slot.value().expect("what is removed is no row"),
+        }
+    }
+}
+
+impl KeySpace {
+    /// A resident space of these entries.
+    ///
+    /// # Errors
+    /// When a key is none that a plugin could have written.
+    pub fn load<'a>(
+        entries: impl Iterator<Item = (&'a [u8], &'a [u8])>,
+    ) -> Result<KeySpace, String> {
+        let mut space = KeySpace::default();
+        for (key, value) in entries {
+            if !is_key(key) {
+                return Err(format!("an entry of the state has a key of {} bytes", key.len()));
+            }
+            space.put(key, Value::Here(value));
+        }
+        Ok(space)
+    }
+
+    /// A segmented space with nothing in memory.
+    pub fn over(segments: Arc<Segments>) -> KeySpace {
+        let base = Some(Base { segments, removed: Tree::default() });
+        KeySpace { base, ..KeySpace::default() }
+    }
+
+    /// The segments of a segmented space.
+    pub fn segments(&self) -> Option<&Arc<Segments>> {
+        self.base.as_ref().map(|base| &base.segments)
+    }
+
+    /// The space with other segments beneath: those before, some of which were merged.
+    #[must_use]
+    pub(crate) fn rebased(&self, segments: Arc<Segments>) -> KeySpace {
+        let removed = self.base.as_ref().map(|base| base.removed.clone()).unwrap_or_default();
+        KeySpace { base: Some(Base { segments, removed }), ..self.clone() }
+    }
+
+    /// Whether all entries are in memory.
+    pub fn is_resident(&self) -> bool {
+        self.base.is_none()
+    }
+
+    /// The entries in memory with a key in `range`: all there are of a resident space.
+    pub fn in_memory(&self, range: (Bound<&[u8]>, Bound<&[u8]>)) -> Range<'_> {
+        self.entries.range(range)
+    }
+
+    /// All entries in memory, in order.
+    pub fn iter(&self) -> Range<'_> {
+        self.in_memory((Bound::Unbounded, Bound::Unbounded))
+    }
+
+    /// The keys in memory, in order.
+    pub fn keys(&self) -> impl Iterator<Item = &[u8]> {
+        self.iter().map(|(key, _)| key)
+    }
+
+    /// The value of a key, if it is in memory.
+    pub fn get_in_memory(&self, key: &[u8]) -> Option<Value<'_>> {
+        self.entries.get(key)
+    }
+
+    /// Entries and removed keys (`None`) in memory, in order: what a flush writes.
+    pub(crate) fn delta(&self) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
+        let removed = self.base.as_ref().map(|base| &base.removed);
+        let all = (Bound::Unbounded, Bound::Unbounded);
+        let mut removed =
+            removed.map(|removed| removed.range(all)).into_iter().flatten().peekable();
+        let mut entries = self.iter().peekable();
+        std::iter::from_fn(move || match (entries.peek(), removed.peek()) {
+            (Some((key, _)), Some((gone, _))) if gone < key => {
+                removed.next().map(|(key, _)| (key, None))
+            }
+            (None, _) => removed.next().map(|(key, _)| (key, None)),
+            _ => entries.next().map(|(key, value)| (key, Some(value))),
+        })
+    }
+
+    /// Bytes of all keys and values; of a segmented space, those that were replaced and are not merged away yet included.
+    pub fn bytes(&self) -> usize {
+        self.bytes + self.base.as_ref().map_or(0, |base| base.segments.content_bytes() as usize)
+    }
+
+    /// Bytes of the keys and values in memory, and of what segments keep there outside of the cache.
+    pub fn memory_bytes(&self) -> usize {
+        self.bytes + self.base.as_ref().map_or(0, |base| base.segments.memory_bytes())
+    }
+
+    /// Bytes of the keys and values that were written since the last flush.
+    pub(crate) fn delta_bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Whether there are no entries, and none were ever flushed.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty() && self.base.as_ref().is_none_or(|base| base.segments.is_empty())
+    }
+
+    /// The value of a key.
+    ///
+    /// # Errors
+    /// [`Damage`] of a segment that cannot be read.
+    pub fn get(&self, key: &[u8]) -> Result<Option<Found<'_>>, Damage> {
+        if let Some(value) = self.entries.get(key) {
+            return Ok(Some(Found::Memory(value)));
+        }
+        match &self.base {
+            Some(base) if base.removed.get(key).is_none() => {
+                Ok(base.segments.get(key)?.map(Found::Stored))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// The entries with a key in `range`, in order or from the end. Keys of bounds that are the wrong way round have none.
+    ///
+    /// # Errors
+    /// [`Damage`] of a segment that cannot be read, here or in place of an entry, which is the last then.
+    pub fn scan(
+        &self,
+        range: (Bound<&[u8]>, Bound<&[u8]>),
+        reverse: bool,
+    ) -> Result<Rows<'_>, Damage> {
+        let stored = match &self.base {
+            Some(base) if !base.segments.is_empty() => Some(Stored {
+                removed: &base.removed,
+                entries: base.segments.scan(range, reverse)?,
+                next: None,
+            }),
+            _ => None,
+        };
+        Ok(Rows { memory: self.entries.range(range), next: None, reverse, stored })
+    }
+
+    /// Sets the value of a key; whether the key is new among those in memory.
+    pub fn put(&mut self, key: &[u8], value: Value<'_>) -> bool {
+        if let Some(base) = &mut self.base
+            && base.removed.delete(key).is_some()
+        {
+            self.bytes -= key.len();
+        }
+        self.bytes += value.bytes().len();
+        let old_bytes = self.entries.put(key, value);
+        match old_bytes {
+            Some(old_bytes) => self.bytes -= old_bytes,
+            None => self.bytes += key.len(),
+        }
+        old_bytes.is_none()
+    }
+
+    /// Adds a key for its own sake; whether it is new.
+    pub fn add(&mut self, key: &[u8]) -> bool {
+        self.put(key, Value::Here(&[]))
+    }
+
+    /// Removes a key; whether it may have been there, which a segmented space does not look up.
+    pub fn delete(&mut self, key: &[u8]) -> bool {
+        let old_bytes = self.entries.delete(key);
+        self.bytes -= old_bytes.map_or(0, |old_bytes| key.len() + old_bytes);
+        let Some(base) = &mut self.base else { return old_bytes.is_some() };
+        if base.removed.put(key, Value::Here(&[])).is_none() {
+            self.bytes += key.len();
+        }
+        true
+    }
+}
+
+/// Whether a plugin can have written such a key.
+pub fn is_key(key: &[u8]) -> bool {
+    (1..=KEY_BYTES_MAX).contains(&key.len())
+}
+
+/// The entries of a scan.
+pub struct Rows<'a> {
+    memory: Range<'a>,
+    /// The next one in memory, once it is known.
+    next: Option<(&'a [u8], &'a [u8])>,
+    reverse: bool,
+    stored: Option<Stored<'a>>,
+}
+
+struct Stored<'a> {
+    removed: &'a Tree,
+    entries: Entries,
+    /// The next one in segments that is not removed, once it is known.
+    next: Option<Slot>,
+}
+
+impl<'a> Rows<'a> {
+    fn next_in_memory(&mut self) -> Option<(&'a [u8], &'a [u8])> {
+        if self.reverse { self.memory.next_back() } else { self.memory.next() }
+    }
+}
+
+impl<'a> Iterator for Rows<'a> {
+    type Item = Result<Row<'a>, Damage>;
+
+    fn next(&mut self) -> Option<Result<Row<'a>, Damage>> {
+        let memory = self.next.take().or_else(|| self.next_in_memory());
+        let Some(stored) = &mut self.stored else {
+            return memory.map(|(key, value)| Ok(Row::Memory(key, value)));
+        };
+        let slot = loop {
+            let slot = match stored.next.take() {
+                Some(slot) => Ok(slot),
+                None => match stored.entries.next() {
+                    Some(slot) => slot,
+                    None => break None,
+                },
+            };
+            match slot {
+                Ok(slot) if stored.removed.get(slot.key()).is_some() => {}
+                // The one in memory is newer.
+                Ok(slot) if memory.is_some_and(|(key, _)| key == slot.key()) => {}
+                Ok(slot) => break Some(slot),
+                Err(damage) => {
+                    self.stored = None;
+                    self.memory = Tree::nothing();
+                    return Some(Err(damage));
+                }
+            }
+        };
+        match (memory, slot) {
+            (Some((key, value)), Some(slot)) => {
+                let memory_first = if self.reverse { key > slot.key() } else { key < slot.key() };
+                if memory_first {
+                    stored.next = Some(slot);
+                    return Some(Ok(Row::Memory(key, value)));
+                }
+                self.next = Some((key, value));
+                Some(Ok(Row::Stored(slot)))
+            }
+            (Some((key, value)), None) => Some(Ok(Row::Memory(key, value))),
+            (None, slot) => slot.map(|slot| Ok(Row::Stored(slot))),
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! The segments of one stored state: which there are, when one is written, and when some are merged.
+//!
+//! Rows of the space name the segments that count, so that a flush or a merge takes effect in one batch, together with the
+//! progress that it reflects: a new file is written and synced, then named; a file that is not named any more is removed once that
+//! is sure, and nobody reads it.
+
+use crate::KeySpace;
+use crate::segments::{
+    BlockCache, Damage, Merge, Merged, Record, Segment, SegmentWriter, Segments,
+};
+use nacre_store::{SpaceFiles, Write};
+use parking_lot::Mutex;
+use std::sync::Arc;
+
+/// A row of a segment: this, and the number of its file, u64. The value is its age u64, the bytes of the file u64 and the
+/// checksum of its footer u32.
+pub const SEGMENT: u8 = b'g';
+/// The row that says which number the next file has, u64: a number is never used twice while somebody may read its file.
+pub const NEXT: u8 = b'm';
+/// Segments beyond which whoever writes helps with the merge that is under way.
+const SEGMENTS_MAX: usize = 24;
+
+/// What a segmented state is kept with.
+#[derive(Clone)]
+pub struct Segmenting {
+    /// The cache of the node.
+    pub cache: BlockCache,
+    /// Bytes of entries in memory beyond which they become a segment.
+    pub flush_bytes: usize,
+    /// Runs merges away from what waits for a commit.
+    pub aside: Arc<dyn Fn(MergeJob) + Send + Sync>,
+}
+
+impl Segmenting {
+    /// To read what is there once.
+    pub(crate) fn without_cache() -> Segmenting {
+        Segmenting::new(BlockCache::new(1 << 20))
+    }
+
+    /// With a cache, flushes of 8 MiB, and merges that run at once.
+    pub fn new(cache: BlockCache) -> Segmenting {
+        let aside = |job: MergeJob| while !job.step() {};
+        Segmenting { cache, flush_bytes: 8 << 20, aside: Arc::new(aside) }
+    }
+}
+
+enum Work {
+    UnderWay(Box<Merge>),
+    Done(Result<Merged, String>),
+    /// Nobody wants it any more.
+    Over,
+}
+
+/// A merge that somebody runs aside. Clones are the same merge.
+#[derive(Clone)]
+pub struct MergeJob(Arc<Mutex<Work>>);
+
+impl MergeJob {
+    /// Writes about a mebibyte; returns true when there is no more to do.
+    pub fn step(&self) -> bool {
+        let mut work = self.0.lock();
+        let Work::UnderWay(merge) = &mut *work else { return true };
+        match merge.step() {
+            Ok(None) => return false,
+            Ok(Some(merged)) => *work = Work::Done(Ok(merged)),
+            Err(reason) => *work = Work::Done(Err(reason)),
+        }
+        true
+    }
+
+    fn take(&self) -> Option<Result<Merged, String>> {
+        let mut work = self.0.lock();
+        match std::mem::replace(&mut *work, Work::Over) {
+            Work::Done(done) => Some(done),
+            other => {
+                *work = other;
+                None
+            }
+        }
+    }
+
+    /// Nothing is written after this.
+    fn cancel(&self) {
+        if let Work::UnderWay(mut merge) = std::mem::replace(&mut *self.0.lock(), Work::Over) {
+            merge.abandon();
+        }
+    }
+}
+
+/// The segments of a stored state.
+pub struct Segmented {
+    files: SpaceFiles,
+    with: Segmenting,
+    segments: Arc<Segments>,
+    next_number: u64,
+    next_age: u64,
+    merge: Option<MergeJob>,
+}
+
+/// A change of the list of segments that is ready to be committed.
+pub struct Rebase {
+    /// What names it.
+    pub rows: Vec<Write>,
+    /// Whether all entries in memory are in it.
+    pub flushed: bool,
+    segments: Segments,
+}
+
+impl Segmented {
+    /// Opens the segments that rows name, and removes files that no row names.
+    ///
+    /// # Errors
+    /// The first segment that is damaged.
+    pub fn open(
+        files: SpaceFiles,
+        records: Vec<Record>,
+        next: u64,
+        with: &Segmenting,
+    ) -> Result<Segmented, Damage> {
+        let unreadable =
+            |error: std::io::Error| Damage { file: files.path(0), reason: error.to_string() };
+        let there = files.numbers().map_err(unreadable)?;
+        let next_number = there.iter().map(|number| number + 1).chain([next]).max().unwrap_or(0);
+        let next_age = records.iter().map(|record| record.age + 1).max().unwrap_or(0);
+        let segments = Segments::open(&files, records, &with.cache)?;
+        for number in there {
+            if !segments.records().any(|record| record.number == number) {
+                files.remove(number).map_err(unreadable)?;
+            }
+        }
+        let segments = Arc::new(segments);
+        Ok(Segmented { files, with: with.clone(), segments, next_number, next_age, merge: None })
+    }
+
+    /// Nothing, in place of segments one of which is lost: the others are removed when the state is cleared.
+    pub fn lost(files: SpaceFiles, with: &Segmenting) -> Segmented {
+        let next_number =
+            files.numbers().unwrap_or_default().into_iter().max().map_or(0, |max| max + 1);
+        let segments = Arc::default();
+        Segmented { files, with: with.clone(), segments, next_number, next_age: 0, merge: None }
+    }
+
+    /// The segments as they are committed.
+    pub fn segments(&self) -> &Arc<Segments> {
+        &self.segments
+    }
+
+    fn next_number(&mut self) -> u64 {
+        self.next_number += 1;
+        self.next_number - 1
+    }
+
+    /// Prepares what is due: a segment of what `state` has in memory, once that is enough, and the outcome of a merge.
+    ///
+    /// # Errors
+    /// What the disk reports.
+    pub fn prepare(&mut self, state: &KeySpace) -> Result<Option<Rebase>, String> {
+        if let Some(merge) = &self.merge
+            && self.segments.len() >= SEGMENTS_MAX
+        {
+            merge.step();
+        }
+        let merged = self.merge.as_ref().and_then(MergeJob::take);
+        let flushed = state.delta_bytes() >= self.with.flush_bytes;
+        if merged.is_none() && !flushed {
+            return Ok(None);
+        }
+        let mut rebase =
+            Rebase { rows: Vec::new(), flushed, segments: Segments::clone(&self.segments) };
+        if let Some(merged) = merged {
+            self.merge = None;
+            self.take(merged?, &mut rebase)?;
+        }
+        if flushed {
+            self.flush(state, &mut rebase)?;
+        }
+        rebase.rows.push((vec![NEXT], Some(self.next_number.to_be_bytes().to_vec())));
+        Ok(Some(rebase))
+    }
+
+    fn take(&self, merged: Merged, rebase: &mut Rebase) -> Result<(), String> {
+        let output = merged.output.map(|record| self.opened(record)).transpose()?;
+        let replaced = rebase.segments.replaced(&merged.inputs, output);
+        rebase.segments = replaced.ok_or("a merge is of segments that are not there")?;
+        rebase.rows.extend(merged.inputs.iter().map(|input| (key(input.number), None)));
+        rebase.rows.extend(merged.output.map(row));
+        Ok(())
+    }
+
+    fn flush(&mut self, state: &KeySpace, rebase: &mut Rebase) -> Result<(), String> {
+        let number = self.next_number();
+        let age = self.next_age;
+        let write = || {
+            let mut writer = SegmentWriter::create(&self.files, number)?;
+            for (key, value) in state.delta() {
+                writer.add(key, value)?;
+            }
+            let record = writer.finish(age)?;
+            self.files.sync_names()?;
+            Ok(record)
+        };
+        let record = write().map_err(|error: std::io::Error| {
+            let _ = self.files.remove(number);
+            format!("{}: {error}", self.files.path(number))
+        })?;
+        self.next_age += 1;
+        rebase.segments = rebase.segments.with(self.opened(record)?);
+        rebase.rows.push(row(record));
+        Ok(())
+    }
+
+    fn opened(&self, record: Record) -> Result<Segment, String> {
+        Segment::open(&self.files, record, &self.with.cache).map_err(|damage| damage.to_string())
+    }
+
+    /// Takes over what was committed; gives the key space `state` over it, and begins the merge that is due.
+    pub fn committed(&mut self, rebase: Rebase, state: &KeySpace) -> KeySpace {
+        let segments = Arc::new(rebase.segments);
+        segments.missing_of(&self.segments).retire();
+        self.segments = Arc::clone(&segments);
+        if self.merge.is_none() {
+            let number = self.next_number();
+            if let Some(merge) = segments.merge(&self.files, number) {
+                let job = MergeJob(Arc::new(Mutex::new(Work::UnderWay(Box::new(merge)))));
+                self.merge = Some(job.clone());
+                (self.with.aside)(job);
+            }
+        }
+        if rebase.flushed { KeySpace::over(segments) } else { state.rebased(segments) }
+    }
+
+    /// Has all files removed once nobody reads them. No row names them any more.
+    pub fn clear(&mut self) {
+        if let Some(merge) = self.merge.take() {
+            merge.cancel();
+        }
+        self.segments.retire();
+        self.segments = Arc::new(Segments::default());
+    }
+
+    /// The row that keeps numbers from being used again.
+    pub fn next_row(&self) -> Write {
+        (vec![NEXT], Some(self.next_number.to_be_bytes().to_vec()))
+    }
+}
+
+impl Drop for Segmented {
+    fn drop(&mut self) {
+        if let Some(merge) = self.merge.take() {
+            merge.cancel();
+        }
+    }
+}
+
+fn key(number: u64) -> Vec<u8> {
+    [&[SEGMENT], &number.to_be_bytes()[..]].concat()
+}
+
+/// The row of a segment.
+pub fn row(record: Record) -> Write {
+    let Record { number, age, file_bytes, crc } = record;
+    let value = [&age.to_be_bytes()[..], &file_bytes.to_be_bytes(), &crc.to_be_bytes()].concat();
+    (key(number), Some(value))
+}
+
+/// Reads the row of a segment.
+pub fn record(key: &[u8], value: &[u8]) -> Option<Record> {
+    let number = u64::from_be_bytes(key.try_into().ok()?);
+    let (age, rest) = value.split_first_chunk()?;
+    let (file_bytes, crc) = rest.split_first_chunk()?;
+    Some(Record {
+        number,
+        age: u64::from_be_bytes(*age),
+        file_bytes: u64::from_be_bytes(*file_bytes),
+        crc: u32::from_be_bytes(crc.try_into().ok()?),
+    })
+}

@@ -1,0 +1,104 @@
+//! Merges: several segments made one, aside from what is written and read.
+
+use super::Entries;
+use super::segment::{Cursor, Damage, Record, Segment, SegmentWriter};
+use nacre_store::SpaceFiles;
+use std::io;
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// Bytes that a step of a merge writes, about.
+const STEP_BYTES: u64 = 1 << 20;
+
+/// A merge that is under way.
+pub struct Merge {
+    inputs: Vec<Arc<Segment>>,
+    /// Whether nothing older is left, so that keys that are removed need no entry.
+    is_oldest: bool,
+    files: SpaceFiles,
+    number: u64,
+    work: Option<(Entries, SegmentWriter)>,
+}
+
+/// What came of a merge.
+pub struct Merged {
+    /// The segments that were merged, the newest first.
+    pub inputs: Vec<Record>,
+    /// The segment that has what they had; none when that is nothing.
+    pub output: Option<Record>,
+}
+
+impl Merge {
+    pub(super) fn new(
+        inputs: Vec<Arc<Segment>>,
+        is_oldest: bool,
+        files: SpaceFiles,
+        number: u64,
+    ) -> Merge {
+        Merge { inputs, is_oldest, files, number, work: None }
+    }
+
+    /// Merges some more; gives what came of it once it is through.
+    ///
+    /// # Errors
+    /// What the disk reports; the merge is over then, and the segments are as before.
+    pub fn step(&mut self) -> Result<Option<Merged>, String> {
+        let done = self.try_step();
+        if done.is_err() {
+            self.abandon();
+        }
+        done
+    }
+
+    /// Gives the merge up, and removes what was written.
+    pub fn abandon(&mut self) {
+        if let Some((_, writer)) = self.work.take() {
+            writer.abandon();
+        }
+    }
+
+    fn try_step(&mut self) -> Result<Option<Merged>, String> {
+        let refused = |error: io::Error| format!("{}: {error}", self.files.path(self.number));
+        if self.work.is_none() {
+            let writer = SegmentWriter::create(&self.files, self.number).map_err(refused)?;
+            let cursor = |segment| Cursor::at_or_after(segment, None, false);
+            let cursors = self.inputs.iter().map(cursor).collect::<Result<_, Damage>>();
+            let cursors = cursors.map_err(|damage| damage.to_string())?;
+            let entries = Entries { cursors, reverse: false, last: Bound::Unbounded };
+            self.work = Some((entries, writer));
+        }
+        let (entries, writer) = self.work.as_mut().expect("it was just begun");
+        let until = writer.bytes() + STEP_BYTES;
+        while writer.bytes() < until {
+            let Some(slot) = entries.next_slot().map_err(|damage| damage.to_string())? else {
+                return self.finish().map(Some);
+            };
+            if slot.value().is_some() || !self.is_oldest {
+                writer.add(slot.key(), slot.value()).map_err(refused)?;
+            }
+        }
+        Ok(None)
+    }
+
+    fn finish(&mut self) -> Result<Merged, String> {
+        let (_, writer) = self.work.take().expect("it is under way");
+        let inputs: Vec<Record> = self.inputs.iter().map(|segment| segment.record()).collect();
+        if writer.is_empty() {
+            writer.abandon();
+            return Ok(Merged { inputs, output: None });
+        }
+        let finish = || {
+            let record = writer.finish(inputs[0].age)?;
+            self.files.sync_names()?;
+            Ok(record)
+        };
+        match finish() {
+            Ok(record) => Ok(Merged { inputs, output: Some(record) }),
+            Err(error) => {
+                let error: io::Error = error;
+                let _ = self.files.remove(self.number);
+                Err(format!("{}: {error}", self.files.path(self.number)))
+            }
+        }
+    }
+}

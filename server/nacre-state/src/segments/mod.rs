@@ -1,0 +1,268 @@
+//! State on disk: sorted, immutable segments, newest first.
+//!
+//! ```text
+//!  in memory     entries written since, and keys removed since            (the KeySpace over these segments)
+//!  on disk       ■ ■ ■   ■■■■   ■■■■■■■■■■■■■■■■    each about four times the one before
+//!                newest            oldest           an entry of a newer one counts
+//! ```
+//!
+//! A log-structured merge tree (O'Neil et al., 1996) whose levels are tiers: four neighbours of about one size are merged into
+//! one. Merges run aside ([`Merge`]), read around the cache, and take effect when the storage commits the list that names the new
+//! segment instead of those before. Whoever reads holds the list as of its snapshot.
+//!
+//! Invariants: a segment never changes once it is named; a key that is removed is an entry until nothing older is left; what
+//! cannot be read is a [`Damage`] with the name of the file, and never an end of the entries.
+
+mod block;
+mod cache;
+mod filter;
+mod merge;
+mod segment;
+#[cfg(test)]
+mod tests;
+
+pub use cache::BlockCache;
+pub use merge::{Merge, Merged};
+pub use segment::{Damage, Record, Slot};
+pub(crate) use segment::{Segment, SegmentWriter};
+
+use nacre_store::SpaceFiles;
+use segment::Cursor;
+use std::fmt;
+use std::ops::{Bound, Range};
+use std::sync::Arc;
+
+/// Neighbours of about one size that are merged.
+const FAN_IN: usize = 4;
+
+/// The segments of a state, as of one commit. Clones share them.
+#[derive(Clone, Default)]
+pub struct Segments {
+    /// The newest first.
+    all: Vec<Arc<Segment>>,
+    content_bytes: u64,
+}
+
+impl fmt::Debug for Segments {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.records()).finish()
+    }
+}
+
+impl PartialEq for Segments {
+    fn eq(&self, other: &Segments) -> bool {
+        self.records().eq(other.records())
+    }
+}
+
+impl Eq for Segments {}
+
+impl Segments {
+    /// Opens the segments that rows name.
+    ///
+    /// # Errors
+    /// The first of them that is damaged.
+    pub fn open(
+        files: &SpaceFiles,
+        mut records: Vec<Record>,
+        cache: &BlockCache,
+    ) -> Result<Segments, Damage> {
+        records.sort_by_key(|record| std::cmp::Reverse(record.age));
+        let open = |record| Segment::open(files, record, cache).map(Arc::new);
+        Ok(Segments::of(records.into_iter().map(open).collect::<Result<_, _>>()?))
+    }
+
+    fn of(all: Vec<Arc<Segment>>) -> Segments {
+        let content_bytes = all.iter().map(|segment| segment.content_bytes()).sum();
+        Segments { all, content_bytes }
+    }
+
+    /// These and a newer one.
+    pub(crate) fn with(&self, newest: Segment) -> Segments {
+        let all = std::iter::once(Arc::new(newest)).chain(self.all.iter().cloned());
+        Segments::of(all.collect())
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// What rows say about them.
+    pub fn records(&self) -> impl Iterator<Item = Record> {
+        self.all.iter().map(|segment| segment.record())
+    }
+
+    /// Bytes of keys and values, those that were replaced included.
+    pub fn content_bytes(&self) -> u64 {
+        self.content_bytes
+    }
+
+    /// Bytes that they take in memory outside of the cache.
+    pub fn memory_bytes(&self) -> usize {
+        self.all.iter().map(|segment| segment.memory_bytes()).sum()
+    }
+
+    /// Has the files of all segments removed once nobody reads them.
+    pub(crate) fn retire(&self) {
+        self.all.iter().for_each(|segment| segment.retire());
+    }
+
+    /// The entry of a key; none where it is not there.
+    ///
+    /// # Errors
+    /// [`Damage`] of a segment that cannot be read.
+    pub fn get(&self, key: &[u8]) -> Result<Option<Slot>, Damage> {
+        for segment in &self.all {
+            if let Some(slot) = segment.get(key)? {
+                return Ok(slot.value().is_some().then_some(slot));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The entries between two bounds in order, or from the end when `reverse` is set.
+    ///
+    /// # Errors
+    /// As for [`Segments::get`]; so for each entry.
+    pub fn scan(
+        &self,
+        range: (Bound<&[u8]>, Bound<&[u8]>),
+        reverse: bool,
+    ) -> Result<Entries, Damage> {
+        let (start, end) = range;
+        let mut cursors = Vec::with_capacity(self.all.len());
+        for segment in &self.all {
+            let cursor = match (reverse, start, end) {
+                (false, Bound::Unbounded, _) => Cursor::at_or_after(segment, None, true)?,
+                (false, Bound::Included(key), _) => Cursor::at_or_after(segment, Some(key), true)?,
+                (false, Bound::Excluded(key), _) => {
+                    let mut cursor = Cursor::at_or_after(segment, Some(key), true)?;
+                    if cursor.key() == Some(key) {
+                        cursor.advance()?;
+                    }
+                    cursor
+                }
+                (true, _, Bound::Unbounded) => Cursor::before(segment, None, true)?,
+                (true, _, Bound::Excluded(key)) => Cursor::before(segment, Some(key), true)?,
+                (true, _, Bound::Included(key)) => {
+                    let mut cursor = Cursor::at_or_after(segment, Some(key), true)?;
+                    if cursor.key() != Some(key) {
+                        cursor = Cursor::before(segment, Some(key), true)?;
+                    }
+                    cursor
+                }
+            };
+            cursors.push(cursor);
+        }
+        let own = |bound: Bound<&[u8]>| bound.map(<[u8]>::to_vec);
+        let last = own(if reverse { start } else { end });
+        Ok(Entries { cursors, reverse, last })
+    }
+
+    /// The segments that are to be merged next, if any are: neighbours, as numbers from the newest on.
+    fn plan(&self) -> Option<Range<usize>> {
+        // By the size of content: what is merged leaves garbage behind.
+        let tier = |segment: &Arc<Segment>| segment.content_bytes().max(1).ilog(FAN_IN as u64);
+        // The newest come in small tiers, as do those whose content was mostly replaced: a run may have smaller ones in it.
+        let mut run = 0;
+        while run < self.all.len() {
+            let of_run = tier(&self.all[run]);
+            let end = self.all.iter().position(|segment| tier(segment) > of_run);
+            let end = end.unwrap_or(self.all.len());
+            if end >= FAN_IN {
+                return Some(0..end);
+            }
+            run = end.max(run + 1);
+        }
+        None
+    }
+
+    /// The merge that is due next, if one is; it writes the file `number`.
+    pub fn merge(&self, files: &SpaceFiles, number: u64) -> Option<Merge> {
+        let range = self.plan()?;
+        let is_oldest = range.end == self.all.len();
+        Some(Merge::new(self.all[range].to_vec(), is_oldest, files.clone(), number))
+    }
+
+    /// These with the segment that came of a merge in place of those that were merged; none when they are not all there.
+    pub(crate) fn replaced(&self, inputs: &[Record], output: Option<Segment>) -> Option<Segments> {
+        let first = self.all.iter().position(|segment| segment.record() == inputs[0])?;
+        let there = self.all[first..].iter().map(|segment| segment.record());
+        if !there.take(inputs.len()).eq(inputs.iter().copied()) {
+            return None;
+        }
+        let mut all = self.all.clone();
+        all.splice(first..first + inputs.len(), output.map(Arc::new));
+        Some(Segments::of(all))
+    }
+
+    /// Those of other segments that are not among these.
+    pub(crate) fn missing_of(&self, others: &Segments) -> Segments {
+        let is_here = |other: &&Arc<Segment>| self.all.iter().any(|own| Arc::ptr_eq(own, other));
+        Segments::of(others.all.iter().filter(|other| !is_here(other)).cloned().collect())
+    }
+}
+
+/// Entries of several segments in order; of a key, the newest.
+pub struct Entries {
+    cursors: Vec<Cursor>,
+    reverse: bool,
+    /// The bound at which it ends.
+    last: Bound<Vec<u8>>,
+}
+
+impl Entries {
+    /// The next entry, also of a key that is removed.
+    pub(crate) fn next_slot(&mut self) -> Result<Option<Slot>, Damage> {
+        let mut first: Option<(usize, &[u8])> = None;
+        for (at, cursor) in self.cursors.iter().enumerate() {
+            let Some(key) = cursor.key() else { continue };
+            let comes_first = first.is_none_or(|(_, known)| match self.reverse {
+                false => key < known,
+                true => key > known,
+            });
+            if comes_first {
+                first = Some((at, key));
+            }
+        }
+        let Some((at, key)) = first else { return Ok(None) };
+        let is_over = match (&self.last, self.reverse) {
+            (Bound::Unbounded, _) => false,
+            (Bound::Included(last), false) => key > &last[..],
+            (Bound::Excluded(last), false) => key >= &last[..],
+            (Bound::Included(last), true) => key < &last[..],
+            (Bound::Excluded(last), true) => key <= &last[..],
+        };
+        let Some(slot) = self.cursors[at].slot().filter(|_| !is_over) else { return Ok(None) };
+        for cursor in &mut self.cursors[at..] {
+            if cursor.key() == Some(slot.key()) {
+                if self.reverse { cursor.back()? } else { cursor.advance()? }
+            }
+        }
+        Ok(Some(slot))
+    }
+}
+
+impl Iterator for Entries {
+    type Item = Result<Slot, Damage>;
+
+    fn next(&mut self) -> Option<Result<Slot, Damage>> {
+        loop {
+            match self.next_slot() {
+                Ok(Some(slot)) if slot.value().is_none() => {}
+                Ok(slot) => return slot.map(Ok),
+                Err(damage) => {
+                    // Nothing comes behind what could not be read.
+                    self.cursors.clear();
+                    return Some(Err(damage));
+                }
+            }
+        }
+    }
+}
