@@ -4,6 +4,7 @@ use crate::outgoing::Outgoing;
 use nacre_bucket::{BucketEnv, Waiter};
 use nacre_cluster::{Bucket, Endpoints};
 use nacre_plugin_host::{Capsule, Http, Plugin};
+use nacre_state::StateOptions;
 use nacre_store::{Error, Spaces, Store};
 use nacre_types::{NodeId, Now};
 use std::sync::Arc;
@@ -29,6 +30,11 @@ pub trait Platform: BucketEnv {
     /// Where it keeps the state of its plugins.
     fn states(&self) -> &dyn Spaces {
         self.spaces()
+    }
+
+    /// How states are kept.
+    fn state_options(&self) -> StateOptions {
+        StateOptions::default()
     }
 
     /// The component that comes with the binary under that name.

@@ -16,6 +16,7 @@
 //! ```
 
 use crate::{Grants, KeyspaceGrant, Limits, World};
+use nacre_state::StateForm;
 use nacre_types::{PLUGIN_NAME_BYTES_MAX, check_plain_name};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -47,6 +48,9 @@ pub struct Manifest {
     /// another builds its own.
     #[serde(default = "first")]
     pub state_version: String,
+    /// The form of its state, of a plugin that keeps one; that of the node when it is not named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<StateForm>,
     /// What it asks for.
     #[serde(default)]
     pub capabilities: Capabilities,
@@ -320,6 +324,11 @@ impl Manifest {
             _ if manifest.events.old && manifest.world == World::IndexType => wrong(
                 "`events.old` is not for the world `index-type`: an index has what documents are now",
             ),
+            _ if manifest.state == Some(StateForm::Segmented)
+                && manifest.world != World::Service =>
+            {
+                wrong("`state = \"segmented\"` is for the world `service`")
+            }
             _ if let Err(reason) = check_plain_name(&manifest.name, PLUGIN_NAME_BYTES_MAX) => {
                 wrong(&format!("`name`: {reason}"))
             }
@@ -387,6 +396,19 @@ mod tests {
         assert_eq!((manifest.world, manifest.state_version.as_str()), (World::Service, "1"));
         assert_eq!(manifest.capabilities, Capabilities::default());
         assert_eq!(manifest.limits.within(Limits::default()), Limits::default());
+    }
+
+    #[test]
+    fn a_service_chooses_the_form_of_its_state() {
+        assert_eq!(Manifest::read(COUNTER).unwrap().state, None);
+        let segmented = Manifest::read(&format!("{COUNTER}state = \"segmented\"")).unwrap();
+        assert_eq!(segmented.state, Some(StateForm::Segmented));
+        let component = "name = \"audit\"\nversion = \"0.1.0\"\ncomponent = \"audit.wasm\"\n";
+        let index = format!("{component}world = \"index-type\"\nstate = ");
+        let refused = Manifest::read(&format!("{index}\"segmented\"")).unwrap_err();
+        assert!(refused.contains("is for the world `service`"), "{refused}");
+        assert!(Manifest::read(&format!("{index}\"resident\"")).is_ok());
+        assert!(Manifest::read(&format!("{COUNTER}state = \"paged\"")).is_err());
     }
 
     #[test]

@@ -15,6 +15,7 @@ use nacre_cluster::{Bucket, Endpoints, StorageBackend};
 use nacre_engine::{Engine, Hooks};
 use nacre_node::{Link, Outgoing, Platform, Told, Unanswered};
 use nacre_plugin_host::{Capsule, Http, Plugin};
+use nacre_state::StateOptions;
 use nacre_store::{Error, LogOptions, LogSpaces, LogStore, OnDamage, SledStore, Spaces, Store};
 use nacre_types::{NodeId, Now};
 use parking_lot::Mutex;
@@ -94,6 +95,7 @@ pub struct SystemPlatform {
     reserve: Reserve,
     spaces: SealedSpaces,
     states: LogSpaces,
+    state_options: StateOptions,
     engine: Engine,
     process: &'static dyn Process,
     node_key: Arc<NodeKey>,
@@ -162,6 +164,7 @@ impl SystemPlatform {
             reserve,
             spaces,
             states,
+            state_options: StateOptions::default(),
             engine: Engine::with_hooks(plugin_cache, hooks(process)),
             process,
             node_key: Arc::new(node_key),
@@ -170,6 +173,11 @@ impl SystemPlatform {
             questions: OnceLock::new(),
             links: OnceLock::new(),
         })
+    }
+
+    /// Says how states are kept.
+    pub fn keep_states(&mut self, options: StateOptions) {
+        self.state_options = options;
     }
 
     /// By which other nodes recognise this one.
@@ -288,6 +296,10 @@ impl Platform for SystemPlatform {
 
     fn states(&self) -> &dyn Spaces {
         &self.states
+    }
+
+    fn state_options(&self) -> StateOptions {
+        self.state_options
     }
 
     fn shipped_plugin(&self, name: &str) -> Result<&'static [u8], String> {

@@ -14,6 +14,7 @@ use nacre_auth::{Role, User};
 use nacre_cluster::{BucketSettings, Change};
 use nacre_cluster::{Endpoints, OutgoingRule, Ports};
 use nacre_node::{Error, Node};
+use nacre_state::{StateForm, StateOptions};
 use nacre_store::Error as StoreError;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, TcpListener};
@@ -79,6 +80,15 @@ pub struct Serve {
     /// Serve keys without io_uring, although the kernel has it
     #[arg(long, env = "NACRE_NO_IO_URING")]
     no_io_uring: bool,
+    /// Form of states that plugins do not choose, those of views and functions too: resident in memory, or segmented on disk
+    #[arg(long, env = "NACRE_STATE_FORM", value_name = "FORM", default_value = "resident", value_parser = StateForm::named)]
+    state_form: StateForm,
+    /// Memory for what was read of segmented states lately, in MiB
+    #[arg(long, env = "NACRE_STATE_CACHE_MB", default_value_t = 16)]
+    state_cache_mb: usize,
+    /// Memory for what was written to one segmented state, in KiB, before it goes to disk
+    #[arg(long, env = "NACRE_STATE_FLUSH_KB", default_value_t = 8192)]
+    state_flush_kb: usize,
     /// Where compiled plugins are kept (default: in the data directory)
     #[arg(long, env = "NACRE_PLUGIN_CACHE")]
     plugin_cache: Option<PathBuf>,
@@ -261,6 +271,9 @@ pub fn dev<S: Future<Output = ()>>(
         memory: None,
         kv_threads: None,
         no_io_uring: false,
+        state_form: StateForm::default(),
+        state_cache_mb: 16,
+        state_flush_kb: 8192,
         plugin_cache: options.plugin_cache.clone(),
         tls_certificate: None,
         tls_key: None,
@@ -331,7 +344,13 @@ fn open(
     let plugin_cache =
         options.plugin_cache.clone().unwrap_or_else(|| options.data_dir.join("plugins"));
     let platform = SystemPlatform::open(&options.data_dir, plugin_cache, process);
-    let platform = Arc::new(platform.map_err(|error| with_advice(&error))?);
+    let mut platform = platform.map_err(|error| with_advice(&error))?;
+    platform.keep_states(StateOptions {
+        form: options.state_form,
+        cache_bytes: options.state_cache_mb << 20,
+        flush_bytes: options.state_flush_kb << 10,
+    });
+    let platform = Arc::new(platform);
     endpoints.fingerprint = Some(platform.node_key().fingerprint());
     let node = Node::open(Arc::clone(&platform) as Arc<_>, endpoints.clone());
     let node = node.map_err(|error| match &error {

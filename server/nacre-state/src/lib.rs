@@ -16,6 +16,7 @@
 //! - The crate knows no plugin and no sandbox: it names no wasmtime, and has no thread, clock or socket. Its files are those of
 //!   nacre-store.
 
+mod form;
 mod index;
 mod key_space;
 mod scan;
@@ -28,6 +29,7 @@ mod storage;
 mod timers;
 mod tree;
 
+pub use form::{StateForm, StateOptions};
 pub use index::{
     Entry, Form as IndexForm, IndexSnapshot, Indexed, IndexedRef, Span, fold, forget, too_large,
 };

@@ -401,7 +401,9 @@ impl StateStorage for SpaceStorage {
 
     fn commit(&mut self, changes: &Changes) -> Result<(), String> {
         self.kept_back.take(changes);
-        if self.keeps_back && self.kept_back.bytes < self.kept_back_bytes_max {
+        // A segmented state stores what was kept back with its next segment.
+        let has_room = self.segmented.is_some() || self.kept_back.bytes < self.kept_back_bytes_max;
+        if self.keeps_back && has_room {
             return Ok(());
         }
         self.settle()

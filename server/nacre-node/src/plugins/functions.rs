@@ -241,6 +241,7 @@ pub(super) fn spec(id: &FunctionId, function: &Function, bucket: &Bucket) -> Spe
             "{FUNCTIONS_SPACE}{id}/{uuid}-{deployments}/{}-{}/{numbers}",
             bucket.uuid, bucket.flushes
         ),
+        form: None,
         beside: false,
         is_index: false,
         share: None,

@@ -15,6 +15,7 @@ mod feed;
 mod following;
 pub mod functions;
 mod loader;
+mod merging;
 pub mod packages;
 mod part;
 pub(crate) mod partitions;
@@ -39,7 +40,9 @@ use nacre_bucket::{Bucket, Signal};
 use nacre_cluster::{FunctionState, Since};
 use nacre_dcp::ResumePoint;
 use nacre_plugin_host::{Budget, Capsule, Limits, NoQueries, Partition, Plugin, Queries, Setup};
-use nacre_state::{IndexForm, KEPT_BACK_BYTES_MAX, SpaceStorage, StateStorage, Vouching};
+use nacre_state::{
+    BlockCache, IndexForm, KEPT_BACK_BYTES_MAX, SpaceStorage, StateForm, StateStorage, Vouching,
+};
 use nacre_types::Vbid;
 use parking_lot::{Mutex, RwLock};
 pub use part::{Missing, Reply, Terms};
@@ -56,8 +59,8 @@ use spec::{
     EVENTING, FUNCTIONS_SPACE, INDEX, INDEXES_SPACE, PLUGINS_SPACE, Spec, VIEWS, VIEWS_SPACE,
 };
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use tokio::sync::Notify;
 
 /// The part of the memory for state that rows which a lane keeps back may take: one of so many.
@@ -106,6 +109,8 @@ pub struct Plugins {
     deploying: Mutex<()>,
     /// Deployments that were removed and whose feeds may still use their spaces.
     leaving: Mutex<Vec<Arc<Deployment>>>,
+    /// What was read of segmented states lately.
+    segments: OnceLock<BlockCache>,
     changed: Notify,
     stopped: AtomicBool,
 }
@@ -609,8 +614,18 @@ fn open_storage(
     let vouching = Vouching::open(node.platform.spaces()).map_err(|error| error.to_string())?;
     let states = node.platform.states();
     let kept_back_bytes_max = kept_back_bytes_max(budget);
+    let options = node.platform.state_options();
+    let segmenting = match spec.form.unwrap_or(options.form) {
+        StateForm::Resident => None,
+        StateForm::Segmented => {
+            let cache = node.plugins.segments.get_or_init(|| BlockCache::new(options.cache_bytes));
+            let flush_bytes = options.flush_bytes.min(kept_back_bytes_max);
+            Some(merging::segmenting(&node.platform, cache, flush_bytes))
+        }
+    };
+    let (is_fold, segmenting) = (spec.is_fold(), segmenting.as_ref());
     let mut storage =
-        SpaceStorage::open(states, &vouching, space, spec.is_fold(), kept_back_bytes_max, None)?;
+        SpaceStorage::open(states, &vouching, space, is_fold, kept_back_bytes_max, segmenting)?;
     storage.begin(budget.limit(), spec.tries.unwrap_or_default())?;
     match storage.damage() {
         None => {}

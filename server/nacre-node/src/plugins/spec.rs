@@ -6,6 +6,7 @@ use nacre_auth::{Privilege, Users};
 use nacre_cluster::{Cluster, Index, Manifest as Collections, Refusal, Since, Source, World};
 use nacre_dcp::ResumePoint;
 use nacre_plugin_host::{Grants, Limits, Manifest};
+use nacre_state::StateForm;
 use nacre_types::{CollectionId, NodeId, Vbid};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -94,6 +95,8 @@ pub(crate) struct Spec {
     pub old: bool,
     /// Where its state lies: named after everything that the state depends on.
     pub space: String,
+    /// The form of its state; none for that of the node.
+    pub form: Option<StateForm>,
     /// Whether the state before goes on answering until this one has caught up.
     pub beside: bool,
     /// Whether it is an index, whose entries are read without the plugin.
@@ -221,6 +224,7 @@ pub(super) fn of_views(config: &nacre_cluster::Bucket, runtime: &Runtime) -> Vec
         pace: pace_of(document),
         old: false,
         space: view_space(config, name, document, &runtime.state_version),
+        form: None,
         beside: false,
         is_index: false,
         share: None,
@@ -343,6 +347,8 @@ pub(super) fn of_indexes(
             runtime.state_version,
             share.as_ref().map(suffix).unwrap_or_default(),
         ),
+        // Entries are lent to whoever scans.
+        form: Some(StateForm::Resident),
         beside: share.is_some(),
         is_index: true,
         share,
@@ -406,6 +412,10 @@ pub(super) fn of_packages(cluster: &Cluster, bucket: &nacre_cluster::Bucket) -> 
             tries: Some(wanted.tries),
             is_development: false,
             pace: None,
+            form: match wanted.world {
+                World::IndexType => Some(StateForm::Resident),
+                _ => manifest.state,
+            },
             old: manifest.events.old,
             space: format!(
                 "{PLUGINS_SPACE}{name}/{}-{}/{}-{}/{numbers}/{config:08x}-{}/{}",

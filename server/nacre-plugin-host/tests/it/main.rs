@@ -16,4 +16,5 @@ mod memory;
 mod page;
 mod pure;
 mod queries;
+mod segments;
 mod timers;
