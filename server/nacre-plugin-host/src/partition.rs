@@ -174,7 +174,7 @@ impl Partition {
         };
         let loaded = storage.load().map_err(unreadable)?;
         let space = loaded.space().map_err(unreadable)?;
-        let mut state = State { space, ..State::default() };
+        let mut state = State { space, blobs: loaded.blobs.clone(), ..State::default() };
         for (home, name, timer) in loaded.timers {
             state.timers.set(home, name.into(), timer.into());
         }
@@ -513,7 +513,17 @@ impl Partition {
         self.moved.clear();
         self.documents_cut = Cut::default();
         self.timers_cut = Cut::default();
-        *self.shared.published.write() = Published::default();
+        let name = &self.slot.context.setup.name;
+        let unreadable = |message| Error::Storage { deployment: name.clone(), message };
+        let empty = self.storage.load().and_then(|loaded| {
+            let space = loaded.space()?;
+            Ok(State { space, blobs: loaded.blobs, ..State::default() })
+        });
+        let state = match empty.map_err(unreadable) {
+            Ok(state) => state,
+            Err(error) => return Err(self.stop_unless_retryable(error)),
+        };
+        *self.shared.published.write() = Published { state, ..Published::default() };
         self.charge(0);
         Ok(())
     }
@@ -607,6 +617,7 @@ impl Partition {
         let changes = Changes {
             state: state.space.clone(),
             touched: writes.touched.clone(),
+            blobs: writes.blobs.then(|| state.blobs.clone()),
             timers: writes
                 .timers
                 .iter()

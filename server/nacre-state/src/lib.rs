@@ -16,6 +16,7 @@
 //! - The crate knows no plugin and no sandbox: it names no wasmtime, and has no thread, clock or socket. Its files are those of
 //!   nacre-store.
 
+mod blobs;
 mod form;
 mod index;
 mod key_space;
@@ -29,6 +30,9 @@ mod storage;
 mod timers;
 mod tree;
 
+pub use blobs::{
+    BLOB_NAME_BYTES_MAX, BLOB_READ_BYTES_MAX, BlobError, BlobFiles, BlobInfo, BlobRecord, Blobs,
+};
 pub use form::{StateForm, StateOptions};
 pub use index::{
     Entry, Form as IndexForm, IndexSnapshot, Indexed, IndexedRef, Span, fold, forget, too_large,

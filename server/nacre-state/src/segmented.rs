@@ -5,16 +5,20 @@
 //! is sure, and nobody reads it.
 
 use crate::KeySpace;
+use crate::blobs::{BlobFiles, BlobInfo, BlobRecord};
 use crate::segments::{
     BlockCache, Damage, Merge, Merged, Record, Segment, SegmentWriter, Segments,
 };
 use nacre_store::{SpaceFiles, Write};
 use parking_lot::Mutex;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A row of a segment: this, and the number of its file, u64. The value is its age u64, the bytes of the file u64 and the
 /// checksum of its footer u32.
 pub const SEGMENT: u8 = b'g';
+/// A row of a blob: this, and its name. The value is the number of its file u64, its length u64, and whether it is sealed u8.
+pub const BLOB: u8 = b'b';
 /// The row that says which number the next file has, u64: a number is never used twice while somebody may read its file.
 pub const NEXT: u8 = b'm';
 /// Segments beyond which whoever writes helps with the merge that is under way.
@@ -92,7 +96,7 @@ pub struct Segmented {
     files: SpaceFiles,
     with: Segmenting,
     segments: Arc<Segments>,
-    next_number: u64,
+    next_number: Arc<AtomicU64>,
     next_age: u64,
     merge: Option<MergeJob>,
 }
@@ -114,6 +118,7 @@ impl Segmented {
     pub fn open(
         files: SpaceFiles,
         records: Vec<Record>,
+        blobs: &[BlobRecord],
         next: u64,
         with: &Segmenting,
     ) -> Result<Segmented, Damage> {
@@ -124,11 +129,12 @@ impl Segmented {
         let next_age = records.iter().map(|record| record.age + 1).max().unwrap_or(0);
         let segments = Segments::open(&files, records, &with.cache)?;
         for number in there {
-            if !segments.records().any(|record| record.number == number) {
+            let is_segment = segments.records().any(|record| record.number == number);
+            if !is_segment && !blobs.iter().any(|blob| blob.number == number) {
                 files.remove(number).map_err(unreadable)?;
             }
         }
-        let segments = Arc::new(segments);
+        let (segments, next_number) = (Arc::new(segments), Arc::new(next_number.into()));
         Ok(Segmented { files, with: with.clone(), segments, next_number, next_age, merge: None })
     }
 
@@ -136,7 +142,7 @@ impl Segmented {
     pub fn lost(files: SpaceFiles, with: &Segmenting) -> Segmented {
         let next_number =
             files.numbers().unwrap_or_default().into_iter().max().map_or(0, |max| max + 1);
-        let segments = Arc::default();
+        let (segments, next_number) = (Arc::default(), Arc::new(next_number.into()));
         Segmented { files, with: with.clone(), segments, next_number, next_age: 0, merge: None }
     }
 
@@ -145,9 +151,14 @@ impl Segmented {
         &self.segments
     }
 
-    fn next_number(&mut self) -> u64 {
-        self.next_number += 1;
-        self.next_number - 1
+    fn next_number(&self) -> u64 {
+        self.next_number.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Where the files of blobs come from.
+    pub fn blob_files(&self) -> BlobFiles {
+        let next_number = Arc::clone(&self.next_number);
+        BlobFiles::new(self.files.clone(), self.with.cache.clone(), next_number)
     }
 
     /// Prepares what is due: a segment of what `state` has in memory, once that is enough, and the outcome of a merge.
@@ -174,7 +185,7 @@ impl Segmented {
         if flushed {
             self.flush(state, &mut rebase)?;
         }
-        rebase.rows.push((vec![NEXT], Some(self.next_number.to_be_bytes().to_vec())));
+        rebase.rows.push(self.next_row());
         Ok(Some(rebase))
     }
 
@@ -240,7 +251,7 @@ impl Segmented {
 
     /// The row that keeps numbers from being used again.
     pub fn next_row(&self) -> Write {
-        (vec![NEXT], Some(self.next_number.to_be_bytes().to_vec()))
+        (vec![NEXT], Some(self.next_number.load(Ordering::Relaxed).to_be_bytes().to_vec()))
     }
 }
 
@@ -261,6 +272,26 @@ pub fn row(record: Record) -> Write {
     let Record { number, age, file_bytes, crc } = record;
     let value = [&age.to_be_bytes()[..], &file_bytes.to_be_bytes(), &crc.to_be_bytes()].concat();
     (key(number), Some(value))
+}
+
+/// The row of a blob, or its removal.
+pub fn blob_row(name: &str, record: Option<&BlobRecord>) -> Write {
+    let value = |BlobRecord { info, number }: &BlobRecord| {
+        let is_sealed = [u8::from(info.is_sealed)];
+        [&number.to_be_bytes()[..], &info.length.to_be_bytes(), &is_sealed].concat()
+    };
+    ([&[BLOB], name.as_bytes()].concat(), record.map(value))
+}
+
+/// Reads the row of a blob.
+pub fn blob_record(key: &[u8], value: &[u8]) -> Option<BlobRecord> {
+    let name = str::from_utf8(key).ok()?.to_owned();
+    let (number, rest) = value.split_first_chunk()?;
+    let (length, rest) = rest.split_first_chunk()?;
+    let &[is_sealed @ 0..=1] = rest else { return None };
+    let length = u64::from_be_bytes(*length);
+    let info = BlobInfo { name, length, is_sealed: is_sealed == 1 };
+    Some(BlobRecord { info, number: u64::from_be_bytes(*number) })
 }
 
 /// Reads the row of a segment.

@@ -2,6 +2,7 @@
 //!
 //! Writes are noted as the keys that they touched: the new values are in the state that the writes led to.
 
+use crate::blobs::{BlobError, Blobs};
 use crate::key_space::{Found, KeySpace, Row, is_key};
 use crate::segments::Damage;
 use crate::timers::{Home, TIMER_NAME_BYTES_MAX, Timer, Timers};
@@ -17,6 +18,8 @@ pub struct State {
     pub space: KeySpace,
     /// Calls at a later time.
     pub timers: Timers,
+    /// Files of bytes.
+    pub blobs: Blobs,
 }
 
 impl State {
@@ -25,9 +28,9 @@ impl State {
         self.space.memory_bytes() + self.timers.bytes()
     }
 
-    /// Bytes of all keys, values and timers.
+    /// Bytes of all keys, values, timers and blobs.
     pub fn bytes(&self) -> usize {
-        self.space.bytes() + self.timers.bytes()
+        self.space.bytes() + self.timers.bytes() + self.blobs.bytes() as usize
     }
 }
 
@@ -38,12 +41,14 @@ pub struct Writes {
     pub touched: KeySpace,
     /// The new timer of each name, or none where it was removed.
     pub timers: BTreeMap<(Home, Arc<str>), Option<Arc<Timer>>>,
+    /// Whether a blob was made, has grown, was sealed or removed.
+    pub blobs: bool,
 }
 
 impl Writes {
     /// Returns true if nothing was written.
     pub fn is_empty(&self) -> bool {
-        self.touched.is_empty() && self.timers.is_empty()
+        self.touched.is_empty() && self.timers.is_empty() && !self.blobs
     }
 
     /// Adds writes that were made later.
@@ -56,6 +61,7 @@ impl Writes {
             }
         }
         self.timers.extend(later.timers);
+        self.blobs |= later.blobs;
     }
 }
 
@@ -74,9 +80,21 @@ pub enum Refused {
     /// The name of a timer is empty or too long.
     #[error("the name of a timer must have 1 to {TIMER_NAME_BYTES_MAX} bytes")]
     TimerName,
+    /// A change of a blob is refused.
+    #[error("{0}")]
+    Blob(BlobError),
     /// A segment cannot be read.
     #[error(transparent)]
     Damaged(#[from] Damage),
+}
+
+impl From<BlobError> for Refused {
+    fn from(error: BlobError) -> Refused {
+        match error {
+            BlobError::Damaged(damage) => Refused::Damaged(damage),
+            error => Refused::Blob(error),
+        }
+    }
 }
 
 /// A state as one call reads and changes it.
@@ -170,6 +188,21 @@ impl View {
             writes.timers.insert((*home, Arc::clone(&name)), None);
         }
         Ok(!homes.is_empty())
+    }
+
+    /// Changes the blobs.
+    ///
+    /// # Errors
+    /// [`Refused::ReadOnly`], [`Refused::Blob`], [`Refused::StateFull`] or [`Refused::Damaged`].
+    pub fn change_blobs<T>(
+        &mut self,
+        change: impl FnOnce(&mut Blobs) -> Result<T, BlobError>,
+    ) -> Result<T, Refused> {
+        let writes = self.writes.as_mut().ok_or(Refused::ReadOnly)?;
+        let done = change(&mut self.state.blobs)?;
+        writes.blobs = true;
+        self.fits()?;
+        Ok(done)
     }
 
     fn fits(&self) -> Result<(), Refused> {

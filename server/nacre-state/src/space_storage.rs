@@ -10,12 +10,13 @@
 //! the time, are then written once.
 //!
 //! Of a segmented state ([`Segmenting`]) the rows with `s` are the entries since the last flush, `d` and a key says that the key was
-//! removed since, `g` and a number names a segment, and `m` holds the number of the next file.
+//! removed since, `g` and a number names a segment, `b` and a name a blob, and `m` holds the number of the next file.
 //!
 //! Row `n` counts how often the rows were synced. [`Vouching`] knows that number as well, in a file of the node's settings: a space
 //! that has a lower one, or is not there at all, has lost rows ([`SpaceStorage::damage`]).
 
-use crate::segmented::{self, NEXT, SEGMENT, Segmented, Segmenting};
+use crate::blobs::{BlobRecord, Blobs};
+use crate::segmented::{self, BLOB, NEXT, SEGMENT, Segmented, Segmenting};
 use crate::segments::Record;
 use crate::{Changes, Home, KeySpace, Loaded, Moment, Standing, StateStorage, Timer};
 use nacre_dcp::ResumePoint;
@@ -108,6 +109,8 @@ struct Stored {
     segmented: Segmented,
     /// The keys of entries that are rows: which of them, as the kind of the row.
     logged: BTreeMap<Vec<u8>, u8>,
+    /// The blobs that rows name.
+    blobs: Blobs,
 }
 
 impl Stored {
@@ -136,6 +139,8 @@ struct KeptBack {
     touched: KeySpace,
     timers: BTreeMap<(Home, String), Option<Timer>>,
     progress: BTreeMap<Vbid, Standing>,
+    /// The blobs, if they have changed.
+    blobs: Option<Blobs>,
     /// Of the rows, about.
     bytes: usize,
 }
@@ -154,6 +159,9 @@ impl KeptBack {
             self.timers.insert(key.clone(), timer.clone());
         }
         self.progress.extend(changes.progress.iter().copied());
+        if changes.blobs.is_some() {
+            self.blobs.clone_from(&changes.blobs);
+        }
     }
 
     fn rows(&self, stored: Option<&mut Stored>) -> Vec<Write> {
@@ -213,7 +221,7 @@ impl SpaceStorage {
         let text = |error: Error| error.to_string();
         let vouched = vouching.syncs(name).map_err(text)?;
         let space = states.open(name).map_err(text)?;
-        let Read { mut loaded, syncs, records, next } = read(&*space)?;
+        let Read { mut loaded, syncs, records, blobs, next } = read(&*space)?;
         let mut damage = match space.damage() {
             None if syncs < vouched => Some("a part that was stored is missing".into()),
             damage => damage,
@@ -223,13 +231,21 @@ impl SpaceStorage {
         if segmenting.is_some() || was_segmented {
             let files = space.files().ok_or("the state cannot have segments where it is kept")?;
             let with = segmenting.cloned().unwrap_or_else(Segmenting::without_cache);
-            match Segmented::open(files.clone(), records, next.unwrap_or_default(), &with) {
+            let next = next.unwrap_or_default();
+            let opened = Segmented::open(files.clone(), records, &blobs, next, &with);
+            let opened = opened.and_then(|opened| {
+                loaded.blobs = Blobs::open(opened.blob_files(), blobs)?;
+                Ok(opened)
+            });
+            match opened {
                 Ok(opened) => segmented = Some(opened),
                 Err(lost) => {
                     // What is left of the entries is of no use, and its progress would be wrong.
                     loaded = Loaded::default();
                     damage.get_or_insert(lost.to_string());
-                    segmented = Some(Segmented::lost(files, &with));
+                    let nothing = Segmented::lost(files, &with);
+                    loaded.blobs = Blobs::new(nothing.blob_files());
+                    segmented = Some(nothing);
                 }
             }
         }
@@ -239,7 +255,8 @@ impl SpaceStorage {
             let logged = loaded.entries.iter().map(|(key, _)| key).map(kind(STATE));
             let logged = logged.chain(loaded.removed.iter().map(kind(REMOVED))).collect();
             loaded.base = Some(Arc::clone(segmented.segments()));
-            stored = Some(Stored { segmented, logged });
+            let blobs = loaded.blobs.clone();
+            stored = Some(Stored { segmented, logged, blobs });
         }
         let mut storage = SpaceStorage {
             space,
@@ -263,7 +280,10 @@ impl SpaceStorage {
 
     /// Makes rows of all entries of a state that was segmented.
     fn make_resident(&mut self) -> Result<(), String> {
-        let Some(mut stored) = self.segmented.take() else { return Ok(()) };
+        let Some(mut stored) = self.segmented.take_if(|stored| stored.blobs.is_empty()) else {
+            // Files stay files.
+            return Ok(());
+        };
         let mut loaded = self.loaded.take().unwrap_or_default();
         let space = loaded.space()?;
         let all = (Bound::Unbounded, Bound::Unbounded);
@@ -282,6 +302,7 @@ impl SpaceStorage {
         self.apply(rows, true)?;
         stored.segmented.clear();
         (loaded.entries, loaded.removed, loaded.base) = (entries, Vec::new(), None);
+        loaded.blobs = Blobs::default();
         self.loaded = Some(loaded);
         Ok(())
     }
@@ -310,11 +331,36 @@ impl SpaceStorage {
     }
 
     fn write(&mut self, durable: bool) -> Result<(), String> {
-        let rows = std::mem::take(&mut self.kept_back).rows(self.segmented.as_mut());
+        let mut kept_back = std::mem::take(&mut self.kept_back);
+        let blobs = kept_back.blobs.take();
+        let mut rows = kept_back.rows(self.segmented.as_mut());
+        rows.extend(self.rows_of(blobs.as_ref())?);
         if rows.is_empty() && !(durable && self.is_unsynced) {
             return Ok(());
         }
-        self.apply(rows, durable)
+        // A file that no row names any more is removed at once, so that this must be sure.
+        self.apply(rows, durable || blobs.is_some())?;
+        self.take_blobs(blobs);
+        Ok(())
+    }
+
+    /// The rows of blobs that have changed, once their content is sure.
+    fn rows_of(&self, blobs: Option<&Blobs>) -> Result<Vec<Write>, String> {
+        let (Some(blobs), Some(stored)) = (blobs, &self.segmented) else { return Ok(Vec::new()) };
+        blobs.sync().map_err(|error| error.to_string())?;
+        let changes = blobs.changes(&stored.blobs).into_iter();
+        let mut rows: Vec<Write> =
+            changes.map(|(name, record)| segmented::blob_row(&name, record.as_ref())).collect();
+        rows.push(stored.segmented.next_row());
+        Ok(rows)
+    }
+
+    /// Takes over the blobs that rows name now.
+    fn take_blobs(&mut self, blobs: Option<Blobs>) {
+        if let (Some(blobs), Some(stored)) = (blobs, &mut self.segmented) {
+            blobs.committed(&stored.blobs);
+            stored.blobs = blobs;
+        }
     }
 
     /// Writes rows, all or none.
@@ -341,6 +387,8 @@ struct Read {
     syncs: u64,
     /// The segments that they name.
     records: Vec<Record>,
+    /// The blobs that they name.
+    blobs: Vec<BlobRecord>,
     /// The number of the next file, if the state is segmented.
     next: Option<u64>,
 }
@@ -348,13 +396,17 @@ struct Read {
 /// Reads all rows.
 fn read(space: &dyn Space) -> Result<Read, String> {
     let mut read = Read::default();
-    let Read { loaded, syncs, records, next } = &mut read;
+    let Read { loaded, syncs, records, blobs, next } = &mut read;
     for (key, value) in space.load().map_err(|error| error.to_string())? {
         match key.split_first() {
             Some((&REMOVED, rest)) => loaded.removed.push(rest.to_vec()),
             Some((&SEGMENT, rest)) => {
                 let record = segmented::record(rest, &value);
                 records.push(record.ok_or("a row of a segment is damaged")?);
+            }
+            Some((&BLOB, name)) => {
+                let record = segmented::blob_record(name, &value);
+                blobs.push(record.ok_or("a row of a blob is damaged")?);
             }
             Some((&NEXT, [])) => {
                 let number = value.try_into().map_err(|_| "a row of a number is damaged")?;
@@ -394,6 +446,8 @@ impl StateStorage for SpaceStorage {
                 let mut loaded = read(&*self.space)?.loaded;
                 let segmented = self.segmented.as_ref().map(|stored| &stored.segmented);
                 loaded.base = segmented.map(|segmented| Arc::clone(segmented.segments()));
+                let blobs = self.segmented.as_ref().map(|stored| stored.blobs.clone());
+                loaded.blobs = blobs.unwrap_or_default();
                 Ok(loaded)
             }
         }
@@ -413,13 +467,16 @@ impl StateStorage for SpaceStorage {
         let Some(stored) = &mut self.segmented else { return Ok(None) };
         let Some(mut rebase) = stored.segmented.prepare(state)? else { return Ok(None) };
         let mut rows = std::mem::take(&mut rebase.rows);
+        let blobs = if rebase.flushed { self.kept_back.blobs.take() } else { None };
         if rebase.flushed {
             // What was kept back is in the segment, but for what is no entry.
             rows.extend(stored.flushed());
             rows.extend(std::mem::take(&mut self.kept_back).rows_beside());
         }
+        rows.extend(self.rows_of(blobs.as_ref())?);
         // Files that are not named any more are removed only once that is sure.
         self.apply(rows, true)?;
+        self.take_blobs(blobs);
         let stored = self.segmented.as_mut().expect("it was there");
         Ok(Some(stored.segmented.committed(rebase, state)))
     }
@@ -441,6 +498,8 @@ impl StateStorage for SpaceStorage {
         self.space.clear().map_err(|error| error.to_string())?;
         if let Some(stored) = &mut self.segmented {
             stored.logged.clear();
+            let none = stored.blobs.none();
+            none.committed(&std::mem::replace(&mut stored.blobs, none.clone()));
             stored.segmented.clear();
             let next = stored.segmented.next_row();
             self.space.apply(&[next], false).map_err(|error| error.to_string())?;
@@ -547,6 +606,7 @@ mod tests {
             touched: KeySpace::load([(&b"k"[..], &b""[..])].into_iter()).unwrap(),
             timers: vec![((None, "a".into()), timer(7)), ((Some(Vbid(3)), "a".into()), timer(8))],
             progress: vec![(Vbid(700), standing), (Vbid(701), plain)],
+            blobs: None,
         };
         storage.commit(&changes).unwrap();
         let loaded = storage.load().unwrap();
@@ -568,6 +628,7 @@ mod tests {
             state: KeySpace::load(value.map(|value| (&b"k"[..], value)).into_iter()).unwrap(),
             touched: KeySpace::load([(&b"k"[..], &b""[..])].into_iter()).unwrap(),
             timers: Vec::new(),
+            blobs: None,
             progress: vec![(
                 Vbid(1),
                 Standing {

@@ -1,5 +1,6 @@
 //! Where a partition lives durably; implemented by the embedder.
 
+use crate::blobs::Blobs;
 use crate::segments::Segments;
 use crate::{Home, KeySpace, Standing, Timer, Value};
 use nacre_types::Vbid;
@@ -16,6 +17,8 @@ pub struct Loaded {
     pub removed: Vec<Vec<u8>>,
     /// What a segmented state has on disk, beneath these entries.
     pub base: Option<Arc<Segments>>,
+    /// The blobs, and the place for more.
+    pub blobs: Blobs,
     /// Timers by whose they are and name; in any order.
     pub timers: Vec<(Home, String, Timer)>,
     /// Where the feed stands in each vBucket.
@@ -47,6 +50,8 @@ impl Loaded {
 pub struct Changes {
     /// The entries as it leaves them.
     pub state: KeySpace,
+    /// The blobs, if any was made, has grown, was sealed or removed.
+    pub blobs: Option<Blobs>,
     /// The keys of those that it wrote or removed, as keys without values.
     pub touched: KeySpace,
     /// The new timer of each name, or none where it was removed or has fired; with whose it is.
@@ -120,6 +125,7 @@ impl StateStorage for MemoryStorage {
         Ok(Loaded {
             removed: Vec::new(),
             base: None,
+            blobs: Blobs::default(),
             entries: content.entries.iter().map(|(k, v)| (k.to_vec(), v.to_vec())).collect(),
             timers: timers
                 .map(|((home, name), timer)| (*home, name.clone(), timer.clone()))

@@ -1,4 +1,4 @@
-//! The cache of blocks: one for all segments of a node, bounded in bytes.
+//! The cache of blocks and pages: one for all segments and blobs of a node, bounded in bytes.
 
 use super::block::Block;
 use quick_cache::{Weighter, sync};
@@ -9,15 +9,25 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Bytes that are taken for the usual block, to size the tables of the cache.
 const BLOCK_BYTES_USUAL: u64 = 4 << 10;
 
+/// What is kept.
+#[derive(Clone)]
+enum Cached {
+    Block(Arc<Block>),
+    Page(Arc<[u8]>),
+}
+
 /// A block by its segment, which has a number in the cache, and its offset there.
 type Key = (u64, u64);
 
 #[derive(Clone)]
 struct ByBytes;
 
-impl Weighter<Key, Arc<Block>> for ByBytes {
-    fn weight(&self, _: &Key, block: &Arc<Block>) -> u64 {
-        block.bytes() as u64
+impl Weighter<Key, Cached> for ByBytes {
+    fn weight(&self, _: &Key, cached: &Cached) -> u64 {
+        match cached {
+            Cached::Block(block) => block.bytes() as u64,
+            Cached::Page(bytes) => bytes.len() as u64,
+        }
     }
 }
 
@@ -29,7 +39,7 @@ impl Weighter<Key, Arc<Block>> for ByBytes {
 pub struct BlockCache(Arc<Inner>);
 
 struct Inner {
-    blocks: sync::Cache<Key, Arc<Block>, ByBytes, BuildHasherDefault<DefaultHasher>>,
+    blocks: sync::Cache<Key, Cached, ByBytes, BuildHasherDefault<DefaultHasher>>,
     bytes_max: usize,
     files: AtomicU64,
     reads: AtomicU64,
@@ -67,19 +77,37 @@ impl BlockCache {
     }
 
     /// A number for a file that is opened, which no other has.
-    pub(super) fn number(&self) -> u64 {
+    pub(crate) fn number(&self) -> u64 {
         self.0.files.fetch_add(1, Ordering::Relaxed)
     }
 
-    pub(super) fn get(&self, file: u64, offset: u64) -> Option<Arc<Block>> {
+    fn cached(&self, file: u64, offset: u64) -> Option<Cached> {
         self.0.reads.fetch_add(1, Ordering::Relaxed);
         let found = self.0.blocks.get(&(file, offset));
         self.0.hits.fetch_add(u64::from(found.is_some()), Ordering::Relaxed);
         found
     }
 
+    pub(super) fn get(&self, file: u64, offset: u64) -> Option<Arc<Block>> {
+        match self.cached(file, offset)? {
+            Cached::Block(block) => Some(block),
+            Cached::Page(_) => None,
+        }
+    }
+
     pub(super) fn insert(&self, file: u64, offset: u64, block: &Arc<Block>) {
-        self.0.blocks.insert((file, offset), Arc::clone(block));
+        self.0.blocks.insert((file, offset), Cached::Block(Arc::clone(block)));
+    }
+
+    pub(crate) fn get_page(&self, file: u64, page: u64) -> Option<Arc<[u8]>> {
+        match self.cached(file, page)? {
+            Cached::Page(bytes) => Some(bytes),
+            Cached::Block(_) => None,
+        }
+    }
+
+    pub(crate) fn insert_page(&self, file: u64, page: u64, bytes: &Arc<[u8]>) {
+        self.0.blocks.insert((file, page), Cached::Page(Arc::clone(bytes)));
     }
 }
 

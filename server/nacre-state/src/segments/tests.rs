@@ -3,8 +3,8 @@
 
 use super::*;
 use crate::{
-    Changes, KeySpace, MergeJob, Segmenting, SpaceStorage, Standing, State, StateStorage, View,
-    Vouching,
+    BlobError, BlobInfo, Blobs, Changes, KeySpace, MergeJob, Refused, Segmenting, SpaceStorage,
+    Standing, State, StateStorage, View, Vouching,
 };
 use nacre_dcp::ResumePoint;
 use nacre_store::{Disk, LogSpaces, Loss, MemorySpaces, OnDamage, SimDisk, Spaces};
@@ -12,7 +12,15 @@ use nacre_types::{Seqno, Vbid};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 
-type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+type Entries = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// What a state is to have.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Model {
+    entries: Entries,
+    /// Content, and whether it is sealed.
+    blobs: BTreeMap<String, (Vec<u8>, bool)>,
+}
 
 /// The same numbers for the same seed.
 struct Chance(u64);
@@ -48,7 +56,9 @@ impl Chance {
 struct Writer {
     storage: SpaceStorage,
     space: KeySpace,
+    blobs: Blobs,
     count: u64,
+    has_blobs: bool,
 }
 
 const VBID: Vbid = Vbid(7);
@@ -60,37 +70,50 @@ impl Writer {
             SpaceStorage::open(spaces, &vouching, "state", keeps_back, 1 << 20, with).unwrap();
         assert_eq!(storage.damage(), None);
         let loaded = storage.load().unwrap();
-        let space = loaded.space().unwrap();
+        let (space, blobs) = (loaded.space().unwrap(), loaded.blobs.clone());
         let progress = loaded.progress.iter().find(|(vbid, _)| *vbid == VBID);
         let count = progress.map_or(0, |(_, standing)| standing.point.seqno.0);
-        Writer { storage, space, count }
+        Writer { storage, space, blobs, count, has_blobs: with.is_some() }
     }
 
     /// Makes some changes to the state and the model, and commits them with the number of the commit as progress.
     fn commit(&mut self, model: &mut Model, chance: &mut Chance) -> Result<(), String> {
-        let state = State { space: self.space.clone(), ..State::default() };
-        let mut view = View::writing(state, usize::MAX);
+        let (space, blobs) = (self.space.clone(), self.blobs.clone());
+        let mut view = View::writing(State { space, blobs, ..State::default() }, usize::MAX);
         for _ in 0..=chance.below(12) {
             let key = chance.key();
             if chance.below(3) == 0 {
                 view.delete(&key).unwrap();
-                model.remove(&key);
+                model.entries.remove(&key);
             } else {
                 let value = chance.value();
                 view.put(&key, &value).unwrap();
-                model.insert(key, value);
+                model.entries.insert(key, value);
+            }
+        }
+        if self.has_blobs {
+            // A call that comes to nothing writes to the same files, which nobody sees.
+            let mut failed = view.state.blobs.clone();
+            for _ in 0..chance.below(4) {
+                let _ = failed.append(&format!("blob {}", chance.below(5)), b"of no consequence");
+                let _ = failed.seal(&format!("blob {}", chance.below(5)));
+            }
+            for _ in 0..chance.below(4) {
+                change_blob(&mut view, model, chance);
             }
         }
         self.count += 1;
         let point = ResumePoint { seqno: Seqno(self.count), ..ResumePoint::default() };
+        let writes = view.writes.take().unwrap();
         let changes = Changes {
             state: view.state.space.clone(),
-            touched: view.writes.unwrap().touched,
+            blobs: writes.blobs.then(|| view.state.blobs.clone()),
+            touched: writes.touched,
             timers: Vec::new(),
             progress: vec![(VBID, Standing { point, ..Standing::default() })],
         };
         self.storage.commit(&changes)?;
-        self.space = view.state.space;
+        (self.space, self.blobs) = (view.state.space, view.state.blobs);
         if let Some(space) = self.storage.rebase(&self.space)? {
             self.space = space;
         }
@@ -98,7 +121,50 @@ impl Writer {
     }
 }
 
-fn all(space: &KeySpace) -> Model {
+/// Makes, extends, seals or removes one of few blobs.
+fn change_blob(view: &mut View, model: &mut Model, chance: &mut Chance) {
+    let name = format!("blob {}", chance.below(5));
+    let known = model.blobs.get_mut(&name);
+    match (chance.below(6), known) {
+        (0, _) => {
+            view.change_blobs(|blobs| blobs.create(&name)).unwrap();
+            model.blobs.insert(name, (Vec::new(), false));
+        }
+        (1, _) => {
+            let was_there = view.change_blobs(|blobs| Ok(blobs.delete(&name))).unwrap();
+            assert_eq!(was_there, model.blobs.remove(&name).is_some());
+        }
+        (_, None) => {
+            let refused = view.change_blobs(|blobs| blobs.append(&name, b"x"));
+            assert_eq!(refused, Err(Refused::Blob(BlobError::Missing(name))));
+        }
+        (_, Some((_, true))) => {
+            let refused = view.change_blobs(|blobs| blobs.append(&name, b"x"));
+            assert_eq!(refused, Err(Refused::Blob(BlobError::Sealed(name))));
+        }
+        (2, Some((_, sealed))) => {
+            view.change_blobs(|blobs| blobs.seal(&name)).unwrap();
+            *sealed = true;
+        }
+        (_, Some((content, _))) => {
+            let bytes = vec![chance.below(256) as u8; chance.below(9000) as usize];
+            view.change_blobs(|blobs| blobs.append(&name, &bytes)).unwrap();
+            content.extend(bytes);
+        }
+    }
+}
+
+/// The blobs, each read in pieces.
+fn all_blobs(blobs: &Blobs) -> BTreeMap<String, (Vec<u8>, bool)> {
+    let read = |info: BlobInfo| {
+        let pieces = (0..=info.length).step_by(5000);
+        let content = pieces.flat_map(|at| blobs.read(&info.name, at, 5000).unwrap()).collect();
+        (info.name, (content, info.is_sealed))
+    };
+    blobs.list("", "", 100).into_iter().map(read).collect()
+}
+
+fn all(space: &KeySpace) -> Entries {
     let rows = space.scan((Bound::Unbounded, Bound::Unbounded), false).unwrap();
     rows.map(|row| row.unwrap()).map(|row| (row.key().to_vec(), row.value().to_vec())).collect()
 }
@@ -108,7 +174,7 @@ fn check(space: &KeySpace, model: &Model, chance: &mut Chance) {
     for _ in 0..4 {
         let key = chance.key();
         let found = space.get(&key).unwrap().map(|found| found.bytes().to_vec());
-        assert_eq!(found.as_ref(), model.get(&key));
+        assert_eq!(found.as_ref(), model.entries.get(&key));
     }
     let (start, end) = (chance.bound(), chance.bound());
     let key = |bound: &Bound<Vec<u8>>| match bound {
@@ -125,7 +191,7 @@ fn check(space: &KeySpace, model: &Model, chance: &mut Chance) {
     };
     let mut expected: Vec<_> = match is_empty {
         true => Vec::new(),
-        false => model.range((start.clone(), end.clone())).collect(),
+        false => model.entries.range((start.clone(), end.clone())).collect(),
     };
     let range = (start.as_ref().map(|key| &key[..]), end.as_ref().map(|key| &key[..]));
     for reverse in [false, true] {
@@ -137,6 +203,15 @@ fn check(space: &KeySpace, model: &Model, chance: &mut Chance) {
         let expected = expected.iter().map(|(key, value)| (&key[..], &value[..]));
         assert_eq!(found, expected.collect::<Vec<_>>(), "{range:?} {reverse}");
     }
+}
+
+/// Removes all blobs in one commit.
+fn remove_blobs(writer: &mut Writer, model: &mut Model) {
+    for name in std::mem::take(&mut model.blobs).into_keys() {
+        assert!(writer.blobs.delete(&name));
+    }
+    let (state, blobs) = (writer.space.clone(), Some(writer.blobs.clone()));
+    writer.storage.commit(&Changes { state, blobs, ..Changes::default() }).unwrap();
 }
 
 /// Merges that wait until somebody runs them.
@@ -164,9 +239,9 @@ fn a_segmented_space_is_what_a_map_is_through_flushes_merges_and_restarts() {
         let mut chance = Chance(seed);
         let spaces = MemorySpaces::default();
         let (with, aside) = segmenting(600 << (seed % 4));
-        let mut model = Model::new();
+        let mut model = Model::default();
         let mut writer = Writer::open(&spaces, seed % 2 == 0, Some(&with));
-        let mut snapshots: Vec<(KeySpace, Model)> = Vec::new();
+        let mut snapshots: Vec<(KeySpace, Blobs, Model)> = Vec::new();
         let mut segments_max = 0;
         for _ in 0..400 {
             writer.commit(&mut model, &mut chance).unwrap();
@@ -174,41 +249,47 @@ fn a_segmented_space_is_what_a_map_is_through_flushes_merges_and_restarts() {
             segments_max = segments_max.max(writer.space.segments().unwrap().len());
             match chance.below(12) {
                 0..5 => aside.step(),
-                5 => snapshots.push((writer.space.clone(), model.clone())),
+                5 => snapshots.push((writer.space.clone(), writer.blobs.clone(), model.clone())),
                 6 if !snapshots.is_empty() => {
-                    let (space, model) = snapshots.swap_remove(0);
-                    assert_eq!(all(&space), model, "a snapshot sees nothing that came later");
+                    let (space, blobs, model) = snapshots.swap_remove(0);
+                    let later = "a snapshot sees nothing that came later";
+                    assert_eq!(all(&space), model.entries, "{later}");
+                    assert_eq!(all_blobs(&blobs), model.blobs, "{later}");
                 }
                 7 => {
                     writer.storage.settle().unwrap();
                     let count = writer.count;
                     drop(writer);
                     writer = Writer::open(&spaces, seed % 2 == 0, Some(&with));
-                    assert_eq!((writer.count, all(&writer.space)), (count, model.clone()));
+                    assert_eq!((writer.count, all(&writer.space)), (count, model.entries.clone()));
+                    assert_eq!(all_blobs(&writer.blobs), model.blobs);
                 }
                 _ => {}
             }
         }
-        for (space, model) in snapshots {
-            assert_eq!(all(&space), model);
+        for (space, blobs, model) in snapshots {
+            assert_eq!((all(&space), all_blobs(&blobs)), (model.entries, model.blobs));
         }
         assert!((3..20).contains(&segments_max), "{segments_max} segments");
         // Nothing is left of what is not named.
         writer.storage.settle().unwrap();
-        let named = writer.space.segments().unwrap().len();
+        let named = writer.space.segments().unwrap().len() + writer.blobs.len();
         drop(writer);
-        let writer = Writer::open(&spaces, false, Some(&with));
+        let mut writer = Writer::open(&spaces, false, Some(&with));
         let files = spaces.open("state").unwrap().files().unwrap();
         assert_eq!(files.numbers().unwrap().len(), named);
+        writer.has_blobs = false;
+        remove_blobs(&mut writer, &mut model);
         // It can be had in memory again, and on disk once more.
         drop(writer);
         let writer = Writer::open(&spaces, false, None);
-        assert!(writer.space.is_resident() && all(&writer.space) == model);
+        assert!(writer.space.is_resident() && all(&writer.space) == model.entries);
         assert_eq!(files.numbers().unwrap(), Vec::<u64>::new());
         drop(writer);
         let mut writer = Writer::open(&spaces, false, Some(&with));
         writer.commit(&mut model, &mut chance).unwrap();
-        assert!(all(&writer.space) == model && !writer.space.segments().unwrap().is_empty());
+        assert_eq!(all(&writer.space), model.entries);
+        assert!(!writer.space.segments().unwrap().is_empty());
     }
 }
 
@@ -225,7 +306,7 @@ fn after_a_power_cut_entries_and_progress_are_of_one_commit() {
         let disk = SimDisk::new();
         let mut chance = Chance(seed);
         let (with, aside) = segmenting(900);
-        let mut model = Model::new();
+        let mut model = Model::default();
         let mut past = vec![model.clone()];
         // How many operations there were when a commit was sure.
         let mut sure = vec![(disk.operation_count(), 0)];
@@ -260,12 +341,17 @@ fn after_a_power_cut_entries_and_progress_are_of_one_commit() {
                 let mut writer = Writer::open(&spaces, keeps_back, Some(&with));
                 let at_least = sure.iter().rfind(|(at, _)| *at as u64 <= operation);
                 assert!(writer.count >= at_least.map_or(0, |(_, count)| *count), "{loss:?}");
-                assert_eq!(all(&writer.space), past[writer.count as usize], "{operation} {loss:?}");
+                let expected = &past[writer.count as usize];
+                assert_eq!(all(&writer.space), expected.entries, "{operation} {loss:?}");
+                assert_eq!(all_blobs(&writer.blobs), expected.blobs, "{operation} {loss:?}");
                 seen += usize::from(writer.space.segments().unwrap().len() > 1);
                 // It goes on from there.
                 let mut model = past[writer.count as usize].clone();
                 writer.commit(&mut model, &mut chance).unwrap();
-                assert_eq!(all(&writer.space), model);
+                assert_eq!(
+                    (all(&writer.space), all_blobs(&writer.blobs)),
+                    (model.entries, model.blobs)
+                );
             }
         }
     }
@@ -278,10 +364,11 @@ fn damage_is_named_and_is_never_an_end() {
     let disk = SimDisk::new();
     let (with, _aside) = segmenting(2000);
     let mut chance = Chance(5);
-    let mut model = Model::new();
+    let mut model = Model::default();
     {
         let spaces = log_spaces(&disk);
         let mut writer = Writer::open(&spaces, false, Some(&with));
+        writer.has_blobs = false;
         while writer.space.segments().unwrap().len() < 3 {
             writer.commit(&mut model, &mut chance).unwrap();
         }
@@ -308,7 +395,7 @@ fn damage_is_named_and_is_never_an_end() {
             storage.clear().unwrap();
             assert_eq!(
                 (storage.damage(), all(&storage.load().unwrap().space().unwrap())),
-                (None, Model::new())
+                (None, Entries::new())
             );
             drop(storage);
             assert_eq!(open(&damaged).damage(), None);
@@ -328,13 +415,13 @@ fn damage_is_named_and_is_never_an_end() {
                             row.map(|row| (row.key().to_vec(), row.value().to_vec()))
                                 .map_err(|damage| damage.to_string())
                         });
-                        rows.collect::<Result<Model, String>>()
+                        rows.collect::<Result<Entries, String>>()
                     })
                 }
             };
             match found {
                 // The magic says what the file is to people.
-                Ok(found) => assert!(found == model && bit < 16 * 8, "bit {bit} of {name}"),
+                Ok(found) => assert!(found == model.entries && bit < 16 * 8, "bit {bit} of {name}"),
                 Err(damage) => assert!(damage.contains(name.as_str()), "{damage}"),
             }
         }
@@ -347,7 +434,7 @@ fn what_is_read_stays_within_the_cache() {
     let (mut with, aside) = segmenting(64 << 10);
     with.cache = BlockCache::new(64 << 10);
     let mut writer = Writer::open(&spaces, true, Some(&with));
-    let mut model = Model::new();
+    let mut model = Entries::new();
     for number in 0..6000_u32 {
         let state = State { space: writer.space.clone(), ..State::default() };
         let mut view = View::writing(state, usize::MAX);
@@ -373,4 +460,50 @@ fn what_is_read_stays_within_the_cache() {
     writer.space.get(key).unwrap().unwrap();
     let (reads_then, hits_then) = with.cache.counts();
     assert_eq!(reads_then - reads, hits_then - hits, "what was just read is there");
+}
+
+/// As of segments: a blob that is missing, torn or changed has its name in the error.
+#[test]
+fn damage_of_a_blob_is_named() {
+    let disk = SimDisk::new();
+    let (with, _aside) = segmenting(1 << 20);
+    let content: Vec<u8> = (0..40_000_u32).map(|number| number as u8).collect();
+    let open = |disk: &Arc<SimDisk>| {
+        let spaces = log_spaces(disk);
+        let vouching = Vouching::open(&spaces).unwrap();
+        SpaceStorage::open(&spaces, &vouching, "state", false, 1 << 20, Some(&with)).unwrap()
+    };
+    {
+        let mut storage = open(&disk);
+        let mut blobs = storage.load().unwrap().blobs;
+        blobs.create("postings").unwrap();
+        blobs.append("postings", &content).unwrap();
+        blobs.seal("postings").unwrap();
+        storage.commit(&Changes { blobs: Some(blobs), ..Changes::default() }).unwrap();
+    }
+    let (name, bytes) = disk.files().into_iter().find(|(name, _)| name.ends_with(".part")).unwrap();
+    let read = |disk: &Arc<SimDisk>| {
+        let mut storage = open(disk);
+        if let Some(damage) = storage.damage() {
+            return Err(damage);
+        }
+        let blobs = storage.load().unwrap().blobs;
+        let pieces = (0..40_000).step_by(7000).map(|at| blobs.read("postings", at, 7000));
+        let pieces = pieces.collect::<Result<Vec<_>, _>>().map_err(|error| error.to_string())?;
+        Ok(pieces.concat())
+    };
+    assert_eq!(read(&disk).unwrap(), content);
+    let missing = disk.copy();
+    missing.remove(&name).unwrap();
+    let short = disk.copy();
+    short.truncate(&name, bytes - 1);
+    let flipped = (0..bytes * 8).step_by(1777).map(|bit| {
+        let flipped = disk.copy();
+        flipped.flip(&name, bit);
+        flipped
+    });
+    for damaged in [missing, short].into_iter().chain(flipped) {
+        let damage = read(&damaged).unwrap_err();
+        assert!(damage.contains(&name), "{damage}");
+    }
 }

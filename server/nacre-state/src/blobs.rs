@@ -1,0 +1,441 @@
+//! Blobs of a state: named files of bytes that are too large for entries, such as the segments of a text index.
+//!
+//! ```text
+//! create ─► append, append, … ─► seal ─► read, read, …             delete
+//!           grows at its end             never changes
+//! ```
+//!
+//! The names of a state are a map whose clones are snapshots, and what a name stands for is a file and how much of it counts.
+//! Bytes behind that are those of a call that came to nothing, and the next append takes their place. So what a call does to
+//! blobs is seen by itself at once, and by others once its state is committed.
+//!
+//! A sealed blob has the checksum of each of its pages behind its content, and is read by pages through the cache.
+
+use crate::segments::{BlockCache, Damage};
+use imbl::OrdMap;
+use nacre_store::{DiskFile, SpaceFiles};
+use parking_lot::Mutex;
+use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::{fmt, io};
+
+/// Bytes of the name of a blob at most.
+pub const BLOB_NAME_BYTES_MAX: usize = 256;
+/// Blobs of a state at most.
+const BLOBS_MAX: usize = 65_536;
+/// Bytes that one read gives at most.
+pub const BLOB_READ_BYTES_MAX: usize = 4 << 20;
+/// Bytes of a page, which is read and checked as a whole.
+const PAGE_BYTES: u64 = 16 << 10;
+
+/// Where the files of blobs come from. Clones are the same place.
+#[derive(Clone)]
+pub struct BlobFiles {
+    files: SpaceFiles,
+    cache: BlockCache,
+    /// Of the next file.
+    next_number: Arc<AtomicU64>,
+}
+
+impl BlobFiles {
+    /// Files of a space, by numbers from `next_number` on, which others take from, too.
+    pub fn new(files: SpaceFiles, cache: BlockCache, next_number: Arc<AtomicU64>) -> BlobFiles {
+        BlobFiles { files, cache, next_number }
+    }
+
+    /// Creates an empty file.
+    fn create(&self) -> io::Result<Arc<BlobFile>> {
+        let number = self.next_number.fetch_add(1, Ordering::Relaxed);
+        let file = self.files.create(number)?;
+        Ok(Arc::new(self.file(number, file, false)))
+    }
+
+    fn file(&self, number: u64, file: Arc<dyn DiskFile>, is_named: bool) -> BlobFile {
+        BlobFile {
+            number,
+            file,
+            files: self.files.clone(),
+            cache: self.cache.clone(),
+            cached_as: self.cache.number().into(),
+            is_named: AtomicBool::new(is_named),
+            is_unsynced: AtomicBool::new(!is_named),
+            sums: Mutex::default(),
+        }
+    }
+}
+
+/// The file of a blob, which is removed with its last handle unless rows name it.
+struct BlobFile {
+    number: u64,
+    file: Arc<dyn DiskFile>,
+    files: SpaceFiles,
+    cache: BlockCache,
+    /// Its number in the cache: another one each time it is sealed, as a call that sealed it may have come to nothing.
+    cached_as: AtomicU64,
+    is_named: AtomicBool,
+    is_unsynced: AtomicBool,
+    /// The checksum of each page, once the blob is sealed.
+    sums: Mutex<Arc<[u32]>>,
+}
+
+impl Drop for BlobFile {
+    fn drop(&mut self) {
+        if !*self.is_named.get_mut() {
+            // What stays is removed when the space is opened again, as no row names it.
+            let _ = self.files.remove(self.number);
+        }
+    }
+}
+
+impl BlobFile {
+    fn damage(&self, reason: impl ToString) -> Damage {
+        Damage { file: self.files.path(self.number), reason: reason.to_string() }
+    }
+
+    /// A page of content whose bytes end at `length`, at most.
+    fn page(&self, page: u64, length: u64) -> Result<Vec<u8>, Damage> {
+        let start = page * PAGE_BYTES;
+        let mut bytes = vec![0; PAGE_BYTES.min(length - start) as usize];
+        let read = SpaceFiles::read(&*self.file, &mut bytes, start);
+        read.map_err(|error| self.damage(format!("the page at byte {start}: {error}")))?;
+        Ok(bytes)
+    }
+
+    /// A page of a sealed blob, checked.
+    fn sealed_page(&self, page: u64, length: u64) -> Result<Arc<[u8]>, Damage> {
+        let cached_as = self.cached_as.load(Ordering::Acquire);
+        if let Some(bytes) = self.cache.get_page(cached_as, page) {
+            return Ok(bytes);
+        }
+        let bytes = self.page(page, length)?;
+        let sum = self.sums.lock().get(page as usize).copied();
+        if sum != Some(crc32fast::hash(&bytes)) {
+            let at = page * PAGE_BYTES;
+            return Err(self.damage(format!("the page at byte {at} does not have its checksum")));
+        }
+        let bytes: Arc<[u8]> = bytes.into();
+        self.cache.insert_page(cached_as, page, &bytes);
+        Ok(bytes)
+    }
+}
+
+/// What a name stands for.
+#[derive(Clone)]
+struct Blob {
+    file: Arc<BlobFile>,
+    length: u64,
+    is_sealed: bool,
+}
+
+/// What is known of a blob without reading it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BlobInfo {
+    /// Its name.
+    pub name: String,
+    /// Bytes of its content.
+    pub length: u64,
+    /// Whether it never changes any more.
+    pub is_sealed: bool,
+}
+
+/// A blob as rows name it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BlobRecord {
+    /// What is known of it.
+    pub info: BlobInfo,
+    /// The number of its file.
+    pub number: u64,
+}
+
+/// Reasons for which a change of blobs is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BlobError {
+    /// The state is not kept where there are files.
+    #[error("blobs need a state that is segmented: state = \"segmented\" in plugin.toml")]
+    None,
+    /// The name is empty or too long.
+    #[error("the name of a blob must have 1 to {BLOB_NAME_BYTES_MAX} bytes")]
+    Name,
+    /// There are too many.
+    #[error("a state has at most {BLOBS_MAX} blobs")]
+    TooMany,
+    /// There is none of that name.
+    #[error("there is no blob {0:?}")]
+    Missing(String),
+    /// A sealed blob does not change.
+    #[error("the blob {0:?} is sealed")]
+    Sealed(String),
+    /// The disk refuses to take something.
+    #[error("{0}")]
+    Disk(String),
+    /// Something cannot be read.
+    #[error(transparent)]
+    Damaged(#[from] Damage),
+}
+
+/// The blobs of a state by name. Clones are snapshots.
+#[derive(Clone, Default)]
+pub struct Blobs {
+    files: Option<BlobFiles>,
+    all: OrdMap<Arc<str>, Blob>,
+    bytes: u64,
+}
+
+impl fmt::Debug for Blobs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.list("", "", usize::MAX)).finish()
+    }
+}
+
+impl PartialEq for Blobs {
+    fn eq(&self, other: &Blobs) -> bool {
+        self.list("", "", usize::MAX) == other.list("", "", usize::MAX)
+    }
+}
+
+impl Eq for Blobs {}
+
+impl Blobs {
+    /// No blobs, in a place for some.
+    pub fn new(files: BlobFiles) -> Blobs {
+        Blobs { files: Some(files), ..Blobs::default() }
+    }
+
+    /// The blobs that rows name.
+    ///
+    /// # Errors
+    /// The first that is missing, too short, or has no checksums although it is sealed.
+    pub fn open(files: BlobFiles, records: Vec<BlobRecord>) -> Result<Blobs, Damage> {
+        let mut blobs = Blobs::new(files.clone());
+        for BlobRecord { info, number } in records {
+            let damage = |reason: String| Damage { file: files.files.path(number), reason };
+            let what = format!("the blob {:?}", info.name);
+            let file = match files.files.open(number) {
+                Ok(file) => files.file(number, file, true),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    return Err(damage(format!("{what} is missing")));
+                }
+                Err(error) => return Err(damage(error.to_string())),
+            };
+            let bytes = file.file.bytes().map_err(|error| damage(error.to_string()))?;
+            let sums_bytes = if info.is_sealed { sums_bytes(info.length) } else { 0 };
+            if bytes < info.length + sums_bytes {
+                let needed = info.length + sums_bytes;
+                return Err(damage(format!("{what} has {bytes} bytes instead of {needed}")));
+            }
+            if info.is_sealed {
+                let sums = read_sums(&*file.file, info.length)
+                    .map_err(|reason| damage(format!("{what}: {reason}")))?;
+                *file.sums.lock() = sums;
+            }
+            let blob =
+                Blob { file: Arc::new(file), length: info.length, is_sealed: info.is_sealed };
+            blobs.set(info.name.into(), Some(blob));
+        }
+        Ok(blobs)
+    }
+
+    /// Bytes of all blobs.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// What is known of a blob.
+    pub fn info(&self, name: &str) -> Option<BlobInfo> {
+        let blob = self.all.get(name)?;
+        Some(BlobInfo { name: name.into(), length: blob.length, is_sealed: blob.is_sealed })
+    }
+
+    /// Those whose name begins with `prefix` and comes after `after`, in order, `limit` at most.
+    pub fn list(&self, prefix: &str, after: &str, limit: usize) -> Vec<BlobInfo> {
+        let start = match after < prefix {
+            true => Bound::Included(Arc::from(prefix)),
+            false => Bound::Excluded(Arc::from(after)),
+        };
+        let all = self.all.range::<_, Arc<str>>((start, Bound::Unbounded));
+        let of_prefix = all.take_while(|(name, _)| name.starts_with(prefix));
+        let info = |(name, blob): (&Arc<str>, &Blob)| BlobInfo {
+            name: name.to_string(),
+            length: blob.length,
+            is_sealed: blob.is_sealed,
+        };
+        of_prefix.take(limit).map(info).collect()
+    }
+
+    fn set(&mut self, name: Arc<str>, blob: Option<Blob>) -> bool {
+        self.bytes += blob.as_ref().map_or(0, |blob| blob.length);
+        let before = match blob {
+            Some(blob) => self.all.insert(name, blob),
+            None => self.all.remove(&name),
+        };
+        self.bytes -= before.as_ref().map_or(0, |blob| blob.length);
+        before.is_some()
+    }
+
+    fn get(&self, name: &str) -> Result<&Blob, BlobError> {
+        self.all.get(name).ok_or_else(|| BlobError::Missing(name.into()))
+    }
+
+    /// The blob of that name, if it can be changed.
+    fn growing(&self, name: &str) -> Result<Blob, BlobError> {
+        let blob = self.get(name)?;
+        if blob.is_sealed { Err(BlobError::Sealed(name.into())) } else { Ok(blob.clone()) }
+    }
+
+    /// Begins an empty blob, in place of one of that name.
+    ///
+    /// # Errors
+    /// [`BlobError::None`], [`BlobError::Name`], [`BlobError::TooMany`] or [`BlobError::Disk`].
+    pub fn create(&mut self, name: &str) -> Result<(), BlobError> {
+        let files = self.files.as_ref().ok_or(BlobError::None)?;
+        if name.is_empty() || name.len() > BLOB_NAME_BYTES_MAX {
+            return Err(BlobError::Name);
+        }
+        if self.all.len() >= BLOBS_MAX && !self.all.contains_key(name) {
+            return Err(BlobError::TooMany);
+        }
+        let file = files.create().map_err(|error| BlobError::Disk(error.to_string()))?;
+        self.set(name.into(), Some(Blob { file, length: 0, is_sealed: false }));
+        Ok(())
+    }
+
+    /// Adds bytes at the end of a blob that is not sealed.
+    ///
+    /// # Errors
+    /// [`BlobError::Missing`], [`BlobError::Sealed`] or [`BlobError::Disk`].
+    pub fn append(&mut self, name: &str, bytes: &[u8]) -> Result<(), BlobError> {
+        let mut blob = self.growing(name)?;
+        blob.file.is_unsynced.store(true, Ordering::Release);
+        let written = blob.file.file.write_at(bytes, blob.length);
+        written.map_err(|error| BlobError::Disk(error.to_string()))?;
+        blob.length += bytes.len() as u64;
+        self.set(name.into(), Some(blob));
+        Ok(())
+    }
+
+    /// Ends a blob: it never changes any more.
+    ///
+    /// # Errors
+    /// [`BlobError::Missing`], [`BlobError::Sealed`], [`BlobError::Disk`], or [`BlobError::Damaged`] where its content does not
+    /// read back.
+    pub fn seal(&mut self, name: &str) -> Result<(), BlobError> {
+        let mut blob = self.growing(name)?;
+        let pages = blob.length.div_ceil(PAGE_BYTES);
+        let sum = |page| Ok(crc32fast::hash(&blob.file.page(page, blob.length)?));
+        let sums = (0..pages).map(sum).collect::<Result<Vec<u32>, Damage>>()?;
+        let mut bytes: Vec<u8> = sums.iter().flat_map(|sum| sum.to_le_bytes()).collect();
+        bytes.extend_from_slice(&crc32fast::hash(&bytes).to_le_bytes());
+        blob.file.is_unsynced.store(true, Ordering::Release);
+        let written = blob.file.file.write_at(&bytes, blob.length);
+        written.map_err(|error| BlobError::Disk(error.to_string()))?;
+        *blob.file.sums.lock() = sums.into();
+        blob.file.cached_as.store(blob.file.cache.number(), Ordering::Release);
+        blob.is_sealed = true;
+        self.set(name.into(), Some(blob));
+        Ok(())
+    }
+
+    /// Removes a blob; returns true if there was one.
+    pub fn delete(&mut self, name: &str) -> bool {
+        self.set(name.into(), None)
+    }
+
+    /// Bytes of a blob from `offset` on: `length` of them, or as many as there are, [`BLOB_READ_BYTES_MAX`] at most.
+    ///
+    /// # Errors
+    /// [`BlobError::Missing`] or [`BlobError::Damaged`].
+    pub fn read(&self, name: &str, offset: u64, length: u32) -> Result<Vec<u8>, BlobError> {
+        let blob = self.get(name)?;
+        let length = u64::from(length).min(BLOB_READ_BYTES_MAX as u64);
+        let end = offset.saturating_add(length).min(blob.length);
+        let mut out = Vec::with_capacity(end.saturating_sub(offset) as usize);
+        let mut at = offset;
+        while at < end {
+            let (page, from) = (at / PAGE_BYTES, (at % PAGE_BYTES) as usize);
+            let to = (end - page * PAGE_BYTES).min(PAGE_BYTES) as usize;
+            match blob.is_sealed {
+                true => out.extend_from_slice(&blob.file.sealed_page(page, blob.length)?[from..to]),
+                false => out.extend_from_slice(&blob.file.page(page, blob.length)?[from..to]),
+            }
+            at += (to - from) as u64;
+        }
+        Ok(out)
+    }
+
+    /// What a commit of these makes of the names, where `before` was committed last: the record of each that is new or has grown,
+    /// and none of each that is gone.
+    pub(crate) fn changes(&self, before: &Blobs) -> Vec<(String, Option<BlobRecord>)> {
+        let mut changes = Vec::new();
+        for (name, blob) in &self.all {
+            let is_same = |known: &Blob| {
+                known.file.number == blob.file.number
+                    && (known.length, known.is_sealed) == (blob.length, blob.is_sealed)
+            };
+            if !before.all.get(name).is_some_and(is_same) {
+                let info = self.info(name).expect("it is there");
+                let record = BlobRecord { info, number: blob.file.number };
+                changes.push((name.to_string(), Some(record)));
+            }
+        }
+        let gone = before.all.keys().filter(|name| !self.all.contains_key(*name));
+        changes.extend(gone.map(|name| (name.to_string(), None)));
+        changes
+    }
+
+    /// Waits until the content of all blobs survives a power cut.
+    pub(crate) fn sync(&self) -> io::Result<()> {
+        let mut is_new = false;
+        for blob in self.all.values() {
+            if blob.file.is_unsynced.swap(false, Ordering::AcqRel) {
+                blob.file.file.sync()?;
+                is_new |= !blob.file.is_named.load(Ordering::Acquire);
+            }
+        }
+        match (&self.files, is_new) {
+            (Some(files), true) => files.files.sync_names(),
+            _ => Ok(()),
+        }
+    }
+
+    /// Rows name these, in place of those of `before`.
+    pub(crate) fn committed(&self, before: &Blobs) {
+        for blob in before.all.values() {
+            blob.file.is_named.store(false, Ordering::Release);
+        }
+        for blob in self.all.values() {
+            blob.file.is_named.store(true, Ordering::Release);
+        }
+    }
+
+    /// The same place without blobs.
+    pub(crate) fn none(&self) -> Blobs {
+        Blobs { files: self.files.clone(), ..Blobs::default() }
+    }
+}
+
+/// Bytes of the checksums of a sealed blob, and of theirs.
+fn sums_bytes(length: u64) -> u64 {
+    length.div_ceil(PAGE_BYTES) * 4 + 4
+}
+
+fn read_sums(file: &dyn DiskFile, length: u64) -> Result<Arc<[u32]>, String> {
+    let mut bytes = vec![0; sums_bytes(length) as usize];
+    SpaceFiles::read(file, &mut bytes, length).map_err(|error| error.to_string())?;
+    let sum = |bytes: &[u8]| u32::from_le_bytes(bytes.try_into().expect("it has four bytes"));
+    let (bytes, last) = bytes.split_at(bytes.len() - 4);
+    if crc32fast::hash(bytes) != sum(last) {
+        return Err("its checksums do not have theirs".into());
+    }
+    Ok(bytes.chunks(4).map(sum).collect())
+}
