@@ -1,0 +1,3 @@
+//! Tests of states at their real sizes.
+
+mod large;
