@@ -80,7 +80,7 @@ pub mod testing;
     target_arch = "wasm32",
     any(feature = "resolver", feature = "functions", feature = "index-type")
 )))]
-pub use capability::{http, kv, metrics, query, timer, turn};
+pub use capability::{blob, http, kv, metrics, query, timer, turn};
 pub use event::{DATATYPE_JSON, DecodeError, Event, EventKind, Events, Previous, pack};
 pub use pure::{Functions, IndexEntry, IndexType, Resolver, Verdict, Version};
 pub use service::{Chunk, DocumentError, Fault, Header, Request, Response, Service, Timer};

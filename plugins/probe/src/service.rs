@@ -2,7 +2,7 @@
 
 use nacre_plugin::{
     Chunk, DocumentError, EventKind, Events, Fault, Request, Response, Service, State, StateMut,
-    Timer, http, kv, metrics, timer,
+    Timer, blob, http, kv, metrics, timer,
 };
 use serde_json::Value;
 use std::borrow::Cow;
@@ -193,6 +193,25 @@ fn step_of(step: &[Value], now_us: u64, state: &mut dyn StateMut) -> Result<(), 
                 state.scan(text(1).as_bytes(), text(2).as_bytes(), number(3) as u32, false);
             tell(state, &format!("{} entries", entries.len()));
         }
+        "blob-create" => blob::create(text(1)),
+        "blob-append" => {
+            blob::append(text(1), text(2).repeat(number(3).max(1) as usize).as_bytes())
+        }
+        "blob-seal" => blob::seal(text(1)),
+        "blob-delete" => tell(state, &format!("deleted: {}", blob::delete(text(1)))),
+        "blob-read" => {
+            let bytes = blob::read(text(1), number(2) as u64, number(3) as u32);
+            tell(
+                state,
+                &format!("{:?}", bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned())),
+            );
+        }
+        "blob-list" => {
+            let one = |info: blob::Info| format!("{} {} {}", info.name, info.length, info.sealed);
+            let all = blob::list(text(1), text(2), 100).into_iter().map(one);
+            tell(state, &all.collect::<Vec<_>>().join(", "));
+        }
+        "blob-stat" => tell(state, &format!("{:?}", blob::stat(text(1)).map(|info| info.length))),
         "timer" => timer::set(text(1), now_us + number(2) as u64, step[3].to_string().as_bytes()),
         "belong" => timer::belong(step[1].as_u64().map(|vb| vb as u16)),
         "is-set" => tell(state, &format!("set: {}", timer::is_set(text(1)))),

@@ -13,6 +13,7 @@ wasmtime::component::bindgen!({
             import nacre:plugin/turn@0.1.0;
             import nacre:plugin/http-out@0.1.0;
             import nacre:plugin/metrics@0.1.0;
+            import nacre:plugin/blob@0.1.0;
             import nacre:plugin/query@0.1.0;
             import nacre:plugin/database@0.1.0;
             export nacre:plugin/lifecycle@0.1.0;

@@ -494,6 +494,10 @@ fn failure(error: &wasmtime::Error, data: &mut Data) -> Error {
             Refused::State(nacre_state::Refused::Damaged(damage)) => {
                 Error::Storage { deployment, message: damage.to_string() }
             }
+            // A disk that is full is no fault of the document at hand.
+            Refused::State(nacre_state::Refused::Blob(nacre_state::BlobError::Disk(message))) => {
+                Error::Retry { deployment, message: message.clone() }
+            }
             Refused::NodeMemory => match data.limiter.refused.take() {
                 Some(Beyond::Budget(exceeded)) => Error::NodeMemory { deployment, exceeded },
                 _ => Error::Trap { deployment, reason: refused.to_string() },

@@ -367,6 +367,11 @@ impl Manifest {
         }
     }
 
+    /// Whether its state has blobs wherever it is deployed.
+    pub fn has_blobs(&self) -> bool {
+        self.state == Some(StateForm::Segmented)
+    }
+
     /// The file that is the plugin.
     pub fn file(&self) -> &str {
         self.component.as_deref().or(self.script.as_deref()).unwrap_or_default()

@@ -1,10 +1,10 @@
 //! What is outside the sandbox, as the host provides it.
 
 use super::world::nacre::plugin::{
-    http_out, kv as host_kv, metrics, query as host_query, timer, turn,
+    blob as host_blob, http_out, kv as host_kv, metrics, query as host_query, timer, turn,
 };
 use super::world::{header, headers};
-use crate::{http, kv, query};
+use crate::{blob, http, kv, query};
 
 pub fn get(keyspace: &str, key: &[u8]) -> Result<kv::Document, kv::Error> {
     host_kv::get(keyspace, key).map(Into::into).map_err(Into::into)
@@ -229,4 +229,36 @@ impl From<host_query::Failure> for query::Failure {
         let host_query::Failure { code, message, retry } = failure;
         query::Failure { code, message, retry }
     }
+}
+
+pub fn create_blob(name: &str) {
+    host_blob::create(name);
+}
+
+pub fn append_blob(name: &str, bytes: &[u8]) {
+    host_blob::append(name, bytes);
+}
+
+pub fn seal_blob(name: &str) {
+    host_blob::seal(name);
+}
+
+pub fn delete_blob(name: &str) -> bool {
+    host_blob::delete(name)
+}
+
+pub fn stat_blob(name: &str) -> Option<blob::Info> {
+    host_blob::stat(name).map(blob_info)
+}
+
+pub fn read_blob(name: &str, offset: u64, length: u32) -> Option<Vec<u8>> {
+    host_blob::read(name, offset, length)
+}
+
+pub fn list_blobs(prefix: &str, after: &str, limit: u32) -> Vec<blob::Info> {
+    host_blob::list(prefix, after, limit).into_iter().map(blob_info).collect()
+}
+
+fn blob_info(info: host_blob::Info) -> blob::Info {
+    blob::Info { name: info.name, length: info.length, sealed: info.sealed }
 }

@@ -1,5 +1,6 @@
 //! Capabilities beside the state: what a service can do outside. A component asks for one by using it.
 
+pub mod blob;
 pub mod http;
 pub mod kv;
 pub mod metrics;

@@ -1,7 +1,7 @@
 //! What is outside the sandbox, as a test has set it up: one for each thread.
 
 use super::paths;
-use crate::{DocumentError, Header, Timer, http, kv, query};
+use crate::{DocumentError, Header, Timer, blob, http, kv, query};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
@@ -31,6 +31,8 @@ pub(crate) struct Outside {
     pub ask_ms: u32,
     pub log: Vec<String>,
     pub metrics: BTreeMap<String, f64>,
+    /// Blobs: their content, and whether they are sealed.
+    pub blobs: BTreeMap<String, (Vec<u8>, bool)>,
     pub answering: Option<Answering>,
     pub querying: Option<Querying>,
     /// Rows of queries that have not ended, by the number of the query.
@@ -270,4 +272,56 @@ pub(crate) fn add_metric(name: &str, delta: f64) {
 
 pub(crate) fn set_metric(name: &str, value: f64) {
     with(|outside| outside.metrics.insert(name.to_owned(), value));
+}
+
+pub(crate) fn create_blob(name: &str) {
+    assert!((1..=256).contains(&name.len()), "the name of a blob must have 1 to 256 bytes");
+    with(|outside| outside.blobs.insert(name.to_owned(), (Vec::new(), false)));
+}
+
+/// Changes a blob that is not sealed; others end the call, as the host does.
+fn growing_blob<T>(name: &str, change: impl FnOnce(&mut (Vec<u8>, bool)) -> T) -> T {
+    with(|outside| {
+        let blob = outside.blobs.get_mut(name);
+        let blob = blob.unwrap_or_else(|| panic!("there is no blob {name:?}"));
+        assert!(!blob.1, "the blob {name:?} is sealed");
+        change(blob)
+    })
+}
+
+pub(crate) fn append_blob(name: &str, bytes: &[u8]) {
+    growing_blob(name, |(content, _)| content.extend_from_slice(bytes));
+}
+
+pub(crate) fn seal_blob(name: &str) {
+    growing_blob(name, |(_, sealed)| *sealed = true);
+}
+
+pub(crate) fn delete_blob(name: &str) -> bool {
+    with(|outside| outside.blobs.remove(name).is_some())
+}
+
+fn blob_info((name, (content, sealed)): (&String, &(Vec<u8>, bool))) -> blob::Info {
+    blob::Info { name: name.clone(), length: content.len() as u64, sealed: *sealed }
+}
+
+pub(crate) fn stat_blob(name: &str) -> Option<blob::Info> {
+    with(|outside| outside.blobs.get_key_value(name).map(blob_info))
+}
+
+pub(crate) fn read_blob(name: &str, offset: u64, length: u32) -> Option<Vec<u8>> {
+    with(|outside| {
+        let (content, _) = outside.blobs.get(name)?;
+        let start = content.len().min(offset as usize);
+        let end = content.len().min(start + (length as usize).min(4 << 20));
+        Some(content[start..end].to_vec())
+    })
+}
+
+pub(crate) fn list_blobs(prefix: &str, after: &str, limit: u32) -> Vec<blob::Info> {
+    with(|outside| {
+        let of_prefix = outside.blobs.iter().filter(|(name, _)| name.starts_with(prefix));
+        let rest = of_prefix.filter(|(name, _)| name.as_str() > after);
+        rest.take(limit.min(1000) as usize).map(blob_info).collect()
+    })
 }

@@ -283,6 +283,9 @@ fn world_of(manifest: &Manifest) -> String {
         return world_with(&["log"], &["lifecycle", "scalar"]);
     }
     let mut imports = vec!["state", "log", "timer", "metrics", "turn"];
+    if manifest.has_blobs() {
+        imports.push("blob");
+    }
     let grants = manifest.grants();
     if !grants.kv.is_empty() {
         imports.push("kv");

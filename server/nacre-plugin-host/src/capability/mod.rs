@@ -3,6 +3,7 @@
 //! A deployment has what its manifest declares, its deployer grants, and its component imports. The embedder gives the
 //! first two as [`Grants`]; nothing else is linked, so that there is nothing to call.
 
+mod blob;
 mod body;
 mod database;
 mod held;
@@ -45,6 +46,8 @@ pub use query::{NoQueries, OpenQueries, Queries, Query, QueryRows};
 pub enum Capability {
     /// The plugin's own key space.
     State,
+    /// Files of the plugin's own.
+    Blob,
     /// Lines for the operator.
     Log,
     /// Documents.
@@ -63,8 +66,9 @@ pub enum Capability {
 
 impl Capability {
     /// All of them.
-    pub const ALL: [Capability; 8] = [
+    pub const ALL: [Capability; 9] = [
         Capability::State,
+        Capability::Blob,
         Capability::Log,
         Capability::Kv,
         Capability::Timer,
@@ -85,6 +89,7 @@ impl Capability {
             Capability::Metrics => "metrics",
             Capability::Query => "query",
             Capability::Database => "database",
+            Capability::Blob => "blob",
         }
     }
 
@@ -113,6 +118,7 @@ impl Capability {
             Capability::Metrics => abi::metrics::add_to_linker::<Data, Own>(linker, data),
             Capability::Query => abi::query::add_to_linker::<Data, Own>(linker, data),
             Capability::Database => abi::database::add_to_linker::<Data, Own>(linker, data),
+            Capability::Blob => abi::blob::add_to_linker::<Data, Own>(linker, data),
         }
     }
 }
@@ -138,6 +144,8 @@ pub struct KeyspaceGrant {
 pub struct Grants {
     /// Its own key space.
     pub state: bool,
+    /// Files of its own.
+    pub blob: bool,
     /// Lines in its log.
     pub log: bool,
     /// Calls at a later time.
@@ -156,9 +164,16 @@ pub struct Grants {
 }
 
 impl Grants {
-    /// What concerns nobody but the deployment: state, log, timers and metrics.
+    /// What concerns nobody but the deployment: state, blobs, log, timers and metrics.
     pub fn own() -> Grants {
-        Grants { state: true, log: true, timer: true, metrics: true, ..Grants::default() }
+        Grants {
+            state: true,
+            blob: true,
+            log: true,
+            timer: true,
+            metrics: true,
+            ..Grants::default()
+        }
     }
 
     /// Whether `capability` is granted, in part at least.
@@ -172,6 +187,7 @@ impl Grants {
             Capability::Metrics => self.metrics,
             Capability::Query => self.query,
             Capability::Database => self.database,
+            Capability::Blob => self.blob,
         }
     }
 

@@ -33,6 +33,7 @@ fn a_component_gets_what_it_imports_when_all_of_it_is_granted() {
         let mut grants = whole.clone();
         match denied {
             Capability::State => grants.state = false,
+            Capability::Blob => grants.blob = false,
             Capability::Log => grants.log = false,
             Capability::Kv => grants.kv.clear(),
             Capability::Timer => grants.timer = false,

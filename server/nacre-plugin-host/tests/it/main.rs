@@ -2,6 +2,7 @@
 
 mod answers;
 mod attacks;
+mod blobs;
 mod capabilities;
 mod capsules;
 mod commits;
