@@ -29,13 +29,13 @@ mod platform;
 pub mod plugins;
 pub mod query;
 mod replication;
+mod scatter_gather;
 mod sessions;
-mod spread;
 
 pub use error::Error;
 pub use health::{Problem, ProblemKind};
 pub use memory::NodeMemory;
 pub use node::Node;
 pub use outgoing::Outgoing;
-pub use platform::{Hear, Link, Platform, Told, Unanswered};
-pub use spread::Usage;
+pub use platform::{Link, PeerError, PeerMessageHandler, Platform, ReplyCallback};
+pub use scatter_gather::Usage;

@@ -2,17 +2,17 @@
 
 use crate::agreement::{self, Agreement, Alone};
 use crate::arrears::created_row;
-use crate::changes::Crowd;
+use crate::changes::WaiterLimit;
 use crate::cluster_map::{Here, Texts};
 use crate::copies::Fenced;
 use crate::health::is_of_one_bucket;
 use crate::journal::{self, EventKind, Journal};
-use crate::orchestration::{Herald, Orchestration, Watchman};
+use crate::orchestration::{FailoverTask, HeartbeatTask, Orchestration};
 use crate::password_reset;
 use crate::plugins::{Loader, Plugins};
 use crate::query::Queries;
-use crate::spread::Owners;
-use crate::{Error, Hear, NodeMemory, Platform};
+use crate::scatter_gather::Owners;
+use crate::{Error, NodeMemory, PeerMessageHandler, Platform};
 use nacre_auth::{Group, PasswordPolicy, User, Users};
 use nacre_bucket::{Bucket, BucketEnv, Lease, Logins, Waiter, Watchers};
 use nacre_cluster::{
@@ -59,7 +59,7 @@ pub struct Node {
     /// Where this process is reached; the host is what the nodes agree on.
     own: Endpoints,
     pub(crate) agreement: RwLock<Arc<dyn Agreement>>,
-    ear: RwLock<Option<Arc<dyn Hear>>>,
+    handler: RwLock<Option<Arc<dyn PeerMessageHandler>>>,
     /// The nodes that are followed, by UUID of the bucket.
     pub(crate) followed: Mutex<BTreeSet<(String, NodeId)>>,
     /// The nodes that are not followed.
@@ -105,8 +105,8 @@ pub struct Node {
     pub(crate) owners: RwLock<BTreeMap<String, Arc<Owners>>>,
     /// The connections that are told of a new map, as long as they live.
     pub(crate) map_watchers: Watchers,
-    /// The questions of other nodes that wait for changes.
-    pub(crate) crowd: Crowd,
+    /// Bounds the questions of other nodes that wait for changes.
+    pub(crate) waiter_limit: WaiterLimit,
     /// A user whose password was reset while the node was stopped.
     pub(crate) password_reset: Mutex<Option<User>>,
     /// What happened since the start.
@@ -151,7 +151,7 @@ impl Node {
             identity: RwLock::new(identity),
             own: endpoints,
             agreement: RwLock::new(Arc::new(Alone)),
-            ear: RwLock::default(),
+            handler: RwLock::default(),
             followed: Mutex::default(),
             fenced: RwLock::default(),
             fences: AtomicU64::new(0),
@@ -182,7 +182,7 @@ impl Node {
             maps: Mutex::default(),
             owners: RwLock::default(),
             map_watchers: Watchers::default(),
-            crowd: Crowd::default(),
+            waiter_limit: WaiterLimit::default(),
             password_reset: Mutex::new(password_reset),
             journal: Journal::default(),
             answered: Mutex::default(),
@@ -284,17 +284,17 @@ impl Node {
         known.filter(|known| *known != endpoints).map(|_| Change::MoveNode { id, endpoints })
     }
 
-    /// Has `ear` take the messages of other nodes from now on.
-    pub fn listen(&self, ear: Arc<dyn Hear>) {
-        *self.ear.write() = Some(ear);
+    /// Delivers the one-way messages of other nodes to `handler` from now on.
+    pub fn listen(&self, handler: Arc<dyn PeerMessageHandler>) {
+        *self.handler.write() = Some(handler);
     }
 
     /// Takes a message of another node. An empty one only says that the node is there.
     pub fn hear(&self, from: NodeId, message: &[u8]) {
         self.heard.lock().insert(from, self.now().monotonic_ns);
-        let ear = if message.is_empty() { None } else { self.ear.read().clone() };
-        if let Some(ear) = ear {
-            ear.hear(from, message);
+        let handler = if message.is_empty() { None } else { self.handler.read().clone() };
+        if let Some(handler) = handler {
+            handler.hear(from, message);
         }
     }
 
@@ -357,8 +357,8 @@ impl Node {
         // What is stored may be of long ago: nobody is served before the leader says so.
         orchestration.renew(self);
         self.listen(Arc::clone(orchestration) as _);
-        self.platform.spawn(Box::new(Herald::new(Arc::clone(orchestration))));
-        self.platform.spawn(Box::new(Watchman::new(Arc::clone(orchestration))));
+        self.platform.spawn(Box::new(HeartbeatTask::new(Arc::clone(orchestration))));
+        self.platform.spawn(Box::new(FailoverTask::new(Arc::clone(orchestration))));
         // Where no quorum can be without it, it need not be told first whom not to follow.
         self.follow();
     }

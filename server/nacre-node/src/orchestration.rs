@@ -4,8 +4,8 @@
 use crate::Error;
 use crate::copies::Outdated;
 use crate::node::Node;
-use crate::platform::Hear;
-use crate::spread::{Answer, Answered, Question};
+use crate::platform::PeerMessageHandler;
+use crate::scatter_gather::{Answer, Answered, Question};
 use crossbeam_channel::TryRecvError;
 use nacre_bucket::{Next, Signal, Task};
 use nacre_cluster::Change;
@@ -133,7 +133,7 @@ fn written(message: &Message) -> Vec<u8> {
     postcard::to_stdvec(message).expect("messages are plain data")
 }
 
-impl Hear for Orchestration {
+impl PeerMessageHandler for Orchestration {
     fn hear(&self, from: NodeId, message: &[u8]) {
         let Some(node) = self.node.upgrade() else { return };
         match postcard::from_bytes(message) {
@@ -183,14 +183,14 @@ fn pause(node: &Node, now: u64, usual_ns: u64) -> Next {
 }
 
 /// The task that says that the node is here. It does not wait for decisions: a leader that waits for one still needs its lease.
-pub(crate) struct Herald {
+pub(crate) struct HeartbeatTask {
     shared: Arc<Orchestration>,
     signal: Signal,
 }
 
-impl Herald {
-    pub fn new(shared: Arc<Orchestration>) -> Herald {
-        Herald { shared, signal: Signal::default() }
+impl HeartbeatTask {
+    pub fn new(shared: Arc<Orchestration>) -> HeartbeatTask {
+        HeartbeatTask { shared, signal: Signal::default() }
     }
 
     fn speak(&self, node: &Arc<Node>, now: u64) {
@@ -207,9 +207,9 @@ impl Herald {
     }
 }
 
-impl Task for Herald {
+impl Task for HeartbeatTask {
     fn name(&self) -> &'static str {
-        "herald"
+        "heartbeat"
     }
 
     fn is_background(&self) -> bool {
@@ -234,16 +234,16 @@ impl Task for Herald {
 }
 
 /// The task that decides where its node leads.
-pub(crate) struct Watchman {
+pub(crate) struct FailoverTask {
     shared: Arc<Orchestration>,
     /// Nodes of which it was said that nothing goes on without them.
     late: BTreeSet<NodeId>,
     hand_over: HandOver,
 }
 
-impl Watchman {
-    pub fn new(shared: Arc<Orchestration>) -> Watchman {
-        Watchman { shared, late: BTreeSet::new(), hand_over: HandOver::default() }
+impl FailoverTask {
+    pub fn new(shared: Arc<Orchestration>) -> FailoverTask {
+        FailoverTask { shared, late: BTreeSet::new(), hand_over: HandOver::default() }
     }
 
     fn decide(&mut self, node: &Arc<Node>, now: u64) {
@@ -344,9 +344,9 @@ fn says_settled(answer: &[u8]) -> bool {
     matches!(postcard::from_bytes(answer), Ok(Answer::Settled(true)))
 }
 
-impl Task for Watchman {
+impl Task for FailoverTask {
     fn name(&self) -> &'static str {
-        "watchman"
+        "failover"
     }
 
     fn is_background(&self) -> bool {

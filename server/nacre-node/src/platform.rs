@@ -77,22 +77,22 @@ pub trait Platform: BucketEnv {
     /// Asks another node something; `told` gets the answer, or why there is none, after `patience` at the latest, and must not
     /// block. Never blocks. The other node answers by [`Node::answer`](crate::Node::answer), away from what its clients
     /// wait for.
-    fn ask(&self, to: NodeId, question: Vec<u8>, patience: Duration, told: Told);
+    fn ask(&self, to: NodeId, question: Vec<u8>, patience: Duration, told: ReplyCallback);
 
     /// Connects `link` to the key-value port of a node, again whenever the connection is lost, until the link is over.
     fn link(&self, peer: &Endpoints, link: Box<dyn Link>);
 }
 
-/// Who waits for the answer of another node.
-pub type Told = Box<dyn FnOnce(Result<Vec<u8>, Unanswered>) + Send>;
+/// Called once with the peer's reply, or with the reason there is none.
+pub type ReplyCallback = Box<dyn FnOnce(Result<Vec<u8>, PeerError>) + Send>;
 
-/// Why another node did not answer.
+/// The reason why a peer gave no reply.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unanswered {
-    /// It was not asked.
+pub enum PeerError {
+    /// The question was never sent, so the peer has done nothing.
     #[error("{0}")]
     NotAsked(String),
-    /// It may have been, and done what was asked.
+    /// The question may have arrived, and the peer may have carried it out.
     #[error("{0}")]
     Lost(String),
 }
@@ -121,8 +121,8 @@ pub trait Link: Send {
     fn is_over(&self) -> bool;
 }
 
-/// Takes the messages of other nodes.
-pub trait Hear: Send + Sync {
-    /// A message, on a thread that the messages of all nodes share.
+/// Receives the one-way messages of other nodes.
+pub trait PeerMessageHandler: Send + Sync {
+    /// Handles one message. Runs on a thread that the messages of all nodes share, so it must not block.
     fn hear(&self, from: NodeId, message: &[u8]);
 }

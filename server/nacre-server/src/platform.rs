@@ -13,7 +13,7 @@ use crate::vital::depend_on_this_thread;
 use nacre_bucket::{BucketEnv, Next, Task};
 use nacre_cluster::{Bucket, Endpoints, StorageBackend};
 use nacre_engine::{Engine, Hooks};
-use nacre_node::{Link, Outgoing, Platform, Told, Unanswered};
+use nacre_node::{Link, Outgoing, PeerError, Platform, ReplyCallback};
 use nacre_plugin_host::{Capsule, Http, Plugin};
 use nacre_state::StateOptions;
 use nacre_store::{Error, LogOptions, LogSpaces, LogStore, OnDamage, SledStore, Spaces, Store};
@@ -340,10 +340,10 @@ impl Platform for SystemPlatform {
         membership::fetch_package(peers, digest)
     }
 
-    fn ask(&self, to: NodeId, question: Vec<u8>, patience: Duration, told: Told) {
+    fn ask(&self, to: NodeId, question: Vec<u8>, patience: Duration, told: ReplyCallback) {
         match self.questions.get() {
             Some(questions) => questions.ask(to, question, patience + ASK_GRACE, told),
-            None => told(Err(Unanswered::NotAsked("the node is starting".into()))),
+            None => told(Err(PeerError::NotAsked("the node is starting".into()))),
         }
     }
 

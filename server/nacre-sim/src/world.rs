@@ -5,7 +5,7 @@ use crate::Chance;
 use crate::simulation::Documents;
 use nacre_bucket::{BucketEnv, Task, Waiter};
 use nacre_cluster::{Bucket, Endpoints, Ports};
-use nacre_node::{Link, Outgoing, Platform, Told, Unanswered};
+use nacre_node::{Link, Outgoing, PeerError, Platform, ReplyCallback};
 use nacre_plugin_host::{Capsule, Http, NoHttp, Plugin};
 use nacre_store::{Error, Fault, FaultStore, MemorySpaces, MemoryStore, Spaces, Store, Which};
 use nacre_types::{Cas, CollectionId, DocKey, Kind, NodeId, Now, Seqno, Vbid};
@@ -298,8 +298,8 @@ impl Platform for World {
         self.wishes.add().links.push((peer.plain.kv, link));
     }
 
-    fn ask(&self, _: NodeId, _: Vec<u8>, _: Duration, told: Told) {
-        told(Err(Unanswered::NotAsked("there are no questions in this world".into())));
+    fn ask(&self, _: NodeId, _: Vec<u8>, _: Duration, told: ReplyCallback) {
+        told(Err(PeerError::NotAsked("there are no questions in this world".into())));
     }
 
     fn send(&self, to: NodeId, message: Vec<u8>) {

@@ -20,13 +20,13 @@ mod part;
 mod reader;
 mod token;
 
-pub(crate) use part::Crowd;
+pub(crate) use part::WaiterLimit;
 pub use part::{ChangesCall, ChangesPart, ChangesTold, Position};
 pub(crate) use token::resolve;
 pub use token::{NoToken, Token};
 
 use crate::node::Node;
-use crate::spread::{Answer, Owners, Question, UNREACHED_PATIENCE, Vbids, Want};
+use crate::scatter_gather::{Answer, Owners, Question, ScatterRequest, UNREACHED_PATIENCE, Vbids};
 use nacre_bucket::{Bucket, Waiter};
 use nacre_dcp::{Message, ResumePoint};
 use nacre_types::{CollectionId, Document, NodeId, Seqno, VbUuid, Vbid};
@@ -553,7 +553,10 @@ fn begin(
         let call = part::begin_call(vbids.clone(), &wanted.since, wanted.until);
         Question::Changes(part(bucket, collection, call))
     };
-    let want = Want { vbids: Vbids::first(bucket.vbucket_count()), question: Box::new(question) };
+    let want = ScatterRequest {
+        vbids: Vbids::first(bucket.vbucket_count()),
+        question: Box::new(question),
+    };
     let gathered = node.gather(&bucket.name, &[want], BEGIN_PATIENCE);
     let mut stands = BTreeMap::new();
     for told in gathered.map_err(Refused::Unavailable)? {

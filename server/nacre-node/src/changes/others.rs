@@ -5,8 +5,8 @@
 
 use super::Stand;
 use super::part::{ChangesTold, Position, ToldChange};
-use crate::platform::{self, Unanswered};
-use crate::spread::{Answer, Vbids};
+use crate::platform::{self, PeerError};
+use crate::scatter_gather::{Answer, Vbids};
 use nacre_bucket::Waiter;
 use nacre_dcp::ResumePoint;
 use nacre_types::{NodeId, VbUuid, Vbid};
@@ -27,7 +27,7 @@ pub(super) struct Others {
 }
 
 /// Answers as they came, with the numbers of their questions.
-type Inbox = Mutex<Vec<(u64, Result<Vec<u8>, Unanswered>)>>;
+type Inbox = Mutex<Vec<(u64, Result<Vec<u8>, PeerError>)>>;
 
 /// A question on its way.
 struct Asked {
@@ -91,7 +91,7 @@ impl Others {
         node: NodeId,
         vbids: Vbids,
         waiter: &Arc<dyn Waiter>,
-    ) -> platform::Told {
+    ) -> platform::ReplyCallback {
         self.serial += 1;
         let serial = self.serial;
         let is_extra = !self.may_ask(node).1;
@@ -176,7 +176,7 @@ mod tests {
         numbers.iter().copied().map(Vbid).collect()
     }
 
-    fn expect(others: &mut Others, numbers: &[u16]) -> platform::Told {
+    fn expect(others: &mut Others, numbers: &[u16]) -> platform::ReplyCallback {
         let waiter: Arc<dyn Waiter> = Arc::new(Signal::default());
         others.expect(NODE, vbids(numbers), &waiter)
     }
@@ -189,7 +189,7 @@ mod tests {
     }
 
     /// An answer with a change of each of these vBuckets.
-    fn told(numbers: &[u16], is_all: bool) -> Result<Vec<u8>, Unanswered> {
+    fn told(numbers: &[u16], is_all: bool) -> Result<Vec<u8>, PeerError> {
         let change = |vbid: &u16| {
             let document = Document::new(Meta { seqno: Seqno(5), ..Meta::default() }, b"\0k", b"1");
             ToldChange::new(Vbid(*vbid), &stand(5).point, &document, true)
@@ -250,7 +250,7 @@ mod tests {
         assert_eq!(shown(&mut others), ["[2] at [], rests"]);
         expect(&mut others, &[2])(told(&[2], false));
         assert_eq!(shown(&mut others), ["2@5", "[2] at [2]"], "there is more");
-        waits(Err(Unanswered::Lost("gone".into())));
+        waits(Err(PeerError::Lost("gone".into())));
         let lost = others.take_in();
         assert!(matches!(&lost[..], [(of, Err(why))] if *of == vbids(&[1]) && why == "gone"));
         assert!(others.is_idle());

@@ -4,7 +4,7 @@
 use super::reader::{Read, Reader};
 use super::{Gone, Since, Stand, Until};
 use crate::node::Node;
-use crate::spread::{Answer, Vbids, failed};
+use crate::scatter_gather::{Answer, Vbids, failed};
 use nacre_bucket::{Bucket, Signal};
 use nacre_dcp::ResumePoint;
 use nacre_types::{
@@ -186,21 +186,21 @@ impl ToldChange {
     }
 }
 
-/// Counts those who wait.
+/// Bounds the number of peer requests parked while they wait for changes.
 #[derive(Debug, Default)]
-pub(crate) struct Crowd(AtomicUsize);
+pub(crate) struct WaiterLimit(AtomicUsize);
 
-struct Seat<'a>(&'a Crowd);
+struct Permit<'a>(&'a WaiterLimit);
 
-impl Crowd {
-    /// A place to wait, while there is one.
-    fn enter(&self) -> Option<Seat<'_>> {
-        let seat = Seat(self);
-        (self.0.fetch_add(1, Ordering::AcqRel) < WAITING_MAX).then_some(seat)
+impl WaiterLimit {
+    /// Returns a permit to wait, or `None` when [`WAITING_MAX`] requests wait already.
+    fn enter(&self) -> Option<Permit<'_>> {
+        let permit = Permit(self);
+        (self.0.fetch_add(1, Ordering::AcqRel) < WAITING_MAX).then_some(permit)
     }
 }
 
-impl Drop for Seat<'_> {
+impl Drop for Permit<'_> {
     fn drop(&mut self) {
         self.0.0.fetch_sub(1, Ordering::AcqRel);
     }
@@ -332,7 +332,7 @@ impl Reading<'_> {
         let passed =
             |node: &Node| Duration::from_nanos(node.now().monotonic_ns.saturating_sub(begun_ns));
         let node = self.node;
-        let mut seat = None;
+        let mut permit = None;
         let (mut bytes, mut looked) = (0, 0);
         while bytes < ANSWER_BYTES
             && looked < ANSWER_CHANGES
@@ -369,9 +369,9 @@ impl Reading<'_> {
                     {
                         return Ok(());
                     }
-                    if is_all && seat.is_none() {
-                        seat = node.crowd.enter();
-                        if seat.is_none() {
+                    if is_all && permit.is_none() {
+                        permit = node.waiter_limit.enter();
+                        if permit.is_none() {
                             self.told.is_crowded = true;
                             return Ok(());
                         }
@@ -441,10 +441,10 @@ mod tests {
 
     #[test]
     fn no_more_wait_than_may() {
-        let crowd = Crowd::default();
-        let seats: Vec<_> = (0..WAITING_MAX).map(|_| crowd.enter().unwrap()).collect();
-        assert!(crowd.enter().is_none() && crowd.enter().is_none());
-        drop(seats);
-        assert!(crowd.enter().is_some());
+        let waiter_limit = WaiterLimit::default();
+        let permits: Vec<_> = (0..WAITING_MAX).map(|_| waiter_limit.enter().unwrap()).collect();
+        assert!(waiter_limit.enter().is_none() && waiter_limit.enter().is_none());
+        drop(permits);
+        assert!(waiter_limit.enter().is_some());
     }
 }

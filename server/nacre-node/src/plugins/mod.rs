@@ -31,7 +31,7 @@ mod spec;
 use crate::node::Node;
 use crate::outgoing::Outgoing;
 use crate::query::{EVALUATOR, FunctionQueries, QUERY};
-use crate::spread::{SpreadDocuments, Vbids};
+use crate::scatter_gather::{ClusterDocuments, Vbids};
 pub use deployment::{Deployment, Progress};
 pub(crate) use documents::BucketDocuments;
 use feed::Feed;
@@ -680,7 +680,7 @@ fn setup(node: &Arc<Node>, bucket: &Arc<Bucket>, spec: &Spec) -> Result<Setup, S
         Some(digest) => packages::read(node, digest)?.config(&spec.config)?,
         None => spec.config.clone(),
     };
-    let documents = Arc::new(SpreadDocuments::new(node, bucket));
+    let documents = Arc::new(ClusterDocuments::new(node, bucket));
     let queries: Arc<dyn Queries> = match spec.grants.query {
         true => {
             let (source, documents) = (source.clone(), Arc::clone(&documents));

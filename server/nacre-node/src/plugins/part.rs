@@ -5,7 +5,7 @@ use super::{Deployment, Plugins, Progress};
 use crate::block;
 use crate::node::Node;
 use crate::query::{Wanted, code, retry};
-use crate::spread::{Answer, Question, RequestPart, Vbids, Want, failed};
+use crate::scatter_gather::{Answer, Question, RequestPart, ScatterRequest, Vbids, failed};
 use nacre_plugin_host::{Account, Answer as Given, Error, Header, Request, Response};
 use std::sync::Arc;
 use std::time::Duration;
@@ -353,7 +353,7 @@ impl Spread {
                 request: request.clone(),
             })
         };
-        let want = Want { vbids: self.vbids.clone(), question: Box::new(question) };
+        let want = ScatterRequest { vbids: self.vbids.clone(), question: Box::new(question) };
         let gathered = self.node.gather(bucket, &[want], patience).map_err(|reason| {
             // Nodes say it in these words, as what they answer is only asked for again.
             if reason == LATE { Missing::Late } else { Missing::NotYet(reason) }

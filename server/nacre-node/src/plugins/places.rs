@@ -13,8 +13,8 @@
 use super::spec::INDEX;
 use super::{Deployment, Plugins};
 use crate::node::Node;
-use crate::platform::Unanswered;
-use crate::spread::{Answer, Answered, Question, StateName};
+use crate::platform::PeerError;
+use crate::scatter_gather::{Answer, Answered, Question, StateName};
 use crossbeam_channel::{TryRecvError, bounded};
 use nacre_bucket::{Bucket, Signal};
 use nacre_cluster::{Chain, Index, Membership};
@@ -82,8 +82,8 @@ impl Deployment {
                     }
                     heard.busy.extend(busy);
                 }
-                Err(Unanswered::NotAsked(_)) => heard.is_missing |= is_awaited,
-                Ok(_) | Err(Unanswered::Lost(_)) => heard.is_silent |= is_awaited,
+                Err(PeerError::NotAsked(_)) => heard.is_missing |= is_awaited,
+                Ok(_) | Err(PeerError::Lost(_)) => heard.is_silent |= is_awaited,
             }
         }
         heard

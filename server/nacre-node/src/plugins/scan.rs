@@ -5,7 +5,7 @@ use super::part::{Missing, no_bucket, not_loaded};
 use super::{Deployment, Plugins};
 use crate::node::Node;
 use crate::query::Wanted;
-use crate::spread::{Answer, Question, ScanPart, Vbids, Want};
+use crate::scatter_gather::{Answer, Question, ScanPart, ScatterRequest, Vbids};
 use nacre_cluster::Manifest;
 use nacre_state::{Indexed, Page, Scan};
 use nacre_types::{CollectionId, Vbid};
@@ -120,7 +120,7 @@ fn page_of_all(
         let (deployment, vbids) = (deployment.name.clone(), vbids.clone());
         Question::Scan(ScanPart { deployment, vbids, scan: scan.clone() })
     };
-    let want = Want { vbids: owners.all(), question: Box::new(question) };
+    let want = ScatterRequest { vbids: owners.all(), question: Box::new(question) };
     let gathered = node.gather(bucket, &[want], patience).map_err(Missing::NotYet)?;
     let page = |answer| match answer {
         Answer::Page(page) => Ok(page),

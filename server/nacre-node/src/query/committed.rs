@@ -2,7 +2,7 @@
 
 use super::part::unexpected;
 use super::session::{PAGE_BYTES, Session};
-use crate::spread::{Answer, CollectionCall, Owners, Vbids};
+use crate::scatter_gather::{Answer, CollectionCall, Owners, Vbids};
 use nacre_plugin_host::{DatabaseKeyspace, Failure, Mutation, Row, RowRefusal};
 use nacre_types::Vbid;
 use std::time::Duration;

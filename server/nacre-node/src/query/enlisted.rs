@@ -6,7 +6,7 @@ use super::session::Session;
 use super::transaction::{
     Attempt, Changes, Durability, Mark, Stored, Takeover, Transaction, timeout_of, told,
 };
-use crate::spread::Owners;
+use crate::scatter_gather::Owners;
 use nacre_auth::{Keyspace, Privilege};
 use nacre_plugin_host::{
     Body, DatabaseKeyspace, Failure, Mutation, Row, RowRefusal, TransactionSettings,

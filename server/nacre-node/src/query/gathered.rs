@@ -3,7 +3,7 @@
 use super::failure::{code, failure, retry};
 use super::part::unexpected;
 use crate::node::Node;
-use crate::spread::{Answer, IndexPart, Place, Question, Vbids, Want};
+use crate::scatter_gather::{Answer, IndexPart, Place, Question, ScatterRequest, Vbids};
 use nacre_cluster::Index;
 use nacre_plugin_host::{Failure, IndexPage, IndexScan};
 use nacre_types::NodeId;
@@ -169,7 +169,10 @@ impl Source<'_> {
                 Portion::Vbids(vbids) => {
                     let question =
                         move |vbids: &Vbids| Question::Index(question(vbids, None, &part.after));
-                    wants.push(Want { vbids: vbids.clone(), question: Box::new(question) });
+                    wants.push(ScatterRequest {
+                        vbids: vbids.clone(),
+                        question: Box::new(question),
+                    });
                     asked.push(part);
                 }
                 Portion::Partition(partition, vbids) => {

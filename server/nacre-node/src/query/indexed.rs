@@ -6,7 +6,7 @@ use super::part::row;
 use super::session::{PAGE_BYTES, Session, path};
 use crate::node::Node;
 use crate::plugins::BucketDocuments;
-use crate::spread::{Answer, IndexPart};
+use crate::scatter_gather::{Answer, IndexPart};
 use nacre_auth::Privilege;
 use nacre_cluster::Index;
 use nacre_plugin_host::{

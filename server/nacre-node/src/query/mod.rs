@@ -46,7 +46,7 @@ pub(crate) use consistency::Wanted;
 pub(crate) use failure::{code, retry};
 pub(crate) use of_function::FunctionQueries;
 pub use session::{Gone, Session};
-pub(crate) use transaction::{Step, Told, answer_step};
+pub(crate) use transaction::{Step, StepReply, answer_step};
 pub use vitals::Vitals;
 
 /// The component that answers.

@@ -6,7 +6,7 @@
 
 use super::notes::Note;
 use super::session::Session;
-use crate::spread::{Answer, Question};
+use crate::scatter_gather::{Answer, Question};
 use nacre_auth::{Keyspace, Privilege};
 use std::time::Duration;
 

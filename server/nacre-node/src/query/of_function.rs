@@ -7,7 +7,7 @@ use super::failure::{code, failure};
 use super::session::{Session, gone_by};
 use crate::node::Node;
 use crate::query::Answer;
-use crate::spread::SpreadDocuments;
+use crate::scatter_gather::ClusterDocuments;
 use nacre_cluster::Source;
 use nacre_plugin_host::{
     DatabaseKeyspace, Effect, Effects, Failure, Mutation, Queries, Query, QueryRows, Request,
@@ -39,7 +39,7 @@ pub(super) struct Guard {
 /// What becomes of changes.
 enum Made {
     /// They are made, and these are to wait until they are on disk.
-    In(Arc<SpreadDocuments>),
+    In(Arc<ClusterDocuments>),
     /// They are told.
     Told(Effects),
 }
@@ -103,7 +103,7 @@ impl FunctionQueries {
         node: &Arc<Node>,
         owner: &str,
         source: Source,
-        documents: Arc<SpreadDocuments>,
+        documents: Arc<ClusterDocuments>,
     ) -> FunctionQueries {
         FunctionQueries::guarded(node, owner, Guard { source, effects: Made::In(documents) })
     }

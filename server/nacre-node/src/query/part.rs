@@ -8,7 +8,7 @@ use super::session::PAGE_BYTES;
 use super::transaction::{KEY_PREFIX, records_in};
 use crate::node::Node;
 use crate::plugins::{BucketDocuments, Missing};
-use crate::spread::{Answer, CollectionCall, IndexPart, Place, Vbids};
+use crate::scatter_gather::{Answer, CollectionCall, IndexPart, Place, Vbids};
 use nacre_bucket::Bucket;
 use nacre_bucket::range_scan::documents_of;
 use nacre_plugin_host::{

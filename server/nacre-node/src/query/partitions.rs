@@ -8,7 +8,9 @@ use super::failure::{code, failure, retry};
 use super::gathered::Source;
 use crate::block;
 use crate::plugins::End;
-use crate::spread::{Answer, Answered, IndexPart, Question, UNREACHED_PATIENCE, Vbids, Want};
+use crate::scatter_gather::{
+    Answer, Answered, IndexPart, Question, ScatterRequest, UNREACHED_PATIENCE, Vbids,
+};
 use nacre_cluster::Index;
 use nacre_plugin_host::Failure;
 use nacre_types::NodeId;
@@ -131,7 +133,7 @@ impl Source<'_> {
             return Ok(());
         }
         let question = |vbids: &Vbids| Question::Ends(self.bucket.to_owned(), vbids.clone());
-        let want = Want { vbids: part.vbids.clone(), question: Box::new(question) };
+        let want = ScatterRequest { vbids: part.vbids.clone(), question: Box::new(question) };
         let gathered = self.node.gather(self.bucket, &[want], left);
         let gathered = gathered.map_err(|reason| retry(code::INDEX_FAILURE, reason))?;
         let mut ends = Vec::new();

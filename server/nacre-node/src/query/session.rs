@@ -8,7 +8,9 @@ use super::scripts::Scripts;
 use super::transaction::Staged;
 use crate::error::Error;
 use crate::node::Node;
-use crate::spread::{Answer, CollectionCall, Owners, Place, Question, Vbids, Want};
+use crate::scatter_gather::{
+    Answer, CollectionCall, Owners, Place, Question, ScatterRequest, Vbids,
+};
 use nacre_auth::{Keyspace, Login, Privilege};
 use nacre_cluster::{Change, Index, Partitioning};
 use nacre_plugin_host::{
@@ -177,7 +179,7 @@ impl Session {
             path: path(keyspace),
             call: call(vbids),
         };
-        let want = Want { vbids, question: Box::new(question) };
+        let want = ScatterRequest { vbids, question: Box::new(question) };
         let gathered = self.node.gather(&keyspace.bucket, &[want], left);
         let answers = gathered.map_err(|reason| retry(code::INTERNAL, reason))?.into_iter();
         let answers = answers.map(|gathered| match gathered.answer {

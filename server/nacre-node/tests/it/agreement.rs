@@ -5,7 +5,7 @@ use nacre_auth::{Group, Refused, Role, User};
 use nacre_bucket::kv::{Peer, Session};
 use nacre_cluster::{BucketSettings, Change, Membership};
 use nacre_node::agreement::Proposal;
-use nacre_node::{Error, Hear, Node, Platform};
+use nacre_node::{Error, Node, PeerMessageHandler, Platform};
 use nacre_types::NodeId;
 use std::sync::{Arc, Mutex};
 
@@ -129,7 +129,7 @@ fn another_node_logs_in_to_the_key_value_port_by_its_key_and_the_secret_of_the_c
 #[derive(Default)]
 struct Ear(Mutex<Vec<(NodeId, Vec<u8>)>>);
 
-impl Hear for Ear {
+impl PeerMessageHandler for Ear {
     fn hear(&self, from: NodeId, message: &[u8]) {
         self.0.lock().unwrap().push((from, message.to_vec()));
     }
@@ -141,12 +141,12 @@ fn messages_go_to_who_listens_and_tell_that_a_node_is_there() {
     let node = world.node();
     assert_eq!(node.silence_ns(NodeId(2)), None);
     node.hear(NodeId(2), b"lost");
-    let ear = Arc::new(Ear::default());
-    node.listen(Arc::clone(&ear) as Arc<_>);
+    let handler = Arc::new(Ear::default());
+    node.listen(Arc::clone(&handler) as Arc<_>);
     node.hear(NodeId(2), b"a");
     world.wait(3);
     node.hear(NodeId(3), b"");
-    assert_eq!(*ear.0.lock().unwrap(), [(NodeId(2), b"a".to_vec())]);
+    assert_eq!(*handler.0.lock().unwrap(), [(NodeId(2), b"a".to_vec())]);
     assert_eq!(node.silence_ns(NodeId(2)), Some(3_000_000_000));
     assert_eq!(node.silence_ns(NodeId(3)), Some(0));
 }

@@ -247,7 +247,7 @@ fn changes_end_when_nobody_answers_for_long() {
     let mut asked = asker.take();
     for _ in 0..300 {
         for (_, _, told) in asked {
-            told(Err(nacre_node::Unanswered::NotAsked("it is away".into())));
+            told(Err(nacre_node::PeerError::NotAsked("it is away".into())));
         }
         match asker.changes.next_change() {
             Next::Nothing => {}

@@ -137,7 +137,7 @@ fn a_lease_that_a_process_before_has_asked_for_is_none() {
 #[test]
 fn a_leader_that_waits_for_a_decision_serves_on() {
     let mut nodes = three_with(&[1, 2]);
-    nodes.worlds[0].hold_up("watchman");
+    nodes.worlds[0].hold_up("failover");
     nodes.pass(5000);
     assert_eq!((active(&nodes), client(&nodes).set("k", "1").status), (0, 0));
 }

@@ -8,7 +8,7 @@ use nacre_bucket::kv::Peer;
 use nacre_bucket::{BucketEnv, Next, Task};
 use nacre_cluster::{Bucket, BucketSettings, Change};
 use nacre_cluster::{Endpoints, Ports};
-use nacre_node::{Link, Outgoing, Platform, Told, Unanswered};
+use nacre_node::{Link, Outgoing, PeerError, Platform, ReplyCallback};
 use nacre_plugin_host::{Capsule, Http, NoHttp, Plugin};
 use nacre_store::{Error, FaultStore, MemorySpaces, MemoryStore, Space, Spaces, Store};
 use nacre_types::{NodeId, Now};
@@ -40,7 +40,7 @@ pub struct World {
 }
 
 /// A question on its way to a node.
-pub type Asked = (NodeId, Vec<u8>, Told);
+pub type Asked = (NodeId, Vec<u8>, ReplyCallback);
 
 impl World {
     pub fn new() -> Arc<World> {
@@ -243,10 +243,10 @@ impl Platform for World {
         self.links.lock().unwrap().push((peer.plain.kv, link));
     }
 
-    fn ask(&self, to: NodeId, question: Vec<u8>, _: Duration, told: Told) {
+    fn ask(&self, to: NodeId, question: Vec<u8>, _: Duration, told: ReplyCallback) {
         match &mut *self.asked.lock().unwrap() {
             Some(asked) => asked.push((to, question, told)),
-            None => told(Err(Unanswered::NotAsked("there is one node in this world".into()))),
+            None => told(Err(PeerError::NotAsked("there is one node in this world".into()))),
         }
     }
 

@@ -7,7 +7,7 @@ use super::directory::Directory;
 use super::frame::{self, Frame, Kind};
 use super::link::{self, Lane};
 use super::request::Caller;
-use nacre_node::{Told, Unanswered};
+use nacre_node::{PeerError, ReplyCallback};
 use nacre_types::NodeId;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -148,13 +148,19 @@ impl Peers {
     }
 
     /// Sends a question; `told` gets its answer.
-    pub fn ask(self: &Arc<Self>, to: NodeId, question: Vec<u8>, patience: Duration, told: Told) {
+    pub fn ask(
+        self: &Arc<Self>,
+        to: NodeId,
+        question: Vec<u8>,
+        patience: Duration,
+        told: ReplyCallback,
+    ) {
         let peers = Arc::clone(self);
         self.runtime.spawn(async move {
             let answered = peers.call(to, Kind::Ask, question, patience).await;
             told(answered.map_err(|error| match error {
-                CallError::NotSent(why) => Unanswered::NotAsked(why),
-                CallError::Lost(why) => Unanswered::Lost(why),
+                CallError::NotSent(why) => PeerError::NotAsked(why),
+                CallError::Lost(why) => PeerError::Lost(why),
             }));
         });
     }

@@ -4,7 +4,7 @@
 use super::attempt::Attempt;
 use super::changes::Place;
 use super::record::{ATTEMPTS, Entry, is_id};
-use super::step::{Step, Told};
+use super::step::{Step, StepReply};
 use super::stored::{Stored, answer_step, records_in};
 use crate::node::Node;
 use nacre_bucket::Bucket;
@@ -54,7 +54,7 @@ impl Node {
         let path = format!("{}.{}", record.keyspace.scope, record.keyspace.collection);
         let look = Step::Look(vec![ATTEMPTS.into()]);
         let told = answer_step(self, bucket, &path, record.id.as_bytes(), &look, PATIENCE);
-        let Ok(Told::Looked(looked)) = told else { return 0 };
+        let Ok(StepReply::Looked(looked)) = told else { return 0 };
         let Some(Some(entries)) = looked.found.first() else { return 0 };
         let entries: BTreeMap<String, Value> = serde_json::from_slice(entries).unwrap_or_default();
         let stored = Stored { node: self, patience: PATIENCE };

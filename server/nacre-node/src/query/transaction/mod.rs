@@ -20,7 +20,7 @@ mod takeover;
 pub use attempt::{Attempt, Stopped};
 pub use changes::{Changes, Mark, Staged};
 pub use record::KEY_PREFIX;
-pub use step::{Durability, Step, Told};
+pub use step::{Durability, Step, StepReply};
 pub use stored::{Stored, answer_step, records_in};
 pub use takeover::Takeover;
 

@@ -156,7 +156,7 @@ impl Step {
 
 /// What a step tells.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Told {
+pub enum StepReply {
     /// Of [`Step::Look`].
     Looked(Looked),
     /// Of the others: the new version.
@@ -180,7 +180,7 @@ pub trait Documents {
     ///
     /// # Errors
     /// Why it was not done. After [`KvError::Temporary`] of a step that writes, nobody knows whether it was.
-    fn step(&self, place: &Place, step: Step) -> Result<Told, KvError>;
+    fn step(&self, place: &Place, step: Step) -> Result<StepReply, KvError>;
 }
 
 impl dyn Documents + '_ {
@@ -191,8 +191,8 @@ impl dyn Documents + '_ {
     pub fn look(&self, place: &Place, paths: &[&str]) -> Result<Option<Looked>, KvError> {
         let paths = paths.iter().map(|path| (*path).to_owned()).collect();
         match self.step(place, Step::Look(paths)) {
-            Ok(Told::Looked(looked)) => Ok(Some(looked)),
-            Ok(Told::Written(_)) => Err(KvError::Temporary("an unexpected answer".into())),
+            Ok(StepReply::Looked(looked)) => Ok(Some(looked)),
+            Ok(StepReply::Written(_)) => Err(KvError::Temporary("an unexpected answer".into())),
             Err(KvError::NotFound) => Ok(None),
             Err(error) => Err(error),
         }
@@ -204,8 +204,8 @@ impl dyn Documents + '_ {
     /// As [`Documents::step`].
     pub fn write(&self, place: &Place, step: Step) -> Result<u64, KvError> {
         match self.step(place, step)? {
-            Told::Written(cas) => Ok(cas),
-            Told::Looked(_) => Err(KvError::Temporary("an unexpected answer".into())),
+            StepReply::Written(cas) => Ok(cas),
+            StepReply::Looked(_) => Err(KvError::Temporary("an unexpected answer".into())),
         }
     }
 }

@@ -2,10 +2,10 @@
 
 use super::changes::Place;
 use super::record::RECORD_KEYS;
-use super::step::{BodyFormat, Documents, Edit, Looked, Part, Presence, Step, Told};
+use super::step::{BodyFormat, Documents, Edit, Looked, Part, Presence, Step, StepReply};
 use crate::node::Node;
 use crate::plugins::BucketDocuments;
-use crate::spread::{Answer, Question, Vbids};
+use crate::scatter_gather::{Answer, Question, Vbids};
 use nacre_bucket::Bucket;
 use nacre_plugin_host::KvError;
 use nacre_types::{Cas, CollectionId, DocKey, Now, Vbid};
@@ -24,7 +24,7 @@ pub struct Stored<'a> {
 }
 
 impl Documents for Stored<'_> {
-    fn step(&self, place: &Place, step: Step) -> Result<Told, KvError> {
+    fn step(&self, place: &Place, step: Step) -> Result<StepReply, KvError> {
         let bucket = &place.keyspace.bucket;
         let missing = || KvError::Denied(format!("there is no bucket {bucket}"));
         let vbid = self.node.owners(bucket).ok_or_else(missing)?.vbid_of(place.id.as_bytes());
@@ -74,7 +74,7 @@ pub fn answer_step(
     key: &[u8],
     step: &Step,
     left: Duration,
-) -> Result<Told, KvError> {
+) -> Result<StepReply, KvError> {
     let documents = BucketDocuments::new(node, bucket);
     match step {
         Step::Look(paths) => {
@@ -82,7 +82,7 @@ pub fn answer_step(
             let command =
                 Command::Lookup { specs: &specs, access_deleted: true, sees_system: true };
             match documents.read_by(path, key, &command, left)? {
-                Reply::Looked { results, cas, deleted } => Ok(Told::Looked(Looked {
+                Reply::Looked { results, cas, deleted } => Ok(StepReply::Looked(Looked {
                     cas: cas.0,
                     is_tombstone: deleted,
                     found: results.into_iter().map(Result::ok).collect(),
@@ -103,9 +103,9 @@ pub fn answer_step(
     }
 }
 
-fn written(reply: Reply) -> Result<Told, KvError> {
+fn written(reply: Reply) -> Result<StepReply, KvError> {
     match reply {
-        Reply::Stored { cas, .. } | Reply::Mutated { cas, .. } => Ok(Told::Written(cas.0)),
+        Reply::Stored { cas, .. } | Reply::Mutated { cas, .. } => Ok(StepReply::Written(cas.0)),
         other => Err(unexpected(&other)),
     }
 }

@@ -3,7 +3,7 @@
 use super::attempt::{Attempt, Stopped};
 use super::changes::{Changes, Kind, Place, Staged};
 use super::record::{self, Entry, STAGED};
-use super::step::{Documents, Durability, Edit, Looked, Part, Presence, Step, Told};
+use super::step::{Documents, Durability, Edit, Looked, Part, Presence, Step, StepReply};
 use super::{COUNT_MAX, COUNT_OF_USER_MAX, Transaction, Transactions};
 use nacre_plugin_host::{Account, Action, Budgets, DatabaseKeyspace, KvError, Mutation};
 use nacre_types::Now;
@@ -187,7 +187,7 @@ impl Memory {
 }
 
 impl Documents for Memory {
-    fn step(&self, place: &Place, step: Step) -> Result<Told, KvError> {
+    fn step(&self, place: &Place, step: Step) -> Result<StepReply, KvError> {
         let lost = || KvError::Temporary("nobody answers".into());
         if self.ends_at.is_some_and(|end| self.writes.get() >= end) {
             return Err(lost());
@@ -198,7 +198,7 @@ impl Documents for Memory {
                 let found = documents.get(&place.id).ok_or(KvError::NotFound)?;
                 let one =
                     |path: &String| Some(at(&found.attributes, path)?.to_string().into_bytes());
-                return Ok(Told::Looked(Looked {
+                return Ok(StepReply::Looked(Looked {
                     cas: found.cas,
                     is_tombstone: found.body.is_none(),
                     found: paths.iter().map(one).collect(),
@@ -211,7 +211,7 @@ impl Documents for Memory {
         if self.loses == Some(self.writes.get()) {
             return Err(lost());
         }
-        written.map(Told::Written)
+        written.map(StepReply::Written)
     }
 }
 

@@ -6,7 +6,7 @@
 use super::{Usage, Vbids};
 use crate::changes::{ChangesPart, ChangesTold, Position};
 use crate::plugins::End;
-use crate::query::{Step, Told};
+use crate::query::{Step, StepReply};
 use nacre_plugin_host::{
     Consistency, DocumentCall, DocumentReply, Failure, KvError, Mutation, Request, Response, Row,
     RowRefusal,
@@ -268,7 +268,7 @@ pub enum Answer {
     /// Of [`Question::Document`], with the vBucket and the seqno that it wrote.
     Document(Result<DocumentReply, KvError>, Option<(Vbid, Seqno)>),
     /// Of [`Question::Step`].
-    Step(Result<Told, KvError>),
+    Step(Result<StepReply, KvError>),
     /// Of [`Question::Stored`].
     Stored(bool),
     /// Of [`CollectionCall::Fetch`]: as many as fit into an answer.

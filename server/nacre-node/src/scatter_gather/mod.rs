@@ -15,7 +15,7 @@ mod reply;
 mod unbuilt;
 mod usage;
 
-pub(crate) use documents::SpreadDocuments;
+pub(crate) use documents::ClusterDocuments;
 pub(crate) use nacre_types::Vbids;
 pub(crate) use question::{
     Answer, CollectionCall, IndexPart, Place, Question, RequestPart, ScanPart, StateName,
@@ -25,7 +25,7 @@ pub use usage::Usage;
 
 use crate::block;
 use crate::node::Node;
-use crate::platform::{Told, Unanswered};
+use crate::platform::{PeerError, ReplyCallback};
 use crossbeam_channel::{Receiver, bounded};
 use nacre_bucket::before_blocking;
 use nacre_cluster::Membership;
@@ -105,17 +105,17 @@ impl Owners {
     }
 }
 
-/// What is to be known about some vBuckets.
-pub(crate) struct Want<'a> {
-    /// They.
+/// One question about a set of vBuckets, asked at each node that serves some of them.
+pub(crate) struct ScatterRequest<'a> {
+    /// vBuckets to ask about.
     pub vbids: Vbids,
     /// What is asked about those of them that one node serves.
     pub question: Box<dyn Fn(&Vbids) -> Question + 'a>,
 }
 
-/// What a node said.
-pub(crate) struct Gathered {
-    /// Which of the [`Want`]s it is about.
+/// The reply of one node about the vBuckets that it serves.
+pub(crate) struct ShardReply {
+    /// Which of the [`ScatterRequest`]s it is about.
     pub want: usize,
     /// The vBuckets.
     pub vbids: Vbids,
@@ -124,7 +124,7 @@ pub(crate) struct Gathered {
 }
 
 /// Where the answer to a question that was sent arrives.
-pub(crate) type Answered = Receiver<Result<Vec<u8>, Unanswered>>;
+pub(crate) type Answered = Receiver<Result<Vec<u8>, PeerError>>;
 
 /// A question on its way.
 enum Pending {
@@ -166,9 +166,9 @@ impl Node {
     pub(crate) fn gather(
         self: &Arc<Node>,
         bucket: &str,
-        wants: &[Want<'_>],
+        wants: &[ScatterRequest<'_>],
         left: Duration,
-    ) -> Result<Vec<Gathered>, String> {
+    ) -> Result<Vec<ShardReply>, String> {
         let begun_ns = self.now().monotonic_ns;
         let mut missing: Vec<Vbids> = wants.iter().map(|want| want.vbids.clone()).collect();
         let mut gathered = Vec::new();
@@ -205,10 +205,10 @@ impl Node {
                     Ok(answer) => {
                         let vbids = answer.is_about(vbids);
                         missing[want].remove_all(&vbids);
-                        gathered.push(Gathered { want, vbids, answer });
+                        gathered.push(ShardReply { want, vbids, answer });
                     }
                     // Nobody knows whether it was done: to do it again is for who asks.
-                    Err(Unanswered::Lost(why)) if writes => return Err(why),
+                    Err(PeerError::Lost(why)) if writes => return Err(why),
                     Err(why) => {
                         is_unreached = true;
                         reason = why.to_string();
@@ -241,12 +241,12 @@ impl Node {
         left: Duration,
     ) -> Result<Answer, String> {
         let vbids = [vbid].into_iter().collect();
-        let want = Want { vbids, question: Box::new(|_| question.clone()) };
+        let want = ScatterRequest { vbids, question: Box::new(|_| question.clone()) };
         let mut gathered = self.gather(bucket, &[want], left)?;
         gathered.pop().map(|gathered| gathered.answer).ok_or_else(|| "there is no answer".into())
     }
 
-    fn hear_answer(self: &Arc<Node>, asked: Pending, left: Duration) -> Result<Answer, Unanswered> {
+    fn hear_answer(self: &Arc<Node>, asked: Pending, left: Duration) -> Result<Answer, PeerError> {
         match asked {
             Pending::Here(question) => Ok(self.reply(*question, left)),
             Pending::There(answer) => self.answered(&answer),
@@ -254,8 +254,8 @@ impl Node {
     }
 
     /// Waits for the answer to a question that was sent.
-    pub(crate) fn answered(&self, answer: &Answered) -> Result<Answer, Unanswered> {
-        let lost = |why: String| Unanswered::Lost(why);
+    pub(crate) fn answered(&self, answer: &Answered) -> Result<Answer, PeerError> {
+        let lost = |why: String| PeerError::Lost(why);
         before_blocking();
         let bytes = answer.recv().map_err(|_| lost("the node ends".into()))??;
         postcard::from_bytes(&bytes)
@@ -290,7 +290,13 @@ impl Node {
     }
 
     /// Sends a question to another node; `told` gets the answer, as with [`Platform::ask`](crate::Platform::ask).
-    pub(crate) fn ask_then(&self, to: NodeId, question: Question, left: Duration, told: Told) {
+    pub(crate) fn ask_then(
+        &self,
+        to: NodeId,
+        question: Question,
+        left: Duration,
+        told: ReplyCallback,
+    ) {
         let left_ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
         let asked = Asked { rev: self.cluster().rev, left_ms, question };
         let bytes = postcard::to_stdvec(&asked).expect("questions are plain data");

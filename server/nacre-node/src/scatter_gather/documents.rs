@@ -1,6 +1,6 @@
 //! Documents as plugins use them, wherever they are served.
 
-use super::{Answer, Question, Want};
+use super::{Answer, Question, ScatterRequest};
 use crate::node::Node;
 use crate::plugins::BucketDocuments;
 use nacre_bucket::Bucket;
@@ -15,7 +15,7 @@ use std::time::Duration;
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The documents of a deployment's bucket, and those of others that it names.
-pub(crate) struct SpreadDocuments {
+pub(crate) struct ClusterDocuments {
     /// Those that this node serves.
     here: BucketDocuments,
     node: Weak<Node>,
@@ -24,10 +24,10 @@ pub(crate) struct SpreadDocuments {
     written: Mutex<BTreeMap<String, BTreeMap<Vbid, Seqno>>>,
 }
 
-impl SpreadDocuments {
+impl ClusterDocuments {
     /// Of `bucket` and what is beside it.
-    pub fn new(node: &Arc<Node>, bucket: &Arc<Bucket>) -> SpreadDocuments {
-        SpreadDocuments {
+    pub fn new(node: &Arc<Node>, bucket: &Arc<Bucket>) -> ClusterDocuments {
+        ClusterDocuments {
             here: BucketDocuments::new(node, bucket),
             node: Arc::downgrade(node),
             bucket: bucket.name.clone(),
@@ -51,7 +51,7 @@ impl SpreadDocuments {
     }
 }
 
-impl Documents for SpreadDocuments {
+impl Documents for ClusterDocuments {
     fn call(
         &self,
         keyspace: &str,
@@ -103,8 +103,10 @@ impl Documents for SpreadDocuments {
             let question = |vbids: &super::Vbids| {
                 Question::Stored(bucket.clone(), vbids.iter().map(of).collect())
             };
-            let want =
-                Want { vbids: seqnos.keys().copied().collect(), question: Box::new(question) };
+            let want = ScatterRequest {
+                vbids: seqnos.keys().copied().collect(),
+                question: Box::new(question),
+            };
             let gathered = self.node()?.gather(bucket, &[want], SETTLE_TIMEOUT);
             let answers = gathered.map_err(KvError::Temporary)?;
             if answers.iter().any(|gathered| !matches!(gathered.answer, Answer::Stored(true))) {
