@@ -67,7 +67,7 @@ impl Node {
             Change::DropBucket { name } => {
                 let removed = self.remove_bucket(&before.buckets[name]);
                 // Its resolver went with it.
-                self.plugins.redeploy_pure(self);
+                self.plugins().redeploy_pure(self);
                 removed?;
             }
             Change::FlushBucket { name } => {
@@ -155,7 +155,7 @@ impl Node {
         if !events.is_empty() {
             serving.record_events(&events, self.platform.now());
         }
-        self.plugins.redeploy(self, &serving);
+        self.plugins().redeploy(self, &serving);
     }
 
     /// Tells all buckets when they give back space.
@@ -196,7 +196,7 @@ impl Node {
                 None => also(&mut outcome, self.open_bucket(bucket, false, true)),
             }
         }
-        self.plugins.redeploy_pure(self);
+        self.plugins().redeploy_pure(self);
         for package in before.plugins.packages.values().flat_map(|versions| versions.values()) {
             also(&mut outcome, self.forget_package(&package.digest, after));
         }
@@ -207,13 +207,13 @@ impl Node {
     fn redeploy_plugin(self: &Arc<Node>, deployment: &Deployment) {
         match deployment.bucket() {
             Some(bucket) if deployment.world.follows_documents() => self.redeploy(bucket),
-            _ => self.plugins.redeploy_pure(self),
+            _ => self.plugins().redeploy_pure(self),
         }
     }
 
     fn redeploy(self: &Arc<Node>, bucket: &str) {
         if let Some(serving) = self.bucket(bucket) {
-            self.plugins.redeploy(self, &serving);
+            self.plugins().redeploy(self, &serving);
         }
     }
 
@@ -221,7 +221,7 @@ impl Node {
     fn forget_package(&self, digest: &str, cluster: &Cluster) -> Result<(), Error> {
         let mut packages = cluster.plugins.packages.values().flat_map(|versions| versions.values());
         if packages.all(|package| package.digest != digest) {
-            self.plugins.forget(digest);
+            self.plugins().forget(digest);
             packages::forget(&*self.platform, digest)?;
         }
         Ok(())
@@ -248,16 +248,16 @@ impl Node {
         let (documents, _) = bucket.usage();
         tracing::info!("bucket {}: serving {documents} documents", bucket.name);
         // No version from elsewhere may come before.
-        self.plugins.place_resolver(self, &bucket);
+        self.plugins().place_resolver(self, &bucket);
         self.buckets.write().insert(config.name.clone(), Arc::clone(&bucket));
-        self.plugins.deploy_found(self, &bucket);
+        self.plugins().deploy_found(self, &bucket);
         Ok(())
     }
 
     fn remove_bucket(&self, config: &nacre_cluster::Bucket) -> Result<(), Error> {
         if let Some(bucket) = self.buckets.write().remove(&config.name) {
             bucket.discard();
-            self.plugins.undeploy_bucket(&bucket);
+            self.plugins().undeploy_bucket(&bucket);
         }
         match config.settings.kind {
             BucketKind::Persistent => self.remove_store(config),

@@ -30,6 +30,7 @@ pub mod plugins;
 pub mod query;
 mod replication;
 mod scatter_gather;
+pub mod service;
 mod sessions;
 
 pub use error::Error;
@@ -38,4 +39,6 @@ pub use memory::NodeMemory;
 pub use node::Node;
 pub use outgoing::Outgoing;
 pub use platform::{Link, PeerError, PeerMessageHandler, Platform, ReplyCallback};
-pub use scatter_gather::Usage;
+pub use scatter_gather::{
+    NoReply, PeerFailure, PeerMessage, PendingReply, ScatterRequest, ShardReply, Usage, read_reply,
+};

@@ -2,7 +2,6 @@
 
 use crate::agreement::{self, Agreement, Alone};
 use crate::arrears::created_row;
-use crate::changes::WaiterLimit;
 use crate::cluster_map::{Here, Texts};
 use crate::copies::Fenced;
 use crate::health::is_of_one_bucket;
@@ -12,12 +11,12 @@ use crate::password_reset;
 use crate::plugins::{Loader, Plugins};
 use crate::query::Queries;
 use crate::scatter_gather::Owners;
+use crate::service::{self, Service};
 use crate::{Error, NodeMemory, PeerMessageHandler, Platform};
 use nacre_auth::{Group, PasswordPolicy, User, Users};
 use nacre_bucket::{Bucket, BucketEnv, Lease, Logins, Waiter, Watchers};
 use nacre_cluster::{
-    BucketKind, Change, Cluster, Endpoints, GROUP_DEFAULT, Member, Membership, OutgoingRule,
-    Secret, Service,
+    BucketKind, Change, Cluster, Endpoints, GROUP_DEFAULT, Member, Membership, OutgoingRule, Secret,
 };
 use nacre_store::{Space, Write};
 use nacre_types::NodeId;
@@ -89,8 +88,7 @@ pub struct Node {
     pub(crate) buckets: RwLock<BTreeMap<String, Arc<Bucket>>>,
     /// Buckets that could not be opened at the start, by the row that says that they were made: their names, and why.
     pub(crate) damaged: Mutex<BTreeMap<Vec<u8>, (String, String)>>,
-    pub(crate) plugins: Plugins,
-    queries: Queries,
+    pub(crate) services: Vec<Arc<dyn Service>>,
     memory: NodeMemory,
     /// The revision of the cluster map, beside the state it is of: connections look at it all the time.
     pub(crate) map_rev: AtomicU64,
@@ -105,13 +103,11 @@ pub struct Node {
     pub(crate) owners: RwLock<BTreeMap<String, Arc<Owners>>>,
     /// The connections that are told of a new map, as long as they live.
     pub(crate) map_watchers: Watchers,
-    /// Bounds the questions of other nodes that wait for changes.
-    pub(crate) waiter_limit: WaiterLimit,
     /// A user whose password was reset while the node was stopped.
     pub(crate) password_reset: Mutex<Option<User>>,
     /// What happened since the start.
     pub(crate) journal: Journal,
-    /// How many questions of other nodes were answered, by what they are about.
+    /// Counts of the questions of other nodes that were answered, by subject.
     pub(crate) answered: Mutex<BTreeMap<&'static str, u64>>,
 }
 
@@ -122,6 +118,18 @@ impl Node {
     /// When the settings cannot be read; the node does not serve then. A bucket that cannot be read is [a problem](Node::problems), and
     /// the others are served.
     pub fn open(platform: Arc<dyn Platform>, endpoints: Endpoints) -> Result<Arc<Node>, Error> {
+        Node::open_with(platform, endpoints, service::shipped())
+    }
+
+    /// Starts a node with these services, as [`Node::open`] does with all that come with it.
+    ///
+    /// # Errors
+    /// As for [`Node::open`].
+    pub fn open_with(
+        platform: Arc<dyn Platform>,
+        endpoints: Endpoints,
+        services: Vec<Arc<dyn Service>>,
+    ) -> Result<Arc<Node>, Error> {
         let settings = platform.spaces().open("node")?;
         let rows: BTreeMap<Vec<u8>, Vec<u8>> = settings.load()?.into_iter().collect();
         let (identity, cluster, mut writes) = begin(&*platform, &rows, &endpoints)?;
@@ -171,8 +179,7 @@ impl Node {
             users_version: AtomicU64::new(1),
             buckets: RwLock::default(),
             damaged: Mutex::default(),
-            plugins: Plugins::default(),
-            queries: Queries::default(),
+            services,
             memory: NodeMemory::default(),
             map_rev,
             map_learned_ns: AtomicU64::new(0),
@@ -182,7 +189,6 @@ impl Node {
             maps: Mutex::default(),
             owners: RwLock::default(),
             map_watchers: Watchers::default(),
-            waiter_limit: WaiterLimit::default(),
             password_reset: Mutex::new(password_reset),
             journal: Journal::default(),
             answered: Mutex::default(),
@@ -326,7 +332,7 @@ impl Node {
 
     /// Views, and everything else that is deployed.
     pub fn plugins(&self) -> &Plugins {
-        &self.plugins
+        self.service().expect("a node has deployments")
     }
 
     /// How much memory the node may use, and who has how much of it.
@@ -342,7 +348,7 @@ impl Node {
 
     /// The query service.
     pub fn queries(&self) -> &Queries {
-        &self.queries
+        self.service().expect("a node has queries")
     }
 
     /// Loads plugins from now on, beside everything else: compiling them takes seconds.
@@ -439,7 +445,7 @@ impl Node {
         self.stopping.store(true, Ordering::Release);
         self.map_watchers.wake();
         self.logins.close();
-        self.plugins.stop();
+        self.plugins().stop();
         for bucket in self.buckets.read().values() {
             bucket.close();
         }
@@ -513,7 +519,7 @@ fn found(
         uuid: identity.uuid.clone(),
         endpoints: endpoints.clone(),
         group: GROUP_DEFAULT.to_owned(),
-        services: Service::ALL.into(),
+        services: nacre_cluster::Service::ALL.into(),
         membership: Membership::Active,
         alternate: None,
     };

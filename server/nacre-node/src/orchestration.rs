@@ -5,8 +5,7 @@ use crate::Error;
 use crate::copies::Outdated;
 use crate::node::Node;
 use crate::platform::PeerMessageHandler;
-use crate::scatter_gather::{Answer, Answered, Question};
-use crossbeam_channel::TryRecvError;
+use crate::scatter_gather::{NodeMessage, NodeReply, PendingReply};
 use nacre_bucket::{Next, Signal, Task};
 use nacre_cluster::Change;
 use nacre_cluster::orchestrator::{
@@ -303,7 +302,7 @@ struct HandOver {
     /// Since when there is nothing left to move.
     since_ns: Option<u64>,
     /// The nodes that have not answered yet, and whether all others have settled; `None` when nobody was asked.
-    asked: Option<(Vec<Answered>, bool)>,
+    asked: Option<(Vec<PendingReply<NodeMessage>>, bool)>,
 }
 
 impl HandOver {
@@ -317,18 +316,17 @@ impl HandOver {
         if !waits || now_ns.saturating_sub(since_ns) >= HAND_OVER_NS {
             return true;
         }
-        if !node.plugins().have_settled(node) {
+        if !node.has_settled() {
             self.asked = None;
             return false;
         }
-        let ask = |to| node.ask(to, Question::Settled, SETTLED_PATIENCE);
+        let ask = |to| node.ask(to, &NodeMessage::Settled, SETTLED_PATIENCE);
         let (missing, have_settled) =
             self.asked.get_or_insert_with(|| (node.others().into_iter().map(ask).collect(), true));
-        missing.retain(|answer| match answer.try_recv() {
-            Err(TryRecvError::Empty) => true,
-            told => {
-                *have_settled &=
-                    told.is_ok_and(|told| told.is_ok_and(|bytes| says_settled(&bytes)));
+        missing.retain(|reply| match reply.poll() {
+            None => true,
+            Some(reply) => {
+                *have_settled &= matches!(reply, Ok(Ok(NodeReply::Settled(true))));
                 false
             }
         });
@@ -338,10 +336,6 @@ impl HandOver {
         }
         is_done
     }
-}
-
-fn says_settled(answer: &[u8]) -> bool {
-    matches!(postcard::from_bytes(answer), Ok(Answer::Settled(true)))
 }
 
 impl Task for FailoverTask {

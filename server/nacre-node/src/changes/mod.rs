@@ -20,13 +20,13 @@ mod part;
 mod reader;
 mod token;
 
-pub(crate) use part::WaiterLimit;
-pub use part::{ChangesCall, ChangesPart, ChangesTold, Position};
+pub(crate) use part::ChangesService;
+use part::{ChangesCall, ChangesPart, ChangesReply, Position};
 pub(crate) use token::resolve;
 pub use token::{NoToken, Token};
 
 use crate::node::Node;
-use crate::scatter_gather::{Answer, Owners, Question, ScatterRequest, UNREACHED_PATIENCE, Vbids};
+use crate::scatter_gather::{NoReply, Owners, ScatterRequest, UNREACHED_PATIENCE, Vbids};
 use nacre_bucket::{Bucket, Waiter};
 use nacre_dcp::{Message, ResumePoint};
 use nacre_types::{CollectionId, Document, NodeId, Seqno, VbUuid, Vbid};
@@ -372,10 +372,12 @@ impl Changes {
     fn look_around(&mut self) {
         for (vbids, answer) in self.others.take_in() {
             match answer {
-                Ok(Answer::Elsewhere) => self.trouble(&vbids, "some vBuckets are on the move"),
-                Ok(Answer::NotYet(why)) | Err(why) => self.trouble(&vbids, &why),
-                Ok(Answer::ChangesGone(why)) => self.broken = Some(why),
-                Ok(Answer::Failed(failure)) => self.broken = Some(failure.message),
+                Ok(Err(NoReply::Elsewhere)) => {
+                    self.trouble(&vbids, "some vBuckets are on the move")
+                }
+                Ok(Err(NoReply::NotYet(why))) | Err(why) => self.trouble(&vbids, &why),
+                Ok(Ok(ChangesReply::Gone(why))) => self.broken = Some(why),
+                Ok(Err(NoReply::Failed(failure))) => self.broken = Some(failure.message),
                 Ok(_) => self.broken = Some("a node answers something else".into()),
             }
         }
@@ -470,7 +472,7 @@ impl Changes {
         };
         let question = part(&self.bucket, self.collection, call);
         let told = self.others.expect(owner, vbids, &self.waiter);
-        self.node.ask_then(owner, Question::Changes(question), wait + READ_PATIENCE, told);
+        self.node.ask_then(owner, &question, wait + READ_PATIENCE, told);
     }
 
     /// Goes on after an answer.
@@ -551,21 +553,19 @@ fn begin(
 ) -> Result<BTreeMap<Vbid, Stand>, Refused> {
     let question = |vbids: &Vbids| {
         let call = part::begin_call(vbids.clone(), &wanted.since, wanted.until);
-        Question::Changes(part(bucket, collection, call))
+        part(bucket, collection, call)
     };
-    let want = ScatterRequest {
-        vbids: Vbids::first(bucket.vbucket_count()),
-        question: Box::new(question),
-    };
+    let want =
+        ScatterRequest { vbids: Vbids::first(bucket.vbucket_count()), message: Box::new(question) };
     let gathered = node.gather(&bucket.name, &[want], BEGIN_PATIENCE);
     let mut stands = BTreeMap::new();
     for told in gathered.map_err(Refused::Unavailable)? {
-        match told.answer {
-            Answer::ChangesBegun(begun) => {
+        match told.reply {
+            Ok(ChangesReply::Begun(begun)) => {
                 stands.extend(begun.iter().map(|position| (position.vbid, position.stand())));
             }
-            Answer::ChangesGone(why) => return Err(Refused::Gone(why)),
-            Answer::Failed(failure) => return Err(Refused::Unavailable(failure.message)),
+            Ok(ChangesReply::Gone(why)) => return Err(Refused::Gone(why)),
+            Err(failure) => return Err(Refused::Unavailable(failure.message)),
             _ => return Err(Refused::Unavailable("a node answers something else".into())),
         }
     }

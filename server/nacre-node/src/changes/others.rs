@@ -4,9 +4,9 @@
 //! vBuckets were given to another node meanwhile: what it says about them is passed over.
 
 use super::Stand;
-use super::part::{ChangesTold, Position, ToldChange};
+use super::part::{ChangesPart, ChangesReply, ChangesTold, Position, ToldChange};
 use crate::platform::{self, PeerError};
-use crate::scatter_gather::{Answer, Vbids};
+use crate::scatter_gather::{NoReply, Vbids, read_reply};
 use nacre_bucket::Waiter;
 use nacre_dcp::ResumePoint;
 use nacre_types::{NodeId, VbUuid, Vbid};
@@ -117,7 +117,7 @@ impl Others {
     }
 
     /// Takes in the answers that have come; gives those that tell nothing, with the vBuckets that were asked about.
-    pub fn take_in(&mut self) -> Vec<(Vbids, Result<Answer, String>)> {
+    pub fn take_in(&mut self) -> Vec<(Vbids, Result<Result<ChangesReply, NoReply>, String>)> {
         let mut others = Vec::new();
         if self.asked.is_empty() {
             return others;
@@ -125,12 +125,8 @@ impl Others {
         for (serial, answer) in std::mem::take(&mut *self.inbox.lock()) {
             let mut found = self.asked.extract_if(.., |asked| asked.serial == serial);
             let Some(Asked { vbids, is_extra, .. }) = found.next() else { continue };
-            let read = |bytes: Vec<u8>| {
-                postcard::from_bytes(&bytes)
-                    .map_err(|error| format!("an answer cannot be read: {error}"))
-            };
-            match answer.map_err(|why| why.to_string()).and_then(read) {
-                Ok(Answer::ChangesTold(told)) => {
+            match read_reply::<ChangesPart>(answer).map_err(|why| why.to_string()) {
+                Ok(Ok(ChangesReply::Told(told))) => {
                     let branch =
                         |position: &Position| (position.vbid, position.stand().point.vb_uuid);
                     let branches = told.after.iter().map(branch).collect();
@@ -197,7 +193,7 @@ mod tests {
         let after = numbers.iter().map(|vbid| Position::new(Vbid(*vbid), &stand(6))).collect();
         let changes = numbers.iter().map(change).collect();
         let told = ChangesTold { changes, after, is_all, ..ChangesTold::default() };
-        Ok(postcard::to_stdvec(&Answer::ChangesTold(told)).unwrap())
+        Ok(postcard::to_stdvec(&Ok::<_, NoReply>(ChangesReply::Told(told))).unwrap())
     }
 
     fn shown(others: &mut Others) -> Vec<String> {

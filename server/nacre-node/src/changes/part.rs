@@ -4,7 +4,8 @@
 use super::reader::{Read, Reader};
 use super::{Gone, Since, Stand, Until};
 use crate::node::Node;
-use crate::scatter_gather::{Answer, Vbids, failed};
+use crate::scatter_gather::{NoReply, PeerMessage, Vbids};
+use crate::service::Service;
 use nacre_bucket::{Bucket, Signal};
 use nacre_dcp::ResumePoint;
 use nacre_types::{
@@ -188,7 +189,7 @@ impl ToldChange {
 
 /// Bounds the number of peer requests parked while they wait for changes.
 #[derive(Debug, Default)]
-pub(crate) struct WaiterLimit(AtomicUsize);
+struct WaiterLimit(AtomicUsize);
 
 struct Permit<'a>(&'a WaiterLimit);
 
@@ -206,27 +207,70 @@ impl Drop for Permit<'_> {
     }
 }
 
-impl Node {
-    /// Answers a question about changes. Blocks, for `left` at most.
-    pub(crate) fn answer_changes(self: &Arc<Node>, part: ChangesPart, left: Duration) -> Answer {
-        let (name, uuid) = &part.bucket;
-        let Some(bucket) = self.bucket(name).filter(|bucket| bucket.uuid == *uuid) else {
-            return Answer::Elsewhere;
-        };
-        let collection = CollectionId(part.collection);
-        match part.call {
+/// Answers the questions of other nodes about changes.
+#[derive(Debug, Default)]
+pub(crate) struct ChangesService {
+    waiter_limit: WaiterLimit,
+}
+
+/// ID of the service.
+const ID: &str = "changes";
+
+impl Service for ChangesService {
+    fn id(&self) -> &'static str {
+        ID
+    }
+
+    fn answer(&self, node: &Arc<Node>, message: &[u8], left: Duration) -> Vec<u8> {
+        node.answer_message::<ChangesPart>(message, left)
+    }
+}
+
+/// A reply about the changes of a collection.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum ChangesReply {
+    /// Reply to [`ChangesCall::Begin`]: where the consumer begins, in the vBuckets that are served here.
+    Begun(Vec<Position>),
+    /// Reply to [`ChangesCall::Read`].
+    Told(ChangesTold),
+    /// Reply to either: the reason why the consumer must begin again.
+    Gone(String),
+}
+
+impl PeerMessage for ChangesPart {
+    type Reply = ChangesReply;
+
+    const SERVICE: &'static str = ID;
+
+    fn subject(&self) -> &'static str {
+        "changes"
+    }
+
+    fn covered(reply: &ChangesReply, asked: Vbids) -> Vbids {
+        match reply {
+            ChangesReply::Begun(begun) => begun.iter().map(|position| position.vbid).collect(),
+            ChangesReply::Told(_) | ChangesReply::Gone(_) => asked,
+        }
+    }
+
+    fn answer(self, node: &Arc<Node>, left: Duration) -> Result<ChangesReply, NoReply> {
+        let (name, uuid) = &self.bucket;
+        let bucket = node.bucket(name).filter(|bucket| bucket.uuid == *uuid);
+        let bucket = bucket.ok_or(NoReply::Elsewhere)?;
+        let collection = CollectionId(self.collection);
+        match self.call {
             ChangesCall::Begin { vbids, from, ends } => {
-                match begin(self, &bucket, &vbids, &from, ends) {
-                    Ok(begun) if begun.is_empty() => Answer::Elsewhere,
-                    Ok(begun) => Answer::ChangesBegun(begun),
-                    Err(Gone(why)) => Answer::ChangesGone(why),
+                match begin(node, &bucket, &vbids, &from, ends) {
+                    Ok(begun) if begun.is_empty() => Err(NoReply::Elsewhere),
+                    Ok(begun) => Ok(ChangesReply::Begun(begun)),
+                    Err(Gone(why)) => Ok(ChangesReply::Gone(why)),
                 }
             }
             ChangesCall::Read { after, ids, bodies, limit, wait_ms } => {
                 let signal = Signal::default();
-                let reader = Reader::new(self, &bucket, collection, Arc::new(signal.clone()));
+                let reader = Reader::new(node, &bucket, collection, Arc::new(signal.clone()));
                 let reading = Reading {
-                    node: self,
+                    node,
                     bucket: &bucket,
                     reader,
                     signal,
@@ -293,7 +337,12 @@ struct Reading<'a> {
 }
 
 impl Reading<'_> {
-    fn answer(mut self, after: &[Position], wait: Duration, left: Duration) -> Answer {
+    fn answer(
+        mut self,
+        after: &[Position],
+        wait: Duration,
+        left: Duration,
+    ) -> Result<ChangesReply, NoReply> {
         for position in after {
             let mut stand = position.stand();
             match self.reader.open(position.vbid, &mut stand) {
@@ -305,15 +354,15 @@ impl Reading<'_> {
         // Of those that are gone the consumer is told at once.
         if self.stands.is_empty() || !self.told.gone.is_empty() {
             return match self.told.gone.is_empty() {
-                true => Answer::Elsewhere,
-                false => Answer::ChangesTold(self.told),
+                true => Err(NoReply::Elsewhere),
+                false => Ok(ChangesReply::Told(self.told)),
             };
         }
         if let Err(why) = self.read(wait.min(left), left) {
             match self.bucket.is_closed() {
                 // Of whether the bucket is still there each node knows for itself.
-                true => return Answer::Elsewhere,
-                false if self.told.changes.is_empty() => return failed(why.to_owned()),
+                true => return Err(NoReply::Elsewhere),
+                false if self.told.changes.is_empty() => return Err(NoReply::internal(why)),
                 // The next question finds that out.
                 false => {}
             }
@@ -323,7 +372,7 @@ impl Reading<'_> {
             (now != *before).then_some(now)
         });
         self.told.after = moved.collect();
-        Answer::ChangesTold(self.told)
+        Ok(ChangesReply::Told(self.told))
     }
 
     /// Reads until there is enough, or nothing more for now; waits for something if nothing is there.
@@ -370,7 +419,8 @@ impl Reading<'_> {
                         return Ok(());
                     }
                     if is_all && permit.is_none() {
-                        permit = node.waiter_limit.enter();
+                        let service = node.service::<ChangesService>();
+                        permit = service.and_then(|service| service.waiter_limit.enter());
                         if permit.is_none() {
                             self.told.is_crowded = true;
                             return Ok(());

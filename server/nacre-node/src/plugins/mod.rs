@@ -8,6 +8,7 @@
 //! A deployment's state lives in a space named after everything that the state depends on: what is changed is built
 //! anew beside the old state, and what is not resumes after a restart.
 
+mod cluster_documents;
 mod coverage;
 mod deployment;
 mod documents;
@@ -16,6 +17,7 @@ mod following;
 pub mod functions;
 mod loader;
 mod merging;
+mod message;
 pub mod packages;
 mod part;
 pub(crate) mod partitions;
@@ -31,7 +33,8 @@ mod spec;
 use crate::node::Node;
 use crate::outgoing::Outgoing;
 use crate::query::{EVALUATOR, FunctionQueries, QUERY};
-use crate::scatter_gather::{ClusterDocuments, Vbids};
+use crate::scatter_gather::Vbids;
+pub(crate) use cluster_documents::ClusterDocuments;
 pub use deployment::{Deployment, Progress};
 pub(crate) use documents::BucketDocuments;
 use feed::Feed;

@@ -1,11 +1,12 @@
 //! Requests to a deployment whose state is spread over the nodes: each node answers for the vBuckets that it serves, and the
 //! plugin makes one answer of them.
 
+use super::message::{PluginMessage, PluginReply, RequestPart};
 use super::{Deployment, Plugins, Progress};
 use crate::block;
 use crate::node::Node;
 use crate::query::{Wanted, code, retry};
-use crate::scatter_gather::{Answer, Question, RequestPart, ScatterRequest, Vbids, failed};
+use crate::scatter_gather::{NoReply, ScatterRequest, Vbids};
 use nacre_plugin_host::{Account, Answer as Given, Error, Header, Request, Response};
 use std::sync::Arc;
 use std::time::Duration;
@@ -190,10 +191,8 @@ impl Plugins {
         node: &Arc<Node>,
         part: &RequestPart,
         left: Duration,
-    ) -> Answer {
-        let Some(deployment) = self.deployment(&part.deployment) else {
-            return Answer::NotYet(not_loaded().to_string());
-        };
+    ) -> Result<PluginReply, NoReply> {
+        let deployment = self.deployment(&part.deployment).ok_or_else(not_loaded)?;
         let wanted = if part.fresh { Wanted::Everything } else { Wanted::Anything };
         let mut request = part.request.clone();
         if !part.is_whole {
@@ -205,13 +204,8 @@ impl Plugins {
         if part.updates {
             deployment.ask_for_update();
         }
-        match given {
-            Ok(given) => match given.into_iter().map(Given::whole).collect() {
-                Ok(responses) => Answer::Responses(responses),
-                Err(error) => Missing::from(&error).into(),
-            },
-            Err(missing) => missing.into(),
-        }
+        let responses = given?.into_iter().map(Given::whole).collect::<Result<_, _>>();
+        Ok(PluginReply::Responses(responses.map_err(|error| Missing::from(&error))?))
     }
 
     /// Begins to answer a request from the state of a deployment, wherever it is. Blocks: not for a thread that others wait
@@ -343,7 +337,7 @@ impl Spread {
         let mut request = self.request.clone();
         request.headers.extend(rest.iter().map(|rest| (REST.to_owned(), rest.clone())));
         let question = |vbids: &Vbids| {
-            Question::Request(RequestPart {
+            PluginMessage::Request(RequestPart {
                 deployment: self.deployment.name.clone(),
                 vbids: vbids.clone(),
                 asked_by: self.node.id(),
@@ -353,19 +347,19 @@ impl Spread {
                 request: request.clone(),
             })
         };
-        let want = ScatterRequest { vbids: self.vbids.clone(), question: Box::new(question) };
+        let want = ScatterRequest { vbids: self.vbids.clone(), message: Box::new(question) };
         let gathered = self.node.gather(bucket, &[want], patience).map_err(|reason| {
             // Nodes say it in these words, as what they answer is only asked for again.
             if reason == LATE { Missing::Late } else { Missing::NotYet(reason) }
         })?;
         let mut parts: Vec<Response> = Vec::new();
         for part in gathered {
-            match part.answer {
-                Answer::Responses(responses) => parts.extend(responses),
-                Answer::Failed(failure) if failure.retry => {
+            match part.reply {
+                Ok(PluginReply::Responses(responses)) => parts.extend(responses),
+                Err(failure) if failure.retry => {
                     return Err(Missing::NoMemory(failure.message));
                 }
-                Answer::Failed(failure) => return Err(Missing::Failed(failure.message)),
+                Err(failure) => return Err(Missing::Failed(failure.message)),
                 _ => return Err(Missing::Failed("a node answers something else".into())),
             }
         }
@@ -383,13 +377,13 @@ impl Spread {
     }
 }
 
-impl From<Missing> for Answer {
-    fn from(missing: Missing) -> Answer {
+impl From<Missing> for NoReply {
+    fn from(missing: Missing) -> NoReply {
         match missing {
-            Missing::Elsewhere => Answer::Elsewhere,
-            Missing::NotYet(_) | Missing::Late => Answer::NotYet(missing.to_string()),
-            Missing::Stopped(reason) | Missing::Failed(reason) => failed(reason),
-            Missing::NoMemory(reason) => Answer::Failed(retry(code::NODE_MEMORY, reason)),
+            Missing::Elsewhere => NoReply::Elsewhere,
+            Missing::NotYet(_) | Missing::Late => NoReply::NotYet(missing.to_string()),
+            Missing::Stopped(reason) | Missing::Failed(reason) => NoReply::internal(reason),
+            Missing::NoMemory(reason) => retry(code::NODE_MEMORY, reason).into(),
         }
     }
 }

@@ -2,20 +2,21 @@
 //! one has handled no other handles again when the vBucket comes to it, and its timers come along.
 //!
 //! ```text
-//! serves a vBucket:   Partition ─► each second to all nodes: I have come so far (Question::Told)
-//! has a copy of it:   Copier ─► what do I lack? (Question::Follow) ─► Partition, which keeps timers that do not fire
-//! is to serve it:     how far are you, and are you done? (Question::Places) ─► Copier ─► Partition::serve
+//! serves a vBucket:   Partition ─► each second to all nodes: I have come so far (PluginMessage::Told)
+//! has a copy of it:   Copier ─► what do I lack? (PluginMessage::Follow) ─► Partition, which keeps timers that do not fire
+//! is to serve it:     how far are you, and are you done? (PluginMessage::Places) ─► Copier ─► Partition::serve
 //! ```
 //!
 //! Only a copy that is as far as anybody who answers is served from. What is told is of one moment: a place is never known
 //! without the timers that were set on the way there, so that after a loss they are there or are set again.
 
+use super::message::{PluginMessage, PluginReply, StateName};
 use super::spec::INDEX;
 use super::{Deployment, Plugins};
 use crate::node::Node;
 use crate::platform::PeerError;
-use crate::scatter_gather::{Answer, Answered, Question, StateName};
-use crossbeam_channel::{TryRecvError, bounded};
+use crate::scatter_gather::PendingReply;
+use crossbeam_channel::bounded;
 use nacre_bucket::{Bucket, Signal};
 use nacre_cluster::{Chain, Index, Membership};
 use nacre_plugin_host::{Error, Partition};
@@ -67,16 +68,16 @@ impl Deployment {
     /// Asks all other nodes how far they have come. One that was replaced does nothing more, or hears of it first that it has
     /// lost its vBuckets; what it said last is known.
     pub(super) fn ask_places(&self, node: &Arc<Node>) -> Heard {
-        let question = Question::Places(self.state_name());
-        let ask = |other| (other, node.ask(other, question.clone(), PATIENCE));
+        let question = PluginMessage::Places(self.state_name());
+        let ask = |other| (other, node.ask(other, &question, PATIENCE));
         let asked: Vec<_> = node.others().into_iter().map(ask).collect();
         let mut heard = Heard::default();
         let cluster = node.cluster();
         for (other, answer) in asked {
             let member = cluster.nodes.get(&other);
             let is_awaited = member.is_some_and(|node| node.membership != Membership::FailedOver);
-            match node.answered(&answer) {
-                Ok(Answer::Places(moments, busy)) => {
+            match answer.wait() {
+                Ok(Ok(PluginReply::Places(moments, busy))) => {
                     for (vbid, moment) in moments {
                         note(&mut heard.furthest, vbid, moment, other);
                     }
@@ -92,9 +93,9 @@ impl Deployment {
     /// Tells all other nodes how far this one has come.
     pub(super) fn tell_places(&self, node: &Arc<Node>, moments: &[(Vbid, Moment)]) {
         for other in node.others() {
-            let told = Question::Told(self.state_name(), node.id(), moments.to_vec());
+            let told = PluginMessage::Told(self.state_name(), node.id(), moments.to_vec());
             // Nobody waits for the answer.
-            drop(node.ask(other, told, PATIENCE));
+            drop(node.ask(other, &told, PATIENCE));
         }
     }
 }
@@ -105,16 +106,16 @@ impl Plugins {
     }
 
     /// Answers a node that asks how far a deployment has come here.
-    pub(crate) fn answer_places(&self, state: &StateName) -> Answer {
+    pub(crate) fn answer_places(&self, state: &StateName) -> PluginReply {
         let Some(found) = self.deployment_of(state) else {
-            return Answer::Places(BTreeMap::new(), Vec::new());
+            return PluginReply::Places(BTreeMap::new(), Vec::new());
         };
         // What it is busy with first: afterwards it comes no further with others. One that is paused, or makes way for its
         // successor, may be at its last batch.
         let is_busy = |vbid: &Vbid| found.is_feeding() && found.coverage.is_known(*vbid);
         let busy = (0..found.bucket.vbucket_count()).map(Vbid).filter(is_busy).collect();
         let moments = found.readers.first().map(|reader| reader.moments());
-        Answer::Places(moments.unwrap_or_default(), busy)
+        PluginReply::Places(moments.unwrap_or_default(), busy)
     }
 
     /// Whether what follows its vBuckets from node to node has come to all that `node` is to serve, and is done with the others.
@@ -165,7 +166,7 @@ impl Plugins {
         &self,
         state: &StateName,
         lacking: Vec<(Vbid, Lacking)>,
-    ) -> Answer {
+    ) -> PluginReply {
         let found = self.deployment_of(state);
         let mut left = SHARES_BYTES_MAX;
         let mut shares = Vec::new();
@@ -179,7 +180,7 @@ impl Plugins {
                 }
             }
         }
-        Answer::Shares(shares)
+        PluginReply::Shares(shares)
     }
 }
 
@@ -190,7 +191,7 @@ pub struct Copier {
     wanted: Others,
     /// What was told in part.
     copying: BTreeMap<Vbid, Copying>,
-    asked: Option<(NodeId, Answered)>,
+    asked: Option<(NodeId, PendingReply<PluginMessage>)>,
     /// Since when others are known to have come further with vBuckets that have no copy here, in nanoseconds.
     left_ns: BTreeMap<Vbid, u64>,
 }
@@ -216,11 +217,8 @@ impl Copier {
         self.want(told);
         if let Some((from, answer)) = &self.asked {
             let from = *from;
-            match answer.try_recv() {
-                Err(TryRecvError::Empty) => return Ok(()),
-                Ok(Ok(answer)) => self.take(from, postcard::from_bytes(&answer).ok(), partition)?,
-                Ok(Err(_)) | Err(TryRecvError::Disconnected) => self.take(from, None, partition)?,
-            }
+            let Some(reply) = answer.poll() else { return Ok(()) };
+            self.take(from, reply.ok().and_then(Result::ok), partition)?;
             self.asked = None;
         }
         for (vbid, (moment, from)) in std::mem::take(&mut self.wanted) {
@@ -251,7 +249,7 @@ impl Copier {
             let own = partition.standing(*vbid).moment;
             (*vbid, self.copying.get(vbid).map_or((own, None), |copying| copying.lacks(own)))
         });
-        let question = Question::Follow(deployment.state_name(), lacking.collect());
+        let question = PluginMessage::Follow(deployment.state_name(), lacking.collect());
         let (tell, told) = bounded(1);
         let signal = signal.clone();
         let tell = Box::new(move |answer| {
@@ -259,8 +257,8 @@ impl Copier {
             drop(tell.send(answer));
             signal.wake();
         });
-        node.ask_then(to, question, PATIENCE, tell);
-        self.asked = Some((to, told));
+        node.ask_then(to, &question, PATIENCE, tell);
+        self.asked = Some((to, PendingReply::new(told)));
         Ok(())
     }
 
@@ -268,11 +266,11 @@ impl Copier {
     fn take(
         &mut self,
         from: NodeId,
-        answer: Option<Answer>,
+        answer: Option<PluginReply>,
         partition: &mut Partition,
     ) -> Result<(), Error> {
         let shares = match answer {
-            Some(Answer::Shares(shares)) => shares,
+            Some(PluginReply::Shares(shares)) => shares,
             _ => Vec::new(),
         };
         if shares.is_empty() {

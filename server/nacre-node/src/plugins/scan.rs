@@ -1,11 +1,12 @@
 //! Scans of deployments that are indexes: each node tells the next entries of the vBuckets that it serves, and they are put
 //! in order here. The plugin is not asked.
 
+use super::message::{PluginMessage, PluginReply, ScanPart};
 use super::part::{Missing, no_bucket, not_loaded};
 use super::{Deployment, Plugins};
 use crate::node::Node;
 use crate::query::Wanted;
-use crate::scatter_gather::{Answer, Question, ScanPart, ScatterRequest, Vbids};
+use crate::scatter_gather::{NoReply, PeerFailure, ScatterRequest, Vbids};
 use nacre_cluster::Manifest;
 use nacre_state::{Indexed, Page, Scan};
 use nacre_types::{CollectionId, Vbid};
@@ -68,14 +69,13 @@ impl Deployment {
 
 impl Plugins {
     /// Answers another node's scan of a part.
-    pub(crate) fn answer_scan(&self, part: &ScanPart, left: Duration) -> Answer {
-        match self.deployment(&part.deployment) {
-            Some(found) => {
-                let page = found.page(&part.vbids, &part.scan, left);
-                page.map_or_else(Answer::from, Answer::Page)
-            }
-            None => not_loaded().into(),
-        }
+    pub(crate) fn answer_scan(
+        &self,
+        part: &ScanPart,
+        left: Duration,
+    ) -> Result<PluginReply, NoReply> {
+        let found = self.deployment(&part.deployment).ok_or_else(not_loaded)?;
+        Ok(PluginReply::Page(found.page(&part.vbids, &part.scan, left)?))
     }
 
     /// The next entries of a deployment that is an index, from wherever they are. Blocks: not for a thread that others wait
@@ -118,15 +118,15 @@ fn page_of_all(
     }
     let question = |vbids: &Vbids| {
         let (deployment, vbids) = (deployment.name.clone(), vbids.clone());
-        Question::Scan(ScanPart { deployment, vbids, scan: scan.clone() })
+        PluginMessage::Scan(ScanPart { deployment, vbids, scan: scan.clone() })
     };
-    let want = ScatterRequest { vbids: owners.all(), question: Box::new(question) };
+    let want = ScatterRequest { vbids: owners.all(), message: Box::new(question) };
     let gathered = node.gather(bucket, &[want], patience).map_err(Missing::NotYet)?;
-    let page = |answer| match answer {
-        Answer::Page(page) => Ok(page),
-        Answer::Failed(failure) => Err(Missing::Failed(failure.message)),
+    let page = |reply| match reply {
+        Ok(PluginReply::Page(page)) => Ok(page),
+        Err(PeerFailure { message, .. }) => Err(Missing::Failed(message)),
         _ => Err(Missing::Failed("a node answers something else".into())),
     };
-    let parts = gathered.into_iter().map(|part| page(part.answer));
+    let parts = gathered.into_iter().map(|part| page(part.reply));
     scan.merge(parts.collect::<Result<_, _>>()?).map_err(Missing::Failed)
 }

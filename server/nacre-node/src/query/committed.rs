@@ -1,8 +1,9 @@
 //! Documents as they are stored, without what a transaction has changed: each vBucket asked where it is served.
 
+use super::message::{CollectionCall, QueryReply};
 use super::part::unexpected;
 use super::session::{PAGE_BYTES, Session};
-use crate::scatter_gather::{Answer, CollectionCall, Owners, Vbids};
+use crate::scatter_gather::{Owners, Vbids};
 use nacre_plugin_host::{DatabaseKeyspace, Failure, Mutation, Row, RowRefusal};
 use nacre_types::Vbid;
 use std::time::Duration;
@@ -20,7 +21,7 @@ impl Session {
         left: Duration,
     ) -> Result<Vec<Option<Row>>, Failure> {
         self.by_id(owners, keyspace, ids, left, CollectionCall::Fetch, |answer| match answer {
-            Answer::Fetched(rows) => Some(rows),
+            QueryReply::Fetched(rows) => Some(rows),
             _ => None,
         })
     }
@@ -36,7 +37,7 @@ impl Session {
     ) -> Result<Vec<Option<String>>, Failure> {
         let call = |ids| CollectionCall::Attributes(ids, names.to_vec());
         self.by_id(owners, keyspace, ids, left, call, |answer| match answer {
-            Answer::Attributes(found) => Some(found),
+            QueryReply::Attributes(found) => Some(found),
             _ => None,
         })
     }
@@ -49,7 +50,7 @@ impl Session {
         ids: &[String],
         left: Duration,
         ask_for: impl Fn(Vec<String>) -> CollectionCall,
-        taken: impl Fn(Answer) -> Option<Vec<Option<T>>>,
+        taken: impl Fn(QueryReply) -> Option<Vec<Option<T>>>,
     ) -> Result<Vec<Option<T>>, Failure> {
         let mut all: Vec<Option<T>> = ids.iter().map(|_| None).collect();
         let mut missing: Vec<(Vbid, usize)> =
@@ -99,7 +100,7 @@ impl Session {
                     limit: limit - rows.len(),
                 };
                 let answer = self.ask(keyspace, [vbid].into_iter().collect(), &call, left)?.pop();
-                let Some((_, Answer::Scanned(scanned, is_whole))) = answer else {
+                let Some((_, QueryReply::Scanned(scanned, is_whole))) = answer else {
                     return Err(unexpected());
                 };
                 rows.extend(scanned);
@@ -124,8 +125,8 @@ impl Session {
     ) -> Result<u64, Failure> {
         let call = |vbids: &Vbids| CollectionCall::Count(vbids.clone());
         let counts = self.ask(keyspace, owners.all(), &call, COUNT_PATIENCE)?;
-        let count = |(_, answer): (_, Answer)| match answer {
-            Answer::Count(count) => Ok(count),
+        let count = |(_, answer): (_, QueryReply)| match answer {
+            QueryReply::Count(count) => Ok(count),
             _ => Err(unexpected()),
         };
         counts.into_iter().map(count).sum()
@@ -156,7 +157,7 @@ impl Session {
             };
             let wanted = missing.iter().map(|at| vbid_of(*at)).collect();
             for (vbids, answer) in self.ask(keyspace, wanted, &call, left)? {
-                let Answer::Mutated(told) = answer else { return Err(unexpected()) };
+                let QueryReply::Mutated(told) = answer else { return Err(unexpected()) };
                 those(&vbids).into_iter().zip(told).for_each(|(at, told)| outcomes[at] = told);
             }
         }

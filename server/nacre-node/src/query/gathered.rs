@@ -1,9 +1,10 @@
 //! Entries of an index from all nodes that have a part of it, in one order.
 
 use super::failure::{code, failure, retry};
+use super::message::{IndexPart, Place, QueryMessage, QueryReply};
 use super::part::unexpected;
 use crate::node::Node;
-use crate::scatter_gather::{Answer, IndexPart, Place, Question, ScatterRequest, Vbids};
+use crate::scatter_gather::{PeerFailure, ScatterRequest, Vbids};
 use nacre_cluster::Index;
 use nacre_plugin_host::{Failure, IndexPage, IndexScan};
 use nacre_types::NodeId;
@@ -100,11 +101,11 @@ impl Gathered {
         for told in source.ask(index, scan, &hungry, limit)? {
             let (portion, after, answer) = told;
             match answer {
-                Answer::Entries(entries, is_whole) => {
+                Ok(QueryReply::Entries(entries, is_whole)) => {
                     let after = entries.last().cloned().or(after);
                     self.parts.push(Part { portion, after, entries: entries.into(), is_whole });
                 }
-                Answer::Failed(failure) => return Err(failure),
+                Err(failure) => return Err(failure.into()),
                 _ => return Err(unexpected()),
             }
         }
@@ -137,7 +138,7 @@ fn entry(place: Place) -> Option<(Vec<u8>, String)> {
 }
 
 /// What a part is about, where it went on, and what was said.
-type Told = (Portion, Option<Place>, Answer);
+type Told = (Portion, Option<Place>, Result<QueryReply, PeerFailure>);
 
 impl Source<'_> {
     /// Asks for more of some parts: vBuckets where they are served, partitions where they are.
@@ -167,12 +168,11 @@ impl Source<'_> {
         for part in hungry {
             match &part.portion {
                 Portion::Vbids(vbids) => {
-                    let question =
-                        move |vbids: &Vbids| Question::Index(question(vbids, None, &part.after));
-                    wants.push(ScatterRequest {
-                        vbids: vbids.clone(),
-                        question: Box::new(question),
-                    });
+                    let question = move |vbids: &Vbids| {
+                        QueryMessage::Index(question(vbids, None, &part.after))
+                    };
+                    wants
+                        .push(ScatterRequest { vbids: vbids.clone(), message: Box::new(question) });
                     asked.push(part);
                 }
                 Portion::Partition(partition, vbids) => {
@@ -184,8 +184,8 @@ impl Source<'_> {
         if !wants.is_empty() {
             let gathered = self.node.gather(self.bucket, &wants, self.left);
             for found in gathered.map_err(|reason| retry(code::INDEX_FAILURE, reason))? {
-                let after = asked[found.want].after.clone();
-                told.push((Portion::Vbids(found.vbids), after, found.answer));
+                let after = asked[found.request].after.clone();
+                told.push((Portion::Vbids(found.vbids), after, found.reply));
             }
         }
         if !parts.is_empty() {

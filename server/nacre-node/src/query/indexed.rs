@@ -2,11 +2,12 @@
 //! clusters of one node; otherwise entries first, from all nodes, and then their documents.
 
 use super::Queries;
+use super::message::IndexPart;
 use super::part::row;
 use super::session::{PAGE_BYTES, Session, path};
 use crate::node::Node;
 use crate::plugins::BucketDocuments;
-use crate::scatter_gather::{Answer, IndexPart};
+use crate::scatter_gather::NoReply;
 use nacre_auth::Privilege;
 use nacre_cluster::Index;
 use nacre_plugin_host::{
@@ -105,7 +106,7 @@ impl Queries {
         let collection = bucket.manifest().resolve(&path(keyspace)).ok()?;
         let snapshot = match self.snapshot(node, part, left) {
             Ok(snapshot) => snapshot,
-            Err(Answer::Failed(failure)) => return Some(Err(failure)),
+            Err(NoReply::Failed(failure)) => return Some(Err(failure.into())),
             Err(_) => return None,
         };
         let documents = BucketDocuments::new(node, &bucket);

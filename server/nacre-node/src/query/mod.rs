@@ -16,6 +16,7 @@ mod functions;
 mod gathered;
 mod held;
 mod indexed;
+mod message;
 mod notes;
 mod noting;
 mod of_function;
@@ -25,6 +26,7 @@ mod partitions;
 mod scripts;
 mod session;
 mod transaction;
+mod unbuilt;
 mod vitals;
 
 use crate::node::Node;
@@ -46,7 +48,7 @@ pub(crate) use consistency::Wanted;
 pub(crate) use failure::{code, retry};
 pub(crate) use of_function::FunctionQueries;
 pub use session::{Gone, Session};
-pub(crate) use transaction::{Step, StepReply, answer_step};
+use transaction::{Step, StepReply, answer_step};
 pub use vitals::Vitals;
 
 /// The component that answers.

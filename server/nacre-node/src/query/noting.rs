@@ -4,9 +4,9 @@
 //! the request that made them, and a request to stop belongs to the user of the request that it stops. Settings of the service
 //! are for all, and administrators of the cluster change them.
 
+use super::message::{QueryMessage, QueryReply};
 use super::notes::Note;
 use super::session::Session;
-use crate::scatter_gather::{Answer, Question};
 use nacre_auth::{Keyspace, Privilege};
 use std::time::Duration;
 
@@ -44,12 +44,12 @@ impl Session {
             return None;
         }
         // A client prepares a statement on one node and executes it on any.
-        let question = Question::Note(key.to_owned());
+        let question = QueryMessage::Note(key.to_owned());
         let others = self.node.others().into_iter();
         let asked: Vec<_> =
-            others.map(|other| self.node.ask(other, question.clone(), NOTE_PATIENCE)).collect();
-        let found = asked.iter().find_map(|answer| match self.node.answered(answer) {
-            Ok(Answer::Note(note)) => note,
+            others.map(|other| self.node.ask(other, &question, NOTE_PATIENCE)).collect();
+        let found = asked.iter().find_map(|reply| match reply.wait() {
+            Ok(Ok(QueryReply::Note(note))) => note,
             _ => None,
         });
         notes.set(key, &owner, found.clone());
@@ -89,12 +89,12 @@ impl Session {
     fn forget_everywhere(&self, key: &str) {
         for _ in 0..2 {
             self.node.queries().notes.remove(key);
-            let question = Question::Unnote(key.to_owned());
+            let question = QueryMessage::Unnote(key.to_owned());
             let others = self.node.others().into_iter();
             let asked: Vec<_> =
-                others.map(|other| self.node.ask(other, question.clone(), NOTE_PATIENCE)).collect();
+                others.map(|other| self.node.ask(other, &question, NOTE_PATIENCE)).collect();
             // A node that does not answer is away, or forgets it later.
-            asked.iter().for_each(|answer| drop(self.node.answered(answer)));
+            asked.iter().for_each(|reply| drop(reply.wait()));
         }
     }
 }

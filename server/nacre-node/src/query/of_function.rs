@@ -6,8 +6,8 @@
 use super::failure::{code, failure};
 use super::session::{Session, gone_by};
 use crate::node::Node;
+use crate::plugins::ClusterDocuments;
 use crate::query::Answer;
-use crate::scatter_gather::ClusterDocuments;
 use nacre_cluster::Source;
 use nacre_plugin_host::{
     DatabaseKeyspace, Effect, Effects, Failure, Mutation, Queries, Query, QueryRows, Request,

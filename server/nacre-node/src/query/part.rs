@@ -4,11 +4,12 @@ use super::Queries;
 use super::consistency::Wanted;
 use super::failure::{code, dml, failure, retry, unresolved};
 use super::held::Listed;
+use super::message::{CollectionCall, IndexPart, Place, QueryReply};
 use super::session::PAGE_BYTES;
 use super::transaction::{KEY_PREFIX, records_in};
 use crate::node::Node;
 use crate::plugins::{BucketDocuments, Missing};
-use crate::scatter_gather::{Answer, CollectionCall, IndexPart, Place, Vbids};
+use crate::scatter_gather::{NoReply, Vbids};
 use nacre_bucket::Bucket;
 use nacre_bucket::range_scan::documents_of;
 use nacre_plugin_host::{
@@ -37,8 +38,7 @@ struct Collection<'a> {
     left: Duration,
 }
 
-/// Why there is no answer, which is an answer.
-type Outcome = Result<Answer, Answer>;
+type Outcome = Result<QueryReply, NoReply>;
 
 impl Queries {
     /// Answers what a query wants of a collection.
@@ -49,8 +49,8 @@ impl Queries {
         path: &str,
         call: CollectionCall,
         left: Duration,
-    ) -> Answer {
-        let Some(bucket) = node.bucket(bucket) else { return Answer::Elsewhere };
+    ) -> Outcome {
+        let bucket = node.bucket(bucket).ok_or(NoReply::Elsewhere)?;
         let id = match bucket.manifest().resolve(path) {
             Ok(id) => id,
             Err(refusal) => {
@@ -60,23 +60,22 @@ impl Queries {
                     scope: scope.into(),
                     collection: collection.into(),
                 };
-                return Answer::Failed(unresolved(&keyspace, &refusal));
+                return Err(unresolved(&keyspace, &refusal).into());
             }
         };
         let documents = BucketDocuments::new(node, &bucket);
         let collection = Collection { node, bucket, id, path, documents, left };
-        let answer = match call {
-            CollectionCall::Fetch(ids) => collection.fetch(&ids).map(Answer::Fetched),
+        match call {
+            CollectionCall::Fetch(ids) => collection.fetch(&ids).map(QueryReply::Fetched),
             CollectionCall::Attributes(ids, names) => {
-                collection.attributes(&ids, &names).map(Answer::Attributes)
+                collection.attributes(&ids, &names).map(QueryReply::Attributes)
             }
             CollectionCall::Scan { asker, vbid, after, bodies, limit } => self
                 .ids(asker, &collection, vbid)
                 .and_then(|ids| collection.scan(&ids, after.as_deref(), bodies, limit)),
             CollectionCall::Count(vbids) => collection.count(&vbids),
-            CollectionCall::Mutate(mutations) => Ok(collection.mutate(mutations)),
-        };
-        answer.unwrap_or_else(|answer| answer)
+            CollectionCall::Mutate(mutations) => collection.mutate(mutations),
+        }
     }
 
     /// The ids of a vBucket in order.
@@ -85,7 +84,7 @@ impl Queries {
         asker: u64,
         collection: &Collection<'_>,
         vbid: Vbid,
-    ) -> Result<Arc<Vec<String>>, Answer> {
+    ) -> Result<Arc<Vec<String>>, NoReply> {
         let Collection { node, bucket, id, .. } = collection;
         let of = (bucket.uuid.clone(), *id, vbid);
         let known = self.held.look(asker, |kept| {
@@ -96,10 +95,10 @@ impl Queries {
             return Ok(ids);
         }
         if !bucket.serves(&[vbid].into_iter().collect(), node.now()) {
-            return Err(Answer::Elsewhere);
+            return Err(NoReply::Elsewhere);
         }
         let documents = documents_of(bucket, vbid, *id, node.now())
-            .map_err(|refused| Answer::Failed(failure(code::INTERNAL, format!("{refused:?}"))))?;
+            .map_err(|refused| failure(code::INTERNAL, format!("{refused:?}")))?;
         let name = |name: &[u8]| {
             let name = String::from_utf8(name.to_vec()).ok();
             name.filter(|name| !name.starts_with(KEY_PREFIX))
@@ -117,12 +116,10 @@ impl Queries {
         node: &Arc<Node>,
         part: &IndexPart,
         left: Duration,
-    ) -> Answer {
-        let Some(bucket) = node.bucket(&part.bucket) else { return Answer::Elsewhere };
-        match self.snapshot(node, part, left) {
-            Ok(snapshot) => page(&snapshot, part, bucket.vbucket_count()),
-            Err(answer) => answer,
-        }
+    ) -> Outcome {
+        let bucket = node.bucket(&part.bucket).ok_or(NoReply::Elsewhere)?;
+        let snapshot = self.snapshot(node, part, left)?;
+        Ok(page(&snapshot, part, bucket.vbucket_count()))
     }
 
     /// An index as of one moment, which is as late as the request wants it.
@@ -131,7 +128,7 @@ impl Queries {
         node: &Arc<Node>,
         part: &IndexPart,
         left: Duration,
-    ) -> Result<IndexSnapshot, Answer> {
+    ) -> Result<IndexSnapshot, NoReply> {
         let of = (part.index.clone(), part.partition);
         let known = self.held.look(part.asker, |kept| {
             let (vbids, snapshot) = kept.snapshots.get(&of)?;
@@ -147,30 +144,30 @@ impl Queries {
             .and_then(|bucket| bucket.indexes.iter().find(|index| index.uuid == part.index));
         let missing = || {
             let message = format!("GSI index {} not found.", part.index);
-            Answer::Failed(failure(code::INDEX_NOT_FOUND, message))
+            NoReply::from(failure(code::INDEX_NOT_FOUND, message))
         };
         let deployment = node.plugins().index(&part.bucket, index.ok_or_else(missing)?);
         let not_ready = || match part.partition {
-            Some(_) => Answer::Elsewhere,
-            None => Answer::NotYet("the index is not ready yet".into()),
+            Some(_) => NoReply::Elsewhere,
+            None => NoReply::NotYet("the index is not ready yet".into()),
         };
         let deployment = deployment.ok_or_else(not_ready)?;
-        let wanted = Wanted::read(&part.consistency, &part.bucket).map_err(Answer::Failed)?;
+        let wanted = Wanted::read(&part.consistency, &part.bucket)?;
         let read = match part.partition {
             Some(partition) => deployment.partition(partition, &part.wanted(wanted), left),
             None => deployment.read(&part.vbids, &wanted, left, |_| deployment.snapshot()),
         };
         let snapshot = read.map_err(|missing| match missing {
-            Missing::Elsewhere => Answer::Elsewhere,
-            Missing::NotYet(reason) => Answer::NotYet(reason),
+            Missing::Elsewhere => NoReply::Elsewhere,
+            Missing::NotYet(reason) => NoReply::NotYet(reason),
             Missing::Late => {
                 let message = "The index did not catch up before the request timed out";
-                Answer::Failed(retry(code::TIMEOUT, message))
+                retry(code::TIMEOUT, message).into()
             }
             Missing::Stopped(reason) | Missing::Failed(reason) => {
-                Answer::Failed(failure(code::INDEX_FAILURE, reason))
+                failure(code::INDEX_FAILURE, reason).into()
             }
-            Missing::NoMemory(reason) => Answer::Failed(retry(code::NODE_MEMORY, reason)),
+            Missing::NoMemory(reason) => retry(code::NODE_MEMORY, reason).into(),
         })?;
         let kept = (part.vbids.clone(), snapshot.clone());
         self.held.keep(part.asker, node.now(), |held| {
@@ -181,15 +178,15 @@ impl Queries {
 }
 
 impl Collection<'_> {
-    fn serves(&self, vbids: &Vbids) -> Result<(), Answer> {
+    fn serves(&self, vbids: &Vbids) -> Result<(), NoReply> {
         match self.bucket.serves(vbids, self.node.now()) {
             true => Ok(()),
-            false => Err(Answer::Elsewhere),
+            false => Err(NoReply::Elsewhere),
         }
     }
 
     /// Documents by id: the first of them, as many as an answer holds.
-    fn fetch(&self, ids: &[String]) -> Result<Vec<Option<Row>>, Answer> {
+    fn fetch(&self, ids: &[String]) -> Result<Vec<Option<Row>>, NoReply> {
         let now = self.node.now();
         let mut wire_key = Vec::new();
         let mut get = |turn: usize, id: &str| {
@@ -220,15 +217,15 @@ impl Collection<'_> {
                     Some(row)
                 }
                 Err(KvError::NotFound | KvError::Invalid(_) | KvError::TooLarge) => None,
-                Err(KvError::Elsewhere) => return Err(Answer::Elsewhere),
-                Err(error) => return Err(Answer::Failed(dml(&error))),
+                Err(KvError::Elsewhere) => return Err(NoReply::Elsewhere),
+                Err(error) => return Err(dml(&error).into()),
             });
         }
         Ok(rows)
     }
 
     /// Extended attributes by id: of the first documents, as many as an answer holds.
-    fn attributes(&self, ids: &[String], names: &[String]) -> Result<Vec<Option<String>>, Answer> {
+    fn attributes(&self, ids: &[String], names: &[String]) -> Result<Vec<Option<String>>, NoReply> {
         let (mut all, mut bytes) = (Vec::with_capacity(ids.len()), 0);
         for id in ids {
             if bytes >= PAGE_BYTES {
@@ -242,8 +239,8 @@ impl Collection<'_> {
                     Some(text)
                 }
                 Err(KvError::NotFound | KvError::Invalid(_) | KvError::TooLarge) => None,
-                Err(KvError::Elsewhere) => return Err(Answer::Elsewhere),
-                Err(error) => return Err(Answer::Failed(dml(&error))),
+                Err(KvError::Elsewhere) => return Err(NoReply::Elsewhere),
+                Err(error) => return Err(dml(&error).into()),
             });
         }
         Ok(all)
@@ -272,7 +269,7 @@ impl Collection<'_> {
                 break;
             }
         }
-        Ok(Answer::Scanned(rows, rest.is_empty()))
+        Ok(QueryReply::Scanned(rows, rest.is_empty()))
     }
 
     fn count(&self, vbids: &Vbids) -> Outcome {
@@ -281,11 +278,11 @@ impl Collection<'_> {
         let hidden = records_in(&self.bucket, self.id, vbids, self.node.now()).count();
         let count = count.saturating_sub(hidden as u64);
         self.serves(vbids)?;
-        Ok(Answer::Count(count))
+        Ok(QueryReply::Count(count))
     }
 
     /// Changes documents, each for itself.
-    fn mutate(&self, mutations: Vec<Mutation>) -> Answer {
+    fn mutate(&self, mutations: Vec<Mutation>) -> Outcome {
         let one = |mutation: Mutation| {
             let id = mutation.id.as_bytes();
             let cas = Some(Cas(mutation.cas)).filter(|_| mutation.cas != 0);
@@ -310,8 +307,8 @@ impl Collection<'_> {
         };
         let outcomes: Vec<_> = mutations.into_iter().map(outcome).collect();
         match !outcomes.is_empty() && outcomes.iter().all(Option::is_none) {
-            true => Answer::Elsewhere,
-            false => Answer::Mutated(outcomes),
+            true => Err(NoReply::Elsewhere),
+            false => Ok(QueryReply::Mutated(outcomes)),
         }
     }
 }
@@ -325,7 +322,7 @@ pub(super) fn row(document: Document, cas: Cas) -> Row {
 }
 
 /// The next entries of a part.
-fn page(snapshot: &IndexSnapshot, part: &IndexPart, vbucket_count: u16) -> Answer {
+fn page(snapshot: &IndexSnapshot, part: &IndexPart, vbucket_count: u16) -> QueryReply {
     let limit = part.limit.min(ENTRIES_MAX);
     let begin = part.after.as_ref().map_or(0, |after| after.span);
     let mut entries: Vec<Place> = Vec::new();
@@ -343,12 +340,12 @@ fn page(snapshot: &IndexSnapshot, part: &IndexPart, vbucket_count: u16) -> Answe
                 continue;
             }
             if entries.len() >= limit {
-                return Answer::Entries(entries, false);
+                return QueryReply::Entries(entries, false);
             }
             entries.push(place);
         }
     }
-    Answer::Entries(entries, true)
+    QueryReply::Entries(entries, true)
 }
 
 /// The part of a span that was not given whole.

@@ -6,10 +6,11 @@
 use super::consistency::Wanted;
 use super::failure::{code, failure, retry};
 use super::gathered::Source;
+use super::message::{IndexPart, QueryMessage, QueryReply};
 use crate::block;
 use crate::plugins::End;
 use crate::scatter_gather::{
-    Answer, Answered, IndexPart, Question, ScatterRequest, UNREACHED_PATIENCE, Vbids,
+    NoReply, PeerFailure, PeerMessage, PendingReply, ScatterRequest, UNREACHED_PATIENCE, Vbids,
 };
 use nacre_cluster::Index;
 use nacre_plugin_host::Failure;
@@ -21,6 +22,9 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How soon the nodes are asked again, unless the cluster changes before.
 const PAUSE: Duration = Duration::from_millis(20);
+
+/// The reply about a partition, or why the service failed there.
+type Told = Result<QueryReply, PeerFailure>;
 
 /// A question to one node or another.
 struct Asking {
@@ -53,9 +57,9 @@ impl Source<'_> {
         &self,
         index: &Index,
         parts: &mut [IndexPart],
-    ) -> Result<Vec<Answer>, Failure> {
+    ) -> Result<Vec<Told>, Failure> {
         let begun_ns = self.node.now().monotonic_ns;
-        let mut answers: Vec<Option<Answer>> = parts.iter().map(|_| None).collect();
+        let mut answers: Vec<Option<Told>> = parts.iter().map(|_| None).collect();
         loop {
             let passed_ns = self.node.now().monotonic_ns.saturating_sub(begun_ns);
             let passed = Duration::from_nanos(passed_ns);
@@ -82,7 +86,7 @@ impl Source<'_> {
         &self,
         index: &Index,
         parts: &[IndexPart],
-        answers: &mut [Option<Answer>],
+        answers: &mut [Option<Told>],
         left: Duration,
     ) -> bool {
         let asked = self.node.cluster().asked_for(index);
@@ -96,29 +100,30 @@ impl Source<'_> {
         let mut is_built = true;
         while !asking.is_empty() {
             let mut here = Vec::new();
-            let mut there: Vec<(usize, Answered)> = Vec::new();
+            let mut there: Vec<(usize, PendingReply<QueryMessage>)> = Vec::new();
             asking.retain_mut(|Asking { part, nodes }| {
                 let Some(node) = nodes.pop_front() else { return false };
-                let question = Question::Index(parts[*part].clone());
+                let question = QueryMessage::Index(parts[*part].clone());
                 if node == self.node.id() {
                     here.push((*part, question));
                 } else {
                     self.holders.lock().insert(node);
-                    there.push((*part, self.node.ask(node, question, left.min(PATIENCE))));
+                    there.push((*part, self.node.ask(node, &question, left.min(PATIENCE))));
                 }
                 true
             });
             // Others work while this node does its part.
             let here = here
                 .into_iter()
-                .map(|(part, question)| (part, Ok(self.node.reply(question, left))));
+                .map(|(part, question)| (part, Ok(question.answer(self.node, left))));
             let told: Vec<_> = here.collect();
-            let there = there.into_iter().map(|(part, answer)| (part, self.node.answered(&answer)));
+            let there = there.into_iter().map(|(part, reply)| (part, reply.wait()));
             for (part, answer) in told.into_iter().chain(there) {
                 match answer {
-                    Ok(Answer::NotYet(_)) => is_built = false,
-                    Ok(Answer::Elsewhere) | Err(_) => {}
-                    Ok(answer) => answers[part] = Some(answer),
+                    Ok(Err(NoReply::NotYet(_))) => is_built = false,
+                    Ok(Err(NoReply::Elsewhere)) | Err(_) => {}
+                    Ok(Err(NoReply::Failed(failure))) => answers[part] = Some(Err(failure)),
+                    Ok(Ok(reply)) => answers[part] = Some(Ok(reply)),
                 }
             }
             asking.retain(|asking| answers[asking.part].is_none());
@@ -132,15 +137,15 @@ impl Source<'_> {
         if Wanted::read(&part.consistency, self.bucket)? != Wanted::Everything {
             return Ok(());
         }
-        let question = |vbids: &Vbids| Question::Ends(self.bucket.to_owned(), vbids.clone());
-        let want = ScatterRequest { vbids: part.vbids.clone(), question: Box::new(question) };
+        let question = |vbids: &Vbids| QueryMessage::Ends(self.bucket.to_owned(), vbids.clone());
+        let want = ScatterRequest { vbids: part.vbids.clone(), message: Box::new(question) };
         let gathered = self.node.gather(self.bucket, &[want], left);
         let gathered = gathered.map_err(|reason| retry(code::INDEX_FAILURE, reason))?;
         let mut ends = Vec::new();
         for told in gathered {
-            match told.answer {
-                Answer::Ends(told) => ends.extend(told),
-                Answer::Failed(failure) => return Err(failure),
+            match told.reply {
+                Ok(QueryReply::Ends(told)) => ends.extend(told),
+                Err(failure) => return Err(failure.into()),
                 _ => return Err(failure(code::INTERNAL, "a node answers something else")),
             }
         }

@@ -3,14 +3,13 @@
 use super::enlisted::{Joined, counted};
 use super::failure::{code, failure, no_bucket, refused, retry, unresolved};
 use super::gathered::{Gathered, Source};
+use super::message::{CollectionCall, Place, QueryMessage, QueryReply};
 use super::of_function::Guard;
 use super::scripts::Scripts;
 use super::transaction::Staged;
 use crate::error::Error;
 use crate::node::Node;
-use crate::scatter_gather::{
-    Answer, CollectionCall, Owners, Place, Question, ScatterRequest, Vbids,
-};
+use crate::scatter_gather::{Owners, ScatterRequest, Vbids};
 use nacre_auth::{Keyspace, Login, Privilege};
 use nacre_cluster::{Change, Index, Partitioning};
 use nacre_plugin_host::{
@@ -173,18 +172,18 @@ impl Session {
         vbids: Vbids,
         call: &dyn Fn(&Vbids) -> CollectionCall,
         left: Duration,
-    ) -> Result<Vec<(Vbids, Answer)>, Failure> {
-        let question = |vbids: &Vbids| Question::Collection {
+    ) -> Result<Vec<(Vbids, QueryReply)>, Failure> {
+        let question = |vbids: &Vbids| QueryMessage::Collection {
             bucket: keyspace.bucket.clone(),
             path: path(keyspace),
             call: call(vbids),
         };
-        let want = ScatterRequest { vbids, question: Box::new(question) };
+        let want = ScatterRequest { vbids, message: Box::new(question) };
         let gathered = self.node.gather(&keyspace.bucket, &[want], left);
         let answers = gathered.map_err(|reason| retry(code::INTERNAL, reason))?.into_iter();
-        let answers = answers.map(|gathered| match gathered.answer {
-            Answer::Failed(failure) => Err(failure),
-            answer => Ok((gathered.vbids, answer)),
+        let answers = answers.map(|gathered| match gathered.reply {
+            Err(failure) => Err(failure.into()),
+            Ok(reply) => Ok((gathered.vbids, reply)),
         });
         answers.collect()
     }
@@ -581,7 +580,7 @@ impl Drop for Session {
         nodes.append(self.holders.get_mut());
         for node in nodes.into_iter().filter(|node| *node != self.node.id()) {
             // Nobody waits for the answer.
-            drop(self.node.ask(node, Question::Forget(self.asker), FORGET_PATIENCE));
+            drop(self.node.ask(node, &QueryMessage::Forget(self.asker), FORGET_PATIENCE));
         }
         for key in std::mem::take(self.noted.get_mut()) {
             self.node.queries().notes.remove(&key);

@@ -1,36 +1,30 @@
 //! What is spread over the nodes, put together: each node answers for the vBuckets that it serves.
 //!
 //! ```text
-//! Node::gather ─► who serves what ─┬─► Node::reply, on this node
-//!                                  └─► Platform::ask ─► Node::answer ─► Node::reply, on another one
+//! Node::gather ─► who serves what ─┬─► PeerMessage::answer, on this node
+//!                                  └─► Platform::ask ─► Node::answer ─► Service::answer ─► PeerMessage::answer, on another one
 //! ```
 //!
 //! An answer is about exactly the vBuckets that were asked about. A node that does not serve all of them, or did not while
-//! it answered, says so ([`Answer::Elsewhere`]), and they are asked for again where they are served now: each vBucket counts
+//! it answered, says so ([`NoReply::Elsewhere`]), and they are asked for again where they are served now: each vBucket counts
 //! once, also while it moves.
 
-mod documents;
-mod question;
-mod reply;
-mod unbuilt;
+mod message;
+mod node_message;
 mod usage;
 
-pub(crate) use documents::ClusterDocuments;
+pub use message::{NoReply, PeerFailure, PeerMessage, PendingReply, read_reply};
 pub(crate) use nacre_types::Vbids;
-pub(crate) use question::{
-    Answer, CollectionCall, IndexPart, Place, Question, RequestPart, ScanPart, StateName,
-};
-pub(crate) use reply::failed;
+pub(crate) use node_message::{NodeMessage, NodeReply, NodeService};
 pub use usage::Usage;
 
 use crate::block;
 use crate::node::Node;
 use crate::platform::{PeerError, ReplyCallback};
-use crossbeam_channel::{Receiver, bounded};
-use nacre_bucket::before_blocking;
+use crossbeam_channel::bounded;
+use message::{Header, question};
 use nacre_cluster::Membership;
 use nacre_types::{NodeId, Vbid};
-use question::Asked;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -105,31 +99,28 @@ impl Owners {
     }
 }
 
-/// One question about a set of vBuckets, asked at each node that serves some of them.
-pub(crate) struct ScatterRequest<'a> {
+/// One message about a set of vBuckets, sent to each node that serves some of them.
+pub struct ScatterRequest<'a, M> {
     /// vBuckets to ask about.
     pub vbids: Vbids,
-    /// What is asked about those of them that one node serves.
-    pub question: Box<dyn Fn(&Vbids) -> Question + 'a>,
+    /// Builds the message about those of the vBuckets that one node serves.
+    pub message: Box<dyn Fn(&Vbids) -> M + 'a>,
 }
 
 /// The reply of one node about the vBuckets that it serves.
-pub(crate) struct ShardReply {
-    /// Which of the [`ScatterRequest`]s it is about.
-    pub want: usize,
-    /// The vBuckets.
+pub struct ShardReply<R> {
+    /// Index of the [`ScatterRequest`] that it answers.
+    pub request: usize,
+    /// vBuckets that the reply covers.
     pub vbids: Vbids,
-    /// What it said; never [`Answer::Elsewhere`] nor [`Answer::NotYet`].
-    pub answer: Answer,
+    /// The reply, or why the service failed.
+    pub reply: Result<R, PeerFailure>,
 }
 
-/// Where the answer to a question that was sent arrives.
-pub(crate) type Answered = Receiver<Result<Vec<u8>, PeerError>>;
-
-/// A question on its way.
-enum Pending {
-    Here(Box<Question>),
-    There(Answered),
+/// A message that was or will be answered.
+enum Pending<M> {
+    Here(Box<M>),
+    There(PendingReply<M>),
 }
 
 impl Node {
@@ -163,14 +154,15 @@ impl Node {
     ///
     /// # Errors
     /// Why there is no answer about some of them, for people.
-    pub(crate) fn gather(
+    pub fn gather<M: PeerMessage>(
         self: &Arc<Node>,
         bucket: &str,
-        wants: &[ScatterRequest<'_>],
+        requests: &[ScatterRequest<'_, M>],
         left: Duration,
-    ) -> Result<Vec<ShardReply>, String> {
+    ) -> Result<Vec<ShardReply<M::Reply>>, String> {
         let begun_ns = self.now().monotonic_ns;
-        let mut missing: Vec<Vbids> = wants.iter().map(|want| want.vbids.clone()).collect();
+        let mut missing: Vec<Vbids> =
+            requests.iter().map(|request| request.vbids.clone()).collect();
         let mut gathered = Vec::new();
         let mut unreached_ns = None;
         loop {
@@ -180,13 +172,14 @@ impl Node {
             let owners =
                 self.owners(bucket).ok_or_else(|| format!("there is no bucket {bucket}"))?;
             let mut pending = Vec::new();
-            for (number, want) in wants.iter().enumerate() {
+            for (number, request) in requests.iter().enumerate() {
                 for (node, vbids) in owners.split(&missing[number]) {
-                    let question = (want.question)(&vbids);
-                    let writes = question.writes();
-                    let asked = match node == self.id() {
-                        true => Pending::Here(Box::new(question)),
-                        false => Pending::There(self.ask(node, question, left)),
+                    let message = (request.message)(&vbids);
+                    let writes = message.writes();
+                    let asked = if node == self.id() {
+                        Pending::Here(Box::new(message))
+                    } else {
+                        Pending::There(self.ask(node, &message, left))
                     };
                     pending.push((number, vbids, writes, asked));
                 }
@@ -194,26 +187,34 @@ impl Node {
             let is_orphan = |vbid| owners.of(vbid).is_none();
             let mut is_unreached = missing.iter().any(|vbids| vbids.iter().any(is_orphan));
             let mut reason = "some vBuckets are served by no node".to_owned();
-            // Others work while this node does its part.
+            // The other nodes work while this node does its part.
             pending.sort_by_key(|(.., asked)| matches!(asked, Pending::There(_)));
-            for (want, vbids, writes, asked) in pending {
-                match self.hear_answer(asked, left) {
-                    Ok(Answer::Elsewhere) => {
-                        "some vBuckets are on the move".clone_into(&mut reason)
+            for (request, vbids, writes, asked) in pending {
+                let reply = match self.finish(asked, left) {
+                    Ok(Err(NoReply::Elsewhere)) => {
+                        "some vBuckets are on the move".clone_into(&mut reason);
+                        continue;
                     }
-                    Ok(Answer::NotYet(why)) => reason = why,
-                    Ok(answer) => {
-                        let vbids = answer.is_about(vbids);
-                        missing[want].remove_all(&vbids);
-                        gathered.push(ShardReply { want, vbids, answer });
+                    Ok(Err(NoReply::NotYet(why))) => {
+                        reason = why;
+                        continue;
                     }
-                    // Nobody knows whether it was done: to do it again is for who asks.
+                    // Nobody knows whether it was done: only the caller can decide to do it again.
                     Err(PeerError::Lost(why)) if writes => return Err(why),
                     Err(why) => {
                         is_unreached = true;
                         reason = why.to_string();
+                        continue;
                     }
-                }
+                    Ok(Err(NoReply::Failed(failure))) => Err(failure),
+                    Ok(Ok(reply)) => Ok(reply),
+                };
+                let vbids = match &reply {
+                    Ok(reply) => M::covered(reply, vbids),
+                    Err(_) => vbids,
+                };
+                missing[request].remove_all(&vbids);
+                gathered.push(ShardReply { request, vbids, reply });
             }
             if missing.iter().all(Vbids::is_empty) {
                 return Ok(gathered);
@@ -229,37 +230,32 @@ impl Node {
         }
     }
 
-    /// The answer about one vBucket, from where it is served.
+    /// Returns the reply about one vBucket, from the node that serves it.
     ///
     /// # Errors
     /// As for [`Node::gather`].
-    pub(crate) fn ask_about(
+    pub fn ask_about<M: PeerMessage + Clone>(
         self: &Arc<Node>,
         bucket: &str,
         vbid: Vbid,
-        question: &Question,
+        message: &M,
         left: Duration,
-    ) -> Result<Answer, String> {
+    ) -> Result<Result<M::Reply, PeerFailure>, String> {
         let vbids = [vbid].into_iter().collect();
-        let want = ScatterRequest { vbids, question: Box::new(|_| question.clone()) };
-        let mut gathered = self.gather(bucket, &[want], left)?;
-        gathered.pop().map(|gathered| gathered.answer).ok_or_else(|| "there is no answer".into())
+        let request = ScatterRequest { vbids, message: Box::new(|_| message.clone()) };
+        let mut gathered = self.gather(bucket, &[request], left)?;
+        gathered.pop().map(|shard| shard.reply).ok_or_else(|| "there is no answer".into())
     }
 
-    fn hear_answer(self: &Arc<Node>, asked: Pending, left: Duration) -> Result<Answer, PeerError> {
+    fn finish<M: PeerMessage>(
+        self: &Arc<Node>,
+        asked: Pending<M>,
+        left: Duration,
+    ) -> Result<Result<M::Reply, NoReply>, PeerError> {
         match asked {
-            Pending::Here(question) => Ok(self.reply(*question, left)),
-            Pending::There(answer) => self.answered(&answer),
+            Pending::Here(message) => Ok(message.answer(self, left)),
+            Pending::There(reply) => reply.wait(),
         }
-    }
-
-    /// Waits for the answer to a question that was sent.
-    pub(crate) fn answered(&self, answer: &Answered) -> Result<Answer, PeerError> {
-        let lost = |why: String| PeerError::Lost(why);
-        before_blocking();
-        let bytes = answer.recv().map_err(|_| lost("the node ends".into()))??;
-        postcard::from_bytes(&bytes)
-            .map_err(|error| lost(format!("an answer cannot be read: {error}")))
     }
 
     /// All other nodes of the cluster.
@@ -268,58 +264,63 @@ impl Node {
         self.cluster().nodes.keys().copied().filter(|other| *other != me).collect()
     }
 
-    /// What the other nodes say that have a part in the cluster, about what they know already. One that does not answer is left
-    /// out. Blocks, for about a second at most.
-    fn ask_members(&self, question: &Question) -> impl Iterator<Item = Answer> {
+    /// Asks the other nodes that have a part in the cluster about something that they know already, and returns the replies.
+    /// A node that does not answer is left out. Blocks, for about a second at most.
+    pub fn ask_members<M: PeerMessage>(&self, message: &M) -> impl Iterator<Item = M::Reply> {
         let cluster = self.cluster();
         let is_asked = |id: &NodeId| {
             cluster.nodes.get(id).is_some_and(|node| node.membership != Membership::FailedOver)
         };
         let others = self.others().into_iter().filter(is_asked);
-        let asked: Vec<_> =
-            others.map(|id| self.ask(id, question.clone(), MEMBERS_PATIENCE)).collect();
-        asked.into_iter().filter_map(|answer| self.answered(&answer).ok())
+        let asked: Vec<_> = others.map(|id| self.ask(id, message, MEMBERS_PATIENCE)).collect();
+        asked.into_iter().filter_map(|reply| reply.wait().ok()?.ok())
     }
 
-    /// Sends a question to another node.
-    pub(crate) fn ask(&self, to: NodeId, question: Question, left: Duration) -> Answered {
-        let (tell, told) = bounded(1);
-        // Fails when nobody wants to know any more.
-        self.ask_then(to, question, left, Box::new(move |answer| drop(tell.send(answer))));
-        told
+    /// Sends a message to another node.
+    pub fn ask<M: PeerMessage>(&self, to: NodeId, message: &M, left: Duration) -> PendingReply<M> {
+        let (sender, receiver) = bounded(1);
+        // Sending fails when nobody waits for the reply any more.
+        self.ask_then(to, message, left, Box::new(move |answer| drop(sender.send(answer))));
+        PendingReply::new(receiver)
     }
 
-    /// Sends a question to another node; `told` gets the answer, as with [`Platform::ask`](crate::Platform::ask).
-    pub(crate) fn ask_then(
+    /// Sends a message to another node; `callback` gets the reply, as with [`Platform::ask`](crate::Platform::ask), and reads it
+    /// by [`read_reply`].
+    pub fn ask_then<M: PeerMessage>(
         &self,
         to: NodeId,
-        question: Question,
+        message: &M,
         left: Duration,
-        told: ReplyCallback,
+        callback: ReplyCallback,
     ) {
-        let left_ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
-        let asked = Asked { rev: self.cluster().rev, left_ms, question };
-        let bytes = postcard::to_stdvec(&asked).expect("questions are plain data");
-        self.platform.ask(to, bytes, left, told);
+        let bytes = question(self.cluster().rev, left, message);
+        self.platform.ask(to, bytes, left, callback);
     }
 
     /// Answers a question of another node. Blocks as long as the question allows.
-    pub fn answer(self: &Arc<Node>, asked: &[u8]) -> Vec<u8> {
-        let answer = match postcard::from_bytes::<Asked>(asked) {
-            Ok(Asked { rev, left_ms, question }) => {
-                *self.answered.lock().entry(question.subject()).or_default() += 1;
+    pub fn answer(self: &Arc<Node>, question: &[u8]) -> Vec<u8> {
+        let refused = match postcard::take_from_bytes::<Header<'_>>(question) {
+            Ok((Header { rev, left_ms, service }, message)) => {
                 let left = Duration::from_millis(left_ms);
-                match self.knows(rev, left) {
-                    true => self.reply(question, left),
-                    false => Answer::NotYet("a node does not know the newest decisions".into()),
+                match self.services().iter().find(|known| known.id() == service) {
+                    None => NoReply::internal(format!("there is no service {service}")),
+                    Some(_) if !self.knows(rev, left) => {
+                        NoReply::NotYet("a node does not know the newest decisions".into())
+                    }
+                    Some(service) => return service.answer(self, message, left),
                 }
             }
-            Err(error) => failed(format!("a question cannot be read: {error}")),
+            Err(error) => NoReply::internal(format!("a question cannot be read: {error}")),
         };
-        postcard::to_stdvec(&answer).expect("answers are plain data")
+        refused.to_bytes()
     }
 
-    /// How many questions of other nodes this one was asked since it started, by what they are about.
+    /// Counts a question of another node.
+    fn count_question(&self, subject: &'static str) {
+        *self.answered.lock().entry(subject).or_default() += 1;
+    }
+
+    /// Returns how many questions of other nodes this one was asked since it started, by subject.
     pub fn questions(&self) -> BTreeMap<&'static str, u64> {
         self.answered.lock().clone()
     }

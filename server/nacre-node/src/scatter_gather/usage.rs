@@ -1,6 +1,6 @@
 //! How much the nodes have of each bucket.
 
-use super::{Answer, Question};
+use super::{NodeMessage, NodeReply};
 use crate::node::Node;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -46,8 +46,8 @@ impl Node {
     /// whoever watches a cluster wants to see that of the others all the more then. Blocks, for about a second at most.
     pub fn usage(self: &Arc<Node>) -> BTreeMap<String, Usage> {
         let mut sum = self.own_usage();
-        for answer in self.ask_members(&Question::Usage) {
-            let Answer::Usage(told) = answer else { continue };
+        for reply in self.ask_members(&NodeMessage::Usage) {
+            let NodeReply::Usage(told) = reply else { continue };
             for (bucket, usage) in told {
                 sum.entry(bucket).or_default().add(&usage);
             }

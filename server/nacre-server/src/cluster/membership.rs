@@ -42,7 +42,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// What nodes must have in common to agree: it changes with the links, the log and the agreed state.
-pub const VERSION: u32 = 20;
+pub const VERSION: u32 = 21;
 /// How long who joins may take to leave another cluster before that.
 const LEAVING_PATIENCE: Duration = Duration::from_secs(5);
 /// How long it may take over a request.

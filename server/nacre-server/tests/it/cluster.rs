@@ -13,7 +13,7 @@ use tempfile::TempDir;
 /// How long a node may take until it has what the others have.
 const PATIENCE: Duration = Duration::from_secs(90);
 /// What nodes that can join say of themselves, as `cluster::membership` has it.
-pub const VERSION: u64 = 20;
+pub const VERSION: u64 = 21;
 
 /// A node with its data directory, to be stopped and started again.
 pub struct Node {

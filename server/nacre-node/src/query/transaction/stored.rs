@@ -5,7 +5,8 @@ use super::record::RECORD_KEYS;
 use super::step::{BodyFormat, Documents, Edit, Looked, Part, Presence, Step, StepReply};
 use crate::node::Node;
 use crate::plugins::BucketDocuments;
-use crate::scatter_gather::{Answer, Question, Vbids};
+use crate::query::message::{QueryMessage, QueryReply};
+use crate::scatter_gather::Vbids;
 use nacre_bucket::Bucket;
 use nacre_plugin_host::KvError;
 use nacre_types::{Cas, CollectionId, DocKey, Now, Vbid};
@@ -28,14 +29,14 @@ impl Documents for Stored<'_> {
         let bucket = &place.keyspace.bucket;
         let missing = || KvError::Denied(format!("there is no bucket {bucket}"));
         let vbid = self.node.owners(bucket).ok_or_else(missing)?.vbid_of(place.id.as_bytes());
-        let question = Question::Step {
+        let question = QueryMessage::Step {
             bucket: bucket.clone(),
             path: format!("{}.{}", place.keyspace.scope, place.keyspace.collection),
             key: place.id.clone().into_bytes(),
             step,
         };
         match self.node.ask_about(bucket, vbid, &question, self.patience) {
-            Ok(Answer::Step(told)) => told,
+            Ok(Ok(QueryReply::Step(told))) => told,
             Ok(_) => Err(KvError::Temporary("an unexpected answer".into())),
             Err(reason) => Err(KvError::Temporary(reason)),
         }

@@ -1,8 +1,9 @@
 //! Documents as plugins use them, wherever they are served.
 
-use super::{Answer, Question, ScatterRequest};
+use super::BucketDocuments;
+use super::message::{PluginMessage, PluginReply};
 use crate::node::Node;
-use crate::plugins::BucketDocuments;
+use crate::scatter_gather::{ScatterRequest, Vbids};
 use nacre_bucket::Bucket;
 use nacre_plugin_host::{DocumentCall, DocumentReply, Documents, KvError};
 use nacre_types::{Seqno, Vbid};
@@ -75,9 +76,10 @@ impl Documents for ClusterDocuments {
             }
         }
         let (bucket, path, call) = (bucket.to_owned(), path.to_owned(), call.clone());
-        let question = Question::Document { bucket: bucket.clone(), path, key: key.to_vec(), call };
+        let question =
+            PluginMessage::Document { bucket: bucket.clone(), path, key: key.to_vec(), call };
         match node.ask_about(&bucket, vbid, &question, left) {
-            Ok(Answer::Document(outcome, written)) => {
+            Ok(Ok(PluginReply::Document(outcome, written))) => {
                 if let Some((vbid, seqno)) = written {
                     self.note(&bucket, vbid, seqno);
                 }
@@ -100,16 +102,19 @@ impl Documents for ClusterDocuments {
         let written = self.written.lock().clone();
         for (bucket, seqnos) in &written {
             let of = |vbid: Vbid| (vbid, seqnos[&vbid]);
-            let question = |vbids: &super::Vbids| {
-                Question::Stored(bucket.clone(), vbids.iter().map(of).collect())
+            let message = |vbids: &Vbids| {
+                PluginMessage::Stored(bucket.clone(), vbids.iter().map(of).collect())
             };
             let want = ScatterRequest {
                 vbids: seqnos.keys().copied().collect(),
-                question: Box::new(question),
+                message: Box::new(message),
             };
             let gathered = self.node()?.gather(bucket, &[want], SETTLE_TIMEOUT);
             let answers = gathered.map_err(KvError::Temporary)?;
-            if answers.iter().any(|gathered| !matches!(gathered.answer, Answer::Stored(true))) {
+            if answers
+                .iter()
+                .any(|gathered| !matches!(gathered.reply, Ok(PluginReply::Stored(true))))
+            {
                 return Err(KvError::Temporary("what was written is not on disk yet".into()));
             }
         }

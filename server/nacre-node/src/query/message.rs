@@ -1,0 +1,245 @@
+//! Messages of the query service between nodes: documents, entries of indexes, notes, and steps of transactions.
+
+use super::unbuilt::own_unbuilt;
+use super::{Queries, Step, StepReply, answer_step};
+use crate::node::Node;
+use crate::plugins::End;
+use crate::plugins::partitions::ends;
+use crate::scatter_gather::{NoReply, PeerFailure, PeerMessage, Vbids};
+use crate::service::Service;
+use nacre_plugin_host::{Consistency, Failure, KvError, Mutation, Row, RowRefusal};
+use nacre_state::Span;
+use nacre_types::Vbid;
+use serde::{Deserialize, Serialize};
+use std::cmp::Ordering;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// ID of the query service.
+pub(super) const ID: &str = "query";
+
+/// A message of the query service.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum QueryMessage {
+    /// A transaction reads or writes a document.
+    Step {
+        /// Bucket.
+        bucket: String,
+        /// `scope.collection`.
+        path: String,
+        /// Key of the document.
+        #[serde(with = "serde_bytes")]
+        key: Vec<u8>,
+        /// The step.
+        step: Step,
+    },
+    /// A query reads or changes documents of a collection.
+    Collection {
+        /// Bucket.
+        bucket: String,
+        /// `scope.collection`.
+        path: String,
+        /// The call.
+        call: CollectionCall,
+    },
+    /// The next entries of an index.
+    Index(IndexPart),
+    /// The request that asked under this number has ended.
+    Forget(u64),
+    /// The note that requests have made under this key.
+    Note(String),
+    /// The note under this key is removed.
+    Unnote(String),
+    /// The ends of the histories of these vBuckets of a bucket.
+    Ends(String, Vbids),
+    /// The indexes that the node has yet to build.
+    Unbuilt,
+}
+
+/// A reply of the query service.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum QueryReply {
+    /// Reply to [`QueryMessage::Step`].
+    Step(Result<StepReply, KvError>),
+    /// Reply to [`CollectionCall::Fetch`]: as many rows as fit.
+    Fetched(Vec<Option<Row>>),
+    /// Reply to [`CollectionCall::Attributes`]: JSON objects, as many as fit.
+    Attributes(Vec<Option<String>>),
+    /// Reply to [`CollectionCall::Scan`], with true if the vBucket has no more.
+    Scanned(Vec<Row>, bool),
+    /// Reply to [`CollectionCall::Count`].
+    Count(u64),
+    /// Reply to [`CollectionCall::Mutate`]: the new versions; `None` for those that were not tried here.
+    Mutated(Vec<Option<Result<u64, RowRefusal>>>),
+    /// Reply to [`QueryMessage::Index`], with true if there are no more entries.
+    Entries(Vec<Place>, bool),
+    /// Reply to [`QueryMessage::Note`].
+    Note(Option<Vec<u8>>),
+    /// Reply to [`QueryMessage::Ends`].
+    Ends(Vec<End>),
+    /// Reply to [`QueryMessage::Unbuilt`]: UUIDs of indexes.
+    Unbuilt(BTreeSet<String>),
+    /// The message was taken in.
+    Done,
+}
+
+impl PeerMessage for QueryMessage {
+    type Reply = QueryReply;
+
+    const SERVICE: &'static str = ID;
+
+    fn subject(&self) -> &'static str {
+        match self {
+            QueryMessage::Step { .. } => "transactions",
+            QueryMessage::Collection { .. } => "documents",
+            QueryMessage::Index(_) => "index",
+            QueryMessage::Forget(_) | QueryMessage::Note(_) | QueryMessage::Unnote(_) => "requests",
+            QueryMessage::Ends(..) => "ends",
+            QueryMessage::Unbuilt => "unbuilt",
+        }
+    }
+
+    fn writes(&self) -> bool {
+        match self {
+            QueryMessage::Step { step, .. } => step.writes(),
+            QueryMessage::Collection { call, .. } => matches!(call, CollectionCall::Mutate(_)),
+            QueryMessage::Index(_)
+            | QueryMessage::Forget(_)
+            | QueryMessage::Note(_)
+            | QueryMessage::Unnote(_)
+            | QueryMessage::Ends(..)
+            | QueryMessage::Unbuilt => false,
+        }
+    }
+
+    fn answer(self, node: &Arc<Node>, left: Duration) -> Result<QueryReply, NoReply> {
+        match self {
+            QueryMessage::Step { bucket, path, key, step } => {
+                let bucket = node.bucket(&bucket).ok_or(NoReply::Elsewhere)?;
+                match answer_step(node, &bucket, &path, &key, &step, left) {
+                    Err(KvError::Elsewhere) => Err(NoReply::Elsewhere),
+                    outcome => Ok(QueryReply::Step(outcome)),
+                }
+            }
+            QueryMessage::Collection { bucket, path, call } => {
+                node.queries().answer_collection(node, &bucket, &path, call, left)
+            }
+            QueryMessage::Index(part) => node.queries().answer_index(node, &part, left),
+            QueryMessage::Forget(asker) => {
+                node.queries().forget(asker);
+                Ok(QueryReply::Done)
+            }
+            QueryMessage::Note(key) => Ok(QueryReply::Note(node.queries().noted(&key))),
+            QueryMessage::Unnote(key) => {
+                node.queries().forget_note(&key);
+                Ok(QueryReply::Done)
+            }
+            QueryMessage::Ends(bucket, vbids) => {
+                let ends =
+                    node.bucket(&bucket).and_then(|bucket| ends(&bucket, node.now(), &vbids));
+                ends.map(QueryReply::Ends).ok_or(NoReply::Elsewhere)
+            }
+            QueryMessage::Unbuilt => Ok(QueryReply::Unbuilt(own_unbuilt(node))),
+        }
+    }
+}
+
+impl Service for Queries {
+    fn id(&self) -> &'static str {
+        ID
+    }
+
+    fn answer(&self, node: &Arc<Node>, message: &[u8], left: Duration) -> Vec<u8> {
+        node.answer_message::<QueryMessage>(message, left)
+    }
+}
+
+impl From<Failure> for NoReply {
+    fn from(Failure { code, message, retry }: Failure) -> NoReply {
+        NoReply::Failed(PeerFailure { code, message, retry })
+    }
+}
+
+impl From<PeerFailure> for Failure {
+    fn from(PeerFailure { code, message, retry }: PeerFailure) -> Failure {
+        Failure { code, message, retry }
+    }
+}
+
+/// What a query wants of a collection.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum CollectionCall {
+    /// Documents by id.
+    Fetch(Vec<String>),
+    /// Extended attributes by id, and of which names.
+    Attributes(Vec<String>, Vec<String>),
+    /// Documents of a vBucket in the order of their ids.
+    Scan {
+        /// Under which number the request asks.
+        asker: u64,
+        /// The vBucket.
+        vbid: Vbid,
+        /// Behind which id.
+        after: Option<String>,
+        /// Whether bodies are wanted.
+        bodies: bool,
+        /// How many at most.
+        limit: usize,
+    },
+    /// How many there are.
+    Count(Vbids),
+    /// Changes of documents.
+    Mutate(Vec<Mutation>),
+}
+
+/// A question for entries of an index.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct IndexPart {
+    /// Under which number the request asks: it sees one moment of each index.
+    pub asker: u64,
+    /// The bucket.
+    pub bucket: String,
+    /// The index.
+    pub index: String,
+    /// Of documents in these vBuckets.
+    pub vbids: Vbids,
+    /// Of this partition only, of an index that has some.
+    pub partition: Option<u16>,
+    /// What that must have, when the index is to be up to date.
+    pub ends: Vec<End>,
+    /// Disjoint and in order.
+    pub spans: Vec<Span>,
+    /// From the end.
+    pub reverse: bool,
+    /// Behind which entry.
+    pub after: Option<Place>,
+    /// How many at most.
+    pub limit: usize,
+    /// How fresh they must be.
+    pub consistency: Consistency,
+}
+
+/// Where an entry stands among those of several spans.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    /// Number of the span.
+    pub span: usize,
+    /// The key.
+    #[serde(with = "serde_bytes")]
+    pub key: Vec<u8>,
+    /// The document.
+    #[serde(with = "serde_bytes")]
+    pub id: Vec<u8>,
+    /// Which of the entries that the document has with this key.
+    pub number: u32,
+}
+
+impl Place {
+    /// The order in which a scan comes by.
+    pub fn compare(&self, other: &Place, reverse: bool) -> Ordering {
+        let order = (&self.key, &self.id, self.number).cmp(&(&other.key, &other.id, other.number));
+        let order = if reverse { order.reverse() } else { order };
+        self.span.cmp(&other.span).then(order)
+    }
+}

@@ -1,0 +1,174 @@
+//! Messages between the nodes of a cluster: each belongs to one service, and the transport sees its bytes only.
+//!
+//! ```text
+//! question = header { revision, milliseconds left, service ID }, then the message of that service
+//! reply    = Result<reply of that service, NoReply>
+//! ```
+//!
+//! Both are in the format of postcard: the nodes of one cluster have one version.
+
+use super::Vbids;
+use crate::node::Node;
+use crate::platform::PeerError;
+use crossbeam_channel::{Receiver, TryRecvError};
+use nacre_bucket::before_blocking;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Code of failures that no user can do anything about. Source: Couchbase's query service.
+const INTERNAL: u32 = 5000;
+
+/// A message of a service to the same service on another node, with the type of its reply.
+///
+/// A message may be asked about vBuckets of several nodes; then each node answers for those that it serves.
+pub trait PeerMessage: Serialize + DeserializeOwned {
+    /// The reply of a node that has one.
+    type Reply: Serialize + DeserializeOwned;
+
+    /// ID of the service that answers the message.
+    const SERVICE: &'static str;
+
+    /// Returns the subject under which the node counts the message.
+    fn subject(&self) -> &'static str;
+
+    /// Returns true if the message changes documents. Such a message is not sent again when its reply is lost.
+    fn writes(&self) -> bool {
+        false
+    }
+
+    /// Answers the message on `node`. Blocks, for `left` at most.
+    ///
+    /// # Errors
+    /// [`NoReply`].
+    fn answer(self, node: &Arc<Node>, left: Duration) -> Result<Self::Reply, NoReply>;
+
+    /// Returns the vBuckets that `reply` covers, of those `asked` about.
+    fn covered(_reply: &Self::Reply, asked: Vbids) -> Vbids {
+        asked
+    }
+}
+
+/// The reason why a node that received a message gives no reply.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum NoReply {
+    /// The node does not serve all of the vBuckets, or stopped serving them while it answered.
+    Elsewhere,
+    /// The same message may be answered later. Holds the reason, for people.
+    NotYet(String),
+    /// The message cannot be answered.
+    Failed(PeerFailure),
+}
+
+/// A failure of a service on another node, in the words that its clients read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PeerFailure {
+    /// Code of the service that failed.
+    pub code: u32,
+    /// Text for the client.
+    pub message: String,
+    /// True if the client may try again.
+    pub retry: bool,
+}
+
+impl NoReply {
+    /// A failure that no user can do anything about.
+    pub fn internal(message: impl Into<String>) -> NoReply {
+        NoReply::Failed(PeerFailure { code: INTERNAL, message: message.into(), retry: false })
+    }
+
+    /// Returns the reply of a node that has none, as every message type reads it.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        reply(&Err::<(), _>(self))
+    }
+}
+
+/// Reply of a peer of message type `M`, which is waited for or looked for.
+pub struct PendingReply<M> {
+    receiver: Receiver<Result<Vec<u8>, PeerError>>,
+    message: PhantomData<fn() -> M>,
+}
+
+impl<M: PeerMessage> PendingReply<M> {
+    /// A reply that arrives at `receiver`.
+    pub(crate) fn new(receiver: Receiver<Result<Vec<u8>, PeerError>>) -> PendingReply<M> {
+        PendingReply { receiver, message: PhantomData }
+    }
+
+    /// Blocks until there is a reply, or a reason why there is none.
+    ///
+    /// # Errors
+    /// [`PeerError`] when no reply has arrived that can be read.
+    pub fn wait(&self) -> Result<Result<M::Reply, NoReply>, PeerError> {
+        before_blocking();
+        read_reply::<M>(self.receiver.recv().map_err(|_| ended())?)
+    }
+
+    /// Returns the reply if it has arrived, or the reason why there will be none.
+    pub fn poll(&self) -> Option<Result<Result<M::Reply, NoReply>, PeerError>> {
+        match self.receiver.try_recv() {
+            Err(TryRecvError::Empty) => None,
+            Err(TryRecvError::Disconnected) => Some(Err(ended())),
+            Ok(answer) => Some(read_reply::<M>(answer)),
+        }
+    }
+}
+
+fn ended() -> PeerError {
+    PeerError::Lost("the node ends".into())
+}
+
+/// Reads the reply to a message of type `M`.
+///
+/// # Errors
+/// [`PeerError`] when there is none, or it cannot be read.
+pub fn read_reply<M: PeerMessage>(
+    answer: Result<Vec<u8>, PeerError>,
+) -> Result<Result<M::Reply, NoReply>, PeerError> {
+    postcard::from_bytes(&answer?)
+        .map_err(|error| PeerError::Lost(format!("an answer cannot be read: {error}")))
+}
+
+/// The part of a question that the transport reads.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Header<'a> {
+    /// The answering node knows the agreed state at least up to this revision.
+    pub rev: u64,
+    /// Milliseconds that the answer may take.
+    pub left_ms: u64,
+    /// ID of the service that the message belongs to.
+    pub service: &'a str,
+}
+
+/// Writes a question.
+pub(super) fn question<M: PeerMessage>(rev: u64, left: Duration, message: &M) -> Vec<u8> {
+    let left_ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
+    let header = Header { rev, left_ms, service: M::SERVICE };
+    let bytes = postcard::to_stdvec(&header).expect("a header is plain data");
+    postcard::to_extend(message, bytes).expect("messages are plain data")
+}
+
+/// Writes a reply.
+pub(super) fn reply<R: Serialize, N: Serialize>(outcome: &Result<R, N>) -> Vec<u8> {
+    postcard::to_stdvec(outcome).expect("replies are plain data")
+}
+
+impl Node {
+    /// Reads a message of type `M` from another node, counts it, and answers it. For [`Service::answer`](crate::service::Service::answer).
+    pub fn answer_message<M: PeerMessage>(
+        self: &Arc<Node>,
+        message: &[u8],
+        left: Duration,
+    ) -> Vec<u8> {
+        let outcome = match postcard::from_bytes::<M>(message) {
+            Ok(message) => {
+                self.count_question(message.subject());
+                message.answer(self, left)
+            }
+            Err(error) => Err(NoReply::internal(format!("a question cannot be read: {error}"))),
+        };
+        reply(&outcome)
+    }
+}

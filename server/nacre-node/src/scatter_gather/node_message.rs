@@ -1,0 +1,64 @@
+//! Messages about the node itself: how much it has, and whether its services are where a rebalance wants them.
+
+use super::{NoReply, PeerMessage, Usage};
+use crate::node::Node;
+use crate::service::Service;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// ID of the service that answers for the node itself.
+const ID: &str = "node";
+
+/// A message to a node about itself.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub enum NodeMessage {
+    /// Asks whether all services have come to the vBuckets that the node serves, and have left the others.
+    Settled,
+    /// Asks how much the node has of each bucket.
+    Usage,
+}
+
+/// A reply of a node about itself.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum NodeReply {
+    /// Reply to [`NodeMessage::Settled`].
+    Settled(bool),
+    /// Reply to [`NodeMessage::Usage`]: by bucket.
+    Usage(BTreeMap<String, Usage>),
+}
+
+impl PeerMessage for NodeMessage {
+    type Reply = NodeReply;
+
+    const SERVICE: &'static str = ID;
+
+    fn subject(&self) -> &'static str {
+        match self {
+            NodeMessage::Settled => "settled",
+            NodeMessage::Usage => "usage",
+        }
+    }
+
+    fn answer(self, node: &Arc<Node>, _left: Duration) -> Result<NodeReply, NoReply> {
+        Ok(match self {
+            NodeMessage::Settled => NodeReply::Settled(node.has_settled()),
+            NodeMessage::Usage => NodeReply::Usage(node.own_usage()),
+        })
+    }
+}
+
+/// Answers messages about the node itself.
+#[derive(Debug, Default)]
+pub struct NodeService;
+
+impl Service for NodeService {
+    fn id(&self) -> &'static str {
+        ID
+    }
+
+    fn answer(&self, node: &Arc<Node>, message: &[u8], left: Duration) -> Vec<u8> {
+        node.answer_message::<NodeMessage>(message, left)
+    }
+}
