@@ -315,7 +315,7 @@ impl Node {
         *self.users.write() = users;
         self.users_version.fetch_add(1, Ordering::AcqRel);
         self.users_changed.notify_waiters();
-        self.plugins().look_at_owners();
+        self.services().iter().for_each(|service| service.users_changed());
     }
 
     /// Stores `writes` and the position of the last decision, all or none.

@@ -1,16 +1,22 @@
-//! What a change of the agreed state does to this node: buckets, collections and deployments are brought in line.
+//! What a change of the agreed state does to this node: buckets and collections are brought in line, and the services see to
+//! what is theirs.
 
 use crate::Error;
 use crate::arrears::{also, created_row, made};
 use crate::copies::retention_of;
 use crate::node::Node;
-use crate::plugins::packages;
+use crate::service::{AgreedStep, DroppedKeyspace};
 use nacre_bucket::{Bucket, BucketEnv, CopyRetention, Home, events};
-use nacre_cluster::{BucketKind, Change, Cluster, Deployment, SettingsChange};
+use nacre_cluster::{BucketKind, Change, Cluster, Manifest, SettingsChange};
+use nacre_types::{CollectionId, ScopeId};
 use std::sync::Arc;
 
 impl Node {
-    /// What `change` means, which led from `before` to `after`.
+    /// Carries out `change`, which led from `before` to `after`: first what concerns buckets, then what concerns services. A
+    /// failure holds nothing else up.
+    ///
+    /// # Errors
+    /// The first failure.
     pub(crate) fn take_effect(
         self: &Arc<Node>,
         change: &Change,
@@ -18,6 +24,26 @@ impl Node {
         after: &Cluster,
     ) -> Result<(), Error> {
         self.account_for_quotas(after);
+        let mut outcome = self.take_effect_on_buckets(change, before, after);
+        also(&mut outcome, self.reconcile(&AgreedStep { change: Some(change), before, after }));
+        outcome
+    }
+
+    /// Has every service bring itself in line. A failure holds nothing else up.
+    fn reconcile(self: &Arc<Node>, step: &AgreedStep<'_>) -> Result<(), Error> {
+        let mut outcome = Ok(());
+        for service in self.services() {
+            also(&mut outcome, service.reconcile(self, step));
+        }
+        outcome
+    }
+
+    fn take_effect_on_buckets(
+        self: &Arc<Node>,
+        change: &Change,
+        before: &Cluster,
+        after: &Cluster,
+    ) -> Result<(), Error> {
         match change {
             // Only the map shows them.
             Change::NameCluster { .. }
@@ -65,10 +91,7 @@ impl Node {
                 self.open_bucket(&after.buckets[name], false, true)?
             }
             Change::DropBucket { name } => {
-                let removed = self.remove_bucket(&before.buckets[name]);
-                // Its resolver went with it.
-                self.plugins().redeploy_pure(self);
-                removed?;
+                self.remove_bucket(&before.buckets[name])?;
             }
             Change::FlushBucket { name } => {
                 let removed = self.remove_bucket(&before.buckets[name]);
@@ -83,63 +106,36 @@ impl Node {
             | Change::DropCollection { bucket, .. } => {
                 self.reconfigure(&before.buckets[bucket], &after.buckets[bucket]);
             }
-            Change::PutDesignDocument { bucket, .. }
-            | Change::DropDesignDocument { bucket, .. }
-            | Change::CreateIndex { bucket, .. }
-            | Change::DropIndex { bucket, .. }
-            | Change::BuildIndexes { bucket, .. }
-            | Change::SetIndexReplicas { bucket, .. } => {
-                self.redeploy(bucket);
-            }
-            // Each request looks at it.
-            Change::SetOutgoingHttp { .. } => {}
-            // What is deployed of it comes later, or has gone before.
-            Change::PutPackage { .. } => {}
-            Change::DropPackage { name, version } => {
-                self.forget_package(&before.plugins.packages[name][version].digest, after)?;
-            }
-            Change::Deploy { name, .. }
-            | Change::PauseDeployment { name, .. }
-            | Change::SetDeploymentOwner { name, .. }
-            | Change::ReplayDeployment { name, .. } => {
-                self.redeploy_plugin(&after.plugins.deployments[name]);
-            }
-            Change::Undeploy { name } => self.redeploy_plugin(&before.plugins.deployments[name]),
-            // Each query reads them.
-            Change::PutSequence { .. }
+            // Services bring themselves in line, or look at the agreed state with each request.
+            Change::PutDesignDocument { .. }
+            | Change::DropDesignDocument { .. }
+            | Change::CreateIndex { .. }
+            | Change::DropIndex { .. }
+            | Change::BuildIndexes { .. }
+            | Change::SetIndexReplicas { .. }
+            | Change::SetOutgoingHttp { .. }
+            | Change::PutPackage { .. }
+            | Change::DropPackage { .. }
+            | Change::Deploy { .. }
+            | Change::PauseDeployment { .. }
+            | Change::SetDeploymentOwner { .. }
+            | Change::ReplayDeployment { .. }
+            | Change::Undeploy { .. }
+            | Change::PutSequence { .. }
             | Change::DropSequence { .. }
             | Change::AdvanceSequence { .. }
             | Change::PutQueryFunction { .. }
             | Change::DropQueryFunction { .. }
             | Change::PutQueryLibrary { .. }
-            | Change::DropQueryLibrary { .. } => {}
-            // One that runs cannot be changed.
-            Change::PutFunction { .. } | Change::DropFunction { .. } => {}
-            // It counts when one is deployed.
-            Change::AllowFunctionRecursion { .. } => {}
-            Change::SetFunctionState { id, .. }
-            | Change::SetFunctionOwner { id, .. }
-            | Change::RestartFunction { id, .. } => {
-                self.redeploy(&after.functions.0[id].definition.source.bucket);
-            }
+            | Change::DropQueryLibrary { .. }
+            | Change::PutFunction { .. }
+            | Change::DropFunction { .. }
+            | Change::AllowFunctionRecursion { .. }
+            | Change::SetFunctionState { .. }
+            | Change::SetFunctionOwner { .. }
+            | Change::RestartFunction { .. } => {}
         }
-        self.move_partitions(before, after);
         Ok(())
-    }
-
-    /// What this node has to keep of the partitions of indexes may be something else when other nodes are there.
-    fn move_partitions(self: &Arc<Node>, before: &Cluster, after: &Cluster) {
-        let is_moving = |cluster: &Cluster| cluster.rebalance.is_some();
-        for (name, bucket) in &after.buckets {
-            let mut spread = bucket.indexes.iter().filter(|index| index.partitioning.is_some());
-            let is_other = spread.any(|index| {
-                let held = |cluster: &Cluster| cluster.held_by(self.id(), index);
-                is_moving(before) != is_moving(after) || held(before) != held(after)
-            });
-            if is_other {
-                self.redeploy(name);
-            }
-        }
     }
 
     fn reconfigure(
@@ -155,7 +151,9 @@ impl Node {
         if !events.is_empty() {
             serving.record_events(&events, self.platform.now());
         }
-        self.plugins().redeploy(self, &serving);
+        for dropped in dropped(&serving, &before.manifest, &after.manifest) {
+            self.services().iter().for_each(|service| service.drop_keyspace(self, &dropped));
+        }
     }
 
     /// Tells all buckets when they give back space.
@@ -196,35 +194,8 @@ impl Node {
                 None => also(&mut outcome, self.open_bucket(bucket, false, true)),
             }
         }
-        self.plugins().redeploy_pure(self);
-        for package in before.plugins.packages.values().flat_map(|versions| versions.values()) {
-            also(&mut outcome, self.forget_package(&package.digest, after));
-        }
+        also(&mut outcome, self.reconcile(&AgreedStep { change: None, before, after }));
         outcome
-    }
-
-    /// A deployment has changed, or is gone.
-    fn redeploy_plugin(self: &Arc<Node>, deployment: &Deployment) {
-        match deployment.bucket() {
-            Some(bucket) if deployment.world.follows_documents() => self.redeploy(bucket),
-            _ => self.plugins().redeploy_pure(self),
-        }
-    }
-
-    fn redeploy(self: &Arc<Node>, bucket: &str) {
-        if let Some(serving) = self.bucket(bucket) {
-            self.plugins().redeploy(self, &serving);
-        }
-    }
-
-    /// Two packages may have the same bytes under different names.
-    fn forget_package(&self, digest: &str, cluster: &Cluster) -> Result<(), Error> {
-        let mut packages = cluster.plugins.packages.values().flat_map(|versions| versions.values());
-        if packages.all(|package| package.digest != digest) {
-            self.plugins().forget(digest);
-            packages::forget(&*self.platform, digest)?;
-        }
-        Ok(())
     }
 
     pub(crate) fn open_bucket(
@@ -247,17 +218,17 @@ impl Node {
         Node::set_compaction(&self.cluster(), &bucket, config);
         let (documents, _) = bucket.usage();
         tracing::info!("bucket {}: serving {documents} documents", bucket.name);
-        // No version from elsewhere may come before.
-        self.plugins().place_resolver(self, &bucket);
+        self.services().iter().for_each(|service| service.prepare_bucket(self, &bucket));
         self.buckets.write().insert(config.name.clone(), Arc::clone(&bucket));
-        self.plugins().deploy_found(self, &bucket);
+        self.services().iter().for_each(|service| service.open_bucket(self, &bucket));
         Ok(())
     }
 
-    fn remove_bucket(&self, config: &nacre_cluster::Bucket) -> Result<(), Error> {
+    fn remove_bucket(self: &Arc<Node>, config: &nacre_cluster::Bucket) -> Result<(), Error> {
         if let Some(bucket) = self.buckets.write().remove(&config.name) {
             bucket.discard();
-            self.plugins().undeploy_bucket(&bucket);
+            let dropped = DroppedKeyspace::Bucket(&bucket);
+            self.services().iter().for_each(|service| service.drop_keyspace(self, &dropped));
         }
         match config.settings.kind {
             BucketKind::Persistent => self.remove_store(config),
@@ -270,4 +241,25 @@ impl Node {
         self.platform.remove_store(config)?;
         Ok(self.settings.apply(&[(created_row(config), None)], true)?)
     }
+}
+
+/// Returns the scopes and collections of a bucket that `after` has no more.
+fn dropped<'a>(
+    bucket: &'a Arc<Bucket>,
+    before: &Manifest,
+    after: &Manifest,
+) -> Vec<DroppedKeyspace<'a>> {
+    let mut dropped = Vec::new();
+    for scope in &before.scopes {
+        for collection in &scope.collections {
+            let id = CollectionId(collection.id);
+            if after.collection_by_id(id).is_none() {
+                dropped.push(DroppedKeyspace::Collection(bucket, id));
+            }
+        }
+        if !after.scopes.iter().any(|kept| kept.id == scope.id) {
+            dropped.push(DroppedKeyspace::Scope(bucket, ScopeId(scope.id)));
+        }
+    }
+    dropped
 }

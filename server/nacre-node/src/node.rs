@@ -8,8 +8,6 @@ use crate::health::is_of_one_bucket;
 use crate::journal::{self, EventKind, Journal};
 use crate::orchestration::{FailoverTask, HeartbeatTask, Orchestration};
 use crate::password_reset;
-use crate::plugins::{Loader, Plugins};
-use crate::query::Queries;
 use crate::scatter_gather::Owners;
 use crate::service::{self, Service};
 use crate::{Error, NodeMemory, PeerMessageHandler, Platform};
@@ -330,11 +328,6 @@ impl Node {
         self.users_version.load(Ordering::Acquire)
     }
 
-    /// Views, and everything else that is deployed.
-    pub fn plugins(&self) -> &Plugins {
-        self.service().expect("a node has deployments")
-    }
-
     /// How much memory the node may use, and who has how much of it.
     pub fn memory(&self) -> &NodeMemory {
         &self.memory
@@ -344,16 +337,6 @@ impl Node {
     pub(crate) fn account_for_quotas(&self, cluster: &Cluster) {
         let quotas = cluster.buckets.values().map(|bucket| bucket.settings.ram_quota_mb << 20);
         self.memory.set_quotas(quotas.sum());
-    }
-
-    /// The query service.
-    pub fn queries(&self) -> &Queries {
-        self.service().expect("a node has queries")
-    }
-
-    /// Loads plugins from now on, beside everything else: compiling them takes seconds.
-    pub fn load_plugins(self: &Arc<Node>) {
-        self.platform.spawn(Box::new(Loader::new(self)));
     }
 
     /// Begins to look after the copies of vBuckets together with the other nodes.
@@ -445,7 +428,7 @@ impl Node {
         self.stopping.store(true, Ordering::Release);
         self.map_watchers.wake();
         self.logins.close();
-        self.plugins().stop();
+        self.services.iter().for_each(|service| service.stop());
         for bucket in self.buckets.read().values() {
             bucket.close();
         }

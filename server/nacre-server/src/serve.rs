@@ -415,7 +415,7 @@ fn run<S: Future<Output = ()>>(
     let tls = Arc::new(options.tls(&node, platform.node_key())?);
     platform.reserve().fill();
     tls.follow(Arc::clone(&node));
-    node.load_plugins();
+    node.start_services();
 
     let threads = options
         .kv_threads

@@ -1,9 +1,8 @@
 //! Messages of deployments between nodes: requests, scans, documents that plugins use, and how far states have come.
 
-use super::{BucketDocuments, Plugins};
+use super::BucketDocuments;
 use crate::node::Node;
 use crate::scatter_gather::{NoReply, PeerMessage, Vbids};
-use crate::service::Service;
 use nacre_plugin_host::{DocumentCall, DocumentReply, Documents, KvError, Request, Response};
 use nacre_state::{Lacking, Moment, Page, Scan, Share};
 use nacre_types::{NodeId, Seqno, Vbid};
@@ -105,20 +104,6 @@ impl PeerMessage for PluginMessage {
                 Ok(node.plugins().answer_follower(&state, lacking))
             }
         }
-    }
-}
-
-impl Service for Plugins {
-    fn id(&self) -> &'static str {
-        ID
-    }
-
-    fn answer(&self, node: &Arc<Node>, message: &[u8], left: Duration) -> Vec<u8> {
-        node.answer_message::<PluginMessage>(message, left)
-    }
-
-    fn has_settled(&self, node: &Arc<Node>) -> bool {
-        self.have_settled(node)
     }
 }
 

@@ -28,6 +28,7 @@ mod rehearsal;
 mod replay;
 pub mod rights;
 mod scan;
+mod service;
 mod spec;
 
 use crate::node::Node;
@@ -38,7 +39,7 @@ pub(crate) use cluster_documents::ClusterDocuments;
 pub use deployment::{Deployment, Progress};
 pub(crate) use documents::BucketDocuments;
 use feed::Feed;
-pub(crate) use loader::Loader;
+use loader::Loader;
 use nacre_bucket::{Bucket, Signal};
 use nacre_cluster::{FunctionState, Since};
 use nacre_dcp::ResumePoint;
@@ -220,8 +221,8 @@ impl Plugins {
         self.loaded.write().insert(code, Ok(runtime));
     }
 
-    /// A package is gone.
-    pub(crate) fn forget(&self, digest: &str) {
+    /// Drops the compiled component of a deleted package from the cache.
+    fn forget(&self, digest: &str) {
         self.loaded.write().remove(&Code::Uploaded(digest.to_owned()));
     }
 
@@ -269,7 +270,7 @@ impl Plugins {
     }
 
     /// Users have changed: what they own may have to be held or let go.
-    pub(crate) fn look_at_owners(&self) {
+    fn look_at_owners(&self) {
         self.wanted.wake();
     }
 
@@ -283,13 +284,13 @@ impl Plugins {
     }
 
     /// Deploys what is deployed of a bucket that was just opened here.
-    pub(crate) fn deploy_found(&self, node: &Arc<Node>, bucket: &Arc<Bucket>) {
+    fn deploy_found(&self, node: &Arc<Node>, bucket: &Arc<Bucket>) {
         self.bring_in_line(node, bucket, Vbids::default);
     }
 
     /// Brings the deployments of a bucket in line with the agreed state. Those that failed get another try, but for packages that
     /// have run: whoever has mended the cause says so.
-    pub(crate) fn redeploy(&self, node: &Arc<Node>, bucket: &Arc<Bucket>) {
+    fn redeploy(&self, node: &Arc<Node>, bucket: &Arc<Bucket>) {
         self.bring_in_line(node, bucket, || bucket.active_vbids());
     }
 
@@ -467,7 +468,7 @@ impl Plugins {
         changed
     }
 
-    pub(crate) fn undeploy_bucket(&self, bucket: &Arc<Bucket>) {
+    fn undeploy_bucket(&self, bucket: &Arc<Bucket>) {
         self.slots.write().retain(|_, slot| {
             let kept = !Arc::ptr_eq(&slot.serving.bucket, bucket);
             if !kept {
@@ -503,7 +504,7 @@ impl Plugins {
     }
 
     /// Wakes all feeds so that they see their buckets closed.
-    pub(crate) fn stop(&self) {
+    fn end(&self) {
         self.stopped.store(true, Ordering::Release);
         self.wanted.wake();
         for slot in self.slots.read().values() {

@@ -290,7 +290,7 @@ impl Resolve for Deployed {
 
 impl Plugins {
     /// Has the resolver of a bucket, if one is deployed, decide from now on, as soon as it can.
-    pub(crate) fn place_resolver(&self, node: &Arc<Node>, bucket: &Arc<Bucket>) {
+    pub(super) fn place_resolver(&self, node: &Arc<Node>, bucket: &Arc<Bucket>) {
         let cluster = node.cluster();
         let resolver = cluster.plugins.resolver_of(&bucket.name).map(|(name, _)| {
             let (name, node) = (name.to_owned(), Arc::downgrade(node));
@@ -311,7 +311,7 @@ impl Plugins {
 
     /// Brings the deployments that follow no documents in line with the agreed state. Until the code of one is loaded, what was
     /// there goes on.
-    pub(crate) fn redeploy_pure(&self, node: &Arc<Node>) {
+    pub(super) fn redeploy_pure(&self, node: &Arc<Node>) {
         let _deploying = self.deploying.lock();
         // Read under the lock, so that whoever comes last brings in line with the newest.
         let wanted = specs(&node.cluster());

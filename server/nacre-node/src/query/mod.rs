@@ -76,6 +76,13 @@ pub struct Queries {
     sequences: Mutex<administer::TakenSequences>,
 }
 
+impl Node {
+    /// Returns the query service.
+    pub fn queries(&self) -> &Queries {
+        self.service().expect("a node has the query service")
+    }
+}
+
 impl Queries {
     /// Answers a request of `user`, or begins to; takes as long as the query does, so not for a thread that others wait
     /// for. It ends soon after nobody waits for the answer any more, which `gone` says.

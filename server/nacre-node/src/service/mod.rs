@@ -2,11 +2,15 @@
 //!
 //! The node knows no service by name: it holds a list, and hands each what happens to it.
 
+use crate::Error;
 use crate::changes::ChangesService;
 use crate::node::Node;
 use crate::plugins::Plugins;
 use crate::query::Queries;
 use crate::scatter_gather::{NoReply, NodeService};
+use nacre_bucket::Bucket;
+use nacre_cluster::{Change, Cluster};
+use nacre_types::{CollectionId, ScopeId};
 use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,12 +28,72 @@ pub trait Service: Any + Send + Sync {
         NoReply::internal(format!("{} takes no messages", self.id())).to_bytes()
     }
 
+    /// Starts the tasks of the service. The node reaches the other nodes by now.
+    fn start(&self, node: &Arc<Node>) {
+        let _ = node;
+    }
+
+    /// Brings the service in line with the agreed state. Blocks the next change: not for what takes long.
+    ///
+    /// Buckets have been opened, configured and removed by then. A service may look at the change that was made, but has to
+    /// come to the same state from `before` and `after` alone.
+    ///
+    /// # Errors
+    /// What the disk reports. The node tries again later.
+    fn reconcile(&self, node: &Arc<Node>, step: &AgreedStep<'_>) -> Result<(), Error> {
+        let (_, _) = (node, step);
+        Ok(())
+    }
+
+    /// Prepares a bucket before it serves anybody.
+    fn prepare_bucket(&self, node: &Arc<Node>, bucket: &Arc<Bucket>) {
+        let (_, _) = (node, bucket);
+    }
+
+    /// Begins to work with a bucket that serves from now on.
+    fn open_bucket(&self, node: &Arc<Node>, bucket: &Arc<Bucket>) {
+        let (_, _) = (node, bucket);
+    }
+
+    /// Drops what the service keeps of a key space that is gone.
+    fn drop_keyspace(&self, node: &Arc<Node>, dropped: &DroppedKeyspace<'_>) {
+        let (_, _) = (node, dropped);
+    }
+
+    /// Looks again at the rights of users, some of which have changed. Never blocks.
+    fn users_changed(&self) {}
+
+    /// Ends the work of the service. Its tasks end by themselves after that.
+    fn stop(&self) {}
+
     /// Returns true if what the service does with vBuckets is done on this node for those that it serves, and for no others: a
     /// rebalance waits for it.
     fn has_settled(&self, node: &Arc<Node>) -> bool {
         let _ = node;
         true
     }
+}
+
+/// A step of the agreed state.
+#[derive(Clone, Copy, Debug)]
+pub struct AgreedStep<'a> {
+    /// The change that leads from `before` to `after`; `None` when any number of changes does.
+    pub change: Option<&'a Change>,
+    /// The state before.
+    pub before: &'a Cluster,
+    /// The state after.
+    pub after: &'a Cluster,
+}
+
+/// A key space that is gone with all its documents.
+#[derive(Clone, Copy)]
+pub enum DroppedKeyspace<'a> {
+    /// A bucket that was dropped or flushed.
+    Bucket(&'a Arc<Bucket>),
+    /// A scope of a bucket. Its collections are reported before it.
+    Scope(&'a Arc<Bucket>, ScopeId),
+    /// A collection of a bucket.
+    Collection(&'a Arc<Bucket>, CollectionId),
 }
 
 /// Returns the services that come with a node.
@@ -47,6 +111,11 @@ impl Node {
     pub fn service<S: Service>(&self) -> Option<&S> {
         let mut services = self.services.iter();
         services.find_map(|service| (&**service as &dyn Any).downcast_ref::<S>())
+    }
+
+    /// Starts the tasks of all services.
+    pub fn start_services(self: &Arc<Node>) {
+        self.services.iter().for_each(|service| service.start(self));
     }
 
     /// Returns true if every service has come to the vBuckets that the node serves, and has left the others.
