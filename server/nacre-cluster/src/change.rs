@@ -3,7 +3,7 @@
 use crate::{
     Alternate, AutoFailover, BucketSettings, Chain, Deployment, Endpoints, FunctionDefinition,
     FunctionId, FunctionState, Index, Member, Membership, OutgoingRule, Package, RetryRebalance,
-    Script, Sequence, Service, SettingsChange, Since,
+    Script, Sequence, ServiceName, SettingsChange, Since,
 };
 use nacre_types::NodeId;
 use serde::{Deserialize, Serialize};
@@ -44,7 +44,7 @@ pub enum Change {
         /// Its number.
         id: NodeId,
         /// What it does.
-        services: BTreeSet<Service>,
+        services: BTreeSet<ServiceName>,
     },
     /// A new group of nodes, or another name for one.
     PutGroup {
@@ -98,7 +98,7 @@ pub enum Change {
         rest: Membership,
         /// What nodes do for clients from now on, of those for which that changes.
         #[serde(default)]
-        services: BTreeMap<NodeId, BTreeSet<Service>>,
+        services: BTreeMap<NodeId, BTreeSet<ServiceName>>,
     },
     /// The rebalance that is under way goes no further.
     StopRebalance,

@@ -500,7 +500,7 @@ impl Cluster {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Endpoints, Ports, Service};
+    use crate::{Endpoints, Ports, ServiceName};
 
     fn cluster() -> Cluster {
         let mut cluster = Cluster::new("c".into());
@@ -550,9 +550,10 @@ mod tests {
     }
 
     fn member(membership: Membership) -> Member {
-        let plain = Ports { mgmt: 1, views: 2, query: 3, eventing: 4, kv: 5 };
+        let plain =
+            Ports::from([("mgmt", 1), ("views", 2), ("query", 3), ("eventing", 4), ("kv", 5)]);
         let endpoints = Endpoints { host: None, plain, tls: None, fingerprint: None };
-        let services = Service::ALL.into();
+        let services = ServiceName::FIRST.into();
         Member {
             uuid: "u".into(),
             endpoints,

@@ -35,19 +35,22 @@ impl Cluster {
 
 #[cfg(test)]
 mod tests {
-    use crate::{Change, Cluster, Endpoints, GROUP_DEFAULT, Member, Membership, Ports, Service};
+    use crate::{
+        Change, Cluster, Endpoints, GROUP_DEFAULT, Member, Membership, Ports, ServiceName,
+    };
     use nacre_types::NodeId;
     use std::collections::BTreeMap;
 
     #[test]
     fn rebalances_are_counted_by_how_they_begin_and_end() {
         let mut cluster = Cluster::new("c".into());
-        let plain = Ports { mgmt: 1, views: 2, query: 3, eventing: 4, kv: 5 };
+        let plain =
+            Ports::from([("mgmt", 1), ("views", 2), ("query", 3), ("eventing", 4), ("kv", 5)]);
         let member = Member {
             uuid: "u".into(),
             endpoints: Endpoints { host: None, plain, tls: None, fingerprint: None },
             group: GROUP_DEFAULT.into(),
-            services: Service::ALL.into(),
+            services: ServiceName::FIRST.into(),
             membership: Membership::Active,
             alternate: None,
         };

@@ -31,6 +31,7 @@ mod rebalance;
 mod refusal;
 mod secret;
 mod sequence;
+mod service_name;
 mod settings;
 
 pub use address::{Address, check_host};
@@ -49,7 +50,7 @@ pub use function::{
 };
 pub use index::{Index, Partitioning};
 pub use manifest::{Collection, Manifest, Scope};
-pub use member::{Alternate, AutoFailover, Endpoints, Member, Membership, Ports, Service};
+pub use member::{Alternate, AutoFailover, Endpoints, Member, Membership, Ports};
 pub use nodes::GROUP_DEFAULT;
 pub use outgoing::{Destination, NoOutgoingRule, OUTGOING_MAX, OutgoingRule};
 pub use placement::{Copies, place};
@@ -60,6 +61,7 @@ pub use rebalance::{EndedRebalance, Outcome, Rebalance, RetryRebalance};
 pub use refusal::Refusal;
 pub use secret::Secret;
 pub use sequence::{Block, Sequence, Sequences};
+pub use service_name::{NoServiceName, ServiceName};
 pub use settings::{
     BucketKind, BucketSettings, CompressionMode, ConflictResolution, EvictionPolicy,
     HistoryRetention, RAM_QUOTA_TOO_LARGE, StorageBackend,

@@ -1,25 +1,58 @@
 //! The nodes of a cluster.
 
-use crate::{Fingerprint, Refusal};
+use crate::{Fingerprint, Refusal, ServiceName};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The longest name of a host. Source: RFC 1035.
 const HOST_BYTES_MAX: usize = 253;
+/// The longest name of a port in a map, in bytes.
+const PORT_NAME_BYTES_MAX: usize = 32;
+/// Ports of an alternate address: more than there are names.
+const ALTERNATE_PORTS_MAX: usize = 64;
 
-/// A port for each service.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ports {
-    /// Cluster management over HTTP.
-    pub mgmt: u16,
-    /// Views over HTTP.
-    pub views: u16,
-    /// Queries over HTTP.
-    pub query: u16,
-    /// Functions over HTTP.
-    pub eventing: u16,
-    /// Key-value over the binary protocol.
-    pub kv: u16,
+/// The ports of a node, by what they are for: `mgmt`, `kv`, and one or more of each service that has any.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Ports(BTreeMap<String, u16>);
+
+impl Ports {
+    /// The ID of the port for cluster management over HTTP.
+    pub const MGMT: &str = "mgmt";
+    /// The ID of the port for keys over the binary protocol.
+    pub const KV: &str = "kv";
+
+    /// Returns the port for cluster management, which every node has; 0 if it is not known.
+    pub fn mgmt(&self) -> u16 {
+        self.get(Ports::MGMT).unwrap_or_default()
+    }
+
+    /// Returns the port for keys, which every node has; 0 if it is not known.
+    pub fn kv(&self) -> u16 {
+        self.get(Ports::KV).unwrap_or_default()
+    }
+
+    /// Returns the port with that ID.
+    pub fn get(&self, id: &str) -> Option<u16> {
+        self.0.get(id).copied()
+    }
+
+    /// Returns true if a service of the node listens at `port`.
+    pub fn contains(&self, port: u16) -> bool {
+        self.0.values().any(|known| *known == port)
+    }
+}
+
+impl<N: Into<String>> FromIterator<(N, u16)> for Ports {
+    fn from_iter<I: IntoIterator<Item = (N, u16)>>(ports: I) -> Ports {
+        Ports(ports.into_iter().map(|(id, port)| (id.into(), port)).collect())
+    }
+}
+
+impl<const N: usize> From<[(&str, u16); N]> for Ports {
+    fn from(ports: [(&str, u16); N]) -> Ports {
+        ports.into_iter().collect()
+    }
 }
 
 /// Where a node is reached, and by what it is recognised there.
@@ -39,12 +72,12 @@ pub struct Endpoints {
 impl Endpoints {
     /// Where cluster management is, as `host:port`: what names the node.
     pub fn management(&self) -> String {
-        self.address(self.plain.mgmt)
+        self.address(self.plain.mgmt())
     }
 
     /// Where other nodes reach cluster management, as `host:port`: with TLS; `None` without such a port.
     pub fn internal(&self) -> Option<String> {
-        Some(self.address(self.tls?.mgmt))
+        Some(self.address(self.tls.as_ref()?.mgmt()))
     }
 
     /// Where other nodes reach that port, as `host:port`.
@@ -70,22 +103,6 @@ pub struct Alternate {
 }
 
 impl Alternate {
-    /// The names of ports in maps.
-    pub const PORT_NAMES: [&str; 12] = [
-        "mgmt",
-        "mgmtSSL",
-        "kv",
-        "kvSSL",
-        "capi",
-        "capiSSL",
-        "n1ql",
-        "n1qlSSL",
-        "eventingAdminPort",
-        "eventingSSL",
-        "indexHttp",
-        "indexHttps",
-    ];
-
     /// Whether it can be one.
     ///
     /// # Errors
@@ -96,47 +113,21 @@ impl Alternate {
             let reason = format!("a host has 1 to {HOST_BYTES_MAX} characters");
             return refuse("hostname", reason);
         }
-        match self.ports.iter().find(|(name, _)| !Alternate::PORT_NAMES.contains(&name.as_str())) {
-            Some((name, _)) => refuse("ports", format!("there is no port {name}")),
+        // Which names there are is for the services of the nodes to say: nodes of two versions may differ.
+        let is_name = |name: &str| {
+            (1..=PORT_NAME_BYTES_MAX).contains(&name.len())
+                && name.bytes().all(|byte| byte.is_ascii_alphanumeric())
+        };
+        match self.ports.keys().find(|name| !is_name(name)) {
+            Some(name) => refuse("ports", format!("there is no port {name:?}")),
+            None if self.ports.len() > ALTERNATE_PORTS_MAX => {
+                refuse("ports", format!("at most {ALTERNATE_PORTS_MAX} ports"))
+            }
             None if self.ports.values().any(|port| *port == 0) => {
                 refuse("ports", "a port is a number from 1 to 65535".into())
             }
             None => Ok(()),
         }
-    }
-}
-
-/// What a node does for clients.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Service {
-    /// It has a share of the vBuckets, and of all that is made of their documents: rows of views, functions, and the entries of
-    /// indexes that have no partitions.
-    Data,
-    /// It answers queries, for all nodes.
-    Query,
-    /// It answers who manages functions, which run where the documents are.
-    Eventing,
-    /// It keeps partitions of indexes.
-    Index,
-}
-
-impl Service {
-    /// All there are.
-    pub const ALL: [Service; 4] =
-        [Service::Data, Service::Query, Service::Eventing, Service::Index];
-
-    /// Its name in requests and maps. Source: Couchbase's REST.
-    pub fn name(self) -> &'static str {
-        match self {
-            Service::Data => "kv",
-            Service::Query => "n1ql",
-            Service::Eventing => "eventing",
-            Service::Index => "index",
-        }
-    }
-
-    fn all() -> BTreeSet<Service> {
-        Service::ALL.into()
     }
 }
 
@@ -150,8 +141,8 @@ pub struct Member {
     /// Nodes of one group are expected to fail together; copies of a vBucket are kept apart.
     pub group: String,
     /// What it does for clients: something.
-    #[serde(default = "Service::all")]
-    pub services: BTreeSet<Service>,
+    #[serde(default = "ServiceName::first")]
+    pub services: BTreeSet<ServiceName>,
     /// What part it has in the cluster.
     pub membership: Membership,
     /// Where it is reached from elsewhere, if that is another place.
@@ -162,14 +153,14 @@ pub struct Member {
 impl Member {
     /// Whether it is to have a share of the vBuckets, once it is active.
     pub fn has_data(&self) -> bool {
-        self.services.contains(&Service::Data)
+        self.services.contains(&ServiceName::DATA)
     }
 
     /// What it does, as lists of nodes name it: most indexes are where the documents are.
-    pub fn service_names(&self) -> Vec<&'static str> {
-        let indexes = self.has_data() && !self.services.contains(&Service::Index);
-        let index = indexes.then(|| Service::Index.name());
-        self.services.iter().map(|service| service.name()).chain(index).collect()
+    pub fn service_names(&self) -> Vec<&str> {
+        let indexes = self.has_data() && !self.services.contains(&ServiceName::INDEX);
+        let index = indexes.then_some(&ServiceName::INDEX);
+        self.services.iter().chain(index).map(ServiceName::as_str).collect()
     }
 }
 
@@ -216,7 +207,7 @@ mod tests {
         let endpoints: Endpoints = serde_json::from_str(&stored).unwrap();
         assert_eq!((endpoints.fingerprint, endpoints.internal()), (None, None));
         let key = Some(Fingerprint([7; 32]));
-        let now = Endpoints { tls: Some(endpoints.plain), fingerprint: key, ..endpoints };
+        let now = Endpoints { tls: Some(endpoints.plain.clone()), fingerprint: key, ..endpoints };
         assert_eq!(now.internal().as_deref(), Some("a:1"));
         let again: Endpoints = serde_json::from_str(&serde_json::to_string(&now).unwrap()).unwrap();
         assert_eq!(again, now);

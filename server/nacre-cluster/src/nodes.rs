@@ -1,6 +1,6 @@
 //! What becomes of the nodes and of their groups when the agreed state changes.
 
-use crate::{Alternate, Cluster, Fingerprint, Member, Membership, Refusal, Service};
+use crate::{Alternate, Cluster, Fingerprint, Member, Membership, Refusal, ServiceName};
 use nacre_types::NodeId;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -58,7 +58,7 @@ impl Cluster {
     pub(crate) fn set_services(
         &mut self,
         id: NodeId,
-        services: &BTreeSet<Service>,
+        services: &BTreeSet<ServiceName>,
     ) -> Result<(), Refusal> {
         let is_new = self.buckets.is_empty() && self.nodes.len() == 1;
         let node = self.nodes.get_mut(&id).ok_or(Refusal::NodeNotFound { id })?;
@@ -77,14 +77,14 @@ impl Cluster {
     /// Whether nodes that have their part in the cluster may do this for clients from now on.
     pub(crate) fn check_services(
         &self,
-        wanted: &BTreeMap<NodeId, BTreeSet<Service>>,
+        wanted: &BTreeMap<NodeId, BTreeSet<ServiceName>>,
     ) -> Result<(), Refusal> {
         for (id, services) in wanted {
             let node = self.nodes.get(id).ok_or(Refusal::NodeNotFound { id: *id })?;
             if services.is_empty() {
                 return Err(refused_services("a node needs a service"));
             }
-            let stays = node.has_data() == services.contains(&Service::Data);
+            let stays = node.has_data() == services.contains(&ServiceName::DATA);
             if !stays && node.membership != Membership::Added {
                 return Err(refused_services(
                     "a node that is in the cluster has kv, or has it not, until it leaves",
@@ -95,7 +95,7 @@ impl Cluster {
     }
 
     /// Takes over what [`check_services`](Cluster::check_services) has found good.
-    pub(crate) fn put_services(&mut self, wanted: &BTreeMap<NodeId, BTreeSet<Service>>) {
+    pub(crate) fn put_services(&mut self, wanted: &BTreeMap<NodeId, BTreeSet<ServiceName>>) {
         for (id, services) in wanted {
             if let Some(node) = self.nodes.get_mut(id) {
                 node.services = services.clone();
@@ -200,8 +200,9 @@ mod tests {
     use super::*;
     use crate::{BucketSettings, Change, Endpoints, Ports};
 
-    fn member(services: &[Service], membership: Membership) -> Member {
-        let plain = Ports { mgmt: 1, views: 2, query: 3, eventing: 4, kv: 5 };
+    fn member(services: &[ServiceName], membership: Membership) -> Member {
+        let plain =
+            Ports::from([("mgmt", 1), ("views", 2), ("query", 3), ("eventing", 4), ("kv", 5)]);
         let endpoints = Endpoints { host: None, plain, tls: None, fingerprint: None };
         let services = services.iter().copied().collect();
         Member {
@@ -217,19 +218,19 @@ mod tests {
     /// A node with data, and one that only answers queries.
     fn two() -> Cluster {
         let mut cluster = Cluster::new("c".into());
-        for (id, services) in [(1, &Service::ALL[..]), (2, &[Service::Query])] {
+        for (id, services) in [(1, &ServiceName::FIRST[..]), (2, &[ServiceName::QUERY])] {
             let member = member(services, Membership::Active);
             cluster.apply(&Change::PutNode { id: NodeId(id), member }).unwrap();
         }
         cluster
     }
 
-    fn set(id: u64, services: &[Service]) -> Change {
+    fn set(id: u64, services: &[ServiceName]) -> Change {
         Change::SetServices { id: NodeId(id), services: services.iter().copied().collect() }
     }
 
     /// A rebalance of all, from which a node does something else.
-    fn rebalance(cluster: &Cluster, id: u64, services: &[Service]) -> Change {
+    fn rebalance(cluster: &Cluster, id: u64, services: &[ServiceName]) -> Change {
         let services = [(NodeId(id), services.iter().copied().collect())].into();
         let (keep, rest) = (cluster.nodes.keys().copied().collect(), Membership::Leaving);
         Change::StartRebalance { id: "r".into(), keep, rest, services }
@@ -238,7 +239,7 @@ mod tests {
     #[test]
     fn a_number_of_a_node_is_never_used_for_another() {
         let put = |id: u64, uuid: &str, host: &str| {
-            let part = member(&Service::ALL, Membership::Added);
+            let part = member(&ServiceName::FIRST, Membership::Added);
             let mut member = Member { uuid: uuid.into(), ..part };
             member.endpoints.host = Some(host.into());
             Change::PutNode { id: NodeId(id), member }
@@ -275,33 +276,33 @@ mod tests {
     #[test]
     fn what_a_node_does_may_change_but_for_data() {
         let mut cluster = two();
-        let refused: [(u64, &[Service]); 3] =
-            [(2, &[]), (2, &[Service::Data]), (1, &[Service::Query])];
+        let refused: [(u64, &[ServiceName]); 3] =
+            [(2, &[]), (2, &[ServiceName::DATA]), (1, &[ServiceName::QUERY])];
         for (id, services) in refused {
             let refused = rebalance(&cluster, id, services);
             assert!(cluster.apply(&refused).is_err(), "{refused:?}");
         }
-        for services in [&Service::ALL[..], &[Service::Query]] {
+        for services in [&ServiceName::FIRST[..], &[ServiceName::QUERY]] {
             assert!(cluster.apply(&set(2, services)).is_err(), "it has its part");
         }
         assert_eq!(
-            cluster.apply(&set(9, &Service::ALL)).unwrap_err(),
+            cluster.apply(&set(9, &ServiceName::FIRST)).unwrap_err(),
             Refusal::NodeNotFound { id: NodeId(9) }
         );
         assert_eq!(
-            cluster.apply(&rebalance(&cluster.clone(), 9, &Service::ALL)).unwrap_err(),
+            cluster.apply(&rebalance(&cluster.clone(), 9, &ServiceName::FIRST)).unwrap_err(),
             Refusal::NodeNotFound { id: NodeId(9) }
         );
-        let wanted = [Service::Query, Service::Eventing];
+        let wanted = [ServiceName::QUERY, ServiceName::EVENTING];
         cluster.apply(&rebalance(&cluster.clone(), 2, &wanted)).unwrap();
         assert_eq!(cluster.nodes[&NodeId(2)].services, wanted.into());
-        let second = rebalance(&cluster, 2, &[Service::Query]);
+        let second = rebalance(&cluster, 2, &[ServiceName::QUERY]);
         assert_eq!(cluster.apply(&second), Err(Refusal::RebalanceRuns));
         assert_eq!(cluster.nodes[&NodeId(2)].services, wanted.into(), "refused is not begun");
         let mut alone = Cluster::new("c".into());
-        let first = member(&Service::ALL, Membership::Active);
+        let first = member(&ServiceName::FIRST, Membership::Active);
         alone.apply(&Change::PutNode { id: NodeId(1), member: first }).unwrap();
-        alone.apply(&set(1, &[Service::Query])).unwrap();
+        alone.apply(&set(1, &[ServiceName::QUERY])).unwrap();
         let settings = BucketSettings::default();
         let bucket = Change::CreateBucket { name: "b".into(), uuid: "u".into(), settings };
         assert!(alone.apply(&bucket).is_err(), "nobody could keep its documents");
@@ -336,7 +337,7 @@ mod tests {
     #[test]
     fn a_node_that_is_leaving_is_not_taken_back() {
         let mut cluster = two();
-        let leaving = member(&Service::ALL, Membership::Leaving);
+        let leaving = member(&ServiceName::FIRST, Membership::Leaving);
         cluster.apply(&Change::PutNode { id: NodeId(3), member: leaving }).unwrap();
         let start = |keep: &[u64]| {
             let keep = keep.iter().copied().map(NodeId).collect();

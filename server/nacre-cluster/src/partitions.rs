@@ -6,7 +6,7 @@
 //!
 //! A node that is to have a partition builds it, and one that had it before answers until it has.
 
-use crate::{Cluster, Index, Membership, Partitioning, Service};
+use crate::{Cluster, Index, Membership, Partitioning, ServiceName};
 use nacre_types::NodeId;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -80,8 +80,8 @@ impl Cluster {
             };
             staying.iter().filter(has).copied().collect::<BTreeSet<_>>()
         };
-        let nodes = with(Service::Index);
-        if nodes.is_empty() { with(Service::Data) } else { nodes }
+        let nodes = with(ServiceName::INDEX);
+        if nodes.is_empty() { with(ServiceName::DATA) } else { nodes }
     }
 }
 
@@ -111,12 +111,13 @@ mod tests {
     fn cluster(nodes: u64) -> Cluster {
         let mut cluster = Cluster::new("c".into());
         for id in 1..=nodes {
-            let plain = Ports { mgmt: 1, views: 2, query: 3, eventing: 4, kv: 5 };
+            let plain =
+                Ports::from([("mgmt", 1), ("views", 2), ("query", 3), ("eventing", 4), ("kv", 5)]);
             let member = Member {
                 uuid: format!("{id}"),
                 endpoints: Endpoints { host: None, plain, tls: None, fingerprint: None },
                 group: crate::GROUP_DEFAULT.into(),
-                services: Service::ALL.into_iter().collect(),
+                services: ServiceName::FIRST.into_iter().collect(),
                 membership: Membership::Active,
                 alternate: None,
             };

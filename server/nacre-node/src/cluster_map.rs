@@ -3,9 +3,10 @@
 //! Clients order maps by `(revEpoch, rev)` and trust the capability strings, so that only what works is named here.
 //! `$HOST` is replaced by the client with the host it connected to.
 
+use crate::service::ServiceTable;
 use nacre_cluster::{
     Alternate, Bucket, BucketKind, Chain, Cluster, Collection, Endpoints, GROUP_DEFAULT, Manifest,
-    Ports, Service, StorageBackend,
+    ServiceName, StorageBackend,
 };
 use nacre_types::NodeId;
 use serde_json::{Value, json};
@@ -36,33 +37,6 @@ const BUCKET_CAPABILITIES: [&str; 17] = [
     "subdoc.ReplaceBodyWithXattr",
 ];
 
-/// The ports of what a node does for clients. Every node is managed, and says there what indexes it has, if it has any.
-fn services(endpoints: &Endpoints, services: &BTreeSet<Service>) -> Value {
-    let mut named = serde_json::Map::new();
-    let (plain, tls) = (Some(endpoints.plain), endpoints.tls);
-    let ways =
-        [("", "eventingAdminPort", "indexHttp", plain), ("SSL", "eventingSSL", "indexHttps", tls)];
-    for (suffix, admin_port, index_port, ports) in ways {
-        let Some(Ports { mgmt, views, query, eventing, kv }) = ports else { continue };
-        let mut put = |name: &str, port| named.insert(format!("{name}{suffix}"), json!(port));
-        put("mgmt", mgmt);
-        if services.contains(&Service::Data) {
-            put("kv", kv);
-            put("capi", views);
-        }
-        if services.contains(&Service::Query) {
-            put("n1ql", query);
-        }
-        if services.contains(&Service::Index) || services.contains(&Service::Data) {
-            named.insert(index_port.into(), json!(mgmt));
-        }
-        if services.contains(&Service::Eventing) {
-            named.insert(admin_port.into(), json!(eventing));
-        }
-    }
-    Value::Object(named)
-}
-
 /// The addresses of a node besides its own, as maps and lists of nodes write them: by network, of which there is one.
 pub fn alternates(Alternate { host, ports }: &Alternate) -> Value {
     let mut external = json!({"hostname": host});
@@ -79,6 +53,8 @@ pub struct Here {
     pub id: NodeId,
     /// Where it is reached.
     pub endpoints: Endpoints,
+    /// The services that nodes can have.
+    pub services: ServiceTable,
 }
 
 impl Here {
@@ -111,7 +87,7 @@ impl Here {
                 let member = cluster.nodes.get(&id);
                 let mut services = member.map(|node| node.services.clone()).unwrap_or_default();
                 if with_copies.contains(&id) {
-                    services.insert(Service::Data);
+                    services.insert(ServiceName::DATA);
                 }
                 let group = member.map_or(GROUP_DEFAULT, |node| &node.group).to_owned();
                 let alternate = member.and_then(|node| node.alternate.clone());
@@ -127,18 +103,18 @@ impl Here {
 struct Serving {
     id: NodeId,
     endpoints: Endpoints,
-    services: BTreeSet<Service>,
+    services: BTreeSet<ServiceName>,
     group: String,
     alternate: Option<Alternate>,
 }
 
 impl Serving {
     fn has_data(&self) -> bool {
-        self.services.contains(&Service::Data)
+        self.services.contains(&ServiceName::DATA)
     }
 
     fn describe(&self, here: &Here) -> Value {
-        let services = services(&self.endpoints, &self.services);
+        let services = here.services.map_ports(&self.endpoints, &self.services);
         let mut node = json!({"services": services, "serverGroup": self.group});
         if self.id == here.id {
             node["thisNode"] = json!(true);
@@ -242,13 +218,15 @@ pub fn of_bucket(cluster: &Cluster, bucket: &Bucket, here: &Here) -> Value {
     let mut nodes = here.serving(cluster);
     nodes.retain(Serving::has_data);
     let servers_by_id: Vec<NodeId> = nodes.iter().map(|node| node.id).collect();
-    let servers = nodes.iter().map(|node| node.endpoints.authority(node.endpoints.plain.kv));
+    let servers = nodes.iter().map(|node| node.endpoints.authority(node.endpoints.plain.kv()));
     let servers: Vec<String> = servers.collect();
     let nodes = nodes.iter().map(|Serving { endpoints, .. }| {
         json!({
-            "couchApiBase": format!("http://{}/{name}", endpoints.authority(endpoints.plain.views)),
-            "hostname": endpoints.authority(endpoints.plain.mgmt),
-            "ports": {"direct": endpoints.plain.kv},
+            "couchApiBase": endpoints.plain.get("views").map(|port| {
+                format!("http://{}/{name}", endpoints.authority(port))
+            }),
+            "hostname": endpoints.authority(endpoints.plain.mgmt()),
+            "ports": {"direct": endpoints.plain.kv()},
         })
     });
     let nodes: Vec<Value> = nodes.collect();
@@ -348,17 +326,24 @@ fn manifest_with(manifest: &Manifest, complete: impl Fn(&Collection, &mut Value)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nacre_cluster::{BucketSettings, Change, Member, Membership};
+    use crate::service::shipped_table;
+    use nacre_cluster::{BucketSettings, Change, Member, Membership, Ports};
 
     #[test]
     fn a_map_is_made_once_of_each_state() {
         let endpoints = |kv| Endpoints {
             host: None,
-            plain: Ports { mgmt: 1, views: 2, query: 3, eventing: 4, kv },
+            plain: Ports::from([
+                ("mgmt", 1),
+                ("views", 2),
+                ("query", 3),
+                ("eventing", 4),
+                ("kv", kv),
+            ]),
             tls: None,
             fingerprint: None,
         };
-        let here = |kv| Here { id: NodeId(1), endpoints: endpoints(kv) };
+        let here = |kv| Here { id: NodeId(1), endpoints: endpoints(kv), services: shipped_table() };
         let first = Arc::new(Cluster::new("c".repeat(32)));
         let mut texts = Texts::default();
         let map = texts.of(&first, here(5), None).unwrap();
@@ -376,32 +361,51 @@ mod tests {
 
     #[test]
     fn ports_at_other_addresses_have_the_names_that_maps_use() {
-        let ports = Ports { mgmt: 1, views: 2, query: 3, eventing: 4, kv: 5 };
-        let endpoints = Endpoints { host: None, plain: ports, tls: Some(ports), fingerprint: None };
-        let named = services(&endpoints, &Service::ALL.into());
+        let ports =
+            Ports::from([("mgmt", 1), ("views", 2), ("query", 3), ("eventing", 4), ("kv", 5)]);
+        let tls = Some(ports.clone());
+        let endpoints = Endpoints { host: None, plain: ports, tls, fingerprint: None };
+        let named = shipped_table().map_ports(&endpoints, &ServiceName::FIRST.into());
         let names: BTreeSet<&str> = named.as_object().unwrap().keys().map(String::as_str).collect();
-        assert_eq!(names, Alternate::PORT_NAMES.into());
+        assert_eq!(names, shipped_table().map_names().into_iter().collect());
+        let expected = [
+            "mgmt",
+            "mgmtSSL",
+            "kv",
+            "kvSSL",
+            "capi",
+            "capiSSL",
+            "n1ql",
+            "n1qlSSL",
+            "eventingAdminPort",
+            "eventingSSL",
+            "indexHttp",
+            "indexHttps",
+        ];
+        assert_eq!(names, expected.into());
     }
 
     #[test]
     fn a_node_that_is_about_to_serve_is_in_the_map_so_that_clients_are_connected() {
-        let ports = Ports { mgmt: 1, views: 2, query: 3, eventing: 4, kv: 5 };
+        let ports =
+            Ports::from([("mgmt", 1), ("views", 2), ("query", 3), ("eventing", 4), ("kv", 5)]);
         let member = |host: &str, membership| Member {
             uuid: host.into(),
             endpoints: Endpoints {
                 host: Some(host.into()),
-                plain: ports,
+                plain: ports.clone(),
                 tls: None,
                 fingerprint: None,
             },
             group: GROUP_DEFAULT.into(),
-            services: Service::ALL.into(),
+            services: ServiceName::FIRST.into(),
             membership,
             alternate: None,
         };
         let mut cluster = Cluster::new("c".repeat(32));
         let (first, second) = (member("a", Membership::Active), member("b", Membership::Added));
-        let here = Here { id: NodeId(1), endpoints: first.endpoints.clone() };
+        let here =
+            Here { id: NodeId(1), endpoints: first.endpoints.clone(), services: shipped_table() };
         let bucket = ("b".to_owned(), "u".to_owned(), BucketSettings::default());
         let (name, uuid, settings) = bucket;
         for change in [

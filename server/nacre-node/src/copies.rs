@@ -178,18 +178,18 @@ impl Node {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nacre_cluster::{Change, Endpoints, GROUP_DEFAULT, Member, Ports, Service};
+    use nacre_cluster::{Change, Endpoints, GROUP_DEFAULT, Member, Ports, ServiceName};
 
     /// What node 1 knows of a cluster of so many.
     fn cluster(uuid: &str, nodes: u64) -> Cluster {
         let mut cluster = Cluster::new(uuid.to_owned());
-        let plain = Ports { mgmt: 1, views: 2, query: 3, eventing: 4, kv: 5 };
         for id in 1..=nodes {
+            let plain = Ports::from([("mgmt", 1), ("kv", 5)]);
             let member = Member {
                 uuid: format!("{id:032}"),
                 endpoints: Endpoints { host: None, plain, tls: None, fingerprint: None },
                 group: GROUP_DEFAULT.into(),
-                services: Service::ALL.into(),
+                services: ServiceName::FIRST.into(),
                 membership: Membership::Active,
                 alternate: None,
             };

@@ -9,12 +9,13 @@ use crate::journal::{self, EventKind, Journal};
 use crate::orchestration::{FailoverTask, HeartbeatTask, Orchestration};
 use crate::password_reset;
 use crate::scatter_gather::Owners;
-use crate::service::{self, Service};
+use crate::service::{self, Service, ServiceTable};
 use crate::{Error, NodeMemory, PeerMessageHandler, Platform};
 use nacre_auth::{Group, PasswordPolicy, User, Users};
 use nacre_bucket::{Bucket, BucketEnv, Lease, Logins, Waiter, Watchers};
 use nacre_cluster::{
-    BucketKind, Change, Cluster, Endpoints, GROUP_DEFAULT, Member, Membership, OutgoingRule, Secret,
+    BucketKind, Change, Cluster, Endpoints, GROUP_DEFAULT, Member, Membership, OutgoingRule,
+    Secret, ServiceName,
 };
 use nacre_store::{Space, Write};
 use nacre_types::NodeId;
@@ -87,6 +88,7 @@ pub struct Node {
     /// Buckets that could not be opened at the start, by the row that says that they were made: their names, and why.
     pub(crate) damaged: Mutex<BTreeMap<Vec<u8>, (String, String)>>,
     pub(crate) services: Vec<Arc<dyn Service>>,
+    pub(crate) service_table: ServiceTable,
     memory: NodeMemory,
     /// The revision of the cluster map, beside the state it is of: connections look at it all the time.
     pub(crate) map_rev: AtomicU64,
@@ -130,7 +132,9 @@ impl Node {
     ) -> Result<Arc<Node>, Error> {
         let settings = platform.spaces().open("node")?;
         let rows: BTreeMap<Vec<u8>, Vec<u8>> = settings.load()?.into_iter().collect();
-        let (identity, cluster, mut writes) = begin(&*platform, &rows, &endpoints)?;
+        let service_table = ServiceTable::of(&services);
+        let (identity, cluster, mut writes) =
+            begin(&*platform, &rows, &endpoints, &service_table.names())?;
         let mut users = Users::new(random_bytes(&*platform));
         users.set_internal(cluster.secret.reveal(), random_bytes(&*platform));
         let groups: Vec<Group> = stored(&rows, row::GROUPS, "groups")?;
@@ -178,6 +182,7 @@ impl Node {
             buckets: RwLock::default(),
             damaged: Mutex::default(),
             services,
+            service_table,
             memory: NodeMemory::default(),
             map_rev,
             map_learned_ns: AtomicU64::new(0),
@@ -267,7 +272,7 @@ impl Node {
 
     /// Whose cluster map it is that clients of this node get.
     pub fn here(&self) -> Here {
-        Here { id: self.id(), endpoints: self.endpoints() }
+        Here { id: self.id(), endpoints: self.endpoints(), services: self.service_table.clone() }
     }
 
     /// The cluster map of a bucket, or the global one, as text. None when there is no such bucket.
@@ -408,7 +413,8 @@ impl Node {
     /// A cluster of which this node is the only one, without buckets and users.
     pub fn new_cluster(&self) -> (NodeId, String, Cluster) {
         let identity = Identity { id: NodeId(1), uuid: self.new_uuid() };
-        let cluster = found(&*self.platform, None, &identity, &self.own);
+        let cluster =
+            found(&*self.platform, None, &identity, &self.own, &self.service_table.names());
         (identity.id, identity.uuid, cluster)
     }
 
@@ -462,6 +468,7 @@ fn begin(
     platform: &dyn Platform,
     rows: &BTreeMap<Vec<u8>, Vec<u8>>,
     endpoints: &Endpoints,
+    services: &BTreeSet<ServiceName>,
 ) -> Result<(Identity, Cluster, Vec<Write>), Error> {
     let mut writes = Vec::new();
     let identity = match rows.get(row::IDENTITY) {
@@ -481,7 +488,7 @@ fn begin(
     let cluster = match known {
         Some(cluster) if !cluster.secret.is_empty() => cluster,
         known => {
-            let cluster = found(platform, known, &identity, endpoints);
+            let cluster = found(platform, known, &identity, endpoints, services);
             writes.push(agreement::write(row::CLUSTER, &cluster));
             cluster
         }
@@ -495,6 +502,7 @@ fn found(
     known: Option<Cluster>,
     identity: &Identity,
     endpoints: &Endpoints,
+    services: &BTreeSet<ServiceName>,
 ) -> Cluster {
     let mut cluster = known.unwrap_or_else(|| Cluster::new(random_hex(platform)));
     cluster.secret = new_secret(platform);
@@ -502,7 +510,7 @@ fn found(
         uuid: identity.uuid.clone(),
         endpoints: endpoints.clone(),
         group: GROUP_DEFAULT.to_owned(),
-        services: nacre_cluster::Service::ALL.into(),
+        services: services.clone(),
         membership: Membership::Active,
         alternate: None,
     };

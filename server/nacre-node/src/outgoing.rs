@@ -1,7 +1,7 @@
 //! What functions and plugins of this node may reach over HTTP, as of now.
 
 use crate::node::Node;
-use nacre_cluster::{Destination, Endpoints, Member, OutgoingRule, Ports};
+use nacre_cluster::{Destination, Endpoints, Member, OutgoingRule};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
 
@@ -61,11 +61,7 @@ fn hosts_of(member: &Member, port: u16) -> Vec<String> {
 }
 
 fn hosts_at(endpoints: &Endpoints, port: u16) -> Vec<String> {
-    let all = [Some(endpoints.plain), endpoints.tls];
-    let listens = |ports: &Ports| {
-        let Ports { mgmt, views, query, eventing, kv } = *ports;
-        [mgmt, views, query, eventing, kv].contains(&port)
-    };
+    let mut all = std::iter::once(&endpoints.plain).chain(&endpoints.tls);
     let host = endpoints.host.clone().unwrap_or_else(|| "127.0.0.1".into());
-    all.into_iter().flatten().any(|ports| listens(&ports)).then_some(host).into_iter().collect()
+    all.any(|ports| ports.contains(port)).then_some(host).into_iter().collect()
 }

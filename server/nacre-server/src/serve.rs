@@ -3,12 +3,13 @@
 use crate::cluster::Consensus;
 use crate::cluster::link::Lane;
 use crate::platform::SystemPlatform;
+use crate::ports::{self, Listeners};
 use crate::process::{Priority, Process};
 use crate::records::Records;
-use crate::rest::{self, Claim, Front, Hosts, Service, Threads};
+use crate::rest::{self, Claim, Front, Hosts, Threads};
 use crate::strangers::{Connections, Limits};
 use crate::tls::{Files, NodeKey, Tls};
-use crate::{data_dir, kv, memory};
+use crate::{data_dir, kv, memory, services};
 use clap::{Args, FromArgMatches};
 use nacre_auth::{Role, User};
 use nacre_cluster::{BucketSettings, Change};
@@ -17,7 +18,7 @@ use nacre_node::{Error, Node};
 use nacre_state::{StateForm, StateOptions};
 use nacre_store::Error as StoreError;
 use std::io::{self, ErrorKind};
-use std::net::{IpAddr, TcpListener};
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -26,16 +27,6 @@ use std::time::Duration;
 /// Stack of threads that call plugins: 5 MiB are for these, see `RED_ZONE_BYTES` of nacre-plugin-host. With less, each call maps a
 /// stack of its own and gives it back, which all threads of the process have to wait for.
 pub(crate) const STACK_BYTES: usize = 8 << 20;
-
-/// Ports that Couchbase's clients try first.
-const PLAIN: Ports = Ports { mgmt: 8091, views: 8092, query: 8093, eventing: 8096, kv: 11210 };
-/// The same with TLS.
-const ENCRYPTED: Ports =
-    Ports { mgmt: 18091, views: 18092, query: 18093, eventing: 18096, kv: 11207 };
-/// Ports relative to `--port-base`. All of a node lie within 20, so that many nodes fit on a machine.
-const PLAIN_OFFSETS: Ports = Ports { mgmt: 0, views: 1, query: 2, eventing: 5, kv: 10 };
-/// The same with TLS.
-const ENCRYPTED_OFFSETS: Ports = Ports { mgmt: 11, views: 12, query: 13, eventing: 16, kv: 9 };
 
 /// Options of `nacre serve`.
 #[derive(Args, Clone, Debug)]
@@ -46,9 +37,7 @@ pub struct Serve {
     /// Address to listen on
     #[arg(long, env = "NACRE_HOST", default_value = "127.0.0.1")]
     host: String,
-    /// Move all ports: management N, views N+1, queries N+2, functions N+5, key-value N+10 (defaults: 8091, 8092, 8093,
-    /// 8096, 11210); with TLS N+11, N+12, N+13, N+16, N+9 (defaults: 18091, 18092, 18093, 18096, 11207)
-    #[arg(long, env = "NACRE_PORT_BASE", value_name = "N")]
+    #[arg(long, env = "NACRE_PORT_BASE", value_name = "N", help = services::table().describe_offsets())]
     port_base: Option<u16>,
     /// Name of the administrator, created on first start
     #[arg(long, env = "NACRE_USER", default_value = "Administrator")]
@@ -133,15 +122,6 @@ pub struct Dev {
     plugin_cache: Option<PathBuf>,
 }
 
-/// One listener a service.
-struct Listeners {
-    mgmt: TcpListener,
-    views: TcpListener,
-    query: TcpListener,
-    eventing: TcpListener,
-    kv: TcpListener,
-}
-
 impl Serve {
     /// Reads options as the command line has them, such as `--data-dir`, for an application that embeds a node. Variables of the
     /// environment count as they do there.
@@ -155,53 +135,6 @@ impl Serve {
         let matches = command.try_get_matches_from(arguments);
         let read = matches.and_then(|matches| Serve::from_arg_matches(&matches));
         read.map_err(|error| error.to_string())
-    }
-
-    fn endpoints(&self) -> Result<Endpoints, String> {
-        let Some(base) = self.port_base else {
-            return Ok(Endpoints {
-                host: None,
-                plain: PLAIN,
-                tls: Some(ENCRYPTED),
-                fingerprint: None,
-            });
-        };
-        let ports = |offsets: Ports| {
-            let port = |offset: u16| {
-                base.checked_add(offset).ok_or("--port-base is too high, its ports end at 65535")
-            };
-            Ok::<Ports, String>(Ports {
-                mgmt: port(offsets.mgmt)?,
-                views: port(offsets.views)?,
-                query: port(offsets.query)?,
-                eventing: port(offsets.eventing)?,
-                kv: port(offsets.kv)?,
-            })
-        };
-        let (plain, tls) = (ports(PLAIN_OFFSETS)?, ports(ENCRYPTED_OFFSETS)?);
-        Ok(Endpoints { host: None, plain, tls: Some(tls), fingerprint: None })
-    }
-
-    fn listen(&self, ports: Ports) -> Result<Listeners, String> {
-        let bind = |port: u16, what: &str| {
-            TcpListener::bind((self.host.as_str(), port)).map_err(|error| {
-                let hint = match error.kind() {
-                    ErrorKind::AddrInUse => {
-                        ": stop what uses it, or move all ports with --port-base"
-                    }
-                    ErrorKind::AddrNotAvailable => ": name an address of this machine with --host",
-                    _ => "",
-                };
-                format!("cannot listen on {}:{port} for {what}: {error}{hint}", self.host)
-            })
-        };
-        Ok(Listeners {
-            mgmt: bind(ports.mgmt, "management")?,
-            views: bind(ports.views, "views")?,
-            query: bind(ports.query, "queries")?,
-            eventing: bind(ports.eventing, "functions")?,
-            kv: bind(ports.kv, "keys")?,
-        })
     }
 
     /// The names by which browsers may reach the node.
@@ -285,11 +218,9 @@ pub fn dev<S: Future<Output = ()>>(
     };
     let outcome = run(&serve, process, stop, |endpoints| {
         println!("nacre is ready");
-        println!("  management  http://127.0.0.1:{}", endpoints.plain.mgmt);
-        println!("  views       http://127.0.0.1:{}/default/_design/…", endpoints.plain.views);
-        println!("  queries     http://127.0.0.1:{}/query/service", endpoints.plain.query);
-        println!("  functions   http://127.0.0.1:{}/api/v1/functions", endpoints.plain.eventing);
-        println!("  SDKs        couchbase://127.0.0.1:{}", endpoints.plain.kv);
+        for line in ports::banner(services::table(), endpoints) {
+            println!("{line}");
+        }
         println!("  bucket      default  user  Administrator  password  password");
         println!(
             "Ctrl-C stops it{}.",
@@ -352,28 +283,13 @@ fn open(
     });
     let platform = Arc::new(platform);
     endpoints.fingerprint = Some(platform.node_key().fingerprint());
-    let node = Node::open(Arc::clone(&platform) as Arc<_>, endpoints.clone());
+    let node = Node::open_with(Arc::clone(&platform) as Arc<_>, endpoints.clone(), services::all());
     let node = node.map_err(|error| match &error {
         Error::Store(error) => with_advice(error),
         other => other.to_string(),
     })?;
     node.allow_outgoing(options.allow_outgoing.clone());
     Ok((platform, node))
-}
-
-/// Writes into the log where the node serves.
-fn tell(options: &Serve, endpoints: &Endpoints) {
-    let Ports { mgmt, views, query, eventing, kv } = endpoints.plain;
-    tracing::info!(
-        "nacre {} serves on {}: management {mgmt}, views {views}, queries {query}, functions {eventing}, keys {kv}",
-        env!("CARGO_PKG_VERSION"),
-        options.host,
-    );
-    if let Some(Ports { mgmt, views, query, eventing, kv }) = endpoints.tls {
-        tracing::info!(
-            "with TLS: management {mgmt}, views {views}, queries {query}, functions {eventing}, keys {kv}"
-        );
-    }
 }
 
 fn run<S: Future<Output = ()>>(
@@ -386,9 +302,11 @@ fn run<S: Future<Output = ()>>(
         return Err(EMPTY_PASSWORD.into());
     }
     let connections = Connections::new(Limits::of_descriptors(process.prepare()));
-    let mut endpoints = options.endpoints()?;
-    let plain = options.listen(endpoints.plain)?;
-    let encrypted = endpoints.tls.map(|ports| options.listen(ports)).transpose()?;
+    let table = services::table();
+    let mut endpoints = ports::endpoints(table, options.port_base)?;
+    let listen = |ports: &Ports| Listeners::bind(table, &options.host, ports);
+    let plain = listen(&endpoints.plain)?;
+    let encrypted = endpoints.tls.as_ref().map(listen).transpose()?;
     let (platform, node) = open(options, process, &mut endpoints)?;
     memory::set_up(&node, options.memory);
     let agreeing = agreement_threads(process)?;
@@ -427,7 +345,7 @@ fn run<S: Future<Output = ()>>(
         strangers: AtomicU64::new(0),
         connections: Arc::clone(&connections),
     });
-    let (kv_ports, rest_ports) = ports(plain, encrypted);
+    let (kv_ports, rest_ports) = ports::split(plain, encrypted);
     kv::serve(&door, kv_ports, threads.max(1), !options.no_io_uring)
         .map_err(|error| format!("cannot serve keys: {error}"))?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -453,7 +371,7 @@ fn run<S: Future<Output = ()>>(
         for port in rest_ports {
             rest::serve(&front, port).map_err(|error| format!("cannot serve HTTP: {error}"))?;
         }
-        tell(options, &endpoints);
+        ports::log(table, &options.host, &endpoints);
         tracing::info!("other nodes recognise this one by {}", platform.node_key().fingerprint());
         consensus.tell_where();
         ready(&endpoints);
@@ -475,24 +393,6 @@ fn run<S: Future<Output = ()>>(
     answering.shutdown_background();
     agreeing.shutdown_background();
     Ok(())
-}
-
-/// Returns the ports for keys, and those for HTTP.
-fn ports(plain: Listeners, encrypted: Option<Listeners>) -> (Vec<kv::Port>, Vec<rest::Port>) {
-    let (mut for_keys, mut for_http) = (Vec::new(), Vec::new());
-    for (listeners, encrypted) in [(Some(plain), false), (encrypted, true)] {
-        let Some(Listeners { mgmt, views, query, eventing, kv }) = listeners else { continue };
-        for_keys.push(kv::Port { listener: kv, encrypted });
-        for (listener, service) in [
-            (mgmt, Service::Management),
-            (views, Service::Views),
-            (query, Service::Query),
-            (eventing, Service::Eventing),
-        ] {
-            for_http.push(rest::Port { listener, service, encrypted });
-        }
-    }
-    (for_keys, for_http)
 }
 
 /// Gives an administrator the password that was prepared while the node was stopped, as soon as the nodes can agree on it.

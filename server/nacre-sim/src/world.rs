@@ -214,7 +214,13 @@ impl World {
 
     /// Where the node is reached: its port for keys is its index.
     pub fn endpoints(index: usize) -> Endpoints {
-        let plain = Ports { mgmt: 1, views: 2, query: 5, eventing: 4, kv: index as u16 };
+        let plain = Ports::from([
+            ("mgmt", 1),
+            ("views", 2),
+            ("query", 5),
+            ("eventing", 4),
+            ("kv", index as u16),
+        ]);
         Endpoints { host: None, plain, tls: None, fingerprint: None }
     }
 }
@@ -295,7 +301,7 @@ impl Platform for World {
     }
 
     fn link(&self, peer: &Endpoints, link: Box<dyn Link>) {
-        self.wishes.add().links.push((peer.plain.kv, link));
+        self.wishes.add().links.push((peer.plain.kv(), link));
     }
 
     fn ask(&self, _: NodeId, _: Vec<u8>, _: Duration, told: ReplyCallback) {

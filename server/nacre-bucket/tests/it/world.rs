@@ -9,7 +9,7 @@ use nacre_auth::{Role, User};
 use nacre_bucket::{Bucket, BucketEnv, Home, Next, Task};
 use nacre_cluster::{
     BucketKind, BucketSettings, Change, Cluster, Endpoints, GROUP_DEFAULT, Member, Membership,
-    Ports, Service,
+    Ports, ServiceName,
 };
 use nacre_store::{Error, FaultStore, MemoryStore, Store};
 use nacre_types::{Cas, NodeId, Now, Vbid};
@@ -149,12 +149,12 @@ impl BucketEnv for World {
 /// A cluster of one node without buckets.
 pub fn cluster() -> Cluster {
     let mut cluster = Cluster::new("c".to_owned());
-    let plain = Ports { mgmt: 1, views: 2, query: 3, eventing: 4, kv: 5 };
+    let plain = Ports::from([("mgmt", 1), ("views", 2), ("query", 3), ("eventing", 4), ("kv", 5)]);
     let member = Member {
         uuid: format!("{:032}", 1),
         endpoints: Endpoints { host: None, plain, tls: None, fingerprint: None },
         group: GROUP_DEFAULT.into(),
-        services: Service::ALL.into(),
+        services: ServiceName::FIRST.into(),
         membership: Membership::Active,
         alternate: None,
     };

@@ -2,7 +2,7 @@ use super::rebalance::{HAND_OVERS_MAX, HOLD_NS_MAX, MOVES_MAX};
 use super::*;
 use crate::{
     AutoFailover, BucketSettings, Chain, Chosen, Endpoints, Member, Outcome, Ports, Refusal,
-    RetryRebalance, Service, SettingsChange,
+    RetryRebalance, ServiceName, SettingsChange,
 };
 
 const SECOND: u64 = 1000 * MS;
@@ -20,9 +20,9 @@ fn cluster(nodes: u64, replicas: u8) -> Cluster {
 }
 
 fn member(membership: Membership) -> Member {
-    let plain = Ports { mgmt: 1, views: 2, query: 3, eventing: 4, kv: 5 };
+    let plain = Ports::from([("mgmt", 1), ("views", 2), ("query", 3), ("eventing", 4), ("kv", 5)]);
     let endpoints = Endpoints { host: None, plain, tls: None, fingerprint: None };
-    let services = Service::ALL.into();
+    let services = ServiceName::FIRST.into();
     Member { uuid: "u".into(), endpoints, group: "g".into(), services, membership, alternate: None }
 }
 

@@ -5,7 +5,7 @@ use super::reader::{Read, Reader};
 use super::{Gone, Since, Stand, Until};
 use crate::node::Node;
 use crate::scatter_gather::{NoReply, PeerMessage, Vbids};
-use crate::service::Service;
+use crate::service::{CHANGES, Service, ServiceSpec};
 use nacre_bucket::{Bucket, Signal};
 use nacre_dcp::ResumePoint;
 use nacre_types::{
@@ -213,12 +213,9 @@ pub(crate) struct ChangesService {
     waiter_limit: WaiterLimit,
 }
 
-/// ID of the service.
-const ID: &str = "changes";
-
 impl Service for ChangesService {
-    fn id(&self) -> &'static str {
-        ID
+    fn spec(&self) -> &'static ServiceSpec {
+        &CHANGES
     }
 
     fn answer(&self, node: &Arc<Node>, message: &[u8], left: Duration) -> Vec<u8> {
@@ -240,7 +237,7 @@ pub enum ChangesReply {
 impl PeerMessage for ChangesPart {
     type Reply = ChangesReply;
 
-    const SERVICE: &'static str = ID;
+    const SERVICE: &'static str = CHANGES.id;
 
     fn subject(&self) -> &'static str {
         "changes"

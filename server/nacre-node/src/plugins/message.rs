@@ -3,6 +3,7 @@
 use super::BucketDocuments;
 use crate::node::Node;
 use crate::scatter_gather::{NoReply, PeerMessage, Vbids};
+use crate::service::PLUGINS;
 use nacre_plugin_host::{DocumentCall, DocumentReply, Documents, KvError, Request, Response};
 use nacre_state::{Lacking, Moment, Page, Scan, Share};
 use nacre_types::{NodeId, Seqno, Vbid};
@@ -10,9 +11,6 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// ID of the service that runs deployments.
-pub(super) const ID: &str = "plugins";
 
 /// A message of the service that runs deployments.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -65,7 +63,7 @@ pub enum PluginReply {
 impl PeerMessage for PluginMessage {
     type Reply = PluginReply;
 
-    const SERVICE: &'static str = ID;
+    const SERVICE: &'static str = PLUGINS.id;
 
     fn subject(&self) -> &'static str {
         match self {

@@ -1,10 +1,10 @@
 //! Deployments as a service of the node: what the agreed state means for them.
 
-use super::message::{ID, PluginMessage};
+use super::message::PluginMessage;
 use super::{Loader, Plugins, packages};
 use crate::Error;
 use crate::node::Node;
-use crate::service::{AgreedStep, DroppedKeyspace, Service};
+use crate::service::{AgreedStep, DroppedKeyspace, PLUGINS, Service, ServiceSpec};
 use nacre_bucket::Bucket;
 use nacre_cluster::{Change, Cluster, Deployment};
 use std::sync::Arc;
@@ -18,8 +18,8 @@ impl Node {
 }
 
 impl Service for Plugins {
-    fn id(&self) -> &'static str {
-        ID
+    fn spec(&self) -> &'static ServiceSpec {
+        &PLUGINS
     }
 
     /// Loads components from now on, beside everything else: compiling them takes seconds.

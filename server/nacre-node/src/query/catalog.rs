@@ -296,8 +296,8 @@ fn rows(found: impl IntoIterator<Item = (String, Value)>) -> Rows {
 }
 
 fn of_node(node: &Member) -> (String, Value) {
-    let (name, ports) = (node.endpoints.management(), node.endpoints.plain);
-    let ports = json!({"mgmt": ports.mgmt, "kv": ports.kv, "n1ql": ports.query});
+    let (name, ports) = (node.endpoints.management(), &node.endpoints.plain);
+    let ports = json!({"mgmt": ports.mgmt(), "kv": ports.kv(), "n1ql": ports.get("query")});
     (name.clone(), json!({"name": name, "ports": ports, "services": node.service_names()}))
 }
 

@@ -6,7 +6,7 @@ use crate::node::Node;
 use crate::plugins::End;
 use crate::plugins::partitions::ends;
 use crate::scatter_gather::{NoReply, PeerFailure, PeerMessage, Vbids};
-use crate::service::Service;
+use crate::service::{QUERY, Service, ServiceSpec};
 use nacre_plugin_host::{Consistency, Failure, KvError, Mutation, Row, RowRefusal};
 use nacre_state::Span;
 use nacre_types::Vbid;
@@ -15,9 +15,6 @@ use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// ID of the query service.
-pub(super) const ID: &str = "query";
 
 /// A message of the query service.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -87,7 +84,7 @@ pub enum QueryReply {
 impl PeerMessage for QueryMessage {
     type Reply = QueryReply;
 
-    const SERVICE: &'static str = ID;
+    const SERVICE: &'static str = QUERY.id;
 
     fn subject(&self) -> &'static str {
         match self {
@@ -146,8 +143,8 @@ impl PeerMessage for QueryMessage {
 }
 
 impl Service for Queries {
-    fn id(&self) -> &'static str {
-        ID
+    fn spec(&self) -> &'static ServiceSpec {
+        &QUERY
     }
 
     fn answer(&self, node: &Arc<Node>, message: &[u8], left: Duration) -> Vec<u8> {

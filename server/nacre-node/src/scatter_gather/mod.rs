@@ -302,7 +302,7 @@ impl Node {
         let refused = match postcard::take_from_bytes::<Header<'_>>(question) {
             Ok((Header { rev, left_ms, service }, message)) => {
                 let left = Duration::from_millis(left_ms);
-                match self.services().iter().find(|known| known.id() == service) {
+                match self.services().iter().find(|known| known.spec().id == service) {
                     None => NoReply::internal(format!("there is no service {service}")),
                     Some(_) if !self.knows(rev, left) => {
                         NoReply::NotYet("a node does not know the newest decisions".into())

@@ -2,14 +2,11 @@
 
 use super::{NoReply, PeerMessage, Usage};
 use crate::node::Node;
-use crate::service::Service;
+use crate::service::{NODE, Service, ServiceSpec};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// ID of the service that answers for the node itself.
-const ID: &str = "node";
 
 /// A message to a node about itself.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -32,7 +29,7 @@ pub enum NodeReply {
 impl PeerMessage for NodeMessage {
     type Reply = NodeReply;
 
-    const SERVICE: &'static str = ID;
+    const SERVICE: &'static str = NODE.id;
 
     fn subject(&self) -> &'static str {
         match self {
@@ -54,8 +51,8 @@ impl PeerMessage for NodeMessage {
 pub struct NodeService;
 
 impl Service for NodeService {
-    fn id(&self) -> &'static str {
-        ID
+    fn spec(&self) -> &'static ServiceSpec {
+        &NODE
     }
 
     fn answer(&self, node: &Arc<Node>, message: &[u8], left: Duration) -> Vec<u8> {

@@ -2,12 +2,14 @@
 //!
 //! The node knows no service by name: it holds a list, and hands each what happens to it.
 
+mod http;
+mod metric;
+mod shipped;
+mod spec;
+
 use crate::Error;
-use crate::changes::ChangesService;
 use crate::node::Node;
-use crate::plugins::Plugins;
-use crate::query::Queries;
-use crate::scatter_gather::{NoReply, NodeService};
+use crate::scatter_gather::NoReply;
 use nacre_bucket::Bucket;
 use nacre_cluster::{Change, Cluster};
 use nacre_types::{CollectionId, ScopeId};
@@ -15,17 +17,37 @@ use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use http::{HttpReply, HttpRequest, Route};
+pub use metric::{Metric, MetricKind};
+pub(crate) use shipped::{CHANGES, NODE, PLUGINS, QUERY};
+pub use shipped::{shipped, shipped_table};
+pub use spec::{
+    MapEntry, MenuEntry, Operations, Permission, PortNumber, PortSpec, Protocol, ServiceSpec,
+    ServiceTable,
+};
+
 /// A service of a node.
 pub trait Service: Any + Send + Sync {
-    /// Returns the name of the service in messages between nodes: lower-case ASCII, unique in the node.
-    fn id(&self) -> &'static str;
+    /// Returns the row of the service in the table: ports, names in cluster maps, permissions.
+    fn spec(&self) -> &'static ServiceSpec;
+
+    /// Returns what the service answers over HTTP at its ports.
+    fn routes(&self) -> &'static [Route] {
+        &[]
+    }
+
+    /// Returns what the service counts. Read each time that somebody looks at the metrics of the node.
+    fn metrics(&self, node: &Arc<Node>) -> Vec<Metric> {
+        let _ = node;
+        Vec::new()
+    }
 
     /// Answers a message of the same service on another node. Blocks, for `left` at most.
     ///
     /// Most services have one type of [`PeerMessage`](crate::PeerMessage), and answer by [`Node::answer_message`].
     fn answer(&self, node: &Arc<Node>, message: &[u8], left: Duration) -> Vec<u8> {
         let (_, _, _) = (node, message, left);
-        NoReply::internal(format!("{} takes no messages", self.id())).to_bytes()
+        NoReply::internal(format!("{} takes no messages", self.spec().id)).to_bytes()
     }
 
     /// Starts the tasks of the service. The node reaches the other nodes by now.
@@ -96,16 +118,6 @@ pub enum DroppedKeyspace<'a> {
     Collection(&'a Arc<Bucket>, CollectionId),
 }
 
-/// Returns the services that come with a node.
-pub fn shipped() -> Vec<Arc<dyn Service>> {
-    vec![
-        Arc::new(NodeService),
-        Arc::<Queries>::default(),
-        Arc::<ChangesService>::default(),
-        Arc::<Plugins>::default(),
-    ]
-}
-
 impl Node {
     /// Returns the service of type `S`; `None` where the node was started without it.
     pub fn service<S: Service>(&self) -> Option<&S> {
@@ -123,7 +135,12 @@ impl Node {
         self.services.iter().all(|service| service.has_settled(self))
     }
 
-    /// Returns the services of the node, in the order of their ports.
+    /// Returns the services of the node as data.
+    pub fn service_table(&self) -> &ServiceTable {
+        &self.service_table
+    }
+
+    /// Returns the services of the node, in the order in which they were registered.
     pub fn services(&self) -> &[Arc<dyn Service>] {
         &self.services
     }

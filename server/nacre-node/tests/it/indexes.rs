@@ -2,7 +2,7 @@
 
 use crate::world::World;
 use nacre_auth::{Role, User};
-use nacre_cluster::{Change, Index, Member, Membership, Service};
+use nacre_cluster::{Change, Index, Member, Membership, ServiceName};
 use nacre_node::Node;
 use nacre_node::query::Session;
 use nacre_plugin_host::Database;
@@ -31,7 +31,7 @@ fn a_node_without_documents_asks_the_others_whether_an_index_is_built() {
         uuid: "2".repeat(32),
         endpoints: other_world.endpoints(),
         group: node.cluster().groups.keys().next().unwrap().clone(),
-        services: Service::ALL.into(),
+        services: ServiceName::FIRST.into(),
         membership: Membership::Added,
         alternate: None,
     };

@@ -6,7 +6,7 @@ use nacre_auth::{Role, User};
 use nacre_bucket::kv::Session;
 use nacre_cluster::orchestrator::Leadership;
 use nacre_cluster::{
-    BucketSettings, Chain, Change, Cluster, Member, Membership, Refusal, Secret, Service,
+    BucketSettings, Chain, Change, Cluster, Member, Membership, Refusal, Secret, ServiceName,
 };
 use nacre_node::agreement::{Agreement, Proposal};
 use nacre_node::{Error, Link, Node};
@@ -117,7 +117,7 @@ impl Nodes {
                 uuid: format!("{index:032}"),
                 endpoints: world.endpoints(),
                 group: "g".into(),
-                services: Service::ALL.into(),
+                services: ServiceName::FIRST.into(),
                 membership: Membership::Active,
                 alternate: None,
             };

@@ -89,7 +89,13 @@ impl World {
 
     /// Where the node of this world would be reached.
     pub fn endpoints(&self) -> Endpoints {
-        let plain = Ports { mgmt: 1, views: 2, query: 5, eventing: 4, kv: self.port };
+        let plain = Ports::from([
+            ("mgmt", 1),
+            ("views", 2),
+            ("query", 5),
+            ("eventing", 4),
+            ("kv", self.port),
+        ]);
         Endpoints { host: None, plain, tls: None, fingerprint: None }
     }
 
@@ -240,7 +246,7 @@ impl Platform for World {
     }
 
     fn link(&self, peer: &Endpoints, link: Box<dyn Link>) {
-        self.links.lock().unwrap().push((peer.plain.kv, link));
+        self.links.lock().unwrap().push((peer.plain.kv(), link));
     }
 
     fn ask(&self, to: NodeId, question: Vec<u8>, _: Duration, told: ReplyCallback) {

@@ -31,7 +31,7 @@ use super::request::{CONNECT_TIMEOUT, Call, Caller, Login};
 use super::types::Place;
 use nacre_cluster::{
     Address, Alternate, Change, Cluster, Endpoints, Fingerprint, Member, Membership, Refusal,
-    Service,
+    ServiceName,
 };
 use nacre_node::{Error, Node};
 use nacre_types::NodeId;
@@ -149,7 +149,7 @@ pub fn candidate(consensus: &Consensus) -> Candidate {
 #[derive(Debug)]
 pub struct Seat {
     /// What it does for clients.
-    pub services: BTreeSet<Service>,
+    pub services: BTreeSet<ServiceName>,
     /// The name of its group.
     pub group: String,
 }
@@ -452,7 +452,7 @@ pub fn join(
     };
     let form = format!(
         "hostname={}&fingerprint={}&user={}&password={}&services={}",
-        field(&format!("{name}:{}", endpoints.plain.mgmt)),
+        field(&format!("{name}:{}", endpoints.plain.mgmt())),
         consensus.directory().key().fingerprint(),
         field(user),
         field(password),

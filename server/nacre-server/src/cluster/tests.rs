@@ -33,7 +33,7 @@ use tokio::runtime::Builder;
 /// A new node.
 fn open(folder: &Path) -> Result<(Arc<SystemPlatform>, Arc<Node>), Box<dyn Error>> {
     let platform = Arc::new(SystemPlatform::open(folder, folder.join("plugins"), &Embedded)?);
-    let plain = Ports { mgmt: 1, views: 2, query: 5, eventing: 4, kv: 3 };
+    let plain = Ports::from([("mgmt", 1), ("views", 2), ("query", 5), ("eventing", 4), ("kv", 3)]);
     let endpoints = Endpoints { host: None, plain, tls: None, fingerprint: None };
     let node = Node::open(Arc::clone(&platform) as Arc<_>, endpoints)?;
     Ok((platform, node))

@@ -87,7 +87,7 @@ impl Links {
 
 /// Address and key of a node; `None` for one that nobody can recognise.
 fn target(peer: &Endpoints) -> Option<(String, Fingerprint)> {
-    Some((peer.address(peer.tls?.kv), peer.fingerprint?))
+    Some((peer.address(peer.tls.as_ref()?.kv()), peer.fingerprint?))
 }
 
 async fn connect(

@@ -403,7 +403,8 @@ mod tests {
             )
             .unwrap(),
         );
-        let plain = Ports { mgmt: 1, views: 2, query: 5, eventing: 4, kv: 3 };
+        let plain =
+            Ports::from([("mgmt", 1), ("views", 2), ("query", 5), ("eventing", 4), ("kv", 3)]);
         let node =
             Node::open(platform, Endpoints { host: None, plain, tls: None, fingerprint: None })
                 .unwrap();

@@ -25,13 +25,13 @@ const ABSENT_PORTS: [&str; 14] = [
 ];
 
 /// Reads the fields of a form: `hostname`, and a port for each service that is reached there at another one.
-fn read(form: Vec<(String, String)>) -> Result<Alternate, Reply> {
+fn read(names: &[&str], form: Vec<(String, String)>) -> Result<Alternate, Reply> {
     let (mut host, mut ports) = (String::new(), BTreeMap::new());
     for (field, value) in form {
         if field == "hostname" {
             check_host(&value).map_err(|reason| invalid("hostname", reason))?;
             host = value;
-        } else if Alternate::PORT_NAMES.contains(&field.as_str()) {
+        } else if names.contains(&field.as_str()) {
             let reason = || format!("{value:?} is no port: a number from 1 to 65535 is wanted");
             let port = value.parse().ok().filter(|port| *port != 0);
             let port = port.ok_or_else(|| invalid(&field, reason()))?;
@@ -39,8 +39,10 @@ fn read(form: Vec<(String, String)>) -> Result<Alternate, Reply> {
         } else if ABSENT_PORTS.contains(&field.as_str()) {
             // Nothing is reached there.
         } else {
-            let names = Alternate::PORT_NAMES.join(", ");
-            return Err(invalid(&field, format!("there is no such port; there are {names}")));
+            return Err(invalid(
+                &field,
+                format!("there is no such port; there are {}", names.join(", ")),
+            ));
         }
     }
     if host.is_empty() {
@@ -54,7 +56,8 @@ const PATH: &str = "/node/controller/setupAlternateAddresses/external";
 pub(super) const ROUTES: &[Route] = &[
     put(PATH, ADMINISTER, |call| {
         Box::pin(async move {
-            let alternate = read(call.form())?;
+            let names = call.node.service_table().map_names();
+            let alternate = read(&names, call.form())?;
             set(&call, Some(alternate)).await
         })
     }),
@@ -71,10 +74,12 @@ async fn set(call: &Call, alternate: Option<Alternate>) -> Result<Reply, Reply> 
 mod tests {
     use super::*;
     use crate::rest::body::form;
+    use crate::services;
 
     #[test]
     fn an_address_is_a_host_and_perhaps_ports() {
-        let read = |text: &[u8]| read(form(text)).ok();
+        let names = services::table().map_names();
+        let read = |text: &[u8]| read(&names, form(text)).ok();
         let alternate = |host: &str, ports: &[(&str, u16)]| Alternate {
             host: host.into(),
             ports: ports.iter().map(|(name, port)| ((*name).to_owned(), *port)).collect(),

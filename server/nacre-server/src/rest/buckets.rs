@@ -81,7 +81,7 @@ fn servers(call: &Call, name: &str) -> Result<Reply, Reply> {
     let cluster = call.node.cluster();
     cluster.bucket(name).map_err(|_| not_found())?;
     let serving = cluster.serving_nodes().into_keys().filter_map(|id| cluster.nodes.get(&id));
-    let hosts = serving.map(|node| call.authority(&node.endpoints, node.endpoints.plain.mgmt));
+    let hosts = serving.map(|node| call.authority(&node.endpoints, node.endpoints.plain.mgmt()));
     let servers = hosts.map(|host| json!({"hostname": host}));
     Ok(ok(&json!({"servers": servers.collect::<Vec<_>>()})))
 }

@@ -102,7 +102,7 @@ fn describe_node(call: &Call) -> Value {
     let endpoints = call.node.endpoints();
     let (about, generated) = call.tls.certificate();
     let mut value = describe(&about);
-    value["node"] = json!(endpoints.authority(endpoints.plain.mgmt));
+    value["node"] = json!(endpoints.authority(endpoints.plain.mgmt()));
     value["type"] = json!(if generated { "generated" } else { "uploaded" });
     value["expires"] = value["notAfter"].clone();
     value

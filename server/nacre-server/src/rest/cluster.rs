@@ -189,7 +189,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let platform =
             SystemPlatform::open(folder.path(), folder.path().join("plugins"), &Embedded).unwrap();
-        let plain = Ports { mgmt: 1, views: 2, query: 5, eventing: 4, kv: 3 };
+        let plain =
+            Ports::from([("mgmt", 1), ("views", 2), ("query", 5), ("eventing", 4), ("kv", 3)]);
         let endpoints = Endpoints { host: None, plain, tls: None, fingerprint: None };
         let node = Node::open(Arc::new(platform), endpoints).unwrap();
         // What is spawned does not run before something is awaited.

@@ -104,5 +104,5 @@ fn hosts(call: &Call, cluster: &Cluster, index: &Index) -> Vec<String> {
         None => cluster.serving_nodes().into_keys().collect(),
     };
     let known = nodes.iter().filter_map(|id| cluster.nodes.get(id));
-    known.map(|node| call.authority(&node.endpoints, node.endpoints.plain.mgmt)).collect()
+    known.map(|node| call.authority(&node.endpoints, node.endpoints.plain.mgmt())).collect()
 }

@@ -11,6 +11,7 @@ use nacre_bucket::Bucket;
 use nacre_cluster::Endpoints;
 use nacre_http::Access;
 use nacre_node::plugins::{Deployment, Progress, Pure};
+use nacre_node::service::{Metric, MetricKind};
 use nacre_node::{Node, NodeMemory, Problem, ProblemKind};
 use nacre_plugin_host::{Budget, Histogram, Purpose, Status, Usage};
 use prometheus_client::collector::Collector;
@@ -49,8 +50,8 @@ fn targets(call: &Call) -> Result<Reply, Reply> {
     let cluster = call.node.cluster();
     let nodes = call.node.here().nodes(&cluster);
     let target = |endpoints: &Endpoints| {
-        let ports = if is_secure { endpoints.tls } else { Some(endpoints.plain) };
-        ports.map(|ports| call.authority(endpoints, ports.mgmt))
+        let ports = if is_secure { endpoints.tls.as_ref() } else { Some(&endpoints.plain) };
+        ports.map(|ports| call.authority(endpoints, ports.mgmt()))
     };
     let targets: Vec<String> = nodes.values().filter_map(target).collect();
     Ok(ok(&json!([{"targets": targets, "labels": {"cluster": cluster.name}}])))
@@ -65,6 +66,8 @@ struct Snapshot {
     deployments: Vec<DeploymentCounts>,
     /// What other nodes have asked, by what it is about.
     questions: BTreeMap<&'static str, u64>,
+    /// What services count.
+    services: Vec<Metric>,
     memory: MemoryCounts,
 }
 
@@ -132,6 +135,7 @@ impl Snapshot {
             problems: node.problems(),
             deployments: DeploymentCounts::all(node),
             questions: node.questions(),
+            services: node.services().iter().flat_map(|service| service.metrics(node)).collect(),
         }
     }
 }
@@ -229,6 +233,7 @@ impl Collector for Snapshot {
         self.encode_buckets(&mut encoder)?;
         self.encode_problems(&mut encoder)?;
         self.encode_questions(&mut encoder)?;
+        self.encode_services(&mut encoder)?;
         self.encode_deployments(&mut encoder)?;
         self.encode_calls(encoder)
     }
@@ -323,6 +328,21 @@ impl Snapshot {
             self.questions.iter(),
             |(subject, count)| ([("subject", (*subject).to_owned())], counter(*count)),
         )
+    }
+
+    fn encode_services(&self, encoder: &mut DescriptorEncoder<'_>) -> FmtResult {
+        for metric in &self.services {
+            let name = format!("nacre_{}", metric.name);
+            match metric.kind {
+                MetricKind::Counter => encoder
+                    .encode_descriptor(&name, metric.help, None, MetricType::Counter)
+                    .and_then(|descriptor| counter(metric.value).encode(descriptor))?,
+                MetricKind::Gauge => encoder
+                    .encode_descriptor(&name, metric.help, None, MetricType::Gauge)
+                    .and_then(|descriptor| gauge(metric.value).encode(descriptor))?,
+            }
+        }
+        Ok(())
     }
 
     fn encode_deployments(&self, encoder: &mut DescriptorEncoder<'_>) -> FmtResult {

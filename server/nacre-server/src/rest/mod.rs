@@ -36,6 +36,7 @@ mod pool;
 mod profile;
 mod query;
 mod rebalance;
+mod registered;
 pub(crate) mod request_target;
 mod routes;
 mod security_settings;
@@ -64,9 +65,10 @@ use hyper::service::service_fn;
 use hyper::{HeaderMap, Method, Request, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use nacre_auth::{INTERNAL, Keyspace, Login, Privilege, User, Users};
-use nacre_cluster::{Change, Cluster, Endpoints, Fingerprint};
+use nacre_cluster::{Change, Cluster, Endpoints, Fingerprint, Ports};
 use nacre_http::Table;
 use nacre_node::Node;
+use nacre_node::service::PortSpec;
 use nacre_plugin_host::USER_HEADER;
 use nacre_plugin_host::{Account, Permit as MemoryPermit};
 pub use origin::Hosts;
@@ -105,6 +107,21 @@ pub enum Service {
     Query,
     /// Functions, 8096.
     Eventing,
+    /// The port with that ID, of a service that has its routes in a table.
+    Registered(&'static str),
+}
+
+impl Service {
+    /// What is served at a port.
+    pub fn at(port: &PortSpec) -> Service {
+        match port.id {
+            Ports::MGMT => Service::Management,
+            "views" => Service::Views,
+            "query" => Service::Query,
+            "eventing" => Service::Eventing,
+            id => Service::Registered(id),
+        }
+    }
 }
 
 /// A port to accept connections on.
@@ -579,7 +596,7 @@ fn concerns_agreed(service: Service, path: &[String]) -> bool {
             matches!(path[..], ["pools", "default", "buckets", ..] | ["settings", ..])
         }
         Service::Views => matches!(path[..], [_, "_design", _]),
-        Service::Query => false,
+        Service::Query | Service::Registered(_) => false,
     }
 }
 
@@ -592,8 +609,11 @@ async fn route(service: Service, call: Call) -> Reply {
             return reply;
         }
     }
+    if let Service::Registered(port) = service {
+        return registered::route(call, port).await;
+    }
     let not_found: fn() -> Reply = match service {
-        Service::Management | Service::Eventing => body::not_found,
+        Service::Management | Service::Eventing | Service::Registered(_) => body::not_found,
         Service::Views => views::missing,
         Service::Query => query::missing,
     };
@@ -607,6 +627,7 @@ fn table_of(service: Service) -> &'static Table<Handler> {
         Service::Views => &VIEWS,
         Service::Query => &QUERY,
         Service::Eventing => &EVENTING,
+        Service::Registered(_) => &REGISTERED,
     }
 }
 
@@ -645,6 +666,8 @@ static VIEWS: LazyLock<Table<Handler>> =
 static QUERY: LazyLock<Table<Handler>> =
     LazyLock::new(|| Table::new([libraries::ROUTES, query::ROUTES]));
 static EVENTING: LazyLock<Table<Handler>> = LazyLock::new(|| Table::new([eventing::ROUTES]));
+/// Services of the registry have their own routes.
+static REGISTERED: LazyLock<Table<Handler>> = LazyLock::new(|| Table::new([registered::ROUTES]));
 
 #[cfg(test)]
 mod tests {

@@ -12,11 +12,12 @@ use crate::platform::Memory;
 use hyper::StatusCode;
 use nacre_auth::{INTERNAL, Privilege};
 use nacre_cluster::{
-    Change, Endpoints, Fingerprint, GROUP_DEFAULT, Member, Membership, Service, check_host,
+    Change, Endpoints, Fingerprint, GROUP_DEFAULT, Member, Membership, ServiceName, check_host,
 };
 use nacre_http::Access;
 use nacre_node::cluster_map::alternates;
 use nacre_node::plugins::packages;
+use nacre_node::service::ServiceTable;
 use nacre_node::{Node, Problem, Usage};
 use nacre_types::NodeId;
 use serde_json::{Value, json};
@@ -60,10 +61,10 @@ pub(super) fn describe_all(call: &Call) -> Value {
 fn describe(call: &Call, id: NodeId, endpoints: &Endpoints) -> Value {
     let node = &call.node;
     let own = id == node.id();
-    let mut ports = json!({"direct": endpoints.plain.kv});
-    if let Some(tls) = endpoints.tls {
-        ports["httpsMgmt"] = json!(tls.mgmt);
-        ports["httpsCAPI"] = json!(tls.views);
+    let mut ports = json!({"direct": endpoints.plain.kv()});
+    if let Some(tls) = &endpoints.tls {
+        ports["httpsMgmt"] = json!(tls.mgmt());
+        ports["httpsCAPI"] = json!(tls.get("views"));
     }
     let cluster = node.cluster();
     let problems = if own { node.problems() } else { Vec::new() };
@@ -71,7 +72,7 @@ fn describe(call: &Call, id: NodeId, endpoints: &Endpoints) -> Value {
     let member = cluster.nodes.get(&id);
     let membership = member.map_or(Membership::Active, |node| node.membership);
     let mut described = json!({
-        "hostname": call.authority(endpoints, endpoints.plain.mgmt),
+        "hostname": call.authority(endpoints, endpoints.plain.mgmt()),
         "configuredHostname": endpoints.management(),
         "addressFamily": listeners::family(endpoints),
         "addressFamilyOnly": false,
@@ -79,7 +80,9 @@ fn describe(call: &Call, id: NodeId, endpoints: &Endpoints) -> Value {
             "afamily": listeners::family(endpoints),
             "nodeEncryption": endpoints.fingerprint.is_some(),
         }],
-        "couchApiBase": format!("http://{}/", call.authority(endpoints, endpoints.plain.views)),
+        "couchApiBase": endpoints.plain.get("views").map(|port| {
+            format!("http://{}/", call.authority(endpoints, port))
+        }),
         "recoveryType": match cluster.recovering.get(&id) {
             None => "none",
             Some(false) => "delta",
@@ -104,8 +107,8 @@ fn describe(call: &Call, id: NodeId, endpoints: &Endpoints) -> Value {
         "ports": ports,
         "services": member.map(Member::service_names).unwrap_or_default(),
     });
-    if let Some(tls) = endpoints.tls {
-        let base = call.authority(endpoints, tls.views);
+    if let Some(port) = endpoints.tls.as_ref().and_then(|tls| tls.get("views")) {
+        let base = call.authority(endpoints, port);
         described["couchApiBaseHTTPS"] = json!(format!("https://{base}/"));
     }
     if let Some(alternate) = member.and_then(|node| node.alternate.as_ref()) {
@@ -218,19 +221,29 @@ impl Form {
     }
 
     /// What a node is to do for clients; all, when the request does not say.
-    fn services(&self) -> Result<BTreeSet<Service>, Reply> {
-        let Some(named) = self.optional("services") else { return Ok(Service::ALL.into()) };
+    fn services(&self, known: &ServiceTable) -> Result<BTreeSet<ServiceName>, Reply> {
+        let known = known.names();
+        let Some(named) = self.optional("services") else { return Ok(known) };
         let mut services = BTreeSet::new();
         for name in named.split(',').map(str::trim) {
-            match Service::ALL.into_iter().find(|service| service.name() == name) {
-                Some(service) => drop(services.insert(service)),
+            match known.iter().find(|service| service.as_str() == name) {
+                Some(service) => drop(services.insert(*service)),
                 None => {
-                    let reason = "a node has any of kv, n1ql, eventing and index";
+                    let reason = format!("a node has any of {}", listed(&known));
                     return Err(failed(format!("Unknown services: {name:?}: {reason}.")));
                 }
             }
         }
         Ok(services)
+    }
+}
+
+/// Returns the names of services as a sentence lists them: `a, b and c`.
+pub(super) fn listed(services: &BTreeSet<ServiceName>) -> String {
+    let names: Vec<&str> = services.iter().map(ServiceName::as_str).collect();
+    match names.split_last() {
+        Some((last, rest)) if !rest.is_empty() => format!("{} and {last}", rest.join(", ")),
+        _ => names.concat(),
     }
 }
 
@@ -243,7 +256,7 @@ async fn set_up_services(call: Call) -> Result<Reply, Reply> {
 
 /// Gives this node the services of the form.
 pub(super) async fn give_services(call: &Call) -> Result<Reply, Reply> {
-    let services = Form(call.form()).services()?;
+    let services = Form(call.form()).services(call.node.service_table())?;
     let node = Arc::clone(&call.node);
     let change = Change::SetServices { id: node.id(), services };
     let changed = blocking("the change", move || node.change(&change)).await?;
@@ -254,7 +267,7 @@ pub(super) async fn give_services(call: &Call) -> Result<Reply, Reply> {
 pub(super) async fn add(call: Call, group: String) -> Result<Reply, Reply> {
     let form = Form(call.form());
     form.only(&["hostname", "user", "password", "services", "fingerprint"])?;
-    let seat = Seat { services: form.services()?, group };
+    let seat = Seat { services: form.services(call.node.service_table())?, group };
     let to = Other {
         address: form.required("hostname")?,
         fingerprint: form.fingerprint()?,
@@ -269,7 +282,7 @@ pub(super) async fn add(call: Call, group: String) -> Result<Reply, Reply> {
 /// `POST /node/controller/doJoinCluster`.
 async fn join(call: Call) -> Result<Reply, Reply> {
     let form = Form(call.form());
-    form.services()?;
+    form.services(call.node.service_table())?;
     let services = form.optional("services").unwrap_or_default().to_owned();
     let host = form.required("clusterMemberHostIp")?;
     let address = match form.optional("clusterMemberPort") {
@@ -352,7 +365,7 @@ pub(super) fn introduce(node: &Node) -> Reply {
         return not_found();
     };
     let version = membership::VERSION;
-    ok(&json!(Introduction { version, port: tls.mgmt, fingerprint }))
+    ok(&json!(Introduction { version, port: tls.mgmt(), fingerprint }))
 }
 
 /// What another node asks on behalf of this one's administrator before this one joins its cluster.

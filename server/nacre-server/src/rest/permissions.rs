@@ -10,6 +10,7 @@ use hyper::StatusCode;
 use nacre_auth::{Keyspace, Privilege, User};
 use nacre_cluster::Cluster;
 use nacre_http::Access;
+use nacre_node::service::ServiceTable;
 use serde_json::{Map, Value, json};
 
 /// How many are answered at once.
@@ -25,6 +26,7 @@ fn check(call: &Call) -> Result<Reply, Reply> {
     let users = call.node.users();
     let user = call.holder(&users);
     let cluster = call.node.cluster();
+    let table = call.node.service_table();
     let text = String::from_utf8_lossy(&call.body);
     let asked: Vec<&str> = text.split(',').map(str::trim).filter(|one| !one.is_empty()).collect();
     if asked.len() > PERMISSIONS_MAX {
@@ -37,7 +39,7 @@ fn check(call: &Call) -> Result<Reply, Reply> {
             let reason = format!("Malformed permission: {permission}");
             return Err(json_reply(StatusCode::BAD_REQUEST, &json!(reason)));
         };
-        let has = user.is_some_and(|user| wanted.is_of(user, &cluster));
+        let has = user.is_some_and(|user| wanted.is_of(user, &cluster, table));
         answers.insert(permission.to_owned(), json!(has));
     }
     Ok(ok(&Value::Object(answers)))
@@ -72,10 +74,13 @@ impl<'a> Permission<'a> {
         is_whole.then_some(Permission { keyspace, object, operation })
     }
 
-    /// What it takes here. What this server has not is for those who may do everything.
-    fn privileges(&self) -> &'static [Privilege] {
+    /// Returns what the permission takes here. What this server has not is for those who may do everything.
+    fn privileges(&self, table: &ServiceTable) -> &'static [Privilege] {
         use Privilege as P;
         let of_bucket = self.keyspace.bucket.is_some();
+        if let Some(privileges) = table.privileges(self.object, of_bucket, self.operation) {
+            return privileges;
+        }
         let reads = matches!(self.operation, "read" | "list");
         match (self.object, of_bucket, reads) {
             ("data.docs" | "data", true, _) if matches!(self.operation, "read" | "range_scan") => {
@@ -88,20 +93,6 @@ impl<'a> Permission<'a> {
             ("data.meta", true, false) => &[P::WriteWithMeta],
             ("data.dcp" | "data.dcpstream", true, _) => &[P::StreamData],
             ("stats" | "memory_quota", _, true) => &[P::ReadStats],
-            ("views", true, true) => &[P::ReadViews],
-            ("views", true, false) => &[P::AdministerViews],
-            ("n1ql.select", true, _) => &[P::Query],
-            ("n1ql.insert" | "n1ql.update" | "n1ql.delete", true, _) => &[P::QueryWrite],
-            ("n1ql.index", true, _) => &[P::AdministerIndexes],
-            ("n1ql.udf", true, _) if self.operation == "execute" => &[P::ExecuteQueryFunctions],
-            ("n1ql.udf", true, _) => &[P::ManageQueryFunctions],
-            ("n1ql.udf_external", true, _) if self.operation == "execute" => {
-                &[P::ExecuteExternalFunctions]
-            }
-            ("n1ql.udf_external", true, _) => &[P::ManageExternalFunctions],
-            ("n1ql.curl", _, _) => &[P::QueryExternal],
-            ("eventing.function" | "eventing.functions", _, _) => &[P::ManageFunctions],
-            ("eventing", false, _) => &[P::AdministerEventing],
             ("collections", true, false) => &[P::AdministerCollections],
             ("settings" | "collections" | "", true, true) => &[P::ReadCluster],
             ("settings" | "", true, false) => &[P::AdministerBucket],
@@ -132,9 +123,9 @@ impl<'a> Permission<'a> {
         }
     }
 
-    fn is_of(&self, user: &User, cluster: &Cluster) -> bool {
+    fn is_of(&self, user: &User, cluster: &Cluster, table: &ServiceTable) -> bool {
         let may = |keyspace: Keyspace<'_>| {
-            self.privileges().iter().all(|privilege| user.may(*privilege, keyspace))
+            self.privileges(table).iter().all(|privilege| user.may(*privilege, keyspace))
         };
         match self.keyspace.bucket {
             Some(ANY) => cluster.buckets.keys().any(|bucket| {
@@ -148,6 +139,7 @@ impl<'a> Permission<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::services;
 
     #[test]
     fn permissions_are_taken_apart() {
@@ -184,7 +176,7 @@ mod tests {
         let cluster = Cluster::new("c".repeat(32));
         let has = |role: &str, permission: &str| {
             let user = User::new("ann", "secret", vec![role.parse().unwrap()], [1; 32]);
-            Permission::read(permission).unwrap().is_of(&user, &cluster)
+            Permission::read(permission).unwrap().is_of(&user, &cluster, services::table())
         };
         for permission in
             ["cluster.bucket[b].data.docs!read", "cluster.collection[b:s:c].data.docs!read"]
@@ -201,6 +193,14 @@ mod tests {
             assert!(!has("data_reader[b]", permission), "{permission}");
             assert_eq!(has("admin", permission), !permission.contains("[.]"), "{permission}");
         }
+        assert!(has("query_select[b]", "cluster.bucket[b].n1ql.select!execute"));
+        assert!(!has("query_select[b]", "cluster.bucket[b].n1ql.insert!execute"));
+        assert!(has("query_execute_functions[b:s]", "cluster.scope[b:s].n1ql.udf!execute"));
+        assert!(!has("query_execute_functions[b:s]", "cluster.scope[b:s].n1ql.udf!manage"));
+        assert!(has("views_reader[b]", "cluster.bucket[b].views!read"));
+        assert!(!has("views_reader[b]", "cluster.bucket[b].views!write"));
+        assert!(has("views_admin[b]", "cluster.bucket[b].views!write"));
+        assert!(has("eventing_admin", "cluster.eventing!manage"));
         assert!(has("ro_admin", "cluster.nodes!read"));
         assert!(!has("ro_admin", "cluster.nodes!write"));
         assert!(!has("cluster_admin", "cluster.admin.security!write"));

@@ -9,7 +9,7 @@ use crate::cluster::membership::{self, SILENCE_NS_MAX, otp_node};
 use hyper::StatusCode;
 use nacre_cluster::{
     AutoFailover, Change, Cluster, Copies, EndedRebalance, Membership, Outcome, RetryRebalance,
-    Service, place,
+    ServiceName, place,
 };
 use nacre_node::Node;
 use nacre_types::NodeId;
@@ -169,7 +169,7 @@ async fn start(
     call: &Call,
     keep: BTreeSet<NodeId>,
     rest: Membership,
-    services: BTreeMap<NodeId, BTreeSet<Service>>,
+    services: BTreeMap<NodeId, BTreeSet<ServiceName>>,
 ) -> Result<Reply, Reply> {
     let id = call.node.new_uuid();
     change(call, Change::StartRebalance { id: id.clone(), keep, rest, services }).await?;
@@ -234,23 +234,23 @@ fn read_plan(call: &Call, cluster: &Cluster) -> Result<BTreeSet<NodeId>, Reply> 
 fn read_topology(
     call: &Call,
     cluster: &Cluster,
-) -> Result<BTreeMap<NodeId, BTreeSet<Service>>, Reply> {
-    let mut wanted: BTreeMap<NodeId, BTreeSet<Service>> =
+) -> Result<BTreeMap<NodeId, BTreeSet<ServiceName>>, Reply> {
+    let mut wanted: BTreeMap<NodeId, BTreeSet<ServiceName>> =
         cluster.nodes.iter().map(|(id, node)| (*id, node.services.clone())).collect();
     for (field, value) in call.form() {
         let Some(name) = field.strip_prefix("topology[").and_then(|rest| rest.strip_suffix(']'))
         else {
             continue;
         };
-        let service = match name {
-            "n1ql" => Service::Query,
-            "eventing" => Service::Eventing,
-            "index" => Service::Index,
-            name if value.is_empty() && NO_SERVICES.contains(&name) => continue,
-            _ => {
-                return Err(bad(
-                    "Only n1ql, eventing and index may be given to nodes that are there.",
-                ));
+        // A node that is there has documents, or has none, until it leaves.
+        let mut movable = call.node.service_table().names();
+        movable.remove(&ServiceName::DATA);
+        let service = match movable.iter().find(|service| service.as_str() == name) {
+            Some(service) => *service,
+            None if value.is_empty() && NO_SERVICES.contains(&name) => continue,
+            None => {
+                let names = nodes::listed(&movable);
+                return Err(bad(&format!("Only {names} may be given to nodes that are there.")));
             }
         };
         let named = value.split(',').filter(|name| !name.is_empty());
@@ -530,14 +530,22 @@ mod tests {
     fn a_task_says_what_tools_take_for_granted() {
         let mut cluster = Cluster::new("c".into());
         for id in 1..=2 {
-            let ports = |port| Ports { mgmt: port, views: 2, query: 3, eventing: 4, kv: 5 };
+            let ports = |port| {
+                Ports::from([
+                    ("mgmt", port),
+                    ("views", 2),
+                    ("query", 3),
+                    ("eventing", 4),
+                    ("kv", 5),
+                ])
+            };
             let host = Some("a".to_owned());
             let endpoints = Endpoints { host, plain: ports(id), tls: None, fingerprint: None };
             let member = Member {
                 uuid: format!("{id}"),
                 endpoints,
                 group: GROUP_DEFAULT.into(),
-                services: Service::ALL.into(),
+                services: ServiceName::FIRST.into(),
                 membership: Membership::Active,
                 alternate: None,
             };

@@ -130,7 +130,7 @@ pub(super) const ROUTES: &[Route] = &[
 
 /// The port that a script names must be the one it has reached.
 fn check_port(call: &Call, form: &Form) -> Result<(), Reply> {
-    let own = call.node.endpoints().plain.mgmt.to_string();
+    let own = call.node.endpoints().plain.mgmt().to_string();
     match form.optional("port") {
         None | Some("SAME") => Ok(()),
         Some(port) if port == own => Ok(()),
@@ -240,7 +240,7 @@ fn read_permission(field: &str, value: &str) -> Result<bool, Reply> {
 
 /// `GET /settings/web`.
 fn web_settings(call: &Call) -> Reply {
-    ok(&json!({"port": call.node.endpoints().plain.mgmt, "username": call.user}))
+    ok(&json!({"port": call.node.endpoints().plain.mgmt(), "username": call.user}))
 }
 
 /// How indexes are kept: there is one way, and an index says itself how many replicas it has.

@@ -14,7 +14,7 @@ use agenda::Agenda;
 use choices::Choices;
 use foldhash::fast::FixedState;
 use nacre_bucket::{Next, Signal, Task};
-use nacre_cluster::{Cluster as Agreed, GROUP_DEFAULT, Member, Membership, Secret, Service};
+use nacre_cluster::{Cluster as Agreed, GROUP_DEFAULT, Member, Membership, Secret, ServiceName};
 use nacre_node::{Error, Node};
 use nacre_store::{Error as StoreError, Fault, Spaces};
 use nacre_types::{NodeId, Vbid};
@@ -188,7 +188,7 @@ impl Cluster {
                 uuid: format!("{index:032}"),
                 endpoints: World::endpoints(index),
                 group: GROUP_DEFAULT.into(),
-                services: Service::ALL.into(),
+                services: ServiceName::FIRST.into(),
                 membership: Membership::Active,
                 alternate: None,
             };

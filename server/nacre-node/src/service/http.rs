@@ -1,0 +1,88 @@
+//! HTTP routes of services, as data: the server has the sockets, the logins and the limits.
+
+use crate::node::Node;
+use nacre_auth::Privilege;
+use std::sync::Arc;
+
+/// A path at a port of a service, and what answers there.
+#[derive(Clone, Copy, Debug)]
+pub struct Route {
+    /// ID of the port.
+    pub port: &'static str,
+    /// Method, in capitals.
+    pub method: &'static str,
+    /// Path. A segment in braces stands for any: `/items/{id}`.
+    pub path: &'static str,
+    /// Privilege on the cluster without which the request is refused.
+    pub privilege: Privilege,
+    /// Answers a request. May block: it has a thread of its own.
+    pub handler: fn(&Arc<Node>, &HttpRequest) -> HttpReply,
+}
+
+impl Route {
+    /// Returns the segments that stand in for those in braces, if the path is that of the route.
+    pub fn matches(&self, path: &[String]) -> Option<Vec<String>> {
+        let segments: Vec<&str> = self.path.split('/').filter(|part| !part.is_empty()).collect();
+        if segments.len() != path.len() {
+            return None;
+        }
+        let mut parameters = Vec::new();
+        for (segment, given) in segments.into_iter().zip(path) {
+            match segment.starts_with('{') {
+                true => parameters.push(given.clone()),
+                false if segment == given => {}
+                false => return None,
+            }
+        }
+        Some(parameters)
+    }
+}
+
+/// A request of a user who may send it.
+#[derive(Clone, Debug, Default)]
+pub struct HttpRequest {
+    /// Segments of the path that the route left open, percent-decoded.
+    pub parameters: Vec<String>,
+    /// Query as it came, without `?`.
+    pub query: String,
+    /// Headers without credentials; names are in lower case.
+    pub headers: Vec<(String, String)>,
+    /// Body.
+    pub body: Vec<u8>,
+    /// Name of the user.
+    pub user: String,
+}
+
+/// An answer over HTTP.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HttpReply {
+    /// Status.
+    pub status: u16,
+    /// Media type of the body.
+    pub content_type: &'static str,
+    /// Body.
+    pub body: Vec<u8>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_matches_segment_by_segment() {
+        let route = Route {
+            port: "a",
+            method: "GET",
+            path: "/items/{id}/parts/{part}",
+            privilege: Privilege::ReadCluster,
+            handler: |_, _| unreachable!("nobody asks"),
+        };
+        let of = |path: &[&str]| {
+            route.matches(&path.iter().map(|part| (*part).to_owned()).collect::<Vec<_>>())
+        };
+        assert_eq!(of(&["items", "1", "parts", "x"]), Some(vec!["1".into(), "x".into()]));
+        for path in [&["items", "1", "parts"][..], &["items", "1", "other", "x"], &[]] {
+            assert_eq!(of(path), None, "{path:?}");
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! What a service is, as data: its ports, its names in cluster maps, its permissions, its entry in the menu of the console.
+//!
+//! Everything that a node says of its services follows from the [`ServiceTable`]: which ports it opens and how they move with
+//! `--port-base`, what cluster maps and alternate addresses name, what the log, the help and the banner of `nacre dev` print,
+//! and which permissions tools may ask about.
+
+use super::Service;
+use nacre_auth::Privilege;
+use nacre_cluster::{Endpoints, Ports, ServiceName};
+use serde_json::{Map, Value, json};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// A service as data.
+#[derive(Debug)]
+pub struct ServiceSpec {
+    /// Name in messages between nodes: lower-case ASCII, unique in the table.
+    pub id: &'static str,
+    /// Name under which nodes are given the service; `None` for one that every node has.
+    pub name: Option<ServiceName>,
+    /// Ports that the service listens at.
+    pub ports: &'static [PortSpec],
+    /// Entries of cluster maps.
+    pub map: &'static [MapEntry],
+    /// Permissions that tools may ask about, and what they need here.
+    pub permissions: &'static [Permission],
+    /// Entry in the menu of the console.
+    pub menu: Option<MenuEntry>,
+}
+
+impl ServiceSpec {
+    /// A service without ports, names and permissions: other nodes and other services use it.
+    pub const fn internal(id: &'static str) -> ServiceSpec {
+        ServiceSpec { id, name: None, ports: &[], map: &[], permissions: &[], menu: None }
+    }
+}
+
+/// A port of a service, plain and with TLS.
+#[derive(Debug)]
+pub struct PortSpec {
+    /// Name of the port in the agreed state: unique in the table.
+    pub id: &'static str,
+    /// What connections to the port speak.
+    pub protocol: Protocol,
+    /// Without encryption.
+    pub plain: PortNumber,
+    /// With TLS.
+    pub tls: PortNumber,
+    /// What is served there, in one word for the log.
+    pub purpose: &'static str,
+    /// What the banner of `nacre dev` calls it.
+    pub label: &'static str,
+    /// URL that the banner shows, with `$AUTHORITY` for host and port.
+    pub url: &'static str,
+}
+
+/// What connections to a port speak.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// HTTP, for the routes of the service.
+    Http,
+    /// The binary protocol for keys.
+    KeyValue,
+}
+
+/// Where a port is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortNumber {
+    /// The port that Couchbase's clients try first.
+    pub default: u16,
+    /// Distance from `--port-base`, below 20: many nodes fit on a machine.
+    pub offset: u16,
+}
+
+/// An entry of cluster maps: a name for a port.
+#[derive(Debug)]
+pub struct MapEntry {
+    /// Name of the plain port.
+    pub plain: &'static str,
+    /// Name of the port with TLS.
+    pub tls: &'static str,
+    /// ID of the port, perhaps one of another service.
+    pub port: &'static str,
+    /// A node has the entry if it has one of these services; every node has it if there are none.
+    pub of: &'static [ServiceName],
+}
+
+/// A permission in Couchbase's words, with the privileges that it takes here.
+#[derive(Debug)]
+pub struct Permission {
+    /// Object, as `views` or `n1ql.select`.
+    pub object: &'static str,
+    /// Whether it is a permission in a bucket or in the cluster; `None` for both.
+    pub in_bucket: Option<bool>,
+    /// The operations that it is about.
+    pub operations: Operations,
+    /// All of these are needed.
+    pub privileges: &'static [Privilege],
+}
+
+/// Operations of a permission.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operations {
+    /// Any.
+    All,
+    /// `read` and `list`.
+    Reads,
+    /// Any but `read` and `list`.
+    Writes,
+    /// `execute`.
+    Execute,
+    /// Any but `execute`.
+    NotExecute,
+}
+
+impl Operations {
+    fn include(self, operation: &str) -> bool {
+        let reads = matches!(operation, "read" | "list");
+        match self {
+            Operations::All => true,
+            Operations::Reads => reads,
+            Operations::Writes => !reads,
+            Operations::Execute => operation == "execute",
+            Operations::NotExecute => operation != "execute",
+        }
+    }
+}
+
+/// An entry in the menu of the console.
+#[derive(Debug)]
+pub struct MenuEntry {
+    /// Title.
+    pub title: &'static str,
+    /// Path of the page.
+    pub path: &'static str,
+}
+
+/// The services of a node as data, in the order in which they were registered.
+#[derive(Clone, Debug)]
+pub struct ServiceTable(Arc<[&'static ServiceSpec]>);
+
+/// Two tables are the same if they are of the same registry.
+impl PartialEq for ServiceTable {
+    fn eq(&self, other: &ServiceTable) -> bool {
+        self.0.iter().map(|spec| spec.id).eq(other.0.iter().map(|spec| spec.id))
+    }
+}
+
+impl Eq for ServiceTable {}
+
+impl ServiceTable {
+    /// The table of these services.
+    ///
+    /// # Panics
+    /// When two services have the same ID, or two ports: the registry is part of the program.
+    pub fn of(services: &[Arc<dyn Service>]) -> ServiceTable {
+        let table = ServiceTable(services.iter().map(|service| service.spec()).collect());
+        let ids: BTreeSet<&str> = table.0.iter().map(|spec| spec.id).collect();
+        assert_eq!(ids.len(), table.0.len(), "two services have the same ID");
+        let ports = table.ports();
+        let ids: BTreeSet<&str> = ports.iter().map(|port| port.id).collect();
+        assert_eq!(ids.len(), ports.len(), "two ports have the same ID");
+        let numbers: BTreeSet<u16> =
+            ports.iter().flat_map(|port| [port.plain.default, port.tls.default]).collect();
+        assert_eq!(numbers.len(), 2 * ports.len(), "two ports have the same number");
+        let offsets: BTreeSet<u16> =
+            ports.iter().flat_map(|port| [port.plain.offset, port.tls.offset]).collect();
+        assert_eq!(offsets.len(), 2 * ports.len(), "two ports have the same offset");
+        table
+    }
+
+    /// Returns the services.
+    pub fn iter(&self) -> impl Iterator<Item = &'static ServiceSpec> {
+        self.0.iter().copied()
+    }
+
+    /// Returns the ports of all services, by number.
+    pub fn ports(&self) -> Vec<&'static PortSpec> {
+        let mut ports: Vec<_> = self.0.iter().flat_map(|spec| spec.ports).collect();
+        ports.sort_by_key(|port| port.plain.default);
+        ports
+    }
+
+    /// Returns the ports that Couchbase's clients try first, plain and with TLS.
+    pub fn default_ports(&self) -> (Ports, Ports) {
+        let of = |number: fn(&PortSpec) -> PortNumber| {
+            self.ports().into_iter().map(|port| (port.id, number(port).default)).collect()
+        };
+        (of(|port| port.plain), of(|port| port.tls))
+    }
+
+    /// Returns the ports, plain and with TLS, of a node whose ports begin at `base`; `None` if some would be above 65535.
+    pub fn ports_from(&self, base: u16) -> Option<(Ports, Ports)> {
+        let of = |number: fn(&PortSpec) -> PortNumber| {
+            let port = |port: &PortSpec| Some((port.id, base.checked_add(number(port).offset)?));
+            self.ports().into_iter().map(port).collect::<Option<Ports>>()
+        };
+        Some((of(|port| port.plain)?, of(|port| port.tls)?))
+    }
+
+    /// Describes the ports of a node whose ports begin at N, for the help.
+    pub fn describe_offsets(&self) -> String {
+        let ports = self.ports();
+        let list = |text: &dyn Fn(&PortSpec) -> String| -> String {
+            ports.iter().map(|port| text(port)).collect::<Vec<_>>().join(", ")
+        };
+        let at = |offset: u16| if offset == 0 { "N".to_owned() } else { format!("N+{offset}") };
+        format!(
+            "Move all ports: {} (defaults: {}); with TLS {} (defaults: {})",
+            list(&|port| format!("{} {}", port.purpose, at(port.plain.offset))),
+            list(&|port| port.plain.default.to_string()),
+            list(&|port| at(port.tls.offset)),
+            list(&|port| port.tls.default.to_string()),
+        )
+    }
+
+    /// Returns the services that a node can be given.
+    pub fn names(&self) -> BTreeSet<ServiceName> {
+        self.0.iter().filter_map(|spec| spec.name).collect()
+    }
+
+    /// Returns the names of ports in cluster maps, each plain one before that with TLS.
+    pub fn map_names(&self) -> Vec<&'static str> {
+        let entries = self.0.iter().flat_map(|spec| spec.map);
+        entries.flat_map(|entry| [entry.plain, entry.tls]).collect()
+    }
+
+    /// Returns the ports of a node that has `services`, as cluster maps name them.
+    pub fn map_ports(&self, endpoints: &Endpoints, services: &BTreeSet<ServiceName>) -> Value {
+        let mut named = Map::new();
+        let entries = self.0.iter().flat_map(|spec| spec.map);
+        for entry in entries.filter(|entry| {
+            entry.of.is_empty() || entry.of.iter().any(|name| services.contains(name))
+        }) {
+            let mut put = |name: &str, ports: &Ports| {
+                if let Some(port) = ports.get(entry.port) {
+                    named.insert(name.to_owned(), json!(port));
+                }
+            };
+            put(entry.plain, &endpoints.plain);
+            endpoints.tls.iter().for_each(|ports| put(entry.tls, ports));
+        }
+        Value::Object(named)
+    }
+
+    /// Returns what a permission takes; `None` if it is about no service.
+    pub fn privileges(
+        &self,
+        object: &str,
+        in_bucket: bool,
+        operation: &str,
+    ) -> Option<&'static [Privilege]> {
+        let mut permissions = self.0.iter().flat_map(|spec| spec.permissions);
+        let found = permissions.find(|permission| {
+            permission.object == object
+                && permission.in_bucket.is_none_or(|wanted| wanted == in_bucket)
+                && permission.operations.include(operation)
+        });
+        found.map(|permission| permission.privileges)
+    }
+
+    /// Returns the menu of the console.
+    pub fn menu(&self) -> impl Iterator<Item = &'static MenuEntry> {
+        self.0.iter().filter_map(|spec| spec.menu.as_ref())
+    }
+}

@@ -1,0 +1,29 @@
+//! Ports of services that have their routes in a table: the server reads the request, checks the privilege and calls the handler.
+
+use super::Call;
+use super::body::{Reply, blocking, not_found, reply};
+use super::routes::Route;
+use hyper::StatusCode;
+use nacre_node::service::{self, HttpReply, HttpRequest};
+
+/// There are none in the server: services have theirs.
+pub(super) const ROUTES: &[Route] = &[];
+
+/// Answers a request that came to `port`.
+pub(super) async fn route(call: Call, port: &str) -> Reply {
+    answer(call, port).await.unwrap_or_else(|reply| reply)
+}
+
+async fn answer(call: Call, port: &str) -> Result<Reply, Reply> {
+    let routes = call.node.services().iter().flat_map(|service| service.routes());
+    let mut routes = routes.filter(|route| route.port == port && route.method == call.method);
+    let found = routes.find_map(|route| Some((route, route.matches(&call.path)?)));
+    let (service::Route { privilege, handler, .. }, parameters) = found.ok_or_else(not_found)?;
+    call.require(*privilege, None)?;
+    let Call { node, query, headers, body, user, .. } = call;
+    let request = HttpRequest { parameters, query, headers, body, user };
+    let HttpReply { status, content_type, body } =
+        blocking("a request to a service", move || handler(&node, &request)).await?;
+    let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    Ok(reply(status, content_type, body))
+}

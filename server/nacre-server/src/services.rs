@@ -1,0 +1,17 @@
+//! The registry: every service of this server, one row each.
+//!
+//! A service is a crate of its own that implements [`Service`]; its row here is all that the server knows of it.
+
+use nacre_node::service::{self, Service, ServiceTable};
+use std::sync::{Arc, LazyLock};
+
+/// Returns the services of a node.
+pub fn all() -> Vec<Arc<dyn Service>> {
+    service::shipped()
+}
+
+/// Returns the same as data.
+pub fn table() -> &'static ServiceTable {
+    static TABLE: LazyLock<ServiceTable> = LazyLock::new(|| ServiceTable::of(&all()));
+    &TABLE
+}
