@@ -33,7 +33,8 @@ mod vital;
 
 pub use platform::SystemPlatform;
 pub use process::{Embedded, Priority, Process};
-pub use serve::{Dev, Serve, dev, serve};
+pub use serve::{Dev, Serve, dev, serve, serve_with};
+pub use services::all as services;
 pub use vital::{depend_on_this_thread, is_vital_thread};
 
 /// Pause of a listener after it could not accept a connection.

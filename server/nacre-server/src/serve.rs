@@ -14,6 +14,7 @@ use clap::{Args, FromArgMatches};
 use nacre_auth::{Role, User};
 use nacre_cluster::{BucketSettings, Change};
 use nacre_cluster::{Endpoints, OutgoingRule, Ports};
+use nacre_node::service::{Service, ServiceTable};
 use nacre_node::{Error, Node};
 use nacre_state::{StateForm, StateOptions};
 use nacre_store::Error as StoreError;
@@ -173,7 +174,20 @@ pub fn serve<S: Future<Output = ()>>(
     process: &'static dyn Process,
     stop: impl FnOnce() -> io::Result<S>,
 ) -> Result<(), String> {
-    run(options, process, stop, |_| {})
+    serve_with(options, process, services::all(), stop)
+}
+
+/// Runs a node with these services, as [`serve`] does with those of the registry.
+///
+/// # Errors
+/// A sentence for the person who started it.
+pub fn serve_with<S: Future<Output = ()>>(
+    options: &Serve,
+    process: &'static dyn Process,
+    services: Vec<Arc<dyn Service>>,
+    stop: impl FnOnce() -> io::Result<S>,
+) -> Result<(), String> {
+    run(options, process, services, stop, |_| {})
 }
 
 /// Runs a node for development until `stop` is over, as [`serve`] does.
@@ -216,7 +230,7 @@ pub fn dev<S: Future<Output = ()>>(
         // Webhooks that are being developed run on the same machine.
         allow_outgoing: loopback(),
     };
-    let outcome = run(&serve, process, stop, |endpoints| {
+    let outcome = run(&serve, process, services::all(), stop, |endpoints| {
         println!("nacre is ready");
         for line in ports::banner(services::table(), endpoints) {
             println!("{line}");
@@ -270,6 +284,7 @@ fn with_advice(error: &StoreError) -> String {
 fn open(
     options: &Serve,
     process: &'static dyn Process,
+    services: Vec<Arc<dyn Service>>,
     endpoints: &mut Endpoints,
 ) -> Result<(Arc<SystemPlatform>, Arc<Node>), String> {
     let plugin_cache =
@@ -283,7 +298,7 @@ fn open(
     });
     let platform = Arc::new(platform);
     endpoints.fingerprint = Some(platform.node_key().fingerprint());
-    let node = Node::open_with(Arc::clone(&platform) as Arc<_>, endpoints.clone(), services::all());
+    let node = Node::open_with(Arc::clone(&platform) as Arc<_>, endpoints.clone(), services);
     let node = node.map_err(|error| match &error {
         Error::Store(error) => with_advice(error),
         other => other.to_string(),
@@ -295,6 +310,7 @@ fn open(
 fn run<S: Future<Output = ()>>(
     options: &Serve,
     process: &'static dyn Process,
+    services: Vec<Arc<dyn Service>>,
     stop: impl FnOnce() -> io::Result<S>,
     ready: impl FnOnce(&Endpoints),
 ) -> Result<(), String> {
@@ -302,12 +318,12 @@ fn run<S: Future<Output = ()>>(
         return Err(EMPTY_PASSWORD.into());
     }
     let connections = Connections::new(Limits::of_descriptors(process.prepare()));
-    let table = services::table();
+    let table = &ServiceTable::of(&services);
     let mut endpoints = ports::endpoints(table, options.port_base)?;
     let listen = |ports: &Ports| Listeners::bind(table, &options.host, ports);
     let plain = listen(&endpoints.plain)?;
     let encrypted = endpoints.tls.as_ref().map(listen).transpose()?;
-    let (platform, node) = open(options, process, &mut endpoints)?;
+    let (platform, node) = open(options, process, services, &mut endpoints)?;
     memory::set_up(&node, options.memory);
     let agreeing = agreement_threads(process)?;
     let answering = answering_threads()?;

@@ -258,8 +258,8 @@ impl Node {
         }
     }
 
-    /// All other nodes of the cluster.
-    pub(crate) fn others(&self) -> Vec<NodeId> {
+    /// Returns all other nodes of the cluster.
+    pub fn others(&self) -> Vec<NodeId> {
         let me = self.id();
         self.cluster().nodes.keys().copied().filter(|other| *other != me).collect()
     }

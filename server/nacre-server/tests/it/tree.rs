@@ -88,3 +88,45 @@ fn no_file_is_too_long_to_be_of_one_subject() {
     assert!(seen > 500, "{seen} files are not all");
     assert!(long.is_empty(), "{long:?}");
 }
+
+/// Files outside of its crate that may name a service: a row in the registry, the manifest of the server, and what is written about it.
+const NAMING_A_SERVICE_MAX: usize = 3;
+
+#[test]
+fn a_service_is_one_crate_and_one_row() {
+    // The toy service has a port, a route, a message between nodes and a metric. Its example is a server with its row.
+    let service = "echo";
+    let names = [
+        format!("nacre-{service}"),
+        format!("nacre_{service}"),
+        format!("{service}-server"),
+        format!("{service}SSL"),
+    ];
+    let own = Path::new("../..").join(format!("server/nacre-{service}"));
+    assert!(own.join("src/lib.rs").exists(), "the service is a crate");
+    let mut folders = vec![PathBuf::from("../..")];
+    let mut naming = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_str().unwrap();
+            if path.is_dir() {
+                let is_source = !NOT_SOURCES.contains(&name) && !name.starts_with('.');
+                folders.extend((is_source && path != own).then_some(path));
+                continue;
+            }
+            let extension = path.extension().and_then(|extension| extension.to_str());
+            // Snapshots and the lock file are written by tools.
+            if !extension.is_some_and(|extension| ["rs", "toml", "md"].contains(&extension))
+                || path.ends_with("tests/it/tree.rs")
+            {
+                continue;
+            }
+            let text = std::fs::read_to_string(&path).unwrap();
+            if names.iter().any(|name| text.contains(name.as_str())) {
+                naming.push(path);
+            }
+        }
+    }
+    assert!(naming.len() <= NAMING_A_SERVICE_MAX, "{naming:?}");
+}
