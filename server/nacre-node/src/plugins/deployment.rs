@@ -1,11 +1,12 @@
 //! One deployment at work: what it has processed, how it is doing, and answers from its state.
 
 use super::coverage::Coverage;
+use super::kind::Share;
 use super::part::Missing;
 use super::past::Range;
 use super::places::Others;
 use super::replay::{Replay, Replays};
-use super::spec::{Share, Spec};
+use super::spec::Spec;
 use crate::node::Node;
 use crate::platform::Platform;
 use nacre_bucket::{Bucket, Watermarks};
@@ -142,7 +143,7 @@ impl Deployment {
     /// Whether it would fail once more, if it has failed, until whoever has mended the cause says so. What could not even be
     /// opened may have lacked what is there by now, as a place for an instance, or the package.
     pub(super) fn stays_failed(&self) -> bool {
-        self.spec.tries.is_some() && !self.readers.is_empty()
+        self.spec.tries().is_some() && !self.readers.is_empty()
     }
 
     /// Returns why it is paused or stopped, unless its operator has paused it.
@@ -166,7 +167,7 @@ impl Deployment {
 
     /// The package version it runs; empty for what comes with the binary.
     pub fn version(&self) -> &str {
-        &self.spec.version
+        self.spec.version()
     }
 
     /// Its instances on this node, to ask for a profile: those of each lane. None while it cannot run.
@@ -304,7 +305,7 @@ impl Deployment {
         let gone = *feeding == 0 && *self.progress.lock() == Progress::Removed;
         if let (true, Some(node)) = (gone, self.node.upgrade()) {
             for space in self.spec.spaces() {
-                if let Err(error) = super::remove_state(&node, &space) {
+                if let Err(error) = super::reconcile::remove_state(&node, &space) {
                     tracing::warn!("{}: its state could not be removed: {error}", self.name);
                 }
             }
@@ -380,7 +381,7 @@ impl Deployment {
     /// Has the feed take what is new now, though its pace would let it wait.
     pub fn ask_for_update(&self) {
         let all = u64::MAX >> (64 - self.spec.lanes());
-        if self.spec.pace.is_some() && self.asked.swap(all, Ordering::AcqRel) != all {
+        if self.spec.pace().is_some() && self.asked.swap(all, Ordering::AcqRel) != all {
             self.bucket.listeners.wake_all();
         }
     }
@@ -393,7 +394,7 @@ impl Deployment {
     /// Whether it is complete, and has these partitions, if it is an index that has some.
     pub fn has(&self, partitions: &BTreeSet<u16>) -> bool {
         let has_all = |share: &Share| partitions.is_subset(&share.held);
-        self.is_complete() && self.spec.share.as_ref().is_none_or(has_all)
+        self.is_complete() && self.spec.share().is_none_or(has_all)
     }
 
     pub(super) fn complete(&self) {
@@ -421,7 +422,7 @@ impl Deployment {
     /// The vBuckets that a deployment which is being tried out answers from: some of them, so that its first rows are
     /// there soon. `None` for all: of other deployments, and when there are not many documents.
     pub fn development_subset(&self) -> Option<Vbids> {
-        if !self.spec.is_development {
+        if !self.spec.is_development() {
             return None;
         }
         let source = self.spec.source.as_ref().ok()?;

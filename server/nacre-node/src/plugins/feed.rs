@@ -338,7 +338,7 @@ impl Feed {
 
     /// A vBucket with news; of a deployment that is being tried out first those that it answers from.
     pub(super) fn next_vbucket(&self) -> Option<Vbid> {
-        if self.deployment.spec.is_development {
+        if self.deployment.spec.is_development() {
             let first = (0..64).filter(|bit| is_in_subset(Vbid(*bit)));
             let wanted = first.fold(0u64, |bits, bit| bits | 1 << bit);
             if let Some(vbid) = self.dirty.take_among(self.turn, wanted) {
@@ -350,7 +350,7 @@ impl Feed {
 
     /// How long changes are left to gather before they are taken; `None` when it is time.
     fn pause(&mut self) -> Option<Next> {
-        let pace = self.deployment.spec.pace?;
+        let pace = self.deployment.spec.pace()?;
         if self.is_following || self.deployment.is_asked(self.lane) {
             self.deployment.hear(self.lane);
             self.is_following = true;

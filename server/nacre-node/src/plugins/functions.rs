@@ -1,17 +1,18 @@
 //! Functions at work: what the agreed state says of each comes to a deployment of the component that runs them.
 
 use super::following::OTHERS_PATIENCE_NS;
+use super::kind::Functions;
 use super::rights::{self, Need};
-use super::spec::{EVENTING, FUNCTIONS_SPACE, Spec, TYPESCRIPT, numbers};
+use super::shipped::{EVENTING, QUERY, TYPESCRIPT};
+use super::spec::{Spec, numbers};
 use super::{Deployment, Progress, Runtime};
 use crate::node::Node;
-use crate::query::QUERY;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use nacre_auth::Privilege;
 use nacre_cluster::{
-    Bucket, Cluster, Function, FunctionDefinition, FunctionId, FunctionKeyspace, FunctionState,
-    Language, Program, Source, UrlAuth, UrlBinding,
+    Bucket, Function, FunctionDefinition, FunctionId, FunctionKeyspace, FunctionState, Language,
+    Program, Source, UrlAuth, UrlBinding,
 };
 use nacre_plugin_host::{
     Error, Grants, KeyspaceGrant, Limits, Partition, Setup, TypeScript, validate,
@@ -196,15 +197,7 @@ fn source(definition: &FunctionDefinition) -> Source {
     }
 }
 
-/// The deployments of the functions that listen to `bucket`.
-pub(super) fn specs(cluster: &Cluster, bucket: &Bucket) -> Vec<Spec> {
-    let listening = cluster.functions.iter().filter(|(_, function)| {
-        function.definition.source.bucket == bucket.name
-            && function.state != FunctionState::Undeployed
-    });
-    listening.map(|(id, function)| spec(&id, function, bucket)).collect()
-}
-
+/// Returns the deployment of a function.
 pub(super) fn spec(id: &FunctionId, function: &Function, bucket: &Bucket) -> Spec {
     let definition = &function.definition;
     let source = source(definition);
@@ -213,14 +206,11 @@ pub(super) fn spec(id: &FunctionId, function: &Function, bucket: &Bucket) -> Spe
     let Function { uuid, deployments, launches, delay_ms, .. } = function;
     let reason = if *launches == 1 || *delay_ms == 0 { "deploy" } else { "resume" };
     let launch = json!({"number": launches, "reason": reason, "delay_ms": delay_ms});
+    let space =
+        format!("functions/{id}/{uuid}-{deployments}/{}-{}/{numbers}", bucket.uuid, bucket.flushes);
+    let found = found.map(|_| source.clone());
     Spec {
-        name: deployment_name(id),
-        code: EVENTING,
-        version: String::new(),
-        script: None,
-        source: found.map(|_| source.clone()),
         since: definition.since,
-        begin: None,
         config: config(id, uuid, definition, collections(bucket, &source), launch),
         limits: Limits {
             deadline: timeout(definition),
@@ -232,19 +222,8 @@ pub(super) fn spec(id: &FunctionId, function: &Function, bucket: &Bucket) -> Spe
         grants: grants(definition),
         owner: definition.owner.clone(),
         paused: function.state == FunctionState::Paused,
-        held: None,
-        tries: None,
-        is_development: false,
-        pace: None,
         old: definition.old_documents,
-        space: format!(
-            "{FUNCTIONS_SPACE}{id}/{uuid}-{deployments}/{}-{}/{numbers}",
-            bucket.uuid, bucket.flushes
-        ),
-        form: None,
-        beside: false,
-        is_index: false,
-        share: None,
+        ..Spec::new(&Functions, deployment_name(id), EVENTING, found, space)
     }
 }
 

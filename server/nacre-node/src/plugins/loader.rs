@@ -1,6 +1,7 @@
 //! Loads the components that deployments need: beside everything else, since compiling one takes seconds.
 
 use super::Runtime;
+use super::reconcile::remove_known_leftovers;
 use super::spec::Code;
 use crate::node::Node;
 use nacre_bucket::{Next, Signal, Task};
@@ -11,12 +12,14 @@ pub(crate) struct Loader {
     signal: Signal,
     /// Of the users whose rights deployments were held or let go by last.
     users_version: u64,
+    /// True once the state of deployments that are gone was removed.
+    has_cleaned: bool,
 }
 
 impl Loader {
     pub fn new(node: &Arc<Node>) -> Loader {
         let (signal, users_version) = (node.plugins().wanted.clone(), node.users_version());
-        Loader { node: Arc::downgrade(node), signal, users_version }
+        Loader { node: Arc::downgrade(node), signal, users_version, has_cleaned: false }
     }
 
     /// Returns true if users have changed, and deployments may have to be held or let go. A change of users does not wait for
@@ -44,6 +47,10 @@ impl Task for Loader {
         let Some(node) = self.node.upgrade() else { return Next::Done };
         if node.plugins().is_stopped() {
             return Next::Done;
+        }
+        // Before anything of it can be deployed, so that nothing new is taken for a leftover.
+        if !std::mem::replace(&mut self.has_cleaned, true) {
+            remove_known_leftovers(&node);
         }
         if self.has_other_users(&node) {
             node.plugins().redeploy_all(&node);

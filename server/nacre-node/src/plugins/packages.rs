@@ -1,7 +1,9 @@
 //! The packages of a node: checked, compiled, and kept under their digest.
 
+use super::kind::code_of;
 use super::rights::{self, Need};
-use super::spec::{self, Code};
+use super::shipped::JS;
+use super::spec::Code;
 use super::{Runtime, pure};
 use crate::node::Node;
 use crate::{Error, Platform};
@@ -86,7 +88,7 @@ fn check(node: &Node, package: &Package, config: Option<&str>) -> Result<Runtime
     let (runtime, config) = if package.manifest.script.is_some() {
         // Without one the script is read, which finds what is wrong with it.
         let config = package.config(config.unwrap_or("{}"))?;
-        (node.plugins().runtime_or_load(node, &spec::JS)?, Some(config))
+        (node.plugins().runtime_or_load(node, &JS)?, Some(config))
     } else {
         let manifest = &package.manifest;
         let plugin = load(node, package)?;
@@ -157,7 +159,7 @@ pub fn prepare(
     config: &str,
 ) -> Result<(), String> {
     let package = read(node, &known.digest)?;
-    let code = spec::code_of(&package.manifest, &known.digest);
+    let code = code_of(&package.manifest, &known.digest);
     let runtime = check(node, &package, Some(config))?;
     node.plugins().provide(code, runtime);
     Ok(())

@@ -110,7 +110,7 @@ impl Deployment {
             let left = left.saturating_sub(passed);
             let moved = self.processed.moved();
             // An index that does not have everything yet has nothing.
-            let is_built = !self.spec.is_index || self.is_complete();
+            let is_built = !self.spec.is_index() || self.is_complete();
             let covered = self.coverage.covers(vbids, &self.processed).filter(|_| is_built);
             let Some(covered) = covered else {
                 if left.is_zero() {

@@ -284,7 +284,7 @@ impl Deployment {
         wanted: &[End],
         left: Duration,
     ) -> Result<IndexSnapshot, Missing> {
-        let held = self.spec.share.as_ref().map(|share| &share.held);
+        let held = self.spec.share().map(|share| &share.held);
         if !held.is_some_and(|held| held.contains(&partition)) {
             return Err(Missing::Elsewhere);
         }

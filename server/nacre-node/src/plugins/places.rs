@@ -11,7 +11,7 @@
 //! without the timers that were set on the way there, so that after a loss they are there or are set again.
 
 use super::message::{PluginMessage, PluginReply, StateName};
-use super::spec::INDEX;
+use super::shipped::INDEX;
 use super::{Deployment, Plugins};
 use crate::node::Node;
 use crate::platform::PeerError;

@@ -2,7 +2,8 @@
 //! each node runs them for itself.
 
 use super::deployment::keep_capsules;
-use super::spec::{self, Code};
+use super::kind::code_of;
+use super::spec::Code;
 use super::{Plugins, Runtime};
 use crate::node::Node;
 use crate::platform::Platform;
@@ -55,7 +56,7 @@ pub(super) fn specs(cluster: &Cluster) -> Vec<Spec> {
         Some(Spec {
             name: name.clone(),
             world: wanted.world,
-            code: spec::code_of(&manifest, &package.digest),
+            code: code_of(&manifest, &package.digest),
             version: wanted.version.clone(),
             config: wanted.config.clone(),
             limits: limits(&manifest),

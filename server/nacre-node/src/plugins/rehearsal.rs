@@ -1,9 +1,11 @@
 //! Dry runs: what a function would do with documents that there are.
 
 use super::functions::spec;
+use super::open::setup;
 use super::past::{Past, Range};
-use super::spec::{EVENTING, Selection};
-use super::{BucketDocuments, Runtime, setup};
+use super::shipped::EVENTING;
+use super::spec::Selection;
+use super::{BucketDocuments, Runtime};
 use crate::node::Node;
 use crate::query::FunctionQueries;
 use nacre_bucket::Bucket;

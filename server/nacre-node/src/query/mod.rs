@@ -30,13 +30,12 @@ mod unbuilt;
 mod vitals;
 
 use crate::node::Node;
-use crate::plugins::Code;
+use crate::plugins::QUERY;
 use held::Held;
 use nacre_cluster::FunctionId;
 use nacre_plugin_host::{Failure, Grants, Limits, Reader, Request, Setup};
 use notes::Notes;
 use parking_lot::{Mutex, RwLock};
-pub(crate) use scripts::EVALUATOR;
 use scripts::Evaluator;
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,9 +49,6 @@ pub(crate) use of_function::FunctionQueries;
 pub use session::{Gone, Session};
 use transaction::{Step, StepReply, answer_step};
 pub use vitals::Vitals;
-
-/// The component that answers.
-pub(crate) const QUERY: Code = Code::Shipped("query");
 
 /// How long a request may take whose client goes on waiting: practically without end, as with Couchbase. A request or the
 /// setting `timeout` of the service may want less.

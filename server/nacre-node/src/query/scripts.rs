@@ -6,7 +6,7 @@
 use super::deployed;
 use super::failure::{code, failure, retry};
 use crate::node::Node;
-use crate::plugins::{Code, Pure, PureCaller};
+use crate::plugins::{EVALUATOR, Pure, PureCaller};
 use nacre_cluster::{FunctionId, Script};
 use nacre_plugin_host::{
     Account, Caller, Error, Failure, Functions, Grants, Limits, NoQueries, Queries, Setup,
@@ -16,9 +16,6 @@ use serde_json::json;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// The component.
-pub(crate) const EVALUATOR: Code = Code::Shipped("evaluator");
 
 /// Instances of one request: the one that was used longest ago makes room, and what its code remembers is gone.
 const INSTANCES_MAX: usize = 4;

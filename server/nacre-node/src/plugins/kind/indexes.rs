@@ -1,0 +1,104 @@
+//! Indexes: a deployment an index, or one for each set of its partitions that a node keeps.
+
+use super::{Agreed, WorkloadKind};
+use crate::plugins::Runtime;
+use crate::plugins::shipped::INDEX;
+use crate::plugins::spec::{Code, Spec};
+use nacre_cluster::{Cluster, Index, Source};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// What only indexes have, of whatever kind: their entries are read without the plugin.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(in crate::plugins) struct IndexOptions {
+    /// What this node has of an index with partitions.
+    pub share: Option<Share>,
+}
+
+/// What a node has of the partitions of an index.
+#[derive(Clone, Debug, PartialEq)]
+pub(in crate::plugins) struct Share {
+    /// Those that it is to keep.
+    pub held: Arc<BTreeSet<u16>>,
+    /// Whether others may not have theirs yet, so that it keeps what it has.
+    pub is_moving: bool,
+}
+
+/// The kind.
+pub(super) struct Indexes;
+
+impl WorkloadKind for Indexes {
+    fn name(&self) -> &'static str {
+        "indexes"
+    }
+
+    fn component(&self) -> Option<Code> {
+        Some(INDEX)
+    }
+
+    /// But for those that are built later.
+    fn specs(&self, agreed: &Agreed<'_>, runtime: Option<&Runtime>) -> Vec<Spec> {
+        let Some(runtime) = runtime else { return Vec::new() };
+        let config = agreed.bucket;
+        let wanted = config.indexes.iter().filter(|index| index.built).filter_map(|index| {
+            if index.partitioning.is_none() {
+                return Some(spec(config, runtime, index, None));
+            }
+            let held = Arc::new(agreed.cluster.held_by(agreed.node, index));
+            let share = Share { held, is_moving: agreed.cluster.rebalance.is_some() };
+            let is_wanted = share.is_moving || !share.held.is_empty();
+            is_wanted.then(|| spec(config, runtime, index, Some(share)))
+        });
+        wanted.collect()
+    }
+
+    fn components(&self, cluster: &Cluster) -> Vec<Code> {
+        let has_indexes = cluster.buckets.values().any(|bucket| !bucket.indexes.is_empty());
+        has_indexes.then_some(INDEX).into_iter().collect()
+    }
+
+    fn is_fold(&self, spec: &Spec) -> bool {
+        spec.has_all_history()
+    }
+
+    fn builds_beside(&self, spec: &Spec) -> bool {
+        spec.share().is_some()
+    }
+}
+
+fn spec(
+    config: &nacre_cluster::Bucket,
+    runtime: &Runtime,
+    index: &Index,
+    share: Option<Share>,
+) -> Spec {
+    let source = Source {
+        bucket: config.name.clone(),
+        scope: Some(index.scope.clone()),
+        collection: Some(index.collection.clone()),
+    };
+    let space = format!(
+        "indexes/{}-{}/{}/{}{}",
+        config.uuid,
+        config.flushes,
+        index.uuid,
+        runtime.state_version,
+        share.as_ref().map(suffix).unwrap_or_default(),
+    );
+    Spec {
+        config: serde_json::json!({"definition": index.definition}).to_string(),
+        index: Some(IndexOptions { share }),
+        ..Spec::new(&Indexes, index_name(&config.name, index), INDEX, Ok(source), space)
+    }
+}
+
+/// What a share of an index adds to the name of its space.
+fn suffix(share: &Share) -> String {
+    let held: Vec<_> = share.held.iter().map(u16::to_string).collect();
+    format!("/{}", held.join("-"))
+}
+
+/// What an index is deployed under. No bucket has a space in its name, and no package either.
+pub(in crate::plugins) fn index_name(bucket: &str, index: &Index) -> String {
+    format!("index {} on {bucket}.{}.{}", index.name, index.scope, index.collection)
+}

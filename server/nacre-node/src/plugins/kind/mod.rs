@@ -1,0 +1,116 @@
+//! The kinds of workload: what differs between the views, the indexes, the functions and the packages of a bucket.
+//!
+//! The reconciler asks each kind which deployments the agreed state wants, and brings them in line in one way. A kind says
+//! what its deployments need and how they behave; nothing else asks which kind a deployment is of.
+
+mod functions;
+mod indexes;
+mod packages;
+mod views;
+
+use super::Runtime;
+use super::spec::{Code, Spec};
+use crate::node::Node;
+use nacre_auth::Privilege;
+use nacre_bucket::Bucket;
+use nacre_cluster::Cluster;
+use nacre_plugin_host::{Error, Partition};
+use nacre_types::NodeId;
+use std::fmt;
+
+pub(super) use functions::Functions;
+pub(super) use indexes::{IndexOptions, Share, index_name};
+pub(super) use packages::{PackageOptions, code_of};
+pub(super) use views::{Pace, ViewOptions, view_config, view_name};
+
+/// All kinds, in the order in which their components are loaded.
+pub(super) static KINDS: [&dyn WorkloadKind; 4] =
+    [&views::Views, &functions::Functions, &indexes::Indexes, &packages::Packages];
+
+/// The agreed state as a kind looks at it: one bucket on one node.
+pub(super) struct Agreed<'a> {
+    pub cluster: &'a Cluster,
+    pub node: NodeId,
+    pub bucket: &'a nacre_cluster::Bucket,
+}
+
+/// A kind of workload.
+pub(super) trait WorkloadKind: Sync {
+    /// Returns the name of the kind; the names of the spaces of its deployments begin with it and a slash.
+    fn name(&self) -> &'static str;
+
+    /// Returns the component without which it is not known what the state of a deployment looks like.
+    fn component(&self) -> Option<Code> {
+        None
+    }
+
+    /// Returns the deployments that the agreed state wants of a bucket. `runtime` is that of [`WorkloadKind::component`].
+    fn specs(&self, agreed: &Agreed<'_>, runtime: Option<&Runtime>) -> Vec<Spec>;
+
+    /// Returns the names of deployments that others answer for while this node does not run them.
+    fn names(&self, agreed: &Agreed<'_>) -> Vec<String> {
+        let _ = agreed;
+        Vec::new()
+    }
+
+    /// Returns the components that the agreed state needs, in the order in which they are loaded.
+    fn components(&self, cluster: &Cluster) -> Vec<Code>;
+
+    /// Returns in how many lanes a node takes the vBuckets of a deployment, each with a writer and a space of its own.
+    fn lanes(&self) -> u16 {
+        1
+    }
+
+    /// Returns true if all that a deployment does is to keep its state, which can be made again from history at any time.
+    fn is_fold(&self, spec: &Spec) -> bool;
+
+    /// Returns true if a deployment does something outside of its state, which happens again when the state is built again.
+    fn has_effects(&self, spec: &Spec) -> bool {
+        spec.acts_outside()
+    }
+
+    /// Returns true if a deployment has timers and goes on where it stood when a vBucket moves to another node.
+    fn owns_timers(&self) -> bool {
+        false
+    }
+
+    /// Returns true if the state before goes on answering until a new one has caught up.
+    fn builds_beside(&self, spec: &Spec) -> bool {
+        let _ = spec;
+        false
+    }
+
+    /// Returns true if the component runs the script of somebody else.
+    fn runs_script(&self, spec: &Spec) -> bool {
+        let _ = spec;
+        false
+    }
+
+    /// Returns the privilege of owners who need no other.
+    fn bypass(&self) -> Option<Privilege> {
+        None
+    }
+
+    /// Returns what the operator can do about a deployment with effects that has lost a part of its state.
+    fn resume_advice(&self) -> &'static str {
+        "replay the deployment with ?since=now or ?since=everything"
+    }
+
+    /// Prepares a partition whose deployment is about to run.
+    fn begin(&self, node: &Node, bucket: &Bucket, partition: &mut Partition) -> Result<(), Error> {
+        let (_, _, _) = (node, bucket, partition);
+        Ok(())
+    }
+}
+
+impl PartialEq for dyn WorkloadKind {
+    fn eq(&self, other: &Self) -> bool {
+        self.name() == other.name()
+    }
+}
+
+impl fmt::Debug for dyn WorkloadKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
