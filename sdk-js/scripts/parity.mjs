@@ -16,7 +16,8 @@ const target = new URL('../../docs/reference/sdk-js-parity.md', import.meta.url)
 const REASONS = [
   [/^(\w*ExternalAnalytics\w*|\w*CouchbaseAnalytics\w*|\w*CouchbaseRemote\w*|AnalyticsIndexManager|Analytics\w*|(Cluster|Scope)\.analytics\w*|CouchbaseRemoteAnalyticsLink|S3\w+|AzureBlob\w+|IAnalytics\w*)/, 'the server has no analytics service'],
   [/^(GeoPoint|MatchOperator|ISearchIndex|SearchIndexManager|ScopeSearchIndexManager|Search\w+|Vector\w+|\w*SearchQuery|\w*Query|\w*Facet|\w*FacetResult|TermFacet|\w*Sort|GeoPolygon\w*|HighlightStyle|(Cluster|Scope|Collection)\.search\w*)/, 'the server has no search service'],
-  [/^(Transaction|DocumentId|(Cluster)\.transactions)/, 'transactions are not there yet; BEGIN WORK in SQL++ is'],
+  [/^TransactionAttemptContext\.getMulti$|GetMulti/, 'reads of several documents at once are not there yet'],
+  [/^(Transaction|getReplicaFrom)/, 'reads of replicas in transactions are not there'],
   [/^(\w*Tracer\w*|\w*Meter\w*|\w*Span\w*|\w*Recorder|\w*Logger\w*|\w*Logging\w*|\w*Observab\w*|OTel\w*|ValueRecorder|getOTel\w*|OpTracing\w*|\w*\.logger|LogLevel|shutdownLogger|enableProtocolLogger\w*)/i, 'no tracing, metrics or logging of its own'],
   [/^(Jwt\w*|IJwt\w*)/, 'the server knows no tokens yet'],
   [/^(StreamableRowPromise|StreamableReplicasPromise|StreamableScanPromise)$/, '`StreamablePromise` is all three'],

@@ -25,6 +25,7 @@ import { DEFAULT_TIMEOUTS, type TimeoutConfig, type Timeouts } from './options.j
 import { type Query, type QueryOptions, type Sender, startQuery } from './query.js'
 import { QueryIndexManager } from './query-indexes.js'
 import { DefaultTranscoder, type Transcoder } from './transcoders.js'
+import { Transactions, type TransactionsConfig } from './transactions.js'
 import { UserManager } from './users.js'
 
 /** How to connect to a cluster: with `username` and `password`, or with an `authenticator`. */
@@ -36,6 +37,8 @@ export interface ConnectOptions {
   timeouts?: TimeoutConfig
   /** Turns values into bytes where an operation names no other transcoder. */
   transcoder?: Transcoder
+  /** What transactions do that do not say otherwise. */
+  transactions?: TransactionsConfig
   /** Group of nodes that replica reads may be limited to. */
   preferredServerGroup?: string
   /** Addresses of the nodes to use (`auto`: those that fit the address that is connected to). */
@@ -71,6 +74,8 @@ export class Cluster implements AsyncDisposable {
   readonly #seeds: Address[]
   readonly #access: Access
   readonly #buckets = new Map<string, Bucket>()
+  readonly #transactionsConfig: TransactionsConfig
+  #transactions: Transactions | undefined
   readonly #prepared = new Map<string, string>()
   #closed = false
 
@@ -81,6 +86,7 @@ export class Cluster implements AsyncDisposable {
     }
     this.#access = access
     this.#seeds = seeds
+    this.#transactionsConfig = options.transactions ?? {}
     this.timeouts = { ...DEFAULT_TIMEOUTS, ...(configProfile ? WAN_TIMEOUTS : {}), ...timeouts }
     this.transcoder = options.transcoder ?? new DefaultTranscoder()
     this.serverGroup = options.preferredServerGroup
@@ -98,6 +104,7 @@ export class Cluster implements AsyncDisposable {
     checkOptions('connect', options)
     checkOptions('timeouts', options.timeouts)
     checkOptions('security', options.security)
+    checkOptions('transactions', options.transactions)
     const { text, network, certificate } = splitOptions(connectionString)
     const place = parseConnectionString(text)
     const { username, password, authenticator = { username, password } as Authenticator, security = {} } = options
@@ -233,6 +240,11 @@ export class Cluster implements AsyncDisposable {
   async waitUntilReady(timeout: number, options: WaitUntilReadyOptions = {}): Promise<void> {
     checkOptions('waitUntilReady', options)
     return waitUntilReady(this.client, this.http, timeout, options)
+  }
+
+  /** Changes of several documents that take effect together. */
+  transactions(): Transactions {
+    return (this.#transactions ??= new Transactions(this, this.#transactionsConfig))
   }
 
   /** Creates, changes and drops users and groups. */

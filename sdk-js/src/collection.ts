@@ -276,19 +276,30 @@ export class Collection extends Documents {
    */
   async mutateIn(key: string, specs: MutateInSpec[], options: MutateInOptions = {}): Promise<MutateInResult> {
     checkOptions('mutateIn', options)
+    return this.mutateParts(key, specs, options, options.storeSemantics ?? StoreSemantics.Replace)
+  }
+
+  /** Changes parts of a document, with flags that say what of the document may be there. @internal */
+  async mutateParts(
+    key: string,
+    specs: MutateInSpec[],
+    options: Omit<MutateInOptions, 'storeSemantics'>,
+    flags: number,
+    needs?: number,
+  ): Promise<MutateInResult> {
     const { value, order } = encodeSpecs(specs, 'mutation')
-    const semantics = options.storeSemantics ?? StoreSemantics.Replace
     const request: Request = {
       opcode: Opcode.SubdocMultiMutation,
       extras: Buffer.concat([
         options.expiry === undefined ? Buffer.alloc(0) : words(wireExpiry(options.expiry)),
-        Buffer.from(semantics ? [semantics] : []),
+        Buffer.from(flags ? [flags] : []),
       ]),
       value,
       cas: checkCas(options.cas),
       ...(options.preserveExpiry ? { framing: PRESERVE_EXPIRY } : {}),
     }
-    const traits = { adds: semantics === StoreSemantics.Insert, accepted: SOME_FAILED }
+    const adds = (flags & StoreSemantics.Insert) !== 0
+    const traits = { adds, accepted: SOME_FAILED, ...(needs === undefined ? {} : { needs }) }
     const { response, result } = await this.mutate(key, request, options, traits)
     const content: MutateInResult['content'] = specs.map(() => undefined)
     for (const part of decodeMutation(response.value, specs.length)) {
@@ -296,7 +307,7 @@ export class Collection extends Documents {
       if (part.status !== Status.Success) throw this.#pathError(key, specs[index]!.path, part.status)
       content[index] = { value: decodeJson(part.content) }
     }
-    if (response.status === Status.MultiPathFailure) {
+    if (response.status === Status.MultiPathFailure || response.status === Status.MultiPathFailureDeleted) {
       throw new DecodingFailureError('a spec failed, but the answer does not say which')
     }
     return { ...result, content }
@@ -319,6 +330,22 @@ export class Collection extends Documents {
       content[index] = this.#entry(key, specs[index]!, part.status, part.content)
     }
     return { content, cas: response.cas }
+  }
+
+  /** Parts of a document or its tombstone as bytes, undefined where there is nothing. @internal */
+  async lookUpRaw(
+    key: string,
+    specs: LookupInSpec[],
+    options: OperationOptions,
+  ): Promise<{ parts: (Buffer | undefined)[]; cas: bigint }> {
+    const { value, order } = encodeSpecs(specs, 'lookup')
+    const request = { opcode: Opcode.SubdocMultiLookup, value, extras: Buffer.from([ACCESS_DELETED]) }
+    const response = await this.ask(key, request, options, { reads: true, accepted: SOME_FAILED })
+    const parts: (Buffer | undefined)[] = []
+    for (const { index, status, content } of decodeLookup(response.value, specs.length)) {
+      parts[order[index]!] = status === Status.Success ? content : undefined
+    }
+    return { parts, cas: response.cas }
   }
 
   async #document<T>(

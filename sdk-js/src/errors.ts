@@ -35,6 +35,8 @@ export interface ErrorContext {
   errorCode?: number
   /** Text of the first error that a service reported. */
   errorMessage?: string
+  /** What a service says about the cause of its first error. */
+  errorCause?: any
   /** How often it was tried again. */
   retryAttempts?: number
   /** Why it was tried again, in order of first occurrence. */
@@ -471,6 +473,26 @@ export class EventingFunctionPausedError extends CouchbaseError {
 /** The changes since the token cannot be told without gaps: drop what there is, and begin again with 0. */
 export class ChangesLostError extends CouchbaseError {
   static override summary: string = 'The changes since the token cannot be told without gaps.'
+}
+
+/** An operation of a transaction failed, and the transaction with it. */
+export class TransactionOperationFailedError extends CouchbaseError {
+  static override summary: string = 'An operation of the transaction failed.'
+}
+
+/** The transaction was rolled back: nothing has changed. Its cause is why. */
+export class TransactionFailedError extends CouchbaseError {
+  static override summary: string = 'The transaction was rolled back.'
+}
+
+/** The time of the transaction was over, and it was rolled back: nothing has changed. */
+export class TransactionExpiredError extends TransactionFailedError {
+  static override summary: string = 'The time of the transaction was over, and it was rolled back.'
+}
+
+/** It is unknown whether the transaction was committed. */
+export class TransactionCommitAmbiguousError extends CouchbaseError {
+  static override summary: string = 'It is unknown whether the transaction was committed.'
 }
 
 function brief(statement: string): string {

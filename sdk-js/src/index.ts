@@ -106,6 +106,20 @@ export { PrefixScan, RangeScan, SamplingScan, type ScanOptions, type ScanResult,
 export { StreamablePromise } from './streamable.js'
 export { LookupInMacro, LookupInSpec, MutateInMacro, MutateInSpec } from './subdocument.js'
 export {
+  type DocumentId,
+  type TransactionAttemptContext,
+  type TransactionGetResult,
+  type TransactionKeyspace,
+  type TransactionOptions,
+  type TransactionQueryOptions,
+  type TransactionQueryResult,
+  type TransactionResult,
+  Transactions,
+  type TransactionsCleanupConfig,
+  type TransactionsConfig,
+  type TransactionsQueryConfig,
+} from './transactions.js'
+export {
   DefaultTranscoder,
   RawBinaryTranscoder,
   RawJsonTranscoder,

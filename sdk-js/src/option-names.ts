@@ -32,6 +32,7 @@ import type { QueryOptions } from './query.js'
 import type { CreateQueryIndexOptions, DropQueryIndexOptions, KeyspaceOptions } from './query-indexes.js'
 import type { ScanOptions } from './scans.js'
 import type { AddSpecOptions, ArraySpecOptions, SpecOptions } from './subdocument.js'
+import type { TransactionOptions, TransactionsConfig } from './transactions.js'
 import type { UserOptions } from './users.js'
 import type { ViewQueryOptions } from './views.js'
 
@@ -118,6 +119,14 @@ const LIVE: Names<LiveOptions> = {
   interval: true,
   signal: true,
 }
+const TRANSACTIONS: Names<TransactionsConfig> = {
+  durabilityLevel: true,
+  kvTimeout: true,
+  timeout: true,
+  queryConfig: true,
+  cleanupConfig: true,
+  metadataCollection: true,
+}
 const CONNECT: Names<ConnectOptions> = {
   username: true,
   password: true,
@@ -125,6 +134,7 @@ const CONNECT: Names<ConnectOptions> = {
   security: true,
   timeouts: true,
   transcoder: true,
+  transactions: true,
   preferredServerGroup: true,
   network: true,
   configProfile: true,
@@ -174,6 +184,8 @@ const ARRAY_INSERT_SPEC: Names<Omit<ArraySpecOptions, 'createPath'>> = { ...SPEC
 /** The options of each operation, and the members of each group of settings. */
 export const OPTION_NAMES: Readonly<Record<string, Readonly<Record<string, true>>>> = {
   connect: CONNECT,
+  transactions: TRANSACTIONS,
+  'transactions.run': { durabilityLevel: true, timeout: true } satisfies Names<TransactionOptions>,
   security: { trustStorePath: true, trustCertificates: true } satisfies Names<SecurityConfig>,
   timeouts: TIMEOUTS,
   ping: { ...OPERATION, reportId: true, serviceTypes: true } satisfies Names<PingOptions>,

@@ -9,6 +9,7 @@ export interface ServiceError {
   msg: string
   retry?: boolean
   reason?: any
+  cause?: any
 }
 
 type ErrorClass = new (message?: string, context?: ErrorContext, cause?: unknown) => e.CouchbaseError
@@ -29,6 +30,11 @@ const EXACT = new Map<number, ErrorClass>([
   [12016, e.IndexNotFoundError],
   [13014, e.AuthenticationFailureError],
   [12003, e.CollectionNotFoundError],
+  [17010, e.TransactionExpiredError],
+  [17012, e.DocumentExistsError],
+  [17014, e.DocumentNotFoundError],
+  [17015, e.CasMismatchError],
+  [17019, e.TransactionCommitAmbiguousError],
   [12021, e.ScopeNotFoundError],
   [12020, e.BucketNotFoundError],
 ])
@@ -49,7 +55,7 @@ export function isPreparedFailure({ code }: ServiceError): boolean {
 export function queryError(errors: ServiceError[], context: ErrorContext, reads: boolean): e.CouchbaseError {
   const [first] = errors
   if (!first) return new e.InternalServerFailureError(undefined, context)
-  const told = { ...context, errorCode: first.code, errorMessage: first.msg }
+  const told = { ...context, errorCode: first.code, errorMessage: first.msg, ...(first.cause === undefined ? {} : { errorCause: first.cause }) }
   return new (classOf(first, reads))(`${first.msg} (${first.code})`, told)
 }
 

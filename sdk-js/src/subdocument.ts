@@ -196,6 +196,16 @@ export class MutateInSpec extends Spec {
     return MutateInSpec.increment(path, -value, options)
   }
 
+  /** Replaces the document by what an extended attribute has at a path. @internal */
+  static replaceBodyWith(path: string): MutateInSpec {
+    return new MutateInSpec(Opcode.SubdocReplaceBodyWithXattr, path, { xattr: true })
+  }
+
+  /** Replaces the document by bytes. @internal */
+  static setBody(bytes: Buffer): MutateInSpec {
+    return new MutateInSpec(Opcode.Set, '', undefined, bytes)
+  }
+
   static #of(opcode: number, path: string, value: any, options: AddSpecOptions = {}): MutateInSpec {
     if (value instanceof MutateInMacro) {
       return new MutateInSpec(opcode, path, { ...options, xattr: true }, encodeJson(value.value), MACROS)

@@ -78,12 +78,12 @@ nodeTest('the active copy is one of all copies', async ({ collection, key }) => 
 nodeTest('a document without copies cannot be retrieved', async ({ collection, key }) => {
   const specs = [LookupInSpec.get('a')]
   for (const reading of [
-    collection.getAnyReplica(key),
-    collection.getAllReplicas(key),
-    collection.lookupInAnyReplica(key, specs),
-    collection.lookupInAllReplicas(key, specs),
+    () => collection.getAnyReplica(key),
+    () => collection.getAllReplicas(key),
+    () => collection.lookupInAnyReplica(key, specs),
+    () => collection.lookupInAllReplicas(key, specs),
   ]) {
-    await assert.rejects(Promise.resolve(reading), (error) => {
+    await assert.rejects(Promise.resolve(reading()), (error) => {
       assert(error instanceof nacre.DocumentUnretrievableError)
       assert(error.cause instanceof nacre.DocumentNotFoundError)
       return true

@@ -29,14 +29,16 @@ nodeTest('what is there comes first, then what happens', ({ bucket }) =>
     assert.deepEqual([found.get('c')!.deleted, found.get('c')!.content], [true, undefined])
 
     const seen: string[] = []
+    let writing: Promise<unknown> | undefined
     for await (const { id, content } of collection.changes<{ n: number }>()) {
       seen.push(id!)
-      if (seen.length === 3) void collection.upsert('d', { n: 4 })
+      if (seen.length === 3) writing = collection.upsert('d', { n: 4 })
       if (id === 'd') {
         assert.equal(content!.n, 4)
         break
       }
     }
+    await writing
     assert.deepEqual(seen.slice(0, 3).sort(), ['a', 'b', 'c'])
   }))
 

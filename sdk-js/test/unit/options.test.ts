@@ -42,6 +42,8 @@ const aFunction = new nacre.EventingFunction({ name: 'f', code: '', metadataKeys
 const CALLS: Record<string, Call> = {
   connect: (options) => nacre.connect(node.url, { ...user, ...options }),
   security: (security) => nacre.connect(node.url, { ...user, security }),
+  transactions: (transactions) => nacre.connect(node.url, { ...user, transactions }),
+  'transactions.run': (options) => cluster.transactions().run(async () => {}, options),
   timeouts: (timeouts) => nacre.connect(node.url, 'user', 'password', timeouts),
   ping: (options) => cluster.ping(options),
   diagnostics: (options) => cluster.diagnostics(options),

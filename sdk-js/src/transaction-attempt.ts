@@ -1,0 +1,680 @@
+/** One attempt of a transaction: what it reads and stages, and how it commits or takes everything back. */
+
+import { randomUUID } from 'node:crypto'
+import { setTimeout as sleep } from 'node:timers/promises'
+
+import type { Cluster } from './cluster.js'
+import type { Collection } from './collection.js'
+import {
+  AmbiguousTimeoutError,
+  CasMismatchError,
+  CouchbaseError,
+  DocumentExistsError,
+  DocumentLockedError,
+  DocumentNotFoundError,
+  DurabilityAmbiguousError,
+  FeatureNotAvailableError,
+  InvalidArgumentError,
+  PathExistsError,
+  PathNotFoundError,
+  RequestCanceledError,
+  TemporaryFailureError,
+  TimeoutError,
+  TransactionCommitAmbiguousError,
+  TransactionExpiredError,
+  TransactionFailedError,
+  TransactionOperationFailedError,
+} from './errors.js'
+import { Feature } from './opcodes.js'
+import { DurabilityLevel } from './options.js'
+import { contextOf } from './query.js'
+import { MutateInMacro, MutateInSpec } from './subdocument.js'
+import { TransactionQuery } from './transaction-query.js'
+import {
+  type ChangeType,
+  entryOf,
+  LEVEL_CODES,
+  type Limits,
+  type Links,
+  readEntry,
+  recordKey,
+  type Restore,
+  type Seen,
+  see,
+} from './transaction-records.js'
+import type { TransactionQueryOptions, TransactionQueryResult, TransactionsConfig } from './transactions.js'
+import { decodeJson, JSON_FLAGS, type Transcoder } from './transcoders.js'
+
+/** Where a document is. */
+export interface DocumentId {
+  bucket: string
+  scope: string
+  collection: string
+  key: string
+}
+
+/** A document as an attempt has read or staged it. */
+export interface TransactionGetResult<T = any> {
+  id: DocumentId
+  content: T
+  cas: bigint
+}
+
+/** What an attempt shares with the others of its transaction. */
+export interface Setting {
+  transactionId: string
+  /** When the time is over, on the clock of `performance.now()`. */
+  end: number
+  level: DurabilityLevel
+  config: TransactionsConfig
+}
+
+/** A change that is staged. */
+export interface Staged {
+  type: ChangeType
+  collection: Collection
+  key: string
+  cas: bigint
+  content: unknown
+  /** What the document was, if it was there. */
+  restore: Restore | undefined
+  flags: number
+}
+
+/** What only attempts know of a document that was read. */
+interface Known {
+  collection: Collection
+  links: Links | undefined
+  restore: Restore
+  flags: number
+}
+
+/** Flags of changes to documents. */
+const ADD = 0x02
+const ACCESS_DELETED = 0x04
+const CREATE_AS_DELETED = 0x08
+const REVIVE = 0x10
+
+const BINARY = 0x03
+/** How long another transaction is waited for that has staged a change of the same document. */
+const CONFLICT_MS_MAX = 1000
+const CONFLICT_PAUSE_MS = 20
+/** How long a rollback may take once the time is over. */
+const OVERTIME_MS = 2000
+/** How many documents are written out at the same time. */
+const UNSTAGED_AT_ONCE = 32
+const XATTR = { xattr: true, createPath: true }
+
+type Kind = 'failed' | 'expired' | 'ambiguous'
+
+/** Why an attempt has failed, and what follows. */
+export class Failure extends TransactionOperationFailedError {
+  readonly isRetried: boolean
+  readonly rollsBack: boolean
+  readonly #kind: Kind
+
+  constructor(cause: unknown, outcome: { isRetried?: boolean; rollsBack?: boolean; kind?: Kind } = {}) {
+    const { isRetried = false, rollsBack = true, kind = 'failed' } = outcome
+    const context = cause instanceof CouchbaseError ? cause.context : {}
+    super(cause instanceof Error ? cause.message : String(cause), context, cause)
+    this.isRetried = isRetried
+    this.rollsBack = rollsBack
+    this.#kind = kind
+  }
+
+  /** What the caller of the transaction is told. */
+  raised(isOver: boolean): CouchbaseError {
+    if (this.#kind === 'ambiguous') return new TransactionCommitAmbiguousError(undefined, this.context, this.cause)
+    const kind = this.#kind === 'expired' || (this.isRetried && isOver) ? TransactionExpiredError : TransactionFailedError
+    return new kind(undefined, this.context, this.cause)
+  }
+}
+
+/** One attempt, as the function of a transaction is given it. */
+export class TransactionAttemptContext {
+  /** @internal */
+  readonly id: string = randomUUID()
+  readonly #cluster: Cluster
+  readonly #setting: Setting
+  readonly #staged = new Map<string, Staged>()
+  readonly #known = new WeakMap<TransactionGetResult, Known>()
+  #record: { collection: Collection; key: string } | undefined
+  #failure: Failure | undefined
+  #query: TransactionQuery | undefined
+  #last: Promise<unknown> = Promise.resolve()
+  #isDone = false
+
+  /** @internal */
+  constructor(cluster: Cluster, setting: Setting) {
+    this.#cluster = cluster
+    this.#setting = setting
+  }
+
+  /**
+   * Reads a document, with what the attempt has staged.
+   *
+   * @throws DocumentNotFoundError there is none.
+   */
+  async get<T = any>(
+    collection: Collection,
+    key: string,
+    options: { transcoder?: Transcoder } = {},
+  ): Promise<TransactionGetResult<T>> {
+    return this.#operation(async () => {
+      if (this.#query) return this.#take(collection, key, await this.#query.get(collection, key))
+      const own = this.#staged.get(placeOf(collection, key))
+      if (own?.type === 'remove') throw notFound(key)
+      if (own) return this.#result(collection, key, own.content as T, own.cas, undefined, own.restore, own.flags)
+      const seen = await see(collection, key, this.#limits())
+      if (!seen) throw notFound(key)
+      const content = await this.#contentOf(seen, collection, key, options)
+      return this.#result(collection, key, content as T, seen.cas, seen.links, seen.restore, seen.flags)
+    })
+  }
+
+  /**
+   * Stages a document that must not exist yet.
+   *
+   * @throws DocumentExistsError it does.
+   */
+  async insert<T = any>(
+    collection: Collection,
+    key: string,
+    content: T,
+    options: { transcoder?: Transcoder } = {},
+  ): Promise<TransactionGetResult<T>> {
+    return this.#operation(async () => {
+      const value = valueOf(content, options)
+      if (this.#query) return this.#take(collection, key, await this.#query.insert(collection, key, value), content)
+      const own = this.#staged.get(placeOf(collection, key))
+      if (own && own.type !== 'remove') throw new DocumentExistsError(undefined, { key })
+      const staged = own
+        ? await this.#stage({ ...own, type: 'replace', content: value }, ACCESS_DELETED)
+        : await this.#stageInsert(collection, key, value)
+      return this.#result(collection, key, content, staged.cas, undefined, staged.restore, staged.flags)
+    })
+  }
+
+  /** Stages other content for a document that was read or inserted. */
+  async replace<T = any>(
+    document: TransactionGetResult,
+    content: T,
+    options: { transcoder?: Transcoder } = {},
+  ): Promise<TransactionGetResult<T>> {
+    return this.#operation(async () => {
+      const value = valueOf(content, options)
+      const known = this.#knownOf(document)
+      const { collection } = known
+      const { key } = document.id
+      if (this.#query) return this.#take(collection, key, await this.#query.update(collection, key, document.cas, value), content)
+      const own = this.#staged.get(placeOf(collection, key))
+      if (own?.type === 'remove') throw this.#fail(new Failure(notFound(key)))
+      await this.#waitForOthers(known.links)
+      const { restore, flags } = known
+      const type = own?.type ?? 'replace'
+      const staged = await this.#stage({ type, collection, key, cas: document.cas, content: value, restore, flags }, ACCESS_DELETED)
+      return this.#result(collection, key, content, staged.cas, undefined, restore, flags)
+    })
+  }
+
+  /** Stages the removal of a document that was read or inserted. */
+  async remove(document: TransactionGetResult): Promise<void> {
+    await this.#operation(async () => {
+      const known = this.#knownOf(document)
+      const { collection, restore, flags } = known
+      const { key } = document.id
+      if (this.#query) return this.#query.remove(collection, key, document.cas)
+      const own = this.#staged.get(placeOf(collection, key))
+      if (own?.type === 'remove') throw this.#fail(new Failure(notFound(key)))
+      if (own?.type === 'insert') {
+        await this.#attempt(() => this.#unlink(own, document.cas))
+        this.#staged.delete(placeOf(collection, key))
+        return
+      }
+      await this.#waitForOthers(known.links)
+      await this.#stage({ type: 'remove', collection, key, cas: document.cas, content: undefined, restore, flags }, ACCESS_DELETED)
+    })
+  }
+
+  /** Carries out a statement, which sees what the attempt has staged; from then on the query service keeps the attempt. */
+  async query<TRow = any>(statement: string, options: TransactionQueryOptions = {}): Promise<TransactionQueryResult<TRow>> {
+    const { scope, ...rest } = options
+    return this.#operation(async () => {
+      const queryContext = scope && contextOf(scope.bucket.name, scope.name)
+      this.#query ??= await this.#attempt(() => this.#beginQuery(queryContext))
+      const { scanConsistency } = this.#setting.config.queryConfig ?? {}
+      const given = { ...(scanConsistency ? { scanConsistency } : {}), ...rest, ...(queryContext ? { queryContext } : {}) }
+      return this.#query.run<TRow>(statement, given)
+    })
+  }
+
+  /** Commits; tells whether every change is written out. @internal */
+  async commit(): Promise<boolean> {
+    await this.#last.catch(() => {})
+    if (this.#failure) throw this.#failure
+    this.#isDone = true
+    if (this.#query) {
+      await this.#attempt(() => this.#query!.commit())
+      return true
+    }
+    if (!this.#staged.size) return true
+    this.#checkTime()
+    await this.#commitRecord()
+    return this.#writeOut()
+  }
+
+  /** Takes back what is staged, as far as that is possible; the rest is for the server. @internal */
+  async rollBack(): Promise<void> {
+    this.#isDone = true
+    const end = Math.max(this.#setting.end, performance.now() + OVERTIME_MS)
+    try {
+      if (this.#query) return await this.#query.rollBack()
+      if (!this.#record) return
+      const specs = [
+        MutateInSpec.upsert(`${this.#entry}.st`, 'ABORTED', { xattr: true }),
+        MutateInSpec.upsert(`${this.#entry}.tsrs`, MutateInMacro.Cas),
+        ...this.#lists(),
+      ]
+      await insisting(end, (limits) => this.#writeRecord(specs, limits), this.#setting.level)
+      await inParallel([...this.#staged.values()], (staged) => this.#settled(staged, end, (cas, limits) => this.#unlink(staged, cas, limits)))
+      await this.#removeEntry(end)
+    } catch (error) {
+      // The record says what is to be done, or is gone because it has been done.
+      if (!(error instanceof CouchbaseError)) throw error
+    }
+  }
+
+  /** What has failed: an operation, or what the function itself threw. @internal */
+  failureOf(thrown: unknown): Failure {
+    return this.#failure ?? (thrown instanceof Failure ? thrown : new Failure(thrown))
+  }
+
+  get #entry(): string {
+    return `attempts.${this.id}`
+  }
+
+  /** One operation after the other, as long as none has failed. */
+  async #operation<R>(work: () => Promise<R>): Promise<R> {
+    const run = async (): Promise<R> => {
+      if (this.#isDone) throw new TransactionOperationFailedError('the attempt is over')
+      if (this.#failure) throw this.#failure
+      this.#checkTime()
+      try {
+        return await work()
+      } catch (error) {
+        // Those that the caller may handle fail nothing else.
+        const isStatement = this.#query !== undefined && error instanceof CouchbaseError && !isPassing(error)
+        const isHandled = isStatement || error instanceof DocumentNotFoundError || error instanceof DocumentExistsError || error instanceof InvalidArgumentError
+        if (error instanceof Failure) throw this.#fail(error)
+        if (isHandled) throw error
+        throw this.#fail(classified(error))
+      }
+    }
+    const result = this.#last.then(run, run)
+    this.#last = result.catch(() => {})
+    return result
+  }
+
+  #fail(failure: Failure): Failure {
+    return (this.#failure ??= failure)
+  }
+
+  /** Does what makes the attempt fail when it fails. */
+  async #attempt<R>(work: () => Promise<R>): Promise<R> {
+    try {
+      return await work()
+    } catch (error) {
+      throw this.#fail(error instanceof Failure ? error : classified(error))
+    }
+  }
+
+  #checkTime(): void {
+    if (performance.now() < this.#setting.end) return
+    throw this.#fail(new Failure(new TimeoutError('the time of the transaction is over'), { kind: 'expired' }))
+  }
+
+  #limits(): Limits {
+    const { config, end, level } = this.#setting
+    const timeout = Math.max(1, Math.min(config.kvTimeout ?? this.#cluster.kvDurableTimeout, end - performance.now()))
+    return { timeout, ...(level ? { durabilityLevel: level } : {}) }
+  }
+
+  #result<T>(
+    collection: Collection,
+    key: string,
+    content: T,
+    cas: bigint,
+    links: Links | undefined,
+    restore: Restore | undefined,
+    flags: number,
+  ): TransactionGetResult<T> {
+    const id = { bucket: collection.scope.bucket.name, scope: collection.scope.name, collection: collection.name, key }
+    const result = { id, content, cas }
+    this.#known.set(result, { collection, links, restore: restore ?? { CAS: '0', exptime: 0, revid: '0' }, flags })
+    return result
+  }
+
+  /** The result of an operation that the query service has carried out. */
+  #take<T>(collection: Collection, key: string, { cas, doc }: { cas: bigint; doc?: any }, content: T = doc): TransactionGetResult<T> {
+    return this.#result(collection, key, content, cas, undefined, undefined, JSON_FLAGS)
+  }
+
+  #knownOf(document: TransactionGetResult): Known {
+    const known = this.#known.get(document)
+    if (!known) throw new InvalidArgumentError('the document was not read by this attempt')
+    return known
+  }
+
+  /** The body that counts for this attempt: what is staged, if that is committed. */
+  async #contentOf(seen: Seen, collection: Collection, key: string, { transcoder }: { transcoder?: Transcoder }): Promise<unknown> {
+    const { links } = seen
+    if (links && links.id.atmpt !== this.id) {
+      refuseUnknown(links)
+      const entry = await readEntry(this.#cluster, links, this.#limits())
+      if (entry?.st === 'COMMITTED' || entry?.st === 'COMPLETED') {
+        if (links.op.type === 'remove') throw notFound(key)
+        if (links.op.bin !== undefined) throw new FeatureNotAvailableError('transactions here are of JSON documents')
+        return links.op.stgd
+      }
+      if (!entry) {
+        // It may have been written out, and its entry removed, since the document was read.
+        const again = await see(collection, key, this.#limits())
+        if (!again) throw notFound(key)
+        if (again.links?.id.atmpt !== links.id.atmpt) {
+          Object.assign(seen, again)
+          return this.#contentOf(seen, collection, key, transcoder ? { transcoder } : {})
+        }
+      }
+    }
+    if (seen.isDeleted) throw notFound(key)
+    if (seen.flags >>> 24 === BINARY) throw new FeatureNotAvailableError('transactions here are of JSON documents')
+    return transcoder ? transcoder.decode(seen.body, seen.flags) : decodeJson(seen.body)
+  }
+
+  /** Waits until no other transaction has a change staged there. */
+  async #waitForOthers(links: Links | undefined): Promise<void> {
+    if (!links || links.id.txn === this.#setting.transactionId) return
+    refuseUnknown(links)
+    const end = performance.now() + CONFLICT_MS_MAX
+    for (;;) {
+      const entry = await readEntry(this.#cluster, links, this.#limits())
+      if (!entry || entry.st === 'COMPLETED' || entry.st === 'ROLLED_BACK') return
+      if (performance.now() >= end) break
+      await sleep(CONFLICT_PAUSE_MS)
+      this.#checkTime()
+    }
+    throw this.#fail(new Failure(new CouchbaseError('another transaction changes the document'), { isRetried: true }))
+  }
+
+  async #stageInsert(collection: Collection, key: string, content: unknown): Promise<Staged> {
+    const staged: Staged = { type: 'insert', collection, key, cas: 0n, content, restore: undefined, flags: JSON_FLAGS }
+    for (;;) {
+      try {
+        return await this.#stage(staged, staged.cas ? ACCESS_DELETED : ADD | ACCESS_DELETED | CREATE_AS_DELETED)
+      } catch (error) {
+        const isThere = error instanceof DocumentExistsError || (staged.cas && error instanceof Failure && error.cause instanceof CasMismatchError)
+        if (!isThere) throw error
+        if (this.#failure === error) this.#failure = undefined
+      }
+      this.#checkTime()
+      const seen = await see(collection, key, this.#limits())
+      if (!seen) {
+        staged.cas = 0n
+        continue
+      }
+      if (!seen.isDeleted || (seen.links && seen.links.op.type !== 'insert')) throw new DocumentExistsError(undefined, { key })
+      await this.#waitForOthers(seen.links)
+      staged.cas = seen.cas
+    }
+  }
+
+  /** Stages a change, after the attempt is noted in its record. */
+  async #stage(staged: Staged, flags: number): Promise<Staged> {
+    const { collection, key, type, content, restore, cas } = staged
+    const record = await this.#attempt(() => this.#begin(collection, key))
+    const { scope } = record.collection
+    const links = {
+      id: { txn: this.#setting.transactionId, atmpt: this.id, op: randomUUID() },
+      atr: { id: record.key, bkt: scope.bucket.name, scp: scope.name, coll: record.collection.name },
+      op: { type, ...(type === 'remove' ? {} : { stgd: content }) },
+      ...(restore && type !== 'insert' ? { restore } : {}),
+      aux: { uf: staged.flags },
+    }
+    const specs = [
+      MutateInSpec.upsert('txn', links, XATTR),
+      MutateInSpec.upsert('txn.op.crc32', MutateInMacro.ValueCrc32c),
+    ]
+    const options = { ...this.#limits(), cas, preserveExpiry: type !== 'insert' }
+    if (!options.preserveExpiry) delete (options as { preserveExpiry?: boolean }).preserveExpiry
+    try {
+      const result = await collection.mutateParts(key, specs, options, flags, Feature.CreateAsDeleted)
+      const done = { ...staged, cas: result.cas }
+      this.#staged.set(placeOf(collection, key), done)
+      return done
+    } catch (error) {
+      if (error instanceof DocumentExistsError) throw error
+      // It may be staged all the same: the rollback looks.
+      if (isAmbiguous(error)) this.#staged.set(placeOf(collection, key), staged)
+      throw this.#fail(error instanceof DocumentNotFoundError ? new Failure(error, { isRetried: true }) : classified(error))
+    }
+  }
+
+  /** Notes the attempt in the record of its first document. */
+  async #begin(collection: Collection, key: string): Promise<{ collection: Collection; key: string }> {
+    if (this.#record) return this.#record
+    const { metadataCollection: place } = this.#setting.config
+    const records = place
+      ? this.#cluster.bucket(place.bucket).scope(place.scope ?? '_default').collection(place.collection ?? '_default')
+      : collection.scope.bucket.defaultCollection()
+    const record = { collection: records, key: recordKey(key) }
+    const remaining = Math.max(1, Math.floor(this.#setting.end - performance.now()))
+    const specs = [
+      MutateInSpec.upsert(`${this.#entry}.tid`, this.#setting.transactionId, XATTR),
+      MutateInSpec.upsert(`${this.#entry}.st`, 'PENDING', { xattr: true }),
+      MutateInSpec.upsert(`${this.#entry}.tst`, MutateInMacro.Cas),
+      MutateInSpec.upsert(`${this.#entry}.exp`, remaining, { xattr: true }),
+      MutateInSpec.upsert(`${this.#entry}.d`, LEVEL_CODES[this.#setting.level]!, { xattr: true }),
+      // Records are no JSON, so that neither queries nor views see them.
+      MutateInSpec.setBody(Buffer.from([0])),
+    ]
+    this.#record = record
+    await record.collection.mutateParts(record.key, specs, this.#limits(), 0x01)
+    return record
+  }
+
+  /** Writes the record so that the changes count. That is the commit. */
+  async #commitRecord(): Promise<void> {
+    const specs = [
+      MutateInSpec.upsert(`${this.#entry}.st`, 'COMMITTED', { xattr: true }),
+      MutateInSpec.upsert(`${this.#entry}.tsc`, MutateInMacro.Cas),
+      // A second time is refused.
+      MutateInSpec.insert(`${this.#entry}.p`, 0, { xattr: true }),
+      ...this.#lists(),
+    ]
+    for (;;) {
+      try {
+        return await this.#writeRecord(specs, this.#limits())
+      } catch (error) {
+        const isGone = error instanceof PathNotFoundError || error instanceof DocumentNotFoundError
+        if (isGone) throw this.#fail(new Failure(error, { rollsBack: false, kind: 'expired' }))
+        if (!isAmbiguous(error) && !(error instanceof PathExistsError)) throw this.#fail(classified(error))
+        if (await this.#isCommitted(error)) return
+      }
+    }
+  }
+
+  /** Whether a commit of which nobody knows took effect; false if it may be tried again. */
+  async #isCommitted(cause: unknown): Promise<boolean> {
+    const { collection, key } = this.#record!
+    while (performance.now() < this.#setting.end) {
+      try {
+        const entry = await entryOf(collection, key, this.id, this.#limits().timeout)
+        if (entry?.st === 'COMMITTED' || entry?.st === 'COMPLETED') return true
+        if (entry?.st === 'PENDING') return false
+        // Others have rolled it back, or finished it and removed the entry.
+        throw this.#fail(new Failure(cause, entry ? { isRetried: true } : { rollsBack: false, kind: 'ambiguous' }))
+      } catch (error) {
+        if (error instanceof Failure || !isPassing(error)) throw error
+        await sleep(CONFLICT_PAUSE_MS)
+      }
+    }
+    throw this.#fail(new Failure(cause, { rollsBack: false, kind: 'ambiguous' }))
+  }
+
+  /** Writes out what is committed; tells whether that is complete. */
+  async #writeOut(): Promise<boolean> {
+    const end = Math.max(this.#setting.end, performance.now() + OVERTIME_MS)
+    try {
+      await inParallel([...this.#staged.values()], (staged) => this.#settled(staged, end, (cas, limits) => this.#unstage(staged, cas, limits)))
+      await this.#removeEntry(end)
+      return true
+    } catch (error) {
+      // The transaction is committed: the server writes out the rest.
+      if (error instanceof CouchbaseError) return false
+      throw error
+    }
+  }
+
+  async #unstage({ type, collection, key }: Staged, cas: bigint, limits: Limits): Promise<void> {
+    if (type === 'remove') {
+      await collection.remove(key, { ...limits, cas })
+      return
+    }
+    const specs = [MutateInSpec.replaceBodyWith('txn.op.stgd'), MutateInSpec.remove('txn', { xattr: true })]
+    if (type === 'insert') {
+      await collection.mutateParts(key, specs, { ...limits, cas }, ACCESS_DELETED | REVIVE, Feature.ReplaceBodyWithXattr)
+    } else {
+      await collection.mutateParts(key, specs, { ...limits, cas, preserveExpiry: true }, 0, Feature.ReplaceBodyWithXattr)
+    }
+  }
+
+  /** Removes what is staged in a document. */
+  async #unlink({ collection, key, type }: Staged, cas: bigint, limits: Limits = this.#limits()): Promise<void> {
+    const options = { ...limits, cas, ...(type === 'insert' ? {} : { preserveExpiry: true }) }
+    await collection.mutateParts(key, [MutateInSpec.remove('txn', { xattr: true })], options, ACCESS_DELETED)
+  }
+
+  /** Finishes one document, unless others have. */
+  async #settled(staged: Staged, end: number, finish: (cas: bigint, limits: Limits) => Promise<void>): Promise<void> {
+    let { cas } = staged
+    await insisting(
+      end,
+      async (limits) => {
+        try {
+          if (cas) return await finish(cas, limits)
+        } catch (error) {
+          const isChanged = error instanceof CasMismatchError || error instanceof DocumentNotFoundError || error instanceof PathNotFoundError
+          if (!isChanged && !isAmbiguous(error)) throw error
+        }
+        const seen = await see(staged.collection, staged.key, limits)
+        if (seen?.links?.id.atmpt !== this.id) return
+        cas = seen.cas
+        await finish(cas, limits)
+      },
+      this.#setting.level,
+    )
+  }
+
+  async #removeEntry(end: number): Promise<void> {
+    const specs = [MutateInSpec.remove(this.#entry, { xattr: true })]
+    await insisting(end, (limits) => this.#writeRecord(specs, limits), this.#setting.level)
+  }
+
+  async #writeRecord(specs: MutateInSpec[], limits: Limits): Promise<void> {
+    const { collection, key } = this.#record!
+    await collection.mutateParts(key, specs, limits, 0)
+  }
+
+  /** Which documents are concerned, for whoever finishes the attempt. */
+  #lists(): MutateInSpec[] {
+    const of = (wanted: ChangeType): object[] =>
+      [...this.#staged.values()].filter(({ type }) => type === wanted).map(({ collection, key }) => ({
+        bkt: collection.scope.bucket.name,
+        scp: collection.scope.name,
+        col: collection.name,
+        id: key,
+      }))
+    return [
+      MutateInSpec.upsert(`${this.#entry}.ins`, of('insert'), { xattr: true }),
+      MutateInSpec.upsert(`${this.#entry}.rep`, of('replace'), { xattr: true }),
+      MutateInSpec.upsert(`${this.#entry}.rem`, of('remove'), { xattr: true }),
+    ]
+  }
+
+  /** Hands the attempt over to the query service. */
+  async #beginQuery(queryContext: string | undefined): Promise<TransactionQuery> {
+    const { transactionId, end, level, config } = this.#setting
+    const record = this.#record
+    return TransactionQuery.begin(this.#cluster, {
+      transactionId,
+      attemptId: this.id,
+      end,
+      level,
+      config,
+      staged: [...this.#staged.values()],
+      ...(record ? { record } : {}),
+      ...(queryContext === undefined ? {} : { queryContext }),
+    })
+  }
+}
+
+function placeOf({ scope, name }: Collection, key: string): string {
+  return JSON.stringify([scope.bucket.name, scope.name, name, key])
+}
+
+function notFound(key: string): DocumentNotFoundError {
+  return new DocumentNotFoundError(undefined, { key })
+}
+
+/** The content as JSON has it. */
+function valueOf(content: unknown, { transcoder }: { transcoder?: Transcoder }): unknown {
+  if (Buffer.isBuffer(content) && !transcoder) throw new FeatureNotAvailableError('transactions here are of JSON documents')
+  if (!transcoder) {
+    if (JSON.stringify(content) === undefined) throw new InvalidArgumentError(`JSON has no ${typeof content}`)
+    return content
+  }
+  const [bytes, flags] = transcoder.encode(content)
+  if (flags >>> 24 !== JSON_FLAGS >>> 24) throw new FeatureNotAvailableError('transactions here are of JSON documents')
+  return decodeJson(bytes)
+}
+
+/** Refuses what a newer protocol has staged, if that says so. */
+function refuseUnknown({ fc }: Links): void {
+  const needed = Object.values(fc ?? {}).flat()
+  if (needed.length) throw new Failure(new FeatureNotAvailableError('a newer client has staged a change of the document'))
+}
+
+function isAmbiguous(error: unknown): boolean {
+  return error instanceof AmbiguousTimeoutError || error instanceof DurabilityAmbiguousError || error instanceof RequestCanceledError
+}
+
+function isPassing(error: unknown): boolean {
+  return error instanceof TemporaryFailureError || error instanceof TimeoutError || error instanceof DocumentLockedError || isAmbiguous(error)
+}
+
+function classified(error: unknown): Failure {
+  return new Failure(error, { isRetried: isPassing(error) || error instanceof CasMismatchError })
+}
+
+/** Does what has to be done, until it is done or the time is over. */
+async function insisting(end: number, work: (limits: Limits) => Promise<void>, level: DurabilityLevel): Promise<void> {
+  for (let pause = 1; ; pause = Math.min(pause * 2, 100)) {
+    try {
+      const timeout = Math.max(1, Math.min(2500, end - performance.now()))
+      return await work({ timeout, ...(level ? { durabilityLevel: level } : {}) })
+    } catch (error) {
+      if (!(isPassing(error) || error instanceof CasMismatchError) || performance.now() + pause >= end) throw error
+    }
+    await sleep(pause)
+  }
+}
+
+async function inParallel<T>(items: T[], work: (item: T) => Promise<void>): Promise<void> {
+  const rest = items.values()
+  const worker = async (): Promise<void> => {
+    for (const item of rest) await work(item)
+  }
+  const outcomes = await Promise.allSettled(Array.from({ length: UNSTAGED_AT_ONCE }, worker))
+  const failed = outcomes.find((outcome) => outcome.status === 'rejected')
+  if (failed) throw failed.reason
+}

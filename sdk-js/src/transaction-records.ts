@@ -1,0 +1,135 @@
+/**
+ * What transactions of all SDKs keep where: records, and changes that are staged in the documents themselves.
+ *
+ *     a record      _txn:atr-474-#12a9   xattr attempts.<attempt> {tid, st, tst, exp, d, ins, rep, rem, …}
+ *     a document    xattr txn {id: {txn, atmpt, op}, atr: {id, bkt, scp, coll}, op: {type, stgd, crc32}, restore, aux}
+ *
+ * A document that a transaction inserts is a tombstone until the commit. The state of the attempt in its record says which
+ * body counts: what is staged once it is COMMITTED, and until then the one that was there.
+ */
+
+import type { Bucket } from './bucket.js'
+import type { Cluster } from './cluster.js'
+import type { Collection } from './collection.js'
+import { DocumentNotFoundError, PathNotFoundError } from './errors.js'
+import { vbucketOf } from './keys.js'
+import type { DurabilityLevel } from './options.js'
+import { LookupInMacro, LookupInSpec } from './subdocument.js'
+
+/** How many records there are in a collection. */
+export const RECORD_COUNT = 1024
+
+/** Durability levels as records name them. */
+export const LEVEL_CODES: readonly string[] = ['n', 'm', 'pa', 'pm']
+
+/** Kind of a change. */
+export type ChangeType = 'insert' | 'replace' | 'remove'
+
+/** What is staged in a document. */
+export interface Links {
+  id: { txn: string; atmpt: string; op?: string }
+  atr: { id: string; bkt: string; scp: string; coll: string }
+  op: { type: ChangeType; stgd?: unknown; bin?: unknown; crc32?: string }
+  restore?: Restore
+  fc?: Record<string, { b?: string }[]>
+}
+
+/** What a document was before. */
+export interface Restore {
+  CAS: string
+  exptime: number
+  revid: string
+}
+
+/** An attempt in its record. */
+export interface Entry {
+  tid: string
+  st: string
+}
+
+/** A document as transactions see it. */
+export interface Seen {
+  cas: bigint
+  isDeleted: boolean
+  flags: number
+  links: Links | undefined
+  restore: Restore
+  body: Buffer
+}
+
+const suffixes = new Map<number, string>()
+
+/** Key of the record for documents of a vBucket: the first number in hexadecimal that makes it belong there too. */
+export function recordKey(documentKey: string): string {
+  const vbid = vbucketOf(Buffer.from(documentKey), RECORD_COUNT)
+  let key = suffixes.get(vbid)
+  for (let number = 0; key === undefined; number++) {
+    const tried = `_txn:atr-${vbid}-#${number.toString(16)}`
+    if (vbucketOf(Buffer.from(tried), RECORD_COUNT) === vbid) key = tried
+  }
+  suffixes.set(vbid, key)
+  return key
+}
+
+/** Limits of one request. */
+export interface Limits {
+  timeout: number
+  durabilityLevel?: DurabilityLevel
+}
+
+const SEEN = [
+  LookupInSpec.get('txn', { xattr: true }),
+  LookupInSpec.get(LookupInMacro.Document),
+  LookupInSpec.get(''),
+]
+
+/** A document, or its tombstone; nothing if there is neither. */
+export async function see(collection: Collection, key: string, { timeout }: Limits): Promise<Seen | undefined> {
+  try {
+    const { parts, cas } = await collection.lookUpRaw(key, SEEN, { timeout })
+    const [links, document, body] = parts
+    const known = JSON.parse(document!.toString())
+    const { CAS, exptime, revid, deleted, flags } = known
+    return {
+      cas,
+      isDeleted: deleted === true,
+      flags,
+      links: links && JSON.parse(links.toString()),
+      restore: { CAS, exptime, revid },
+      body: body ?? Buffer.alloc(0),
+    }
+  } catch (error) {
+    if (error instanceof DocumentNotFoundError) return undefined
+    throw error
+  }
+}
+
+/** An attempt's entry in the record that a document names; nothing if it is not there any more. */
+export async function readEntry(cluster: Cluster, { atr, id }: Links, { timeout }: Limits): Promise<Entry | undefined> {
+  const collection = cluster.bucket(atr.bkt).scope(atr.scp).collection(atr.coll)
+  return entryOf(collection, atr.id, id.atmpt, timeout)
+}
+
+/** An attempt's entry in a record. */
+export async function entryOf(
+  collection: Collection,
+  recordId: string,
+  attemptId: string,
+  timeout: number,
+): Promise<Entry | undefined> {
+  try {
+    const spec = LookupInSpec.get(`attempts.${attemptId}`, { xattr: true })
+    const { content } = await collection.lookupIn(recordId, [spec], { timeout })
+    const { error, value } = content[0]!
+    if (error && !(error instanceof PathNotFoundError)) throw error
+    return value
+  } catch (error) {
+    if (error instanceof DocumentNotFoundError) return undefined
+    throw error
+  }
+}
+
+/** The collection for records of a transaction whose first document is in the bucket. */
+export function recordCollection(bucket: Bucket): Collection {
+  return bucket.defaultCollection()
+}
