@@ -2,6 +2,7 @@
 
 import assert from 'node:assert/strict'
 import { readFile } from 'node:fs/promises'
+import { formatWithOptions } from 'node:util'
 import { test } from 'node:test'
 
 import * as nacre from '../../src/index.js'
@@ -101,4 +102,21 @@ test('the example of the README runs', async (context) => {
   context.mock.method(console, 'log', (...values: unknown[]) => printed.push(values))
   await main(node.url, node.user, node.password)
   assert.deepEqual(printed, [['new', false]])
+})
+
+test('the examples of the guide run and print what stands below them', async (context) => {
+  const node = nodeOfEnvironment()
+  const guide = await readFile(new URL('../../../../docs/guides/use-the-javascript-client.md', import.meta.url), 'utf8')
+  const examples = [...guide.matchAll(/```js\n(.*?)```\n\n```text\n(.*?)```/gs)]
+  assert(examples.length >= 5)
+  const index = new URL('../../src/index.js', import.meta.url)
+  let printed: string[] = []
+  context.mock.method(console, 'log', (...values: unknown[]) => printed.push(formatWithOptions({}, ...values)))
+  for (const [, example, expected] of examples) {
+    const source = example!.replace("'nacre'", `'${index}'`).replaceAll("bucket('default')", `bucket('${node.bucketName}')`)
+    const { main } = await import(`data:text/javascript,${encodeURIComponent(source)}`)
+    printed = []
+    await main(node.url, node.user, node.password)
+    assert.equal(`${printed.join('\n')}\n`, expected)
+  }
 })
