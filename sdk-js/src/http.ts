@@ -1,13 +1,14 @@
 /**
- * HTTP for the management and view services: one request a connection.
+ * HTTP for all services but key-value. Requests that change nothing use connections again, others have one of their own:
+ * a connection that the node has just closed would leave unknown whether they took effect.
  *
- * The nodes of a service take turns. One that cannot be connected to is passed over, as nothing was sent; so is one whose
- * connection breaks under a request that changes nothing. `fetch` does not tell the two apart.
+ * The nodes of a service take turns. One that cannot be connected to is passed over, as nothing was sent; so is one
+ * whose connection breaks under a request that changes nothing. `fetch` does not tell the two apart.
  */
 
 import { once } from 'node:events'
-import { type IncomingMessage, request as httpRequest } from 'node:http'
-import { request as httpsRequest } from 'node:https'
+import { Agent, type IncomingMessage, request as httpRequest } from 'node:http'
+import { Agent as TlsAgent, request as httpsRequest } from 'node:https'
 
 import { type Access, isCertificateError } from './access.js'
 import { type Address, addressText } from './connection-string.js'
@@ -50,12 +51,14 @@ export interface HttpRequest {
 /** Sends requests in the name of one user, until it is closed. */
 export class HttpClient {
   readonly #access: Access
+  readonly #agent: Agent
   /** One a request under way. */
   readonly #controllers = new Set<AbortController>()
   #closed = false
 
   constructor(access: Access) {
     this.#access = access
+    this.#agent = new (access.tls ? TlsAgent : Agent)({ keepAlive: true })
   }
 
   /**
@@ -148,7 +151,7 @@ export class HttpClient {
         accept: 'application/json',
         ...(request.body === undefined ? {} : { 'content-type': request.contentType ?? 'application/json' }),
       },
-      agent: false,
+      agent: isRead(request) ? this.#agent : false,
       signal: controller.signal,
       timeout: CONNECT_MS_MAX,
     })
@@ -165,12 +168,14 @@ export class HttpClient {
     }
     try {
       outgoing.on('timeout', () => outgoing.destroy(new Error(`no connection within ${CONNECT_MS_MAX} ms`)))
-      outgoing.on('socket', (socket) =>
-        socket.on(tls ? 'secureConnect' : 'connect', () => {
+      outgoing.on('socket', (socket) => {
+        const connected = (): void => {
           attempt.inFlight = true
           socket.setTimeout(0)
-        }),
-      )
+        }
+        if (socket.connecting) socket.once(tls ? 'secureConnect' : 'connect', connected)
+        else connected()
+      })
       // Of an answer that has begun, the body tells.
       outgoing.on('error', () => {})
       outgoing.end(request.body)
@@ -193,6 +198,7 @@ export class HttpClient {
   close(): void {
     this.#closed = true
     for (const controller of this.#controllers) controller.abort()
+    this.#agent.destroy()
   }
 }
 
@@ -201,7 +207,8 @@ export class ConnectionFailed extends Error {}
 
 function failure(error: NodeJS.ErrnoException, context: ErrorContext): Error {
   if (error instanceof CouchbaseError || error instanceof ConnectionFailed) return error
-  if (error.code?.startsWith('HPE_')) return new DecodingFailureError(`that is no HTTP: ${error.message}`, context, error)
+  if (error.code?.startsWith('HPE_'))
+    return new DecodingFailureError(`that is no HTTP: ${error.message}`, context, error)
   if (isCertificateError(error)) {
     return new AuthenticationFailureError(`the node's certificate is not accepted: ${error.message}`, context, error)
   }
