@@ -14,17 +14,29 @@ const target = new URL('../../docs/reference/sdk-js-parity.md', import.meta.url)
 
 /** Why something is not there: the first pattern that its name (`Class.method`) matches. */
 const REASONS = [
-  [/^(\w*ExternalAnalytics\w*|\w*CouchbaseAnalytics\w*|\w*CouchbaseRemote\w*|AnalyticsIndexManager|Analytics\w*|(Cluster|Scope)\.analytics\w*|CouchbaseRemoteAnalyticsLink|S3\w+|AzureBlob\w+|IAnalytics\w*)/, 'the server has no analytics service'],
-  [/^(GeoPoint|MatchOperator|ISearchIndex|SearchIndexManager|ScopeSearchIndexManager|Search\w+|Vector\w+|\w*SearchQuery|\w*Query|\w*Facet|\w*FacetResult|TermFacet|\w*Sort|GeoPolygon\w*|HighlightStyle|(Cluster|Scope|Collection)\.search\w*)/, 'the server has no search service'],
+  [
+    /^(\w*ExternalAnalytics\w*|\w*CouchbaseAnalytics\w*|\w*CouchbaseRemote\w*|AnalyticsIndexManager|Analytics\w*|(Cluster|Scope)\.analytics\w*|CouchbaseRemoteAnalyticsLink|S3\w+|AzureBlob\w+|IAnalytics\w*)/,
+    'the server has no analytics service',
+  ],
+  [
+    /^(GeoPoint|MatchOperator|ISearchIndex|SearchIndexManager|ScopeSearchIndexManager|Search\w+|Vector\w+|\w*SearchQuery|\w*Query|\w*Facet|\w*FacetResult|TermFacet|\w*Sort|GeoPolygon\w*|HighlightStyle|(Cluster|Scope|Collection)\.search\w*)/,
+    'the server has no search service',
+  ],
   [/^TransactionAttemptContext\.getMulti$|GetMulti/, 'reads of several documents at once are not there yet'],
   [/^(Transaction|getReplicaFrom)/, 'reads of replicas in transactions are not there'],
-  [/^(\w*Tracer\w*|\w*Meter\w*|\w*Span\w*|\w*Recorder|\w*Logger\w*|\w*Logging\w*|\w*Observab\w*|OTel\w*|ValueRecorder|getOTel\w*|OpTracing\w*|\w*\.logger|LogLevel|shutdownLogger|enableProtocolLogger\w*)/i, 'no tracing, metrics or logging of its own'],
+  [
+    /^(\w*Tracer\w*|\w*Meter\w*|\w*Span\w*|\w*Recorder|\w*Logger\w*|\w*Logging\w*|\w*Observab\w*|OTel\w*|ValueRecorder|getOTel\w*|OpTracing\w*|\w*\.logger|LogLevel|shutdownLogger|enableProtocolLogger\w*)/i,
+    'no tracing, metrics or logging of its own',
+  ],
   [/^(Jwt\w*|IJwt\w*)/, 'the server knows no tokens yet'],
   [/^(StreamableRowPromise|StreamableReplicasPromise|StreamableScanPromise)$/, '`StreamablePromise` is all three'],
   [/^StreamablePromise|^Streamable\w+\./, 'part of `StreamablePromise`'],
   [/^(ViewExecutor)/, 'internal to the official package'],
   [/^(isOptions|lcbVersion|cbppVersion|cbppMetadata)$/, 'about the native code of the official package'],
-  [/^(AppTelemetry\w*|OrphanReporter\w*|DnsConfig|TracingConfig|MetricsConfig|parseLogLevel)/, 'no such reports or settings'],
+  [
+    /^(AppTelemetry\w*|OrphanReporter\w*|DnsConfig|TracingConfig|MetricsConfig|parseLogLevel)/,
+    'no such reports or settings',
+  ],
   [/^Json\w+Report$/, 'what `toJSON` of reports gives'],
   [/^(MutationToken|NodeCallback|Cas)$/, 'a CAS is a bigint, a token a plain object, and there are no callbacks'],
   [/ErrorContext$/, '`ErrorContext` is all of them'],
@@ -41,11 +53,15 @@ function read(files) {
   for (const file of files) {
     const text = readFileSync(file, 'utf8').replace(/\/\*[\s\S]*?\*\//g, '')
     for (const [, name] of text.matchAll(/ as (\w+)/g)) names.add(name)
-    for (const [, kind, name] of text.matchAll(/^export (?:declare )?(?:abstract )?(class|interface|enum|function|const|type) (\w+)/gm)) {
+    for (const [, kind, name] of text.matchAll(
+      /^export (?:declare )?(?:abstract )?(class|interface|enum|function|const|type) (\w+)/gm,
+    )) {
       names.add(name)
       if (kind === 'class') classes.set(name, { methods: new Set(), base: undefined })
     }
-    for (const [, name, base, body] of text.matchAll(/^(?:export )?(?:declare )?(?:abstract )?class (\w+)(?:<[^{]*?>)?(?: extends (\w+))?[^{]*\{\n([\s\S]*?)^\}/gm)) {
+    for (const [, name, base, body] of text.matchAll(
+      /^(?:export )?(?:declare )?(?:abstract )?class (\w+)(?:<[^{]*?>)?(?: extends (\w+))?[^{]*\{\n([\s\S]*?)^\}/gm,
+    )) {
       const found = classes.get(name) ?? { methods: new Set(), base: undefined }
       found.base = base
       for (const line of body.split('\n')) {
@@ -80,9 +96,30 @@ const ours = read(declarations(own))
 const { version } = JSON.parse(readFileSync(join(official, 'package.json'), 'utf8'))
 
 /** Internal to the official package, though declared without an underscore. */
-const INTERNAL = new Set(['constructor', 'conn', 'impl', 'toJSON', 'inspect', 'observabilityInstruments', 'toString', 'then', 'catch', 'finally'])
+const INTERNAL = new Set([
+  'constructor',
+  'conn',
+  'impl',
+  'toJSON',
+  'inspect',
+  'observabilityInstruments',
+  'toString',
+  'then',
+  'catch',
+  'finally',
+])
 /** Older names of members that the official package keeps. */
-const DEPRECATED = new Set(['value', 'expiry', 'results', 'total_rows', 'maxTTL', 'ejectionMethod', 'durabilityMinLevel', 'effectiveRolesAndOrigins', 'View'])
+const DEPRECATED = new Set([
+  'value',
+  'expiry',
+  'results',
+  'total_rows',
+  'maxTTL',
+  'ejectionMethod',
+  'durabilityMinLevel',
+  'effectiveRolesAndOrigins',
+  'View',
+])
 
 const rows = []
 const count = { methods: 0, methodsHere: 0, errors: 0, errorsHere: 0, names: 0, namesHere: 0 }
@@ -114,7 +151,8 @@ for (const { name } of missing) reasons.set(reasonOf(name), [...(reasons.get(rea
 const nameReasons = new Map()
 for (const name of missingNames) nameReasons.set(reasonOf(name), [...(nameReasons.get(reasonOf(name)) ?? []), name])
 const applying = rows.filter(({ name, isHere }) => isHere || !/^the server has no/.test(reasonOf(name)))
-const list = (groups) => [...groups].map(([reason, names]) => `| ${reason} | ${names.map((name) => `\`${name}\``).join(', ')} |`)
+const list = (groups) =>
+  [...groups].map(([reason, names]) => `| ${reason} | ${names.map((name) => `\`${name}\``).join(', ')} |`)
 const byClass = new Map()
 for (const { name, isHere } of rows) {
   const [kind, method] = name.split('.')
@@ -143,7 +181,12 @@ ${list(reasons).join('\n')}
 
 ## Errors that are not there
 
-${errors.filter((name) => !ours.classes.has(name)).map((name) => `\`${name}\``).join(', ') || 'None.'}
+${
+  errors
+    .filter((name) => !ours.classes.has(name))
+    .map((name) => `\`${name}\``)
+    .join(', ') || 'None.'
+}
 
 ## Other names that are not there
 
@@ -161,6 +204,17 @@ Only here: \`Collection.changes\`, \`Cluster.live\`, \`Scope.live\`, \`signal\` 
 and \`await using\` for the cluster.
 `,
 )
-console.log(`methods ${share(count.methodsHere, count.methods)}, applying ${share(count.methodsHere, applying.length)}, errors ${share(count.errorsHere, count.errors)}, names ${share(count.namesHere, count.names)}`)
-console.log('methods not there, without a reason:', missing.filter(({ name }) => reasonOf(name) === 'not yet').map(({ name }) => name).join(' ') || 'none')
-console.log('names not there, without a reason:', missingNames.filter((name) => reasonOf(name) === 'not yet').join(' ') || 'none')
+console.log(
+  `methods ${share(count.methodsHere, count.methods)}, applying ${share(count.methodsHere, applying.length)}, errors ${share(count.errorsHere, count.errors)}, names ${share(count.namesHere, count.names)}`,
+)
+console.log(
+  'methods not there, without a reason:',
+  missing
+    .filter(({ name }) => reasonOf(name) === 'not yet')
+    .map(({ name }) => name)
+    .join(' ') || 'none',
+)
+console.log(
+  'names not there, without a reason:',
+  missingNames.filter((name) => reasonOf(name) === 'not yet').join(' ') || 'none',
+)

@@ -62,7 +62,10 @@ export interface SecurityConfig {
   trustCertificates?: string | string[]
 }
 
-/** Which addresses of the nodes are used: their own, those given to them for clients elsewhere, or those that fit the seed. */
+/**
+ * Which addresses of the nodes are used: their own, those given to them for clients elsewhere, or those that fit the
+ * seed.
+ */
 export type Network = 'auto' | 'default' | 'external'
 
 /** Mechanism that shows the password to the server. */

@@ -1,8 +1,8 @@
 /**
  * The changes of a collection, as they happen: `for await (const change of collection.changes({ since }))`.
  *
- * They come as server-sent events over HTTP. Behind changes, an event has an id, the token of all that came before it; a
- * connection that breaks is replaced, from the last token on. What came behind that token then comes a second time.
+ * They come as server-sent events over HTTP. Behind changes, an event has an id, the token of all that came before it;
+ * a connection that breaks is replaced, from the last token on. What came behind that token then comes a second time.
  */
 
 import type { Collection } from './collection.js'
@@ -172,7 +172,8 @@ export class Changes<T = any> implements AsyncIterable<Change<T>> {
       try {
         return await attempt()
       } catch (error) {
-        const passes = error instanceof ConnectionFailed || error instanceof ServiceNotAvailableError || error instanceof Unavailable
+        const passes =
+          error instanceof ConnectionFailed || error instanceof ServiceNotAvailableError || error instanceof Unavailable
         if (!passes) throw error instanceof DeadlineOver ? new RequestCanceledError('the feed was aborted') : error
       }
       await deadline.sleep(pause)
@@ -183,7 +184,12 @@ export class Changes<T = any> implements AsyncIterable<Change<T>> {
     const { scope, name } = this.#collection
     const { bucket } = scope
     const path = `/${[bucket.name, scope.name, name].map(encodeURIComponent).join('/')}/_changes`
-    const context: ErrorContext = { operation: `POST ${path}`, bucket: bucket.name, scope: scope.name, collection: name }
+    const context: ErrorContext = {
+      operation: `POST ${path}`,
+      bucket: bucket.name,
+      scope: scope.name,
+      collection: name,
+    }
     const { keys, since = 0, includeDocs = true } = this.#options
     const body = {
       feed: live ? 'sse' : 'normal',

@@ -296,11 +296,16 @@ function splitOptions(text: string): { text: string; network?: Network; certific
     if (name === 'network' || name === 'trust_certificate') continue
     throw new InvalidArgumentError(`the option ${name} of the address is an argument of connect, or unknown`)
   }
-  return { text: text.slice(0, at), ...(network ? { network: network as Network } : {}), ...(certificate ? { certificate } : {}) }
+  return {
+    text: text.slice(0, at),
+    ...(network ? { network: network as Network } : {}),
+    ...(certificate ? { certificate } : {}),
+  }
 }
 
 /**
- * Connects to `couchbase://host[:port]`, or `couchbases://` for TLS, and logs in, with a user and password or with options that hold them.
+ * Connects to `couchbase://host[:port]`, or `couchbases://` for TLS, and logs in, with a user and password or with
+ * options that hold them.
  *
  * @throws AuthenticationFailureError the user or password is wrong.
  * @throws UnambiguousTimeoutError no node answered in time.

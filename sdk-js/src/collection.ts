@@ -47,7 +47,14 @@ import type {
 import { type PrefixScan, type RangeScan, type SamplingScan, type ScanOptions, type ScanResult, scan } from './scans.js'
 import { errorOf } from './statuses.js'
 import { StreamablePromise } from './streamable.js'
-import { decodeLookup, decodeMutation, encodeSpecs, LookupInMacro, LookupInSpec, type MutateInSpec } from './subdocument.js'
+import {
+  decodeLookup,
+  decodeMutation,
+  encodeSpecs,
+  LookupInMacro,
+  LookupInSpec,
+  type MutateInSpec,
+} from './subdocument.js'
 import { decodeJson, JSON_FLAGS, type Transcoder } from './transcoders.js'
 
 const SOME_FAILED = [Status.MultiPathFailure, Status.SuccessDeleted, Status.MultiPathFailureDeleted]

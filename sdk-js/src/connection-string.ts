@@ -43,7 +43,8 @@ export interface ConnectionString {
  */
 export function parseConnectionString(text: string): ConnectionString {
   const prefix = typeof text === 'string' ? /^couchbase(s?):\/\//.exec(text) : null
-  if (!prefix) throw new InvalidArgumentError(`${JSON.stringify(text)} does not start with couchbase:// or couchbases://`)
+  if (!prefix)
+    throw new InvalidArgumentError(`${JSON.stringify(text)} does not start with couchbase:// or couchbases://`)
   const tls = prefix[1] === 's'
   const rest = text.slice(prefix[0].length)
   if (rest.includes('?')) throw new InvalidArgumentError('options are arguments of connect, not of its address')
@@ -59,7 +60,10 @@ export function parseConnectionString(text: string): ConnectionString {
 const SRV_MS_MAX = 5000
 
 /** The nodes of the service that the name stands for in DNS; the seeds themselves if it stands for none. */
-export async function resolveSeeds({ tls, name, seeds }: ConnectionString, timeoutMs: number = SRV_MS_MAX): Promise<Address[]> {
+export async function resolveSeeds(
+  { tls, name, seeds }: ConnectionString,
+  timeoutMs: number = SRV_MS_MAX,
+): Promise<Address[]> {
   if (name === undefined || !name.includes('.')) return seeds
   let timer: NodeJS.Timeout | undefined
   const late = new Promise<[]>((resolve) => {

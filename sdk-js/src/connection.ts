@@ -117,12 +117,14 @@ export class Connection {
     const opaque = (this.#opaque = (this.#opaque + 1) >>> 0)
     return new Promise<Response>((resolve, reject) => {
       let forget: (() => void) | undefined
-      const settle = <T>(action: (value: T) => void) => (value: T): void => {
-        this.#waiting.delete(opaque)
-        forget?.()
-        action(value)
-        if (this.#closesWhenIdle) this.closeWhenIdle()
-      }
+      const settle =
+        <T>(action: (value: T) => void) =>
+        (value: T): void => {
+          this.#waiting.delete(opaque)
+          forget?.()
+          action(value)
+          if (this.#closesWhenIdle) this.closeWhenIdle()
+        }
       const more = this.#more
       const done = settle(resolve)
       const next = (response: Response): void => {

@@ -38,7 +38,10 @@ abstract class Structure {
     return content[0]!.value
   }
 
-  protected async mutate(spec: MutateInSpec, options: { cas?: bigint; storeSemantics?: StoreSemantics } = {}): Promise<void> {
+  protected async mutate(
+    spec: MutateInSpec,
+    options: { cas?: bigint; storeSemantics?: StoreSemantics } = {},
+  ): Promise<void> {
     await this.collection.mutateIn(this.key, [spec], options)
   }
 

@@ -127,9 +127,24 @@ function jsonOf(endpoint: PingEndpoint | DiagnosticsEndpoint): object {
   const namespace = bucket === undefined ? {} : { namespace: bucket }
   if ('latency' in endpoint) {
     const error = endpoint.error === undefined ? {} : { error: endpoint.error }
-    return { id, remote, local, latency_us: endpoint.latency, state: PING_NAMES[endpoint.state], ...namespace, ...error }
+    return {
+      id,
+      remote,
+      local,
+      latency_us: endpoint.latency,
+      state: PING_NAMES[endpoint.state],
+      ...namespace,
+      ...error,
+    }
   }
-  return { id, remote, local, last_activity_us: endpoint.lastActivity, state: STATE_NAMES[endpoint.state], ...namespace }
+  return {
+    id,
+    remote,
+    local,
+    last_activity_us: endpoint.lastActivity,
+    state: STATE_NAMES[endpoint.state],
+    ...namespace,
+  }
 }
 
 /** Name in the map, and what is asked for, of each service with HTTP. */
@@ -153,7 +168,11 @@ export async function ping(
   const map = await client.bootstrap(options, options.timeout ?? defaultMs)
   const deadline = new Deadline(options, defaultMs)
   const asked: Promise<PingEndpoint>[] = []
-  const time = (type: ServiceType, address: Address, ask: (attempt: Attempt) => Promise<Partial<PingEndpoint>>): void => {
+  const time = (
+    type: ServiceType,
+    address: Address,
+    ask: (attempt: Attempt) => Promise<Partial<PingEndpoint>>,
+  ): void => {
     if (wanted.size && !wanted.has(type)) return
     asked.push(timed(type, address, client.bucket, deadline, ask))
   }
@@ -245,7 +264,9 @@ export async function waitUntilReady(
         const isOk = (endpoint: PingEndpoint): boolean => endpoint.state === PingState.Ok
         const lacking = wanted.filter((service) => {
           const endpoints = services[service] ?? []
-          return !endpoints.length || !(desiredState === ClusterState.Online ? endpoints.every(isOk) : endpoints.some(isOk))
+          return (
+            !endpoints.length || !(desiredState === ClusterState.Online ? endpoints.every(isOk) : endpoints.some(isOk))
+          )
         })
         if (!lacking.length) return
         missing = lacking.join(', ')

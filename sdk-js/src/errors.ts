@@ -510,5 +510,8 @@ function describe(context: ErrorContext): string {
     ['statement', context.statement && brief(context.statement)],
     ['tried again for', context.retryReasons?.join(', ') || undefined],
   ]
-  return named.filter(([, value]) => value !== undefined).map(([name, value]) => `${name} ${value}`).join(', ')
+  return named
+    .filter(([, value]) => value !== undefined)
+    .map(([name, value]) => `${name} ${value}`)
+    .join(', ')
 }

@@ -86,7 +86,15 @@ export class EventingFunctionKeyspace {
   scope: string
   collection: string
 
-  constructor({ bucket, scope = '_default', collection = '_default' }: { bucket: string; scope?: string; collection?: string }) {
+  constructor({
+    bucket,
+    scope = '_default',
+    collection = '_default',
+  }: {
+    bucket: string
+    scope?: string
+    collection?: string
+  }) {
     this.bucket = bucket
     this.scope = scope
     this.collection = collection
@@ -552,7 +560,12 @@ function readKeyspace(bucket: string, scope?: string, collection?: string): Even
   return new EventingFunctionKeyspace({ bucket, ...(scope ? { scope } : {}), ...(collection ? { collection } : {}) })
 }
 
-function readAuth({ auth_type: method, username, password, bearer_key: key }: any): EventingFunctionUrlAuth | undefined {
+function readAuth({
+  auth_type: method,
+  username,
+  password,
+  bearer_key: key,
+}: any): EventingFunctionUrlAuth | undefined {
   switch (method) {
     case EventingFunctionUrlAuthMethod.Basic:
       return new EventingFunctionUrlAuthBasic({ username, password })
@@ -581,9 +594,14 @@ function readSettings(settings: Record<string, any>): EventingFunctionSettings {
   })
 }
 
-function statuses(deployed: boolean, running: boolean): Pick<EventingFunctionState, 'deploymentStatus' | 'processingStatus'> {
+function statuses(
+  deployed: boolean,
+  running: boolean,
+): Pick<EventingFunctionState, 'deploymentStatus' | 'processingStatus'> {
   return {
-    deploymentStatus: deployed ? EventingFunctionDeploymentStatus.Deployed : EventingFunctionDeploymentStatus.Undeployed,
+    deploymentStatus: deployed
+      ? EventingFunctionDeploymentStatus.Deployed
+      : EventingFunctionDeploymentStatus.Undeployed,
     processingStatus: running ? EventingFunctionProcessingStatus.Running : EventingFunctionProcessingStatus.Paused,
   }
 }

@@ -6,7 +6,8 @@
  *     0 magic | 1 opcode | 2..3 key length | 4 extras length | 5 datatype | 6..7 vBucket or status
  *     8..11 body length | 12..15 opaque | 16..23 CAS
  *
- * A server may also ask (0x82), with a vBucket in place of the status. The flexible magics (0x08 asks, 0x18 answers) split bytes 2..3 into the length of the framing extras and of
+ * A server may also ask (0x82), with a vBucket in place of the status. The flexible magics (0x08 asks, 0x18 answers)
+ * split bytes 2..3 into the length of the framing extras and of
  * the key. Lengths come from the peer, so each is checked against the body before it is used.
  */
 

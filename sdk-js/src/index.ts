@@ -102,7 +102,15 @@ export {
   type WatchQueryIndexOptions,
 } from './query-indexes.js'
 export type * from './results.js'
-export { PrefixScan, RangeScan, SamplingScan, type ScanOptions, type ScanResult, ScanTerm, type ScanType } from './scans.js'
+export {
+  PrefixScan,
+  RangeScan,
+  SamplingScan,
+  type ScanOptions,
+  type ScanResult,
+  ScanTerm,
+  type ScanType,
+} from './scans.js'
 export { StreamablePromise } from './streamable.js'
 export { LookupInMacro, LookupInSpec, MutateInMacro, MutateInSpec } from './subdocument.js'
 export {
@@ -140,4 +148,16 @@ export {
   type ViewRow,
   ViewScanConsistency,
 } from './views.js'
-export { Group, type IGroup, type IUser, type Origin, Role, type RoleAndDescription, type RoleAndOrigin, User, UserManager, type UserAndMetadata, type UserOptions } from './users.js'
+export {
+  Group,
+  type IGroup,
+  type IUser,
+  type Origin,
+  Role,
+  type RoleAndDescription,
+  type RoleAndOrigin,
+  User,
+  UserManager,
+  type UserAndMetadata,
+  type UserOptions,
+} from './users.js'

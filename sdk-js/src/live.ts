@@ -137,13 +137,17 @@ export class Live<TRow = any> implements AsyncIterable<LiveUpdate<TRow>> {
       const { bucket, scope = '_default', keyspace } = value as Record<string, string>
       if (typeof keyspace === 'string') {
         const name = bucket === undefined ? '_default' : keyspace
-        const place = this.#cluster.bucket(bucket ?? keyspace).scope(scope).collection(name)
+        const place = this.#cluster
+          .bucket(bucket ?? keyspace)
+          .scope(scope)
+          .collection(name)
         found.set(JSON.stringify([bucket ?? keyspace, scope, name]), place)
       }
       Object.values(value).forEach(visit)
     }
     visit(rows[0]?.plan)
-    if (!isWhole || !found.size) throw new InvalidArgumentError('the plan does not name all collections: give them as an option')
+    if (!isWhole || !found.size)
+      throw new InvalidArgumentError('the plan does not name all collections: give them as an option')
     return [...found.values()]
   }
 }
@@ -178,7 +182,7 @@ async function follow(collection: Collection, signal: AbortSignal, wake: Wake): 
     return feed
   }
   const read = async (first: Changes): Promise<void> => {
-    for (let feed = first; ; ) {
+    for (let feed = first; ;) {
       try {
         for await (const _ of feed) wake.set()
         return
@@ -233,12 +237,13 @@ function alignment(old: string[], fresh: string[]): Splice[] {
   for (let i = old.length - 1; i >= 0; i--) {
     for (let j = fresh.length - 1; j >= 0; j--) {
       const at = i * width + j
-      lengths[at] = old[i] === fresh[j] ? lengths[at + width + 1]! + 1 : Math.max(lengths[at + width]!, lengths[at + 1]!)
+      lengths[at] =
+        old[i] === fresh[j] ? lengths[at + width + 1]! + 1 : Math.max(lengths[at + width]!, lengths[at + 1]!)
     }
   }
   const splices: Splice[] = []
   let open: Splice | undefined
-  for (let i = 0, j = 0; i < old.length || j < fresh.length; ) {
+  for (let i = 0, j = 0; i < old.length || j < fresh.length;) {
     if (i < old.length && j < fresh.length && old[i] === fresh[j]) {
       open = undefined
       i++
@@ -247,7 +252,8 @@ function alignment(old: string[], fresh: string[]): Splice[] {
     }
     // Rows before this place are those of the new result already.
     if (!open) splices.push((open = { at: j, from: j, removed: 0, count: 0 }))
-    const removes = j >= fresh.length || (i < old.length && lengths[(i + 1) * width + j]! >= lengths[i * width + j + 1]!)
+    const removes =
+      j >= fresh.length || (i < old.length && lengths[(i + 1) * width + j]! >= lengths[i * width + j + 1]!)
     if (removes) {
       open.removed++
       i++

@@ -249,7 +249,10 @@ export class CollectionManager extends Manager {
    * @throws CollectionExistsError there is one of this name.
    * @throws ScopeNotFoundError there is no such scope.
    */
-  async createCollection(spec: CollectionSettings & { name: string; scopeName: string }, options?: OperationOptions): Promise<void>
+  async createCollection(
+    spec: CollectionSettings & { name: string; scopeName: string },
+    options?: OperationOptions,
+  ): Promise<void>
   async createCollection(
     collectionName: string,
     scopeName: string,

@@ -174,7 +174,12 @@ const BUCKET: Names<BucketSettings> = {
 const COLLECTION: Names<CollectionSettings> = { maxExpiry: true, history: true }
 const USER: Names<UserOptions> = { ...OPERATION, domainName: true }
 const KEYSPACE: Names<KeyspaceOptions> = { ...OPERATION, collectionName: true, scopeName: true }
-const CREATE_INDEX: Names<CreateQueryIndexOptions> = { ...KEYSPACE, ignoreIfExists: true, numReplicas: true, deferred: true }
+const CREATE_INDEX: Names<CreateQueryIndexOptions> = {
+  ...KEYSPACE,
+  ignoreIfExists: true,
+  numReplicas: true,
+  deferred: true,
+}
 const DROP_INDEX: Names<DropQueryIndexOptions> = { ...KEYSPACE, ignoreIfNotExists: true }
 const SPEC: Names<SpecOptions> = { xattr: true }
 const ADD_SPEC: Names<AddSpecOptions> = { ...SPEC, createPath: true }

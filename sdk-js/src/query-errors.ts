@@ -55,7 +55,12 @@ export function isPreparedFailure({ code }: ServiceError): boolean {
 export function queryError(errors: ServiceError[], context: ErrorContext, reads: boolean): e.CouchbaseError {
   const [first] = errors
   if (!first) return new e.InternalServerFailureError(undefined, context)
-  const told = { ...context, errorCode: first.code, errorMessage: first.msg, ...(first.cause === undefined ? {} : { errorCause: first.cause }) }
+  const told = {
+    ...context,
+    errorCode: first.code,
+    errorMessage: first.msg,
+    ...(first.cause === undefined ? {} : { errorCause: first.cause }),
+  }
   return new (classOf(first, reads))(`${first.msg} (${first.code})`, told)
 }
 

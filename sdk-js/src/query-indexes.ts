@@ -78,7 +78,12 @@ export class QueryIndexManager {
    *
    * @throws IndexExistsError there is one of this name.
    */
-  async createIndex(bucketName: string, indexName: string, keys: string[], options: CreateQueryIndexOptions = {}): Promise<void> {
+  async createIndex(
+    bucketName: string,
+    indexName: string,
+    keys: string[],
+    options: CreateQueryIndexOptions = {},
+  ): Promise<void> {
     checkOptions('createIndex', options)
     if (!Array.isArray(keys) || !keys.length) throw new InvalidArgumentError('an index has keys')
     const statement = `CREATE INDEX ${identifier(indexName)} ON ${keyspace(bucketName, options)} (${keys.join(', ')})`
@@ -115,7 +120,10 @@ export class QueryIndexManager {
     checkOptions('dropPrimaryIndex', options)
     const { name } = options
     const place = keyspace(bucketName, options)
-    await this.#drop(name === undefined ? `DROP PRIMARY INDEX ON ${place}` : `DROP INDEX ${identifier(name)} ON ${place}`, options)
+    await this.#drop(
+      name === undefined ? `DROP PRIMARY INDEX ON ${place}` : `DROP INDEX ${identifier(name)} ON ${place}`,
+      options,
+    )
   }
 
   /** The indexes of a bucket, or of a scope or collection that the options name. */
@@ -129,7 +137,9 @@ export class QueryIndexManager {
     const within = `(${conditions.join(' AND ')})`
     const isDefault = (name: string | undefined): boolean => name === undefined || name === '_default'
     const place = isDefault(scopeName) && isDefault(collectionName) ? `(${within} OR ${ofDefault})` : within
-    const statement = `SELECT idx.* FROM system:indexes AS idx WHERE ${place} AND idx.\`using\` = 'gsi' ORDER BY idx.is_primary DESC, idx.name`
+    const conditionsOf = `${place} AND idx.\`using\` = 'gsi'`
+    const order = 'idx.is_primary DESC, idx.name'
+    const statement = `SELECT idx.* FROM system:indexes AS idx WHERE ${conditionsOf} ORDER BY ${order}`
     const parameters = { bucket: bucketName, scope: scopeName ?? '_default', collection: collectionName ?? '_default' }
     const { rows } = await this.#cluster.query(statement, { ...this.#limits(rest), parameters, readOnly: true })
     return rows.map(readIndex)
@@ -142,7 +152,10 @@ export class QueryIndexManager {
     const names = indexes.filter(({ state }) => state === 'deferred').map(({ name }) => name)
     if (names.length) {
       const list = names.map(identifier).join(', ')
-      await this.#cluster.query(`BUILD INDEX ON ${keyspace(bucketName, options)} (${list})`, this.#limits(plain(options)))
+      await this.#cluster.query(
+        `BUILD INDEX ON ${keyspace(bucketName, options)} (${list})`,
+        this.#limits(plain(options)),
+      )
     }
     return names
   }
@@ -153,7 +166,12 @@ export class QueryIndexManager {
    * @throws IndexNotFoundError there is none of one of the names.
    * @throws UnambiguousTimeoutError they are not ready in time.
    */
-  async watchIndexes(bucketName: string, indexNames: string[], timeout: number, options: WatchQueryIndexOptions = {}): Promise<void> {
+  async watchIndexes(
+    bucketName: string,
+    indexNames: string[],
+    timeout: number,
+    options: WatchQueryIndexOptions = {},
+  ): Promise<void> {
     checkOptions('watchIndexes', options)
     const { watchPrimary, ...place } = options
     const wanted = new Set([...indexNames, ...(watchPrimary ? [PRIMARY] : [])])
@@ -218,22 +236,33 @@ export class CollectionQueryIndexManager {
   }
 
   /** Creates an index of expressions of the documents. */
-  async createIndex(indexName: string, keys: string[], options: Omit<CreateQueryIndexOptions, keyof KeyspaceOptions> & OperationOptions = {}): Promise<void> {
+  async createIndex(
+    indexName: string,
+    keys: string[],
+    options: Omit<CreateQueryIndexOptions, keyof KeyspaceOptions> & OperationOptions = {},
+  ): Promise<void> {
     await this.#manager.createIndex(this.#bucketName, indexName, keys, { ...options, ...this.#place })
   }
 
   /** Creates an index of all documents. */
-  async createPrimaryIndex(options: Omit<CreatePrimaryQueryIndexOptions, keyof KeyspaceOptions> & OperationOptions = {}): Promise<void> {
+  async createPrimaryIndex(
+    options: Omit<CreatePrimaryQueryIndexOptions, keyof KeyspaceOptions> & OperationOptions = {},
+  ): Promise<void> {
     await this.#manager.createPrimaryIndex(this.#bucketName, { ...options, ...this.#place })
   }
 
   /** Drops an index. */
-  async dropIndex(indexName: string, options: Omit<DropQueryIndexOptions, keyof KeyspaceOptions> & OperationOptions = {}): Promise<void> {
+  async dropIndex(
+    indexName: string,
+    options: Omit<DropQueryIndexOptions, keyof KeyspaceOptions> & OperationOptions = {},
+  ): Promise<void> {
     await this.#manager.dropIndex(this.#bucketName, indexName, { ...options, ...this.#place })
   }
 
   /** Drops the index of all documents. */
-  async dropPrimaryIndex(options: Omit<DropPrimaryQueryIndexOptions, keyof KeyspaceOptions> & OperationOptions = {}): Promise<void> {
+  async dropPrimaryIndex(
+    options: Omit<DropPrimaryQueryIndexOptions, keyof KeyspaceOptions> & OperationOptions = {},
+  ): Promise<void> {
     await this.#manager.dropPrimaryIndex(this.#bucketName, { ...options, ...this.#place })
   }
 
@@ -248,7 +277,11 @@ export class CollectionQueryIndexManager {
   }
 
   /** Resolves when the indexes can be used. */
-  async watchIndexes(indexNames: string[], timeout: number, options: { watchPrimary?: boolean; signal?: AbortSignal } = {}): Promise<void> {
+  async watchIndexes(
+    indexNames: string[],
+    timeout: number,
+    options: { watchPrimary?: boolean; signal?: AbortSignal } = {},
+  ): Promise<void> {
     await this.#manager.watchIndexes(this.#bucketName, indexNames, timeout, { ...options, ...this.#place })
   }
 }

@@ -1,8 +1,8 @@
 /**
  * Statements of SQL++: `cluster.query(…)` and `scope.query(…)`.
  *
- * Rows are read as they arrive, no faster than the caller takes them. With `adhoc: false` a statement is prepared at its
- * first use, and its name sent from then on.
+ * Rows are read as they arrive, no faster than the caller takes them. With `adhoc: false` a statement is prepared at
+ * its first use, and its name sent from then on.
  */
 
 import { randomUUID } from 'node:crypto'
@@ -10,7 +10,6 @@ import { randomUUID } from 'node:crypto'
 import type { Address } from './connection-string.js'
 import { Deadline, DeadlineOver, type OperationOptions } from './deadline.js'
 import {
-
   DecodingFailureError,
   type ErrorContext,
   FeatureNotAvailableError,
@@ -149,7 +148,12 @@ export interface Special {
 const PREPARED_MAX = 5000
 
 /** Begins a statement. */
-export function startQuery<TRow>(sender: Sender, statement: string, options: QueryOptions, special: Special = {}): Query<TRow> {
+export function startQuery<TRow>(
+  sender: Sender,
+  statement: string,
+  options: QueryOptions,
+  special: Special = {},
+): Query<TRow> {
   if (typeof statement !== 'string' || !statement) throw new InvalidArgumentError('a statement is a string')
   const source = () => run<TRow>(sender, statement, options, special)
   return new StreamablePromise(source, (rows, meta) => ({ rows, meta }), { item: 'row', meta: 'meta' })
@@ -169,11 +173,17 @@ async function* run<TRow>(
   const attempt = new Attempt(context, deadline)
   try {
     if (deadline.over) throw new DeadlineOver()
-    for (let isAgain = false; ; ) {
+    for (let isAgain = false; ;) {
       members['timeout'] = `${Math.max(1, Math.floor(deadline.at - performance.now()))}ms`
       const prepared = options.adhoc === false ? preparation(sender, statement, options) : undefined
       const body = encodeJson({ ...members, ...(prepared?.members ?? { statement }) }).toString()
-      const request = { method: 'POST', path: '/query/service', body, reads, ...(special.node ? { node: special.node } : {}) } as const
+      const request = {
+        method: 'POST',
+        path: '/query/service',
+        body,
+        reads,
+        ...(special.node ? { node: special.node } : {}),
+      } as const
       const { meta, errors, name, rowCount } = yield* rowsOf<TRow>(sender, request, attempt, special)
       attempt.inFlight = false
       if (!errors.length && meta.status === QueryStatus.Success) {
@@ -227,7 +237,8 @@ async function* rowsOf<TRow>(
   try {
     rest = scanner.rest()
   } catch (error) {
-    if (stream.status >= 300) throw new InternalServerFailureError(`the service answered ${stream.status}`, attempt.context)
+    if (stream.status >= 300)
+      throw new InternalServerFailureError(`the service answered ${stream.status}`, attempt.context)
     throw error
   }
   return { ...readOutcome(rest, attempt.context), rowCount }
@@ -331,7 +342,8 @@ const UNITS: Record<string, number> = { h: 3_600_000, m: 60_000, s: 1000, ms: 1,
 /** A duration as the service writes it, such as `1m2.5s`, in milliseconds. */
 export function milliseconds(duration: unknown): number {
   let sum = 0
-  for (const [, number, unit] of String(duration).matchAll(/([\d.]+)(h|ms|m|s|us|µs|ns)/g)) sum += Number(number) * UNITS[unit!]!
+  for (const [, number, unit] of String(duration).matchAll(/([\d.]+)(h|ms|m|s|us|µs|ns)/g))
+    sum += Number(number) * UNITS[unit!]!
   return sum
 }
 
@@ -345,4 +357,3 @@ export function identifier(name: string): string {
   if (typeof name !== 'string' || !name) throw new InvalidArgumentError('a name is a string that is not empty')
   return `\`${name.replaceAll('`', '``')}\``
 }
-

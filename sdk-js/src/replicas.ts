@@ -3,7 +3,12 @@
 import { replicaCount } from './cluster-map.js'
 import type { OperationOptions } from './deadline.js'
 import type { Documents } from './documents.js'
-import { type CouchbaseError, DocumentNotFoundError, DocumentUnretrievableError, InvalidArgumentError } from './errors.js'
+import {
+  type CouchbaseError,
+  DocumentNotFoundError,
+  DocumentUnretrievableError,
+  InvalidArgumentError,
+} from './errors.js'
 import { vbucketOf } from './keys.js'
 import { ReadPreference } from './options.js'
 
@@ -45,7 +50,10 @@ export async function* readAll<R>(
   const failures: CouchbaseError[] = []
   const pending = new Map<number, Promise<{ copy: number; found?: R; error?: CouchbaseError }>>()
   for (const copy of copiesOf(documents, key, readPreference)) {
-    const reading = read(copy, limits).then((found) => ({ copy, found }), (error) => ({ copy, error }))
+    const reading = read(copy, limits).then(
+      (found) => ({ copy, found }),
+      (error) => ({ copy, error }),
+    )
     pending.set(copy, reading)
   }
   let count = 0

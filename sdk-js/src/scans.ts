@@ -129,7 +129,12 @@ export async function* scan<T>(
   const map = await documents.client.bootstrap(options, options.timeout ?? defaultMs)
   const tokens = options.consistentWith?.of(documents.scope.bucket.name) ?? new Map<number, MutationToken>()
   const deadline = new Deadline(options, defaultMs)
-  const context = { operation: 'scan', bucket: documents.scope.bucket.name, scope: documents.scope.name, collection: documents.name }
+  const context = {
+    operation: 'scan',
+    bucket: documents.scope.bucket.name,
+    scope: documents.scope.name,
+    collection: documents.name,
+  }
   const attempt = new Attempt(context, deadline)
   const running = new Map<AsyncGenerator<Found[], void, void>, Promise<Step>>()
   try {
@@ -261,7 +266,11 @@ async function proceed(
   id.copy(extras)
   limits.forEach((number, index) => extras.writeUInt32BE(number, 16 + index * 4))
   const isLast = ({ status }: Response): boolean => status !== Status.Success
-  const responses = await documents.client.askVbucket({ opcode: Opcode.RangeScanContinue, extras, vbid }, attempt, isLast)
+  const responses = await documents.client.askVbucket(
+    { opcode: Opcode.RangeScanContinue, extras, vbid },
+    attempt,
+    isLast,
+  )
   const { status } = responses.at(-1)!
   if (status === Status.KeyNotFound || status === Status.RangeScanCancelled) return { status, items: [] }
   if (status !== Status.RangeScanMore && status !== Status.RangeScanComplete) throw failure(responses.at(-1)!, attempt)
@@ -316,7 +325,11 @@ function readFrame(value: Buffer, idsOnly: boolean): Found[] {
   return items
 }
 
-function readItem<T>({ key, value, cas, flags, expiry }: Found, transcoder: Transcoder, idsOnly: boolean): ScanResult<T> {
+function readItem<T>(
+  { key, value, cas, flags, expiry }: Found,
+  transcoder: Transcoder,
+  idsOnly: boolean,
+): ScanResult<T> {
   const id = key.toString()
   return idsOnly ? { id } : { id, content: transcoder.decode(value, flags), cas, expiryTime: expiry }
 }

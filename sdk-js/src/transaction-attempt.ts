@@ -125,7 +125,8 @@ export class Failure extends TransactionOperationFailedError {
   /** What the caller of the transaction is told. */
   raised(isOver: boolean): CouchbaseError {
     if (this.#kind === 'ambiguous') return new TransactionCommitAmbiguousError(undefined, this.context, this.cause)
-    const kind = this.#kind === 'expired' || (this.isRetried && isOver) ? TransactionExpiredError : TransactionFailedError
+    const kind =
+      this.#kind === 'expired' || (this.isRetried && isOver) ? TransactionExpiredError : TransactionFailedError
     return new kind(undefined, this.context, this.cause)
   }
 }
@@ -206,13 +207,17 @@ export class TransactionAttemptContext {
       const known = this.#knownOf(document)
       const { collection } = known
       const { key } = document.id
-      if (this.#query) return this.#take(collection, key, await this.#query.update(collection, key, document.cas, value), content)
+      if (this.#query)
+        return this.#take(collection, key, await this.#query.update(collection, key, document.cas, value), content)
       const own = this.#staged.get(placeOf(collection, key))
       if (own?.type === 'remove') throw this.#fail(new Failure(notFound(key)))
       await this.#waitForOthers(known.links)
       const { restore, flags } = known
       const type = own?.type ?? 'replace'
-      const staged = await this.#stage({ type, collection, key, cas: document.cas, content: value, restore, flags }, ACCESS_DELETED)
+      const staged = await this.#stage(
+        { type, collection, key, cas: document.cas, content: value, restore, flags },
+        ACCESS_DELETED,
+      )
       return this.#result(collection, key, content, staged.cas, undefined, restore, flags)
     })
   }
@@ -232,18 +237,28 @@ export class TransactionAttemptContext {
         return
       }
       await this.#waitForOthers(known.links)
-      await this.#stage({ type: 'remove', collection, key, cas: document.cas, content: undefined, restore, flags }, ACCESS_DELETED)
+      await this.#stage(
+        { type: 'remove', collection, key, cas: document.cas, content: undefined, restore, flags },
+        ACCESS_DELETED,
+      )
     })
   }
 
   /** Carries out a statement, which sees what the attempt has staged; from then on the query service keeps the attempt. */
-  async query<TRow = any>(statement: string, options: TransactionQueryOptions = {}): Promise<TransactionQueryResult<TRow>> {
+  async query<TRow = any>(
+    statement: string,
+    options: TransactionQueryOptions = {},
+  ): Promise<TransactionQueryResult<TRow>> {
     const { scope, ...rest } = options
     return this.#operation(async () => {
       const queryContext = scope && contextOf(scope.bucket.name, scope.name)
       this.#query ??= await this.#attempt(() => this.#beginQuery(queryContext))
       const { scanConsistency } = this.#setting.config.queryConfig ?? {}
-      const given = { ...(scanConsistency ? { scanConsistency } : {}), ...rest, ...(queryContext ? { queryContext } : {}) }
+      const given = {
+        ...(scanConsistency ? { scanConsistency } : {}),
+        ...rest,
+        ...(queryContext ? { queryContext } : {}),
+      }
       return this.#query.run<TRow>(statement, given)
     })
   }
@@ -276,7 +291,9 @@ export class TransactionAttemptContext {
         ...this.#lists(),
       ]
       await insisting(end, (limits) => this.#writeRecord(specs, limits), this.#setting.level)
-      await inParallel([...this.#staged.values()], (staged) => this.#settled(staged, end, (cas, limits) => this.#unlink(staged, cas, limits)))
+      await inParallel([...this.#staged.values()], (staged) =>
+        this.#settled(staged, end, (cas, limits) => this.#unlink(staged, cas, limits)),
+      )
       await this.#removeEntry(end)
     } catch (error) {
       // The record says what is to be done, or is gone because it has been done.
@@ -304,7 +321,11 @@ export class TransactionAttemptContext {
       } catch (error) {
         // Those that the caller may handle fail nothing else.
         const isStatement = this.#query !== undefined && error instanceof CouchbaseError && !isPassing(error)
-        const isHandled = isStatement || error instanceof DocumentNotFoundError || error instanceof DocumentExistsError || error instanceof InvalidArgumentError
+        const isHandled =
+          isStatement ||
+          error instanceof DocumentNotFoundError ||
+          error instanceof DocumentExistsError ||
+          error instanceof InvalidArgumentError
         if (error instanceof Failure) throw this.#fail(error)
         if (isHandled) throw error
         throw this.#fail(classified(error))
@@ -355,7 +376,12 @@ export class TransactionAttemptContext {
   }
 
   /** The result of an operation that the query service has carried out. */
-  #take<T>(collection: Collection, key: string, { cas, doc }: { cas: bigint; doc?: any }, content: T = doc): TransactionGetResult<T> {
+  #take<T>(
+    collection: Collection,
+    key: string,
+    { cas, doc }: { cas: bigint; doc?: any },
+    content: T = doc,
+  ): TransactionGetResult<T> {
     return this.#result(collection, key, content, cas, undefined, undefined, JSON_FLAGS)
   }
 
@@ -366,7 +392,12 @@ export class TransactionAttemptContext {
   }
 
   /** The body that counts for this attempt: what is staged, if that is committed. */
-  async #contentOf(seen: Seen, collection: Collection, key: string, { transcoder }: { transcoder?: Transcoder }): Promise<unknown> {
+  async #contentOf(
+    seen: Seen,
+    collection: Collection,
+    key: string,
+    { transcoder }: { transcoder?: Transcoder },
+  ): Promise<unknown> {
     const { links } = seen
     if (links && links.id.atmpt !== this.id) {
       refuseUnknown(links)
@@ -412,7 +443,9 @@ export class TransactionAttemptContext {
       try {
         return await this.#stage(staged, staged.cas ? ACCESS_DELETED : ADD | ACCESS_DELETED | CREATE_AS_DELETED)
       } catch (error) {
-        const isThere = error instanceof DocumentExistsError || (staged.cas && error instanceof Failure && error.cause instanceof CasMismatchError)
+        const isThere =
+          error instanceof DocumentExistsError ||
+          (staged.cas && error instanceof Failure && error.cause instanceof CasMismatchError)
         if (!isThere) throw error
         if (this.#failure === error) this.#failure = undefined
       }
@@ -422,7 +455,8 @@ export class TransactionAttemptContext {
         staged.cas = 0n
         continue
       }
-      if (!seen.isDeleted || (seen.links && seen.links.op.type !== 'insert')) throw new DocumentExistsError(undefined, { key })
+      if (!seen.isDeleted || (seen.links && seen.links.op.type !== 'insert'))
+        throw new DocumentExistsError(undefined, { key })
       await this.#waitForOthers(seen.links)
       staged.cas = seen.cas
     }
@@ -455,7 +489,9 @@ export class TransactionAttemptContext {
       if (error instanceof DocumentExistsError) throw error
       // It may be staged all the same: the rollback looks.
       if (isAmbiguous(error)) this.#staged.set(placeOf(collection, key), staged)
-      throw this.#fail(error instanceof DocumentNotFoundError ? new Failure(error, { isRetried: true }) : classified(error))
+      throw this.#fail(
+        error instanceof DocumentNotFoundError ? new Failure(error, { isRetried: true }) : classified(error),
+      )
     }
   }
 
@@ -464,7 +500,10 @@ export class TransactionAttemptContext {
     if (this.#record) return this.#record
     const { metadataCollection: place } = this.#setting.config
     const records = place
-      ? this.#cluster.bucket(place.bucket).scope(place.scope ?? '_default').collection(place.collection ?? '_default')
+      ? this.#cluster
+          .bucket(place.bucket)
+          .scope(place.scope ?? '_default')
+          .collection(place.collection ?? '_default')
       : collection.scope.bucket.defaultCollection()
     const record = { collection: records, key: recordKey(key) }
     const remaining = Math.max(1, Math.floor(this.#setting.end - performance.now()))
@@ -525,7 +564,9 @@ export class TransactionAttemptContext {
   async #writeOut(): Promise<boolean> {
     const end = Math.max(this.#setting.end, performance.now() + OVERTIME_MS)
     try {
-      await inParallel([...this.#staged.values()], (staged) => this.#settled(staged, end, (cas, limits) => this.#unstage(staged, cas, limits)))
+      await inParallel([...this.#staged.values()], (staged) =>
+        this.#settled(staged, end, (cas, limits) => this.#unstage(staged, cas, limits)),
+      )
       await this.#removeEntry(end)
       return true
     } catch (error) {
@@ -542,9 +583,21 @@ export class TransactionAttemptContext {
     }
     const specs = [MutateInSpec.replaceBodyWith('txn.op.stgd'), MutateInSpec.remove('txn', { xattr: true })]
     if (type === 'insert') {
-      await collection.mutateParts(key, specs, { ...limits, cas }, ACCESS_DELETED | REVIVE, Feature.ReplaceBodyWithXattr)
+      await collection.mutateParts(
+        key,
+        specs,
+        { ...limits, cas },
+        ACCESS_DELETED | REVIVE,
+        Feature.ReplaceBodyWithXattr,
+      )
     } else {
-      await collection.mutateParts(key, specs, { ...limits, cas, preserveExpiry: true }, 0, Feature.ReplaceBodyWithXattr)
+      await collection.mutateParts(
+        key,
+        specs,
+        { ...limits, cas, preserveExpiry: true },
+        0,
+        Feature.ReplaceBodyWithXattr,
+      )
     }
   }
 
@@ -563,7 +616,10 @@ export class TransactionAttemptContext {
         try {
           if (cas) return await finish(cas, limits)
         } catch (error) {
-          const isChanged = error instanceof CasMismatchError || error instanceof DocumentNotFoundError || error instanceof PathNotFoundError
+          const isChanged =
+            error instanceof CasMismatchError ||
+            error instanceof DocumentNotFoundError ||
+            error instanceof PathNotFoundError
           if (!isChanged && !isAmbiguous(error)) throw error
         }
         const seen = await see(staged.collection, staged.key, limits)
@@ -588,12 +644,14 @@ export class TransactionAttemptContext {
   /** Which documents are concerned, for whoever finishes the attempt. */
   #lists(): MutateInSpec[] {
     const of = (wanted: ChangeType): object[] =>
-      [...this.#staged.values()].filter(({ type }) => type === wanted).map(({ collection, key }) => ({
-        bkt: collection.scope.bucket.name,
-        scp: collection.scope.name,
-        col: collection.name,
-        id: key,
-      }))
+      [...this.#staged.values()]
+        .filter(({ type }) => type === wanted)
+        .map(({ collection, key }) => ({
+          bkt: collection.scope.bucket.name,
+          scp: collection.scope.name,
+          col: collection.name,
+          id: key,
+        }))
     return [
       MutateInSpec.upsert(`${this.#entry}.ins`, of('insert'), { xattr: true }),
       MutateInSpec.upsert(`${this.#entry}.rep`, of('replace'), { xattr: true }),
@@ -628,7 +686,8 @@ function notFound(key: string): DocumentNotFoundError {
 
 /** The content as JSON has it. */
 function valueOf(content: unknown, { transcoder }: { transcoder?: Transcoder }): unknown {
-  if (Buffer.isBuffer(content) && !transcoder) throw new FeatureNotAvailableError('transactions here are of JSON documents')
+  if (Buffer.isBuffer(content) && !transcoder)
+    throw new FeatureNotAvailableError('transactions here are of JSON documents')
   if (!transcoder) {
     if (JSON.stringify(content) === undefined) throw new InvalidArgumentError(`JSON has no ${typeof content}`)
     return content
@@ -641,15 +700,25 @@ function valueOf(content: unknown, { transcoder }: { transcoder?: Transcoder }):
 /** Refuses what a newer protocol has staged, if that says so. */
 function refuseUnknown({ fc }: Links): void {
   const needed = Object.values(fc ?? {}).flat()
-  if (needed.length) throw new Failure(new FeatureNotAvailableError('a newer client has staged a change of the document'))
+  if (needed.length)
+    throw new Failure(new FeatureNotAvailableError('a newer client has staged a change of the document'))
 }
 
 function isAmbiguous(error: unknown): boolean {
-  return error instanceof AmbiguousTimeoutError || error instanceof DurabilityAmbiguousError || error instanceof RequestCanceledError
+  return (
+    error instanceof AmbiguousTimeoutError ||
+    error instanceof DurabilityAmbiguousError ||
+    error instanceof RequestCanceledError
+  )
 }
 
 function isPassing(error: unknown): boolean {
-  return error instanceof TemporaryFailureError || error instanceof TimeoutError || error instanceof DocumentLockedError || isAmbiguous(error)
+  return (
+    error instanceof TemporaryFailureError ||
+    error instanceof TimeoutError ||
+    error instanceof DocumentLockedError ||
+    isAmbiguous(error)
+  )
 }
 
 function classified(error: unknown): Failure {

@@ -55,8 +55,17 @@ export class TransactionQuery {
       txdata: {
         id: { txn: transactionId, atmpt: attemptId },
         state: { timeLeftMs: remaining },
-        config: { kvTimeoutMs: config.kvTimeout ?? cluster.kvDurableTimeout, durabilityLevel: LEVELS[level], numAtrs: RECORD_COUNT },
-        mutations: staged.map(({ type, collection, key, cas }) => ({ ...place4(collection), id: key, cas: String(cas), type: type.toUpperCase() })),
+        config: {
+          kvTimeoutMs: config.kvTimeout ?? cluster.kvDurableTimeout,
+          durabilityLevel: LEVELS[level],
+          numAtrs: RECORD_COUNT,
+        },
+        mutations: staged.map(({ type, collection, key, cas }) => ({
+          ...place4(collection),
+          id: key,
+          cas: String(cas),
+          type: type.toUpperCase(),
+        })),
         ...(record ? { atr: { ...place4(record.collection), id: record.key } } : {}),
       },
       txtimeout: `${remaining}ms`,
@@ -98,7 +107,11 @@ export class TransactionQuery {
   }
 
   /** Carries out a statement. */
-  async run<TRow>(statement: string, options: QueryOptions, members: Record<string, unknown> = {}): Promise<QueryResult<TRow>> {
+  async run<TRow>(
+    statement: string,
+    options: QueryOptions,
+    members: Record<string, unknown> = {},
+  ): Promise<QueryResult<TRow>> {
     const timeout = Math.max(OVERTIME_MS, this.#end - performance.now())
     const special = {
       members: { ...members, ...(this.#id === undefined ? {} : { txid: this.#id }) },
@@ -141,7 +154,8 @@ function translated(error: unknown): unknown {
   if (!(error instanceof CouchbaseError)) return error
   const told = error.context.errorCause
   if (error instanceof TransactionExpiredError) return new Failure(error, { kind: 'expired' })
-  if (error instanceof TransactionCommitAmbiguousError) return new Failure(error, { kind: 'ambiguous', rollsBack: false })
+  if (error instanceof TransactionCommitAmbiguousError)
+    return new Failure(error, { kind: 'ambiguous', rollsBack: false })
   if (error instanceof CasMismatchError) return new Failure(error, { isRetried: true })
   if (typeof told !== 'object' || told === null || told.retry === undefined) return error
   const kind = told.raise === 'expired' ? 'expired' : told.raise === 'commit_ambiguous' ? 'ambiguous' : 'failed'

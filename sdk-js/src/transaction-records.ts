@@ -77,11 +77,7 @@ export interface Limits {
   durabilityLevel?: DurabilityLevel
 }
 
-const SEEN = [
-  LookupInSpec.get('txn', { xattr: true }),
-  LookupInSpec.get(LookupInMacro.Document),
-  LookupInSpec.get(''),
-]
+const SEEN = [LookupInSpec.get('txn', { xattr: true }), LookupInSpec.get(LookupInMacro.Document), LookupInSpec.get('')]
 
 /** A document, or its tombstone; nothing if there is neither. */
 export async function see(collection: Collection, key: string, { timeout }: Limits): Promise<Seen | undefined> {

@@ -66,23 +66,22 @@ export interface TransactionOptions {
 }
 
 /** Options of statements in transactions. */
-export interface TransactionQueryOptions
-  extends Pick<
-    QueryOptions,
-    | 'parameters'
-    | 'scanConsistency'
-    | 'adhoc'
-    | 'clientContextId'
-    | 'maxParallelism'
-    | 'pipelineBatch'
-    | 'pipelineCap'
-    | 'scanWait'
-    | 'scanCap'
-    | 'readOnly'
-    | 'profile'
-    | 'metrics'
-    | 'raw'
-  > {
+export interface TransactionQueryOptions extends Pick<
+  QueryOptions,
+  | 'parameters'
+  | 'scanConsistency'
+  | 'adhoc'
+  | 'clientContextId'
+  | 'maxParallelism'
+  | 'pipelineBatch'
+  | 'pipelineCap'
+  | 'scanWait'
+  | 'scanCap'
+  | 'readOnly'
+  | 'profile'
+  | 'metrics'
+  | 'raw'
+> {
   /** Scope that names without bucket and scope belong to. */
   scope?: Scope
 }
@@ -157,4 +156,3 @@ export class Transactions {
 function isOver(end: number): boolean {
   return performance.now() >= end
 }
-

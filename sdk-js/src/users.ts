@@ -13,7 +13,12 @@ export class Role {
   scope: string | undefined
   collection: string | undefined
 
-  constructor(data: { name: string; bucket?: string | undefined; scope?: string | undefined; collection?: string | undefined }) {
+  constructor(data: {
+    name: string
+    bucket?: string | undefined
+    scope?: string | undefined
+    collection?: string | undefined
+  }) {
     this.name = data.name
     this.bucket = data.bucket
     this.scope = data.scope

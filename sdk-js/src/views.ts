@@ -335,5 +335,7 @@ function split(
   namespace: DesignDocumentNamespace | OperationOptions | undefined,
   options: OperationOptions,
 ): { namespace: DesignDocumentNamespace | undefined; options: OperationOptions } {
-  return typeof namespace === 'object' && namespace !== null ? { namespace: undefined, options: namespace } : { namespace, options }
+  return typeof namespace === 'object' && namespace !== null
+    ? { namespace: undefined, options: namespace }
+    : { namespace, options }
 }

@@ -18,7 +18,10 @@ async function secured(cluster: nacre.Cluster): Promise<{ url: string; ca: strin
   return { url: `couchbases://${kv!.host}:${kv!.port}`, ca: text }
 }
 
-async function withFiles(files: Record<string, string>, body: (path: (name: string) => string) => Promise<void>): Promise<void> {
+async function withFiles(
+  files: Record<string, string>,
+  body: (path: (name: string) => string) => Promise<void>,
+): Promise<void> {
   const folder = await mkdtemp(join(tmpdir(), 'nacre-js-'))
   const path = (name: string): string => join(folder, name)
   try {
@@ -34,7 +37,11 @@ const user = ({ user: username, password }: Node): { username: string; password:
 nodeTest('TLS works with an authority as text and as a file', async ({ node, cluster, key }) => {
   const { url, ca } = await secured(cluster)
   await withFiles({ 'ca.pem': ca }, async (path) => {
-    for (const security of [{ trustCertificates: ca }, { trustCertificates: [AUTHORITY, ca] }, { trustStorePath: path('ca.pem') }]) {
+    for (const security of [
+      { trustCertificates: ca },
+      { trustCertificates: [AUTHORITY, ca] },
+      { trustStorePath: path('ca.pem') },
+    ]) {
       await using connected = await nacre.connect(url, { ...user(node), security })
       const collection = connected.bucket(node.bucketName).defaultCollection()
       await collection.upsert(key, { a: 'x'.repeat(100_000) })
@@ -70,7 +77,11 @@ nodeTest('a certificate says who connects', async ({ node, cluster, key }) => {
     cluster.askManagement({ method: 'POST', path, body, contentType }, {})
   await ask('/controller/uploadClusterCA', AUTHORITY, 'text/plain')
   const clients = (state: string) =>
-    ask('/settings/clientCertAuth', JSON.stringify({ state, prefixes: [{ path: 'subject.cn', prefix: '', delimiter: '' }] }), 'application/json')
+    ask(
+      '/settings/clientCertAuth',
+      JSON.stringify({ state, prefixes: [{ path: 'subject.cn', prefix: '', delimiter: '' }] }),
+      'application/json',
+    )
   assert.equal((await clients('enable')).status, 202)
   try {
     await withFiles({ 'client.pem': CLIENT_CERTIFICATE, 'client.key': CLIENT_KEY }, async (path) => {
@@ -143,7 +154,10 @@ nodeTest('pings and diagnostics name the endpoints', async ({ cluster, bucket })
   assert.deepEqual(Object.keys(ping.services), ['kv'])
   assert.equal(ping.services['kv']![0]!.bucket, bucket.name)
   const report = JSON.parse(JSON.stringify(await cluster.diagnostics()))
-  assert.deepEqual(report.services.kv.map(({ state }: { state: string }) => state), ['connected', 'connected'])
+  assert.deepEqual(
+    report.services.kv.map(({ state }: { state: string }) => state),
+    ['connected', 'connected'],
+  )
   assert.equal(report.services.kv[1].namespace, bucket.name)
 })
 

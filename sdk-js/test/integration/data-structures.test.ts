@@ -50,7 +50,10 @@ nodeTest('a queue', async ({ collection, key }) => {
   assert.equal(await queue.size(), 20)
   const popped: number[] = []
   while (popped.length < 20) popped.push(...(await Promise.all([queue.pop(), queue.pop()])))
-  assert.deepEqual(popped.sort((a, b) => a - b), Array.from({ length: 20 }, (_, number) => number))
+  assert.deepEqual(
+    popped.sort((a, b) => a - b),
+    Array.from({ length: 20 }, (_, number) => number),
+  )
   await assert.rejects(queue.pop(), nacre.PathNotFoundError)
 })
 

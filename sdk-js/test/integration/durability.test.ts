@@ -68,7 +68,10 @@ nodeTest('the active copy is one of all copies', async ({ collection, key }) => 
   assert.deepEqual(await collection.getAnyReplica(key), { content: { a: [1, 2] }, cas, isReplica: false })
   assert.deepEqual(await collection.getAllReplicas(key), [{ content: { a: [1, 2] }, cas, isReplica: false }])
   const specs = [LookupInSpec.get('a[1]'), LookupInSpec.exists('b')]
-  const entries = [{ error: undefined, value: 2 }, { error: undefined, value: false }]
+  const entries = [
+    { error: undefined, value: 2 },
+    { error: undefined, value: false },
+  ]
   assert.deepEqual(await collection.lookupInAnyReplica(key, specs), { content: entries, cas, isReplica: false })
   const copies: nacre.LookupInReplicaResult[] = []
   for await (const copy of collection.lookupInAllReplicas(key, specs)) copies.push(copy)
@@ -207,7 +210,10 @@ nodeTest('scans find ranges, prefixes and samples', async ({ bucket }) => {
   const events: string[] = []
   await new Promise((resolve, reject) => {
     const scan = collection.scan(new nacre.PrefixScan('k0'), { idsOnly: true, consistentWith, concurrency: 32 })
-    scan.on('result', ({ id }) => events.push(id)).on('end', resolve).on('error', reject)
+    scan
+      .on('result', ({ id }) => events.push(id))
+      .on('end', resolve)
+      .on('error', reject)
   })
   assert.deepEqual(events.sort(), ids.slice(0, 10))
   for (const refused of [{ scan: 1 } as any, new nacre.SamplingScan(0), new nacre.PrefixScan(1 as any)]) {

@@ -8,7 +8,10 @@ import { nodesWith } from '../../src/cluster-map.js'
 import * as nacre from '../../src/index.js'
 import { nodeTest, unique } from './node.js'
 
-async function withCollection(bucket: nacre.Bucket, body: (collection: nacre.Collection) => Promise<void>): Promise<void> {
+async function withCollection(
+  bucket: nacre.Bucket,
+  body: (collection: nacre.Collection) => Promise<void>,
+): Promise<void> {
   const name = unique('live')
   await bucket.collections().createCollection(name, '_default')
   await body(bucket.collection(name))
@@ -40,7 +43,8 @@ nodeTest('what is there comes first, then what happens', ({ bucket }) =>
     }
     await writing
     assert.deepEqual(seen.slice(0, 3).sort(), ['a', 'b', 'c'])
-  }))
+  }),
+)
 
 nodeTest('a feed goes on from its token, and from now', ({ bucket }) =>
   withCollection(bucket, async (collection) => {
@@ -62,7 +66,8 @@ nodeTest('a feed goes on from its token, and from now', ({ bucket }) =>
     const some: string[] = []
     for await (const { id } of collection.changes({ live: false, keys: ['old', 'none'] })) some.push(id!)
     assert.deepEqual(some, ['old'])
-  }))
+  }),
+)
 
 nodeTest('a feed ends with its signal, and is read once', ({ bucket }) =>
   withCollection(bucket, async (collection) => {
@@ -72,7 +77,8 @@ nodeTest('a feed ends with its signal, and is read once', ({ bucket }) =>
     for await (const _ of feed) controller.abort()
     await assert.rejects(feed[Symbol.asyncIterator]().next(), nacre.InvalidArgumentError)
     for await (const _ of collection.changes({ signal: AbortSignal.abort() })) assert.fail()
-  }))
+  }),
+)
 
 nodeTest('what cannot be told is a failure with a name', async ({ bucket }) => {
   const next = (collection: nacre.Collection, options: nacre.ChangesOptions) =>
@@ -94,7 +100,10 @@ async function relay(port: number): Promise<{ server: Server; port: number; cut:
   const sockets = new Set<Socket>()
   const server = createServer((socket) => {
     const other = connectTo(port, '127.0.0.1')
-    for (const [from, to] of [[socket, other], [other, socket]] as const) {
+    for (const [from, to] of [
+      [socket, other],
+      [other, socket],
+    ] as const) {
       sockets.add(from)
       from.on('error', () => {}).on('close', () => to.destroy())
       from.pipe(to)
@@ -131,10 +140,14 @@ nodeTest('a feed whose connections break misses nothing', ({ cluster, bucket }) 
     for await (const { id, content } of collection.changes<{ n: number }>({ since: feed.token!, live: false })) {
       if (id !== 'end') last.set(id!, Math.max(last.get(id!) ?? -1, content!.n))
     }
-    assert.deepEqual([...last.values()].sort((a, b) => a - b), Array.from({ length: 50 }, (_, n) => count - 50 + n))
+    assert.deepEqual(
+      [...last.values()].sort((a, b) => a - b),
+      Array.from({ length: 50 }, (_, n) => count - 50 + n),
+    )
     between.cut()
     between.server.close()
-  }))
+  }),
+)
 
 nodeTest('a result is kept up to date', ({ cluster, bucket }) =>
   withCollection(bucket, async (collection) => {
@@ -148,21 +161,32 @@ nodeTest('a result is kept up to date', ({ cluster, bucket }) =>
       if (Math.random() < 0.3) await collection.remove(key).catch(() => {})
       else await collection.upsert(key, { n: Math.floor(Math.random() * 10) })
     }
-    for await (const { rows, changes } of scope.live<{ id: string; n: number }>(statement, { parameters: [2], interval: 5 })) {
+    for await (const { rows, changes } of scope.live<{ id: string; n: number }>(statement, {
+      parameters: [2],
+      interval: 5,
+    })) {
       held = nacre.applyChanges(held, changes)
       assert.deepEqual(held, rows)
-      if (steps++ === 0) assert.deepEqual(rows.map(({ n }) => n), [2, 3, 4])
+      if (steps++ === 0)
+        assert.deepEqual(
+          rows.map(({ n }) => n),
+          [2, 3, 4],
+        )
       if (held.some(({ id }) => id === 'end')) break
       if (steps < 20) for (let left = 3; left; left--) await once()
       // Every step changes the result, or else nothing would come.
       await collection.upsert(steps < 20 ? `step${steps}` : 'end', { n: 100 + steps })
     }
-    const { rows } = await cluster.query(statement.replace(`\`${collection.name}\``, `\`${bucket.name}\`._default.\`${collection.name}\``), {
-      parameters: [2],
-      scanConsistency: nacre.QueryScanConsistency.RequestPlus,
-    })
+    const { rows } = await cluster.query(
+      statement.replace(`\`${collection.name}\``, `\`${bucket.name}\`._default.\`${collection.name}\``),
+      {
+        parameters: [2],
+        scanConsistency: nacre.QueryScanConsistency.RequestPlus,
+      },
+    )
     assert.deepEqual(held, rows)
-  }))
+  }),
+)
 
 nodeTest('a result ends with its signal, its collection or its statement', ({ cluster, bucket }) =>
   withCollection(bucket, async (collection) => {
@@ -172,7 +196,8 @@ nodeTest('a result ends with its signal, its collection or its statement', ({ cl
       assert.deepEqual([rows, changes], [[], []])
       setImmediate(() => controller.abort())
     }
-    const next = (text: string, options: nacre.LiveOptions = {}) => cluster.live(text, options)[Symbol.asyncIterator]().next()
+    const next = (text: string, options: nacre.LiveOptions = {}) =>
+      cluster.live(text, options)[Symbol.asyncIterator]().next()
     await assert.rejects(next('SELECT FROM'), nacre.ParsingFailureError)
     await assert.rejects(next('SELECT 1'), nacre.InvalidArgumentError)
     const nested = `SELECT (SELECT RAW COUNT(*) FROM \`${bucket.name}\` AS x) AS c FROM \`${bucket.name}\`._default.\`${collection.name}\` AS d`
@@ -182,6 +207,8 @@ nodeTest('a result ends with its signal, its collection or its statement', ({ cl
       break
     }
     await assert.rejects(async () => {
-      for await (const _ of cluster.live(statement)) await bucket.collections().dropCollection(collection.name, '_default')
+      for await (const _ of cluster.live(statement))
+        await bucket.collections().dropCollection(collection.name, '_default')
     }, nacre.CouchbaseError)
-  }))
+  }),
+)

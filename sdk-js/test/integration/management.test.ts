@@ -28,7 +28,12 @@ nodeTest('a bucket has every setting, which can be changed', async ({ cluster, k
     for (const [member, value] of Object.entries(settings)) {
       assert.deepEqual([member, read[member as keyof nacre.BucketSettings]], [member, value])
     }
-    await manager.updateBucket({ name, flushEnabled: false, ramQuotaMB: 160, compressionMode: nacre.CompressionMode.Off })
+    await manager.updateBucket({
+      name,
+      flushEnabled: false,
+      ramQuotaMB: 160,
+      compressionMode: nacre.CompressionMode.Off,
+    })
     const changed = await manager.getBucket(name)
     assert.deepEqual([changed.flushEnabled, changed.ramQuotaMB, changed.compressionMode], [false, 160, 'off'])
     const collection = cluster.bucket(name).defaultCollection()
@@ -61,16 +66,32 @@ nodeTest('users and groups are created, changed, read and dropped', async ({ nod
   const [username, group] = [unique('user'), unique('group')]
   await assert.rejects(users.getUser(username), nacre.UserNotFoundError)
   await assert.rejects(users.getGroup(group), nacre.GroupNotFoundError)
-  await users.upsertGroup({ name: group, description: 'readers', roles: [new nacre.Role({ name: 'data_reader', bucket: bucket.name })] })
+  await users.upsertGroup({
+    name: group,
+    description: 'readers',
+    roles: [new nacre.Role({ name: 'data_reader', bucket: bucket.name })],
+  })
   const read = await users.getGroup(group)
-  assert.deepEqual([read.name, read.description, read.roles], [group, 'readers', [new nacre.Role({ name: 'data_reader', bucket: bucket.name })]])
+  assert.deepEqual(
+    [read.name, read.description, read.roles],
+    [group, 'readers', [new nacre.Role({ name: 'data_reader', bucket: bucket.name })]],
+  )
   assert((await users.getAllGroups()).some(({ name }) => name === group))
 
   const own = new nacre.Role({ name: 'data_writer', bucket: bucket.name, scope: '_default', collection: '_default' })
-  await users.upsertUser({ username, displayName: 'A user', password: 'first password', groups: [group], roles: ['query_select[*]', own] })
+  await users.upsertUser({
+    username,
+    displayName: 'A user',
+    password: 'first password',
+    groups: [group],
+    roles: ['query_select[*]', own],
+  })
   const user = await users.getUser(username)
   assert.deepEqual([user.username, user.displayName, user.domain, user.groups], [username, 'A user', 'local', [group]])
-  assert.deepEqual(user.roles.find(({ name }) => name === 'data_writer'), own)
+  assert.deepEqual(
+    user.roles.find(({ name }) => name === 'data_writer'),
+    own,
+  )
   const effective = user.effectiveRoles.find(({ name }) => name === 'data_reader')
   assert.deepEqual(effective?.origins, [{ type: 'group', name: group }])
   assert(user.passwordChanged instanceof Date)
@@ -101,8 +122,14 @@ nodeTest('indexes are created, built, watched, listed and dropped', async ({ clu
   assert.deepEqual((await indexes.buildDeferredIndexes()).sort(), ['#primary', 'by_n'])
   await indexes.watchIndexes(['by_n'], 60_000, { watchPrimary: true })
   const listed = await indexes.getAllIndexes()
-  assert.deepEqual(listed.map((index) => `${index.name} ${index.state} ${index.isPrimary}`), ['#primary online true', 'by_n online false'])
-  assert.deepEqual([listed[1]!.bucketName, listed[1]!.scopeName, listed[1]!.collectionName], [bucket.name, '_default', name])
+  assert.deepEqual(
+    listed.map((index) => `${index.name} ${index.state} ${index.isPrimary}`),
+    ['#primary online true', 'by_n online false'],
+  )
+  assert.deepEqual(
+    [listed[1]!.bucketName, listed[1]!.scopeName, listed[1]!.collectionName],
+    [bucket.name, '_default', name],
+  )
   assert.equal(listed[1]!.indexKey.length, 2)
   await assert.rejects(indexes.createIndex('by_n', ['n']), nacre.IndexExistsError)
   await indexes.createIndex('by_n', ['n'], { ignoreIfExists: true })
@@ -125,7 +152,8 @@ nodeTest('functions are defined, deployed, paused and dropped', async ({ cluster
   const manager = cluster.eventingFunctions()
   const name = `f${unique('').slice(1)}`
   const [source, target, metadata] = [unique('source'), unique('target'), unique('metadata')]
-  for (const collection of [source, target, metadata]) await bucket.collections().createCollection(collection, '_default')
+  for (const collection of [source, target, metadata])
+    await bucket.collections().createCollection(collection, '_default')
   const place = (collection: string) => new nacre.EventingFunctionKeyspace({ bucket: bucket.name, collection })
   const definition = new nacre.EventingFunction({
     name,
@@ -133,7 +161,11 @@ nodeTest('functions are defined, deployed, paused and dropped', async ({ cluster
     sourceKeyspace: place(source),
     metadataKeyspace: place(metadata),
     bucketBindings: [
-      new nacre.EventingFunctionBucketBinding({ alias: 'out', name: place(target), access: nacre.EventingFunctionBucketAccess.ReadWrite }),
+      new nacre.EventingFunctionBucketBinding({
+        alias: 'out',
+        name: place(target),
+        access: nacre.EventingFunctionBucketAccess.ReadWrite,
+      }),
     ],
     constantBindings: [new nacre.EventingFunctionConstantBinding({ alias: 'me', literal: '"f"' })],
     urlBindings: [
@@ -162,7 +194,10 @@ nodeTest('functions are defined, deployed, paused and dropped', async ({ cluster
   await manager.upsertFunction(definition)
   const read = await manager.getFunction(name)
   assert.equal(read.code, definition.code)
-  assert.deepEqual([read.sourceKeyspace, read.bucketBindings, read.constantBindings], [definition.sourceKeyspace, definition.bucketBindings, definition.constantBindings])
+  assert.deepEqual(
+    [read.sourceKeyspace, read.bucketBindings, read.constantBindings],
+    [definition.sourceKeyspace, definition.bucketBindings, definition.constantBindings],
+  )
   assert.equal(read.urlBindings[0]!.auth!.username, 'u')
   for (const [setting, value] of Object.entries(definition.settings)) {
     assert.deepEqual([setting, read.settings[setting as keyof nacre.EventingFunctionSettings]], [setting, value])

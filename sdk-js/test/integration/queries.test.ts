@@ -9,7 +9,10 @@ const { QueryScanConsistency, QueryProfileMode, QueryStatus } = nacre
 const FRESH = { scanConsistency: QueryScanConsistency.RequestPlus }
 
 /** A scope with a collection `shells` of ten documents. */
-async function shells(bucket: nacre.Bucket, body: (scope: nacre.Scope, shells: nacre.Collection) => Promise<void>): Promise<void> {
+async function shells(
+  bucket: nacre.Bucket,
+  body: (scope: nacre.Scope, shells: nacre.Collection) => Promise<void>,
+): Promise<void> {
   const name = unique('s')
   await bucket.collections().createScope(name)
   try {
@@ -93,7 +96,10 @@ nodeTest('a statement sees the mutations that it is told of', async ({ bucket })
     for (let n = 10; n < 20; n++) {
       const { token } = await collection.upsert(String(n), { n })
       const consistentWith = new nacre.MutationState(token)
-      const { rows } = await scope.query('SELECT RAW s.n FROM shells AS s WHERE s.n = $1', { parameters: [n], consistentWith })
+      const { rows } = await scope.query('SELECT RAW s.n FROM shells AS s WHERE s.n = $1', {
+        parameters: [n],
+        consistentWith,
+      })
       assert.deepEqual(rows, [n])
     }
     const both = { consistentWith: new nacre.MutationState(), ...FRESH }
@@ -127,10 +133,17 @@ nodeTest('mistakes have the names of the official SDK', async ({ cluster, bucket
   })
   const missing = cluster.query(`SELECT * FROM ${bucket.name}.none.none`)
   await assert.rejects(Promise.resolve(missing), nacre.CouchbaseError)
-  const statement = 'SELECT COUNT(*) FROM ARRAY_RANGE(0, 20000) AS a, ARRAY_RANGE(0, 20000) AS b, ARRAY_RANGE(0, 20000) AS c'
-  await assert.rejects(Promise.resolve(cluster.query(statement, { timeout: 500, readOnly: true })), nacre.UnambiguousTimeoutError)
+  const statement =
+    'SELECT COUNT(*) FROM ARRAY_RANGE(0, 20000) AS a, ARRAY_RANGE(0, 20000) AS b, ARRAY_RANGE(0, 20000) AS c'
+  await assert.rejects(
+    Promise.resolve(cluster.query(statement, { timeout: 500, readOnly: true })),
+    nacre.UnambiguousTimeoutError,
+  )
   await assert.rejects(Promise.resolve(cluster.query(statement, { timeout: 500 })), nacre.AmbiguousTimeoutError)
-  await assert.rejects(Promise.resolve(cluster.query('SELECT 1', { signal: AbortSignal.abort() })), nacre.RequestCanceledError)
+  await assert.rejects(
+    Promise.resolve(cluster.query('SELECT 1', { signal: AbortSignal.abort() })),
+    nacre.RequestCanceledError,
+  )
   const duplicate = `INSERT INTO ${bucket.name} (KEY, VALUE) VALUES ("dup-${unique('k')}", 1), ("dup", 1), ("dup", 2)`
   await assert.rejects(Promise.resolve(cluster.query(duplicate)), nacre.DocumentExistsError)
   assert.throws(() => cluster.query(''), nacre.InvalidArgumentError)

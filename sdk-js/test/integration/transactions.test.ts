@@ -49,7 +49,10 @@ nodeTest('what is staged is what the official SDKs stage', async ({ cluster, buc
   let attemptId = ''
   await cluster.transactions().run(async (attempt) => {
     await attempt.replace(await attempt.get(collection, key), { n: 2 })
-    const { content } = await collection.lookupIn(key, [LookupInSpec.get('txn', XATTR), LookupInSpec.get('$document.value_crc32c', XATTR)])
+    const { content } = await collection.lookupIn(key, [
+      LookupInSpec.get('txn', XATTR),
+      LookupInSpec.get('$document.value_crc32c', XATTR),
+    ])
     const links = content[0]!.value
     record = links.atr.id
     attemptId = links.id.atmpt
@@ -106,7 +109,8 @@ nodeTest('mistakes may be handled within the function', async ({ cluster, collec
   await assert.rejects(cluster.transactions().run(7 as any), nacre.InvalidArgumentError)
   await assert.rejects(
     cluster.transactions().run((attempt) => attempt.insert(collection, 'b', Buffer.from('x'))),
-    (error: any) => error instanceof nacre.TransactionFailedError && error.cause instanceof nacre.FeatureNotAvailableError,
+    (error: any) =>
+      error instanceof nacre.TransactionFailedError && error.cause instanceof nacre.FeatureNotAvailableError,
   )
 })
 
@@ -127,7 +131,10 @@ nodeTest('transactions that come between each other lose nothing', async ({ clus
   }
   await Promise.all(Array.from({ length: 12 }, (_, index) => transfer(keys[index % 4]!, keys[(index * 3 + 1) % 4]!)))
   const balances = await Promise.all(keys.map(async (each) => (await collection.get(each)).content.balance))
-  assert.equal(balances.reduce((sum, balance) => sum + balance), 400)
+  assert.equal(
+    balances.reduce((sum, balance) => sum + balance),
+    400,
+  )
   assert(runs >= 12)
   await assertClean(collection, ...keys)
 })
@@ -211,7 +218,10 @@ nodeTest('records may be kept elsewhere', async ({ node, bucket, key }) => {
   await cluster.transactions().run((attempt) => attempt.insert(collection, key, 1))
   assert.equal((await collection.get(key)).content, 1)
   const records: string[] = []
-  const scan = cluster.bucket(bucket.name).collection(name).scan(new nacre.PrefixScan('_txn:'), { idsOnly: true, concurrency: 64 })
+  const scan = cluster
+    .bucket(bucket.name)
+    .collection(name)
+    .scan(new nacre.PrefixScan('_txn:'), { idsOnly: true, concurrency: 64 })
   for await (const { id } of scan) records.push(id)
   assert.equal(records.length, 1)
 })

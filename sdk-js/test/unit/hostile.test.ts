@@ -73,7 +73,8 @@ test('pushed garbage changes nothing, and a pushed map is taken', async () => {
       socket.write(Buffer.concat([header(0x82, key.length + map.length, key.length).fill(1, 1, 2), key, map]))
     }
   }
-  for (const garbage of ['', '{', '[]', 'null', '{"rev":"x"}', JSON.stringify({ rev: 99, nodesExt: [] })]) push(Buffer.from(garbage))
+  for (const garbage of ['', '{', '[]', 'null', '{"rev":"x"}', JSON.stringify({ rev: 99, nodesExt: [] })])
+    push(Buffer.from(garbage))
   assert.equal((await collection.get('k')).content, 'v')
   node.rev = 3
   push(node.config(other.port))
@@ -127,7 +128,10 @@ test('a map has the ports with TLS, and the addresses for clients elsewhere', ()
   const text = Buffer.from(JSON.stringify(MAP))
   const tls = parseClusterMap(text, 'inner', { tls: true })
   assert.deepEqual(tls.kv, [{ host: 'inner', port: 11207 }])
-  assert.deepEqual(tls.services.map(([name]) => name), ['kv', 'n1ql', 'eventingAdminPort'])
+  assert.deepEqual(
+    tls.services.map(([name]) => name),
+    ['kv', 'n1ql', 'eventingAdminPort'],
+  )
   assert.deepEqual(parseClusterMap(text, 'outer').kv, [{ host: 'outer', port: 31210 }])
   assert.deepEqual(parseClusterMap(text, 'outer', { tls: true }).kv, [{ host: 'outer', port: 31207 }])
   assert.deepEqual(parseClusterMap(text, 'x').kv, [{ host: 'inner', port: 11210 }])
@@ -149,7 +153,10 @@ test('addresses with TLS have a port of their own, and names in DNS fall back on
 test('what connects has to be complete', async () => {
   const token = { authenticator: { token: 'x' } as any }
   await assert.rejects(nacre.connect('couchbases://127.0.0.1', token), nacre.FeatureNotAvailableError)
-  await assert.rejects(nacre.connect('couchbase://127.0.0.1', { configProfile: 'bogus', username: 'u', password: 'p' }), nacre.InvalidArgumentError)
+  await assert.rejects(
+    nacre.connect('couchbase://127.0.0.1', { configProfile: 'bogus', username: 'u', password: 'p' }),
+    nacre.InvalidArgumentError,
+  )
   const none = new nacre.CertificateAuthenticator('/none', '/none')
   await assert.rejects(nacre.connect('couchbases://127.0.0.1', { authenticator: none }), nacre.InvalidArgumentError)
 })

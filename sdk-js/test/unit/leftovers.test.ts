@@ -24,7 +24,9 @@ test('nothing is left of a cluster that was closed', async () => {
     await using cluster = await nacre.connect(node.url, 'user', 'password')
     const collection = cluster.bucket('b').defaultCollection()
     await collection.get('k')
-    const writes = Array.from({ length: 50 }, (_, index) => collection.upsert(`k${index}`, 1).catch((error) => error.name))
+    const writes = Array.from({ length: 50 }, (_, index) =>
+      collection.upsert(`k${index}`, 1).catch((error) => error.name),
+    )
     await cluster.close()
     assert.deepEqual([...new Set(await Promise.all(writes))], ['RequestCanceledError'])
   }

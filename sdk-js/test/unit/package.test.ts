@@ -21,7 +21,13 @@ test('minified it stays under its limit', async (context) => {
 })
 
 test('its metadata is without fault', async () => {
-  const { stdout } = await run(process.execPath, [join(ROOT, 'node_modules/publint/src/cli.js'), '--strict', '--pack', 'false', ROOT])
+  const { stdout } = await run(process.execPath, [
+    join(ROOT, 'node_modules/publint/src/cli.js'),
+    '--strict',
+    '--pack',
+    'false',
+    ROOT,
+  ])
   assert.match(stdout, /All good/)
 })
 
@@ -60,7 +66,20 @@ test('a consumer with strict types compiles', async () => {
     await writeFile(join(folder, 'package.json'), '{"type": "module"}')
     await writeFile(join(folder, 'main.ts'), CONSUMER)
     for (const more of [[], ['--exactOptionalPropertyTypes', '--noUncheckedIndexedAccess']]) {
-      const options = ['--strict', '--noEmit', '--target', 'es2022', '--module', 'nodenext', '--lib', 'es2023,esnext.disposable', '--types', 'node', '--skipLibCheck', 'false']
+      const options = [
+        '--strict',
+        '--noEmit',
+        '--target',
+        'es2022',
+        '--module',
+        'nodenext',
+        '--lib',
+        'es2023,esnext.disposable',
+        '--types',
+        'node',
+        '--skipLibCheck',
+        'false',
+      ]
       const compiling = run(join(ROOT, 'node_modules/.bin/tsc'), [...options, ...more, 'main.ts'], { cwd: folder })
       await compiling.catch((error) => assert.fail(error.stdout))
     }

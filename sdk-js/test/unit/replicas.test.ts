@@ -14,11 +14,18 @@ const NONE = Buffer.alloc(0)
 
 const found = (value: string): Answer => [0, Buffer.from('02000000', 'hex'), Buffer.from(JSON.stringify(value))]
 
-async function withReplica(replicas: number[], body: (node: FakeNode, collection: nacre.Collection) => Promise<void>): Promise<void> {
+async function withReplica(
+  replicas: number[],
+  body: (node: FakeNode, collection: nacre.Collection) => Promise<void>,
+): Promise<void> {
   await using node = await FakeNode.start()
   node.replicas = replicas
   node.on.set(GET, () => found('active')).set(GET_REPLICA, () => found('replica'))
-  await using cluster = await nacre.connect(node.url, { username: 'user', password: 'password', preferredServerGroup: 'east' })
+  await using cluster = await nacre.connect(node.url, {
+    username: 'user',
+    password: 'password',
+    preferredServerGroup: 'east',
+  })
   const collection = cluster.bucket('b').defaultCollection()
   await collection.get('k')
   await body(node, collection)
@@ -28,7 +35,10 @@ test('all copies are read, and a copy that is nowhere is left out', () =>
   withReplica([0, -1], async (_, collection) => {
     const copies = await collection.getAllReplicas('k')
     const seen = copies.map(({ content, isReplica }) => [content, isReplica]).sort()
-    assert.deepEqual(seen, [['active', false], ['replica', true]])
+    assert.deepEqual(seen, [
+      ['active', false],
+      ['replica', true],
+    ])
   }))
 
 test('any copy is enough, and nobody waits for the others', () =>
@@ -49,7 +59,10 @@ test('replicas are asked for parts with a flag that only they answer', () =>
       return [0, NONE, Buffer.from('0000000000013' + '7', 'hex')]
     })
     const copies = await collection.lookupInAllReplicas('k', [LookupInSpec.get('a')])
-    assert.deepEqual(copies.map(({ content }) => content[0]!.value), [7, 7])
+    assert.deepEqual(
+      copies.map(({ content }) => content[0]!.value),
+      [7, 7],
+    )
     assert.deepEqual(flags.sort(), [0, 0x20])
   }))
 

@@ -17,8 +17,18 @@ function scan(text: string, size: number): { rows: unknown[]; rest: unknown } {
 const ROWS = [{ a: [1, { b: ']' }] }, 'te"x,t]\\', 1.5, null, [], [[]], {}, { results: [1] }, 'é']
 
 test('rows are found whatever the pieces', () => {
-  const rest = { id: 'results', signature: { results: [7] }, list: [['results'], [1]], results: [], status: 'x', after: [1, 2] }
-  const text = JSON.stringify({ ...rest, results: '@' }).replace('"@"', `\n[\n ${ROWS.map((row) => JSON.stringify(row)).join(' , ')} ]`)
+  const rest = {
+    id: 'results',
+    signature: { results: [7] },
+    list: [['results'], [1]],
+    results: [],
+    status: 'x',
+    after: [1, 2],
+  }
+  const text = JSON.stringify({ ...rest, results: '@' }).replace(
+    '"@"',
+    `\n[\n ${ROWS.map((row) => JSON.stringify(row)).join(' , ')} ]`,
+  )
   for (let size = 1; size < text.length + 1; size++) assert.deepEqual(scan(text, size), { rows: ROWS, rest })
 })
 
