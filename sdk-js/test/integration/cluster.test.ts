@@ -1,8 +1,11 @@
 /** Connecting, and managing buckets, scopes and collections. */
 
 import assert from 'node:assert/strict'
-import { readFile } from 'node:fs/promises'
-import { formatWithOptions } from 'node:util'
+import { execFile } from 'node:child_process'
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { formatWithOptions, promisify } from 'node:util'
 import { test } from 'node:test'
 
 import * as nacre from '../../src/index.js'
@@ -118,5 +121,25 @@ test('the examples of the guide run and print what stands below them', async (co
     printed = []
     await main(node.url, node.user, node.password)
     assert.equal(`${printed.join('\n')}\n`, expected)
+  }
+})
+
+test('a program for the official package runs with its import changed', async () => {
+  const node = nodeOfEnvironment()
+  const program = await readFile(new URL('../../../../conformance/sdk/node/queries.cjs', import.meta.url), 'utf8')
+  const index = new URL('../../src/index.js', import.meta.url)
+  const ported = program
+    .replace("const couchbase = require('couchbase')", `import * as couchbase from '${index}'`)
+    .replace("const assert = require('node:assert')", "import assert from 'node:assert'")
+  assert(!ported.includes('require('))
+  const folder = await mkdtemp(join(tmpdir(), 'nacre-js-'))
+  try {
+    await writeFile(join(folder, 'ported.mjs'), ported)
+    const { url, user, password, bucketName } = node
+    const run = promisify(execFile)(process.execPath, [join(folder, 'ported.mjs'), url, user, password, bucketName])
+    const { stdout } = await run.catch((error) => assert.fail(`${error.stdout}${error.stderr}`))
+    assert(stdout.split('\n').filter((line) => line.startsWith('ok ')).length >= 6)
+  } finally {
+    await rm(folder, { recursive: true })
   }
 })
