@@ -13,6 +13,7 @@ import { CollectionManager } from './management.js'
 import { checkOptions } from './option-names.js'
 import type { Timeouts } from './options.js'
 import { contextOf, type Query, type QueryOptions, startQuery } from './query.js'
+import { ScopeSearchIndexManager } from './search-indexes.js'
 import type { Transcoder } from './transcoders.js'
 import { startViewQuery, ViewIndexManager, type ViewQuery, type ViewQueryOptions } from './views.js'
 
@@ -148,6 +149,11 @@ export class Scope {
   live<TRow = any>(statement: string, options: LiveOptions = {}): Live<TRow> {
     const queryContext = contextOf(this.bucket.name, this.name)
     return this.cluster.live<TRow>(statement, { queryContext, ...options })
+  }
+
+  /** Defines, holds up and drops indexes of the search service in this scope, where there is one. */
+  searchIndexes(): ScopeSearchIndexManager {
+    return new ScopeSearchIndexManager(this.cluster, this.bucket.name, this.name)
   }
 
   /** Defines, deploys and drops functions of this scope. */

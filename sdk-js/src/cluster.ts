@@ -24,6 +24,7 @@ import { checkOptions } from './option-names.js'
 import { DEFAULT_TIMEOUTS, type TimeoutConfig, type Timeouts } from './options.js'
 import { type Query, type QueryOptions, type Sender, startQuery } from './query.js'
 import { QueryIndexManager } from './query-indexes.js'
+import { SearchIndexManager } from './search-indexes.js'
 import { DefaultTranscoder, type Transcoder } from './transcoders.js'
 import { Transactions, type TransactionsConfig } from './transactions.js'
 import { UserManager } from './users.js'
@@ -255,6 +256,11 @@ export class Cluster implements AsyncDisposable {
   /** Creates, builds and drops indexes for statements. */
   queryIndexes(): QueryIndexManager {
     return new QueryIndexManager(this)
+  }
+
+  /** Defines, holds up and drops indexes of the search service, where there is one. */
+  searchIndexes(): SearchIndexManager {
+    return new SearchIndexManager(this)
   }
 
   /** Defines, deploys and drops functions that react to changes. */

@@ -111,6 +111,7 @@ export {
   ScanTerm,
   type ScanType,
 } from './scans.js'
+export { type ISearchIndex, ScopeSearchIndexManager, SearchIndex, SearchIndexManager } from './search-indexes.js'
 export { StreamablePromise } from './streamable.js'
 export { LookupInMacro, LookupInSpec, MutateInMacro, MutateInSpec } from './subdocument.js'
 export {

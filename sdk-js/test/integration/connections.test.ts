@@ -142,7 +142,7 @@ nodeTest('pings and diagnostics name the endpoints', async ({ cluster, bucket })
   await bucket.waitUntilReady(5000, { serviceTypes: [nacre.ServiceType.KeyValue, nacre.ServiceType.Query] })
   const { services, id } = await cluster.ping({ reportId: 'mine' })
   assert.equal(id, 'mine')
-  assert.deepEqual(Object.keys(services).sort(), ['eventing', 'kv', 'mgmt', 'query', 'views'])
+  for (const service of ['eventing', 'kv', 'mgmt', 'query', 'views']) assert(services[service]?.length, service)
   for (const endpoints of Object.values(services)) {
     for (const { state, latency, remote, error } of endpoints) {
       assert.equal(state, nacre.PingState.Ok, error)
