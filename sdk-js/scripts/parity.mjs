@@ -22,7 +22,7 @@ const REASONS = [
     /^(GeoPoint|MatchOperator|ISearchIndex|SearchIndexManager|ScopeSearchIndexManager|Search\w+|Vector\w+|\w*SearchQuery|\w*Query|\w*Facet|\w*FacetResult|TermFacet|\w*Sort|GeoPolygon\w*|HighlightStyle|(Cluster|Scope|Collection)\.search\w*)/,
     'the server has no search service',
   ],
-  [/^TransactionAttemptContext\.getMulti$|GetMulti/, 'reads of several documents at once are not there yet'],
+  [/Replicas?FromPreferredServerGroup/, 'reads of replicas in transactions are not there'],
   [/^(Transaction|getReplicaFrom)/, 'reads of replicas in transactions are not there'],
   [
     /^(\w*Tracer\w*|\w*Meter\w*|\w*Span\w*|\w*Recorder|\w*Logger\w*|\w*Logging\w*|\w*Observab\w*|OTel\w*|ValueRecorder|getOTel\w*|OpTracing\w*|\w*\.logger|LogLevel|shutdownLogger|enableProtocolLogger\w*)/i,

@@ -115,6 +115,12 @@ export { type ISearchIndex, ScopeSearchIndexManager, SearchIndex, SearchIndexMan
 export { StreamablePromise } from './streamable.js'
 export { LookupInMacro, LookupInSpec, MutateInMacro, MutateInSpec } from './subdocument.js'
 export {
+  TransactionGetMultiMode,
+  TransactionGetMultiResult,
+  type TransactionGetMultiResultEntry,
+  TransactionGetMultiSpec,
+} from './transaction-multi.js'
+export {
   type DocumentId,
   type TransactionAttemptContext,
   type TransactionGetResult,

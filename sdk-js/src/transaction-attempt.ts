@@ -29,6 +29,15 @@ import { Feature } from './opcodes.js'
 import { DurabilityLevel } from './options.js'
 import { contextOf } from './query.js'
 import { MutateInMacro, MutateInSpec } from './subdocument.js'
+import {
+  lastRead,
+  type Read,
+  readTogether,
+  type TransactionGetMultiMode,
+  TransactionGetMultiResult,
+  type TransactionGetMultiResultEntry,
+  type TransactionGetMultiSpec,
+} from './transaction-multi.js'
 import { TransactionQuery } from './transaction-query.js'
 import {
   type ChangeType,
@@ -170,6 +179,34 @@ export class TransactionAttemptContext {
       if (!seen) throw notFound(key)
       const content = await this.#contentOf(seen, collection, key, options)
       return this.#result(collection, key, content as T, seen.cas, seen.links, seen.restore, seen.flags)
+    })
+  }
+
+  /**
+   * Reads several documents so that they show every other transaction as a whole, or not at all, as far as the mode asks
+   * for that. A document that is not there has an error in the result.
+   */
+  async getMulti(
+    specs: TransactionGetMultiSpec[],
+    options: { mode?: TransactionGetMultiMode } = {},
+  ): Promise<TransactionGetMultiResult> {
+    return this.#operation(async () => {
+      if (!Array.isArray(specs) || !specs.length) throw new InvalidArgumentError('there is nothing to read')
+      const until = lastRead(options.mode, this.#setting.end)
+      const read = this.#query ? [] : await readTogether(this.#cluster, specs, this.id, () => this.#limits(), until)
+      const content: TransactionGetMultiResultEntry[] = []
+      for (const [index, { collection, id, transcoder }] of specs.entries()) {
+        try {
+          const own = this.#staged.get(placeOf(collection, id))
+          if (this.#query) content.push({ error: null, value: (await this.#query.get(collection, id)).doc })
+          else if (own?.type === 'remove') throw notFound(id)
+          else content.push({ error: null, value: own ? own.content : bodyOf(read[index]!, id, transcoder) })
+        } catch (error) {
+          if (!(error instanceof DocumentNotFoundError)) throw error
+          content.push({ error })
+        }
+      }
+      return new TransactionGetMultiResult({ content })
     })
   }
 
@@ -403,9 +440,7 @@ export class TransactionAttemptContext {
       refuseUnknown(links)
       const entry = await readEntry(this.#cluster, links, this.#limits())
       if (entry?.st === 'COMMITTED' || entry?.st === 'COMPLETED') {
-        if (links.op.type === 'remove') throw notFound(key)
-        if (links.op.bin !== undefined) throw new FeatureNotAvailableError('transactions here are of JSON documents')
-        return links.op.stgd
+        return bodyOf({ seen, isCommitted: true }, key)
       }
       if (!entry) {
         // It may have been written out, and its entry removed, since the document was read.
@@ -417,9 +452,7 @@ export class TransactionAttemptContext {
         }
       }
     }
-    if (seen.isDeleted) throw notFound(key)
-    if (seen.flags >>> 24 === BINARY) throw new FeatureNotAvailableError('transactions here are of JSON documents')
-    return transcoder ? transcoder.decode(seen.body, seen.flags) : decodeJson(seen.body)
+    return bodyOf({ seen, isCommitted: false }, key, transcoder)
   }
 
   /** Waits until no other transaction has a change staged there. */
@@ -680,20 +713,36 @@ function placeOf({ scope, name }: Collection, key: string): string {
   return JSON.stringify([scope.bucket.name, scope.name, name, key])
 }
 
+/** What counts of a document: what is staged if that is committed, or else the body. */
+function bodyOf({ seen, isCommitted }: Read, key: string, transcoder?: Transcoder): unknown {
+  const links = seen?.links
+  if (links && isCommitted) {
+    if (links.op.type === 'remove') throw notFound(key)
+    if (links.op.bin !== undefined) throw notJson()
+    return links.op.stgd
+  }
+  if (!seen || seen.isDeleted) throw notFound(key)
+  if (seen.flags >>> 24 === BINARY) throw notJson()
+  return transcoder ? transcoder.decode(seen.body, seen.flags) : decodeJson(seen.body)
+}
+
+function notJson(): FeatureNotAvailableError {
+  return new FeatureNotAvailableError('transactions here are of JSON documents')
+}
+
 function notFound(key: string): DocumentNotFoundError {
   return new DocumentNotFoundError(undefined, { key })
 }
 
 /** The content as JSON has it. */
 function valueOf(content: unknown, { transcoder }: { transcoder?: Transcoder }): unknown {
-  if (Buffer.isBuffer(content) && !transcoder)
-    throw new FeatureNotAvailableError('transactions here are of JSON documents')
+  if (Buffer.isBuffer(content) && !transcoder) throw notJson()
   if (!transcoder) {
     if (JSON.stringify(content) === undefined) throw new InvalidArgumentError(`JSON has no ${typeof content}`)
     return content
   }
   const [bytes, flags] = transcoder.encode(content)
-  if (flags >>> 24 !== JSON_FLAGS >>> 24) throw new FeatureNotAvailableError('transactions here are of JSON documents')
+  if (flags >>> 24 !== JSON_FLAGS >>> 24) throw notJson()
   return decodeJson(bytes)
 }
 

@@ -41,10 +41,21 @@ export interface Restore {
   revid: string
 }
 
+/** A document as records name it. */
+export interface Place {
+  bkt: string
+  scp: string
+  col: string
+  id: string
+}
+
 /** An attempt in its record. */
 export interface Entry {
   tid: string
   st: string
+  ins?: Place[]
+  rep?: Place[]
+  rem?: Place[]
 }
 
 /** A document as transactions see it. */

@@ -225,3 +225,53 @@ nodeTest('records may be kept elsewhere', async ({ node, bucket, key }) => {
   for await (const { id } of scan) records.push(id)
   assert.equal(records.length, 1)
 })
+
+nodeTest('several documents are read together', async ({ cluster, collection, key }) => {
+  const ids = ['a', 'b', 'c', 'd'].map((suffix) => `${key}-${suffix}`)
+  const specs = ids.map((id) => new nacre.TransactionGetMultiSpec(collection, id))
+  for (const id of ids.slice(0, 3)) await collection.upsert(id, 0)
+  await cluster.transactions().run(async (attempt) => {
+    await attempt.replace(await attempt.get(collection, ids[0]!), 1)
+    await attempt.remove(await attempt.get(collection, ids[1]!))
+    const read = await attempt.getMulti(specs)
+    assert.deepEqual(
+      read.content.map(({ value }) => value),
+      [1, undefined, 0, undefined],
+    )
+    assert.deepEqual(
+      ids.map((_, index) => read.exists(index)),
+      [true, false, true, false],
+    )
+    assert.throws(() => read.contentAt(1), nacre.DocumentNotFoundError)
+    assert.throws(() => read.contentAt(9), nacre.DocumentNotFoundError)
+    await assert.rejects(attempt.getMulti([]), nacre.InvalidArgumentError)
+    await attempt.query('SELECT 1')
+    assert.deepEqual(
+      (await attempt.getMulti(specs)).content.map(({ value }) => value),
+      [1, undefined, 0, undefined],
+    )
+  })
+
+  // Somebody sets all of them to the same number, again and again.
+  for (const id of ids) await collection.upsert(id, 0)
+  let isDone = false
+  const writing = (async () => {
+    for (let n = 1; !isDone; n++) {
+      await cluster.transactions().run(async (attempt) => {
+        for (const id of ids) await attempt.replace(await attempt.get(collection, id), n)
+      })
+    }
+  })()
+  const mode = nacre.TransactionGetMultiMode.PrioritiseReadSkewDetection
+  for (let round = 0; round < 30; round++) {
+    await cluster.transactions().run(async (attempt) => {
+      const { content } = await attempt.getMulti(specs, { mode })
+      const numbers = content.map(({ value }) => value)
+      // One that began and ended between two reads is not seen by them.
+      const apart = Math.max(...numbers) - Math.min(...numbers)
+      assert(apart <= 1, `${numbers}`)
+    })
+  }
+  isDone = true
+  await writing
+})
