@@ -29,8 +29,6 @@ const REASONS = [
     'no tracing, metrics or logging of its own',
   ],
   [/^(Jwt\w*|IJwt\w*)/, 'the server knows no tokens yet'],
-  [/^(StreamableRowPromise|StreamableReplicasPromise|StreamableScanPromise)$/, '`StreamablePromise` is all three'],
-  [/^StreamablePromise|^Streamable\w+\./, 'part of `StreamablePromise`'],
   [/^(ViewExecutor)/, 'internal to the official package'],
   [/^(isOptions|lcbVersion|cbppVersion|cbppMetadata)$/, 'about the native code of the official package'],
   [
@@ -52,7 +50,10 @@ function read(files) {
   const names = new Set()
   for (const file of files) {
     const text = readFileSync(file, 'utf8').replace(/\/\*[\s\S]*?\*\//g, '')
-    for (const [, name] of text.matchAll(/ as (\w+)/g)) names.add(name)
+    for (const [, base, name] of text.matchAll(/(\w+) as (\w+)/g)) {
+      names.add(name)
+      if (/^Streamable/.test(base)) classes.set(name, { methods: new Set(), base })
+    }
     for (const [, kind, name] of text.matchAll(
       /^export (?:declare )?(?:abstract )?(class|interface|enum|function|const|type) (\w+)/gm,
     )) {

@@ -148,7 +148,7 @@ export class Collection extends Documents {
   ): StreamablePromise<GetReplicaResult<T>[], GetReplicaResult<T>> {
     checkOptions('getAllReplicas', options)
     const source = () => readAll(this, key, options, (copy, limits) => this.getCopy<T>(key, limits, copy))
-    return new StreamablePromise(source, (copies) => copies, { item: 'replica' })
+    return new StreamablePromise(source, (copies) => copies, { item: 'replica', repeats: true })
   }
 
   /**
@@ -177,7 +177,7 @@ export class Collection extends Documents {
   ): StreamablePromise<LookupInReplicaResult[], LookupInReplicaResult> {
     checkOptions('lookupInAllReplicas', options)
     const source = () => readAll(this, key, options, (copy, limits) => this.lookUp(key, specs, limits, { copy }))
-    return new StreamablePromise(source, (copies) => copies, { item: 'replica' })
+    return new StreamablePromise(source, (copies) => copies, { item: 'replica', repeats: true })
   }
 
   /** Reads the documents of a range of keys, or a sample of them, in no particular order. */
@@ -187,7 +187,7 @@ export class Collection extends Documents {
   ): StreamablePromise<ScanResult<T>[], ScanResult<T>> {
     checkOptions('scan', options)
     const source = () => scan<T>(this, scanType, options)
-    return new StreamablePromise(source, (results) => results, { item: 'result' })
+    return new StreamablePromise(source, (results) => results, { item: 'result', repeats: true })
   }
 
   /**

@@ -112,7 +112,12 @@ export {
   type ScanType,
 } from './scans.js'
 export { type ISearchIndex, ScopeSearchIndexManager, SearchIndex, SearchIndexManager } from './search-indexes.js'
-export { StreamablePromise } from './streamable.js'
+export {
+  StreamablePromise,
+  StreamablePromise as StreamableReplicasPromise,
+  StreamablePromise as StreamableRowPromise,
+  StreamablePromise as StreamableScanPromise,
+} from './streamable.js'
 export { LookupInMacro, LookupInSpec, MutateInMacro, MutateInSpec } from './subdocument.js'
 export {
   TransactionGetMultiMode,

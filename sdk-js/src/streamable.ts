@@ -5,9 +5,9 @@
  *     for await (const row of cluster.query(statement)) …
  *     cluster.query(statement).on('row', …).on('end', …).on('error', …)
  *
- * `for await` reads no faster than its body runs, and leaving it ends the request. The other two keep the items in memory
- * or pass them on as they come. A result that nobody has asked for by the next turn of the event loop is fetched all the
- * same, as statements may change documents.
+ * `for await` reads no faster than its body runs, and leaving it ends the request. The other two keep the items in
+ * memory or pass them on as they come. A request that only reads is sent when its result is first asked for. A statement,
+ * which may change documents, is sent by the next turn of the event loop at the latest, also if nobody asks.
  */
 
 import { InvalidArgumentError } from './errors.js'
@@ -23,7 +23,7 @@ export interface EventNames {
   item: string
   /** What the server says about all of them. */
   meta?: string
-  /** The request changes nothing: after `for await`, it is sent again for whoever asks for the result again. */
+  /** The request only reads: it is sent when first asked for, and again for whoever asks again after `for await`. */
   repeats?: boolean
 }
 
@@ -47,6 +47,7 @@ export class StreamablePromise<Result, Item, Meta = void> implements Promise<Res
     this.#source = source
     this.#combine = combine
     this.#names = names
+    if (names.repeats) return
     setImmediate(() => {
       if (!this.#taken) void this.#collect()
     })
