@@ -25,14 +25,14 @@ const REASONS = [
   [/Replicas?FromPreferredServerGroup/, 'reads of replicas in transactions are not there'],
   [/^(Transaction|getReplicaFrom)/, 'reads of replicas in transactions are not there'],
   [
-    /^(\w*Tracer\w*|\w*Meter\w*|\w*Span\w*|\w*Recorder|\w*Logger\w*|\w*Logging\w*|\w*Observab\w*|OTel\w*|ValueRecorder|getOTel\w*|OpTracing\w*|\w*\.logger|LogLevel|shutdownLogger|enableProtocolLogger\w*)/i,
-    'no tracing, metrics or logging of its own',
+    /^(\w*Tracer\w*|\w*Meter\w*|\w*Span\w*|\w*Recorder|\w*Observab\w*|OTel\w*|ValueRecorder|getOTel\w*|OpTracing\w*|shutdownLogger|enableProtocolLogger\w*)/i,
+    'no tracing and no metrics of its own',
   ],
   [/^(Jwt\w*|IJwt\w*)/, 'the server knows no tokens yet'],
   [/^(ViewExecutor)/, 'internal to the official package'],
   [/^(isOptions|lcbVersion|cbppVersion|cbppMetadata)$/, 'about the native code of the official package'],
   [
-    /^(AppTelemetry\w*|OrphanReporter\w*|DnsConfig|TracingConfig|MetricsConfig|parseLogLevel)/,
+    /^(AppTelemetry\w*|OrphanReporter\w*|DnsConfig|TracingConfig|MetricsConfig)/,
     'no such reports or settings',
   ],
   [/^Json\w+Report$/, 'what `toJSON` of reports gives'],

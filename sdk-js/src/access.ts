@@ -6,6 +6,7 @@ import type { SecureContextOptions } from 'node:tls'
 
 import type { Address } from './connection-string.js'
 import { FeatureNotAvailableError, InvalidArgumentError } from './errors.js'
+import { CouchbaseLogger } from './logger.js'
 
 /** A user and password. */
 export interface IPasswordAuthenticator {
@@ -76,15 +77,22 @@ const MECHANISMS = ['SCRAM-SHA512', 'SCRAM-SHA256', 'SCRAM-SHA1']
 export class Access {
   readonly tls: SecureContextOptions | undefined
   readonly network: Network
+  readonly logger: CouchbaseLogger
   #authenticator: Authenticator
 
   /** @throws InvalidArgumentError something is missing, or a file cannot be read. */
-  constructor(authenticator: Authenticator, security: SecurityConfig | undefined, network: Network = 'auto') {
+  constructor(
+    authenticator: Authenticator,
+    security: SecurityConfig | undefined,
+    network: Network = 'auto',
+    logger: CouchbaseLogger = new CouchbaseLogger(),
+  ) {
     if (!['auto', 'default', 'external'].includes(network)) {
       throw new InvalidArgumentError('the network is auto, default or external')
     }
     this.tls = security && { ...trusted(security), ...clientCertificate(authenticator) }
     this.network = network
+    this.logger = logger
     this.#authenticator = this.#checked(authenticator)
   }
 

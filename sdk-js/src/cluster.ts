@@ -19,6 +19,7 @@ import { HttpClient, type HttpRequest, type HttpResponse } from './http.js'
 import { KvClient } from './kv-client.js'
 import { EventingFunctionManager } from './eventing.js'
 import { Live, type LiveOptions } from './live.js'
+import { CouchbaseLogger, type Logger } from './logger.js'
 import { BucketManager } from './management.js'
 import { checkOptions } from './option-names.js'
 import { DEFAULT_TIMEOUTS, type TimeoutConfig, type Timeouts } from './options.js'
@@ -44,6 +45,8 @@ export interface ConnectOptions {
   preferredServerGroup?: string
   /** Addresses of the nodes to use (`auto`: those that fit the address that is connected to). */
   network?: Network
+  /** Takes what the client tells of connections and maps, as `console` or `createConsoleLogger` does. */
+  logger?: Logger
   /** `wanDevelopment` has longer time-outs. */
   configProfile?: string
 }
@@ -110,7 +113,12 @@ export class Cluster implements AsyncDisposable {
     const place = parseConnectionString(text)
     const { username, password, authenticator = { username, password } as Authenticator, security = {} } = options
     const trust = certificate === undefined ? security : { ...security, trustStorePath: certificate }
-    const access = new Access(authenticator, place.tls ? trust : undefined, network ?? options.network)
+    const access = new Access(
+      authenticator,
+      place.tls ? trust : undefined,
+      network ?? options.network,
+      new CouchbaseLogger(options.logger),
+    )
     const seeds = await resolveSeeds(place, options.timeouts?.resolveTimeout)
     const cluster = new Cluster(seeds, access, options)
     try {
@@ -171,6 +179,11 @@ export class Cluster implements AsyncDisposable {
   /** Milliseconds that asking DNS for nodes may take by default. */
   get resolveTimeout(): number | undefined {
     return this.timeouts.resolveTimeout
+  }
+
+  /** Takes what the client tells. */
+  get logger(): CouchbaseLogger {
+    return this.#access.logger
   }
 
   /** Exchanges who connects: for requests over HTTP at once, for others with the next connection. */

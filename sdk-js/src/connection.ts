@@ -14,6 +14,7 @@ import { type Address, addressText } from './connection-string.js'
 import { type Deadline, DeadlineOver } from './deadline.js'
 import { AuthenticationFailureError, BucketNotFoundError, type ErrorContext } from './errors.js'
 import { encodeRequest, FrameReader, type Request, type Response } from './frame.js'
+import type { CouchbaseLogger } from './logger.js'
 import { Feature, Opcode, operationName, Status } from './opcodes.js'
 import { digestOf, Scram } from './scram.js'
 import { detailOf, errorOf, retryReason } from './statuses.js'
@@ -63,6 +64,7 @@ export class Connection {
   readonly opened: Promise<void>
   #isOpen = false
   readonly #onPush: (response: Response) => void
+  readonly #logger: CouchbaseLogger
   /** Text by which diagnostics tell connections apart. */
   readonly id: string = randomBytes(8).toString('hex')
   /** Name of the bucket that it is for. */
@@ -75,6 +77,7 @@ export class Connection {
     this.address = address
     this.bucket = bucket
     this.#onPush = onPush
+    this.#logger = access.logger
     const tls = access.tlsFor(address)
     const { host, port } = address
     this.#socket = tls ? connectTls({ ...tls, host, port }) : connect({ host, port })
@@ -165,6 +168,8 @@ export class Connection {
     if (this.#lost) return
     this.#lost = true
     this.#cause = cause
+    if (cause) this.#logger.warn(`the connection to ${addressText(this.address)} ended: ${cause.message}`)
+    else this.#logger.debug(`the connection to ${addressText(this.address)} ended`)
     this.#socket.destroy()
     for (const waiting of [...this.#waiting.values()]) waiting.reject(this.#ended())
   }
@@ -210,6 +215,7 @@ export class Connection {
       await this.#logIn(access)
       if (bucket !== undefined) await this.#select(bucket)
       this.#isOpen = true
+      this.#logger.debug(`connected to ${addressText(this.address)}`, { bucket, id: this.id })
     } catch (error) {
       const cause = this.#cause
       this.close()

@@ -122,6 +122,7 @@ export class HttpClient {
           if (!attempt.inFlight) {
             // It may have left the cluster.
             client.mapDue = 0
+            this.#access.logger.warn(`${addressText(address)} cannot be asked: ${error.message}`)
             attempt.failed('NODE_NOT_AVAILABLE')
           } else if (isRead(request)) {
             attempt.inFlight = false

@@ -38,6 +38,7 @@ export {
 export * from './errors.js'
 export * from './eventing.js'
 export { applyChanges, Live, type LiveOptions, type LiveUpdate, type RowChange } from './live.js'
+export { CouchbaseLogger, createConsoleLogger, type Logger, LogLevel, NoOpLogger, parseLogLevel } from './logger.js'
 export {
   BucketManager,
   type BucketSettings,

@@ -426,6 +426,8 @@ export class KvClient {
   #take(found: ClusterMap): boolean {
     if (this.#map && !isNewer(found, this.#map)) return !isNewer(this.#map, found)
     this.#map = found
+    const { epoch, revision, kv } = found
+    this.#access.logger.debug(`map ${epoch}.${revision} of ${this.bucket ?? 'the cluster'}, ${kv.length} nodes`)
     const members = membersOf(found)
     for (const [name, connection] of this.#connections) {
       if (members.has(name)) continue

@@ -138,6 +138,7 @@ const CONNECT: Names<ConnectOptions> = {
   preferredServerGroup: true,
   network: true,
   configProfile: true,
+  logger: true,
 }
 const TIMEOUTS: Names<TimeoutConfig> = {
   kvTimeout: true,
