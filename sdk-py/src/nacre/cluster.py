@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from .management.queries import QueryIndexManager
     from .management.search import SearchIndexManager
     from .management.users import UserManager
+    from .transactions import Transactions
 
 
 class Cluster:
@@ -65,6 +66,7 @@ class Cluster:
         self._client = KvClient(parsed.seeds, self.security, None, self._network)
         self._buckets: dict[str, Bucket] = {}
         self._prepared = PreparedStatements()
+        self._transaction_config = options.transaction_config
         self._closed = False
 
     @classmethod
@@ -209,6 +211,18 @@ class Cluster:
         """
         merged = options_of("live", LiveOptions, options, kwargs)
         return Live(self, self.query, statement, merged)
+
+    @property
+    def client(self) -> KvClient:
+        """Connections that belong to no bucket."""
+        return self._client
+
+    @property
+    def transactions(self) -> "Transactions":
+        """Transactions over documents: ``await cluster.transactions.run(logic)``."""
+        from .transactions import TransactionConfig, Transactions
+
+        return Transactions(self, self._transaction_config or TransactionConfig())
 
     async def close(self) -> None:
         """Ends all connections; requests under way fail."""

@@ -14,6 +14,7 @@ from ._frame import Request, Response
 from ._keys import check_key
 from ._multi import MultiOperations
 from ._opcodes import DATATYPE_JSON, Opcode, Status
+from ._records import Place
 from ._statuses import exception_of
 from .changes import Changes, ChangesOptions
 from .datastructures import CouchbaseList, CouchbaseMap, CouchbaseQueue, CouchbaseSet
@@ -323,6 +324,11 @@ class Collection(Documents, MultiOperations):
         """
         merged = o.options_of("changes", ChangesOptions, options, kwargs)
         return Changes(self._scope, self._name, merged)
+
+    def place(self, key: str) -> Place:
+        """Where a document of the collection is."""
+        check_key(key, True)
+        return Place(self._client, self._scope.name, self._name, key)
 
     def couchbase_list(self, key: str) -> CouchbaseList:
         """A document that is a list."""

@@ -373,3 +373,23 @@ class HistoryLostException(CouchbaseException):
 
     The bucket was flushed, the collection made anew, or a fail-over lost a part of the history.
     """
+
+
+class TransactionException(CouchbaseException):
+    """Base of what a transaction comes to when it does not commit."""
+
+
+class TransactionFailed(TransactionException):
+    """The transaction has failed; nothing is changed."""
+
+
+class TransactionExpired(TransactionException):
+    """The transaction found no end in time; nothing is changed."""
+
+
+class TransactionCommitAmbiguous(TransactionException):
+    """Nobody knows whether the transaction has committed."""
+
+
+class TransactionOperationFailed(TransactionException):
+    """An operation has failed, with which the attempt ends; the cause says why."""

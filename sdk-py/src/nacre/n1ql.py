@@ -12,6 +12,7 @@ from enum import Enum
 from typing import Any, cast
 
 from ._client import KvClient
+from ._connstr import Address
 from ._http import HttpClient, HttpRequest
 from ._query_errors import StalePlan, error_of
 from ._rows import RowParser, RowResult
@@ -196,6 +197,7 @@ class QueryResult(RowResult[Any]):
         statement: str,
         options: QueryOptions,
         timeout: float,
+        node: Address | None = None,
     ) -> None:
         super().__init__()
         if not isinstance(statement, str) or not statement:
@@ -205,6 +207,7 @@ class QueryResult(RowResult[Any]):
         self._prepared = prepared
         self._statement = statement
         self._timeout = timeout
+        self._node = node
         self._reads = bool(options.get("read_only"))
         self._is_adhoc = options.get("adhoc", True)
         self._serializer = options.get("serializer")
@@ -255,7 +258,9 @@ class QueryResult(RowResult[Any]):
         )
         parser = RowParser("results")
         try:
-            async with self._http.stream(self._client, "n1ql", request, timeout) as answer:
+            async with self._http.stream(
+                self._client, "n1ql", request, timeout, node=self._node
+            ) as answer:
                 context.endpoint, context.status = answer.context.endpoint, answer.status
                 async with aclosing(answer.parts()) as parts:
                     async for part in parts:

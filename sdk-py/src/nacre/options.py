@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .diagnostics import ClusterState, ServiceType
     from .mutation_state import MutationState
     from .n1ql import QueryProfile, QueryScanConsistency
+    from .transactions import TransactionConfig
 
 
 class StoreSemantics(IntEnum):
@@ -71,6 +72,7 @@ class ClusterOptions:
     timeout_options: ClusterTimeoutOptions = ClusterTimeoutOptions()
     preferred_server_group: str | None = None
     """Server group for `ReadPreference.SELECTED_SERVER_GROUP`."""
+    transaction_config: "TransactionConfig | None" = None
     network: str = "auto"
     """Which addresses of the nodes are used: ``default``, ``external``, or ``auto``, which is those
     that the host of the connection string belongs to."""

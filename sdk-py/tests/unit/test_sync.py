@@ -12,6 +12,7 @@ import nacre.management.eventing
 import nacre.management.queries
 import nacre.management.search
 import nacre.management.users
+import nacre.transactions
 from nacre import exceptions as e
 from nacre import sync
 from tests.unit.fake_node import FakeNode
@@ -22,10 +23,11 @@ SECONDS_MAX = 10.0
 
 R = TypeVar("R")
 INNER: dict[str, set[str]] = {
-    "Cluster": {"http_management", "http_service", "on_connect", "forget"},
+    "Cluster": {"http_management", "http_service", "on_connect", "forget", "client"},
     "Bucket": {"timeouts", "preferred_server_group", "http_capi", "http_ddocs", "http_stream"}
     | {"query", "query_indexes", "eventing_functions", "search_indexes", "live"},
     "BinaryCollection": {"name"},
+    "Collection": {"place"},
 }
 """What the parts of the package use among themselves."""
 
@@ -47,6 +49,7 @@ class FacadeTest(unittest.TestCase):
             (nacre.management.collections, ["CollectionManager"]),
             (nacre.views, ["ViewIndexManager", "ViewResult"]),
             (nacre.n1ql, ["QueryResult"]),
+            (nacre.transactions, ["Transactions"]),
         ):
             for name in names:
                 there = {one for one in dir(getattr(module, name)) if not one.startswith("_")}

@@ -29,6 +29,7 @@ from .. import kv_range_scan as _scan
 from .. import live as _live
 from .. import n1ql as _n1ql
 from .. import result as _result
+from .. import transactions as _transactions
 from .. import views as _views
 from ..auth import CertificateAuthenticator, PasswordAuthenticator
 from ..exceptions import RequestCanceledException
@@ -559,6 +560,45 @@ class Bucket(_Facade[_bucket.Bucket]):
         return ViewResult(self._loop, self._wrapped.view_query(design_doc, view_name, merged))
 
 
+class AttemptContext(_Facade[_transactions.AttemptContext]):
+    """What the function of a transaction reads and changes documents with."""
+
+    query = _blocking(_transactions.AttemptContext.query)
+    replace = _blocking(_transactions.AttemptContext.replace)
+    remove = _blocking(_transactions.AttemptContext.remove)
+
+    def get(self, collection: Collection, key: str) -> _transactions.TransactionGetResult:
+        """Reads a document, with what this transaction has changed."""
+        return self._loop.run(self._wrapped.get(collection._wrapped, key))
+
+    def insert(
+        self, collection: Collection, key: str, value: Any
+    ) -> _transactions.TransactionGetResult:
+        """Stores a document that must not exist."""
+        return self._loop.run(self._wrapped.insert(collection._wrapped, key, value))
+
+
+class Transactions(_Facade[_transactions.Transactions]):
+    """Transactions of a cluster."""
+
+    cleanup = _blocking(_transactions.Transactions.cleanup)
+    close = _blocking(_transactions.Transactions.close)
+
+    def run(
+        self,
+        logic: Callable[[AttemptContext], Any],
+        options: _transactions.TransactionOptions | None = None,
+        **kwargs: Unpack[_transactions.TransactionOptions],
+    ) -> _transactions.TransactionResult:
+        """Runs a function in a transaction, again while other transactions are first."""
+        merged = options_of("run", _transactions.TransactionOptions, options, kwargs)
+
+        async def in_thread(attempt: _transactions.AttemptContext) -> None:
+            await asyncio.to_thread(logic, AttemptContext(self._loop, attempt))
+
+        return self._loop.run(self._wrapped.run(in_thread, merged))
+
+
 class Cluster(_Facade[_cluster.Cluster]):
     """A cluster and a user of it. ``with`` closes it at the end."""
 
@@ -630,6 +670,11 @@ class Cluster(_Facade[_cluster.Cluster]):
         """A query whose result stays up to date: ``for update in cluster.live("SELECT …")``."""
         merged = options_of("live", LiveOptions, options, kwargs)
         return Live(self._loop, self._wrapped.live(statement, merged))
+
+    @property
+    def transactions(self) -> Transactions:
+        """Transactions over documents: ``cluster.transactions.run(logic)``."""
+        return Transactions(self._loop, self._wrapped.transactions)
 
     def set_authenticator(
         self, authenticator: PasswordAuthenticator | CertificateAuthenticator

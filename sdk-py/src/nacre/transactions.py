@@ -1,0 +1,884 @@
+"""Transactions over documents, by the protocol of the official clients.
+
+    async def move(ctx: AttemptContext) -> None:
+        source = await ctx.get(collection, "a")
+        target = await ctx.get(collection, "b")
+        await ctx.replace(source, {"sum": source.content_as[dict]["sum"] - 1})
+        await ctx.replace(target, {"sum": target.content_as[dict]["sum"] + 1})
+
+    await cluster.transactions.run(move)
+
+What is to become of documents is staged in an extended attribute of theirs. One write to a record
+then decides for all of them. A function runs again when another transaction was first, so it must
+do nothing besides. What a client leaves when it ends is finished by the servers, by other clients
+that come across it, and by `Transactions.cleanup`.
+"""
+
+import asyncio
+import random
+import uuid
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
+
+from ._client import Attempt
+from ._connstr import Address
+from ._keys import vbucket_of
+from ._records import (
+    LISTS,
+    RECORD_COUNT,
+    Entry,
+    Names,
+    Place,
+    Seen,
+    Staged,
+    entries_of,
+    record_key,
+    restore,
+    see,
+    unstage,
+)
+from .durability import DurabilityLevel, ServerDurability
+from .exceptions import (
+    AmbiguousTimeoutException,
+    CASMismatchException,
+    CouchbaseException,
+    DocumentExistsException,
+    DocumentNotFoundException,
+    DurabilitySyncWriteAmbiguousException,
+    DurabilitySyncWriteInProgressException,
+    ErrorContext,
+    FeatureUnavailableException,
+    PathExistsException,
+    PathNotFoundException,
+    RequestCanceledException,
+    TemporaryFailException,
+    TimeoutException,
+    TransactionCommitAmbiguous,
+    TransactionExpired,
+    TransactionFailed,
+    TransactionOperationFailed,
+)
+from .n1ql import PreparedStatements, QueryResult, QueryScanConsistency
+from .options import QueryOptions, options_of, seconds_of
+from .result import ContentAs
+from .transcoder import decode_json, encode_json
+
+if TYPE_CHECKING:
+    from .cluster import Cluster
+    from .collection import Collection
+
+_TIMEOUT = timedelta(seconds=15)
+_MAJORITY = ServerDurability(DurabilityLevel.MAJORITY)
+_PAUSE_FIRST, _PAUSE_MAX = 0.005, 0.25
+_BLOCKED_SECONDS_MAX = 1.0
+"""How long an operation waits for another transaction before the whole one is tried again."""
+_OVERTIME_SECONDS = 2.0
+"""How long a transaction whose time has passed may take to put back what it has staged."""
+_SAFETY_NS = 1_500_000_000
+"""How long an entry must have been over before somebody else finishes it."""
+_AMBIGUOUS = (
+    AmbiguousTimeoutException,
+    RequestCanceledException,
+    DurabilitySyncWriteAmbiguousException,
+)
+_PASSING = (TemporaryFailException, DurabilitySyncWriteInProgressException)
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionKeyspace:
+    """A collection for records."""
+
+    bucket: str
+    scope: str = "_default"
+    collection: str = "_default"
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionConfig:
+    """What holds for all transactions of a cluster."""
+
+    timeout: timedelta = _TIMEOUT
+    """How long a transaction may take, with all its attempts."""
+    durability: ServerDurability = _MAJORITY
+    metadata_collection: TransactionKeyspace | None = None
+    """Where records are, in place of the default collection of the first document's bucket."""
+    scan_consistency: QueryScanConsistency | None = None
+
+
+class TransactionOptions(TypedDict, total=False):
+    """Options of a transaction, in place of what holds for all."""
+
+    timeout: timedelta
+    durability: ServerDurability
+    metadata_collection: TransactionKeyspace
+    scan_consistency: QueryScanConsistency
+
+
+class TransactionQueryOptions(QueryOptions, total=False):
+    """Options of a query within a transaction."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionResult:
+    """What a transaction that has committed came to."""
+
+    transaction_id: str
+    unstaging_complete: bool
+    """Whether all documents have their new bodies. If not, the servers go on with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionGetResult:
+    """A document as a transaction sees it."""
+
+    id: str
+    cas: int
+    content: Any
+    _place: Place = field(repr=False)
+    _seen: Seen | None = field(default=None, repr=False)
+
+    @property
+    def content_as(self) -> ContentAs:
+        """``content_as[dict]`` is the content, checked to be of the type."""
+        return ContentAs(self.content)
+
+
+class TransactionQueryResults:
+    """Rows of a query within a transaction."""
+
+    def __init__(self, rows: list[Any]) -> None:
+        self._rows = rows
+
+    def rows(self) -> list[Any]:
+        """All rows."""
+        return list(self._rows)
+
+
+class Again(Exception):
+    """The whole transaction has to be tried again: another one was first, or a write is unsure."""
+
+
+Logic = Callable[["AttemptContext"], Awaitable[Any]]
+
+
+class Transactions:
+    """Transactions of a cluster: ``await cluster.transactions.run(logic)``."""
+
+    def __init__(self, cluster: "Cluster", config: TransactionConfig) -> None:
+        self._cluster = cluster
+        self._config = config
+
+    async def run(
+        self,
+        logic: Logic,
+        options: TransactionOptions | None = None,
+        **kwargs: Unpack[TransactionOptions],
+    ) -> TransactionResult:
+        """Runs a function in a transaction, again while other transactions are first.
+
+        Raises:
+            TransactionFailed: the function raised, which is the ``__cause__``; nothing is changed.
+            TransactionExpired: it found no end in time; nothing is changed.
+            TransactionCommitAmbiguous: nobody knows whether it has committed.
+        """
+        merged = options_of("run", TransactionOptions, options, kwargs)
+        clock = asyncio.get_running_loop()
+        timeout = seconds_of(merged.get("timeout"), self._config.timeout)
+        settings = _Settings(
+            str(uuid.uuid4()),
+            clock.time() + timeout,
+            merged.get("durability", self._config.durability).level,
+            merged.get("metadata_collection", self._config.metadata_collection),
+            merged.get("scan_consistency", self._config.scan_consistency),
+        )
+        pause = _PAUSE_FIRST
+        while True:
+            attempt = AttemptContext(self._cluster, settings)
+            try:
+                try:
+                    await logic(attempt)
+                    attempt.check()
+                    await attempt.commit()
+                except BaseException:
+                    if not attempt.is_decided:
+                        await attempt.rollback()
+                    raise
+                return TransactionResult(settings.id, attempt.is_complete)
+            except (TransactionExpired, TransactionCommitAmbiguous):
+                raise
+            except Exception as error:
+                if not attempt.wants_again:
+                    cause = (
+                        error.__cause__ if isinstance(error, TransactionOperationFailed) else None
+                    )
+                    raise TransactionFailed(
+                        f"the transaction has failed: {cause or error}", _context_of(error)
+                    ) from (cause or error)
+                last = error
+            if clock.time() + pause > settings.deadline:
+                raise TransactionExpired(
+                    "other transactions were first, until time ran out"
+                ) from last
+            await asyncio.sleep(pause * random.uniform(0.5, 1))
+            pause = min(pause * 2, _PAUSE_MAX)
+
+    async def cleanup(self, keyspace: TransactionKeyspace) -> int:
+        """Finishes what transactions have left in the records of a collection, and counts it.
+
+        Servers do so by themselves where they know how, as nacre does; elsewhere official clients.
+        """
+        finished = 0
+        client = self._cluster.bucket(keyspace.bucket).client
+        timeout = self._cluster.timeouts.kv_durable_timeout.total_seconds()
+        for number in range(RECORD_COUNT):
+            record = Place(client, keyspace.scope, keyspace.collection, record_key(number))
+            for entry in await entries_of(record, timeout):
+                finished += await finish(self._cluster, record, entry, timeout)
+        return finished
+
+    async def close(self) -> None:
+        """Nothing to be done: a transaction ends with the function that it runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Settings:
+    id: str
+    deadline: float
+    level: DurabilityLevel
+    records: TransactionKeyspace | None
+    scan_consistency: QueryScanConsistency | None
+
+
+class AttemptContext:
+    """What the function of a transaction reads and changes documents with."""
+
+    def __init__(self, cluster: "Cluster", settings: _Settings) -> None:
+        self._cluster = cluster
+        self._settings = settings
+        self._attempt = str(uuid.uuid4())
+        self._staged: dict[tuple[str, str, str, str], Staged] = {}
+        self._names: Names | None = None
+        """Whose the writes are; None before the first one."""
+        self._turn = asyncio.Lock()
+        """One operation at a time changes what is staged."""
+        self._failure: BaseException | None = None
+        self._query: _QueryMode | None = None
+        self._clock = asyncio.get_running_loop()
+        self.wants_again = False
+        self.is_decided = False
+        """The commit was written, or may have been: there is no way back."""
+        self.is_complete = True
+
+    # What a function calls.
+
+    async def get(self, collection: "Collection", key: str) -> TransactionGetResult:
+        """Reads a document, with what this transaction has changed.
+
+        Raises:
+            DocumentNotFoundException: there is none.
+        """
+        place = collection.place(key)
+        async with self._operation():
+            if self._query is not None:
+                return await self._query.get(place)
+            own = self._staged.get(place.names)
+            if own is not None:
+                if own.kind == "remove":
+                    raise DocumentNotFoundException(context=place.context("get"))
+                return TransactionGetResult(key, own.cas, own.content, place)
+            return await self._read(place)
+
+    async def insert(self, collection: "Collection", key: str, value: Any) -> TransactionGetResult:
+        """Stores a document that must not exist.
+
+        Raises:
+            DocumentExistsException: it does.
+        """
+        place, body = collection.place(key), encode_json(value)
+        async with self._operation():
+            if self._query is not None:
+                return await self._query.insert(place, value)
+            own = self._staged.get(place.names)
+            if own is not None and own.kind != "remove":
+                raise DocumentExistsException(context=place.context("insert"))
+            await self._begin(place)
+            if own is not None:
+                cas = await self._stage(place, "replace", body, value, own.cas)
+            else:
+                cas = await self._stage_insert(place, body, value)
+            return TransactionGetResult(key, cas, value, place)
+
+    async def replace(self, document: TransactionGetResult, value: Any) -> TransactionGetResult:
+        """Replaces a document that was read in this transaction."""
+        place, body = document._place, encode_json(value)
+        async with self._operation():
+            if self._query is not None:
+                return await self._query.replace(document, value)
+            own = self._staged.get(place.names)
+            if own is not None and own.kind == "remove":
+                raise DocumentNotFoundException(context=place.context("replace"))
+            if own is None:
+                await self._check_blocking(place, document._seen)
+            await self._begin(place)
+            kind = own.kind if own else "replace"
+            cas = await self._stage(place, kind, body, value, own.cas if own else document.cas)
+            return TransactionGetResult(document.id, cas, value, place)
+
+    async def remove(self, document: TransactionGetResult) -> None:
+        """Removes a document that was read in this transaction."""
+        place = document._place
+        async with self._operation():
+            if self._query is not None:
+                return await self._query.remove(document)
+            own = self._staged.get(place.names)
+            if own is not None and own.kind == "remove":
+                raise DocumentNotFoundException(context=place.context("remove"))
+            if own is not None and own.kind == "insert":
+                await self._write(restore(own, self._left(), self._settings.level))
+                del self._staged[place.names]
+                return None
+            if own is None:
+                await self._check_blocking(place, document._seen)
+            await self._begin(place)
+            await self._stage(place, "remove", b"", None, own.cas if own else document.cas)
+            return None
+
+    async def query(
+        self,
+        statement: str,
+        options: QueryOptions | None = None,
+        **kwargs: Unpack[QueryOptions],
+    ) -> TransactionQueryResults:
+        """Asks in SQL++; statements see what the transaction has changed, and their changes count.
+
+        From the first query on, the query service keeps the transaction.
+        """
+        merged = options_of("query", QueryOptions, options, kwargs)
+        if self._settings.scan_consistency is not None:
+            merged.setdefault("scan_consistency", self._settings.scan_consistency)
+        async with self._operation():
+            if self._query is None:
+                self._query = await self._hand_over()
+            return TransactionQueryResults(await self._query.ask(statement, merged))
+
+    # What the transaction calls.
+
+    def check(self) -> None:
+        """Raises what an operation failed with, also if the function has caught that."""
+        if self._failure is not None:
+            raise self._failure
+
+    async def commit(self) -> None:
+        """Makes all of it count.
+
+        Raises:
+            TransactionCommitAmbiguous: nobody knows whether it does.
+        """
+        if self._query is not None:
+            self.is_decided = True
+            await self._query.commit(self)
+            return
+        if self._names is None:
+            return
+        staged = list(self._staged.values())
+        if not staged:
+            await self.rollback()
+            return
+        self._left()
+        await self._decide(self._names, staged)
+        # It counts, whatever happens now; what is left to do, others do as well.
+        timeout = self._grace()
+        done = await asyncio.gather(
+            *(_settle(one, self._attempt, timeout, self._settings.level) for one in staged),
+            return_exceptions=True,
+        )
+        self.is_complete = not any(isinstance(one, BaseException) for one in done)
+        if self.is_complete:
+            with suppress(CouchbaseException):
+                await self._names.forget(timeout)
+
+    async def rollback(self) -> None:
+        """Puts back what is staged; what cannot be is finished by the servers."""
+        if self._query is not None:
+            with suppress(CouchbaseException):
+                await self._query.rollback()
+            return
+        if self._names is None:
+            return
+        timeout = self._grace()
+        staged = list(self._staged.values())
+        with suppress(CouchbaseException, Again):
+            await self._names.abort(staged, timeout)
+            for one in staged:
+                await _put_back(one, self._attempt, timeout, self._settings.level)
+            await self._names.forget(timeout)
+
+    async def _decide(self, names: Names, staged: Sequence[Staged]) -> None:
+        """Writes the commit. Where its answer is lost, the record is asked."""
+        is_unsure = False
+        pause = _PAUSE_FIRST
+        while True:
+            self.is_decided = True
+            try:
+                await names.commit(staged, max(self._settings.deadline - self._clock.time(), 0.05))
+                return
+            except (*_AMBIGUOUS, *_PASSING, TimeoutException) as error:
+                is_unsure = is_unsure or not isinstance(error, _PASSING)
+                if self._clock.time() > self._settings.deadline:
+                    if is_unsure:
+                        raise TransactionCommitAmbiguous(
+                            "nobody knows whether the transaction has committed"
+                        ) from error
+                    self.is_decided = False
+                    raise TransactionExpired("time ran out before the commit") from error
+            except (PathExistsException, PathNotFoundException, DocumentNotFoundException) as error:
+                # An attempt to commit that was thought lost, or somebody who has given it up.
+                found = [
+                    entry
+                    for entry in await entries_of(names.record, self._grace())
+                    if entry.attempt == self._attempt
+                ]
+                if found and found[0].state == "COMMITTED":
+                    return
+                if is_unsure and not found:
+                    raise TransactionCommitAmbiguous(
+                        "nobody knows whether the transaction has committed"
+                    ) from error
+                self.is_decided = False
+                raise TransactionExpired("others have given up the transaction") from error
+            except CouchbaseException:
+                self.is_decided = is_unsure
+                raise
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, _PAUSE_MAX)
+
+    # Operations.
+
+    def _operation(self) -> "_Operation":
+        return _Operation(self)
+
+    def _left(self) -> float:
+        """Seconds that are left, for one request at most the durable time-out."""
+        left = self._settings.deadline - self._clock.time()
+        if left <= 0:
+            raise TransactionExpired("time ran out; nothing is changed")
+        return min(left, self._cluster.timeouts.kv_durable_timeout.total_seconds())
+
+    def _grace(self) -> float:
+        return max(self._settings.deadline - self._clock.time(), _OVERTIME_SECONDS)
+
+    async def _write(self, writing: Awaitable[Any]) -> Any:
+        """Waits for a write before the commit; one that may have been made starts all over."""
+        try:
+            return await writing
+        except (*_AMBIGUOUS, *_PASSING, CASMismatchException) as error:
+            raise Again(str(error)) from error
+
+    async def _begin(self, first: Place) -> None:
+        """Writes the entry, before the first document is staged."""
+        if self._names is not None:
+            return
+        number = vbucket_of(first.key.encode(), RECORD_COUNT)
+        records = self._settings.records
+        client, scope, collection = first.client, "_default", "_default"
+        if records is not None:
+            client = self._cluster.bucket(records.bucket).client
+            scope, collection = records.scope, records.collection
+        record = Place(client, scope, collection, record_key(number))
+        names = Names(self._settings.id, self._attempt, record, self._settings.level)
+        left_ms = int((self._settings.deadline - self._clock.time()) * 1000)
+        # Before it is written, so that an answer that is lost is rolled back as well.
+        self._names = names
+        await self._write(names.begin(max(left_ms, 1), self._left()))
+
+    async def _stage(self, place: Place, kind: str, body: bytes, content: Any, cas: int) -> int:
+        assert self._names is not None
+        operation = str(uuid.uuid4())
+        try:
+            new = await self._names.stage(place, kind, body, operation, cas, self._left())
+        except (*_AMBIGUOUS, *_PASSING, CASMismatchException, DocumentNotFoundException) as error:
+            if isinstance(error, _AMBIGUOUS):
+                # Perhaps it is there: then the rollback finds it by the attempt.
+                self._staged[place.names] = Staged(place, kind, cas, body, content)
+            raise Again(str(error)) from error
+        self._staged[place.names] = Staged(place, kind, new, body, content)
+        return new
+
+    async def _stage_insert(self, place: Place, body: bytes, content: Any) -> int:
+        cas = 0
+        deadline = self._clock.time() + _BLOCKED_SECONDS_MAX
+        while True:
+            assert self._names is not None
+            try:
+                new = await self._names.stage(
+                    place, "insert", body, str(uuid.uuid4()), cas, self._left()
+                )
+                self._staged[place.names] = Staged(place, "insert", new, body, content)
+                return new
+            except (DocumentExistsException, CASMismatchException, PathExistsException):
+                found = await see(place, self._left())
+                if found is None:
+                    cas = 0
+                elif not found.deleted:
+                    raise DocumentExistsException(context=place.context("insert")) from None
+                else:
+                    await self._check_blocking(place, found)
+                    cas = found.cas
+            except DocumentNotFoundException:
+                cas = 0
+            except (*_AMBIGUOUS, *_PASSING) as error:
+                self._staged[place.names] = Staged(place, "insert", cas, body, content)
+                raise Again(str(error)) from error
+            if self._clock.time() > deadline:
+                raise Again("others insert the same document")
+
+    async def _read(self, place: Place) -> TransactionGetResult:
+        """A document as it is committed."""
+        unresolved: str | None = None
+        while True:
+            seen = await see(place, self._left())
+            if seen is None:
+                raise DocumentNotFoundException(context=place.context("get"))
+            other = seen.attempt
+            if other is None or other == unresolved:
+                break
+            entry = await self._entry_of(seen)
+            if entry is None:
+                # Gone between both reads, or given up: the document says which.
+                unresolved = other
+                continue
+            if entry.is_of_newer:
+                raise FeatureUnavailableException("the document is staged by a newer client")
+            if entry.state in ("COMMITTED", "COMPLETED"):
+                if seen.kind == "remove" or seen.staged is None:
+                    raise DocumentNotFoundException(context=place.context("get"))
+                return TransactionGetResult(place.key, seen.cas, seen.staged, place, seen)
+            break
+        if seen.deleted or seen.body is None:
+            raise DocumentNotFoundException(context=place.context("get"))
+        return TransactionGetResult(place.key, seen.cas, decode_json(seen.body), place, seen)
+
+    async def _entry_of(self, seen: Seen) -> Entry | None:
+        record = _record_of(self._cluster, seen)
+        if record is None:
+            return None
+        entries = await entries_of(record, self._left())
+        return next((entry for entry in entries if entry.attempt == seen.attempt), None)
+
+    async def _check_blocking(self, place: Place, seen: Seen | None) -> None:
+        """Waits a moment for another transaction that has staged something at a document."""
+        if seen is None or seen.attempt in (None, self._attempt):
+            return
+        deadline = self._clock.time() + _BLOCKED_SECONDS_MAX
+        pause = _PAUSE_FIRST
+        while True:
+            entry = await self._entry_of(seen)
+            if entry is None or entry.state in ("COMPLETED", "ROLLED_BACK"):
+                return
+            record = _record_of(self._cluster, seen)
+            if record is not None and await finish(self._cluster, record, entry, self._left()):
+                # The document is another one now.
+                raise Again("a transaction that was left has been finished")
+            if self._clock.time() + pause > deadline:
+                raise Again(f"another transaction has {place.key}")
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, _PAUSE_MAX)
+
+    async def _hand_over(self) -> "_QueryMode":
+        """Gives what is staged to the query service."""
+        client = self._cluster.client
+        nodes = await client.nodes("n1ql", Attempt(ErrorContext(operation="query")))
+        mode = _QueryMode(self._cluster, self._settings, nodes[0], self._clock)
+        record = self._names.record if self._names else None
+        records = self._settings.records
+        place: dict[str, str] = {}
+        if record is not None:
+            bucket, scope, collection, key = record.names
+            place = {"bkt": bucket, "scp": scope, "coll": collection, "id": key}
+        elif records is not None:
+            place = {"bkt": records.bucket, "scp": records.scope, "coll": records.collection}
+        mutations = []
+        for one in self._staged.values():
+            bucket, scope, collection, key = one.place.names
+            names = {"bkt": bucket, "scp": scope, "coll": collection, "id": key}
+            mutations.append({**names, "cas": str(one.cas), "type": one.kind.upper()})
+        data = {
+            "id": {"txn": self._settings.id, "atmpt": self._attempt},
+            "state": {"timeLeftMs": int(self._left() * 1000)},
+            "config": {
+                "kvTimeoutMs": int(
+                    self._cluster.timeouts.kv_durable_timeout.total_seconds() * 1000
+                ),
+                "durabilityLevel": self._settings.level.name,
+                "numAtrs": RECORD_COUNT,
+            },
+            "atr": place,
+            "mutations": mutations,
+        }
+        await mode.begin(data)
+        return mode
+
+
+class _Operation:
+    """One operation at a time; an error of it that is none of the function's ends the attempt."""
+
+    _OWN = (DocumentNotFoundException, DocumentExistsException)
+
+    def __init__(self, attempt: AttemptContext) -> None:
+        self._attempt = attempt
+
+    async def __aenter__(self) -> None:
+        await self._attempt._turn.acquire()
+        try:
+            self._attempt.check()
+            self._attempt._left()
+        except BaseException:
+            self._attempt._turn.release()
+            raise
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: object
+    ) -> None:
+        attempt = self._attempt
+        attempt._turn.release()
+        if error is None or isinstance(error, self._OWN):
+            return
+        if isinstance(error, TransactionExpired):
+            attempt._failure = error
+            return
+        attempt.wants_again = isinstance(error, Again)
+        failure = TransactionOperationFailed(f"the transaction cannot go on: {error}")
+        failure.__cause__ = error
+        attempt._failure = failure if isinstance(error, Exception) else error
+        if isinstance(error, Exception):
+            raise failure from error
+
+
+class _QueryMode:
+    """A transaction that the query service keeps."""
+
+    _EXPIRED, _AMBIGUOUS_CODE = 17010, 17019
+    _CONFLICTS = frozenset({17007, 17015})
+
+    def __init__(
+        self,
+        cluster: "Cluster",
+        settings: _Settings,
+        node: Address,
+        clock: asyncio.AbstractEventLoop,
+    ) -> None:
+        self._cluster = cluster
+        self._settings = settings
+        self._node = node
+        self._clock = clock
+        self._id = ""
+
+    async def begin(self, data: Mapping[str, Any]) -> None:
+        left_ms = int((self._settings.deadline - self._clock.time()) * 1000)
+        raw = {"txdata": data, "txtimeout": f"{max(left_ms, 1)}ms"}
+        if self._settings.records is not None:
+            records = self._settings.records
+            names = (records.bucket, records.scope, records.collection)
+            raw["atrcollection"] = ".".join(f"`{name}`" for name in names)
+        raw["durability_level"] = _QUERY_LEVELS[self._settings.level]
+        (row,) = await self._send("BEGIN WORK", {"raw": raw})
+        self._id = row["txid"]
+
+    async def ask(self, statement: str, options: QueryOptions) -> list[Any]:
+        """Rows of a statement."""
+        raw = {**options.get("raw", {}), "txid": self._id}
+        return await self._send(statement, {**options, "raw": raw})
+
+    async def get(self, place: Place) -> TransactionGetResult:
+        return await self._one("__get", place, [])
+
+    async def insert(self, place: Place, value: Any) -> TransactionGetResult:
+        return await self._one("__insert", place, [value, {}])
+
+    async def replace(self, document: TransactionGetResult, value: Any) -> TransactionGetResult:
+        return await self._one("__update", document._place, [value, {}], document.cas)
+
+    async def remove(self, document: TransactionGetResult) -> None:
+        await self._one("__delete", document._place, [{}], document.cas)
+
+    async def commit(self, attempt: AttemptContext) -> None:
+        try:
+            await self._send("COMMIT", {"raw": {"txid": self._id}})
+        except CouchbaseException as error:
+            code = error.context.first_error_code
+            cause = error.context.errors[0].get("cause") if error.context.errors else None
+            if isinstance(error, Again):
+                attempt.is_decided = False
+                raise
+            if code == self._AMBIGUOUS_CODE or code is None:
+                raise TransactionCommitAmbiguous(
+                    "nobody knows whether the transaction has committed"
+                ) from error
+            attempt.is_decided = False
+            attempt.wants_again = isinstance(cause, dict) and cause.get("retry") is True
+            raise
+        except Again:
+            attempt.is_decided = False
+            attempt.wants_again = True
+            raise
+
+    async def rollback(self) -> None:
+        if self._id:
+            await self._send("ROLLBACK", {"raw": {"txid": self._id}}, _OVERTIME_SECONDS)
+
+    async def _one(
+        self, name: str, place: Place, arguments: list[Any], cas: int | None = None
+    ) -> TransactionGetResult:
+        bucket, scope, collection, key = place.names
+        data: dict[str, Any] = {"kv": True}
+        if cas is not None:
+            data["scas"] = str(cas)
+        options: QueryOptions = {
+            "positional_parameters": [
+                f"default:`{bucket}`.`{scope}`.`{collection}`",
+                key,
+                *arguments,
+            ],
+            "raw": {"txid": self._id, "txdata": data},
+        }
+        rows = await self._send(f"EXECUTE {name}", options)
+        row = rows[0] if rows and isinstance(rows[0], dict) else {}
+        return TransactionGetResult(key, int(row.get("scas") or 0), row.get("doc"), place)
+
+    async def _send(
+        self, statement: str, options: QueryOptions | dict[str, Any], grace: float = 0
+    ) -> list[Any]:
+        left = max(self._settings.deadline - self._clock.time(), grace)
+        if left <= 0:
+            raise TransactionExpired("time ran out; nothing is changed")
+        result = QueryResult(
+            self._cluster.client,
+            self._cluster.http,
+            PreparedStatements(),
+            statement,
+            cast(QueryOptions, options),
+            left,
+            self._node,
+        )
+        try:
+            return await result.execute()
+        except CouchbaseException as error:
+            code = error.context.first_error_code
+            if code == self._EXPIRED:
+                raise TransactionExpired("time ran out; nothing is changed") from error
+            cause = error.context.errors[0].get("cause") if error.context.errors else None
+            retries = isinstance(cause, dict) and cause.get("retry") is True
+            if code in self._CONFLICTS and (retries or code != 17007):
+                raise Again(str(error)) from error
+            if code == 17014:
+                raise DocumentNotFoundException(str(error), error.context) from None
+            if code == 17012:
+                raise DocumentExistsException(str(error), error.context) from None
+            raise
+
+
+_QUERY_LEVELS = {
+    DurabilityLevel.NONE: "none",
+    DurabilityLevel.MAJORITY: "majority",
+    DurabilityLevel.MAJORITY_AND_PERSIST_TO_ACTIVE: "majorityAndPersistActive",
+    DurabilityLevel.PERSIST_TO_MAJORITY: "persistToMajority",
+}
+
+
+async def finish(cluster: "Cluster", record: Place, entry: Entry, timeout: float) -> bool:
+    """Finishes an attempt whose time has passed; False if there is nothing to be done, or not yet.
+
+    Documents that are committed get their new bodies, others stay as they were.
+    """
+    aged = Entry(entry.attempt, entry.members, entry.now_ns - _SAFETY_NS)
+    if not aged.is_over or entry.is_of_newer:
+        return False
+    places = [
+        (kind, _listed(cluster, one))
+        for kind, name in LISTS.items()
+        for one in entry.members.get(name) or ()
+    ]
+    names = Names(str(entry.members.get("tid", "")), entry.attempt, record, entry.level)
+    try:
+        if entry.state == "PENDING":
+            # Its documents are not listed. Without an entry, what is staged at them is nothing.
+            await names.forget(timeout, was_pending=True)
+            return True
+        for kind, place in places:
+            staged = Staged(place, kind, 0)
+            if entry.state == "COMMITTED":
+                await _settle(staged, entry.attempt, timeout, entry.level)
+            elif entry.state == "ABORTED":
+                await _put_back(staged, entry.attempt, timeout, entry.level)
+        await names.forget(timeout)
+    except (PathNotFoundException, PathExistsException, DocumentNotFoundException):
+        # Somebody else was first.
+        return True
+    return True
+
+
+async def _settle(staged: Staged, attempt: str, timeout: float, level: DurabilityLevel) -> None:
+    """Makes a document of a committed attempt what is staged there, if that is still to be done."""
+    await _repeat(staged, attempt, timeout, lambda one, left: unstage(one, left, level))
+
+
+async def _put_back(staged: Staged, attempt: str, timeout: float, level: DurabilityLevel) -> None:
+    """Takes away what an attempt has staged at a document, if it is still there."""
+    await _repeat(staged, attempt, timeout, lambda one, left: restore(one, left, level))
+
+
+async def _repeat(
+    staged: Staged,
+    attempt: str,
+    timeout: float,
+    step: Callable[[Staged, float], Awaitable[None]],
+) -> None:
+    """Does a step to a document that an attempt has staged, until it was done, by whomever."""
+    clock = asyncio.get_running_loop()
+    deadline = clock.time() + timeout
+    pause = _PAUSE_FIRST
+    one = staged
+    while True:
+        try:
+            if one.cas:
+                await step(one, max(deadline - clock.time(), 0.05))
+                return
+        except (DocumentNotFoundException, PathNotFoundException):
+            # Somebody else has done it.
+            return
+        except (CASMismatchException, DocumentExistsException, *_AMBIGUOUS, *_PASSING):
+            if clock.time() + pause > deadline:
+                raise
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, _PAUSE_MAX)
+        seen = await see(staged.place, max(deadline - clock.time(), 0.05))
+        if seen is None or seen.attempt != attempt:
+            return
+        one = Staged(staged.place, seen.kind or staged.kind, seen.cas)
+
+
+def _record_of(cluster: "Cluster", seen: Seen) -> Place | None:
+    """Where the entry is of who has staged something."""
+    told = (seen.txn or {}).get("atr")
+    if not isinstance(told, dict) or not told.get("bkt") or not told.get("id"):
+        return None
+    scope, collection = told.get("scp", "_default"), told.get("coll", "_default")
+    return Place(cluster.bucket(told["bkt"]).client, scope, collection, told["id"])
+
+
+def _listed(cluster: "Cluster", told: Mapping[str, str]) -> Place:
+    return Place(
+        cluster.bucket(told["bkt"]).client,
+        told.get("scp", "_default"),
+        told.get("col", "_default"),
+        told["id"],
+    )
+
+
+def _context_of(error: BaseException) -> ErrorContext | None:
+    if isinstance(error, CouchbaseException):
+        return error.context
+    return None
