@@ -221,7 +221,9 @@ fn own_sdks(binary: &Path) -> Result<(), String> {
     python
         .current_dir(workspace().join("sdk-py"))
         .env("PYTHONPATH", "src:plugin")
-        .env("PYTHONDONTWRITEBYTECODE", "1");
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .env("NACRE_TEST_BINARY", binary)
+        .env("NACRE_PLUGIN_CACHE", node::aot_dir()?);
     with_node(&mut python, "pass the tests of sdk-py")?;
     let folder = workspace().join("sdk-js");
     let mut install = Command::new("npm");
