@@ -18,6 +18,7 @@ from .options import (
     LiveOptions,
     PingOptions,
     QueryOptions,
+    SearchOptions,
     WaitUntilReadyOptions,
     options_of,
     seconds_of,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from .management.eventing import ScopeEventingFunctionManager
     from .management.queries import CollectionQueryIndexManager
     from .management.search import ScopeSearchIndexManager
+    from .search import SearchQuery, SearchRequest, SearchResult
 
 
 class Bucket:
@@ -139,6 +141,10 @@ class Bucket:
 
         return ScopeSearchIndexManager(self._cluster, self.name, scope)
 
+    def search(self, path: str, request: "SearchRequest", options: SearchOptions) -> "SearchResult":
+        """Searches an index by its path."""
+        return self._cluster.search_at(path, request, options)
+
     def live(
         self,
         ask: Callable[[str, QueryOptions], QueryResult],
@@ -216,6 +222,35 @@ class Scope:
         """Creates, drops and lists search indexes of the scope."""
 
         return self.bucket.search_indexes(self.name)
+
+    def search(
+        self,
+        index: str,
+        request: "SearchRequest",
+        options: SearchOptions | None = None,
+        **kwargs: Unpack[SearchOptions],
+    ) -> "SearchResult":
+        """Searches an index of the scope: ``async for row in scope.search("hotels", request)``.
+
+        Raises `ServiceUnavailableException` where no node runs the service.
+        """
+        from .search import path_of
+
+        merged = options_of("search", SearchOptions, options, kwargs)
+        return self.bucket.search(path_of(index, self.bucket.name, self.name), request, merged)
+
+    def search_query(
+        self,
+        index: str,
+        query: "SearchQuery",
+        options: SearchOptions | None = None,
+        **kwargs: Unpack[SearchOptions],
+    ) -> "SearchResult":
+        """Searches an index with a query alone."""
+        from .search import SearchRequest
+
+        merged = options_of("search_query", SearchOptions, options, kwargs)
+        return self.search(index, SearchRequest(query), merged)
 
     def live(
         self,

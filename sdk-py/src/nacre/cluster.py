@@ -29,6 +29,7 @@ from .options import (
     LiveOptions,
     PingOptions,
     QueryOptions,
+    SearchOptions,
     TLSVerifyMode,
     WaitUntilReadyOptions,
     options_of,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from .management.queries import QueryIndexManager
     from .management.search import SearchIndexManager
     from .management.users import UserManager
+    from .search import SearchQuery, SearchRequest, SearchResult
     from .transactions import Transactions
 
 
@@ -198,6 +200,44 @@ class Cluster:
         merged = options_of("query", QueryOptions, options, kwargs)
         timeout = seconds_of(merged.get("timeout"), self.timeouts.query_timeout)
         return QueryResult(self._client, self.http, self._prepared, statement, merged, timeout)
+
+    def search(
+        self,
+        index: str,
+        request: "SearchRequest",
+        options: SearchOptions | None = None,
+        **kwargs: Unpack[SearchOptions],
+    ) -> "SearchResult":
+        """Searches an index: ``async for row in cluster.search("hotels", request)``.
+
+        Raises `ServiceUnavailableException` where no node runs the service.
+        """
+        from .search import path_of
+
+        merged = options_of("search", SearchOptions, options, kwargs)
+        return self.search_at(path_of(index), request, merged)
+
+    def search_query(
+        self,
+        index: str,
+        query: "SearchQuery",
+        options: SearchOptions | None = None,
+        **kwargs: Unpack[SearchOptions],
+    ) -> "SearchResult":
+        """Searches an index with a query alone."""
+        from .search import SearchRequest
+
+        merged = options_of("search_query", SearchOptions, options, kwargs)
+        return self.search(index, SearchRequest(query), merged)
+
+    def search_at(
+        self, path: str, request: "SearchRequest", options: SearchOptions
+    ) -> "SearchResult":
+        """Searches an index by its path."""
+        from .search import SearchResult
+
+        timeout = seconds_of(options.get("timeout"), self.timeouts.search_timeout)
+        return SearchResult(self._client, self.http, path, request, options, timeout)
 
     def live(
         self,

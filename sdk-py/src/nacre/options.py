@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from .diagnostics import ClusterState, ServiceType
     from .mutation_state import MutationState
     from .n1ql import QueryProfile, QueryScanConsistency
+    from .search import Facet, HighlightStyle, SearchScanConsistency, Sort
     from .transactions import TransactionConfig
+    from .vector_search import VectorQueryCombination
 
 
 class StoreSemantics(IntEnum):
@@ -154,6 +156,35 @@ class QueryOptions(TimeoutOptions, total=False):
     use_replica: bool
     serializer: Serializer
     raw: Mapping[str, Any]
+
+
+class SearchOptions(TimeoutOptions, total=False):
+    """Options of ``search``."""
+
+    limit: int
+    skip: int
+    explain: bool
+    fields: Sequence[str]
+    highlight_style: "HighlightStyle"
+    highlight_fields: Sequence[str]
+    scan_consistency: "SearchScanConsistency"
+    consistent_with: "MutationState"
+    facets: "Mapping[str, Facet]"
+    client_context_id: str
+    disable_scoring: bool
+    include_locations: bool
+    sort: "Sequence[Sort | str]"
+    collections: Sequence[str]
+    serializer: Serializer
+    raw: Mapping[str, Any]
+    show_request: bool
+    vector_query_combination: "VectorQueryCombination"
+
+
+class VectorSearchOptions(TypedDict, total=False):
+    """Options of a `VectorSearch`."""
+
+    vector_query_combination: "VectorQueryCombination"
 
 
 class LiveOptions(TimeoutOptions, total=False):

@@ -25,6 +25,7 @@ from nacre.management.queries import CollectionQueryIndexManager, QueryIndexMana
 from nacre.management.search import SearchIndex, SearchIndexManager
 from nacre.management.users import Group, User, UserManager
 from nacre.options import OFFICIAL_NAMES
+from nacre.search import MatchAllQuery, SearchRequest
 from nacre.views import DesignDocument, View, ViewIndexManager
 from tests.unit.fake_node import FakeNode, FakeService
 
@@ -60,6 +61,8 @@ ARGUMENTS: dict[str, Any] = {
     "collection_name": "c",
     "keys": {"k": 1},
     "statement": "SELECT 1",
+    "request": SearchRequest(MatchAllQuery()),
+    "query": MatchAllQuery(),
     "username": "u",
     "user": User("u"),
     "group_name": "g",
@@ -67,7 +70,7 @@ ARGUMENTS: dict[str, Any] = {
     "new_password": "p",
     "index_name": "i",
     "index_names": ["i"],
-    "index": SearchIndex("i"),
+    "index": "i",
     "document": {},
     "function": EventingFunction("f", "", SOMEWHERE, SOMEWHERE),
     "keys_and_docs": {"k": 1},
@@ -121,6 +124,8 @@ class OptionsTest(unittest.IsolatedAsyncioTestCase):
         arguments = [
             [sd.get("a") if name.startswith("lookup_in") else sd.upsert("a", 1)]
             if parameter.name == "specs"
+            else SearchIndex("i")
+            if name == "upsert_index"
             else ARGUMENTS[parameter.name]
             for parameter in inspect.signature(method).parameters.values()
             if parameter.default is parameter.empty and parameter.name != "kwargs"
@@ -130,7 +135,7 @@ class OptionsTest(unittest.IsolatedAsyncioTestCase):
             await result
 
     async def test_all_operations_are_called(self) -> None:
-        self.assertEqual(len(operations()), 113)
+        self.assertEqual(len(operations()), 117)
 
     async def test_an_unknown_option_is_a_type_error(self) -> None:
         for kind, name in operations():

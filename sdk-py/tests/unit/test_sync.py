@@ -23,9 +23,9 @@ SECONDS_MAX = 10.0
 
 R = TypeVar("R")
 INNER: dict[str, set[str]] = {
-    "Cluster": {"http_management", "http_service", "on_connect", "forget", "client"},
+    "Cluster": {"http_management", "http_service", "on_connect", "forget", "client", "search_at"},
     "Bucket": {"timeouts", "preferred_server_group", "http_capi", "http_ddocs", "http_stream"}
-    | {"query", "query_indexes", "eventing_functions", "search_indexes", "live"},
+    | {"query", "query_indexes", "eventing_functions", "search_indexes", "live", "search"},
     "BinaryCollection": {"name"},
     "Collection": {"place"},
 }

@@ -28,6 +28,10 @@ class SearchIndex:
     source_params: dict[str, Any] = field(default_factory=dict)
     plan_params: dict[str, Any] = field(default_factory=dict)
 
+    def is_valid(self) -> bool:
+        """Whether the definition has what every one needs."""
+        return bool(self.name and self.idx_type and self.source_type)
+
     def as_dict(self) -> dict[str, Any]:
         """The definition as the service takes it."""
         members: dict[str, Any] = {

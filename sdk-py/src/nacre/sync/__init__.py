@@ -29,6 +29,7 @@ from .. import kv_range_scan as _scan
 from .. import live as _live
 from .. import n1ql as _n1ql
 from .. import result as _result
+from .. import search as _searching
 from .. import transactions as _transactions
 from .. import views as _views
 from ..auth import CertificateAuthenticator, PasswordAuthenticator
@@ -45,6 +46,7 @@ from ..options import (
     LiveOptions,
     QueryOptions,
     ScanOptions,
+    SearchOptions,
     options_of,
 )
 
@@ -344,6 +346,18 @@ class QueryResult(_Rows[_n1ql.QueryResult, Any]):
         return self._wrapped.metadata()
 
 
+class SearchResult(_Rows[_searching.SearchResult, _searching.SearchRow]):
+    """Documents that a search finds."""
+
+    def metadata(self) -> _searching.SearchMetaData:
+        """What the service says about the search, once all rows were read."""
+        return self._wrapped.metadata()
+
+    def facets(self) -> dict[str, _searching.SearchFacetResult]:
+        """What the facets counted, once all rows were read."""
+        return self._wrapped.facets()
+
+
 class ScanResultIterable(_Facade[_scan.ScanResultIterable]):
     """Documents that a scan finds."""
 
@@ -491,6 +505,28 @@ class Scope(_Facade[_bucket.Scope]):
         """Queries in SQL++; a lone name of a keyspace is a collection of this scope."""
         merged = options_of("query", QueryOptions, options, kwargs)
         return QueryResult(self._loop, self._wrapped.query(statement, merged))
+
+    def search(
+        self,
+        index: str,
+        request: _searching.SearchRequest,
+        options: SearchOptions | None = None,
+        **kwargs: Unpack[SearchOptions],
+    ) -> SearchResult:
+        """Searches an index: ``for row in scope.search("hotels", request)``."""
+        merged = options_of("search", SearchOptions, options, kwargs)
+        return SearchResult(self._loop, self._wrapped.search(index, request, merged))
+
+    def search_query(
+        self,
+        index: str,
+        query: _searching.SearchQuery,
+        options: SearchOptions | None = None,
+        **kwargs: Unpack[SearchOptions],
+    ) -> SearchResult:
+        """Searches an index with a query alone."""
+        merged = options_of("search_query", SearchOptions, options, kwargs)
+        return SearchResult(self._loop, self._wrapped.search_query(index, query, merged))
 
     def live(
         self,
@@ -660,6 +696,28 @@ class Cluster(_Facade[_cluster.Cluster]):
         """Queries in SQL++: ``for row in cluster.query("SELECT …", read_only=True)``."""
         merged = options_of("query", QueryOptions, options, kwargs)
         return QueryResult(self._loop, self._wrapped.query(statement, merged))
+
+    def search(
+        self,
+        index: str,
+        request: _searching.SearchRequest,
+        options: SearchOptions | None = None,
+        **kwargs: Unpack[SearchOptions],
+    ) -> SearchResult:
+        """Searches an index: ``for row in cluster.search("hotels", request)``."""
+        merged = options_of("search", SearchOptions, options, kwargs)
+        return SearchResult(self._loop, self._wrapped.search(index, request, merged))
+
+    def search_query(
+        self,
+        index: str,
+        query: _searching.SearchQuery,
+        options: SearchOptions | None = None,
+        **kwargs: Unpack[SearchOptions],
+    ) -> SearchResult:
+        """Searches an index with a query alone."""
+        merged = options_of("search_query", SearchOptions, options, kwargs)
+        return SearchResult(self._loop, self._wrapped.search_query(index, query, merged))
 
     def live(
         self,

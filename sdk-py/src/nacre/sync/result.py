@@ -6,4 +6,5 @@ from ..diagnostics import PingResult as PingResult
 from ..result import *  # noqa: F403
 from . import QueryResult as QueryResult
 from . import ScanResultIterable as ScanResultIterable
+from . import SearchResult as SearchResult
 from . import ViewResult as ViewResult

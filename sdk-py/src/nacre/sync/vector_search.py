@@ -1,0 +1,3 @@
+"""Vectors to search for."""
+
+from ..vector_search import *  # noqa: F403

@@ -1,0 +1,87 @@
+"""Vectors to search for."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from .exceptions import InvalidArgumentException
+
+if TYPE_CHECKING:
+    from .search import SearchQuery
+
+
+class VectorQueryCombination(Enum):
+    """Whether documents have to be near all vectors."""
+
+    AND = "and"
+    OR = "or"
+
+
+@dataclass(slots=True)
+class VectorQuery:
+    """A vector, as numbers or in base 64, that documents are to be near."""
+
+    field_name: str
+    vector: Sequence[float] | str
+    num_candidates: int | None = None
+    boost: float | None = None
+    prefilter: "SearchQuery | None" = None
+
+    @classmethod
+    def create(
+        cls,
+        field_name: str,
+        vector: Sequence[float] | str,
+        num_candidates: int | None = None,
+        boost: float | None = None,
+        prefilter: "SearchQuery | None" = None,
+    ) -> "VectorQuery":
+        """The same as the class itself."""
+        return cls(field_name, vector, num_candidates, boost, prefilter)
+
+    @property
+    def vector_base64(self) -> str | None:
+        """The vector in base 64, if it was given so."""
+        return self.vector if isinstance(self.vector, str) else None
+
+    def encode(self) -> dict[str, Any]:
+        """The JSON object.
+
+        Raises:
+            InvalidArgumentException: there is no field or no vector.
+        """
+        if not self.field_name or not len(self.vector):
+            raise InvalidArgumentException("a vector query has a field and a vector")
+        members: dict[str, Any] = {"field": self.field_name, "k": self.num_candidates or 3}
+        if isinstance(self.vector, str):
+            members["vector_base64"] = self.vector
+        else:
+            members["vector"] = [float(number) for number in self.vector]
+        if self.boost is not None:
+            members["boost"] = self.boost
+        if self.prefilter is not None:
+            members["filter"] = self.prefilter.encodable
+        return members
+
+
+@dataclass(slots=True)
+class VectorSearch:
+    """Vectors, and how they go together."""
+
+    queries: list[VectorQuery]
+    options: "dict[str, Any] | None" = None
+
+    def __post_init__(self) -> None:
+        if not self.queries or not all(isinstance(one, VectorQuery) for one in self.queries):
+            raise InvalidArgumentException("a vector search has vector queries")
+
+    @classmethod
+    def from_vector_query(cls, query: VectorQuery) -> "VectorSearch":
+        """A search for one vector."""
+        return cls([query])
+
+    @property
+    def combination(self) -> VectorQueryCombination | None:
+        """How the vectors go together, if that is said."""
+        return (self.options or {}).get("vector_query_combination")
