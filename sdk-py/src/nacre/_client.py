@@ -379,6 +379,8 @@ class KvClient:
         if self.map is not None and found.version <= self.map.version:
             return found.version == self.map.version
         self.map = found
+        nodes = set(self._nodes())
+        self._down = {address: down for address, down in self._down.items() if address in nodes}
         for address in self._connections.keys() - set(found.members):
             self._connections[address].close_when_idle()
             if self._connections[address].lost:

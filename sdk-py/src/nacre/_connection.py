@@ -189,8 +189,9 @@ class Connection(asyncio.Protocol):
         """Takes over the socket."""
         self._transport = cast(asyncio.Transport, transport)
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        host, port = transport.get_extra_info("sockname")[:2]
-        self.local = str(Address(host, port))
+        # None of a socket whose peer is gone already.
+        if name := transport.get_extra_info("sockname"):
+            self.local = str(Address(*name[:2]))
         self._writable.set()
 
     def pause_writing(self) -> None:

@@ -96,6 +96,7 @@ class Live:
             await asyncio.wait([waiting, *watchers], return_when=asyncio.FIRST_COMPLETED)
         finally:
             waiting.cancel()
+            await asyncio.gather(waiting, return_exceptions=True)
         for watcher in watchers:
             if watcher.done():
                 watcher.result()
