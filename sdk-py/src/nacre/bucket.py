@@ -61,7 +61,7 @@ class Bucket:
             BucketNotFoundException: there is no such bucket.
             UnAmbiguousTimeoutException: no node answered in time.
         """
-        await self.client.bootstrap(self.timeouts.connect_timeout.total_seconds())
+        await self.client.bootstrap(self.timeouts.connecting.total_seconds())
 
     async def ping(
         self, options: PingOptions | None = None, **kwargs: Unpack[PingOptions]

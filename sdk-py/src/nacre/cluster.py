@@ -81,7 +81,7 @@ class Cluster:
         """
         cluster = cls(connection_string, options)
         try:
-            await cluster._client.bootstrap(cluster.timeouts.connect_timeout.total_seconds())
+            await cluster._client.bootstrap(cluster.timeouts.connecting.total_seconds())
         except BaseException:
             await cluster.close()
             raise
@@ -142,7 +142,7 @@ class Cluster:
 
     async def on_connect(self) -> None:
         """Connects and logs in, for a cluster that was not made by `connect`."""
-        await self._client.bootstrap(self.timeouts.connect_timeout.total_seconds())
+        await self._client.bootstrap(self.timeouts.connecting.total_seconds())
 
     def set_authenticator(
         self, authenticator: PasswordAuthenticator | CertificateAuthenticator

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 _ITEMS, _BYTES, _CONCURRENCY = 50, 15_000, 1
 """Defaults of the options: documents and bytes of a batch, vBuckets at a time."""
+_BATCH_BYTES_MAX = 64 * 1024 * 1024
+"""Largest batch that is read where fewer bytes were asked for: the last document may be large."""
 _KEY_MIN, _KEY_MAX = b"\x00", b"\xff"
 _META = struct.Struct(">IIQQB")
 """Flags, expiry, sequence number, CAS and data type in front of a document."""
@@ -280,10 +282,14 @@ class ScanResultIterable:
         limits = struct.pack(">III", self._items, 0, self._bytes)
         request = Request(Opcode.RANGE_SCAN_CONTINUE, extras=uuid + limits, vbid=vbid)
         batch: list[ScanResult] = []
+        size, size_max = 0, max(2 * self._bytes, _BATCH_BYTES_MAX)
         try:
             async with asyncio.timeout(self._timeout), aclosing(connection.stream(request)) as all_:
                 async for response in all_:
                     status = response.status
+                    size += len(response.value)
+                    if self._bytes and size > size_max:
+                        raise DecodingFailureException("a batch of a scan is over the limit")
                     if status in (Status.SUCCESS, Status.SCAN_MORE, Status.SCAN_COMPLETE):
                         batch += self._documents(response.value)
                     if status in _ENDS:

@@ -5,7 +5,7 @@ Durations are `datetime.timedelta`. Each option is described where the operation
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum, IntEnum
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, cast
@@ -35,6 +35,13 @@ class StoreSemantics(IntEnum):
     """It must not exist."""
 
 
+class KnownConfigProfiles(Enum):
+    """Kinds of networks that there are time-outs for."""
+
+    WanDevelopment = "wan_development"
+    """A network with long ways, such as from a developer's machine to a cloud."""
+
+
 class TLSVerifyMode(Enum):
     """Whether the certificates of nodes are checked."""
 
@@ -52,7 +59,7 @@ class ReadPreference(IntEnum):
     """Those on nodes of the server group that `ClusterOptions.preferred_server_group` names."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ClusterTimeoutOptions:
     """How long operations may take when they do not say so themselves."""
 
@@ -64,14 +71,21 @@ class ClusterTimeoutOptions:
     views_timeout: timedelta = timedelta(seconds=75)
     management_timeout: timedelta = timedelta(seconds=75)
     connect_timeout: timedelta = timedelta(seconds=10)
+    bootstrap_timeout: timedelta | None = None
+    """How long connecting to a cluster or bucket may take, in place of ``connect_timeout``."""
+
+    @property
+    def connecting(self) -> timedelta:
+        """How long connecting to a cluster or bucket may take."""
+        return self.bootstrap_timeout or self.connect_timeout
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ClusterOptions:
     """How to connect to a cluster."""
 
     authenticator: PasswordAuthenticator | CertificateAuthenticator
-    timeout_options: ClusterTimeoutOptions = ClusterTimeoutOptions()
+    timeout_options: ClusterTimeoutOptions = field(default_factory=ClusterTimeoutOptions)
     preferred_server_group: str | None = None
     """Server group for `ReadPreference.SELECTED_SERVER_GROUP`."""
     transaction_config: "TransactionConfig | None" = None
@@ -84,6 +98,21 @@ class ClusterOptions:
     """File with the certificates of the authorities that the client trusts, in PEM."""
     trust_pem: str | None = None
     """The same as text."""
+
+    def apply_profile(self, profile_name: KnownConfigProfiles | str) -> None:
+        """Takes time-outs that fit a kind of network.
+
+        Raises:
+            InvalidArgumentException: there is no such profile.
+        """
+        try:
+            KnownConfigProfiles(profile_name)
+        except ValueError:
+            raise InvalidArgumentException(f"there is no profile {profile_name!r}") from None
+        own = self.timeout_options
+        own.kv_timeout = own.kv_durable_timeout = own.connect_timeout = timedelta(seconds=20)
+        own.views_timeout = own.query_timeout = own.search_timeout = timedelta(seconds=120)
+        own.management_timeout = timedelta(seconds=120)
 
 
 class TimeoutOptions(TypedDict, total=False):

@@ -463,6 +463,16 @@ class ConnectionTest(unittest.IsolatedAsyncioTestCase):
         async with await nacre.Cluster.connect(self.node.url, options) as cluster:
             await cluster.bucket("b").on_connect()
 
+    async def test_a_profile_sets_the_time_outs_of_a_wide_network(self) -> None:
+        options = nacre.ClusterOptions(nacre.PasswordAuthenticator("user", "password"))
+        options.apply_profile("wan_development")
+        async with await nacre.Cluster.connect(self.node.url, options) as cluster:
+            self.assertEqual(cluster.timeouts.kv_timeout, timedelta(seconds=20))
+        fresh = nacre.ClusterOptions(nacre.PasswordAuthenticator("user", "password"))
+        self.assertEqual(fresh.timeout_options.kv_timeout, timedelta(seconds=2.5))
+        with self.assertRaises(e.InvalidArgumentException):
+            options.apply_profile("moon")
+
     async def test_another_seed_serves_when_the_first_is_down(self) -> None:
         url = f"couchbase://127.0.0.1:1,127.0.0.1:{self.node.port}"
         async with await nacre.connect(url, "user", "password") as cluster:
