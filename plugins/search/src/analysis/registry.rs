@@ -178,11 +178,7 @@ impl Builder<'_> {
             .get("tokenizer")
             .and_then(Value::as_str)
             .ok_or_else(|| Error::request("must specify tokenizer"))?;
-        self.chain(
-            list("char_filters")?.into_iter(),
-            &tokenizer.to_owned(),
-            list("token_filters")?.into_iter(),
-        )
+        self.chain(list("char_filters")?.into_iter(), tokenizer, list("token_filters")?.into_iter())
     }
 
     fn chain(
@@ -296,7 +292,7 @@ impl Builder<'_> {
                 longest: flag("only_longest_match").unwrap_or(false),
             },
             "edge_ngram" => {
-                let (min, max) = range("edge_ngram", (1, usize::MAX.min(4096)))?;
+                let (min, max) = range("edge_ngram", (1, 4096))?;
                 let back = flag("back").unwrap_or(false);
                 Filter::EdgeNgram { min: min.max(1), max, back }
             }

@@ -9,7 +9,7 @@ use tantivy::TantivyDocument;
 use tantivy::schema::OwnedValue;
 
 /// Between the last position of a value and the first of the next: no phrase reaches from one to the other.
-const GAP: u32 = 10_000;
+const GAP: u32 = 1_000;
 /// Names of fields of a document, at most: what is beyond is counted as skipped.
 const NAMES_MAX: usize = 10_000;
 /// The composite field.
@@ -30,6 +30,8 @@ struct Columns {
 struct Builder {
     document: TantivyDocument,
     columns: Columns,
+    /// Paths that have a value with positions already.
+    seen: BTreeSet<String>,
     vectors: Vectors,
     fields: Fields,
 }
@@ -56,8 +58,13 @@ pub fn build(
     skipped: &mut u64,
 ) -> (TantivyDocument, Vectors) {
     let document = TantivyDocument::default();
-    let mut builder =
-        Builder { document, columns: Columns::default(), vectors: Vec::new(), fields: *fields };
+    let mut builder = Builder {
+        document,
+        columns: Columns::default(),
+        seen: BTreeSet::new(),
+        vectors: Vec::new(),
+        fields: *fields,
+    };
     builder.document.add_text(fields.id, identity.key);
     builder.document.add_u64(fields.vbucket, u64::from(identity.vb));
     let mut names: BTreeSet<&str> = BTreeSet::new();
@@ -73,7 +80,10 @@ pub fn build(
             names.insert(&field.name);
         }
         builder.add(&field.name, &field.value, field.doc_values);
-        if field.in_all {
+    }
+    // Positions grow from value to value, and small ones take less space: what is there twice comes last.
+    for field in mapped.fields.iter().filter(|field| field.index && field.in_all) {
+        if names.contains(&*field.name) {
             builder.add(ALL, &field.value, false);
         }
     }
@@ -93,6 +103,7 @@ impl Builder {
         let key = || column_key(name);
         match value {
             FieldValue::Text(text, analyzer) => {
+                let gap = self.gap(name);
                 let mut encoder = Encoder::new(name);
                 let mut count = 0;
                 let mut distinct = doc_values.then(BTreeSet::new);
@@ -101,7 +112,7 @@ impl Builder {
                         if token.term.len() > TERM_MAX {
                             continue;
                         }
-                        encoder.push(GAP + token.position, &token.term);
+                        encoder.push(gap + token.position, &token.term);
                         count += 1;
                         if let Some(distinct) = &mut distinct {
                             distinct.insert(token.term);
@@ -115,7 +126,8 @@ impl Builder {
                 }
             }
             FieldValue::Number(number) => {
-                self.columns.numbers.entry(key()).or_default().push(*number);
+                // Columns tell the two zeros apart.
+                self.columns.numbers.entry(key()).or_default().push(*number + 0.0);
             }
             FieldValue::Date(nanos, _) => {
                 self.columns.dates.entry(key()).or_default().push(*nanos);
@@ -138,9 +150,19 @@ impl Builder {
         }
     }
 
+    /// How far the first position of a value is from the last of the value before.
+    fn gap(&mut self, name: &str) -> u32 {
+        if self.seen.contains(name) {
+            return GAP;
+        }
+        self.seen.insert(name.to_owned());
+        0
+    }
+
     fn token(&mut self, name: &str, term: &str, doc_values: bool) {
+        let gap = self.gap(name);
         let mut encoder = Encoder::new(name);
-        encoder.push(GAP + 1, term);
+        encoder.push(gap + 1, term);
         self.document.add_text(self.fields.terms, encoder.finish());
         *self.columns.lengths.entry(column_key(name)).or_default() += 1;
         if doc_values {

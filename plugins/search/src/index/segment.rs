@@ -2,11 +2,13 @@
 
 use super::{END, Fields, column_key, prefix_key};
 use crate::error::{Error, Result};
+use crate::query::Range;
 use crate::vector::{EXTENSION, VectorFile};
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use tantivy::columnar::{Column, DynamicColumn, StrColumn};
+use tantivy::columnar::{Column, DynamicColumn, StrColumn, TermOrdHit};
 use tantivy::postings::{SegmentPostings, TermInfo};
 use tantivy::schema::{Field, IndexRecordOption, Value};
 use tantivy::store::StoreReader;
@@ -57,6 +59,41 @@ impl Numbers {
         }
     }
 
+    /// The documents before `end` with a number in a range, in their order.
+    pub fn documents(&self, range: &Range<f64>, end: u32) -> Vec<u32> {
+        // Between the least and the greatest number of the column, what is excluded is a step away.
+        let low = range
+            .min
+            .map_or(f64::NEG_INFINITY, |min| if range.inclusive_min { min } else { min.next_up() });
+        let high = range
+            .max
+            .map_or(f64::INFINITY, |max| if range.inclusive_max { max } else { max.next_down() });
+        match self {
+            Numbers::Absent => Vec::new(),
+            // Casts keep to the ends of the type.
+            Numbers::I64(_) | Numbers::U64(_) if low.ceil() > high.floor() => Vec::new(),
+            Numbers::I64(column) => within(column, low.ceil() as i64..=high.floor() as i64, end),
+            Numbers::U64(_) if high < 0.0 => Vec::new(),
+            Numbers::U64(column) => within(column, low.ceil() as u64..=high.floor() as u64, end),
+            Numbers::F64(column) => within(column, low..=high, end),
+        }
+    }
+
+    /// The documents before `end` with an integer in a range, in their order.
+    pub fn documents_of_integers(&self, range: RangeInclusive<i64>, end: u32) -> Vec<u32> {
+        match self {
+            Numbers::Absent => Vec::new(),
+            Numbers::I64(column) => within(column, range, end),
+            _ => (0..end)
+                .filter(|doc| {
+                    let mut any = false;
+                    self.each_integer(*doc, |integer| any |= range.contains(&integer));
+                    any
+                })
+                .collect(),
+        }
+    }
+
     /// The first value of a document, or 0.
     pub fn first(&self, doc: u32) -> u64 {
         match self {
@@ -66,6 +103,15 @@ impl Numbers {
             Numbers::F64(column) => column.first(doc).map_or(0, |n| n as u64),
         }
     }
+}
+
+/// The search of tantivy for a range is exact only for ranges that overlap with the column: each number is compared here.
+fn within<T>(column: &Column<T>, range: RangeInclusive<T>, end: u32) -> Vec<u32>
+where
+    T: PartialOrd + Copy + Send + Sync + fmt::Debug + 'static,
+{
+    let has = |doc: &u32| column.values_for_doc(*doc).any(|number| range.contains(&number));
+    (0..end).filter(has).collect()
 }
 
 /// A segment that can be read.
@@ -193,6 +239,17 @@ impl Segment {
     #[must_use]
     pub fn id_ordinal(&self, doc: u32) -> u64 {
         self.id_column.as_ref().and_then(|column| column.ords().first(doc)).unwrap_or(0)
+    }
+
+    /// How many IDs of the segment are before one, which is not among them.
+    ///
+    /// # Errors
+    /// A file is broken.
+    pub fn ids_before(&self, id: &str) -> Result<u64> {
+        let Some(column) = &self.id_column else { return Ok(0) };
+        Ok(match column.dictionary().term_ord_or_next(id)? {
+            TermOrdHit::Exact(before) | TermOrdHit::Next(before) => before,
+        })
     }
 
     /// The dictionary of terms.

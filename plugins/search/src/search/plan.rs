@@ -13,7 +13,6 @@ use crate::geo;
 use crate::index::{END, Numbers, Segment, term_key};
 use crate::query::{Fuzziness, Leaf, Query, Range, Relation};
 use std::collections::BTreeMap;
-use std::ops::Bound;
 use std::sync::Arc;
 use tantivy::DocSet;
 
@@ -596,16 +595,9 @@ impl Condition {
     /// The documents of a segment, in their order.
     fn documents(&self, segment: &Segment, path: &str) -> Result<Vec<u32>> {
         Ok(match self {
-            Condition::Numbers(range) => {
-                number_documents(&segment.numbers(path)?, range, segment.max_doc())
-            }
+            Condition::Numbers(range) => segment.numbers(path)?.documents(range, segment.max_doc()),
             Condition::Dates(from, to) => {
-                let column = segment.dates(path)?;
-                filter(segment, |doc| {
-                    let mut within = false;
-                    column.each_integer(doc, |nanos| within |= (*from..=*to).contains(&nanos));
-                    within
-                })
+                segment.dates(path)?.documents_of_integers(*from..=*to, segment.max_doc())
             }
             Condition::Addresses(from, to) => {
                 let (from, to) = (format!("{from:032x}"), format!("{to:032x}"));
@@ -666,34 +658,6 @@ impl Condition {
 
 fn filter(segment: &Segment, mut matches: impl FnMut(u32) -> bool) -> Vec<u32> {
     (0..segment.max_doc()).filter(|doc| matches(*doc)).collect()
-}
-
-fn number_documents(column: &Numbers, range: &Range<f64>, end: u32) -> Vec<u32> {
-    let low = match range.min {
-        None => Bound::Unbounded,
-        Some(min) if range.inclusive_min => Bound::Included(min),
-        Some(min) => Bound::Excluded(min),
-    };
-    let high = match range.max {
-        None => Bound::Unbounded,
-        Some(max) if range.inclusive_max => Bound::Included(max),
-        Some(max) => Bound::Excluded(max),
-    };
-    let bounds = (low, high);
-    let mut docs = Vec::new();
-    if matches!(column, Numbers::Absent) {
-        return docs;
-    }
-    for doc in 0..end {
-        let mut within = false;
-        column.each(doc, |number| {
-            within |= std::ops::RangeBounds::contains(&bounds, &number);
-        });
-        if within {
-            docs.push(doc);
-        }
-    }
-    docs
 }
 
 fn shape_documents(

@@ -161,7 +161,8 @@ fn run(
     }
     let mut best: BinaryHeap<Candidate<'_>> = BinaryHeap::with_capacity(wanted.min(1024) + 1);
     for (ordinal, segment) in segments.iter().enumerate() {
-        let mut collector = Collector { request, definition, segment, ordinal, wanted };
+        let mut collector =
+            Collector { request, definition, segment, ordinal, wanted, before: None };
         collector.collect(node, &mut partial, &mut best, cancelled)?;
     }
     let mut best = best.into_vec();
@@ -180,6 +181,8 @@ struct Collector<'a> {
     segment: &'a Segment,
     ordinal: usize,
     wanted: usize,
+    /// A hit of another segment, and how many IDs of this one are before its own.
+    before: Option<((usize, u32), u64)>,
 }
 
 impl<'a> Collector<'a> {
@@ -239,7 +242,7 @@ impl<'a> Collector<'a> {
     }
 
     fn consider(
-        &self,
+        &mut self,
         doc: u32,
         score: f32,
         readers: &[KeyReader<'_>],
@@ -254,7 +257,7 @@ impl<'a> Collector<'a> {
         if best.len() >= self.wanted
             && request.cursor.is_none()
             && let Some(worst) = best.peek()
-            && self.is_worse(&Ranked { score, id: "", keys: &keys }, ordinal, worst)
+            && self.is_worse(&Ranked { score, id: "", keys: &keys }, ordinal, worst)?
         {
             return Ok(());
         }
@@ -272,22 +275,36 @@ impl<'a> Collector<'a> {
         Ok(())
     }
 
-    /// Whether a hit comes after the worst of those that are kept, as far as that can be told without reading its ID.
-    fn is_worse(&self, hit: &Ranked<'_>, ordinal: u64, worst: &Candidate<'_>) -> bool {
-        // IDs of one segment are in the order of their ordinals.
-        let is_same = worst.segment == self.ordinal;
+    /// Whether a hit comes after the worst of those that are kept, which is told without reading its ID.
+    fn is_worse(&mut self, hit: &Ranked<'_>, ordinal: u64, worst: &Candidate<'_>) -> Result<bool> {
         for (at, key) in self.request.sort.iter().enumerate() {
             let order = match (&key.order, key.descending) {
-                (Order::Id, _) if !is_same => return false,
-                (Order::Id, false) => ordinal.cmp(&worst.ordinal),
-                (Order::Id, true) => worst.ordinal.cmp(&ordinal),
+                (Order::Id, false) => return self.is_after(ordinal, worst),
+                (Order::Id, true) => {
+                    return self.is_after(ordinal, worst).map(|is_after| !is_after);
+                }
                 _ => key.compare(hit, &worst.ranked(), at),
             };
             if order != Ordering::Equal {
-                return order == Ordering::Greater;
+                return Ok(order == Ordering::Greater);
             }
         }
-        is_same && ordinal > worst.ordinal
+        self.is_after(ordinal, worst)
+    }
+
+    /// Whether the ID of a place of this segment comes after that of a hit.
+    fn is_after(&mut self, ordinal: u64, hit: &Candidate<'_>) -> Result<bool> {
+        // IDs of one segment are in the order of their ordinals, and those of hits of two segments are not equal.
+        if hit.segment == self.ordinal {
+            return Ok(ordinal > hit.ordinal);
+        }
+        let key = (hit.segment, hit.doc);
+        let before = match self.before {
+            Some((of, before)) if of == key => before,
+            _ => self.segment.ids_before(&hit.id)?,
+        };
+        self.before = Some((key, before));
+        Ok(ordinal >= before)
     }
 
     /// The documents of the collections that were asked for, in their order.

@@ -426,10 +426,9 @@ impl OrScorer {
         loop {
             let doc = self.parts.iter().map(|part| part.doc()).min().unwrap_or(END);
             self.doc = doc;
-            let has = |part: &Box<dyn Scorer>| part.doc() == doc;
             if doc == END
                 || self.min == 1
-                || self.parts.iter().filter(|p| has(p)).count() >= self.min
+                || self.parts.iter().filter(|part| part.doc() == doc).count() >= self.min
             {
                 return doc;
             }
