@@ -68,7 +68,7 @@ impl ChangeConsumer {
     }
 
     /// Returns the next message, if there is one now.
-    pub fn next(&mut self) -> Option<(Address, Message)> {
+    pub fn next_message(&mut self) -> Option<(Address, Message)> {
         self.producer.next(&*self.bucket)
     }
 

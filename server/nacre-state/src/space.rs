@@ -34,6 +34,9 @@ impl State {
     }
 }
 
+/// A key and its value.
+pub type KeyValue = (Vec<u8>, Vec<u8>);
+
 /// Writes of a call or of several.
 #[derive(Default)]
 pub struct Writes {
@@ -220,7 +223,7 @@ impl View {
         end: &[u8],
         limit: u32,
         reverse: bool,
-    ) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Refused> {
+    ) -> Result<Vec<KeyValue>, Refused> {
         let upper = if end.is_empty() { Bound::Unbounded } else { Bound::Excluded(end) };
         let rows = self.state.space.scan((Bound::Included(start), upper), reverse)?;
         let mut bytes = 0;

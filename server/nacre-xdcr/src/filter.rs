@@ -89,13 +89,12 @@ impl Filter {
             return Passage::Dropped;
         }
         // Deletions of what was left out go, too: which version they ended is not known any more.
-        match self.condition.as_ref().filter(|_| document.is_alive()) {
-            Some(condition) => match condition.holds(document) {
+        if let Some(condition) = self.condition.as_ref().filter(|_| document.is_alive()) {
+            match condition.holds(document) {
                 Ok(false) => return Passage::Dropped,
                 Err(reason) => return Passage::Unclear(reason),
                 Ok(true) => {}
-            },
-            None => {}
+            }
         }
         if in_transaction { Passage::WithoutTransaction } else { Passage::Whole }
     }

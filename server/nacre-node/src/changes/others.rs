@@ -29,6 +29,9 @@ pub(super) struct Others {
 /// Answers as they came, with the numbers of their questions.
 type Inbox = Mutex<Vec<(u64, Result<Vec<u8>, PeerError>)>>;
 
+/// A node's reply to a question about changes, or why there is none that can be read.
+type PeerReply = Result<Result<ChangesReply, NoReply>, String>;
+
 /// A question on its way.
 struct Asked {
     serial: u64,
@@ -117,7 +120,7 @@ impl Others {
     }
 
     /// Takes in the answers that have come; gives those that tell nothing, with the vBuckets that were asked about.
-    pub fn take_in(&mut self) -> Vec<(Vbids, Result<Result<ChangesReply, NoReply>, String>)> {
+    pub fn take_in(&mut self) -> Vec<(Vbids, PeerReply)> {
         let mut others = Vec::new();
         if self.asked.is_empty() {
             return others;

@@ -95,8 +95,9 @@ impl Reader {
                 return Read::Broken(why);
             }
             let next = self.held.take();
-            let next = next
-                .or_else(|| self.consumer.next().map(|(address, message)| (address.vbid, message)));
+            let next = next.or_else(|| {
+                self.consumer.next_message().map(|(address, message)| (address.vbid, message))
+            });
             // What was read was read before this: it counts if nothing has changed by now.
             let lost = self.lose(next.is_some());
             if !lost.is_empty() {

@@ -162,7 +162,7 @@ impl Outstanding {
         let bytes = item.document.memory_bytes();
         let was_held = !item.phase.is_on_its_way() && !item.is_stuck;
         let is_held = !phase.is_on_its_way() && !item.is_stuck;
-        self.held_bytes = self.held_bytes + if is_held { bytes } else { 0 };
+        self.held_bytes += if is_held { bytes } else { 0 };
         self.held_bytes = self.held_bytes.saturating_sub(if was_held { bytes } else { 0 });
         if let Some(timer) = item.timer_ns {
             self.timers.remove(&(timer, seqno));

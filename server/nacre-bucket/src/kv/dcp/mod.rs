@@ -78,7 +78,7 @@ impl Dcp {
         if self.consumer.bucket.is_closed() {
             let ChangeConsumer { producer, bucket, .. } = &mut self.consumer;
             producer.end_where(&**bucket, |_, _| Some(End::VbucketGone));
-            while let Some((address, message)) = self.consumer.next() {
+            while let Some((address, message)) = self.consumer.next_message() {
                 message::encode(address, &message, &self.settings, false, out);
             }
             return Next::Close(Some("the bucket of a DCP connection has ended".into()));
@@ -93,7 +93,7 @@ impl Dcp {
         }
         let compresses = self.consumer.bucket.compresses();
         while out.len() < SENT_AT_ONCE && self.window.has_room() {
-            let Some((address, message)) = self.consumer.next() else { break };
+            let Some((address, message)) = self.consumer.next_message() else { break };
             let bytes = message::encode(address, &message, &self.settings, compresses, out);
             self.window.sent(bytes);
         }
