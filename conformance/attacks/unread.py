@@ -215,11 +215,12 @@ def whole(answer):
 def watches(node):
     node.add_user("reader", f"data_reader[{BUCKET}]")
     path = f"/pools/default/bs/{BUCKET}"
-    clients = [unread(node, "mgmt", f"GET {path}", "reader", "127.0.0.2") for _ in range(560)]
+    clients, statuses = [], []
     try:
-        statuses = []
-        for client in clients:
-            statuses.append(client.recv(12)[-3:])
+        for _ in range(560):
+            clients.append(unread(node, "mgmt", f"GET {path}", "reader", "127.0.0.2"))
+            # A burst of connections that have not logged in yet would meet another limit.
+            statuses.append(clients[-1].recv(12)[-3:])
         assert statuses.count(b"200") == 512 and statuses.count(b"503") == 48, statuses
     finally:
         for client in clients:
