@@ -14,7 +14,7 @@ MIB = 1 << 20
 TOO_BIG, BUSY = 0x03, 0x85
 SUBDOC_MULTI_LOOKUP, RANGE_SCAN_CREATE = 0xD0, 0xDA
 
-# What a node that may use 2 GB takes at most by itself: 80 % of them.
+# Default memory limit of a node that can use 2 GB: 80 % of it.
 SETTING_BYTES = 2048 * MIB * 8 // 10
 
 
@@ -111,7 +111,7 @@ def half_frames_do_not_fill_the_memory(node, tls):
         assert refused > 50, f"{refused} of {len(opened)} were refused"
         with node.kv() as other:
             assert other.set(b"large", bytes(15 * MIB)).status == kv.SUCCESS, "others have memory left"
-        # What is refused does not end the connection.
+        # A refused request does not end the connection.
         last = opened[-1]
         last.socket.settimeout(10)
         last.send(b"\0")

@@ -32,7 +32,7 @@ class Repeats:
         return self
 
     def __exit__(self, *_):
-        # What is under way when the administrator has acted is what the case is about.
+        # The case is about requests that are under way when the administrator has acted.
         time.sleep(0.2)
         self.stop.set()
         for thread in self.threads:
@@ -147,7 +147,7 @@ def security_administrators(node):
         ]:
             answer = node.query(statement, user="sec")
             assert [error["code"] for error in answer["errors"]] == [13014], (role, statement, answer)
-        # What the role is for.
+        # The role permits these.
         assert ask("PUT", f"{USERS}/new", {"password": PASSWORD, "roles": "data_reader[default]"}) == 200
         assert ask("PATCH", f"{USERS}/new", {"locked": "true"}) == 200
         assert ask("DELETE", f"{USERS}/new") == 200

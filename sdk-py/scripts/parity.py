@@ -210,12 +210,12 @@ def table(version: str, listed: list[tuple[str, str, bool, str]]) -> str:
     lines = [
         "# The Python SDK beside the official one",
         "",
-        f"`sdk-py/scripts/parity.py` has made this table from the package `couchbase` {version} "
+        f"`sdk-py/scripts/parity.py` generates this table from the package `couchbase` {version} "
         "of PyPI.",
-        f"Of {len(listed)} public methods, functions and attributes {there} are here under the "
-        f"same name: {100 * there / len(listed):.1f} %.",
-        f"Without the analytics service, which nacre has not, and without what is internal to the "
-        f"official package, it is {there} of {served}: {100 * there / served:.1f} %.",
+        f"The SDK has {there} of the {len(listed)} public methods, functions and attributes under "
+        f"the same name: {100 * there / len(listed):.1f} %.",
+        f"Without the analytics service, which nacre does not have, and without internals of the "
+        f"official package, it has {there} of {served}: {100 * there / served:.1f} %.",
         "Modules of `acouchbase` are those of `nacre`; modules of `couchbase` are those of "
         "`nacre.sync`.",
         "",

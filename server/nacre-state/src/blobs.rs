@@ -120,7 +120,7 @@ impl BlobFile {
     }
 }
 
-/// What a name stands for.
+/// Content of a named blob.
 #[derive(Clone)]
 struct Blob {
     file: Arc<BlobFile>,
@@ -128,14 +128,14 @@ struct Blob {
     is_sealed: bool,
 }
 
-/// What is known of a blob without reading it.
+/// Length and state of a blob.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlobInfo {
-    /// Its name.
+    /// Name.
     pub name: String,
     /// Bytes of its content.
     pub length: u64,
-    /// Whether it never changes any more.
+    /// True if the content never changes again.
     pub is_sealed: bool,
 }
 
@@ -251,7 +251,7 @@ impl Blobs {
         self.all.is_empty()
     }
 
-    /// What is known of a blob.
+    /// Returns length and state of a blob.
     pub fn info(&self, name: &str) -> Option<BlobInfo> {
         let blob = self.all.get(name)?;
         Some(BlobInfo { name: name.into(), length: blob.length, is_sealed: blob.is_sealed })

@@ -14,7 +14,7 @@
 
 use super::outside;
 
-/// What is known of a blob without reading it.
+/// Length and state of a blob.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Info {
     /// Its name.
@@ -45,7 +45,7 @@ pub fn delete(name: &str) -> bool {
     outside::delete_blob(name)
 }
 
-/// What is known of a blob.
+/// Returns length and state of a blob.
 pub fn stat(name: &str) -> Option<Info> {
     outside::stat_blob(name)
 }

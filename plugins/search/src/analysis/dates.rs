@@ -89,7 +89,7 @@ impl DateParser {
         DateParser::Layouts(layouts.iter().map(|layout| go(layout)).collect())
     }
 
-    /// The nanoseconds of a date, or `None` when it is none.
+    /// Returns the nanoseconds since 1970 of a date; `None` if the text is not a date.
     #[must_use]
     pub fn parse(&self, text: &str) -> Option<i64> {
         match self {
@@ -104,7 +104,7 @@ impl DateParser {
     }
 }
 
-/// The nanoseconds of a date in RFC 3339, or `None` when it is none.
+/// Returns the nanoseconds since 1970 of a date in RFC 3339; `None` if the text is not such a date.
 #[must_use]
 pub fn parse_rfc3339(text: &str) -> Option<i64> {
     parse(&go("2006-01-02T15:04:05Z07:00"), text)

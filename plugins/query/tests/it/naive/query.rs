@@ -42,7 +42,7 @@ struct Aggregate {
     of: Expr,
 }
 
-/// What a subquery adds to WHERE.
+/// Condition of WHERE with a subquery.
 #[derive(Clone, Debug)]
 enum Subquery {
     /// `[NOT] EXISTS (SELECT 1 FROM collection AS z WHERE condition)`.
