@@ -127,7 +127,9 @@ fn language_filter(name: &str) -> Option<Filter> {
 /// The token map of a name.
 pub fn token_map(name: &str) -> Option<Words> {
     if let Some(language) = name.strip_prefix("stop_") {
-        return Some(Arc::new(language::stop_words(language)?.lines().map(String::from).collect()));
+        return Some(Arc::new(
+            language::stop_words(language)?.into_iter().map(String::from).collect(),
+        ));
     }
     let articles = language::articles(name.strip_prefix("articles_")?)?;
     Some(Arc::new(articles.iter().map(|word| (*word).to_owned()).collect()))

@@ -187,18 +187,20 @@ pub fn width(term: &str) -> String {
     output
 }
 
-/// The stop words of a language, a word a line.
-pub fn stop_words(language: &str) -> Option<&'static str> {
+/// Returns the stop words of a language: those of Snowball where it has a list, of stopwords-iso otherwise.
+pub fn stop_words(language: &str) -> Option<Vec<&'static str>> {
     macro_rules! lists {
         ($($language:literal)*) => {
             match language {
-                $($language => Some(include_str!(concat!("stop/", $language, ".txt"))),)*
-                _ => None,
+                $($language => include_str!(concat!("stop/", $language, ".txt")),)*
+                "ar" | "bg" | "ca" | "cs" | "el" | "eu" | "fa" | "ga" | "gl" | "hi" | "hr" | "hy" | "id"
+                | "pl" | "ro" | "tr" => return stop_words::lookup(language).map(<[_]>::to_vec),
+                _ => return None,
             }
         };
     }
-    lists!("ar" "bg" "ca" "cs" "da" "de" "el" "en" "es" "eu" "fa" "fi" "fr" "ga" "gl" "hi" "hr" "hu"
-           "hy" "id" "it" "nl" "no" "pl" "pt" "ro" "ru" "sv" "tr")
+    let list = lists!("da" "de" "en" "es" "fi" "fr" "hu" "it" "nl" "no" "pt" "ru" "sv");
+    Some(list.lines().collect())
 }
 
 /// The articles that a language joins to the next word with an apostrophe.
