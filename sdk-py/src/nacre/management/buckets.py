@@ -6,6 +6,7 @@ from enum import Enum
 from typing import Any, Unpack
 from urllib.parse import quote
 
+from .._http import HttpResponse
 from ..durability import DurabilityLevel
 from ..exceptions import (
     BucketAlreadyExistsException,
@@ -170,13 +171,12 @@ class BucketManager(Manager):
         """Changes a bucket; what is None stays as it is.
 
         Raises:
-            BucketNotFoundException: there is none of this name.
+            BucketNotFoundException: no bucket has this name.
         """
         merged = options_of("update_bucket", TimeoutOptions, options, kwargs)
         fields = _fields(settings)
         response = await self._send("POST", bucket_path(settings.name), merged, fields)
-        if response.status == 404:
-            raise BucketNotFoundException(response.text, response.context)
+        _require_bucket(response)
         require_success(response)
 
     async def drop_bucket(
@@ -188,12 +188,11 @@ class BucketManager(Manager):
         """Drops a bucket and everything in it.
 
         Raises:
-            BucketNotFoundException: there is none of this name.
+            BucketNotFoundException: no bucket has this name.
         """
         merged = options_of("drop_bucket", TimeoutOptions, options, kwargs)
         response = await self._send("DELETE", bucket_path(bucket_name), merged)
-        if response.status == 404:
-            raise BucketNotFoundException(response.text, response.context)
+        _require_bucket(response)
         require_success(response)
 
     async def flush_bucket(
@@ -205,14 +204,13 @@ class BucketManager(Manager):
         """Removes all documents of a bucket.
 
         Raises:
-            BucketNotFoundException: there is none of this name.
+            BucketNotFoundException: no bucket has this name.
             BucketNotFlushableException: its settings forbid it.
         """
         merged = options_of("flush_bucket", TimeoutOptions, options, kwargs)
         path = f"{bucket_path(bucket_name)}/controller/doFlush"
         response = await self._send("POST", path, merged)
-        if response.status == 404:
-            raise BucketNotFoundException(response.text, response.context)
+        _require_bucket(response)
         if response.status == 400 and "flush is disabled" in response.text.lower():
             raise BucketNotFlushableException(response.text, response.context)
         require_success(response)
@@ -226,12 +224,11 @@ class BucketManager(Manager):
         """What a bucket is like.
 
         Raises:
-            BucketNotFoundException: there is none of this name.
+            BucketNotFoundException: no bucket has this name.
         """
         merged = options_of("get_bucket", TimeoutOptions, options, kwargs)
         response = await self._send("GET", bucket_path(bucket_name), merged)
-        if response.status == 404:
-            raise BucketNotFoundException(response.text, response.context)
+        _require_bucket(response)
         return read(response, _settings)
 
     async def get_all_buckets(
@@ -251,13 +248,18 @@ class BucketManager(Manager):
         """What a bucket is like as a whole: its nodes, and what it can do.
 
         Raises:
-            BucketNotFoundException: there is none of this name.
+            BucketNotFoundException: no bucket has this name.
         """
         merged = options_of("bucket_describe", TimeoutOptions, options, kwargs)
         response = await self._send("GET", bucket_path(bucket_name), merged)
-        if response.status == 404:
-            raise BucketNotFoundException(response.text, response.context)
+        _require_bucket(response)
         return read(response, _description)
+
+
+def _require_bucket(response: HttpResponse) -> None:
+    """Raises BucketNotFoundException if the bucket in the path of the request does not exist."""
+    if response.status == 404:
+        raise BucketNotFoundException(response.text, response.context)
 
 
 def bucket_path(name: str) -> str:
