@@ -11,12 +11,12 @@ use crate::document::{FieldValue, Place};
 use crate::error::{Error, Result};
 use serde_json::{Map, Value, json};
 
-/// What is indexed of which documents, and how.
+/// Definition of an index: which documents are indexed, and how.
 #[derive(Clone, Debug)]
 pub struct Definition {
     /// Which type a document has.
     pub doc_config: DocConfig,
-    /// What is indexed of a document of a type.
+    /// Mapping of the documents of a type.
     pub mapping: Mapping,
 }
 
@@ -24,7 +24,7 @@ impl Definition {
     /// The definition that the member `params` of an index holds: an object, a text with one, or `null` for one that indexes everything.
     ///
     /// # Errors
-    /// What the vendor refuses as well, in its words, after `ValidateIndex, `.
+    /// Refusals that the vendor makes as well, in its words, after `ValidateIndex, `.
     pub fn parse(params: &Value) -> Result<Definition> {
         let parsed;
         let params = match params {
@@ -102,7 +102,7 @@ impl Definition {
         Ok(self.mapping.registry.analyzer(analyzer)?.analyze(text))
     }
 
-    /// What a document is taken apart to: an object for each value that is indexed, which has for each term its places.
+    /// Returns the terms of a document: an object for each indexed value, with the places of each term.
     ///
     /// # Errors
     /// As [`Definition::map`].

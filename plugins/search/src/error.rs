@@ -1,4 +1,4 @@
-//! What is refused, in the words that clients match on.
+//! Refusals, in the words that clients match on.
 
 use std::fmt;
 

@@ -56,7 +56,7 @@ impl Polygon {
         Polygon { points }
     }
 
-    /// Whether a place is inside.
+    /// Returns true if the place is inside.
     #[must_use]
     pub fn contains(&self, lon: f64, lat: f64) -> bool {
         let mut inside = false;

@@ -101,13 +101,13 @@ pub struct Change<'a> {
     pub vb: u16,
     /// The ID of the document.
     pub id: &'a str,
-    /// What it is now, or `None` when it is deleted.
+    /// New content; `None` if it is deleted.
     pub body: Option<&'a [u8]>,
     /// Where it is.
     pub place: Place<'a>,
 }
 
-/// What a batch of changes did.
+/// Result of a batch of changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Applied {
     /// Documents that are in the index now.
@@ -118,7 +118,7 @@ pub struct Applied {
     pub skipped: u64,
 }
 
-/// What has to be kept so that the index can be opened as it is now.
+/// Record with which the index can be opened in its present state.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Commit {
     /// The metadata, for [`Index::open`].
@@ -131,7 +131,7 @@ pub struct Commit {
 struct Payload {
     /// The number of the next segment.
     next: u64,
-    /// What the caller wants to have with the commit.
+    /// Payload of the caller, kept with the commit.
     caller: String,
 }
 
@@ -256,7 +256,7 @@ impl Index {
         self.metas.iter().map(|meta| u64::from(meta.num_docs())).sum()
     }
 
-    /// What the caller gave with the last commit.
+    /// Returns the caller's payload of the last commit.
     #[must_use]
     pub fn payload(&self) -> &str {
         &self.payload
@@ -303,7 +303,7 @@ impl Index {
         outcome.map(|()| applied.removed)
     }
 
-    /// What tells a document from all others.
+    /// Returns the key that identifies a document.
     pub(crate) fn key(&self, id: &str, collection: &str) -> String {
         if !self.definition.doc_config.by_collection {
             return id.to_owned();
@@ -510,7 +510,7 @@ pub fn term_key(path: &str, term: &str) -> Vec<u8> {
     key
 }
 
-/// What the keys of all terms of a path begin with.
+/// Returns the common prefix of the keys of all terms of a path.
 #[must_use]
 pub fn prefix_key(path: &str) -> Vec<u8> {
     let mut key = path.replace('\0', "\u{4}").into_bytes();

@@ -10,13 +10,13 @@ use crate::geo::{Distance, Polygon, Shape};
 /// How a shape in a document has to be to a shape in a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Relation {
-    /// They have a point in common.
+    /// The shapes have a point in common.
     Intersects,
-    /// That of the document contains that of the query.
+    /// The shape of the document contains that of the query.
     Contains,
-    /// That of the document is inside of that of the query.
+    /// The shape of the document is inside that of the query.
     Within,
-    /// They have no point in common.
+    /// The shapes have no point in common.
     Disjoint,
 }
 
@@ -55,7 +55,7 @@ pub struct Range<T> {
     pub inclusive_max: bool,
 }
 
-/// What a query without parts matches.
+/// A query without parts.
 #[derive(Clone, Debug)]
 pub enum Leaf {
     /// A term, as it is indexed.
@@ -112,7 +112,7 @@ pub enum Leaf {
     Dates {
         /// The bounds, as they are written.
         range: Range<String>,
-        /// What parses them; that of the field when it is not named.
+        /// Parser of the dates; that of the field if not named.
         parser: Option<String>,
     },
     /// True or false.
@@ -155,23 +155,23 @@ pub enum Query {
         /// Factor of the score.
         boost: f32,
     },
-    /// What a field has.
+    /// Condition on the values of a field.
     Leaf {
         /// The field; the default field of the index when it is not named.
         field: Option<String>,
-        /// What it has.
+        /// Condition on the values.
         leaf: Leaf,
         /// Factor of the score.
         boost: f32,
     },
-    /// What all match.
+    /// Queries that must all match.
     Conjunction {
         /// The parts.
         parts: Vec<Query>,
         /// Factor of the score.
         boost: f32,
     },
-    /// What some match.
+    /// Queries of which some must match.
     Disjunction {
         /// The parts.
         parts: Vec<Query>,
@@ -182,15 +182,15 @@ pub enum Query {
         /// It stands for a text in which parts that cannot be carried out do not count.
         lenient: bool,
     },
-    /// What matches, may match, and must not.
+    /// Combination of required, optional and excluded queries.
     Boolean {
-        /// What must.
+        /// Required query.
         must: Option<Box<Query>>,
-        /// What may, or must where nothing else does.
+        /// Optional query; required if nothing else is.
         should: Option<Box<Query>>,
-        /// What must not.
+        /// Excluded query.
         must_not: Option<Box<Query>>,
-        /// What must, without a score.
+        /// Required query without a score.
         filter: Option<Box<Query>>,
         /// Factor of the score.
         boost: f32,

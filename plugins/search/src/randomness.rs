@@ -20,7 +20,7 @@ fn next() -> u64 {
     z ^ (z >> 31)
 }
 
-/// What the crate getrandom asks for bytes in the sandbox.
+/// Source of random bytes for the crate getrandom in the sandbox.
 ///
 /// # Safety
 /// `destination` is valid for `length` bytes.

@@ -39,12 +39,12 @@ const META: &[u8] = b"meta";
 const MERGED_MAX: u32 = 50_000;
 /// The name of the partition that gives a part.
 const PART: &str = "nacre-part";
-/// What the rounds before have found.
+/// Header with the results of the earlier rounds.
 const REST: &str = "nacre-rest";
 /// The vBuckets that are seen.
 const VBUCKETS: &str = "nacre-vbuckets";
 
-/// What a service has of its surroundings.
+/// Platform that the service needs.
 pub trait Platform {
     /// The store of the files of the index.
     fn blobs() -> Arc<dyn Blobs>;

@@ -111,7 +111,7 @@ pub fn decode(text: &str) -> Option<Vec<f32>> {
     (rest.is_empty() && numbers.iter().all(|number| number.is_finite())).then_some(numbers)
 }
 
-/// What the directory of a file says of a path.
+/// Entry of a path in the directory of a file.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Entry {
     path: String,

@@ -1,4 +1,4 @@
-//! What languages call equal: normalizers, articles, stop words and stemmers.
+//! Rules of languages: normalizers, articles, stop words and stemmers.
 
 use frostem::Algorithm;
 use unicode_normalization::UnicodeNormalization;

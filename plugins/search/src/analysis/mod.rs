@@ -32,7 +32,7 @@ pub enum Kind {
 /// A token of a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Token {
-    /// What is indexed.
+    /// Text that is indexed.
     pub term: String,
     /// Where it starts in the text, in bytes.
     pub start: usize,

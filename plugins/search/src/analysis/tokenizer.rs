@@ -16,9 +16,9 @@ pub enum Tokenizer {
     Whitespace,
     /// The whole text.
     Single,
-    /// What matches.
+    /// Tokens are the matches of a pattern.
     Regexp(Regex),
-    /// What matches is kept whole; another tokenizer cuts the rest.
+    /// Matches stay whole; another tokenizer cuts the rest.
     Exception(Regex, Arc<Tokenizer>),
 }
 

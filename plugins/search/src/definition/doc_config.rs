@@ -15,9 +15,9 @@ const FILTER_DEPTH_MAX: usize = 5;
 enum Mode {
     /// The text of a field.
     Field(String),
-    /// What stands in the key before a delimiter.
+    /// The part of the key before a delimiter.
     Prefix(String),
-    /// What of the key matches.
+    /// The part of the key that matches.
     Pattern(Box<Regex>),
     /// The first filter that the document passes.
     Filters(Vec<(i64, String, Filter)>),

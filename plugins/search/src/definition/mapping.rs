@@ -1,4 +1,4 @@
-//! What is indexed of a document: the member `mapping` of a definition.
+//! The mapping of documents to indexed fields: the member `mapping` of a definition.
 
 use crate::analysis::Registry;
 use crate::error::{Error, Result};
@@ -65,7 +65,7 @@ pub struct FieldMapping {
     pub metric: Metric,
 }
 
-/// What is indexed of an object.
+/// Mapping of an object.
 #[derive(Clone, Debug)]
 pub struct DocumentMapping {
     /// Anything at all.
@@ -80,7 +80,7 @@ pub struct DocumentMapping {
     pub default_analyzer: String,
 }
 
-/// What is indexed of documents.
+/// Mapping of documents.
 #[derive(Clone, Debug)]
 pub struct Mapping {
     /// By type.
@@ -223,7 +223,7 @@ impl Mapping {
         all.find_map(|mapping| mapping.field("", field))
     }
 
-    /// Whether a mapping has a field with vectors.
+    /// Returns true if a mapping has a field with vectors.
     #[must_use]
     pub fn has_vectors(&self) -> bool {
         fn any(mapping: &DocumentMapping) -> bool {
@@ -233,7 +233,7 @@ impl Mapping {
         self.types.values().chain([&self.default_mapping]).any(any)
     }
 
-    /// Whether anything of the documents is returned or located, so that they have to be kept.
+    /// Returns true if parts of the documents are returned or located, so that they must be kept.
     #[must_use]
     pub fn keeps_documents(&self) -> bool {
         fn any(mapping: &DocumentMapping) -> bool {
@@ -327,7 +327,7 @@ impl DocumentMapping {
 }
 
 impl FieldMapping {
-    /// Whether its values are vectors.
+    /// Returns true if the values of the field are vectors.
     #[must_use]
     pub fn is_vector(&self) -> bool {
         matches!(self.kind, FieldKind::Vector | FieldKind::VectorBase64)

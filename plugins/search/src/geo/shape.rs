@@ -36,7 +36,7 @@ impl Shape {
         Ok(Shape { parts })
     }
 
-    /// Whether this shape, of a document, is to another, of a query, as wanted.
+    /// Returns true if this shape, of a document, has the wanted relation to another, of a query.
     #[must_use]
     pub fn relates(&self, query: &Shape, relation: Relation) -> bool {
         match relation {
@@ -188,7 +188,7 @@ fn on_segment(p: Point, a: Point, b: Point) -> bool {
         && p.1 <= a.1.max(b.1)
 }
 
-/// Whether two segments have a point in common.
+/// Returns true if two segments have a point in common.
 fn meet(a: Point, b: Point, c: Point, d: Point) -> bool {
     proper(a, b, c, d)
         || on_segment(a, c, d)
@@ -197,7 +197,7 @@ fn meet(a: Point, b: Point, c: Point, d: Point) -> bool {
         || on_segment(d, a, b)
 }
 
-/// Whether two segments cross at a point that is an end of neither.
+/// Returns true if two segments cross at a point that is an end of neither.
 fn proper(a: Point, b: Point, c: Point, d: Point) -> bool {
     cross(a, b, c) * cross(a, b, d) < 0.0 && cross(c, d, a) * cross(c, d, b) < 0.0
 }
@@ -250,7 +250,7 @@ impl Part {
         }
     }
 
-    /// Whether a point is on it, its border included.
+    /// Returns true if a point is on the shape, including its border.
     fn covers(&self, point: Point) -> bool {
         match self {
             Part::Point(own) => *own == point,

@@ -39,7 +39,7 @@ struct Builder {
 /// Vectors of a document with their paths.
 pub type Vectors = Vec<(String, Vec<f32>)>;
 
-/// What tells a document from others.
+/// Identity of a document.
 pub struct Identity<'a> {
     /// The ID, with its collection.
     pub key: &'a str,

@@ -169,7 +169,7 @@ impl Segment {
         self.reader.num_docs()
     }
 
-    /// Whether a document is deleted.
+    /// Returns true if a document is deleted.
     #[must_use]
     pub fn is_deleted(&self, doc: u32) -> bool {
         self.reader.is_deleted(doc)

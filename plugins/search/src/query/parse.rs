@@ -15,7 +15,7 @@ impl Query {
     /// A query: an object; `null` or an empty one matches no document.
     ///
     /// # Errors
-    /// What is no query, or one whose parameters are wrong.
+    /// The JSON is not a query, or has wrong parameters.
     pub fn parse(value: &Value) -> Result<Query> {
         let members = match value {
             Value::Null => return Ok(Query::None),
@@ -378,7 +378,7 @@ fn flag(members: &Members, key: &str, default: bool) -> Result<bool> {
     }
 }
 
-/// What a value is, in the words of the vendor's parser.
+/// Name of the type of a value, in the words of the vendor's parser.
 pub fn kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",

@@ -3,7 +3,7 @@
 use super::{Fuzziness, Leaf, Query, Range};
 use crate::error::{Error, Result};
 
-/// What a backslash takes the meaning from.
+/// Characters that a backslash escapes.
 const SPECIAL: &str = "+-=&|><!(){}[]^\"~*?:\\/ ";
 
 #[derive(Clone, Copy, PartialEq)]
@@ -13,7 +13,7 @@ enum Occurrence {
     MustNot,
 }
 
-/// What an item of a text says about a field.
+/// Condition of an item of a text on a field.
 enum Item {
     /// A text in quotes.
     Phrase(String),

@@ -112,7 +112,7 @@ impl Regexp {
         Regexp::new(&regexp)
     }
 
-    /// Whether a whole term matches.
+    /// Returns true if a whole term matches.
     pub fn matches(&self, term: &str) -> bool {
         let end =
             term.bytes().fold(self.start, |state, byte| self.automaton.next_state(state, byte));
@@ -127,7 +127,7 @@ fn push_literal(regexp: &mut String, character: char) {
     regexp.push(character);
 }
 
-/// Whether a quantifier is followed by a question mark.
+/// Returns true if a quantifier is followed by a question mark.
 fn is_lazy(pattern: &str) -> bool {
     let (mut before, mut in_class) = (' ', false);
     let mut characters = pattern.chars();

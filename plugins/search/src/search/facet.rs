@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tantivy::columnar::StrColumn;
 use tantivy::{BitSet, DocSet};
 
-/// What is counted.
+/// A requested facet.
 #[derive(Clone, Debug)]
 pub struct FacetRequest {
     field: String,
@@ -29,7 +29,7 @@ struct DateRange {
     parser: Option<String>,
 }
 
-/// What was counted, of one partition or of several.
+/// Counts of a facet, of one partition or of several.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Facet {
     total: u64,
@@ -300,7 +300,7 @@ impl<'a> Counter<'a> {
         self.facet.missing += u64::from(!any);
     }
 
-    /// What was counted.
+    /// Returns the counts.
     ///
     /// # Errors
     /// A file is broken.

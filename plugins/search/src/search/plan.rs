@@ -37,7 +37,7 @@ pub struct PhraseSlot {
     pub terms: Vec<Term>,
 }
 
-/// What a column has.
+/// Condition on the values of a column.
 #[derive(Clone, Debug)]
 pub enum Condition {
     /// A number in a range.
@@ -91,14 +91,14 @@ pub enum Node {
     Column {
         /// The field.
         path: String,
-        /// What it has.
+        /// Condition on its values.
         condition: Condition,
         /// The score.
         weight: f32,
     },
-    /// What all have.
+    /// Plans that must all match.
     And(Vec<Node>),
-    /// What some have.
+    /// Plans of which some must match.
     Or {
         /// The parts.
         parts: Vec<Node>,
@@ -114,17 +114,17 @@ pub enum Node {
         /// The factor of the scores.
         weight: f32,
     },
-    /// What matches, may match, and must not.
+    /// Combination of required, optional and excluded plans.
     Boolean {
-        /// What must, or everything.
+        /// Required plan; everything if there is none.
         base: Box<Node>,
-        /// Whether that has a score.
+        /// True if the required plan adds to the score.
         scored: bool,
-        /// What adds to the score.
+        /// Optional plan, which adds to the score.
         optional: Option<Box<Node>>,
-        /// What must not.
+        /// Excluded plan.
         excluded: Option<Box<Node>>,
-        /// What must without a score.
+        /// Required plan without a score.
         filter: Option<Box<Node>>,
     },
 }
@@ -637,7 +637,7 @@ impl Condition {
         })
     }
 
-    /// Whether a place is as wanted.
+    /// Returns true if a place is as wanted.
     pub fn has_place(&self, (lon, lat): (f64, f64)) -> bool {
         match self {
             Condition::Box(west, north, east, south) => {

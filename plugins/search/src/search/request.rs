@@ -12,7 +12,7 @@ use std::ops::RangeInclusive;
 /// `from` and `size` together, at most, unless the node sets another limit.
 pub const RESULT_WINDOW: u64 = 10_000;
 
-/// What of hits is highlighted, and how.
+/// Style and fields of highlights.
 #[derive(Clone, Debug)]
 pub struct Highlight {
     /// With codes of terminals rather than tags of HTML.
@@ -24,7 +24,7 @@ pub struct Highlight {
 /// A request.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// What matches.
+    /// Query for the hits.
     pub query: Query,
     /// How many hits are returned.
     pub size: usize,
@@ -32,7 +32,7 @@ pub struct Request {
     pub from: usize,
     /// The fields that are returned with each hit; `*` is all.
     pub fields: Vec<String>,
-    /// What is highlighted.
+    /// Highlights, if wanted.
     pub highlight: Option<Highlight>,
     /// Facets by name.
     pub facets: BTreeMap<String, FacetRequest>,
@@ -60,7 +60,7 @@ pub struct Request {
     pub timeout: u64,
     /// Fields that no mapping has are refused.
     pub validate: bool,
-    /// What the response repeats.
+    /// Request that the response repeats.
     pub(crate) text: Value,
 }
 
@@ -71,7 +71,7 @@ pub(crate) struct Fusion {
     pub reciprocal: bool,
     /// Hits of a list that count.
     pub window: usize,
-    /// What is added to a rank.
+    /// Constant added to a rank.
     pub constant: f32,
 }
 
@@ -173,17 +173,18 @@ impl Request {
         })
     }
 
-    /// Whether documents of a vBucket are seen.
+    /// Returns true if documents of the vBucket are visible.
     pub(crate) fn sees(&self, vb: Option<u64>) -> bool {
         let vb = vb.and_then(|vb| u16::try_from(vb).ok()).unwrap_or_default();
         self.vbuckets.as_ref().is_none_or(|seen| seen.iter().any(|range| range.contains(&vb)))
     }
 
-    /// Whether scores are wanted: they are shown, or hits are ordered by them.
+    /// Returns true if the request looks for nearest vectors.
     pub(crate) fn has_vectors(&self) -> bool {
         !self.knn.is_empty()
     }
 
+    /// Returns true if scores are needed: they are shown, or hits are ordered by them.
     pub(crate) fn needs_scores(&self) -> bool {
         self.scored
     }

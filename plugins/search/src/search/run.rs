@@ -46,7 +46,7 @@ pub struct PartialHit {
     pub explanation: Option<Explanation>,
 }
 
-/// What a partition answers.
+/// Answer of a partition.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Partial {
     /// Documents that match.
@@ -275,7 +275,7 @@ impl<'a> Collector<'a> {
         Ok(())
     }
 
-    /// Whether a hit comes after the worst of those that are kept, which is told without reading its ID.
+    /// Returns true if a hit comes after the worst kept one, as far as that can be decided without reading its ID.
     fn is_worse(&mut self, hit: &Ranked<'_>, ordinal: u64, worst: &Candidate<'_>) -> Result<bool> {
         for (at, key) in self.request.sort.iter().enumerate() {
             let order = match (&key.order, key.descending) {
@@ -292,7 +292,7 @@ impl<'a> Collector<'a> {
         self.is_after(ordinal, worst)
     }
 
-    /// Whether the ID of a place of this segment comes after that of a hit.
+    /// Returns true if the ID of a place of this segment comes after that of a hit.
     fn is_after(&mut self, ordinal: u64, hit: &Candidate<'_>) -> Result<bool> {
         // IDs of one segment are in the order of their ordinals, and those of hits of two segments are not equal.
         if hit.segment == self.ordinal {

@@ -10,9 +10,9 @@ use tantivy::postings::{Postings, SegmentPostings};
 pub struct Explanation {
     /// The score, or a part of it.
     pub value: f32,
-    /// What it is.
+    /// Description of the value.
     pub message: String,
-    /// What it is made of.
+    /// Values from which it is computed.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub children: Vec<Explanation>,
 }
@@ -313,7 +313,7 @@ pub struct BooleanScorer {
     base: Box<dyn Scorer>,
     optional: Option<Box<dyn Scorer>>,
     excluded: Option<Box<dyn Scorer>>,
-    /// What must match without a score.
+    /// Scorers that must match and add no score.
     filter: Option<Box<dyn Scorer>>,
     /// The base has no score of its own.
     scored: bool,

@@ -10,12 +10,12 @@ use serde_json::Value;
 use std::cmp::Ordering;
 use tantivy::columnar::StrColumn;
 
-/// What stands for a missing value that comes last.
+/// Sort key of a missing value that comes last.
 const HIGH: &str = "\u{10FFFF}\u{10FFFF}\u{10FFFF}";
-/// What stands for a missing value that comes first.
+/// Sort key of a missing value that comes first.
 const LOW: &str = "\0";
 
-/// What hits are ordered by.
+/// A term of the order of hits.
 #[derive(Clone, Debug)]
 pub enum Order {
     /// The ID.
@@ -45,7 +45,7 @@ pub enum Order {
 /// The kind of the values of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// That of what there is.
+    /// Type by the values that exist.
     Auto,
     /// Terms.
     Text,
@@ -58,7 +58,7 @@ pub enum Kind {
 /// A key of the order.
 #[derive(Clone, Debug)]
 pub struct SortKey {
-    /// What hits are ordered by.
+    /// Key by which hits are ordered.
     pub order: Order,
     /// The greatest comes first.
     pub descending: bool,
@@ -218,7 +218,7 @@ fn rank(value: &SortValue) -> u8 {
     }
 }
 
-/// What a hit is compared by.
+/// A hit as it is compared with others.
 pub struct Ranked<'a> {
     /// The score.
     pub score: f32,
@@ -244,7 +244,7 @@ pub fn compare(sort: &[SortKey], a: &Ranked<'_>, b: &Ranked<'_>) -> Ordering {
     a.id.cmp(b.id)
 }
 
-/// Whether a hit is on the wanted side of a cursor.
+/// Returns true if a hit is on the wanted side of a cursor.
 pub fn is_beyond(sort: &[SortKey], cursor: &Cursor, hit: &Ranked<'_>) -> bool {
     let keys: Vec<SortValue> = sort
         .iter()
