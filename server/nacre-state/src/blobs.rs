@@ -246,7 +246,7 @@ impl Blobs {
         self.all.len()
     }
 
-    /// Whether there are none.
+    /// Returns true if there are none.
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }

@@ -49,7 +49,7 @@ pub type Held = Option<Arc<BTreeSet<u16>>>;
 pub struct Form {
     /// The partitions that it has.
     pub held: Held,
-    /// Whether its documents are of several collections, and named with theirs.
+    /// True if its documents are of several collections, and named with theirs.
     pub names_collections: bool,
 }
 
@@ -267,7 +267,7 @@ pub fn bound(key: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Whether an entry can stand there.
+/// Returns true if an entry can stand there.
 pub fn is_place(place: &[u8]) -> bool {
     indexed(place, &[], false).is_some()
 }

@@ -114,7 +114,7 @@ impl KeySpace {
         KeySpace { base: Some(Base { segments, removed }), ..self.clone() }
     }
 
-    /// Whether all entries are in memory.
+    /// Returns true if all entries are in memory.
     pub fn is_resident(&self) -> bool {
         self.base.is_none()
     }
@@ -170,7 +170,7 @@ impl KeySpace {
         self.bytes
     }
 
-    /// Whether there are no entries, and none were ever flushed.
+    /// Returns true if there are no entries, and none were ever flushed.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty() && self.base.as_ref().is_none_or(|base| base.segments.is_empty())
     }
@@ -244,7 +244,7 @@ impl KeySpace {
     }
 }
 
-/// Whether a plugin can have written such a key.
+/// Returns true if a plugin can have written such a key.
 pub fn is_key(key: &[u8]) -> bool {
     (1..=KEY_BYTES_MAX).contains(&key.len())
 }

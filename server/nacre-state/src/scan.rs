@@ -38,9 +38,9 @@ pub struct Scan {
     pub after: Option<Vec<u8>>,
     /// How many entries at most.
     pub limit: usize,
-    /// Whether the answer reflects all that was written before.
+    /// True if the answer reflects all that was written before.
     pub fresh: bool,
-    /// Whether keys and values are told in hexadecimal, also those that are text.
+    /// True if keys and values are told in hexadecimal, also those that are text.
     pub hex: bool,
 }
 
@@ -60,7 +60,7 @@ pub struct ScanEntry {
 pub struct Page {
     /// They.
     pub entries: Vec<ScanEntry>,
-    /// Whether there is nothing behind them.
+    /// True if there is nothing behind them.
     pub is_whole: bool,
 }
 

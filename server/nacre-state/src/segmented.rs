@@ -105,7 +105,7 @@ pub struct Segmented {
 pub struct Rebase {
     /// What names it.
     pub rows: Vec<Write>,
-    /// Whether all entries in memory are in it.
+    /// True if all entries in memory are in it.
     pub flushed: bool,
     segments: Segments,
 }

@@ -44,7 +44,7 @@ pub struct Writes {
     pub touched: KeySpace,
     /// The new timer of each name, or none where it was removed.
     pub timers: BTreeMap<(Home, Arc<str>), Option<Arc<Timer>>>,
-    /// Whether a blob was made, has grown, was sealed or removed.
+    /// True if a blob was made, has grown, was sealed or removed.
     pub blobs: bool,
 }
 

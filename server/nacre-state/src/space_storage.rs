@@ -80,13 +80,13 @@ pub struct SpaceStorage {
     vouching: Vouching,
     /// How often the rows were synced.
     syncs: u64,
-    /// Whether something was written since.
+    /// True if something was written since.
     is_unsynced: bool,
     /// What was read when it was opened, until it is asked for.
     loaded: Option<Loaded>,
     /// What was lost before it was opened.
     damage: Option<String>,
-    /// Whether commits may be kept back.
+    /// True if commits may be kept back.
     keeps_back: bool,
     kept_back: KeptBack,
     kept_back_bytes_max: usize,

@@ -43,7 +43,7 @@ impl Moment {
         Moment { count: self.count + 1, ..self }
     }
 
-    /// Whether both were committed by the same node in one go.
+    /// Returns true if both were committed by the same node in one go.
     fn is_beside(self, other: Moment) -> bool {
         (self.term, self.begun) == (other.term, other.begun)
     }
@@ -216,7 +216,7 @@ struct Whole {
 }
 
 impl Copying {
-    /// Whether nothing is on its way.
+    /// Returns true if nothing is on its way.
     pub fn is_idle(&self) -> bool {
         self.whole.is_none()
     }

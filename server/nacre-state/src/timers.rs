@@ -88,7 +88,7 @@ impl Timers {
         from.take_while(|(other, _)| **other == *name).map(|(_, home)| *home).collect()
     }
 
-    /// Whether the timers of `home` fire here.
+    /// Returns true if the timers of `home` fire here.
     pub fn fires(&self, home: Home) -> bool {
         home.is_none_or(|vbid| self.served.contains(&vbid))
     }

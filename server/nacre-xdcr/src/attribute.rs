@@ -46,7 +46,7 @@ pub struct Known {
     pub rev: u64,
     /// The history; `None` when the version is older than histories are.
     pub history: Option<History>,
-    /// Whether it has attributes other than those of replication.
+    /// True if it has attributes other than those of replication.
     pub has_others: bool,
 }
 

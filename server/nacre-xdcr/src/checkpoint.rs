@@ -56,13 +56,13 @@ pub struct Record {
 }
 
 impl Record {
-    /// Whether the position is part of the source's history, and no deletion after it was forgotten.
+    /// Returns true if the position is part of the source's history, and no deletion after it was forgotten.
     pub fn fits_source(&self, source: &SourceState) -> bool {
         let SourceState { log, high_seqno, purge_seqno } = source;
         resume(&self.source, log, *high_seqno, *purge_seqno) == Resume::Continue
     }
 
-    /// Whether the target still has all that it had then.
+    /// Returns true if the target still has all that it had then.
     pub fn fits_target(&self, targets: &BTreeMap<Vbid, TargetState>) -> bool {
         let has = |(vbid, point): (&Vbid, &TargetPoint)| {
             let end = targets

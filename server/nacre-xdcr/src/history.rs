@@ -69,7 +69,7 @@ impl History {
         &self.previous
     }
 
-    /// Whether the current version joins others.
+    /// Returns true if the current version joins others.
     pub fn is_merge(&self) -> bool {
         !self.merged.is_empty()
     }
@@ -81,7 +81,7 @@ impl History {
         listed.into_iter().flatten().fold(current, Cas::max)
     }
 
-    /// Whether it knows the current version of `other` or, of a merge, all that was joined.
+    /// Returns true if it knows the current version of `other` or, of a merge, all that was joined.
     pub fn contains(&self, other: &History) -> bool {
         let knows = |source: &SourceId, version: Cas| self.newest_of(source) >= version;
         let joined = || other.merged.iter().all(|(source, version)| knows(source, *version));

@@ -92,7 +92,7 @@ pub fn judge(policy: Policy, incoming: Side<'_>, local: Side<'_>) -> Judgement {
     }
 }
 
-/// Whether versions of which one has no history are the same, or have the same body.
+/// Returns true if versions of which one has no history are the same, or have the same body.
 fn is_same(incoming: Side<'_>, local: Side<'_>) -> bool {
     let version = |side: Side<'_>| (side.known.cas, side.known.rev, side.meta.kind);
     let has_body = incoming.body.is_some() && is_deleted(incoming.meta) == is_deleted(local.meta);

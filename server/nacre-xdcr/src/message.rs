@@ -69,7 +69,7 @@ pub enum Input {
         run: Run,
         /// Names the version.
         seqno: Seqno,
-        /// Whether there is nothing left to do.
+        /// True if there is nothing left to do.
         is_done: bool,
     },
     /// A connection to the target has ended, or a vBucket of the target has another owner: what was sent may have no answer.
@@ -150,9 +150,9 @@ pub struct Operation {
     pub version: Arriving,
     /// Under which condition.
     pub over: Over,
-    /// Whether the bucket counts by time, which a target demands to be told (`FORCE_ACCEPT`).
+    /// True if the bucket counts by time, which a target demands to be told (`FORCE_ACCEPT`).
     pub by_time: bool,
-    /// Whether the value is to be compressed.
+    /// True if the value is to be compressed.
     pub compresses: bool,
 }
 

@@ -59,7 +59,7 @@ pub struct Settings {
     pub policy: Policy,
     /// Where that happens.
     pub judge: Judge,
-    /// Whether histories are sent.
+    /// True if histories are sent.
     pub keeps_histories: bool,
     /// What is done with versions that the target made.
     pub echo: Echo,
@@ -69,7 +69,7 @@ pub struct Settings {
     pub mapping: Mapping,
     /// Documents below this many bytes are sent without asking for metadata first (`optimisticReplicationThreshold`).
     pub optimistic_bytes: usize,
-    /// Whether values may be compressed, if the target can read that (`compressionType`).
+    /// True if values may be compressed, if the target can read that (`compressionType`).
     pub compresses: bool,
     /// Documents that one effect asks for or sends, at most (`workerBatchSize`).
     pub batch_count: usize,

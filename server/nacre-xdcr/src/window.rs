@@ -25,7 +25,7 @@ impl Window {
         Window { least, most, limit: least, used: 0, grows_fast: true, halved_ns: None }
     }
 
-    /// Whether one more may go. One goes in any case, however large it is.
+    /// Returns true if one more may go. One goes in any case, however large it is.
     pub fn has_room(&self, bytes: usize) -> bool {
         self.used == 0 || self.used + bytes <= self.limit
     }

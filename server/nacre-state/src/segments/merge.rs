@@ -13,7 +13,7 @@ const STEP_BYTES: u64 = 1 << 20;
 /// A merge that is under way.
 pub struct Merge {
     inputs: Vec<Arc<Segment>>,
-    /// Whether nothing older is left, so that keys that are removed need no entry.
+    /// True if nothing older is left, so that keys that are removed need no entry.
     is_oldest: bool,
     files: SpaceFiles,
     number: u64,

@@ -83,7 +83,7 @@ impl Segments {
         Segments::of(all.collect())
     }
 
-    /// Whether there are none.
+    /// Returns true if there are none.
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }

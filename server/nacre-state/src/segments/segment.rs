@@ -310,7 +310,7 @@ impl SegmentWriter {
         self.at + self.buffer.len() as u64
     }
 
-    /// Whether nothing was added.
+    /// Returns true if nothing was added.
     pub fn is_empty(&self) -> bool {
         self.entries == 0
     }

@@ -196,12 +196,12 @@ impl Pipeline {
         stuck.map(|(_, item)| item.document.key())
     }
 
-    /// Whether it rests.
+    /// Returns true if it rests.
     pub fn is_resting(&self) -> bool {
         self.state == State::Resting
     }
 
-    /// Whether it has found where to go on.
+    /// Returns true if it has found where to go on.
     pub fn is_streaming(&self) -> bool {
         self.state == State::Streaming
     }

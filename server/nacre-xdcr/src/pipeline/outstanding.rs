@@ -23,7 +23,7 @@ pub(super) enum Phase {
 }
 
 impl Phase {
-    /// Whether the target is to answer.
+    /// Returns true if the target is to answer.
     fn is_on_its_way(self) -> bool {
         matches!(self, Phase::LookingUp | Phase::Writing)
     }
@@ -49,7 +49,7 @@ pub(super) struct Item {
     pub key: Vec<u8>,
     /// The target's vBucket.
     pub vbid: Vbid,
-    /// Whether it goes without the attribute of a transaction.
+    /// True if it goes without the attribute of a transaction.
     pub without_transaction: bool,
     /// What happens next.
     pub task: Task,
@@ -59,7 +59,7 @@ pub(super) struct Item {
     pub attempts: u32,
     /// How many versions were done when there was trouble first.
     pub done_before: u64,
-    /// Whether it was put aside.
+    /// True if it was put aside.
     pub is_stuck: bool,
     phase: Phase,
     /// When it waits no longer, if it does not wait for ever.
