@@ -14,7 +14,7 @@
 
 mod sandbox_memory;
 
-use nacre_plugin_host::{Error, Host, Plugin, digest};
+use nacre_sandbox::{Error, Host, Plugin, digest};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};

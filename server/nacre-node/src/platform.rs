@@ -3,7 +3,7 @@
 use crate::outgoing::Outgoing;
 use nacre_bucket::{BucketEnv, Waiter};
 use nacre_cluster::{Bucket, Endpoints};
-use nacre_plugin_host::{Capsule, Http, Plugin};
+use nacre_sandbox::{Capsule, Http, Plugin};
 use nacre_state::StateOptions;
 use nacre_store::{Error, Spaces, Store};
 use nacre_types::{NodeId, Now};

@@ -3,7 +3,7 @@
 //! A capsule holds documents and what a plugin may read, so that its file is for the owner of the node alone. It is there as a whole
 //! or not at all.
 
-use nacre_plugin_host::Capsule;
+use nacre_sandbox::Capsule;
 use nacre_types::Now;
 use parking_lot::Mutex;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};

@@ -6,7 +6,7 @@
 use flate2::read::{DeflateDecoder, MultiGzDecoder, ZlibDecoder};
 use nacre_cluster::Destination;
 use nacre_node::Outgoing;
-use nacre_plugin_host::{Http, HttpError, HttpRequest, HttpResponse};
+use nacre_sandbox::{Http, HttpError, HttpRequest, HttpResponse};
 use std::fmt;
 use std::io::{self, Read};
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};

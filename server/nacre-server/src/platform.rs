@@ -14,7 +14,7 @@ use nacre_bucket::{BucketEnv, Next, Task};
 use nacre_cluster::{Bucket, Endpoints, StorageBackend};
 use nacre_engine::{Engine, Hooks};
 use nacre_node::{Link, Outgoing, PeerError, Platform, ReplyCallback};
-use nacre_plugin_host::{Capsule, Http, Plugin};
+use nacre_sandbox::{Capsule, Http, Plugin};
 use nacre_state::StateOptions;
 use nacre_store::{Error, LogOptions, LogSpaces, LogStore, OnDamage, SledStore, Spaces, Store};
 use nacre_types::{NodeId, Now};

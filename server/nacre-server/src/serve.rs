@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-/// Stack of threads that call plugins: 5 MiB are for these, see `RED_ZONE_BYTES` of nacre-plugin-host. With less, each call maps a
+/// Stack of threads that call plugins: 5 MiB are for these, see `RED_ZONE_BYTES` of nacre-sandbox. With less, each call maps a
 /// stack of its own and gives it back, which all threads of the process have to wait for.
 pub(crate) const STACK_BYTES: usize = 8 << 20;
 

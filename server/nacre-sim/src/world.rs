@@ -6,7 +6,7 @@ use crate::simulation::Documents;
 use nacre_bucket::{BucketEnv, Task, Waiter};
 use nacre_cluster::{Bucket, Endpoints, Ports};
 use nacre_node::{Link, Outgoing, PeerError, Platform, ReplyCallback};
-use nacre_plugin_host::{Capsule, Http, NoHttp, Plugin};
+use nacre_sandbox::{Capsule, Http, NoHttp, Plugin};
 use nacre_store::{Error, Fault, FaultStore, MemorySpaces, MemoryStore, Spaces, Store, Which};
 use nacre_types::{Cas, CollectionId, DocKey, Kind, NodeId, Now, Seqno, Vbid};
 use parking_lot::{Mutex, MutexGuard};

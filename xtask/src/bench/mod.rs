@@ -294,7 +294,7 @@ pub fn run(options: &Bench) -> Result<(), String> {
 fn in_sandbox(name: &str) -> Result<(), String> {
     plugins::build()?;
     let mut bench = cargo();
-    bench.args(["bench", "--quiet", "-p", "nacre-plugin-host", "--bench", name]);
+    bench.args(["bench", "--quiet", "-p", "nacre-sandbox", "--bench", name]);
     run_command(&mut bench, &format!("measure {name}"))
 }
 

@@ -2,7 +2,7 @@
 
 use super::{project, test};
 use clap::Args;
-use nacre_plugin_host::script::measure;
+use nacre_sandbox::script::measure;
 use serde_json::Value;
 use std::path::PathBuf;
 

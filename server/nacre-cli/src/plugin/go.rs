@@ -6,7 +6,7 @@
 //! is not called, so that a component imports the capabilities that its code uses, and no others.
 
 use super::project::{self, WIT};
-use nacre_plugin_host::{Limits, Manifest, World};
+use nacre_sandbox::{Limits, Manifest, World};
 use std::path::Path;
 use std::process::Command;
 use wit_component::{ComponentEncoder, StringEncoding, embed_component_metadata};

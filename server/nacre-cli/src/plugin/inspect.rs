@@ -2,7 +2,7 @@
 
 use super::{project, test};
 use clap::Args;
-use nacre_plugin_host::{Limits, World};
+use nacre_sandbox::{Limits, World};
 use std::path::PathBuf;
 
 /// Options of `nacre plugin inspect`.

@@ -100,7 +100,7 @@ fn compile(plugin_cache: &std::path::Path) -> Result<(), String> {
     let engine = Engine::new(plugin_cache.to_owned());
     for name in engine::SHIPPED {
         let component = engine::shipped(name)?;
-        engine.load(name, &nacre_plugin_host::digest(component), component)?;
+        engine.load(name, &nacre_sandbox::digest(component), component)?;
     }
     println!("compiled into {}", plugin_cache.display());
     Ok(())

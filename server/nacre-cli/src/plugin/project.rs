@@ -4,7 +4,7 @@
 use super::{go, test};
 use clap::Args;
 use nacre_engine as engine;
-use nacre_plugin_host::{Manifest, Package, TypeScript, World, digest};
+use nacre_sandbox::{Manifest, Package, TypeScript, World, digest};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -3,7 +3,7 @@
 use super::project;
 use crate::target::Server;
 use clap::Args;
-use nacre_plugin_host::{Capabilities, Manifest, Package, World};
+use nacre_sandbox::{Capabilities, Manifest, Package, World};
 use serde_json::{Value, json};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};

@@ -3,9 +3,9 @@
 use super::project;
 use clap::Args;
 use nacre_engine::{self as engine, Engine};
-use nacre_plugin_host::pure_script::{PureScript, play_pure};
-use nacre_plugin_host::script::{Script, play};
-use nacre_plugin_host::{Capsule, Limits, Package, Plugin, Setup, World, replay, validate};
+use nacre_sandbox::pure_script::{PureScript, play_pure};
+use nacre_sandbox::script::{Script, play};
+use nacre_sandbox::{Capsule, Limits, Package, Plugin, Setup, World, replay, validate};
 use serde::Serialize;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -94,7 +94,7 @@ pub fn load(engine: &Engine, package: &Package) -> Result<Plugin, String> {
         Some(_) => ("js", engine::shipped("js")?),
         None => (package.manifest.name.as_str(), package.code()),
     };
-    engine.load(name, &nacre_plugin_host::digest(component), component)
+    engine.load(name, &nacre_sandbox::digest(component), component)
 }
 
 /// Loads a package, and has its script read if that is what it is: a node does the same before it takes it.
@@ -136,7 +136,7 @@ fn play_file(
 ) -> Result<bool, String> {
     let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
     let broken = |error: serde_json::Error| error.to_string();
-    let failed = |error: nacre_plugin_host::Error| error.to_string();
+    let failed = |error: nacre_sandbox::Error| error.to_string();
     if matches!(package.manifest.world, World::Service | World::IndexType) {
         let script: Script = serde_json::from_str(&text).map_err(broken)?;
         let setup = setup(package, &script.config.to_string())?;

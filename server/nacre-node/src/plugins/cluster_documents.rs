@@ -5,7 +5,7 @@ use super::message::{PluginMessage, PluginReply};
 use crate::node::Node;
 use crate::scatter_gather::{ScatterRequest, Vbids};
 use nacre_bucket::Bucket;
-use nacre_plugin_host::{DocumentCall, DocumentReply, Documents, KvError};
+use nacre_sandbox::{DocumentCall, DocumentReply, Documents, KvError};
 use nacre_types::{Seqno, Vbid};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;

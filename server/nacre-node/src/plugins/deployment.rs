@@ -10,7 +10,7 @@ use super::spec::Spec;
 use crate::node::Node;
 use crate::platform::Platform;
 use nacre_bucket::{Bucket, Watermarks};
-use nacre_plugin_host::{
+use nacre_sandbox::{
     Account, Answer, Capsule, LOG_LINES_MAX, LogLine, Partition, Reader, Request, Response, Status,
 };
 use nacre_state::IndexSnapshot;

@@ -7,7 +7,7 @@ use crate::node::Node;
 use crate::platform::Platform;
 use nacre_bucket::prefetch::due;
 use nacre_bucket::{Bucket, Signal, Ticket, Waiter, durability};
-use nacre_plugin_host::{
+use nacre_sandbox::{
     Content, Counted, DocumentCall, DocumentReply, Documents, Found, KvError, Looked,
     MutateOptions, Mutated, PathLookup, PathMutation, StoreMode, path_failure,
 };

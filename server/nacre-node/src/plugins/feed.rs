@@ -9,7 +9,7 @@ use super::{Deployment, Progress};
 use crate::platform::Platform;
 use nacre_bucket::{Bucket, DirtyVbuckets, Next, Signal, Task};
 use nacre_dcp::{Batch, Limit, Portion, Resume, ResumePoint, Stream, resume};
-use nacre_plugin_host::{Error, Partition, Report};
+use nacre_sandbox::{Error, Partition, Report};
 use nacre_types::{Document, Seqno, VbUuid, Vbid};
 use std::sync::Arc;
 use std::time::Duration;

@@ -5,7 +5,7 @@ use super::feed::Feed;
 use super::places::{Copier, Heard};
 use crate::scatter_gather::UNREACHED_PATIENCE;
 use nacre_dcp::ResumePoint;
-use nacre_plugin_host::Error;
+use nacre_sandbox::Error;
 use nacre_types::{Seqno, Vbid};
 use std::collections::BTreeMap;
 

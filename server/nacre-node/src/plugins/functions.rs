@@ -14,9 +14,7 @@ use nacre_cluster::{
     Bucket, Function, FunctionDefinition, FunctionId, FunctionKeyspace, FunctionState, Language,
     Program, Source, UrlAuth, UrlBinding,
 };
-use nacre_plugin_host::{
-    Error, Grants, KeyspaceGrant, Limits, Partition, Setup, TypeScript, validate,
-};
+use nacre_sandbox::{Error, Grants, KeyspaceGrant, Limits, Partition, Setup, TypeScript, validate};
 use nacre_state::Timer;
 use nacre_types::NodeId;
 use serde_json::{Value, json};

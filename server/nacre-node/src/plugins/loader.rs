@@ -74,7 +74,7 @@ pub(super) fn load(node: &Node, code: &Code) -> Result<Runtime, String> {
     match code {
         Code::Shipped(name) => {
             let component = node.platform.shipped_plugin(name)?;
-            let key = nacre_plugin_host::digest(component);
+            let key = nacre_sandbox::digest(component);
             Runtime::new(node.platform.load_plugin(name, &key, component)?)
         }
         Code::Uploaded(digest) => {

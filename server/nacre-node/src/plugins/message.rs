@@ -4,7 +4,7 @@ use super::BucketDocuments;
 use crate::node::Node;
 use crate::scatter_gather::{NoReply, PeerMessage, Vbids};
 use crate::service::PLUGINS;
-use nacre_plugin_host::{DocumentCall, DocumentReply, Documents, KvError, Request, Response};
+use nacre_sandbox::{DocumentCall, DocumentReply, Documents, KvError, Request, Response};
 use nacre_state::{Lacking, Moment, Page, Scan, Share};
 use nacre_types::{NodeId, Seqno, Vbid};
 use serde::{Deserialize, Serialize};

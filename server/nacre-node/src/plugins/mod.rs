@@ -42,7 +42,7 @@ pub use deployment::{Deployment, Progress};
 pub(crate) use documents::BucketDocuments;
 use loader::Loader;
 use nacre_bucket::Signal;
-use nacre_plugin_host::{Capsule, Limits, Plugin, Setup};
+use nacre_sandbox::{Capsule, Limits, Plugin, Setup};
 use nacre_state::BlockCache;
 use open::deploy;
 use parking_lot::{Mutex, RwLock};
@@ -136,8 +136,8 @@ impl Plugins {
             kind::view_config(name, document, false).ok_or("a design document is a JSON object")?;
         let budgets = node.memory().budgets().clone();
         let setup = Setup { budgets, ..Setup::new("views", config) };
-        nacre_plugin_host::validate(&runtime.plugin, setup).map_err(|error| match error {
-            nacre_plugin_host::Error::Config { message, .. } => message,
+        nacre_sandbox::validate(&runtime.plugin, setup).map_err(|error| match error {
+            nacre_sandbox::Error::Config { message, .. } => message,
             other => other.to_string(),
         })
     }
@@ -161,8 +161,8 @@ impl Plugins {
         let config = serde_json::json!({"definition": definition}).to_string();
         let budgets = node.memory().budgets().clone();
         let setup = Setup { budgets, ..Setup::new("index", config) };
-        nacre_plugin_host::validate(&plugin, setup).map_err(|error| match error {
-            nacre_plugin_host::Error::Config { message, .. } => message,
+        nacre_sandbox::validate(&plugin, setup).map_err(|error| match error {
+            nacre_sandbox::Error::Config { message, .. } => message,
             other => other.to_string(),
         })
     }

@@ -12,7 +12,7 @@ use crate::query::FunctionQueries;
 use crate::scatter_gather::Vbids;
 use nacre_bucket::Bucket;
 use nacre_dcp::ResumePoint;
-use nacre_plugin_host::{Budget, NoQueries, Partition, Queries, Setup};
+use nacre_sandbox::{Budget, NoQueries, Partition, Queries, Setup};
 use nacre_state::{
     BlockCache, IndexForm, KEPT_BACK_BYTES_MAX, SpaceStorage, StateForm, StateStorage, Vouching,
 };

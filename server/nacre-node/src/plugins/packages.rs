@@ -8,7 +8,7 @@ use super::{Runtime, pure};
 use crate::node::Node;
 use crate::{Error, Platform};
 use nacre_cluster::{Change, Deployment, World as Purpose};
-use nacre_plugin_host::{Limits, Manifest, Package, Plugin, Setup, World, validate};
+use nacre_sandbox::{Limits, Manifest, Package, Plugin, Setup, World, validate};
 use std::sync::Arc;
 
 /// What the names of the spaces of packages begin with.
@@ -24,7 +24,7 @@ const ROW_BYTES: usize = 24 << 10;
 pub fn add(node: &Arc<Node>, archive: &[u8]) -> Result<(String, String), Error> {
     let package = Package::read(archive).map_err(Error::Package)?;
     package.manifest.check().map_err(Error::Package)?;
-    let digest = nacre_plugin_host::digest(archive);
+    let digest = nacre_sandbox::digest(archive);
     check(node, &package, None).map_err(Error::Package)?;
     let Package { manifest, manifest_text, .. } = package;
     let identity = (manifest.name, manifest.version);
@@ -121,16 +121,12 @@ fn check(node: &Node, package: &Package, config: Option<&str>) -> Result<Runtime
 /// The component of a package. Versions that differ in their manifests only share what was compiled.
 pub(super) fn load(node: &Node, package: &Package) -> Result<Plugin, String> {
     let component = package.code();
-    node.platform.load_plugin(
-        &package.manifest.name,
-        &nacre_plugin_host::digest(component),
-        component,
-    )
+    node.platform.load_plugin(&package.manifest.name, &nacre_sandbox::digest(component), component)
 }
 
 /// The package with that digest: from this node, or from another that has it.
 pub(super) fn read(node: &Node, digest: &str) -> Result<Package, String> {
-    let whole = |archive: &[u8]| match nacre_plugin_host::digest(archive) == digest {
+    let whole = |archive: &[u8]| match nacre_sandbox::digest(archive) == digest {
         true => Package::read(archive),
         false => Err(format!("the package {digest} is damaged: upload it again")),
     };

@@ -7,7 +7,7 @@ use crate::block;
 use crate::node::Node;
 use crate::query::{Wanted, code, retry};
 use crate::scatter_gather::{NoReply, ScatterRequest, Vbids};
-use nacre_plugin_host::{Account, Answer as Given, Error, Header, Request, Response};
+use nacre_sandbox::{Account, Answer as Given, Error, Header, Request, Response};
 use std::sync::Arc;
 use std::time::Duration;
 

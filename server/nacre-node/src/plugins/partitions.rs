@@ -13,7 +13,7 @@ use crate::changes::{Changes, Next as NextChange};
 use crate::platform::Platform;
 use nacre_bucket::{Bucket, Next, Signal, Task};
 use nacre_dcp::{Batch, ResumePoint};
-use nacre_plugin_host::{Error, Partition};
+use nacre_sandbox::{Error, Partition};
 use nacre_state::IndexSnapshot;
 use nacre_types::{Now, Seqno, VbUuid, Vbid, Vbids};
 use serde::{Deserialize, Serialize};

@@ -19,7 +19,7 @@ use crate::scatter_gather::PendingReply;
 use crossbeam_channel::bounded;
 use nacre_bucket::{Bucket, Signal};
 use nacre_cluster::{Chain, Index, Membership};
-use nacre_plugin_host::{Error, Partition};
+use nacre_sandbox::{Error, Partition};
 use nacre_state::{Copying, Lacking, Moment, Standing};
 use nacre_types::{NodeId, Vbid};
 use std::collections::BTreeMap;

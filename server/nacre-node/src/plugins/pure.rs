@@ -10,7 +10,7 @@ use crate::platform::Platform;
 use nacre_bucket::Bucket;
 use nacre_bucket::conflict::{Conflicts, Resolve, Undecided};
 use nacre_cluster::{Cluster, World};
-use nacre_plugin_host::{
+use nacre_sandbox::{
     Account, Budgets, Caller, Error, Functions, Grants, Limits, Manifest, Queries, Resolver, Setup,
     Status,
 };

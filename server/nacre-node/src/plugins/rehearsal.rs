@@ -11,7 +11,7 @@ use crate::query::FunctionQueries;
 use nacre_bucket::Bucket;
 use nacre_cluster::{Function, FunctionId, Source};
 use nacre_dcp::Limit;
-use nacre_plugin_host::{Effects, KvError, Rehearsal, Rehearsed, Setup};
+use nacre_sandbox::{Effects, KvError, Rehearsal, Rehearsed, Setup};
 use nacre_types::{Document, Seqno, Vbid};
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -6,7 +6,7 @@
 
 use nacre_auth::{Keyspace, Privilege, User, Users};
 use nacre_cluster::Source;
-use nacre_plugin_host::{Grants, KeyspaceGrant};
+use nacre_sandbox::{Grants, KeyspaceGrant};
 
 /// A privilege on a part of the data.
 #[derive(Clone, Debug, PartialEq, Eq)]

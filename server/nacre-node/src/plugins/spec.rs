@@ -5,7 +5,7 @@ use super::rights;
 use nacre_auth::Users;
 use nacre_cluster::{Manifest as Collections, Refusal, Since, Source};
 use nacre_dcp::ResumePoint;
-use nacre_plugin_host::{Grants, Limits};
+use nacre_sandbox::{Grants, Limits};
 use nacre_state::StateForm;
 use nacre_types::{CollectionId, Vbid};
 use std::collections::{BTreeMap, BTreeSet};

@@ -10,7 +10,7 @@ use nacre_auth::{
 };
 use nacre_bucket::before_blocking;
 use nacre_cluster::{Change, FunctionId, Refusal, Sequence};
-use nacre_plugin_host::Failure;
+use nacre_sandbox::Failure;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;

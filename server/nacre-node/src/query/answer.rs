@@ -2,7 +2,7 @@
 
 use super::failure::code;
 use super::vitals::Counted;
-use nacre_plugin_host::{Answer as Given, Error, Header};
+use nacre_sandbox::{Answer as Given, Error, Header};
 use serde_json::{Value, json};
 use std::time::Duration;
 

@@ -4,7 +4,7 @@ use super::session::Session;
 use crate::node::Node;
 use nacre_auth::{Keyspace, Privilege, Role};
 use nacre_cluster::{Bucket, Index, Member, Partitioning};
-use nacre_plugin_host::DatabaseKeyspace;
+use nacre_sandbox::DatabaseKeyspace;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -4,7 +4,7 @@ use super::message::{CollectionCall, QueryReply};
 use super::part::unexpected;
 use super::session::{PAGE_BYTES, Session};
 use crate::scatter_gather::{Owners, Vbids};
-use nacre_plugin_host::{DatabaseKeyspace, Failure, Mutation, Row, RowRefusal};
+use nacre_sandbox::{DatabaseKeyspace, Failure, Mutation, Row, RowRefusal};
 use nacre_types::Vbid;
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
 //! How fresh an index must be, as requests say it.
 
-use nacre_plugin_host::{Consistency, Failure};
+use nacre_sandbox::{Consistency, Failure};
 use nacre_types::{Seqno, Vbid};
 use serde_json::Value;
 

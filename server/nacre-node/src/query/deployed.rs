@@ -4,7 +4,7 @@ use super::failure::{code, failure};
 use crate::node::Node;
 use crate::plugins::{Pure, PureCaller};
 use nacre_cluster::World;
-use nacre_plugin_host::{Failure, Queries};
+use nacre_sandbox::{Failure, Queries};
 use serde_json::value::RawValue;
 use std::sync::Arc;
 use std::time::Duration;

@@ -8,7 +8,7 @@ use super::transaction::{
 };
 use crate::scatter_gather::Owners;
 use nacre_auth::{Keyspace, Privilege};
-use nacre_plugin_host::{
+use nacre_sandbox::{
     Body, DatabaseKeyspace, Failure, Mutation, Row, RowRefusal, TransactionSettings,
     TransactionStep,
 };

@@ -1,7 +1,7 @@
 //! What goes wrong, with the codes that clients of the query service know.
 
 use nacre_cluster::Refusal;
-use nacre_plugin_host::{DatabaseKeyspace, Failure, KvError};
+use nacre_sandbox::{DatabaseKeyspace, Failure, KvError};
 
 /// Codes of the query service. Source: Couchbase's list of error codes.
 pub mod code {

@@ -6,7 +6,7 @@ use super::scripts::file_of;
 use super::session::Session;
 use nacre_auth::{Keyspace, Privilege};
 use nacre_cluster::{Change, FunctionId, QueryFunction, Script};
-use nacre_plugin_host::{Failure, FunctionPath, NewFunction, Script as NewScript};
+use nacre_sandbox::{Failure, FunctionPath, NewFunction, Script as NewScript};
 use std::sync::Arc;
 use std::time::Duration;
 

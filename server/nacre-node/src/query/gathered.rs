@@ -6,7 +6,7 @@ use super::part::unexpected;
 use crate::node::Node;
 use crate::scatter_gather::{PeerFailure, ScatterRequest, Vbids};
 use nacre_cluster::Index;
-use nacre_plugin_host::{Failure, IndexPage, IndexScan};
+use nacre_sandbox::{Failure, IndexPage, IndexScan};
 use nacre_types::NodeId;
 use parking_lot::Mutex;
 use std::collections::{BTreeSet, VecDeque};

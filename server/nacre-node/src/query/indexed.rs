@@ -10,7 +10,7 @@ use crate::plugins::BucketDocuments;
 use crate::scatter_gather::NoReply;
 use nacre_auth::Privilege;
 use nacre_cluster::Index;
-use nacre_plugin_host::{
+use nacre_sandbox::{
     Database, DatabaseKeyspace, Failure, IndexPage, IndexScan, IndexedRows, KvError, Row, Rows,
 };
 use nacre_state::IndexedRef;

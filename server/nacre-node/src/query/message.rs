@@ -7,7 +7,7 @@ use crate::plugins::End;
 use crate::plugins::partitions::ends;
 use crate::scatter_gather::{NoReply, PeerFailure, PeerMessage, Vbids};
 use crate::service::{QUERY, Service, ServiceSpec};
-use nacre_plugin_host::{Consistency, Failure, KvError, Mutation, Row, RowRefusal};
+use nacre_sandbox::{Consistency, Failure, KvError, Mutation, Row, RowRefusal};
 use nacre_state::Span;
 use nacre_types::Vbid;
 use serde::{Deserialize, Serialize};

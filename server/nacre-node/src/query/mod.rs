@@ -33,7 +33,7 @@ use crate::node::Node;
 use crate::plugins::QUERY;
 use held::Held;
 use nacre_cluster::FunctionId;
-use nacre_plugin_host::{Failure, Grants, Limits, Reader, Request, Setup};
+use nacre_sandbox::{Failure, Grants, Limits, Reader, Request, Setup};
 use notes::Notes;
 use parking_lot::{Mutex, RwLock};
 use scripts::Evaluator;

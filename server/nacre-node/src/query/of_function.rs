@@ -9,7 +9,7 @@ use crate::node::Node;
 use crate::plugins::ClusterDocuments;
 use crate::query::Answer;
 use nacre_cluster::Source;
-use nacre_plugin_host::{
+use nacre_sandbox::{
     DatabaseKeyspace, Effect, Effects, Failure, Mutation, Queries, Query, QueryRows, Request,
     RowRefusal, TOO_MUCH,
 };

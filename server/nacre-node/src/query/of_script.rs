@@ -4,7 +4,7 @@ use super::failure::{code, failure};
 use super::of_function::{ask, request};
 use super::session::{Gone, Session, gone_by};
 use nacre_cluster::FunctionId;
-use nacre_plugin_host::{Failure, Queries, Query, QueryRows};
+use nacre_sandbox::{Failure, Queries, Query, QueryRows};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;

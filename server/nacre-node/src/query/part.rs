@@ -12,7 +12,7 @@ use crate::plugins::{BucketDocuments, Missing};
 use crate::scatter_gather::{NoReply, Vbids};
 use nacre_bucket::Bucket;
 use nacre_bucket::range_scan::documents_of;
-use nacre_plugin_host::{
+use nacre_sandbox::{
     Action, Content, DatabaseKeyspace, DocumentCall, Documents, Failure, KvError, Mutation, Row,
     RowRefusal, StoreMode,
 };

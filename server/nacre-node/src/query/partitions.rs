@@ -13,7 +13,7 @@ use crate::scatter_gather::{
     NoReply, PeerFailure, PeerMessage, PendingReply, ScatterRequest, UNREACHED_PATIENCE, Vbids,
 };
 use nacre_cluster::Index;
-use nacre_plugin_host::Failure;
+use nacre_sandbox::Failure;
 use nacre_types::NodeId;
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -8,7 +8,7 @@ use super::failure::{code, failure, retry};
 use crate::node::Node;
 use crate::plugins::{EVALUATOR, Pure, PureCaller};
 use nacre_cluster::{FunctionId, Script};
-use nacre_plugin_host::{
+use nacre_sandbox::{
     Account, Caller, Error, Failure, Functions, Grants, Limits, NoQueries, Queries, Setup,
 };
 use parking_lot::RwLock;

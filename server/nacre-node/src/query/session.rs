@@ -12,7 +12,7 @@ use crate::node::Node;
 use crate::scatter_gather::{Owners, ScatterRequest, Vbids};
 use nacre_auth::{Keyspace, Login, Privilege};
 use nacre_cluster::{Change, Index, Partitioning};
-use nacre_plugin_host::{
+use nacre_sandbox::{
     Consistency, Database, DatabaseIndex, DatabaseKeyspace, Definition, Failure, FunctionPath,
     IndexPage, IndexScan, IndexedRows, Mutation, NewIndex, NewPartitioning, Row, RowRefusal,
     TransactionStep,

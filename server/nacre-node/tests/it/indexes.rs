@@ -5,7 +5,7 @@ use nacre_auth::{Role, User};
 use nacre_cluster::{Change, Index, Member, Membership, ServiceName};
 use nacre_node::Node;
 use nacre_node::query::Session;
-use nacre_plugin_host::Database;
+use nacre_sandbox::Database;
 use nacre_types::NodeId;
 use serde_json::Value;
 use std::sync::Arc;

@@ -9,7 +9,7 @@ use nacre_bucket::{BucketEnv, Next, Task};
 use nacre_cluster::{Bucket, BucketSettings, Change};
 use nacre_cluster::{Endpoints, Ports};
 use nacre_node::{Link, Outgoing, PeerError, Platform, ReplyCallback};
-use nacre_plugin_host::{Capsule, Http, NoHttp, Plugin};
+use nacre_sandbox::{Capsule, Http, NoHttp, Plugin};
 use nacre_store::{Error, FaultStore, MemorySpaces, MemoryStore, Space, Spaces, Store};
 use nacre_types::{NodeId, Now};
 use std::collections::BTreeMap;

@@ -12,7 +12,7 @@ use hyper::header::{
 use hyper::{HeaderMap, StatusCode};
 use nacre_node::plugins::{self, Missing, Terms};
 use nacre_node::{Node, query};
-use nacre_plugin_host::{Account, Header, Request};
+use nacre_sandbox::{Account, Header, Request};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;

@@ -16,7 +16,7 @@ use nacre_bucket::Waiter;
 use nacre_http::Access;
 use nacre_node::Node;
 use nacre_node::changes::{self, Change, Changes, Next, Refused, Since, Until};
-use nacre_plugin_host::{Permit, Purpose};
+use nacre_sandbox::{Permit, Purpose};
 use nacre_types::{CollectionId, DATATYPE_JSON};
 use serde::Serialize;
 use serde_json::value::RawValue;

@@ -13,7 +13,7 @@ use nacre_http::Access;
 use nacre_node::plugins::{Deployment, Progress, Pure};
 use nacre_node::service::{Metric, MetricKind};
 use nacre_node::{Node, NodeMemory, Problem, ProblemKind};
-use nacre_plugin_host::{Budget, Histogram, Purpose, Status, Usage};
+use nacre_sandbox::{Budget, Histogram, Purpose, Status, Usage};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, NoLabelSet};
@@ -443,7 +443,7 @@ impl Snapshot {
             |(one, role, usage)| (labels(one, role), counter(usage.failures)),
         )?;
         family.each(
-            ("nacre_plugin_host_calls", "Calls of a plugin into the host", None),
+            ("nacre_sandbox_calls", "Calls of a plugin into the host", None),
             MetricType::Counter,
             usages().flat_map(|(one, role, usage)| {
                 usage.host_calls().map(move |(capability, count)| (one, role, capability, count))

@@ -33,7 +33,7 @@ use nacre_node::Error;
 use nacre_node::changes;
 use nacre_node::plugins::rights::{self, Need};
 use nacre_node::plugins::{Deployment, Terms, packages};
-use nacre_plugin_host::{Capabilities, Capsule, Manifest, Request, USER_HEADER, World};
+use nacre_sandbox::{Capabilities, Capsule, Manifest, Request, USER_HEADER, World};
 use nacre_state::Scan;
 use serde::Deserialize;
 use serde_json::{Value, json};

@@ -11,7 +11,7 @@ use crate::platform::{Disk, memory_bytes};
 use nacre_cluster::{Change, Cluster, ServiceQuotas, SettingsChange};
 use nacre_http::Access;
 use nacre_node::{Node, Usage};
-use nacre_plugin_host::Budget;
+use nacre_sandbox::Budget;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;

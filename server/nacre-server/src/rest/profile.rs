@@ -4,7 +4,7 @@ use super::Call;
 use super::body::{Reply, error_reply, form, reply};
 use hyper::StatusCode;
 use nacre_node::plugins::Deployment;
-use nacre_plugin_host::Reader;
+use nacre_sandbox::Reader;
 use std::sync::Arc;
 use std::time::Duration;
 

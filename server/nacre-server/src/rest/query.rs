@@ -9,7 +9,7 @@ use hyper::StatusCode;
 use nacre_auth::Privilege;
 use nacre_http::Access;
 use nacre_node::query::Gone;
-use nacre_plugin_host::Request;
+use nacre_sandbox::Request;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -9,7 +9,7 @@ use nacre_auth::Privilege;
 use nacre_cluster::Change;
 use nacre_http::Access;
 use nacre_node::plugins::{self, Deployment, Missing, Progress, Terms};
-use nacre_plugin_host::{Header, LogLine, Request, Status, Usage};
+use nacre_sandbox::{Header, LogLine, Request, Status, Usage};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;

@@ -5,7 +5,7 @@ use crate::plugins::ask;
 use crate::process::{BUCKET, PASSWORD, Server, USER};
 use crate::queries::serving;
 use nacre_conformance::http;
-use nacre_plugin_host::{Call, Capsule, Package};
+use nacre_sandbox::{Call, Capsule, Package};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -6,7 +6,7 @@ use crate::plugin_functions::{kept_calls, upload};
 use crate::plugins::ask;
 use crate::process::{BUCKET, PASSWORD, Server, USER};
 use nacre_conformance::kv::{KvClient, Reply};
-use nacre_plugin_host::Call;
+use nacre_sandbox::Call;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 

@@ -4,7 +4,7 @@
 
 use crate::process::{BUCKET, PASSWORD, Server, USER};
 use base64::Engine;
-use nacre_plugin_host::Package;
+use nacre_sandbox::Package;
 use nacre_store::{LogSpaces, OnDamage, Spaces as _};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -431,7 +431,7 @@ fn what_could_not_be_opened_is_opened_once_that_can_be() {
     server.stop();
     let spaces = LogSpaces::open(&directory.path().join("node"), OnDamage::Refuse).unwrap();
     let package = script("lost", source, "");
-    let name = format!("packages/{}", nacre_plugin_host::digest(&package));
+    let name = format!("packages/{}", nacre_sandbox::digest(&package));
     assert!(spaces.names().unwrap().contains(&name));
     spaces.remove(&name).unwrap();
     drop(spaces);

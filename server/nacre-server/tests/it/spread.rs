@@ -6,7 +6,7 @@ use crate::cluster::{Node, three};
 use crate::copies::{OP_GET, SmartClient, is_rebalancing, rebalance};
 use crate::plugins;
 use crate::process::{PASSWORD, USER};
-use nacre_plugin_host::Package;
+use nacre_sandbox::Package;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;

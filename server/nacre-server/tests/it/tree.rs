@@ -54,7 +54,7 @@ fn what_is_embedded_knows_no_wasm_http_consensus_or_runtime() {
     let tree = String::from_utf8(output.stdout).unwrap();
     let names: Vec<&str> = tree.lines().filter_map(|line| line.split(' ').next()).collect();
     assert!(names.contains(&"nacre-store"), "{tree}");
-    for absent in ["wasmtime", "hyper", "openraft", "tokio", "nacre-node", "nacre-plugin-host"] {
+    for absent in ["wasmtime", "hyper", "openraft", "tokio", "nacre-node", "nacre-sandbox"] {
         assert!(!names.contains(&absent), "nacre-bucket depends on {absent}");
     }
 }

@@ -8,7 +8,7 @@ use crate::plugins::{Runtime, functions};
 use nacre_auth::Privilege;
 use nacre_bucket::Bucket;
 use nacre_cluster::{Cluster, FunctionState};
-use nacre_plugin_host::{Error, Partition};
+use nacre_sandbox::{Error, Partition};
 
 /// The kind.
 pub(in crate::plugins) struct Functions;

@@ -14,7 +14,7 @@ use crate::node::Node;
 use nacre_auth::Privilege;
 use nacre_bucket::Bucket;
 use nacre_cluster::Cluster;
-use nacre_plugin_host::{Error, Partition};
+use nacre_sandbox::{Error, Partition};
 use nacre_types::NodeId;
 use std::fmt;
 

@@ -7,7 +7,7 @@ use crate::plugins::shipped::JS;
 use crate::plugins::spec::{Code, Spec, numbers};
 use nacre_cluster::{Cluster, World};
 use nacre_dcp::ResumePoint;
-use nacre_plugin_host::{Limits, Manifest};
+use nacre_sandbox::{Limits, Manifest};
 use nacre_state::StateForm;
 use nacre_types::Vbid;
 use std::collections::BTreeMap;

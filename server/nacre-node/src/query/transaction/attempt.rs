@@ -13,7 +13,7 @@
 use super::changes::{Changes, JSON_FLAGS, Kind, Place, Staged};
 use super::record::{self, Entry, Names, state};
 use super::step::{BodyFormat, Documents, Durability, Edit, Looked, Step};
-use nacre_plugin_host::{DatabaseKeyspace, KvError};
+use nacre_sandbox::{DatabaseKeyspace, KvError};
 use std::time::Duration;
 
 /// How often a document is tried that changes while it is finished.

@@ -3,7 +3,7 @@
 //! Nothing here reads a document: who changes one says which version is committed. All that is put in can be taken out again
 //! up to a mark, which is how a savepoint is gone back to, and how a statement that fails leaves nothing behind.
 
-use nacre_plugin_host::{Action, DatabaseKeyspace, Mutation, Row, RowRefusal};
+use nacre_sandbox::{Action, DatabaseKeyspace, Mutation, Row, RowRefusal};
 use std::collections::BTreeMap;
 
 /// What SDKs take for JSON. Source: Couchbase's common flags.

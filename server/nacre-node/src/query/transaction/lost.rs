@@ -8,7 +8,7 @@ use super::step::{Step, StepReply};
 use super::stored::{Stored, answer_step, records_in};
 use crate::node::Node;
 use nacre_bucket::Bucket;
-use nacre_plugin_host::DatabaseKeyspace;
+use nacre_sandbox::DatabaseKeyspace;
 use nacre_types::{CollectionId, Vbid, Vbids};
 use serde_json::Value;
 use std::collections::BTreeMap;

@@ -25,7 +25,7 @@ pub use stored::{Stored, answer_step, records_in};
 pub use takeover::Takeover;
 
 use super::failure::{code, failure, retry};
-use nacre_plugin_host::{Account, Failure, Permit, Purpose};
+use nacre_sandbox::{Account, Failure, Permit, Purpose};
 use nacre_types::Now;
 use parking_lot::Mutex;
 use serde_json::{Value, json};

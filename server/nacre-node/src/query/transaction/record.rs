@@ -11,7 +11,7 @@
 
 use super::changes::{JSON_FLAGS, Kind, Place};
 use super::step::{BodyFormat, Durability, Edit, Part, Presence};
-use nacre_plugin_host::DatabaseKeyspace;
+use nacre_sandbox::DatabaseKeyspace;
 use nacre_types::Vbid;
 use serde_json::{Value, json};
 use std::sync::LazyLock;

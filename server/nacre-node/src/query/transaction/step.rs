@@ -1,7 +1,7 @@
 //! What a transaction does to one stored document: plain data, as the document may be served by another node.
 
 use super::changes::Place;
-use nacre_plugin_host::KvError;
+use nacre_sandbox::KvError;
 use nacre_vbucket::Level;
 use serde::{Deserialize, Serialize};
 

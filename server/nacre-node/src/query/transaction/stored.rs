@@ -8,7 +8,7 @@ use crate::plugins::BucketDocuments;
 use crate::query::message::{QueryMessage, QueryReply};
 use crate::scatter_gather::Vbids;
 use nacre_bucket::Bucket;
-use nacre_plugin_host::KvError;
+use nacre_sandbox::KvError;
 use nacre_types::{Cas, CollectionId, DocKey, Now, Vbid};
 use nacre_value::multi::{Flags, LookupOperation, LookupSpec, MutationOperation, MutationSpec};
 use nacre_value::subdoc::{Lookup, Mutation};

@@ -3,7 +3,7 @@
 use super::changes::{Kind, Place, Staged};
 use super::record;
 use super::step::{Documents, Durability};
-use nacre_plugin_host::DatabaseKeyspace;
+use nacre_sandbox::DatabaseKeyspace;
 use serde::Deserialize;
 use std::time::Duration;
 

@@ -5,7 +5,7 @@ use super::changes::{Changes, Kind, Place, Staged};
 use super::record::{self, Entry, STAGED};
 use super::step::{Documents, Durability, Edit, Looked, Part, Presence, Step, StepReply};
 use super::{COUNT_MAX, COUNT_OF_USER_MAX, Transaction, Transactions};
-use nacre_plugin_host::{Account, Action, Budgets, DatabaseKeyspace, KvError, Mutation};
+use nacre_sandbox::{Account, Action, Budgets, DatabaseKeyspace, KvError, Mutation};
 use nacre_types::Now;
 use serde_json::{Map, Value, json};
 use std::cell::{Cell, RefCell};

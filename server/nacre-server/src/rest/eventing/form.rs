@@ -194,7 +194,7 @@ impl Bucket {
 
 impl Url {
     fn binding(self, before: &[UrlBinding]) -> Result<UrlBinding, Reply> {
-        let Some(origin) = nacre_plugin_host::origin(&self.hostname) else {
+        let Some(origin) = nacre_sandbox::origin(&self.hostname) else {
             let reason = format!("{:?} is no URL of the form https://host/path", self.hostname);
             return Err(invalid(&reason));
         };
@@ -209,7 +209,7 @@ impl Url {
         let auth = match known {
             Some(known) if auth.lacks_secret() && !known.auth.lacks_secret() => {
                 // A user who edits a function could otherwise have its secrets sent to a server of their choice.
-                let is_same_server = nacre_plugin_host::origin(&known.url) == Some(origin);
+                let is_same_server = nacre_sandbox::origin(&known.url) == Some(origin);
                 if !is_same_server || !auth.proves_the_same(&known.auth) {
                     let reason = format!(
                         "give the password or bearer_key of {:?} again: the stored one is kept only while scheme, host, port, auth_type and username stay the same",

@@ -33,7 +33,7 @@ use nacre_cluster::{
 };
 use nacre_http::Access;
 use nacre_node::plugins::{Progress, functions, rights};
-use nacre_plugin_host::Status;
+use nacre_sandbox::Status;
 use serde_json::{Value, json};
 use std::sync::Arc;
 

@@ -4,7 +4,7 @@ use nacre_cluster::{Function, FunctionId, FunctionState};
 use nacre_node::Node;
 use nacre_node::plugins::Deployment;
 use nacre_node::plugins::functions::{self, FunctionStatus};
-use nacre_plugin_host::{Histogram, Status};
+use nacre_sandbox::{Histogram, Status};
 use serde_json::{Map, Value, json};
 
 /// What the code did.

@@ -7,7 +7,7 @@ use crate::rest::body::{Reply, blocking, ok};
 use nacre_cluster::{Function, FunctionId, FunctionState};
 use nacre_node::plugins::functions::{self, deployment_name};
 use nacre_node::plugins::{Chosen, DOCUMENTS_MAX, Deployment, Range, Replay, Tried, rehearse};
-use nacre_plugin_host::{Effect, Found, Rehearsed};
+use nacre_sandbox::{Effect, Found, Rehearsed};
 use nacre_state::Timer;
 use nacre_types::{Document, Kind as Change, Seqno, Vbid};
 use serde::Deserialize;

@@ -1,0 +1,138 @@
+//! Resolvers and functions.
+
+use crate::fixture::*;
+use nacre_sandbox::{
+    Call, Caller, Capsule, Error, Functions, Limits, NoQueries, Partition, Resolver, Setup, replay,
+};
+use nacre_types::Cas;
+use nacre_vbucket::{Verdict, Version};
+use std::sync::Arc;
+use std::time::Duration;
+
+fn pure() -> Setup {
+    Setup { limits: Limits::pure(), ..Setup::new("p", "") }
+}
+
+#[test]
+fn a_resolver_decides_within_its_deadline() {
+    let resolver = Resolver::open(plugin("probe-resolver"), pure()).unwrap();
+    let resolve = |local: &str, remote: &str| {
+        let version = |body: &str| Version { body: body.into(), ..Version::default() };
+        resolver.resolve(b"k", &version(local), &version(remote))
+    };
+    assert_eq!(resolve("long", "abc"), Ok(Verdict::KeepLocal));
+    assert_eq!(resolve("long", "longer"), Ok(Verdict::KeepRemote));
+    assert_eq!(resolve("merge", "d"), Ok(Verdict::Merged(b"merged".to_vec())));
+    insta::assert_snapshot!(resolve("loop", "").unwrap_err(), @"p: took longer than 50 ms");
+    insta::assert_snapshot!(resolve("refuse", "").unwrap_err(), @"p: no verdict");
+    assert_eq!(resolve("a", ""), Ok(Verdict::KeepLocal), "the next call finds a fresh instance");
+    assert_eq!(resolver.status().readers.failures, 2);
+}
+
+#[test]
+fn functions_answer_in_json() {
+    let functions = Functions::open(plugin("probe-functions"), pure()).unwrap();
+    assert_eq!(functions.call("count", "[1,[2,3]]"), Ok("2".into()));
+    insta::assert_snapshot!(functions.call("none", "[]").unwrap_err(), @r#"p: there is no function "none""#);
+    insta::assert_snapshot!(functions.call("loop", "[]").unwrap_err(), @"p: took longer than 50 ms");
+    assert_eq!(functions.call("count", "[]"), Ok("0".into()));
+}
+
+#[test]
+fn a_caller_has_an_instance_of_its_own_and_ends_with_its_request() {
+    let setup = Setup {
+        limits: Limits { deadline: Duration::from_secs(3600), ..Limits::pure() },
+        ..Setup::new("p", "")
+    };
+    let functions = Functions::open(plugin("probe-functions"), setup).unwrap();
+    let (mut one, mut other) = (functions.caller(None).unwrap(), functions.caller(None).unwrap());
+    let calls = |caller: &mut Caller| {
+        caller.call("calls", "[]", Arc::new(NoQueries), Duration::from_secs(60))
+    };
+    assert_eq!((calls(&mut one), calls(&mut one)), (Ok("1".into()), Ok("2".into())));
+    assert_eq!(calls(&mut other), Ok("1".into()));
+    let stopped = one.call("loop", "[]", Arc::new(NoQueries), Duration::from_millis(20));
+    assert!(matches!(stopped, Err(Error::Deadline { .. })), "{stopped:?}");
+    assert_eq!(calls(&mut other), Ok("2".into()));
+}
+
+/// What is kept of calls that failed, as files.
+fn kept(capsules: Vec<Capsule>) -> Vec<Capsule> {
+    capsules.iter().map(|capsule| Capsule::from_json(&capsule.to_json()).unwrap()).collect()
+}
+
+fn replayed(plugin_name: &str, capsule: &Capsule) -> String {
+    replay(&plugin(plugin_name), capsule).unwrap_err().to_string()
+}
+
+#[test]
+fn a_function_that_failed_fails_again_from_its_capsule() {
+    let setup = Setup { limits: Limits { memory_bytes: 8 << 20, ..Limits::pure() }, ..pure() };
+    let functions = Functions::open(plugin("probe-functions"), setup).unwrap();
+    functions.call("count", "[]").unwrap();
+    functions.call("none", "[]").unwrap_err();
+    assert!(functions.take_capsules().is_empty(), "who called was wrong");
+    let names = ["loop", "trap", "grow"];
+    for name in names {
+        functions.call(name, r#"[1,"a"]"#).unwrap_err();
+    }
+    let capsules = kept(functions.take_capsules());
+    assert!(functions.take_capsules().is_empty(), "they are taken once");
+    assert_eq!(capsules.len(), names.len());
+    for (name, capsule) in names.into_iter().zip(&capsules) {
+        let call = Call::Function { name: name.into(), arguments: r#"[1,"a"]"#.into() };
+        assert_eq!((&capsule.call, capsule.is_whole), (&call, true));
+        assert_eq!(capsule.content_hash, plugin("probe-functions").content_hash());
+        assert_eq!(replayed("probe-functions", capsule), format!("p: {}", capsule.reason));
+    }
+    assert!(capsules[1].reason.ends_with("on purpose"), "{}", capsules[1].reason);
+    let elsewhere = replay(&plugin("probe-resolver"), &capsules[0]);
+    assert!(matches!(elsewhere, Err(Error::World { .. })), "{elsewhere:?}");
+}
+
+#[test]
+fn a_caller_leaves_a_capsule_unless_its_request_had_less_time() {
+    let functions = Functions::open(plugin("probe-functions"), pure()).unwrap();
+    let fail = |name: &str, left: Duration| {
+        let mut caller = functions.caller(None).unwrap();
+        caller.call(name, "[]", Arc::new(NoQueries), left).unwrap_err();
+        functions.take_capsules().len()
+    };
+    assert_eq!(fail("loop", Duration::from_millis(10)), 0, "another request may give it more");
+    assert_eq!(fail("loop", Duration::from_secs(1)), 1);
+    assert_eq!(fail("trap", Duration::from_millis(10)), 1);
+    assert_eq!(fail("none", Duration::from_secs(1)), 0);
+}
+
+#[test]
+fn a_conflict_that_was_not_decided_is_not_decided_again_from_its_capsule() {
+    let resolver = Resolver::open(plugin("probe-resolver"), pure()).unwrap();
+    let local = Version { body: "trap".into(), cas: Cas(7), rev: 3, ..Version::default() };
+    let remote = Version { is_deleted: true, flags: 1, expiry: 9, ..Version::default() };
+    resolver.resolve(b"k", &local, &remote).unwrap_err();
+    let capsules = kept(resolver.take_capsules());
+    assert_eq!(capsules.len(), 1);
+    let Call::Resolve { key, local: then, remote: arrived } = &capsules[0].call else { panic!() };
+    assert_eq!(&key.0, b"k");
+    assert_eq!((Version::from(then), Version::from(arrived)), (local.clone(), remote.clone()));
+    let again = replayed("probe-resolver", &capsules[0]);
+    assert_eq!(again, format!("p: {}", capsules[0].reason));
+    // What is too large for a file is left out of it.
+    let large = Version { body: [b"trap".to_vec(), vec![0; 5 << 20]].concat(), ..local };
+    let endless = Version { body: "loop".into(), ..large.clone() };
+    resolver.resolve(b"k", &endless, &large).unwrap_err();
+    let capsules = kept(resolver.take_capsules());
+    assert!(!capsules[0].is_whole && capsules[0].to_json().len() < 10_000);
+    let error = replay(&plugin("probe-resolver"), &capsules[0]).unwrap_err();
+    assert!(matches!(error, Error::Capsule(_)), "{error}");
+}
+
+#[test]
+fn a_plugin_of_another_world_is_refused_by_name() {
+    let error = Resolver::open(probe(), pure()).err().unwrap();
+    insta::assert_snapshot!(error, @r#"plugin "probe" is of the world service, not resolver"#);
+    let storage = Box::<nacre_state::MemoryStorage>::default();
+    let error = Partition::open(plugin("probe-functions"), pure(), storage).err().unwrap();
+    assert!(matches!(error, Error::World { .. }), "{error}");
+    assert!(Functions::open(plugin("probe-resolver"), pure()).is_err());
+}
