@@ -18,10 +18,6 @@ const REASONS = [
     /^(\w*ExternalAnalytics\w*|\w*CouchbaseAnalytics\w*|\w*CouchbaseRemote\w*|AnalyticsIndexManager|Analytics\w*|(Cluster|Scope)\.analytics\w*|CouchbaseRemoteAnalyticsLink|S3\w+|AzureBlob\w+|IAnalytics\w*)/,
     'the server has no analytics service',
   ],
-  [
-    /^(GeoPoint|MatchOperator|ISearchIndex|SearchIndexManager|ScopeSearchIndexManager|Search\w+|Vector\w+|\w*SearchQuery|\w*Query|\w*Facet|\w*FacetResult|TermFacet|\w*Sort|GeoPolygon\w*|HighlightStyle|(Cluster|Scope|Collection)\.search\w*)/,
-    'the server has no search service',
-  ],
   [/Replicas?FromPreferredServerGroup/, 'reads of replicas in transactions are not there'],
   [/^(Transaction|getReplicaFrom)/, 'reads of replicas in transactions are not there'],
   [
@@ -29,7 +25,8 @@ const REASONS = [
     'no tracing and no metrics of its own',
   ],
   [/^(Jwt\w*|IJwt\w*)/, 'the server knows no tokens yet'],
-  [/^(ViewExecutor)/, 'internal to the official package'],
+  [/^(ViewExecutor|SearchQuery\.hasProp)/, 'internal to the official package'],
+  [/^ViewQuery(Id|Key)Range$/, 'a plain object, `range` and `idRange` of the options'],
   [/^(isOptions|lcbVersion|cbppVersion|cbppMetadata)$/, 'about the native code of the official package'],
   [
     /^(AppTelemetry\w*|OrphanReporter\w*|DnsConfig|TracingConfig|MetricsConfig)/,

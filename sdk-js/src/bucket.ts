@@ -13,6 +13,7 @@ import { CollectionManager } from './management.js'
 import { checkOptions } from './option-names.js'
 import type { Timeouts } from './options.js'
 import { contextOf, type Query, type QueryOptions, startQuery } from './query.js'
+import { type Search, type SearchQueryOptions, type SearchRequest, startSearch } from './search.js'
 import { ScopeSearchIndexManager } from './search-indexes.js'
 import type { Transcoder } from './transcoders.js'
 import { startViewQuery, ViewIndexManager, type ViewQuery, type ViewQueryOptions } from './views.js'
@@ -149,6 +150,12 @@ export class Scope {
   live<TRow = any>(statement: string, options: LiveOptions = {}): Live<TRow> {
     const queryContext = contextOf(this.bucket.name, this.name)
     return this.cluster.live<TRow>(statement, { queryContext, ...options })
+  }
+
+  /** Looks up documents in an index of this scope. */
+  search(indexName: string, request: SearchRequest, options: SearchQueryOptions = {}): Search {
+    const sender = { ...this.cluster.sender, defaultMs: this.cluster.searchTimeout }
+    return startSearch(sender, indexName, request, options, { bucket: this.bucket.name, name: this.name })
   }
 
   /** Defines, holds up and drops indexes of the search service in this scope, where there is one. */

@@ -25,7 +25,9 @@ import { checkOptions } from './option-names.js'
 import { DEFAULT_TIMEOUTS, type TimeoutConfig, type Timeouts } from './options.js'
 import { type Query, type QueryOptions, type Sender, startQuery } from './query.js'
 import { QueryIndexManager } from './query-indexes.js'
+import { type Search, type SearchQueryOptions, SearchRequest, startSearch } from './search.js'
 import { SearchIndexManager } from './search-indexes.js'
+import type { SearchQuery } from './search-queries.js'
 import { DefaultTranscoder, type Transcoder } from './transcoders.js'
 import { Transactions, type TransactionsConfig } from './transactions.js'
 import { UserManager } from './users.js'
@@ -216,6 +218,16 @@ export class Cluster implements AsyncDisposable {
   query<TRow = any>(statement: string, options: QueryOptions = {}): Query<TRow> {
     checkOptions('query', options)
     return startQuery<TRow>(this.sender, statement, options)
+  }
+
+  /** Looks up documents in an index of the search service: `cluster.search('hotels', SearchRequest.create(query))`. */
+  search(indexName: string, request: SearchRequest, options: SearchQueryOptions = {}): Search {
+    return startSearch({ ...this.sender, defaultMs: this.searchTimeout }, indexName, request, options)
+  }
+
+  /** The same as `search` with a request that has only this query. */
+  searchQuery(indexName: string, query: SearchQuery, options: SearchQueryOptions = {}): Search {
+    return this.search(indexName, SearchRequest.create(query), options)
   }
 
   /**

@@ -2,6 +2,11 @@
 
 import { InvalidArgumentError } from './errors.js'
 
+/** Milliseconds on a clock that only goes forward. */
+export function now(): number {
+  return performance.now()
+}
+
 /** What waits under a deadline is rejected with; never leaves this package. */
 export class DeadlineOver extends Error {}
 
@@ -26,7 +31,7 @@ export class Deadline {
   constructor(options: OperationOptions, defaultMs: number) {
     const ms = options.timeout ?? defaultMs
     if (typeof ms !== 'number' || !(ms > 0)) throw new InvalidArgumentError('a time-out is a positive number of ms')
-    this.at = performance.now() + ms
+    this.at = now() + ms
     this.#timer = setTimeout(this.#end, Math.min(ms, 0x7fffffff))
     this.#signal = options.signal
     if (this.#signal?.aborted) this.#abort()

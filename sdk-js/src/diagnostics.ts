@@ -5,22 +5,24 @@ import { randomUUID } from 'node:crypto'
 import { nodesWith } from './cluster-map.js'
 import { type Connection, ConnectionLost } from './connection.js'
 import { type Address, addressText } from './connection-string.js'
-import { Deadline, DeadlineOver, type OperationOptions } from './deadline.js'
+import { now, Deadline, DeadlineOver, type OperationOptions } from './deadline.js'
 import { CouchbaseError, InvalidArgumentError, RequestCanceledError, UnambiguousTimeoutError } from './errors.js'
 import type { HttpClient } from './http.js'
 import { Attempt, type KvClient } from './kv-client.js'
 import { Opcode } from './opcodes.js'
 
 /** A service of a cluster. */
-export enum ServiceType {
-  KeyValue = 'kv',
-  Management = 'mgmt',
-  Views = 'views',
-  Query = 'query',
-  Search = 'search',
-  Analytics = 'analytics',
-  Eventing = 'eventing',
-}
+export const ServiceType = {
+  KeyValue: 'kv',
+  Management: 'mgmt',
+  Views: 'views',
+  Query: 'query',
+  Search: 'search',
+  Analytics: 'analytics',
+  Eventing: 'eventing',
+} as const
+/** A service of a cluster. */
+export type ServiceType = (typeof ServiceType)[keyof typeof ServiceType]
 
 /** State of a connection. */
 export enum EndpointState {
@@ -38,13 +40,15 @@ export enum PingState {
 }
 
 /** How much of a cluster answers. */
-export enum ClusterState {
+export const ClusterState = {
   /** All nodes of the services. */
-  Online = 'online',
+  Online: 'online',
   /** A node of each service. */
-  Degraded = 'degraded',
-  Offline = 'offline',
-}
+  Degraded: 'degraded',
+  Offline: 'offline',
+} as const
+/** How much of a cluster answers. */
+export type ClusterState = (typeof ClusterState)[keyof typeof ClusterState]
 
 /** Options of `ping`. */
 export interface PingOptions extends OperationOptions {
@@ -205,9 +209,9 @@ async function timed(
   deadline: Deadline,
   ask: (attempt: Attempt) => Promise<Partial<PingEndpoint>>,
 ): Promise<PingEndpoint> {
-  const begun = performance.now()
+  const begun = now()
   const endpoint = { type, id: randomUUID(), remote: addressText(address), local: '', ...(bucket ? { bucket } : {}) }
-  const passed = (): number => Math.round((performance.now() - begun) * 1000)
+  const passed = (): number => Math.round((now() - begun) * 1000)
   try {
     const more = await ask(new Attempt({ operation: 'ping' }, deadline))
     return { ...endpoint, ...more, state: PingState.Ok, latency: passed() }
@@ -256,7 +260,7 @@ export async function waitUntilReady(
   let missing = 'the cluster'
   try {
     for (;;) {
-      const remaining = Math.max(1, Math.min(1000, deadline.at - performance.now()))
+      const remaining = Math.max(1, Math.min(1000, deadline.at - now()))
       try {
         const options = { timeout: remaining, ...(serviceTypes ? { serviceTypes } : {}) }
         const { services } = await ping(client, http, options, remaining)

@@ -2,7 +2,7 @@
 
 import type { Scope } from './bucket.js'
 import type { Cluster } from './cluster.js'
-import type { OperationOptions } from './deadline.js'
+import { now, type OperationOptions } from './deadline.js'
 import { checkDurability, isDurable, waitForDurability } from './durability.js'
 import { DecodingFailureError } from './errors.js'
 import { durabilityFraming, type Request, type Response } from './frame.js'
@@ -76,8 +76,8 @@ export abstract class Documents {
       return { response, result: this.result(key, response) }
     }
     const timeout = options.timeout ?? this.timeouts.kvDurableTimeout
-    const end = performance.now() + timeout
-    const remaining = (): OperationOptions => ({ ...options, timeout: Math.max(1, end - performance.now()) })
+    const end = now() + timeout
+    const remaining = (): OperationOptions => ({ ...options, timeout: Math.max(1, end - now()) })
     if (!this.client.map) await this.client.bootstrap(options, timeout)
     checkDurability(this.client, options)
     const response = await this.client.execute(this.#operation(key, request, traits), remaining(), timeout)

@@ -16,69 +16,85 @@ import {
   EventingFunctionPausedError,
   InvalidArgumentError,
 } from './errors.js'
-import { type HttpRequest, type HttpResponse, readJson } from './http.js'
+import { type HttpRequest, type HttpResponse, readJson, segment } from './http.js'
 import { checkOptions } from './option-names.js'
 import type { QueryScanConsistency } from './query.js'
 import { encodeJson } from './transcoders.js'
 
 /** Which changes a function sees that is deployed for the first time. */
-export enum EventingFunctionDcpBoundary {
-  Everything = 'everything',
-  FromNow = 'from_now',
-}
+export const EventingFunctionDcpBoundary = {
+  Everything: 'everything',
+  FromNow: 'from_now',
+} as const
+/** Which changes a function sees that is deployed for the first time. */
+export type EventingFunctionDcpBoundary = (typeof EventingFunctionDcpBoundary)[keyof typeof EventingFunctionDcpBoundary]
 
 /** Whether a function is deployed. */
-export enum EventingFunctionDeploymentStatus {
-  Deployed = 'deployed',
-  Undeployed = 'undeployed',
-}
+export const EventingFunctionDeploymentStatus = {
+  Deployed: 'deployed',
+  Undeployed: 'undeployed',
+} as const
+/** Whether a function is deployed. */
+export type EventingFunctionDeploymentStatus = (typeof EventingFunctionDeploymentStatus)[keyof typeof EventingFunctionDeploymentStatus]
 
 /** Whether a function that is deployed runs. */
-export enum EventingFunctionProcessingStatus {
-  Running = 'running',
-  Paused = 'paused',
-}
+export const EventingFunctionProcessingStatus = {
+  Running: 'running',
+  Paused: 'paused',
+} as const
+/** Whether a function that is deployed runs. */
+export type EventingFunctionProcessingStatus = (typeof EventingFunctionProcessingStatus)[keyof typeof EventingFunctionProcessingStatus]
 
 /** What a function does at the moment. */
-export enum EventingFunctionStatus {
-  Undeployed = 'undeployed',
-  Deploying = 'deploying',
-  Deployed = 'deployed',
-  Undeploying = 'undeploying',
-  Paused = 'paused',
-  Pausing = 'pausing',
-}
+export const EventingFunctionStatus = {
+  Undeployed: 'undeployed',
+  Deploying: 'deploying',
+  Deployed: 'deployed',
+  Undeploying: 'undeploying',
+  Paused: 'paused',
+  Pausing: 'pausing',
+} as const
+/** What a function does at the moment. */
+export type EventingFunctionStatus = (typeof EventingFunctionStatus)[keyof typeof EventingFunctionStatus]
 
 /** Version of the language that a function is written in. */
-export enum EventingFunctionLanguageCompatibility {
-  Version_6_0_0 = '6.0.0',
-  Version_6_5_0 = '6.5.0',
-  Version_6_6_2 = '6.6.2',
-  Version_7_2_0 = '7.2.0',
-}
+export const EventingFunctionLanguageCompatibility = {
+  Version_6_0_0: '6.0.0',
+  Version_6_5_0: '6.5.0',
+  Version_6_6_2: '6.6.2',
+  Version_7_2_0: '7.2.0',
+} as const
+/** Version of the language that a function is written in. */
+export type EventingFunctionLanguageCompatibility = (typeof EventingFunctionLanguageCompatibility)[keyof typeof EventingFunctionLanguageCompatibility]
 
 /** How much is logged. */
-export enum EventingFunctionLogLevel {
-  Info = 'INFO',
-  Error = 'ERROR',
-  Warning = 'WARNING',
-  Debug = 'DEBUG',
-  Trace = 'TRACE',
-}
+export const EventingFunctionLogLevel = {
+  Info: 'INFO',
+  Error: 'ERROR',
+  Warning: 'WARNING',
+  Debug: 'DEBUG',
+  Trace: 'TRACE',
+} as const
+/** How much is logged. */
+export type EventingFunctionLogLevel = (typeof EventingFunctionLogLevel)[keyof typeof EventingFunctionLogLevel]
 
 /** What a function may do with the documents of an alias. */
-export enum EventingFunctionBucketAccess {
-  ReadOnly = 'r',
-  ReadWrite = 'rw',
-}
+export const EventingFunctionBucketAccess = {
+  ReadOnly: 'r',
+  ReadWrite: 'rw',
+} as const
+/** What a function may do with the documents of an alias. */
+export type EventingFunctionBucketAccess = (typeof EventingFunctionBucketAccess)[keyof typeof EventingFunctionBucketAccess]
 
 /** How a function logs in at an address. */
-export enum EventingFunctionUrlAuthMethod {
-  None = 'no-auth',
-  Basic = 'basic',
-  Digest = 'digest',
-  Bearer = 'bearer',
-}
+export const EventingFunctionUrlAuthMethod = {
+  None: 'no-auth',
+  Basic: 'basic',
+  Digest: 'digest',
+  Bearer: 'bearer',
+} as const
+/** How a function logs in at an address. */
+export type EventingFunctionUrlAuthMethod = (typeof EventingFunctionUrlAuthMethod)[keyof typeof EventingFunctionUrlAuthMethod]
 
 /** A collection. */
 export class EventingFunctionKeyspace {
@@ -184,36 +200,21 @@ export class EventingFunctionConstantBinding {
   }
 }
 
+/** Settings whose names in the REST interface are the same in snake case. */
+const SETTINGS = `
+  cppWorkerThreadCount dcpStreamBoundary description languageCompatibility logLevel executionTimeout
+  lcbInstCapacity lcbRetryCount lcbTimeout numTimerPartitions sockBatchSize tickDuration timerContextSize
+  userPrefix bucketCacheSize bucketCacheAge curlMaxAllowedRespSize workerCount handlerHeaders handlerFooters
+  appLogDir appLogMaxSize appLogMaxFiles checkpointInterval
+`
+
 /** Name of each setting in the REST interface. */
-const SETTING_NAMES = {
-  cppWorkerThreadCount: 'cpp_worker_thread_count',
-  dcpStreamBoundary: 'dcp_stream_boundary',
-  description: 'description',
-  languageCompatibility: 'language_compatibility',
-  logLevel: 'log_level',
-  executionTimeout: 'execution_timeout',
-  lcbInstCapacity: 'lcb_inst_capacity',
-  lcbRetryCount: 'lcb_retry_count',
-  lcbTimeout: 'lcb_timeout',
+const SETTING_NAMES: Record<string, string> = {
   queryConsistency: 'n1ql_consistency',
-  numTimerPartitions: 'num_timer_partitions',
-  sockBatchSize: 'sock_batch_size',
-  tickDuration: 'tick_duration',
-  timerContextSize: 'timer_context_size',
-  userPrefix: 'user_prefix',
-  bucketCacheSize: 'bucket_cache_size',
-  bucketCacheAge: 'bucket_cache_age',
-  curlMaxAllowedRespSize: 'curl_max_allowed_resp_size',
   queryPrepareAll: 'n1ql_prepare_all',
-  workerCount: 'worker_count',
-  handlerHeaders: 'handler_headers',
-  handlerFooters: 'handler_footers',
   enableAppLogRotation: 'enable_applog_rotation',
-  appLogDir: 'app_log_dir',
-  appLogMaxSize: 'app_log_max_size',
-  appLogMaxFiles: 'app_log_max_files',
-  checkpointInterval: 'checkpoint_interval',
-} as const
+}
+for (const name of SETTINGS.trim().split(/\s+/)) SETTING_NAMES[name] = name.replace(/[A-Z]/g, (c) => `_${c.toLowerCase()}`)
 
 /** Settings of a function; what is absent is left to the server. Times are seconds, those of timers milliseconds. */
 export class EventingFunctionSettings {
@@ -436,7 +437,7 @@ export class ScopeEventingFunctionManager extends EventingFunctionManager {
 
 function functionPath(name: string): string {
   if (typeof name !== 'string' || !name) throw new InvalidArgumentError('a function has a name')
-  return `/api/v1/functions/${encodeURIComponent(name)}`
+  return `/api/v1/functions/${segment(name)}`
 }
 
 type ErrorClass = new (message?: string, context?: ErrorContext) => CouchbaseError
@@ -471,7 +472,7 @@ function requireOutcome(response: HttpResponse): void {
 function writeFunction(definition: EventingFunction, place: { bucket: string; scope: string } | undefined): object {
   const { sourceKeyspace: source, metadataKeyspace: metadata, settings } = definition
   const given = Object.entries(SETTING_NAMES).flatMap(([name, wire]) => {
-    const value = settings[name as keyof typeof SETTING_NAMES]
+    const value = settings[name as keyof EventingFunctionSettings]
     return value === undefined ? [] : [[wire, name === 'queryConsistency' ? CONSISTENCIES[value as string] : value]]
   })
   return {

@@ -22,6 +22,11 @@ import {
 } from './errors.js'
 import type { Attempt, KvClient } from './kv-client.js'
 
+/** A name as a segment of a path. */
+export function segment(name: string): string {
+  return encodeURIComponent(name)
+}
+
 /** How long a node may take to be connected to before the next one is tried. */
 const CONNECT_MS_MAX = 5000
 

@@ -19,7 +19,7 @@ import { byText, type ClusterMap, isNewer, membersOf, nodeOf, nodesWith, parseCl
 import type { Access } from './access.js'
 import { BucketNotReady, Connection, ConnectionLost } from './connection.js'
 import { type Address, addressText } from './connection-string.js'
-import { Deadline, DeadlineOver, type OperationOptions } from './deadline.js'
+import { now, Deadline, DeadlineOver, type OperationOptions } from './deadline.js'
 import {
   AmbiguousTimeoutError,
   AuthenticationFailureError,
@@ -244,7 +244,7 @@ export class KvClient {
    */
   async nodes(service: string, attempt: Attempt): Promise<Address[]> {
     let map = this.#map ?? (await this.#fetchMap(attempt))
-    if (this.mapDue <= performance.now() || !nodesWith(map, service).length) {
+    if (this.mapDue <= now() || !nodesWith(map, service).length) {
       // Where none gives one, there is still the old one.
       await this.#askForMap(attempt)
       map = this.#map ?? map
@@ -463,7 +463,7 @@ export class KvClient {
    *   might know better.
    */
   async #askForMap(attempt: Attempt, ...first: Address[]): Promise<string[]> {
-    this.mapDue = performance.now() + MAP_AGE_MS_MAX
+    this.mapDue = now() + MAP_AGE_MS_MAX
     const errors: Unavailable[] = []
     for (const address of this.#nodes(...first)) {
       try {

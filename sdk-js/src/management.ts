@@ -14,51 +14,61 @@ import {
   ScopeExistsError,
   ScopeNotFoundError,
 } from './errors.js'
-import { formBody, type HttpRequest, type HttpResponse, readJson } from './http.js'
+import { formBody, type HttpRequest, type HttpResponse, readJson, segment } from './http.js'
 import { checkOptions } from './option-names.js'
 import type { DurabilityLevel } from './options.js'
 
 /** Where a bucket keeps its documents. */
-export enum BucketType {
+export const BucketType = {
   /** In memory and on disk. */
-  Couchbase = 'membase',
+  Couchbase: 'membase',
   /** A cache of an older protocol, which servers do not have any more. */
-  Memcached = 'memcached',
+  Memcached: 'memcached',
   /** In memory only. */
-  Ephemeral = 'ephemeral',
-}
+  Ephemeral: 'ephemeral',
+} as const
+/** Where a bucket keeps its documents. */
+export type BucketType = (typeof BucketType)[keyof typeof BucketType]
 
 /** Which of two versions from different clusters counts. */
-export enum ConflictResolutionType {
+export const ConflictResolutionType = {
   /** The later one. */
-  Timestamp = 'lww',
+  Timestamp: 'lww',
   /** The one that was changed more often. */
-  SequenceNumber = 'seqno',
+  SequenceNumber: 'seqno',
   /** As a plugin decides. */
-  Custom = 'custom',
-}
+  Custom: 'custom',
+} as const
+/** Which of two versions from different clusters counts. */
+export type ConflictResolutionType = (typeof ConflictResolutionType)[keyof typeof ConflictResolutionType]
 
 /** How a bucket is stored. */
-export enum StorageBackend {
-  Couchstore = 'couchstore',
+export const StorageBackend = {
+  Couchstore: 'couchstore',
   /** The one that can keep superseded versions. */
-  Magma = 'magma',
-}
+  Magma: 'magma',
+} as const
+/** How a bucket is stored. */
+export type StorageBackend = (typeof StorageBackend)[keyof typeof StorageBackend]
 
 /** What leaves memory when it grows short. */
-export enum EvictionPolicy {
-  FullEviction = 'fullEviction',
-  ValueOnly = 'valueOnly',
-  NotRecentlyUsed = 'nruEviction',
-  NoEviction = 'noEviction',
-}
+export const EvictionPolicy = {
+  FullEviction: 'fullEviction',
+  ValueOnly: 'valueOnly',
+  NotRecentlyUsed: 'nruEviction',
+  NoEviction: 'noEviction',
+} as const
+/** What leaves memory when it grows short. */
+export type EvictionPolicy = (typeof EvictionPolicy)[keyof typeof EvictionPolicy]
 
 /** Whether values are sent compressed. */
-export enum CompressionMode {
-  Off = 'off',
-  Passive = 'passive',
-  Active = 'active',
-}
+export const CompressionMode = {
+  Off: 'off',
+  Passive: 'passive',
+  Active: 'active',
+} as const
+/** Whether values are sent compressed. */
+export type CompressionMode = (typeof CompressionMode)[keyof typeof CompressionMode]
 
 /** What a bucket is like; what is absent is left to the server. */
 export interface BucketSettings {
@@ -232,7 +242,7 @@ export class CollectionManager extends Manager {
    */
   async dropScope(scopeName: string, options: OperationOptions = {}): Promise<void> {
     checkOptions('dropScope', options)
-    requireOutcome(await this.send('DELETE', `${this.#path}/${encodeURIComponent(scopeName)}`, options))
+    requireOutcome(await this.send('DELETE', `${this.#path}/${segment(scopeName)}`, options))
   }
 
   /** All scopes of the bucket, with their collections. */
@@ -271,7 +281,7 @@ export class CollectionManager extends Manager {
     }
     checkOptions('createCollection', options)
     checkOptions('createCollection settings', settings)
-    const path = `${this.#path}/${encodeURIComponent(second as string)}/collections`
+    const path = `${this.#path}/${segment(second as string)}/collections`
     requireOutcome(await this.send('POST', path, options, { name: first, ...collectionFields(settings) }))
   }
 
@@ -303,13 +313,13 @@ export class CollectionManager extends Manager {
   }
 
   #collectionPath(collectionName: string, scopeName: string): string {
-    return `${this.#path}/${encodeURIComponent(scopeName)}/collections/${encodeURIComponent(collectionName)}`
+    return `${this.#path}/${segment(scopeName)}/collections/${segment(collectionName)}`
   }
 }
 
 function bucketPath(name: string): string {
   if (!name) throw new InvalidArgumentError('a bucket has a name')
-  return `/pools/default/buckets/${encodeURIComponent(name)}`
+  return `/pools/default/buckets/${segment(name)}`
 }
 
 type ErrorClass = new (message?: string, context?: ErrorContext) => CouchbaseError

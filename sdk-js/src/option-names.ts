@@ -31,6 +31,7 @@ import type { BucketSettings, CollectionSettings } from './management.js'
 import type { QueryOptions } from './query.js'
 import type { CreateQueryIndexOptions, DropQueryIndexOptions, KeyspaceOptions } from './query-indexes.js'
 import type { ScanOptions } from './scans.js'
+import type { SearchQueryOptions } from './search.js'
 import type { AddSpecOptions, ArraySpecOptions, SpecOptions } from './subdocument.js'
 import type { TransactionOptions, TransactionsConfig } from './transactions.js'
 import type { UserOptions } from './users.js'
@@ -88,6 +89,23 @@ const VIEW_QUERY: Names<ViewQueryOptions> = {
   debug: true,
   raw: true,
   namespace: true,
+}
+const SEARCH: Names<SearchQueryOptions> = {
+  ...OPERATION,
+  skip: true,
+  limit: true,
+  explain: true,
+  highlight: true,
+  collections: true,
+  fields: true,
+  facets: true,
+  sort: true,
+  disableScoring: true,
+  includeLocations: true,
+  consistency: true,
+  consistentWith: true,
+  showRequest: true,
+  raw: true,
 }
 const QUERY: Names<QueryOptions> = {
   ...OPERATION,
@@ -234,6 +252,8 @@ export const OPTION_NAMES: Readonly<Record<string, Readonly<Record<string, true>
   changes: CHANGES,
   live: LIVE,
   query: QUERY,
+  search: SEARCH,
+  'search highlight': { style: true, fields: true },
   viewQuery: VIEW_QUERY,
   'viewQuery range': { start: true, end: true, inclusiveEnd: true },
   'viewQuery idRange': { start: true, end: true },
@@ -294,62 +314,18 @@ export const OPTION_NAMES: Readonly<Record<string, Readonly<Record<string, true>
 }
 
 /** What the official SDK has under these names, and this package has not. */
-export const OFFICIAL_NAMES: ReadonlySet<string> = new Set([
-  // Documents.
-  'durabilityLevel',
-  'project',
-  'parentSpan',
-  'accessDeleted',
-  'upsertDocument',
-  'readPreference',
-  // Views.
-  'fullSet',
-  'full_set',
-  'stale',
-  'group_level',
-  'id_range',
-  'on_error',
-  'includeDocuments',
-  'includeDocs',
-  'include_docs',
-  // Connecting.
-  'authenticator',
-  'security',
-  'trustStorePath',
-  'transcoder',
-  'configProfile',
-  'logFunc',
-  'bucketName',
-  'transactions',
-  'transactionConfig',
-  'dnsConfig',
-  'tracer',
-  'meter',
-  'tracingConfig',
-  'metricsConfig',
-  'appTelemetryConfig',
-  'queryTimeout',
-  'analyticsTimeout',
-  'searchTimeout',
-  'eventingTimeout',
-  'bootstrapTimeout',
-  'resolveTimeout',
-  // Buckets and collections.
-  'replicaIndexes',
-  'evictionPolicy',
-  'ejectionMethod',
-  'storageBackend',
-  'compressionMode',
-  'conflictResolutionType',
-  'minimumDurabilityLevel',
-  'durabilityMinLevel',
-  'maxTTL',
-  'numVBuckets',
-  'historyRetentionCollectionDefault',
-  'historyRetentionDuration',
-  'historyRetentionBytes',
-  'history',
-])
+export const OFFICIAL_NAMES: ReadonlySet<string> = new Set(
+  `
+  durabilityLevel project parentSpan accessDeleted upsertDocument readPreference
+  fullSet full_set stale group_level id_range on_error includeDocuments includeDocs include_docs
+  authenticator security trustStorePath transcoder configProfile logFunc bucketName transactions transactionConfig
+  dnsConfig tracer meter tracingConfig metricsConfig appTelemetryConfig queryTimeout analyticsTimeout searchTimeout
+  eventingTimeout bootstrapTimeout resolveTimeout
+  replicaIndexes evictionPolicy ejectionMethod storageBackend compressionMode conflictResolutionType
+  minimumDurabilityLevel durabilityMinLevel maxTTL numVBuckets historyRetentionCollectionDefault
+  historyRetentionDuration historyRetentionBytes history
+  `.trim().split(/\s+/),
+)
 
 /**
  * Refuses options that the operation would not look at. An option that is undefined is not given; so is

@@ -35,12 +35,14 @@ export enum DurabilityLevel {
 }
 
 /** Which copies of a document are read. */
-export enum ReadPreference {
+export const ReadPreference = {
   /** All of them. */
-  NoPreference = 'no_preference',
+  NoPreference: 'no_preference',
   /** Those of the group that `connect` was given as `preferredServerGroup`. */
-  SelectedServerGroup = 'selected_server_group',
-}
+  SelectedServerGroup: 'selected_server_group',
+} as const
+/** Which copies of a document are read. */
+export type ReadPreference = (typeof ReadPreference)[keyof typeof ReadPreference]
 
 /** A version of a document as operations take it: the CAS of a result, its text, or its eight bytes. */
 export type CasInput = bigint | string | Buffer

@@ -2,7 +2,7 @@
 
 import type { Cluster } from './cluster.js'
 import type { Collection } from './collection.js'
-import { Deadline, DeadlineOver, type OperationOptions } from './deadline.js'
+import { now, Deadline, DeadlineOver, type OperationOptions } from './deadline.js'
 import { IndexExistsError, IndexNotFoundError, InvalidArgumentError, UnambiguousTimeoutError } from './errors.js'
 import { checkOptions } from './option-names.js'
 import { identifier } from './query.js'
@@ -178,7 +178,7 @@ export class QueryIndexManager {
     const deadline = new Deadline({ ...options, timeout }, timeout)
     try {
       for (let pause = PAUSE_MS_FIRST; ; pause = Math.min(pause * 2, PAUSE_MS_MAX)) {
-        const remaining = Math.max(1, deadline.at - performance.now())
+        const remaining = Math.max(1, deadline.at - now())
         const indexes = await this.getAllIndexes(bucketName, { ...whole(place), timeout: remaining })
         const states = new Map(indexes.map(({ name, state }) => [name, state]))
         for (const name of wanted) {

@@ -8,7 +8,7 @@
 import { randomUUID } from 'node:crypto'
 
 import type { Address } from './connection-string.js'
-import { Deadline, DeadlineOver, type OperationOptions } from './deadline.js'
+import { now, Deadline, DeadlineOver, type OperationOptions } from './deadline.js'
 import {
   DecodingFailureError,
   type ErrorContext,
@@ -26,33 +26,39 @@ import { StreamablePromise } from './streamable.js'
 import { encodeJson } from './transcoders.js'
 
 /** How a statement ended. */
-export enum QueryStatus {
-  Running = 'running',
-  Success = 'success',
-  Errors = 'errors',
-  Completed = 'completed',
-  Stopped = 'stopped',
-  Timeout = 'timeout',
-  Closed = 'closed',
-  Fatal = 'fatal',
-  Aborted = 'aborted',
-  Unknown = 'unknown',
-}
+export const QueryStatus = {
+  Running: 'running',
+  Success: 'success',
+  Errors: 'errors',
+  Completed: 'completed',
+  Stopped: 'stopped',
+  Timeout: 'timeout',
+  Closed: 'closed',
+  Fatal: 'fatal',
+  Aborted: 'aborted',
+  Unknown: 'unknown',
+} as const
+/** How a statement ended. */
+export type QueryStatus = (typeof QueryStatus)[keyof typeof QueryStatus]
 
 /** How much the server tells about what it did. */
-export enum QueryProfileMode {
-  Off = 'off',
-  Phases = 'phases',
-  Timings = 'timings',
-}
+export const QueryProfileMode = {
+  Off: 'off',
+  Phases: 'phases',
+  Timings: 'timings',
+} as const
+/** How much the server tells about what it did. */
+export type QueryProfileMode = (typeof QueryProfileMode)[keyof typeof QueryProfileMode]
 
 /** Whether a statement waits for the indexes. */
-export enum QueryScanConsistency {
+export const QueryScanConsistency = {
   /** It uses them as they are. */
-  NotBounded = 'not_bounded',
+  NotBounded: 'not_bounded',
   /** It waits until they have every mutation before the request. */
-  RequestPlus = 'request_plus',
-}
+  RequestPlus: 'request_plus',
+} as const
+/** Whether a statement waits for the indexes. */
+export type QueryScanConsistency = (typeof QueryScanConsistency)[keyof typeof QueryScanConsistency]
 
 /** Options of `query`. */
 export interface QueryOptions extends OperationOptions {
@@ -174,7 +180,7 @@ async function* run<TRow>(
   try {
     if (deadline.over) throw new DeadlineOver()
     for (let isAgain = false; ;) {
-      members['timeout'] = `${Math.max(1, Math.floor(deadline.at - performance.now()))}ms`
+      members['timeout'] = `${Math.max(1, Math.floor(deadline.at - now()))}ms`
       const prepared = options.adhoc === false ? preparation(sender, statement, options) : undefined
       const body = encodeJson({ ...members, ...(prepared?.members ?? { statement }) }).toString()
       const request = {

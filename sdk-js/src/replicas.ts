@@ -1,7 +1,7 @@
 /** Reads of all copies of a document: the active one, and the replicas, which may lag behind. */
 
 import { replicaCount } from './cluster-map.js'
-import type { OperationOptions } from './deadline.js'
+import { now, type OperationOptions } from './deadline.js'
 import type { Documents } from './documents.js'
 import {
   type CouchbaseError,
@@ -40,13 +40,13 @@ export async function* readAll<R>(
 ): AsyncGenerator<Copy<R>, void, void> {
   const { readPreference, ...operation } = options
   const timeout = options.timeout ?? documents.timeouts.kvTimeout
-  const end = performance.now() + timeout
+  const end = now() + timeout
   await documents.client.bootstrap(operation, timeout)
   const controller = new AbortController()
   const abort = (): void => controller.abort(options.signal?.reason)
   if (options.signal?.aborted) abort()
   options.signal?.addEventListener('abort', abort)
-  const limits = { ...operation, timeout: Math.max(1, end - performance.now()), signal: controller.signal }
+  const limits = { ...operation, timeout: Math.max(1, end - now()), signal: controller.signal }
   const failures: CouchbaseError[] = []
   const pending = new Map<number, Promise<{ copy: number; found?: R; error?: CouchbaseError }>>()
   for (const copy of copiesOf(documents, key, readPreference)) {

@@ -8,7 +8,7 @@
 
 import { randomInt } from 'node:crypto'
 
-import { Deadline, DeadlineOver, type OperationOptions } from './deadline.js'
+import { now, Deadline, DeadlineOver, type OperationOptions } from './deadline.js'
 import type { Documents } from './documents.js'
 import { CouchbaseError, DecodingFailureError, FeatureNotAvailableError, InvalidArgumentError } from './errors.js'
 import type { Response } from './frame.js'
@@ -240,7 +240,7 @@ async function create(
   }
   if (idsOnly) description['key_only'] = true
   if (token) {
-    const timeout = Math.max(1, Math.floor(attempt.deadline.at - performance.now()))
+    const timeout = Math.max(1, Math.floor(attempt.deadline.at - now()))
     description['snapshot_requirements'] = {
       vb_uuid: String(token.partitionUuid),
       seqno: Number(token.sequenceNumber),

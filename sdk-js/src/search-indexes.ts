@@ -10,8 +10,9 @@ import {
   IndexNotReadyError,
   InvalidArgumentError,
   QuotaLimitedError,
+  RateLimitedError,
 } from './errors.js'
-import { type HttpRequest, type HttpResponse, readJson } from './http.js'
+import { type HttpRequest, type HttpResponse, readJson, segment } from './http.js'
 import { checkOptions } from './option-names.js'
 import { encodeJson } from './transcoders.js'
 
@@ -161,7 +162,7 @@ export class SearchIndexManager {
 
   #of(indexName: string): string {
     if (typeof indexName !== 'string' || !indexName) throw new InvalidArgumentError('an index has a name')
-    return `${this.#path}/${encodeURIComponent(indexName)}`
+    return `${this.#path}/${segment(indexName)}`
   }
 
   async #send(request: HttpRequest, options: OperationOptions): Promise<HttpResponse> {
@@ -182,15 +183,17 @@ export class ScopeSearchIndexManager extends SearchIndexManager {
 
 type ErrorClass = new (message?: string, context?: ErrorContext) => CouchbaseError
 
-/** What a refusal means: its text tells. */
+/** The error of a text that the service refuses a request with. */
 const OUTCOMES: [RegExp, ErrorClass][] = [
   [/index not found/i, IndexNotFoundError],
   [/index with the same name already exists/i, IndexExistsError],
   [/no planPIndexes/i, IndexNotReadyError],
   [/num_fts_indexes/i, QuotaLimitedError],
+  [/num_concurrent_requests|num_queries_per_min/, RateLimitedError],
 ]
 
-function refusal({ status, text, context }: HttpResponse): CouchbaseError {
+/** The error of a request that the service refuses. */
+export function refusal({ status, text, context }: HttpResponse): CouchbaseError {
   const known = OUTCOMES.find(([pattern]) => pattern.test(text))?.[1]
   return new (known ?? (status === 400 ? InvalidArgumentError : CouchbaseError))(text, context)
 }

@@ -1,5 +1,6 @@
 /** One attempt of a transaction: what it reads and stages, and how it commits or takes everything back. */
 
+import { now } from './deadline.js'
 import { randomUUID } from 'node:crypto'
 import { setTimeout as sleep } from 'node:timers/promises'
 
@@ -318,7 +319,7 @@ export class TransactionAttemptContext {
   /** Takes back what is staged, as far as that is possible; the rest is for the server. @internal */
   async rollBack(): Promise<void> {
     this.#isDone = true
-    const end = Math.max(this.#setting.end, performance.now() + OVERTIME_MS)
+    const end = Math.max(this.#setting.end, now() + OVERTIME_MS)
     try {
       if (this.#query) return await this.#query.rollBack()
       if (!this.#record) return
@@ -387,13 +388,13 @@ export class TransactionAttemptContext {
   }
 
   #checkTime(): void {
-    if (performance.now() < this.#setting.end) return
+    if (now() < this.#setting.end) return
     throw this.#fail(new Failure(new TimeoutError('the time of the transaction is over'), { kind: 'expired' }))
   }
 
   #limits(): Limits {
     const { config, end, level } = this.#setting
-    const timeout = Math.max(1, Math.min(config.kvTimeout ?? this.#cluster.kvDurableTimeout, end - performance.now()))
+    const timeout = Math.max(1, Math.min(config.kvTimeout ?? this.#cluster.kvDurableTimeout, end - now()))
     return { timeout, ...(level ? { durabilityLevel: level } : {}) }
   }
 
@@ -459,11 +460,11 @@ export class TransactionAttemptContext {
   async #waitForOthers(links: Links | undefined): Promise<void> {
     if (!links || links.id.txn === this.#setting.transactionId) return
     refuseUnknown(links)
-    const end = performance.now() + CONFLICT_MS_MAX
+    const end = now() + CONFLICT_MS_MAX
     for (;;) {
       const entry = await readEntry(this.#cluster, links, this.#limits())
       if (!entry || entry.st === 'COMPLETED' || entry.st === 'ROLLED_BACK') return
-      if (performance.now() >= end) break
+      if (now() >= end) break
       await sleep(CONFLICT_PAUSE_MS)
       this.#checkTime()
     }
@@ -539,7 +540,7 @@ export class TransactionAttemptContext {
           .collection(place.collection ?? '_default')
       : collection.scope.bucket.defaultCollection()
     const record = { collection: records, key: recordKey(key) }
-    const remaining = Math.max(1, Math.floor(this.#setting.end - performance.now()))
+    const remaining = Math.max(1, Math.floor(this.#setting.end - now()))
     const specs = [
       MutateInSpec.upsert(`${this.#entry}.tid`, this.#setting.transactionId, XATTR),
       MutateInSpec.upsert(`${this.#entry}.st`, 'PENDING', { xattr: true }),
@@ -578,7 +579,7 @@ export class TransactionAttemptContext {
   /** Whether a commit of which nobody knows took effect; false if it may be tried again. */
   async #isCommitted(cause: unknown): Promise<boolean> {
     const { collection, key } = this.#record!
-    while (performance.now() < this.#setting.end) {
+    while (now() < this.#setting.end) {
       try {
         const entry = await entryOf(collection, key, this.id, this.#limits().timeout)
         if (entry?.st === 'COMMITTED' || entry?.st === 'COMPLETED') return true
@@ -595,7 +596,7 @@ export class TransactionAttemptContext {
 
   /** Writes out what is committed; tells whether that is complete. */
   async #writeOut(): Promise<boolean> {
-    const end = Math.max(this.#setting.end, performance.now() + OVERTIME_MS)
+    const end = Math.max(this.#setting.end, now() + OVERTIME_MS)
     try {
       await inParallel([...this.#staged.values()], (staged) =>
         this.#settled(staged, end, (cas, limits) => this.#unstage(staged, cas, limits)),
@@ -778,10 +779,10 @@ function classified(error: unknown): Failure {
 async function insisting(end: number, work: (limits: Limits) => Promise<void>, level: DurabilityLevel): Promise<void> {
   for (let pause = 1; ; pause = Math.min(pause * 2, 100)) {
     try {
-      const timeout = Math.max(1, Math.min(2500, end - performance.now()))
+      const timeout = Math.max(1, Math.min(2500, end - now()))
       return await work({ timeout, ...(level ? { durabilityLevel: level } : {}) })
     } catch (error) {
-      if (!(isPassing(error) || error instanceof CasMismatchError) || performance.now() + pause >= end) throw error
+      if (!(isPassing(error) || error instanceof CasMismatchError) || now() + pause >= end) throw error
     }
     await sleep(pause)
   }

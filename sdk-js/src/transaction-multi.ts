@@ -6,6 +6,7 @@
  * of it was read before or after the others: then all are read again.
  */
 
+import { now } from './deadline.js'
 import { setTimeout as sleep } from 'node:timers/promises'
 
 import type { Cluster } from './cluster.js'
@@ -15,14 +16,16 @@ import { type Entry, type Limits, type Links, readEntry, type Seen, see } from '
 import type { Transcoder } from './transcoders.js'
 
 /** How much is done to see other transactions as a whole. */
-export enum TransactionGetMultiMode {
+export const TransactionGetMultiMode = {
   /** The documents are read again for 100 ms at most. */
-  PrioritiseLatency = 'prioritise_latency',
+  PrioritiseLatency: 'prioritise_latency',
   /** The documents are read once. */
-  DisableReadSkewDetection = 'disable_read_skew_detection',
+  DisableReadSkewDetection: 'disable_read_skew_detection',
   /** The documents are read again until the time of the transaction is over. */
-  PrioritiseReadSkewDetection = 'prioritise_read_skew_detection',
-}
+  PrioritiseReadSkewDetection: 'prioritise_read_skew_detection',
+} as const
+/** How much is done to see other transactions as a whole. */
+export type TransactionGetMultiMode = (typeof TransactionGetMultiMode)[keyof typeof TransactionGetMultiMode]
 
 /** A document to read. */
 export class TransactionGetMultiSpec {
@@ -87,7 +90,7 @@ const LATENCY_MS_MAX = 100
 export function lastRead(mode: TransactionGetMultiMode | undefined, end: number): number {
   if (mode === TransactionGetMultiMode.DisableReadSkewDetection) return 0
   if (mode === TransactionGetMultiMode.PrioritiseReadSkewDetection) return end
-  return Math.min(end, performance.now() + LATENCY_MS_MAX)
+  return Math.min(end, now() + LATENCY_MS_MAX)
 }
 
 /** Reads the documents until they show other transactions as a whole, or it is `until`. */
@@ -120,7 +123,7 @@ export async function readTogether(
         specs.every((spec, index) => !isListed(entry, spec) || attemptOf(seen[index]) === attempt)
       )
     })
-    if (isWhole || performance.now() >= until) {
+    if (isWhole || now() >= until) {
       return seen.map((document) => ({
         seen: document,
         isCommitted: isCommitted(entries.get(attemptOf(document) ?? '')),

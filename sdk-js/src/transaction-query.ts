@@ -1,5 +1,6 @@
 /** The part of a transaction that the query service keeps: from the first statement on, everything goes through it. */
 
+import { now } from './deadline.js'
 import type { Cluster } from './cluster.js'
 import type { Collection } from './collection.js'
 import type { Address } from './connection-string.js'
@@ -49,7 +50,7 @@ export class TransactionQuery {
   static async begin(cluster: Cluster, handover: Handover): Promise<TransactionQuery> {
     const { transactionId, attemptId, end, level, config, staged, record, queryContext } = handover
     const query = new TransactionQuery(cluster, end)
-    const remaining = Math.max(1, Math.floor(end - performance.now()))
+    const remaining = Math.max(1, Math.floor(end - now()))
     const { metadataCollection: place } = config
     const members = {
       txdata: {
@@ -112,7 +113,7 @@ export class TransactionQuery {
     options: QueryOptions,
     members: Record<string, unknown> = {},
   ): Promise<QueryResult<TRow>> {
-    const timeout = Math.max(OVERTIME_MS, this.#end - performance.now())
+    const timeout = Math.max(OVERTIME_MS, this.#end - now())
     const special = {
       members: { ...members, ...(this.#id === undefined ? {} : { txid: this.#id }) },
       onNode: (node: Address) => (this.#node ??= node),

@@ -11,6 +11,7 @@
  * server does, or a client of the official SDKs. An attempt that another one disturbs is rolled back and made again.
  */
 
+import { now } from './deadline.js'
 import { randomUUID } from 'node:crypto'
 import { setTimeout as sleep } from 'node:timers/promises'
 
@@ -132,7 +133,7 @@ export class Transactions {
     const transactionId = randomUUID()
     const setting = {
       transactionId,
-      end: performance.now() + timeout,
+      end: now() + timeout,
       level: options.durabilityLevel ?? this.#config.durabilityLevel ?? DurabilityLevel.Majority,
       config: this.#config,
     }
@@ -147,12 +148,12 @@ export class Transactions {
       }
       const failure = attempt.failureOf(thrown)
       if (failure.rollsBack) await attempt.rollBack()
-      if (!failure.isRetried || performance.now() >= setting.end) throw failure.raised(isOver(setting.end))
+      if (!failure.isRetried || now() >= setting.end) throw failure.raised(isOver(setting.end))
       await sleep(pause * (0.5 + Math.random() / 2))
     }
   }
 }
 
 function isOver(end: number): boolean {
-  return performance.now() >= end
+  return now() >= end
 }

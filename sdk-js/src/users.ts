@@ -2,7 +2,7 @@
 
 import type { OperationOptions } from './deadline.js'
 import { GroupNotFoundError, InvalidArgumentError, UserNotFoundError } from './errors.js'
-import { type HttpResponse, readJson } from './http.js'
+import { type HttpResponse, readJson, segment } from './http.js'
 import { Manager, requireSuccess } from './management.js'
 import { checkOptions } from './option-names.js'
 
@@ -203,17 +203,17 @@ function plain({ domainName: _, ...options }: UserOptions): OperationOptions {
 }
 
 function userPath({ domainName = 'local' }: UserOptions, username?: string): string {
-  const users = `${RBAC}/users/${encodeURIComponent(domainName)}`
-  return username === undefined ? users : `${users}/${segment('user', username)}`
+  const users = `${RBAC}/users/${segment(domainName)}`
+  return username === undefined ? users : `${users}/${nameOf('user', username)}`
 }
 
 function groupPath(name: string): string {
-  return `${RBAC}/groups/${segment('group', name)}`
+  return `${RBAC}/groups/${nameOf('group', name)}`
 }
 
-function segment(kind: string, name: string): string {
+function nameOf(kind: string, name: string): string {
   if (typeof name !== 'string' || !name) throw new InvalidArgumentError(`a ${kind} has a name`)
-  return encodeURIComponent(name)
+  return segment(name)
 }
 
 function requireUser(response: HttpResponse): HttpResponse {

@@ -9,39 +9,47 @@ import {
   ViewEngineError,
   ViewNotFoundError,
 } from './errors.js'
-import { type HttpRequest, type HttpResponse, readJson } from './http.js'
+import { type HttpRequest, type HttpResponse, readJson, segment } from './http.js'
 import { checkOptions } from './option-names.js'
 import { streamRows } from './row-stream.js'
 import { StreamablePromise } from './streamable.js'
 import { encodeJson } from './transcoders.js'
 
 /** Whether a design document is in use or under development (its name then starts with dev_). */
-export enum DesignDocumentNamespace {
-  Production = 'production',
-  Development = 'development',
-}
+export const DesignDocumentNamespace = {
+  Production: 'production',
+  Development: 'development',
+} as const
+/** Whether a design document is in use or under development (its name then starts with dev_). */
+export type DesignDocumentNamespace = (typeof DesignDocumentNamespace)[keyof typeof DesignDocumentNamespace]
 
 /** Whether a query waits for the index. */
-export enum ViewScanConsistency {
+export const ViewScanConsistency = {
   /** It uses the index as it is. */
-  NotBounded = 'ok',
+  NotBounded: 'ok',
   /** It waits until the index has every mutation before the query. */
-  RequestPlus = 'false',
+  RequestPlus: 'false',
   /** It uses the index as it is, and brings it up to date afterwards. */
-  UpdateAfter = 'update_after',
-}
+  UpdateAfter: 'update_after',
+} as const
+/** Whether a query waits for the index. */
+export type ViewScanConsistency = (typeof ViewScanConsistency)[keyof typeof ViewScanConsistency]
 
 /** Order of rows. */
-export enum ViewOrdering {
-  Ascending = 'false',
-  Descending = 'true',
-}
+export const ViewOrdering = {
+  Ascending: 'false',
+  Descending: 'true',
+} as const
+/** Order of rows. */
+export type ViewOrdering = (typeof ViewOrdering)[keyof typeof ViewOrdering]
 
 /** What the server does when a part of the index fails. */
-export enum ViewErrorMode {
-  Continue = 'continue',
-  Stop = 'stop',
-}
+export const ViewErrorMode = {
+  Continue: 'continue',
+  Stop: 'stop',
+} as const
+/** What the server does when a part of the index fails. */
+export type ViewErrorMode = (typeof ViewErrorMode)[keyof typeof ViewErrorMode]
 
 /** Options of `viewQuery`; keys are values that JSON can express. */
 export interface ViewQueryOptions extends OperationOptions {
@@ -103,7 +111,7 @@ export function startViewQuery<V, K>(
   checkOptions('viewQuery', options)
   checkOptions('viewQuery range', options.range)
   checkOptions('viewQuery idRange', options.idRange)
-  const path = `${designPath(bucket.name, designDocument, options.namespace)}/_view/${encodeURIComponent(view)}`
+  const path = `${designPath(bucket.name, designDocument, options.namespace)}/_view/${segment(view)}`
   const query = queryString(options)
   const request: HttpRequest = { method: 'GET', path: query ? `${path}?${query}` : path }
   // Lists of keys may be longer than a line of a request can be.
@@ -228,7 +236,7 @@ export class ViewIndexManager {
   ): Promise<DesignDocument[]> {
     const given = split(namespace, options)
     checkOptions('getAllDesignDocuments', given.options)
-    const path = `/pools/default/buckets/${encodeURIComponent(this.#bucket.name)}/ddocs`
+    const path = `/pools/default/buckets/${segment(this.#bucket.name)}/ddocs`
     const response = await this.#bucket.cluster.askManagement({ method: 'GET', path }, given.options)
     if (response.status >= 300) throw new CouchbaseError(response.text, response.context)
     const isDevelopment = given.namespace === DesignDocumentNamespace.Development
@@ -308,11 +316,11 @@ export class ViewIndexManager {
   }
 }
 
-function designPath(bucket: string, name: string, namespace = DesignDocumentNamespace.Production): string {
+function designPath(bucket: string, name: string, namespace: DesignDocumentNamespace = DesignDocumentNamespace.Production): string {
   const bare = name.replace(/^dev_/, '')
   if (!bare) throw new InvalidArgumentError('a design document needs a name')
   const full = namespace === DesignDocumentNamespace.Development ? `dev_${bare}` : bare
-  return `/${encodeURIComponent(bucket)}/_design/${encodeURIComponent(full)}`
+  return `/${segment(bucket)}/_design/${segment(full)}`
 }
 
 interface Kept {
