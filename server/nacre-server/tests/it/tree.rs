@@ -1,7 +1,7 @@
 //! The shape of the tree: an edge between crates is the rarest kind of change, and shows up here, as does a file that has
 //! become too long to be of one subject.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,6 +10,9 @@ use std::process::Command;
 const LINES_MAX: usize = 1000;
 /// Folders that hold what others wrote, or what was built.
 const NOT_SOURCES: [&str; 5] = ["target", "node_modules", "dist", "venv", "__pycache__"];
+const ARCHITECTURE: &str = "../../ARCHITECTURE.md";
+/// Words of the architecture, at most: more belongs to the pages about the internals.
+const ARCHITECTURE_WORDS_MAX: usize = 2000;
 const LANGUAGES: [&str; 6] = ["rs", "js", "ts", "py", "go", "java"];
 
 #[test]
@@ -41,7 +44,81 @@ fn crates_depend_on_each_other_as_drawn() {
         )
         .unwrap();
     }
+    let pictured = std::fs::read_to_string(ARCHITECTURE).unwrap();
+    assert!(pictured.contains(&graph), "{ARCHITECTURE} has other arrows than these:\n{graph}");
     insta::assert_snapshot!(graph);
+}
+
+#[test]
+fn the_architecture_is_read_in_a_quarter_of_an_hour() {
+    let words = std::fs::read_to_string(ARCHITECTURE).unwrap().split_whitespace().count();
+    assert!(words <= ARCHITECTURE_WORDS_MAX, "{ARCHITECTURE} has {words} words");
+}
+
+#[test]
+fn pages_about_the_code_name_files_and_constants_that_exist() {
+    let root = Path::new("../..");
+    let mut folders: Vec<PathBuf> =
+        ["server", "plugins", "conformance", "fuzz", "xtask"].map(|name| root.join(name)).into();
+    let (mut files, mut words) = (Vec::new(), BTreeSet::new());
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_str().unwrap();
+            if path.is_dir() {
+                folders.extend(is_source_folder(name).then_some(path));
+                continue;
+            }
+            if path.extension().is_some_and(|extension| extension == "rs") {
+                let text = std::fs::read_to_string(&path).unwrap();
+                words.extend(
+                    text.split(|c| !is_of_name(c))
+                        .filter(|word| is_constant(word))
+                        .map(str::to_owned),
+                );
+            }
+            files.push(format!("/{}", path.strip_prefix(root).unwrap().display()));
+        }
+    }
+    let mut pages: Vec<PathBuf> = ["ARCHITECTURE.md", "server/README.md", "plugins/README.md"]
+        .map(|name| root.join(name))
+        .into();
+    pages.extend(
+        std::fs::read_dir(root.join("docs/internals")).unwrap().map(|entry| entry.unwrap().path()),
+    );
+    let (mut checked, mut unknown) = (0, Vec::new());
+    for page in pages {
+        let text = std::fs::read_to_string(&page).unwrap();
+        // Every second piece is between backticks.
+        for code in text.split('`').skip(1).step_by(2) {
+            let exists = match code.ends_with(".rs") && !code.contains(' ') {
+                true => files.iter().any(|file| file.ends_with(&format!("/{code}"))),
+                false if is_constant(code) => words.contains(code),
+                false => continue,
+            };
+            checked += 1;
+            if !exists {
+                unknown.push(format!("{}: {code}", page.display()));
+            }
+        }
+    }
+    assert!(checked > 200, "only {checked} names were found");
+    assert!(unknown.is_empty(), "{unknown:#?}");
+}
+
+fn is_source_folder(name: &str) -> bool {
+    !NOT_SOURCES.contains(&name) && !name.starts_with('.')
+}
+
+fn is_of_name(c: char) -> bool {
+    c.is_ascii_alphanumeric() || c == '_'
+}
+
+/// Returns true for names of constants that have two words at least: shorter ones may be anything.
+fn is_constant(word: &str) -> bool {
+    word.contains('_')
+        && word.starts_with(|c: char| c.is_ascii_uppercase())
+        && word.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_')
 }
 
 #[test]
@@ -72,8 +149,7 @@ fn no_file_is_too_long_to_be_of_one_subject() {
             let path = entry.unwrap().path();
             let name = path.file_name().unwrap().to_str().unwrap();
             if path.is_dir() {
-                let is_source = !NOT_SOURCES.contains(&name) && !name.starts_with('.');
-                folders.extend(is_source.then_some(path));
+                folders.extend(is_source_folder(name).then_some(path));
                 continue;
             }
             let extension = path.extension().and_then(|extension| extension.to_str());
@@ -111,8 +187,7 @@ fn a_service_is_one_crate_and_one_row() {
             let path = entry.unwrap().path();
             let name = path.file_name().unwrap().to_str().unwrap();
             if path.is_dir() {
-                let is_source = !NOT_SOURCES.contains(&name) && !name.starts_with('.');
-                folders.extend((is_source && path != own).then_some(path));
+                folders.extend((is_source_folder(name) && path != own).then_some(path));
                 continue;
             }
             let extension = path.extension().and_then(|extension| extension.to_str());
