@@ -1,9 +1,9 @@
 //! The part of a vBucket's history that is in memory: ordered, read by cursors, deduplicated as it is read.
 //!
-//! A cursor is a seqno, and finding its place a search. An active copy has an entry for each seqno; a replica lacks those
-//! that it was not sent, and may know of seqnos beyond its last entry. A key that
-//! was overwritten leaves its older version in place; [`Checkpoint::read`] gives only the newest version within
-//! the range it hands out. That range is therefore a snapshot: a state the vBucket really was in.
+//! A cursor is a seqno; its place among the entries is found by binary search. An active copy has an entry for each
+//! seqno; a replica lacks the versions that it was not sent, and may know of seqnos beyond its last entry. A key that
+//! was overwritten leaves its older version in place; [`Checkpoint::read`] gives only the newest version within the
+//! range it hands out. That range is therefore a snapshot: a state the vBucket really was in.
 //!
 //! Worked example: `a@1 b@2 a@3` with a limit of 10 reads as `b@2 a@3`, snapshot 1..=3; with a limit of 2 it reads as
 //! `a@1 b@2`, snapshot 1..=2, and next as `a@3`. A reader of history that wants every version of some collections asks
@@ -24,7 +24,7 @@ pub struct Drained {
     pub documents: Vec<Document>,
     /// First seqno of the snapshot.
     pub snapshot_start: Seqno,
-    /// Last seqno of the snapshot: where the reader stands afterwards.
+    /// Last seqno of the snapshot: the reader's position after it.
     pub snapshot_end: Seqno,
 }
 
@@ -59,7 +59,7 @@ impl Checkpoint {
         self.high_seqno = self.high_seqno.max(seqno);
     }
 
-    /// Forgets all history: it begins anew with seqno 1. Cursors stand at its beginning.
+    /// Drops all history, so that the next seqno is 1. Cursors move to the beginning.
     pub(crate) fn clear(&mut self) {
         let cursors = self.cursors.iter().map(|(id, _)| (*id, Seqno::ZERO)).collect();
         *self = Checkpoint { cursors, cursors_made: self.cursors_made, ..Checkpoint::default() };
@@ -70,7 +70,7 @@ impl Checkpoint {
         self.high_seqno
     }
 
-    /// How many entries have seqnos up to `after`: where a reader that stands there goes on.
+    /// Returns the number of entries with seqnos up to `after`: the index at which a reader at `after` goes on.
     fn place(&self, after: Seqno) -> usize {
         let last = self.entries.back().map_or(after, |entry| entry.meta.seqno);
         // There are no more entries behind it than numbers, and nearly always as many.
@@ -95,7 +95,7 @@ impl Checkpoint {
         self.read_keeping(after, limit, &[])
     }
 
-    /// The same with every version in `collections` (ascending).
+    /// Like [`Checkpoint::read`], with every version in `collections` (ascending).
     pub fn read_keeping(
         &self,
         after: Seqno,
@@ -147,7 +147,8 @@ impl Checkpoint {
         within.count().max(1)
     }
 
-    /// Registers a reader that has read up to `after`; what follows stays in memory as long as its limit allows.
+    /// Registers a reader that has read up to `after`. Later history stays in memory for it as long as the limit
+    /// allows.
     pub fn register(&mut self, after: Seqno) -> CursorId {
         self.cursors_made += 1;
         let id = CursorId(self.cursors_made);
@@ -167,7 +168,7 @@ impl Checkpoint {
         self.cursors.retain(|(known, _)| *known != id);
     }
 
-    /// Drops what every cursor has read and the store holds (`persisted`).
+    /// Drops history that every cursor has read and the store holds (`persisted`).
     ///
     /// Over `bytes_max`, slow cursors no longer hold history back: they continue from the store.
     pub fn trim(&mut self, persisted: Seqno, bytes_max: usize) {

@@ -1,4 +1,4 @@
-//! What a vBucket can be asked, and what it answers.
+//! Commands to a vBucket, and its replies.
 
 use crate::conflict::Rule;
 use nacre_types::{Cas, Document, Meta, Seqno, VbUuid};
@@ -7,7 +7,7 @@ use nacre_value::multi;
 /// When a write may happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Condition {
-    /// Whatever is there.
+    /// No condition.
     Always,
     /// The document must not exist.
     Absent,
@@ -51,13 +51,13 @@ pub enum Command<'a> {
     StoreVersion {
         /// The version.
         version: Meta,
-        /// Its attributes, if the datatype says so, and its body.
+        /// Extended attributes, if the datatype says so, and the body.
         value: &'a [u8],
         /// The document must not exist.
         add: bool,
         /// The CAS the document must have, or [`Cas::ANY`].
         cas: Cas,
-        /// What decides which version stays.
+        /// Decides which version stays.
         rule: Rule,
         /// Give it a CAS of this vBucket, greater than its own.
         regenerate_cas: bool,
@@ -104,7 +104,7 @@ pub enum Command<'a> {
     },
     /// Read paths.
     Lookup {
-        /// What to read.
+        /// Paths to read.
         specs: &'a [multi::LookupSpec<'a>],
         /// Also read tombstones.
         access_deleted: bool,
@@ -113,7 +113,7 @@ pub enum Command<'a> {
     },
     /// Write paths, all or none.
     Mutate {
-        /// What to write.
+        /// Changes to make.
         specs: &'a [multi::MutationSpec<'a>],
         /// When to write; [`Condition::Always`] creates a missing document.
         condition: Condition,
@@ -137,12 +137,12 @@ pub enum Command<'a> {
 }
 
 impl Command<'_> {
-    /// Whether it only reads, so that a vBucket which takes no writes answers it too.
+    /// Returns true if the command only reads, so that a vBucket that takes no writes answers it too.
     pub(crate) fn only_reads(&self) -> bool {
         matches!(self, Command::Get | Command::GetMeta | Command::Lookup { .. })
     }
 
-    /// Whether it needs the value of a document that exists, beside its metadata.
+    /// Returns true if the command needs the value of an existing document, and not only its metadata.
     pub(crate) fn needs_value(&self) -> bool {
         match self {
             Command::Get
@@ -166,13 +166,13 @@ impl Command<'_> {
 pub enum Level {
     /// In memory on a majority of the copies.
     Majority = 1,
-    /// The same, and on disk at the active copy.
+    /// In memory on a majority, and on disk at the active copy.
     MajorityAndPersistToActive = 2,
     /// On disk on a majority of the copies.
     PersistToMajority = 3,
 }
 
-/// What became of a durable write.
+/// The end of a durable write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
     /// The seqno of its prepare.
@@ -181,7 +181,7 @@ pub struct Completion {
     pub commit: Option<Token>,
 }
 
-/// Where a mutation lies in history; clients wait for its persistence and indexing with it.
+/// Position of a mutation in history. Clients wait with it for persistence and for indexes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Token {
     /// The branch of history.
@@ -201,7 +201,7 @@ pub enum Reply {
     Stored {
         /// The new CAS.
         cas: Cas,
-        /// Where the mutation lies.
+        /// Position of the mutation.
         token: Token,
     },
     /// A counter's new value.
@@ -210,7 +210,7 @@ pub enum Reply {
         value: u64,
         /// The new CAS.
         cas: Cas,
-        /// Where the mutation lies.
+        /// Position of the mutation.
         token: Token,
     },
     /// Unlocked.
@@ -230,19 +230,19 @@ pub enum Reply {
         results: Vec<(u8, Vec<u8>)>,
         /// The new CAS.
         cas: Cas,
-        /// Where the mutation lies.
+        /// Position of the mutation.
         token: Token,
         /// The document is a tombstone.
         deleted: bool,
     },
 }
 
-/// What a command has read and written of documents: bytes of keys and values, with attributes.
+/// Cost of a command: bytes of keys and values, with attributes, that it has read and written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
-    /// Of the version that it works on, where that matters for the result.
+    /// Bytes of the version that the command works on, if that version matters for the result.
     pub read_bytes: usize,
-    /// Of the version that it makes.
+    /// Bytes of the version that the command makes.
     pub written_bytes: usize,
 }
 
@@ -266,13 +266,13 @@ impl Reply {
 pub enum Refusal {
     /// No such document.
     NotFound,
-    /// It exists, or has another CAS.
+    /// The document exists, or has another CAS.
     Exists,
     /// There is no document to extend.
     NotStored,
     /// Locked by another client.
     Locked,
-    /// It is not locked.
+    /// The document is not locked.
     NotLocked,
     /// The counter's document is not a decimal number.
     NotANumber,
@@ -280,15 +280,15 @@ pub enum Refusal {
     TooBig,
     /// The command contradicts itself.
     Invalid,
-    /// Another version is here than whoever decided has [seen](crate::Seen).
+    /// The vBucket has another version than the one the decision was made [about](crate::Seen).
     Conflict,
-    /// The CAS of a version from elsewhere is none, or lies too far in the future.
+    /// The CAS of a version from another cluster is zero, or is too far in the future.
     CasInvalid,
-    /// The document to revive is none that was deleted.
+    /// The document to revive is not a tombstone.
     NotDeleted,
     /// The vBucket is not active here.
     NotActive,
-    /// The node does not know whether it may serve. Said by whoever owns the vBucket.
+    /// The node does not know whether it may serve. The owner of the vBucket answers this, never the vBucket.
     NoLease,
     /// The store must be asked first: [`Vbucket::restore`](crate::Vbucket::restore), then again.
     NotResident,

@@ -22,7 +22,7 @@ pub enum Resolution {
 }
 
 impl Resolution {
-    /// Whether `incoming` replaces `local`. Of two equal ones, the local stays.
+    /// Returns true if `incoming` replaces `local`. If both are equal, `local` stays.
     pub fn takes(self, incoming: &Meta, local: &Meta) -> bool {
         let both = incoming.kind == Kind::Alive && local.kind == Kind::Alive;
         let (counts, clocks) = (incoming.rev.cmp(&local.rev), incoming.cas.cmp(&local.cas));
@@ -47,17 +47,17 @@ impl Resolution {
 pub struct Version {
     /// The body, without extended attributes; empty when it was deleted.
     pub body: Vec<u8>,
-    /// Whether it is a tombstone.
+    /// True for a tombstone.
     pub is_deleted: bool,
     /// The version.
     pub cas: Cas,
     /// How often the document was changed.
     pub rev: u64,
-    /// What clients say about the format of the body.
+    /// Flags of the client about the format of the body.
     pub flags: u32,
     /// Seconds since the Unix epoch; 0 for never.
     pub expiry: u32,
-    /// Whether the body is JSON.
+    /// True if the body is JSON.
     pub is_json: bool,
 }
 
@@ -72,7 +72,7 @@ pub enum Verdict {
     Merged(Vec<u8>),
 }
 
-/// Tells a version of a document from every other that this vBucket has had.
+/// Identifies one version of a document among all that this vBucket has had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
     seqno: Seqno,
@@ -86,15 +86,15 @@ impl From<&Meta> for Seen {
     }
 }
 
-/// What decides whether a version from elsewhere takes the place of the one that is here, tombstones included.
+/// Decides whether a version from another cluster replaces the local one, tombstones included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
-    /// It does.
+    /// It always does.
     Always,
-    /// It does if it is the greater one.
+    /// It does if it is the greater version.
     Greater(Resolution),
-    /// Somebody who has looked at both has decided that it does, or has found none here: it does if that is still so, and else
-    /// it is refused as a [`Refusal::Conflict`].
+    /// A resolver has seen both versions, or found no local one, and has decided that it does. If the local version has
+    /// changed since, it is refused as a [`Refusal::Conflict`].
     Over(Option<Seen>),
 }
 

@@ -1,13 +1,13 @@
 //! Durable writes: prepared in history, invisible to readers, committed once enough copies have them.
 //!
-//! A prepare is a version in a namespace of its own ([`CollectionId::PREPARED`]), so that it can be stored and streamed
-//! beside the committed version of the same key. Its commit is an ordinary version with a seqno of its own and the
-//! prepare's CAS; the stored prepare is erased in the same batch, and not stored at all where both come in one. A prepare
+//! A prepare is a version in a reserved namespace ([`CollectionId::PREPARED`]), so that it can be stored and streamed
+//! next to the committed version of the same key. Its commit is an ordinary version with the next seqno and the
+//! prepare's CAS; the stored prepare is erased in the same batch, or never stored if both come in one batch. A prepare
 //! that a start finds in the store was therefore never seen committed here, and is committed then.
 //!
-//! A write counts once a majority of the [`Copies`] has it as its level demands, the active one among them. A copy that is
-//! alone is its own majority. Replicas say how far they have come ([`Vbucket::acknowledge`]); which prepares hold them up
-//! is in `replica`.
+//! A write counts once a majority of the [`Copies`] has it as its level demands, the active one among them. A copy that
+//! is alone is its own majority. Replicas acknowledge how far they are ([`Vbucket::acknowledge`]); `replica` shows
+//! which prepares hold them up.
 //!
 //! A prepare that was there before this copy became the active one may have been committed, and seen, elsewhere. It is
 //! never given up, and its key is hidden until it is committed here too.
@@ -21,7 +21,7 @@ use nacre_types::{
 };
 use std::collections::BTreeMap;
 
-/// How the write at hand is to be prepared.
+/// How to prepare the current write.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Staging {
     level: Level,
@@ -30,7 +30,7 @@ pub(crate) struct Staging {
 }
 
 impl Staging {
-    /// Of a prepare that was not made in this term.
+    /// Returns the staging of a prepare that was made in an earlier term, or by another copy.
     pub fn inherited(level: Level) -> Staging {
         Staging { level, deadline_ns: u64::MAX }
     }
@@ -47,7 +47,7 @@ impl Level {
         }
     }
 
-    /// As the datatype of a prepare has it, beside what clients see of `datatype`.
+    /// Adds the level to the datatype, as prepares are stored. Clients see only `datatype`.
     pub fn mark(self, datatype: u8) -> u8 {
         datatype | (self as u8) << DATATYPE_LEVEL_SHIFT
     }
@@ -65,28 +65,29 @@ pub struct Copies {
     chains: Vec<Vec<Option<NodeId>>>,
     /// The node of this copy.
     me: NodeId,
-    /// The end of history when the chains became what they are.
+    /// The end of history at the time when the chains changed last.
     since: Seqno,
-    /// What replicas have said of the present term, those outside the chains included: a chain that names them may be on its way.
+    /// Acknowledgements of replicas in the present term. Nodes outside the chains are included: a chain that names them
+    /// may be on its way.
     acknowledged: BTreeMap<NodeId, Seqno>,
     /// The last prepare that counts because this copy, as the active one, has stored it.
     stored_here: Seqno,
 }
 
-/// Where an active copy is to move.
+/// Destination of an active copy that moves.
 #[derive(Clone, Copy, Debug)]
 pub struct Move<'a> {
-    /// The nodes of the copies that are to be, the active one first, holes included.
+    /// The nodes of the new copies, the active one first, holes included.
     pub next: &'a [Option<NodeId>],
-    /// What is acknowledged as durable after this seqno is so in `next`, too.
+    /// Writes that are acknowledged as durable after this seqno are durable in `next` too.
     pub from: Seqno,
-    /// Up to this seqno the active copy has acknowledged that it has stored what was asked of it alone. Who takes its place has to
-    /// have stored it as well.
+    /// Up to this seqno the active copy has acknowledged writes that only it had to store. Its successor must have
+    /// stored them as well.
     pub stored: Seqno,
 }
 
 impl Copies {
-    /// Whether a majority of each list has `seqno`, given that this copy has it.
+    /// Returns true if a majority of each list has `seqno`, given that this copy has it.
     fn have(&self, seqno: Seqno) -> bool {
         let has = |node: &NodeId| {
             *node == self.me || self.acknowledged.get(node).is_some_and(|known| *known >= seqno)
@@ -97,17 +98,17 @@ impl Copies {
         self.chains.iter().all(is_majority)
     }
 
-    /// Whether one has said of itself that it has what is not there.
+    /// Returns true if a copy has acknowledged more than `seqno`.
     fn claim_more_than(&self, seqno: Seqno) -> bool {
         self.acknowledged.values().any(|known| *known > seqno)
     }
 
-    /// Whether there are enough of them for a durable write.
+    /// Returns true if there are enough copies for a durable write.
     fn are_enough(&self) -> bool {
         self.chains.iter().all(|chain| chain.iter().flatten().count() > chain.len() / 2)
     }
 
-    /// Whether this copy is the only one that is left.
+    /// Returns true if no other copy is left.
     fn is_last(&self) -> bool {
         self.chains.iter().flatten().flatten().all(|node| *node == self.me)
     }
@@ -121,7 +122,7 @@ struct Prepare {
 }
 
 impl Prepare {
-    /// Whether it may have been committed elsewhere, and acknowledged.
+    /// Returns true if the write may have been committed elsewhere, and acknowledged.
     fn is_inherited(&self) -> bool {
         self.staging.deadline_ns == u64::MAX
     }
@@ -140,7 +141,7 @@ impl Prepares {
         !self.by_key.is_empty() && self.by_key.contains_key(key)
     }
 
-    /// Whether `key` may have a newer value than the one that is committed here.
+    /// Returns true if `key` may have a newer value than the one that is committed here.
     pub fn hides(&self, key: &[u8]) -> bool {
         if self.by_key.is_empty() {
             return false;
@@ -167,7 +168,7 @@ impl Prepares {
         fences.next().map(|(seqno, _)| *seqno)
     }
 
-    /// From now on, nobody here knows who made them.
+    /// Marks all prepares as inherited: from now on their outcome may be decided elsewhere.
     pub fn inherit(&mut self) {
         self.by_seqno.values_mut().for_each(|prepare| prepare.staging.deadline_ns = u64::MAX);
     }
@@ -213,8 +214,8 @@ pub(crate) fn prepared_key(key: &[u8]) -> Vec<u8> {
 }
 
 impl Vbucket {
-    /// Carries out a write that counts only once it is durable: it takes a seqno, and readers go on seeing what was
-    /// there before. The reply and the seqno are those of the prepare; [`Vbucket::complete`] tells how it ends.
+    /// Carries out a write that counts only once it is durable. The write takes a seqno, and readers still see the
+    /// version before it. The reply and the seqno are those of the prepare; [`Vbucket::complete`] returns how it ends.
     ///
     /// # Errors
     /// [`Refusal`] as from [`Vbucket::apply`].
@@ -243,7 +244,7 @@ impl Vbucket {
         document
     }
 
-    /// Takes in what the store has in the namespace of prepares.
+    /// Takes in a document that the store has in the namespace of prepares.
     pub(crate) fn load_prepare(&mut self, document: Document) {
         if document.meta.kind == Kind::Aborted {
             let seqno = document.meta.seqno;
@@ -263,7 +264,7 @@ impl Vbucket {
             .collect()
     }
 
-    /// Whether it is held, and durable writes are under way that may still end here.
+    /// Returns true if the vBucket is held for a hand-over while durable writes that may still end here are under way.
     pub fn is_busy(&self, now: Now) -> bool {
         let is_held = self.state == VbState::Pending && self.makes_history();
         is_held && self.prepare_count() > 0 && now.monotonic_ns < self.completes_until_ns
@@ -274,9 +275,11 @@ impl Vbucket {
         self.prepares.by_seqno.len()
     }
 
-    /// Commits, in order, the durable writes that have come far enough, and gives up those whose time is over. Each
-    /// is a mutation. A vBucket that is held to be handed over still does, so that its clients hear how they ended. The last copy
-    /// that is left does not wait for others with what it took over: nobody else can know how that has ended.
+    /// Commits the durable writes that enough copies have, in order, and gives up those whose time is over. Each is a
+    /// mutation.
+    ///
+    /// A vBucket that is held for a hand-over still does both, so that clients learn how their writes ended. If no
+    /// other copy is left, inherited writes do not wait for a majority: no other copy can know how they ended.
     pub fn complete(&mut self, now: Now) -> Vec<Completion> {
         let mut completions = Vec::new();
         if self.read_only || !self.makes_history() {
@@ -287,7 +290,7 @@ impl Vbucket {
             "a copy is taken to have what this one does not have"
         );
         if now.monotonic_ns >= self.completes_until_ns {
-            // Whoever is next ends them.
+            // The next active copy decides about the rest.
             self.completes_until_ns = 0;
             let own = self.prepares.by_seqno.iter().filter(|(_, prepare)| !prepare.is_inherited());
             completions.extend(own.map(|(seqno, _)| Completion { prepare: *seqno, commit: None }));
@@ -323,20 +326,20 @@ impl Vbucket {
         self.copies.me = me;
     }
 
-    /// Where this copy, as the active one, is to move, if it is.
+    /// Returns the destination of this copy, if it is active and moves.
     pub fn moves_to(&self) -> Option<Move<'_>> {
         let next = self.copies.chains.get(1).filter(|_| self.makes_history())?;
-        // What was given up since is not waited for.
+        // Writes may have been given up since `stored_here` was set: the successor need not store those.
         let stored = self.copies.stored_here.min(self.high_seqno());
         Some(Move { next, from: self.copies.since, stored })
     }
 
-    /// Whether there are enough copies for a durable write.
+    /// Returns true if there are enough copies for a durable write.
     pub fn can_be_durable(&self) -> bool {
         self.copies.are_enough()
     }
 
-    /// Whether this copy is all the majority there is.
+    /// Returns true if this copy alone is a majority.
     pub fn is_its_own_majority(&self) -> bool {
         self.copies.have(Seqno(u64::MAX))
     }
@@ -348,12 +351,13 @@ impl Vbucket {
         *known = seqno.min(self.checkpoint.high_seqno()).max(*known);
     }
 
-    /// The copy on `node` begins anew: what it has said no longer holds.
+    /// Forgets the acknowledgements of the copy on `node`, which starts again from nothing.
     pub fn forget_acknowledged(&mut self, node: NodeId) {
         self.copies.acknowledged.remove(&node);
     }
 
-    /// A term begins: the others say anew how far they follow. What they said may be of a branch of history that was given up.
+    /// Forgets all acknowledgements at the beginning of a term. The replicas acknowledge again: their old
+    /// acknowledgements may concern a branch of history that was given up.
     pub(crate) fn forget_all_acknowledged(&mut self) {
         self.copies.acknowledged.clear();
     }

@@ -68,7 +68,7 @@ impl EvictedKeys {
         }
     }
 
-    /// Whether none was ever added.
+    /// Returns true if no key was ever added.
     pub fn is_empty(&self) -> bool {
         self.filters.is_empty()
     }

@@ -1,4 +1,5 @@
-//! What ends by itself: expired documents, old tombstones, dropped collections, and what the store must forget of them.
+//! Documents that end by themselves (expired documents, old tombstones, dropped collections) and versions that the
+//! store must forget.
 
 use crate::command::Completion;
 use crate::vbucket::Vbucket;
@@ -8,7 +9,7 @@ use std::collections::BTreeMap;
 /// A stored version to forget, once history has come to a seqno.
 type Grave = (Box<[u8]>, Seqno);
 
-/// Stored versions that are to be erased without a trace, and what is left of those that were.
+/// Stored versions that must be erased without a trace, and a summary of those that were erased.
 #[derive(Debug, Default)]
 pub(crate) struct Graveyard {
     /// By the seqno that must be stored with or before the erasure, so that no crash brings the version back.
@@ -18,7 +19,7 @@ pub(crate) struct Graveyard {
 }
 
 impl Graveyard {
-    /// Nothing to erase, after what a vBucket's record says was purged before.
+    /// Creates a graveyard with nothing to erase, from the purges that the vBucket's record names.
     pub fn starting_at(purge_seqno: Seqno, purged_rev: u64) -> Graveyard {
         Graveyard { graves: BTreeMap::new(), purge_seqno, purged_rev }
     }
@@ -29,8 +30,8 @@ impl Graveyard {
         self.graves.entry(after).or_default().push((key.into(), seqno));
     }
 
-    /// The greatest revision of a tombstone that is gone: a key that comes back counts on from there, so that it wins
-    /// against what was deleted.
+    /// The greatest revision of an erased tombstone. A key that comes back counts on from it, so that it wins against
+    /// the deleted version.
     pub fn purged_rev(&self) -> u64 {
         self.purged_rev
     }
@@ -118,7 +119,7 @@ impl Vbucket {
         completions
     }
 
-    /// Whether versions wait to be erased that may be by now.
+    /// Returns true if versions wait to be erased and may be erased by now.
     pub fn has_graves(&self) -> bool {
         let high = self.high_seqno();
         self.graveyard.graves.first_key_value().is_some_and(|(after, _)| *after <= high)

@@ -7,47 +7,48 @@ use crate::vbucket::Vbucket;
 use nacre_types::{CollectionId, Seqno, VbState};
 use std::sync::Arc;
 
-/// What is to be kept.
+/// Which versions the store keeps.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Retention {
-    /// Whether the bucket has said what it wants; until then, what is stored stays.
+    /// True once the bucket has set what it wants; until then, stored versions stay.
     is_told: bool,
-    /// What it wants.
+    /// Collections that the bucket wants kept.
     wanted: Option<Arc<[CollectionId]>>,
-    /// What is kept: ascending, none where there is no start.
+    /// Collections that are kept, ascending; empty if there is no start.
     collections: Arc<[CollectionId]>,
     start: Option<Seqno>,
 }
 
 impl Retention {
-    /// As a vBucket's record has it, before it is said which collections keep history.
+    /// Creates the retention that a vBucket's record describes, before the bucket has set its collections.
     pub fn starting_at(start: Option<Seqno>) -> Retention {
         Retention { start, ..Retention::default() }
     }
 
-    /// For a history that begins anew: what is wanted stays.
+    /// Returns the retention for a history that starts again: the wanted collections stay.
     pub fn begun_anew(&self) -> Retention {
         Retention { start: None, collections: Arc::default(), ..self.clone() }
     }
 }
 
 impl Vbucket {
-    /// Has the versions of these collections (ascending) kept, from where history begins already or else from now on.
-    /// `None` has all history forgotten. Gives whether that moves the start of history, which is to be stored then.
+    /// Keeps the versions of these collections (ascending), from the present start of history, or from now on. `None`
+    /// drops all kept history. Returns true if the start of history moves, and must be stored.
     pub fn keep_history(&mut self, collections: Option<Arc<[CollectionId]>>) -> bool {
         self.retention.is_told = true;
         self.retention.wanted = collections;
         self.settle_history()
     }
 
-    /// Has history begin at `start`, if it is kept and began before. Gives whether that is to be stored.
+    /// Moves the start of history to `start`, if history is kept and starts before it. Returns true if that must be
+    /// stored.
     pub fn forget_history(&mut self, start: Seqno) -> bool {
         let end = self.high_seqno().next();
         let later = self.retention.start.map(|known| start.min(end).max(known));
         self.set_history_start(later)
     }
 
-    /// Brings history in line with what is wanted and the role of this copy.
+    /// Adapts the kept history to the wanted collections and to the role of this copy.
     pub(crate) fn settle_history(&mut self) -> bool {
         let next = self.high_seqno().next();
         let Retention { is_told, wanted, start, .. } = &self.retention;

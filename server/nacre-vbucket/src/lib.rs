@@ -11,11 +11,11 @@
 //! vBucket is guarded by one lock of its owner and applied on the thread that read the request.
 //!
 //! Invariants:
-//! - seqnos are 1, 2, 3, … without a gap; the CAS of successive writes strictly increases, whatever the clock does (the
-//!   commit of a durable write keeps the CAS of its prepare);
-//! - the hash table holds, for each key ever written, its newest version, tombstones included, but for what was evicted
-//!   (which the store has) and what was erased (old tombstones, dropped collections);
-//! - eviction changes no answer: a command that needs what is not in memory is refused with
+//! - seqnos are 1, 2, 3, … without a gap; the CAS of successive writes strictly increases, even if the clock runs
+//!   backwards (the commit of a durable write keeps the CAS of its prepare);
+//! - the hash table holds, for each key ever written, its newest version, tombstones included, except evicted ones
+//!   (which the store has) and erased ones (old tombstones, dropped collections);
+//! - eviction changes no answer: a command that needs a document that is not in memory is refused with
 //!   [`Refusal::NotResident`], and carried out after [`Vbucket::restore`];
 //! - the checkpoint holds every version above the lowest cursor; the flusher's cursor is never dropped;
 //! - a refused command changes nothing.

@@ -1,11 +1,11 @@
-//! What of a vBucket is in memory: eviction, and the way back.
+//! Eviction from memory, and the return of evicted documents.
 
 use crate::command::Command;
 use crate::vbucket::Vbucket;
 use nacre_types::{Document, Now, VbState};
 
 impl Vbucket {
-    /// Whether `command` on `key` needs something that only the store has.
+    /// Returns true if `command` on `key` needs something that only the store has.
     pub(crate) fn is_out_of_memory_for(&self, key: &[u8], command: &Command<'_>) -> bool {
         if self.table.is_whole() {
             return false;
@@ -19,7 +19,7 @@ impl Vbucket {
         }
     }
 
-    /// Whether there are keys that only the store has.
+    /// Returns true if some keys are in the store only.
     pub fn has_evicted_keys(&self) -> bool {
         self.table.has_evicted_keys()
     }
@@ -29,16 +29,17 @@ impl Vbucket {
         self.table.epoch()
     }
 
-    /// Takes in what the store has of `key` (`None`: nothing), as read in that [epoch](Vbucket::eviction_epoch).
+    /// Takes in the stored version of `key` (`None` if the store has none), as read in that
+    /// [epoch](Vbucket::eviction_epoch).
     ///
-    /// False when it may be old, because keys were taken out of memory since: read it again.
+    /// Returns false if the version may be old because keys were evicted since: read it again.
     pub fn restore(&mut self, key: &[u8], stored: Option<Document>, epoch: u64) -> bool {
         self.table.restore(key, stored, epoch)
     }
 
-    /// Takes about `percent` of what may leave memory out of it, the least read first. Gives the bytes freed.
+    /// Evicts about `percent` of the bytes that may leave memory, the least read first. Returns the bytes freed.
     ///
-    /// What is not stored, locked, or about to be replaced by a durable write stays.
+    /// A document stays if it is not stored, is locked, or is about to be replaced by a durable write.
     pub fn evict(&mut self, percent: u8, now: Now) -> usize {
         let Vbucket { table, prepares, locks, persisted, .. } = self;
         table.evict(percent, |item| {

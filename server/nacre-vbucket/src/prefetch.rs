@@ -1,23 +1,24 @@
-//! What requests that have arrived will touch, fetched from memory while those before them are carried out.
+//! Fetches into the caches what waiting requests will touch, while the requests before them are carried out.
 //!
-//! A node that holds more than its caches spends more time on waiting for memory than on anything else: the vBucket, its hash
-//! table, the document's metadata and its bytes each have to be there before it is known where the next of them is. A client
-//! that sends requests without waiting lets us see them early, and each of these steps can be taken ahead of time:
+//! A node that holds more than its caches spends more time on waiting for memory than on anything else: the vBucket,
+//! its hash table, the document's metadata and its bytes each hold the address of the next. A client that sends
+//! requests without waiting shows them early, so that each step can be taken ahead of time:
 //!
 //! ```text
-//! prefetch(&vbucket)   some requests ahead    the vBucket itself; where it is, is known without looking
-//! prefetch_slot        a few ahead            where the hash table says where the document is
+//! prefetch(&vbucket)   some requests ahead    the vBucket itself, whose address is known
+//! prefetch_slot        a few ahead            the slot of the hash table
 //! prefetch_document    fewer ahead            metadata, key and the beginning of the value
 //! ```
 //!
-//! Nothing here changes anything or answers a question: without it, all is the same, and slower.
+//! Nothing here changes or answers anything: without it, the results are the same and slower.
 
 use crate::vbucket::Vbucket;
 
 /// Bytes that a processor fetches at once.
 const LINE_BYTES: usize = 64;
-/// Of a document, what is fetched. Measured with documents of 1 KB, fetching all of it is worth a tenth more requests than leaving
-/// the rest to the processor, which goes on by itself once it sees that it is read in order; with those of 100 B it costs 1 %.
+/// Bytes of a document to fetch. Measured with documents of 1 KB, fetching all of it is worth a tenth more requests
+/// than leaving the rest to the processor, which continues by itself once it detects a sequential read; with documents
+/// of 100 B it costs 1 %.
 const DOCUMENT_BYTES: usize = 18 * LINE_BYTES;
 
 /// Has the processor fetch `value`, of which nothing is read here.
@@ -35,7 +36,8 @@ fn prefetch_bytes(start: *const u8, count: usize) {
 #[cfg(target_arch = "x86_64")]
 fn prefetch_line(address: *const u8) {
     use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-    // SAFETY: a hint, which reads nothing that a program could see, and is passed over where nothing can be read.
+    // SAFETY: a prefetch is a hint. It reads nothing that the program can see, and the processor ignores it where
+    // nothing can be read.
     unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) };
 }
 
@@ -43,7 +45,7 @@ fn prefetch_line(address: *const u8) {
 fn prefetch_line(_: *const u8) {}
 
 impl Vbucket {
-    /// Has the processor fetch what says where the document at `key` is, and what counts its collection.
+    /// Fetches the slot that has the address of the document at `key`, and the counters of its collection.
     pub fn prefetch_slot(&self, key: &[u8]) {
         self.table.prefetch(key);
     }

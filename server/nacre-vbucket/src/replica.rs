@@ -7,8 +7,8 @@
 //! ```
 //!
 //! A replica takes versions as they are: seqno, CAS and revision are the active copy's. It answers no command, makes no
-//! mutation and lets nothing expire. It acknowledges only once it has all that there was when the active copy's term
-//! began ([`Vbucket::term`]): whoever is asked which copy is best must not take one for complete that has only begun.
+//! mutation and expires nothing. It acknowledges only once it has everything up to the beginning of the active copy's
+//! term ([`Vbucket::term`]): otherwise a failover could choose a copy that has only started to fill.
 
 use crate::command::Level;
 use crate::durability::Staging;
@@ -16,18 +16,18 @@ use crate::vbucket::Vbucket;
 use nacre_types::{CollectionId, Document, FailoverLog, Kind, Seqno, VbState, VbUuid};
 use std::collections::BTreeSet;
 
-/// What a copy knows of its own history, for whoever must choose between copies. Greater is better.
+/// The quality of a copy, for choosing between copies. Greater is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Standing {
     /// The last term that it has all of, up to where that term began.
     pub term: u64,
-    /// What it has acknowledged, or would.
+    /// The seqno that the copy has acknowledged, or would.
     pub prepared: Seqno,
     /// The end of its history.
     pub high_seqno: Seqno,
 }
 
-/// How durable writes stand where history is made, for a copy that begins to follow there.
+/// Durable writes that are under way on the copy that makes history, for a copy that begins to follow it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UnderWay {
     /// The end of history there.
@@ -39,12 +39,12 @@ pub struct UnderWay {
 /// Prepares of a copy that are not under way where its history is made.
 #[derive(Debug, Default)]
 pub(crate) struct GivenUp {
-    /// They were committed up to there, or never.
+    /// Up to here the prepares were committed, or never will be.
     known_at: Seqno,
     prepares: Vec<Seqno>,
 }
 
-/// What was received does not continue the history that is there.
+/// The received versions do not continue the history of this copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutOfOrder;
 
@@ -54,18 +54,19 @@ impl Vbucket {
         self.term
     }
 
-    /// Counts how often the history was thrown away to begin anew: what was read of it before must not be stored.
+    /// Counts how often the history was thrown away. A version that was read in an earlier generation must not be
+    /// stored.
     pub fn generation(&self) -> u32 {
         self.generation
     }
 
-    /// The snapshot in which `seqno` lies, as [`nacre_types::VbRecord::snapshot`] has it.
+    /// Returns the snapshot that contains `seqno`, as in [`nacre_types::VbRecord::snapshot`].
     pub fn snapshot_at(&self, seqno: Seqno) -> (Seqno, Seqno) {
         let within = |(start, end): &&(Seqno, Seqno)| *start <= seqno && seqno < *end;
         self.received.iter().find(within).copied().unwrap_or((seqno, seqno))
     }
 
-    /// Whether others may follow it: it is the active copy, or was until it was held to be handed over.
+    /// Returns true if other copies may follow this one: it is active, or is held for a hand-over.
     pub fn makes_history(&self) -> bool {
         match self.state {
             VbState::Active => true,
@@ -74,8 +75,9 @@ impl Vbucket {
         }
     }
 
-    /// Serves nobody until it is [made active](Vbucket::activate) in a later term than `term`: the process before was the active
-    /// copy in that, or was about to be, and may have lost the end of what it had, also that it was. Other copies may have it.
+    /// Serves nobody until it is [activated](Vbucket::activate) in a later term than `term`. The process before was the
+    /// active copy in that term, or was about to be, and this copy may lack the end of its history. Other copies may
+    /// have it.
     pub fn mark_in_doubt(&mut self, term: u64) {
         self.state = VbState::Pending;
         self.doubted = Some(term);
@@ -132,12 +134,12 @@ impl Vbucket {
         self.settle_history();
     }
 
-    /// Whether the record has to be stored although history has not grown; asked once.
+    /// Returns true once if the record must be stored although history has not grown.
     pub fn take_record_changed(&mut self) -> bool {
         std::mem::take(&mut self.record_changed)
     }
 
-    /// Throws the history away, to begin anew as `state`.
+    /// Throws the history away and starts again as `state`.
     pub fn clear(&mut self, state: VbState, vb_uuid: VbUuid) {
         let mut checkpoint = std::mem::take(&mut self.checkpoint);
         checkpoint.clear();
@@ -147,7 +149,7 @@ impl Vbucket {
             state,
             term: 0,
             generation: self.generation + 1,
-            // What the store holds is unknown, whatever the history.
+            // The failed store is the same, whatever the history.
             read_only: self.read_only,
             copies: std::mem::take(&mut self.copies),
             retention: self.retention.begun_anew(),
@@ -158,8 +160,9 @@ impl Vbucket {
         self.settle_history();
     }
 
-    /// Takes over the branches of the active copy, whose history this one has a part of, and which of its prepares are under way
-    /// there. It is told no more of those that were given up, once that is forgotten there; what was committed comes with history.
+    /// Takes over the failover log of the active copy, whose history this one has a part of, and the list of prepares
+    /// that are under way there. The list matters because the active copy no longer streams prepares that it gave up
+    /// and has forgotten; committed ones arrive with history.
     pub fn adopt(&mut self, log: FailoverLog, under_way: &UnderWay) {
         self.record_changed |= self.failover_log != log;
         self.failover_log = log;
@@ -169,7 +172,7 @@ impl Vbucket {
         self.forget_given_up();
     }
 
-    /// What is under way here of durable writes up to `seqno`, for a copy that has that much.
+    /// Returns the durable writes up to `seqno` that are under way here, for a copy that has that much.
     pub fn under_way(&self, seqno: Seqno) -> UnderWay {
         let seqnos = self.prepares.documents().map(|document| document.meta.seqno);
         let prepares = seqnos.take_while(|prepare| *prepare <= seqno).collect();
@@ -191,10 +194,11 @@ impl Vbucket {
         }
     }
 
-    /// Takes in consecutive versions of the active copy's history, after which it stands at `seqno` in the snapshot
+    /// Takes in consecutive versions of the active copy's history. Afterwards the copy is at `seqno` in the snapshot
     /// `start..=end`.
     ///
     /// # Errors
+    ///
     /// [`OutOfOrder`]; nothing has changed then.
     pub fn receive(
         &mut self,
@@ -253,7 +257,7 @@ impl Vbucket {
         }
     }
 
-    /// Whether it stands at the end of a snapshot.
+    /// Returns true if the copy is at the end of a snapshot.
     pub fn is_consistent(&self) -> bool {
         let high_seqno = self.high_seqno();
         self.snapshot_at(high_seqno) == (high_seqno, high_seqno)
@@ -265,13 +269,13 @@ impl Vbucket {
         if start == end { seqno } else { Seqno(start.0.saturating_sub(1)) }
     }
 
-    /// Up to where what is stored is whole: of a snapshot that is stored in part, a version may be missing that another one
-    /// supersedes, with that.
+    /// Returns the seqno up to which the stored history is complete. A snapshot that is stored in part does not count:
+    /// it may lack a version that a later one in the snapshot supersedes.
     pub fn stored_whole(&self) -> Seqno {
         self.whole_until(self.persisted)
     }
 
-    /// Whether it has, and has stored, all that there was when the current branch began.
+    /// Returns true if the copy has everything up to the beginning of the current branch, and has stored it.
     pub fn reaches_branch(&self) -> bool {
         self.stored_whole() >= self.failover_log.began()
     }
@@ -284,8 +288,8 @@ impl Vbucket {
         }
     }
 
-    /// What a replica has as its prepares demand: everything before the first prepare that a majority is to store, and that
-    /// is not stored here; nothing of a snapshot that is not whole.
+    /// Returns the seqno that a replica acknowledges: everything before the first prepare that a majority must store
+    /// and that is not stored here, and nothing of an incomplete snapshot.
     pub fn prepared(&self) -> Seqno {
         let whole = self.whole_until(self.high_seqno());
         let fence = self.prepares.first_fence(self.persisted);
@@ -344,7 +348,7 @@ mod tests {
         }
     }
 
-    /// What is stored of a snapshot may lack a version that another one, of which only memory knows yet, supersedes.
+    /// A partly stored snapshot may lack a version that a later one supersedes, and that later one is only in memory.
     #[test]
     fn a_copy_counts_as_one_of_the_term_once_what_it_has_stored_is_whole() {
         let mut vbucket = Vbucket::create(Vbid(0), VbUuid(1), 0);

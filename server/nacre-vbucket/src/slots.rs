@@ -1,12 +1,12 @@
-//! A hash table of documents of which one can say where to look before one looks: what the lines of memory are that hold a key's
-//! slot follows from its hash alone, so that they can be [fetched](Slots::prefetch) ahead of time.
+//! A hash table of documents with predictable addresses: the cache lines that hold a key's slot follow from its hash
+//! alone, so that they can be [fetched](Slots::prefetch) ahead of time.
 //!
-//! A document stands in the first free slot at or after its home, which its hash names; the tags of the slots, a byte of the hash
-//! each, stand beside each other, so that a search reads one line of tags and, for nearly all keys, one slot.
+//! A document is in the first free slot at or after its home, which its hash names. The tags of the slots, one byte of
+//! the hash each, are contiguous, so that a search reads one line of tags and, for nearly all keys, one slot.
 //!
 //! ```text
 //! home of a key       v
-//! tags      0   0    93   a1   93   0         0: nothing is there
+//! tags      0   0    93   a1   93   0         0: a free slot
 //! slots     -   -    a    b    c    -         c is at home where a is, and was there last
 //! ```
 
@@ -15,7 +15,7 @@ use nacre_types::Document;
 
 /// Slots of the smallest table.
 const SLOTS_MIN: usize = 16;
-/// Of four slots, how many may be taken before there are twice as many.
+/// The table doubles when more than this many of four slots are taken.
 const TAKEN_OF_FOUR_MAX: usize = 3;
 /// How far from its home a document is looked for ahead of time; nearly all are nearer.
 const REACH: usize = 8;
@@ -89,7 +89,7 @@ impl Slots {
         self.find_if(hash, |_| true)
     }
 
-    /// Has the processor fetch what [`Slots::guess`] will look at.
+    /// Fetches the lines that [`Slots::guess`] will read.
     pub fn prefetch(&self, hash: u64) {
         if !self.tags.is_empty() {
             let near = self.home(hash)..(self.home(hash) + REACH).min(self.tags.len());
@@ -106,7 +106,7 @@ impl Slots {
         self.search(hash, |document| document.key() == key)
     }
 
-    /// What is at a place that is [taken](Place::Taken), for another version of the same key.
+    /// Returns the document at a [taken](Place::Taken) place, to be replaced by another version of the same key.
     pub fn at_mut(&mut self, at: usize) -> &mut Document {
         self.slots[at].as_mut().expect("a place that is taken has a document")
     }
@@ -118,7 +118,7 @@ impl Slots {
         self.taken += 1;
     }
 
-    /// Takes a key out. Those behind it move up, so that nobody is looked for behind a gap.
+    /// Removes a key. The entries behind it move up, because a search stops at a gap.
     pub fn remove(
         &mut self,
         hash: u64,
@@ -165,7 +165,7 @@ impl Slots {
         self.slots.iter().flatten()
     }
 
-    /// The same, each to be replaced by another version of its key.
+    /// Iterates over all documents; each may be replaced by another version of its key.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Document> {
         self.slots.iter_mut().flatten()
     }

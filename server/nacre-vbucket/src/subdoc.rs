@@ -1,4 +1,4 @@
-//! Sub-document commands: which version they work on, what they see of its metadata, and what is written back.
+//! Sub-document commands: the version they work on, the metadata they see, and the value they write back.
 
 use crate::command::{Command, Condition, Refusal, Reply};
 use crate::vbucket::Vbucket;
@@ -59,7 +59,7 @@ impl Vbucket {
             Some(document) => Some(document.clone()),
             None => self.find(key).filter(|d| access_deleted && !d.is_alive()).cloned(),
         };
-        // Whoever sees tombstones cannot add over one: it may hold what another transaction has staged.
+        // A client that sees tombstones cannot add over one: it may hold the staged version of another transaction.
         if current.is_some() && condition == Condition::Absent {
             return Err(Refusal::Exists);
         }
@@ -186,7 +186,7 @@ fn with_parents(mut spec: MutationSpec<'_>) -> MutationSpec<'_> {
     spec
 }
 
-/// Whether a failure concerns the request as a whole and not one of its operations.
+/// Failures that concern the request as a whole, or only one of its operations.
 impl Refusal {
     /// The error of a sub-document refusal and the position of the operation it concerns.
     pub fn subdoc_error(&self) -> Option<(Option<u8>, Error)> {

@@ -1,4 +1,4 @@
-//! The hash table of a vBucket: the newest version of each key, what they weigh, and what of them is in memory.
+//! The hash table of a vBucket: the newest version of each key, its memory, and which part of it is resident.
 
 use crate::evicted::EvictedKeys;
 use crate::prefetch::prefetch;
@@ -8,7 +8,7 @@ use foldhash::fast::SeedableRandomState;
 use nacre_types::{CollectionId, Document, Kind, Meta, Seqno};
 use std::hash::BuildHasher;
 
-/// What leaves memory when it grows short.
+/// Which part of a document leaves memory first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Eviction {
     /// Nothing: there is no store to read it back from.
@@ -37,7 +37,7 @@ pub(crate) struct Table {
     hasher: SeedableRandomState,
     pub eviction: Eviction,
     evicted: EvictedKeys,
-    /// Counts the passes that took keys out, so that who read the store before one notices.
+    /// Counts the passes that evicted keys, so that a reader of the store notices if one happened meanwhile.
     epoch: u64,
     counts: Vec<(CollectionId, CollectionCounts)>,
     memory_bytes: usize,
@@ -69,18 +69,19 @@ impl Table {
         self.hasher.hash_one(key)
     }
 
-    /// What is in memory of `key`: a version, a stub, or the note that the store has none ([`Table::note_absent`]).
+    /// Returns the entry of `key` in memory: a version, a stub, or the note that the store has none
+    /// ([`Table::note_absent`]).
     pub fn entry(&self, key: &[u8]) -> Option<&Document> {
         self.items.find(self.hash(key), key)
     }
 
-    /// Has the processor fetch what says where the document at `key` is.
+    /// Fetches the lines that have the address of the document at `key`.
     pub fn prefetch(&self, key: &[u8]) {
         self.items.prefetch(self.hash(key));
         prefetch(self.counts());
     }
 
-    /// What is probably in memory of `key`: nothing of it was read.
+    /// Returns the entry that `key` probably has, without reading it.
     pub fn guess(&self, key: &[u8]) -> Option<&Document> {
         self.items.guess(self.hash(key))
     }
@@ -90,17 +91,17 @@ impl Table {
         self.entry(key).filter(|item| !is_absence(item))
     }
 
-    /// Whether only the store can say what `key` is.
+    /// Returns true if only the store can say whether `key` exists.
     pub fn may_be_evicted(&self, key: &[u8]) -> bool {
         self.evicted.may_contain(key)
     }
 
-    /// Whether everything is in memory.
+    /// Returns true if everything is in memory.
     pub fn is_whole(&self) -> bool {
         self.stubs == 0 && self.evicted.is_empty()
     }
 
-    /// Whether any key was evicted whole.
+    /// Returns true if any key was evicted with its metadata.
     pub fn has_evicted_keys(&self) -> bool {
         !self.evicted.is_empty()
     }
@@ -122,7 +123,7 @@ impl Table {
         }
     }
 
-    /// Puts a new version in. Unless its revision is to be kept, it counts on from that of the version it replaces.
+    /// Inserts a new version. Unless `keep_rev` is set, its revision counts on from the version it replaces.
     pub fn replace(&mut self, mut document: Document, keep_rev: bool) -> Document {
         let hash = self.hash(document.key());
         let old = match self.items.place(hash, document.key(), hash_with(&self.hasher)) {
@@ -189,15 +190,15 @@ impl Table {
         }
     }
 
-    /// Takes in what the store has of `key`, as read in `epoch`. False when keys were taken out since, so that it
-    /// may be old: read again.
+    /// Takes in the stored version of `key`, as read in `epoch`. Returns false if keys were evicted since, so that it
+    /// may be old: read it again.
     pub fn restore(&mut self, key: &[u8], stored: Option<Document>, epoch: u64) -> bool {
         let Some(entry) = self.entry(key) else {
             if epoch != self.epoch {
                 return false;
             }
             let document = stored.unwrap_or_else(|| absence(key));
-            // It was counted when it was evicted, and still is.
+            // The counts still include evicted documents, so the document is not counted again.
             let counts = counts_of(&mut self.counts, document.collection());
             counts.documents = counts.documents.saturating_sub(u64::from(document.is_alive()));
             self.insert(document);
@@ -231,8 +232,8 @@ impl Table {
         }
     }
 
-    /// Takes about `percent` of what may leave memory out of it, the least read first, and halves the hits of what
-    /// stays. Gives the bytes freed.
+    /// Evicts about `percent` of the bytes that may leave memory, the least read first, and halves the hits of the
+    /// rest. Returns the bytes freed.
     pub fn evict(&mut self, percent: u8, may_go: impl Fn(&Document) -> bool) -> usize {
         let whole = match self.eviction {
             Eviction::Nothing => return 0,
@@ -286,7 +287,7 @@ impl Table {
         freed
     }
 
-    /// Documents whose expiry lies at or before `unix_s`. Looks at the table only when there can be one.
+    /// Returns documents that expire at or before `unix_s`. Searches the table only if there can be one.
     pub fn expired(&mut self, unix_s: u32) -> Vec<Document> {
         if self.next_expiry > unix_s {
             return Vec::new();

@@ -28,9 +28,9 @@ pub struct Vbucket {
     pub(crate) doubted: Option<u64>,
     /// The snapshots that were received and are not all stored, oldest first.
     pub(crate) received: VecDeque<(Seqno, Seqno)>,
-    /// What it will forget of prepares that it has as a replica.
+    /// Prepares of a replica that the active copy has given up.
     pub(crate) given_up: GivenUp,
-    /// Grows whenever the history is thrown away to begin anew.
+    /// See [`Vbucket::generation`].
     pub(crate) generation: u32,
     pub(crate) seed: u64,
     /// The record says something that is not stored yet, whether or not history has grown.
@@ -47,20 +47,20 @@ pub struct Vbucket {
     pub(crate) max_cas: Cas,
     pub(crate) persisted: Seqno,
     pub(crate) read_only: bool,
-    /// Set while a durable write is carried out: what it commits is prepared instead.
+    /// Set while a durable write is carried out: [`Vbucket::commit`] then prepares the version.
     pub(crate) staging: Option<Staging>,
-    /// Of the last command.
+    /// Cost of the last command.
     pub(crate) cost: Cost,
 }
 
-/// What a write does to one key, once its conditions were checked.
+/// The effect of a write on one key, after its conditions were checked.
 pub(crate) struct Write<'a> {
     pub value: &'a [u8],
     pub flags: u32,
     pub expiry: u32,
     pub datatype: u8,
     pub kind: Kind,
-    /// Of a version from elsewhere: its CAS, if that is kept, and its revision.
+    /// Of a version from another cluster: its CAS, if that is kept, and its revision.
     pub origin: Option<(Option<Cas>, u64)>,
 }
 
@@ -115,13 +115,13 @@ impl Vbucket {
         Vbucket::new(id, record, seed)
     }
 
-    /// Says what may leave memory from now on.
+    /// Sets which part of a document may leave memory.
     pub fn set_eviction(&mut self, eviction: Eviction) {
         self.table.eviction = eviction;
     }
 
-    /// Takes a stored version into memory; part of warmup, before the first command. Of what is not to stay
-    /// `resident`, only what the [`Eviction`] wants kept.
+    /// Loads a stored version during warmup, before the first command. If it need not stay `resident`, only the part
+    /// that the [`Eviction`] keeps is loaded.
     pub fn load(&mut self, document: Document, resident: bool) {
         debug_assert!(document.meta.seqno <= self.high_seqno());
         self.max_cas = self.max_cas.max(document.meta.cas);
@@ -202,7 +202,7 @@ impl Vbucket {
         counts.chain(self.prepares.collections()).filter(|id| id.holds_documents()).collect()
     }
 
-    /// What a collection has here.
+    /// Returns the number and size of a collection's documents in this vBucket.
     pub fn counts_of(&self, collection: CollectionId) -> CollectionCounts {
         let counts = self.table.counts().iter();
         counts.copied().find(|(id, _)| *id == collection).map_or_else(Default::default, |c| c.1)
@@ -221,7 +221,8 @@ impl Vbucket {
         self.table.memory_bytes() + self.prepares.memory_bytes()
     }
 
-    /// The newest version of `key` or its stub, tombstone or not. `None` when there is none or it was evicted whole.
+    /// Returns the newest version of `key` or its stub, tombstones included. `None` if there is none, or if it was
+    /// evicted with its metadata.
     pub fn find(&self, key: &[u8]) -> Option<&Document> {
         self.table.find(key)
     }
@@ -244,7 +245,7 @@ impl Vbucket {
         documents.filter(move |item| item.collection() == collection && item.is_alive())
     }
 
-    /// Whether it takes no writes any more.
+    /// Returns true if the vBucket takes no writes any more.
     pub fn is_read_only(&self) -> bool {
         self.read_only
     }
@@ -261,7 +262,7 @@ impl Vbucket {
 
     /// Refuses writes from now on: the store could not keep what it was given, or the bucket ends.
     ///
-    /// The history stands still afterwards; not even an expired document is buried.
+    /// History does not grow afterwards: not even an expired document becomes a tombstone.
     pub fn make_read_only(&mut self) {
         self.read_only = true;
     }
@@ -286,7 +287,7 @@ impl Vbucket {
         (reply, (after > before).then_some(after))
     }
 
-    /// What the last command took. It means something only if that was carried out.
+    /// Returns the cost of the last command, if that was carried out.
     pub fn cost(&self) -> Cost {
         self.cost
     }
@@ -506,8 +507,8 @@ impl Vbucket {
             return Err(Refusal::Locked);
         }
         self.note_read(&current);
-        // The holder's CAS becomes the document's in memory, so that a write with it succeeds even after the lock's
-        // time is up. It is no mutation: no seqno, nothing stored.
+        // The CAS of the lock becomes the document's CAS in memory, so that a write with it succeeds even after the
+        // lock has timed out. It is no mutation: it has no seqno and is not stored.
         self.max_cas = self.max_cas.tick(now.unix_ns);
         let cas = self.max_cas;
         let meta = Meta { cas, ..current.meta };
@@ -549,7 +550,7 @@ impl Vbucket {
         self.find(key).filter(|d| d.is_alive() && !d.is_expired(now.unix_s())).cloned()
     }
 
-    /// Whether a write that names `cas` may touch `current`. A lock is opened by its holder's CAS only.
+    /// Checks that a write that names `cas` may touch `current`. Only the CAS of its holder opens a lock.
     pub(crate) fn check_cas(
         &self,
         key: &[u8],
@@ -660,9 +661,9 @@ impl Vbucket {
         document
     }
 
-    /// Notes what happened to a scope or a collection as a version of the key `name` that no client can name.
+    /// Records an event of a scope or a collection as a version of the key `name`, which no client can name.
     ///
-    /// Does nothing when the vBucket takes no writes any more, or follows one that does.
+    /// Does nothing if the vBucket takes no writes any more, or follows another copy.
     pub fn record_event(&mut self, name: &[u8], ended: bool, value: &[u8], now: Now) {
         if !self.read_only && self.state == VbState::Active {
             let key = DocKey::new(CollectionId::SYSTEM, name);
