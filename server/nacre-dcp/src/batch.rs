@@ -1,10 +1,10 @@
-//! What a consumer that keeps derived state is fed: documents of many vBuckets, and where they leave it.
+//! Input of a consumer that keeps derived state: documents of many vBuckets, and the positions after them.
 
 use nacre_types::{Document, Seqno, VbUuid, Vbid};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Where a consumer stands in the history of one vBucket; all it must keep to resume without loss or repetition.
+/// A consumer's position in the history of one vBucket: all that it must keep to resume without loss or repetition.
 ///
 /// Invariant: `snapshot_start <= seqno <= snapshot_end`. The default is "before everything".
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -13,9 +13,9 @@ pub struct ResumePoint {
     pub vb_uuid: VbUuid,
     /// The last seqno consumed.
     pub seqno: Seqno,
-    /// First seqno of the snapshot that `seqno` lies in.
+    /// First seqno of the snapshot that contains `seqno`.
     pub snapshot_start: Seqno,
-    /// Last seqno of the snapshot that `seqno` lies in; the consumer is consistent only when `seqno` reaches it.
+    /// Last seqno of the snapshot that contains `seqno`. The consumer is consistent only when `seqno` reaches it.
     pub snapshot_end: Seqno,
 }
 
@@ -27,9 +27,9 @@ pub type Previous = BTreeMap<(Vbid, Seqno), Document>;
 pub struct Batch {
     /// Mutations, deletions and expirations, each with its vBucket.
     pub documents: Vec<(Vbid, Document)>,
-    /// The versions that documents took the place of, by where those stand: of consumers that want them, as far as they
-    /// are kept.
+    /// The versions that the documents replaced, by position in `documents`: for consumers that want them, as far as
+    /// they are kept.
     pub previous: Previous,
-    /// For each vBucket that moved: where a consumer stands once it has taken all of `documents`.
+    /// For each vBucket that moved: the consumer's position after all of `documents`.
     pub progress: BTreeMap<Vbid, ResumePoint>,
 }

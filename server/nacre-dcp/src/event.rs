@@ -1,4 +1,4 @@
-//! What happened to scopes and collections, as history keeps it: a version under [`CollectionId::SYSTEM`], of which the
+//! Changes of scopes and collections in a vBucket's history. Each is a version under [`CollectionId::SYSTEM`]; the
 //! newest of each scope and collection stays.
 //!
 //! The key is `scope:8` or `collection:a`, numbers in hexadecimal. The value is JSON, and the version a tombstone when the
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 /// A scope or a collection began, changed or ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SystemEvent {
-    /// Of the manifest that it led to.
+    /// UID of the manifest after the change.
     pub manifest_uid: u64,
     /// The scope, or the one that the collection is in.
     pub scope: ScopeId,
@@ -22,7 +22,7 @@ pub struct SystemEvent {
     pub collection: Option<(CollectionId, i32)>,
     /// Name of the scope or collection.
     pub name: String,
-    /// Whether it ended there.
+    /// True if it ended there.
     pub ended: bool,
 }
 
@@ -38,7 +38,7 @@ struct Value {
 }
 
 impl SystemEvent {
-    /// Under which name it stands in history.
+    /// Returns the key of the event in history.
     pub fn key(&self) -> Vec<u8> {
         match self.collection {
             Some((id, _)) => format!("collection:{id}").into_bytes(),
@@ -46,7 +46,7 @@ impl SystemEvent {
         }
     }
 
-    /// What stands there.
+    /// Returns the value of the event in history.
     pub fn value(&self) -> Vec<u8> {
         let value = Value {
             uid: format!("{:x}", self.manifest_uid),
@@ -58,7 +58,7 @@ impl SystemEvent {
         serde_json::to_vec(&value).expect("texts and numbers are JSON")
     }
 
-    /// The event that a version of history tells of; `None` of one that is a document.
+    /// Reads the event of a version; `None` if the version is a document.
     pub fn read(document: &Document) -> Option<SystemEvent> {
         if document.collection() != CollectionId::SYSTEM {
             return None;

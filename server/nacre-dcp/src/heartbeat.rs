@@ -1,9 +1,9 @@
-//! Whether the other end of a connection still lives, which silence does not tell.
+//! Heartbeats of a connection: silence alone does not show whether the other end is alive.
 
 /// How long a consumer may be silent, in nanoseconds: six minutes, unless it chose to be asked less often.
 const SILENCE_NS_MAX: u64 = 360 * 1_000_000_000;
 
-/// What a connection should do now.
+/// The next step of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Beat {
     /// Nothing.
@@ -27,7 +27,7 @@ pub struct Heartbeat {
 }
 
 impl Heartbeat {
-    /// Of a connection that was opened at `now` and asks nothing.
+    /// Creates the heartbeat of a connection that was opened at `now` and has not agreed to be asked.
     pub fn new(now: u64) -> Heartbeat {
         Heartbeat { interval_ns: None, heard: now, sent: now, asked: false }
     }
@@ -58,7 +58,7 @@ impl Heartbeat {
         now.saturating_sub(self.sent)
     }
 
-    /// What to do at `now`. After [`Beat::Ask`] the question counts as asked.
+    /// Returns the next step at `now`. After [`Beat::Ask`] the question counts as sent.
     pub fn tick(&mut self, now: u64) -> Beat {
         let Some(interval) = self.interval_ns else { return Beat::Rest };
         if now.saturating_sub(self.heard) > SILENCE_NS_MAX.max(2 * interval) {

@@ -1,4 +1,4 @@
-//! What of a vBucket's history a consumer wants.
+//! The part of a vBucket's history that a consumer wants.
 
 use crate::SystemEvent;
 use nacre_types::{CollectionId, Document, ScopeId};
@@ -9,20 +9,20 @@ use std::collections::BTreeSet;
 pub enum Interest {
     /// All that is in history, for another copy of the vBucket.
     History,
-    /// All collections, and what happens to them.
+    /// All collections and all events.
     Everything,
-    /// The default collection and no events, for those who know no collections.
+    /// The default collection without events, for consumers that know no collections.
     DefaultCollection,
-    /// The collections of a scope, and what happens to it and to them.
+    /// The collections of a scope, and events of the scope and of them.
     Scope(ScopeId, BTreeSet<CollectionId>),
-    /// These collections, and what happens to them.
+    /// These collections and their events.
     Collections(BTreeSet<CollectionId>),
-    /// Nothing any more: the scope or the collections are gone.
+    /// Nothing any more: the scope or the collections were dropped.
     Nothing,
 }
 
 impl Interest {
-    /// Whether the consumer may be shown something of a collection, or of that in which events are.
+    /// Returns true if the consumer may be shown a version of this collection, or an event.
     pub fn concerns(&self, collection: CollectionId) -> bool {
         match self {
             Interest::History | Interest::Everything => true,
@@ -34,8 +34,8 @@ impl Interest {
         }
     }
 
-    /// Whether the consumer is shown this version. Versions are asked about in the order of history, as events change
-    /// what is of interest.
+    /// Returns true if the consumer is shown this version. Versions must be passed in the order of history, because
+    /// events change the interest.
     pub fn admits(&mut self, document: &Document) -> bool {
         match document.collection() {
             _ if *self == Interest::History => true,

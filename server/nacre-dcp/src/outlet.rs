@@ -1,4 +1,4 @@
-//! What the consumer of one stream is told: the messages that portions of history become.
+//! Turns the portions of one stream into messages to its consumer.
 
 use crate::interest::Interest;
 use crate::{Portion, ResumePoint};
@@ -22,18 +22,18 @@ pub enum End {
     Closed,
     /// The vBucket is no longer here, or its history goes on in another branch.
     VbucketGone,
-    /// What is old cannot be read.
+    /// The old part of history cannot be read.
     BackfillFailed,
-    /// What was of interest is gone.
+    /// The scope or the collections of interest were dropped.
     NothingOfInterest,
     /// The consumer may no longer read it.
     Forbidden,
 }
 
-/// One thing that a consumer is told.
+/// A message to a consumer.
 #[derive(Clone, Debug)]
 pub enum Message {
-    /// What follows lies between these seqnos, and each key is in it once, unless it is history.
+    /// The following versions have these seqnos, and each key occurs once, unless the snapshot is history.
     Snapshot {
         /// The first seqno, or before it.
         start: Seqno,
@@ -41,10 +41,10 @@ pub enum Message {
         end: Seqno,
         /// Where it was read.
         origin: Origin,
-        /// Whether every version is in it, of collections that keep history.
+        /// True if every version is in it, of collections that keep history.
         is_history: bool,
-        /// The purge seqno with which the consumer may come back from anywhere in it, though it stands below that. Zero when
-        /// it may not.
+        /// The purge seqno with which the consumer may resume anywhere in the snapshot, although its seqno is lower.
+        /// Zero if it may not.
         purged: Seqno,
     },
     /// A version of a document, or an event.
@@ -55,18 +55,18 @@ pub enum Message {
     End(End),
 }
 
-/// What a consumer wants of a vBucket.
+/// A consumer's wishes about a vBucket.
 #[derive(Clone, Debug)]
 pub struct Wanted {
-    /// Which documents and events.
+    /// Documents and events to send.
     pub interest: Interest,
     /// The last seqno.
     pub end: Seqno,
-    /// Whether it is told of seqnos that it does not see.
+    /// True if the consumer is sent seqnos whose versions it does not see.
     pub advances: bool,
-    /// Whether tombstones are left out of a backfill, as far as that is no history.
+    /// True if tombstones are left out of a backfill, as far as that is no history.
     pub skips_deletes: bool,
-    /// Whether it is shown every version, as far as the vBucket keeps them.
+    /// True if it is shown every version, as far as the vBucket keeps them.
     pub history: bool,
 }
 
@@ -82,12 +82,12 @@ pub(crate) struct Outlet {
     told: Seqno,
     /// The last seqno that was read for it.
     position: Seqno,
-    /// Up to where the consumer has missed no deletion and will miss none, though it may stand below that.
+    /// Up to here the consumer has missed no deletion and will miss none, although its position may be lower.
     purged: Seqno,
 }
 
 impl Outlet {
-    /// For a consumer that stands at `from`, and could go on from there although `purged` is the purge seqno.
+    /// Creates the outlet of a consumer at `from`, which was let in while `purged` was the purge seqno.
     pub fn new(wanted: Wanted, from: ResumePoint, purged: Seqno) -> Outlet {
         let complete = from.seqno == from.snapshot_end;
         let resumed = Some(if complete { from.seqno } else { from.snapshot_start });
@@ -95,7 +95,7 @@ impl Outlet {
         Outlet { wanted, resumed, announced: None, told, position, purged }
     }
 
-    /// What the consumer wants by now.
+    /// Returns what the consumer wants by now.
     pub fn wanted(&self) -> &Wanted {
         &self.wanted
     }
@@ -115,16 +115,16 @@ impl Outlet {
 
     /// Takes in the purge seqno as it was when the next portion was read, or its scan began.
     ///
-    /// A scan of the newest versions has none that a purged tombstone replaced, so whoever had none before it gets none from
-    /// it. Memory and history may have one, and its tombstone too, but for a consumer that comes back in between the
-    /// tombstone may be gone.
+    /// A scan of the newest versions contains no version that a purged tombstone replaced, so the consumer gets none
+    /// from it. Memory and history may contain such a version followed by its tombstone; if the consumer reconnects in
+    /// between, the tombstone may be gone.
     fn note_purged(&mut self, has_newest_only: bool, purged: Seqno) {
         let begins = self.position == Seqno::ZERO;
         let has_all = has_newest_only && (begins || self.purged == purged);
         self.purged = if self.position >= purged || has_all { purged } else { Seqno::ZERO };
     }
 
-    /// Appends what the consumer is told of a portion. `purged`: the purge seqno when it was read, or when its scan began.
+    /// Appends the messages of a portion. `purged`: the purge seqno when the portion was read, or when its scan began.
     pub fn tell(
         &mut self,
         portion: Portion,
@@ -156,7 +156,8 @@ impl Outlet {
         if self.announced != Some(snapshot_end) {
             self.announced = Some(snapshot_end);
             let start = self.resumed.take().unwrap_or(snapshot_start).min(snapshot_start);
-            // Who is not told of seqnos that it does not see would wait for them at the end of the snapshot.
+            // A consumer that gets no seqnos of versions that it does not see would wait for them at the end of the
+            // snapshot.
             let end = match last {
                 Some(last) if origin == Origin::Memory && !self.wanted.advances => last,
                 _ => snapshot_end,
@@ -297,8 +298,8 @@ mod tests {
         );
     }
 
-    /// Which purge seqno the snapshots of `portions` name: origin, first and last seqno, and purge seqno of each. The consumer
-    /// stands at `from`, and was let in while the purge seqno was `purged`.
+    /// Returns the purge seqno that each snapshot of `portions` names. A portion has an origin, a first and a last
+    /// seqno, and a purge seqno. The consumer is at `from`, and was let in while the purge seqno was `purged`.
     fn purged(from: u64, purged: u64, portions: &[(Origin, u64, u64, u64)]) -> Vec<u64> {
         let wanted = outlet(Interest::Everything, u64::MAX, true).wanted;
         let at = Seqno(from);

@@ -1,8 +1,8 @@
-//! The streams of one consumer, and who of them is next.
+//! The streams of one consumer, and the choice of the next one.
 //!
 //! A stream is *ready* when there may be something to read for it in memory or from a scan. Ready streams take turns, a
-//! portion each. One that is *behind* waits until one of a few scans is free; its portions are read elsewhere, as
-//! [`Work`].
+//! portion each. One that is *behind* waits until one of a few scans is free; its portions are read on another thread,
+//! as [`Work`].
 //!
 //! ```text
 //!            note(vBucket) ──► ready ──► read memory ──► messages ──► next()
@@ -12,8 +12,9 @@
 //!                  └──────────────────────────────────────────────────┘
 //! ```
 //!
-//! Invariants: messages of at most one portion wait to be sent, and at most [`SCANS_MAX`] portions of scans beside them,
-//! however many streams there are and however slow the consumer is; a stream that has nothing new costs nothing.
+//! Invariants: messages of at most one portion wait to be sent, and at most [`SCANS_MAX`] portions of scans in
+//! addition, however many streams there are and however slow the consumer is; a stream that has nothing new costs
+//! nothing.
 
 use crate::outlet::{End, Message, Origin, Outlet, Wanted};
 use crate::{Backfill, Limit, Past, Portion, Read, ResumePoint, Stream};
@@ -25,7 +26,7 @@ use std::collections::{BTreeMap, VecDeque};
 pub const SCANS_MAX: usize = 4;
 /// Streams of one consumer.
 pub const STREAMS_MAX: usize = 16 << 10;
-/// What is read at a time.
+/// The size of one read.
 const PORTION: Limit = Limit { count: 256, bytes: 256 << 10 };
 
 /// The vBuckets that streams read, each behind its lock.
@@ -34,10 +35,10 @@ pub trait Vbuckets {
     fn with<T>(&self, vbid: Vbid, work: impl FnOnce(&mut Vbucket) -> T) -> Option<T>;
 }
 
-/// Which stream a message belongs to.
+/// The stream that a message belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Address {
-    /// Its vBucket.
+    /// The vBucket.
     pub vbid: Vbid,
     /// The id that the consumer gave it.
     pub stream_id: Option<u16>,
@@ -49,7 +50,7 @@ pub struct Address {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Serial(u64);
 
-/// Where the next portion of a stream comes from.
+/// The source of a stream's next portion.
 enum Source<E> {
     Memory,
     /// The store, once a scan is free.
@@ -71,21 +72,21 @@ struct Outgoing<E> {
     queued: bool,
 }
 
-/// A portion to be read from the store, by whoever may wait for a disk.
+/// A portion to read from the store, on a thread that may wait for a disk.
 pub struct Work<E> {
     serial: Serial,
     /// The vBucket to scan.
     pub vbid: Vbid,
-    /// After which seqno a scan is to begin.
+    /// The seqno after which a scan must begin.
     pub after: Seqno,
-    /// Whether the scan is to give every version that is kept.
+    /// True if the scan must return every version that is kept.
     pub wants_history: bool,
     vb_uuid: VbUuid,
     /// The scan to read on in, when one is open.
     backfill: Option<Backfill<E>>,
 }
 
-/// What came of a [`Work`].
+/// The result of a [`Work`].
 pub struct Finished<E> {
     serial: Serial,
     outcome: Result<(Backfill<E>, Portion), E>,
@@ -135,22 +136,22 @@ impl<E> Default for Producer<E> {
 }
 
 impl<E> Producer<E> {
-    /// How many streams there are.
+    /// Returns the number of streams.
     pub fn len(&self) -> usize {
         self.streams.len()
     }
 
-    /// Whether there is no stream.
+    /// Returns true if there is no stream.
     pub fn is_empty(&self) -> bool {
         self.streams.is_empty()
     }
 
-    /// The streams, with what each wants.
+    /// Returns the streams and their wishes.
     pub fn streams(&self) -> impl Iterator<Item = (Address, &Wanted)> {
         self.streams.values().map(|stream| (stream.address, stream.outlet.wanted()))
     }
 
-    /// Whether there is a stream of this vBucket with this id.
+    /// Returns true if there is a stream of this vBucket with this id.
     pub fn has(&self, vbid: Vbid, stream_id: Option<u16>) -> bool {
         self.find(vbid, stream_id).is_some()
     }
@@ -162,7 +163,8 @@ impl<E> Producer<E> {
         })
     }
 
-    /// Begins a stream of what follows `from`, which the caller has found [shared](crate::resume) with the vBucket.
+    /// Opens a stream of the history after `from`. The caller has checked that the consumer [shares](crate::resume) the
+    /// history up to there.
     pub fn open(
         &mut self,
         vbucket: &mut Vbucket,
@@ -207,7 +209,7 @@ impl<E> Producer<E> {
         true
     }
 
-    /// Ends the streams for which `why` gives a reason. What waits to be sent is sent before.
+    /// Ends the streams for which `why` returns a reason, after the messages that already wait for them.
     pub fn end_where(
         &mut self,
         vbuckets: &impl Vbuckets,
@@ -237,7 +239,7 @@ impl<E> Producer<E> {
             }
         }
         match source {
-            // Its queue skips it.
+            // [`Producer::next`] skips streams that have ended.
             Source::Memory => {}
             Source::Waiting => self.waiting.retain(|known| *known != serial),
             // Counted until it is finished.
@@ -248,7 +250,7 @@ impl<E> Producer<E> {
         Some(address)
     }
 
-    /// Ends all streams; nobody is told. History no longer waits for them.
+    /// Ends all streams without a message. History no longer waits for them.
     pub fn clear(&mut self, vbuckets: &impl Vbuckets) {
         while let Some((&serial, _)) = self.streams.first_key_value() {
             self.remove(serial, vbuckets);
@@ -268,7 +270,7 @@ impl<E> Producer<E> {
         }
     }
 
-    /// Whether [`Producer::next`] has something to look at.
+    /// Returns true if [`Producer::next`] has something to look at.
     pub fn is_ready(&self) -> bool {
         !self.outbox.is_empty() || !self.ready.is_empty()
     }
@@ -286,8 +288,8 @@ impl<E> Producer<E> {
     fn read(&mut self, serial: Serial, vbuckets: &impl Vbuckets) {
         let Some(found) = self.streams.get_mut(&serial) else { return };
         found.queued = false;
-        // Whoever follows one branch of history to where another has begun is told that: what it took in of the other would
-        // not be known to be that.
+        // A stream that follows one branch of history ends where another begins: the consumer could not tell versions
+        // of the two branches apart.
         let goes_on = |stream: &Stream<E>, vbucket: &Vbucket| {
             vbucket.makes_history() && vbucket.failover_log().current() == stream.vb_uuid()
         };
@@ -327,7 +329,7 @@ impl<E> Producer<E> {
                 }
             }
             other => {
-                // Whoever waits for the store is not in this queue.
+                // A stream that waits for the store is not in this queue.
                 found.source = other;
                 return;
             }
@@ -347,7 +349,7 @@ impl<E> Producer<E> {
         }
     }
 
-    /// Whether there is something to [take](Producer::take_work).
+    /// Returns true if there is something to [take](Producer::take_work).
     pub fn has_work(&self) -> bool {
         self.scans < SCANS_MAX && !self.waiting.is_empty()
     }
@@ -367,7 +369,7 @@ impl<E> Producer<E> {
         Some(Work { serial, vbid, after, wants_history, vb_uuid, backfill })
     }
 
-    /// Whether scans are open, which keep the store from giving back the space of what was overwritten.
+    /// Returns true if scans are open. They keep the store from giving back the space of replaced versions.
     pub fn holds_scans(&self) -> bool {
         self.scans > 0 || self.waiting.iter().any(|serial| self.has_begun(*serial))
     }
@@ -376,9 +378,9 @@ impl<E> Producer<E> {
         self.streams.get(&serial).is_some_and(|found| found.stream.is_backfilling())
     }
 
-    /// Lets go of the scans that are not being read at the moment. They begin anew where their streams are.
+    /// Lets go of the scans that are not being read at the moment. They begin again where their streams are.
     pub fn let_go_of_scans(&mut self) {
-        // Those that have begun stand before all others.
+        // Streams that have begun a scan come before all others.
         for serial in &self.waiting {
             let Some(found) = self.streams.get_mut(serial) else { continue };
             if !found.stream.is_backfilling() {
@@ -393,7 +395,7 @@ impl<E> Producer<E> {
         }
     }
 
-    /// Takes back what a work has come to. The error of one that failed is given back when its stream is still there.
+    /// Takes back a finished work. Returns the error of a failed one if its stream is still there.
     pub fn finish(&mut self, finished: Finished<E>, vbuckets: &impl Vbuckets) -> Option<E> {
         let Finished { serial, outcome } = finished;
         let Some(found) = self.streams.get_mut(&serial) else {
@@ -424,7 +426,7 @@ mod tests {
     use nacre_vbucket::{Command, Condition};
     use std::cell::RefCell;
 
-    /// Some vBuckets whose store has what they had when they were last [stored](Bucket::store).
+    /// Some vBuckets with a store that holds their state as of the last [`Bucket::store`].
     struct Bucket {
         vbuckets: Vec<RefCell<Vbucket>>,
         stored: RefCell<BTreeMap<Vbid, Vec<Document>>>,
@@ -456,7 +458,7 @@ mod tests {
             vbucket.apply(key.as_bytes(), &command, Now::default()).0.unwrap();
         }
 
-        /// All of a vBucket is in the store, and what no reader waits for has left memory.
+        /// Stores all of a vBucket, and drops from memory what no reader waits for.
         fn store(&self, vbid: u16) {
             let mut vbucket = self.vbuckets[usize::from(vbid)].borrow_mut();
             let mut documents: Vec<_> = vbucket.documents().cloned().collect();
@@ -549,7 +551,7 @@ mod tests {
         bucket.set(0, "of the second");
         producer.note(Vbid(0));
         assert_eq!(sent(&mut producer, &bucket), ["0 VbucketGone"], "it asks again, from 1");
-        // The same while a scan is read.
+        // Purges while a scan is read are handled the same way.
         let mut producer = Producer::default();
         bucket.store(1);
         bucket.open(&mut producer, 1, 0, u64::MAX);
@@ -586,7 +588,7 @@ mod tests {
         let first = sent(&mut producer, &bucket);
         assert_eq!(first[..2], ["0 0..257 Disk", "0 0@1"]);
         assert_eq!(first.len(), SCANS_MAX * (PORTION.count + 1));
-        // Those that have begun go on before others begin.
+        // Streams that have begun go on before others begin.
         let mut rounds = 0;
         let mut rest = Vec::new();
         while let Some(work) = producer.take_work() {

@@ -1,4 +1,4 @@
-//! Whether a consumer may go on from where it stopped.
+//! Decides whether a consumer may go on from its last position.
 
 use crate::ResumePoint;
 use nacre_types::{FailoverLog, Seqno};
@@ -6,9 +6,9 @@ use nacre_types::{FailoverLog, Seqno};
 /// The producer's answer to a consumer that wants to continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resume {
-    /// What the consumer has is a prefix of this history.
+    /// The consumer's history is a prefix of this one.
     Continue,
-    /// The consumer must drop what it has above this seqno (it may drop more) and ask again.
+    /// The consumer must drop everything above this seqno (it may drop more) and ask again.
     Rollback(Seqno),
     /// The resume point contradicts itself.
     Invalid,
@@ -17,8 +17,8 @@ pub enum Resume {
 /// Decides whether a consumer at `from` shares this history up to there.
 ///
 /// `purge_seqno` is the highest seqno of a tombstone that was forgotten: below it, a consumer may have missed
-/// deletions. Source: the decision table of the DCP protocol, stream request; who stopped within a snapshot goes back to
-/// before it, as snapshots of this producer begin with the seqno after the one before.
+/// deletions. Source: the decision table of the DCP protocol, stream request. A consumer that stopped within a snapshot
+/// goes back to before it, as each snapshot of this producer begins with the seqno after the last one.
 pub fn resume(
     from: &ResumePoint,
     log: &FailoverLog,
@@ -30,7 +30,7 @@ pub fn resume(
         return Resume::Invalid;
     }
     if start == Seqno::ZERO {
-        // Who has nothing shares everything.
+        // A consumer that has nothing shares everything.
         return Resume::Continue;
     }
     if Seqno::ZERO < start && start < purge_seqno {
@@ -40,7 +40,7 @@ pub fn resume(
         return Resume::Rollback(Seqno::ZERO);
     };
     if start == snapshot_start {
-        // Nothing of that snapshot was received.
+        // The consumer has received nothing of that snapshot.
         snapshot_end = start;
     }
     if snapshot_end <= upper {
@@ -50,7 +50,8 @@ pub fn resume(
         // All of that snapshot was received.
         start
     } else {
-        // Its first version may have been left out for a later one of the same key, which is not of this history.
+        // A version of the snapshot may be missing because a later one of the same key replaced it, and that one may
+        // not be part of this history.
         Seqno(snapshot_start.0.saturating_sub(1))
     };
     Resume::Rollback(upper.min(snapshot_start))

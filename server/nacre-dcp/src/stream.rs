@@ -10,29 +10,29 @@ use std::iter::Peekable;
 pub struct Portion {
     /// Ascending by seqno; may be empty when only the position moved.
     pub documents: Vec<Document>,
-    /// Where the consumer stands after them. Consistent when `seqno == snapshot_end`.
+    /// The consumer's position after them. Consistent if `seqno == snapshot_end`.
     pub position: ResumePoint,
-    /// Whether no version of collections that keep history was left out, so that a key may be there more than once.
+    /// True if no version of collections that keep history was left out, so that a key may be there more than once.
     pub is_history: bool,
 }
 
-/// What a read of memory found.
+/// The result of a read of memory.
 #[derive(Clone, Debug)]
 pub enum Read {
     /// A whole snapshot.
     Portion(Portion),
-    /// Nothing new.
+    /// There is nothing new.
     CaughtUp,
     /// The next part is only in the store: scan it after this seqno and [begin a backfill](Stream::begin_backfill).
     Behind(Seqno),
-    /// The history that the stream follows was thrown away: what the vBucket has now is not what comes next.
+    /// The history that the stream follows was thrown away: the vBucket's present history does not continue it.
     Gone,
 }
 
 /// Versions of a vBucket in the order of their seqnos.
 pub type Documents<E> = Box<dyn Iterator<Item = Result<Document, E>> + Send>;
 
-/// How much a reader takes at a time. Give or take one document, both count.
+/// Size of a portion. Both limits count, give or take one document.
 #[derive(Clone, Copy, Debug)]
 pub struct Limit {
     /// Seqnos of memory, documents of a backfill; at least 1.
@@ -41,11 +41,11 @@ pub struct Limit {
     pub bytes: usize,
 }
 
-/// What a scan of the store has begun to give.
+/// A scan of the store that has begun.
 pub struct Past<E> {
     /// The versions, up to `end`.
     pub documents: Documents<E>,
-    /// Where the reader stands afterwards.
+    /// The reader's position after the scan.
     pub end: Seqno,
     /// From which seqno on every version of collections that keep history is there; before that, and everywhere if there is
     /// no such seqno, each key is there once.
@@ -54,9 +54,9 @@ pub struct Past<E> {
 
 /// A scan of the store on its way to a reader. It knows no vBucket, so that another thread may read it.
 ///
-/// What lies before the start of history, and what lies after it, are a snapshot each. `E` is the error of the store.
+/// The part before the start of history and the part after it are one snapshot each. `E` is the error of the store.
 pub struct Backfill<E> {
-    /// None once it was let go.
+    /// `None` once the scan was closed.
     documents: Option<Peekable<Documents<E>>>,
     vb_uuid: VbUuid,
     position: Seqno,
@@ -67,7 +67,7 @@ pub struct Backfill<E> {
 }
 
 impl<E> Backfill<E> {
-    /// A scan of what follows `after`, on the branch of history that `vb_uuid` names.
+    /// Creates a scan of the history after `after`, on the branch that `vb_uuid` names.
     pub fn new(past: Past<E>, vb_uuid: VbUuid, after: Seqno) -> Backfill<E> {
         let Past { documents, end, history_start } = past;
         let documents = Some(documents.peekable());
@@ -75,16 +75,16 @@ impl<E> Backfill<E> {
         Backfill { documents, vb_uuid, position, start, end, history_start, done: false }
     }
 
-    /// Lets go of the scan, wherever it is: what is left of it will be scanned anew.
+    /// Closes the scan at its position; the rest is scanned again later.
     pub fn cut(&mut self) {
         self.documents = None;
         self.done = true;
     }
 
-    /// Reads the next documents; the last portion stands at the end of the last snapshot.
+    /// Reads the next documents; the last portion ends with the last snapshot.
     ///
     /// # Errors
-    /// What the store reports. The position has not moved then.
+    /// The error of the store. The position has not moved then.
     pub fn read(&mut self, limit: Limit) -> Result<Portion, E> {
         let (snapshot_end, is_history) = match self.history_start {
             Some(start) if self.position.next() < start => {
@@ -136,7 +136,7 @@ pub struct Stream<E> {
     vbid: Vbid,
     cursor: CursorId,
     vb_uuid: VbUuid,
-    /// That of the vBucket when it was opened: another one is another history.
+    /// Generation of the vBucket when the stream was opened: another generation is another history.
     generation: u32,
     position: Seqno,
     wants_history: bool,
@@ -144,7 +144,8 @@ pub struct Stream<E> {
 }
 
 impl<E> Stream<E> {
-    /// A stream of what follows `after`, which the caller has found [shared](crate::resume) with the vBucket.
+    /// Opens a stream of the history after `after`. The caller has checked that the consumer [shares](crate::resume)
+    /// the history up to there.
     pub fn open(vbucket: &mut Vbucket, after: Seqno) -> Stream<E> {
         Stream {
             vbid: vbucket.id(),
@@ -157,12 +158,12 @@ impl<E> Stream<E> {
         }
     }
 
-    /// Has every version handed out that the vBucket keeps as history.
+    /// Includes every version that the vBucket keeps as history.
     pub fn with_history(self) -> Stream<E> {
         Stream { wants_history: true, ..self }
     }
 
-    /// Whether every version is wanted, of a scan as well.
+    /// Returns true if every version is wanted, of a scan as well.
     pub fn wants_history(&self) -> bool {
         self.wants_history
     }
@@ -182,13 +183,14 @@ impl<E> Stream<E> {
         self.position
     }
 
-    /// Whether a backfill is under way, so that [`Stream::backfill`] is what to call.
+    /// Returns true if a backfill is under way, so that [`Stream::backfill`] is the next call.
     pub fn is_backfilling(&self) -> bool {
         self.backfill.is_some()
     }
 
-    /// Reads the next snapshot from memory. What has left memory is passed over where it has nothing of the `wanted` collections,
-    /// those of events and prepared writes included: they are what it is about, and not the length of the rest.
+    /// Reads the next snapshot from memory. A part that has left memory is skipped if it has nothing of the `wanted`
+    /// collections, events and prepared writes included: otherwise a small collection would be backfilled whenever a
+    /// large one is written to.
     pub fn read(
         &mut self,
         vbucket: &mut Vbucket,
@@ -207,7 +209,7 @@ impl<E> Stream<E> {
         let is_history = self.wants_history && vbucket.history_start().is_some();
         let kept = if is_history { &vbucket.history_collections()[..] } else { &[] };
         let Some(drained) = vbucket.checkpoint().read_keeping(self.position, count, kept) else {
-            // What is not stored yet must wait in memory for the end of the scan.
+            // Versions that are not stored yet must stay in memory until the scan ends.
             let persisted = vbucket.persisted();
             vbucket.checkpoint_mut().advance(self.cursor, persisted);
             if vbucket.collections_after(self.position).any(wanted) {
@@ -243,10 +245,10 @@ impl<E> Stream<E> {
         self.backfill = Some(Backfill::new(past, self.vb_uuid, self.position));
     }
 
-    /// Reads on in the backfill; the last portion stands at the end of its snapshot.
+    /// Reads on in the backfill; the last portion ends with its snapshot.
     ///
     /// # Errors
-    /// What the store reports. The stream has not moved past what it handed out.
+    /// The error of the store. The stream has not moved past what it handed out.
     pub fn backfill(&mut self, limit: Limit) -> Result<Portion, E> {
         let backfill = self.backfill.as_mut().expect("only called during a backfill");
         let portion = backfill.read(limit)?;
@@ -255,7 +257,7 @@ impl<E> Stream<E> {
         Ok(portion)
     }
 
-    /// Lets go of a scan that nobody reads; what is left of it will be scanned anew.
+    /// Closes a scan that nobody reads; the rest is scanned again later.
     pub fn cut_backfill(&mut self) {
         self.backfill = None;
     }
@@ -369,7 +371,7 @@ mod tests {
         assert_eq!(read(&mut plain, &mut vbucket), "b@4 a@5 -> 5 in 1..=5", "who did not ask");
     }
 
-    /// What the store has of `a@1 b@2 a@3 b@4 a@5`, with history from 3 on, in portions.
+    /// Returns the portions of a backfill over `a@1 b@2 a@3 b@4 a@5`, with history from 3 on.
     fn backfilled(after: u64, history_start: Option<u64>, count: usize) -> String {
         let version = |(key, seqno): (&str, u64)| {
             let meta = Meta { seqno: Seqno(seqno), ..Meta::default() };

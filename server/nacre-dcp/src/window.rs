@@ -1,4 +1,4 @@
-//! Flow control: how much may be on its way to a consumer that says what it has taken in.
+//! Flow control: bounds the bytes on their way to a consumer that acknowledges them.
 
 /// The bytes that were sent and not yet acknowledged, and how many there may be.
 #[derive(Clone, Copy, Debug, Default)]
@@ -17,7 +17,7 @@ impl Window {
         self.size = bytes;
     }
 
-    /// Whether another message may be sent. One may go beyond the window, however large it is.
+    /// Returns true if another message may be sent. One may go beyond the window, however large it is.
     pub fn has_room(&self) -> bool {
         self.size == 0 || self.unacknowledged < self.size
     }
