@@ -116,7 +116,7 @@ pub(crate) fn encode_record(row: &[u8], record: &VbRecord) -> Vec<u8> {
     bytes.extend(record.term.to_be_bytes());
     bytes.extend(record.snapshot.0.0.to_be_bytes());
     bytes.extend(record.snapshot.1.0.to_be_bytes());
-    // Left out where there is none, which leaves other records as they were.
+    // Omitted if there is no history, so that other records keep their form.
     if let Some(start) = record.history_start {
         bytes.extend(start.0.to_be_bytes());
     }

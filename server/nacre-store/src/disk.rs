@@ -1,4 +1,4 @@
-//! The few things that a store asks of a directory, so that a simulated one can stand in for it.
+//! The few operations of a directory that a store needs, so that a simulated disk can replace it.
 
 use crate::Error;
 use rustix::fs::{AtFlags, Dir, Mode, OFlags};
@@ -13,71 +13,73 @@ pub trait DiskFile: Send + Sync {
     /// Reads at most `buffer.len()` bytes; fewer than that may be an accident, 0 is the end of the file.
     ///
     /// # Errors
-    /// When the disk refuses.
+    /// Fails when the disk refuses.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
 
     /// Writes all of `bytes`. Until the next [`sync`](DiskFile::sync) a power cut may keep any part of them.
     ///
     /// # Errors
-    /// When the disk refuses; any part may have been written.
+    /// Fails when the disk refuses; any part may have been written.
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
 
     /// Waits until content and length survive a power cut.
     ///
     /// # Errors
-    /// When the disk refuses; what survives is unknown then, and stays so when a later sync succeeds.
+    ///
+    /// Fails when the disk refuses. It is unknown then what survives, even if a later sync succeeds.
     fn sync(&self) -> io::Result<()>;
 
     /// Bytes of the file.
     ///
     /// # Errors
-    /// When the disk refuses.
+    /// Fails when the disk refuses.
     fn bytes(&self) -> io::Result<u64>;
 }
 
 /// A directory, with files by name.
 pub trait Disk: Send + Sync {
-    /// How messages call it.
+    /// Returns the path for messages.
     fn path(&self) -> &Path;
 
     /// Opens a file that exists.
     ///
     /// # Errors
-    /// When it does not, or the disk refuses.
+    /// Fails when it does not, or the disk refuses.
     fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>>;
 
     /// Creates a file of `bytes` zeros with space for them; one of that name that exists is emptied.
     ///
     /// # Errors
-    /// When there is no space, or the disk refuses; a file may be there then.
+    /// Fails when there is no space, or the disk refuses; a file may be there then.
     fn create(&self, name: &str, bytes: u64) -> io::Result<Arc<dyn DiskFile>>;
 
     /// Gives a file another name, in place of the file that had it.
     ///
     /// # Errors
-    /// When the disk refuses.
+    /// Fails when the disk refuses.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
 
     /// Removes a file.
     ///
     /// # Errors
-    /// When the disk refuses.
+    /// Fails when the disk refuses.
     fn remove(&self, name: &str) -> io::Result<()>;
 
     /// The names of all files.
     ///
     /// # Errors
-    /// When the disk refuses.
+    /// Fails when the disk refuses.
     fn names(&self) -> io::Result<Vec<String>>;
 
-    /// Waits until what was created, renamed and removed survives a power cut.
+    /// Waits until created, renamed and removed files survive a power cut as such.
     ///
     /// # Errors
-    /// When the disk refuses.
+    ///
+    /// Fails when the disk refuses.
     fn sync_names(&self) -> io::Result<()>;
 }
 
-/// What a disk refused, by what was being done.
+/// Makes the error of an operation that the disk refused; `what` names the operation.
 pub(crate) fn failed(disk: &dyn Disk, what: &str, error: io::Error) -> Error {
     let what = format!("{what} {}", disk.path().display());
     if is_full(&error) {
@@ -94,7 +96,7 @@ pub(crate) fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
-/// Whether the system was out of something else than space, and has it again later.
+/// Returns true if the system was out of something else than space, and has it again later.
 pub(crate) fn is_exhausted(error: &io::Error) -> bool {
     use rustix::io::Errno;
     let is_code = |code: i32| {
@@ -126,21 +128,21 @@ pub(crate) fn read_exact(
     Ok(())
 }
 
-/// Creates a directory that nobody but its owner can enter, and the directories above it that are missing.
+/// Creates a directory that only its owner can enter, and the directories above it that are missing.
 ///
 /// # Errors
-/// When the operating system refuses.
+/// Fails when the operating system refuses.
 pub fn create_private_directory(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
 /// A directory of the operating system, locked against a second process for as long as it is open.
 ///
-/// The lock is on the directory itself, and on the file `lock` in it for file systems that lock only files, and for versions
-/// before. Whoever removes the file does not let a second process in.
+/// The lock is on the directory itself, and on the file `lock` in it for file systems that lock only files, and for
+/// earlier versions. Removing the file does not let a second process in.
 ///
-/// Names are looked up in the directory that was opened. Once it is removed nothing is found or made in it any more, also
-/// where another has taken its place at the same path.
+/// Names are looked up in the directory that was opened. Once it is removed nothing is found or created in it any more,
+/// even if another directory has taken its path.
 pub(crate) struct Directory {
     path: PathBuf,
     folder: File,
@@ -151,7 +153,7 @@ impl Directory {
     /// Opens `path` and creates it if need be.
     ///
     /// # Errors
-    /// [`Error::InUse`], or what the operating system says.
+    /// [`Error::InUse`], or the error of the operating system.
     pub fn open(path: &Path) -> Result<Directory, Error> {
         let failed = |what: &str| Error::io(format!("{what} {}", path.display()));
         if !path.exists() {

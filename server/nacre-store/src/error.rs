@@ -1,4 +1,4 @@
-//! What can go wrong with stored data, by who must act.
+//! Errors of stored data, by who must act.
 
 use nacre_types::Vbid;
 use std::path::PathBuf;
@@ -7,10 +7,10 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The disk refused: the operator frees space or replaces it. What was not acknowledged may be lost.
+    /// The disk refused: the operator frees space or replaces it. Writes that were not acknowledged may be lost.
     #[error("{what}: {source}")]
     Io {
-        /// What was being done, with the path.
+        /// The operation and its path.
         what: String,
         /// The operating system's reason.
         source: std::io::Error,
@@ -18,11 +18,11 @@ pub enum Error {
     /// The disk has no space: the operator frees some. Nothing was written, so the same may be tried again.
     #[error("the disk has no space left")]
     Full,
-    /// The process or the machine is out of file descriptors or memory, which others give back: the operator raises the limit or
-    /// finds out who uses them up. Nothing was written, so the same may be tried again.
+    /// The process or the machine is out of file descriptors or memory, which may become free: the operator raises the
+    /// limit or finds the process that uses them up. Nothing was written, so the operation may be repeated.
     #[error("{what}: {source}")]
     Exhausted {
-        /// What was being done, with the path.
+        /// The operation and its path.
         what: String,
         /// The operating system's reason.
         source: std::io::Error,
@@ -32,7 +32,7 @@ pub enum Error {
     Damaged {
         /// The directory.
         path: PathBuf,
-        /// What is wrong, naming vBucket and document where known.
+        /// The damage, naming vBucket and document where known.
         what: String,
     },
     /// The directory was written by another version of the format: the operator uses that version, or upgrades.
@@ -40,9 +40,9 @@ pub enum Error {
     Format {
         /// The directory.
         path: PathBuf,
-        /// What it says it is.
+        /// The format found.
         found: u32,
-        /// What this version reads.
+        /// The format that this version reads.
         expected: u32,
     },
     /// The directory is open in another process: stop that one first.
@@ -54,20 +54,20 @@ pub enum Error {
     /// A vBucket whose stored documents contradict its record.
     #[error("{vbid} is damaged: {what}")]
     Inconsistent {
-        /// Which vBucket.
+        /// The vBucket.
         vbid: Vbid,
-        /// What does not fit.
+        /// The contradiction.
         what: String,
     },
 }
 
 impl Error {
-    /// Whether nothing was written, and the same may be tried again later.
+    /// Returns true if nothing was written, and the same may be tried again later.
     pub fn is_temporary(&self) -> bool {
         matches!(self, Error::Full | Error::Exhausted { .. })
     }
 
-    /// Names what was being done when the operating system refused.
+    /// Names the operation that the operating system refused.
     pub fn io(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Error {
         let what = what.into();
         move |source| Error::Io { what, source }

@@ -4,7 +4,7 @@ use crate::{Commit, Error, HistorySize, Scan, Store, Usage, Which};
 use nacre_types::{Document, Seqno, VbRecord, Vbid};
 use parking_lot::Mutex;
 
-/// What goes wrong.
+/// A fault to inject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The disk is full: commits fail and leave nothing behind.
@@ -13,11 +13,11 @@ pub enum Fault {
     Exhausted,
     /// The disk fails in the middle of a commit: its first half is there, the call fails.
     Torn,
-    /// What is there of that vBucket cannot be scanned.
+    /// The stored history of that vBucket cannot be scanned.
     Unreadable(Vbid),
 }
 
-/// Passes everything on to another store until told to fail.
+/// Passes everything on to another store until a fault is injected.
 pub struct FaultStore<S> {
     inner: S,
     fault: Mutex<Option<Fault>>,

@@ -28,10 +28,11 @@ pub struct FjallStore {
 }
 
 impl FjallStore {
-    /// Opens the database in `path`, which is created when `create` is set and must exist otherwise.
+    /// Opens the database in `path`, which is created if `create` is set and must exist otherwise.
     ///
     /// # Errors
-    /// Whatever is wrong with the directory, by name.
+    ///
+    /// Any problem with the directory, by name.
     pub fn open(path: &Path, create: bool, cache_bytes: u64) -> Result<FjallStore, Error> {
         let damaged = |what: &str| Error::Damaged { path: path.to_owned(), what: what.to_owned() };
         if !create && !path.join(note::NAME).exists() {
@@ -50,7 +51,7 @@ impl FjallStore {
         Ok(store)
     }
 
-    /// Compares what is there with what was acknowledged, and reads what commits go on from.
+    /// Compares the database with the acknowledged commits, and reads the counters for the next commits.
     fn check(&self) -> Result<(), Error> {
         let damaged = |what: String| Error::Damaged { path: self.path.clone(), what };
         let acknowledged = self.note.read()?;
@@ -213,7 +214,7 @@ impl Store for FjallStore {
         read(&self.database.snapshot(), &self.rows, &self.path, vbid, key)
     }
 
-    /// fjall does not say what of its files is current.
+    /// fjall does not report how much of its files is current.
     fn usage(&self) -> Usage {
         let disk_bytes = self.database.disk_space().unwrap_or(0);
         Usage { disk_bytes, live_bytes: disk_bytes }

@@ -5,11 +5,11 @@
 //!
 //! A commit takes versions of documents and, for each vBucket among them, a [`nacre_types::VbRecord`] that describes
 //! the vBucket after them. When `commit` returns, they survive a power cut. After a crash, exactly a prefix of each
-//! vBucket's acknowledged commits is there (perhaps with one more that was under way), and its record describes
-//! that prefix: high seqno, failover log, greatest CAS, number of documents.
+//! vBucket's acknowledged commits is stored (perhaps with one more that was under way), and its record describes that
+//! prefix: high seqno, failover log, greatest CAS, number of documents.
 //!
-//! What cannot be read back is reported by name and never silently shortened: records carry checksums, a vBucket's
-//! record counts its documents, and a note beside the database says how many commits were acknowledged.
+//! Unreadable data is reported by name, and a history is never silently shortened: records carry checksums, a vBucket's
+//! record counts its documents, and a note next to the database says how many commits were acknowledged.
 #![expect(clippy::disallowed_methods, reason = "this crate owns the files of a node")]
 
 mod codec;

@@ -5,18 +5,18 @@
 //! batch   length u64 | synced u64 | crc u32 of the batch before | crc u32 of all else | rows
 //! row     length of the key u32 | length of the value u32, or u32::MAX where it was removed | key | value
 //! ```
-//! Numbers are big-endian. A batch names the one before, so that what was left behind by a longer file is not taken for what comes
-//! next, and says how much of the file was sure to survive a power cut when it was written. A file is made, and written anew once it
-//! has become twice as long as its rows were, under another name, and takes its own when it is whole. Where damage is forgiven a new
-//! file is not waited for before something in it is to be durable.
+//! Numbers are big-endian. A batch names the one before, so that the remains of a longer file are not taken for the
+//! next batch, and says how much of the file was sure to survive a power cut when it was written. A file is created
+//! under another name, and gets its own when it is complete; the same happens when it is rewritten, once it is twice as
+//! long as its rows were. If damage is forgiven, a new file is only synced when something in it must be durable.
 //!
-//! What is synced has a mark behind it, a batch without rows, until the next batch takes its place: so the last one has somebody, too,
-//! who says that it had been synced. The mark is not synced itself; without it less is known, and nothing is wrong.
+//! A mark, which is a batch without rows, follows the synced part until the next batch overwrites it: it records that
+//! the last batch was synced too. The mark is not synced itself; if it is missing, less is known and nothing is wrong.
 //!
-//! Invariants: whatever a crash leaves, the rows are those after some batch, and all before it; none of those that were durable is
-//! lost. A batch that cannot be read ends the file, as a crash may leave one at the end. Where a batch behind it says that it had been
-//! synced it is damaged: then the space does not open, unless [`OnDamage::Forget`] was chosen. Otherwise what is read when it opens
-//! survives a power cut from then on, although the process before may have ended because it could not be synced.
+//! Invariants: after any crash the rows are those of a prefix of the batches, and no durable batch is lost. A batch
+//! that cannot be read ends the file, as a crash may leave one at the end. If a later batch says that it had been
+//! synced, it is damaged: then the space does not open, unless [`OnDamage::Forget`] was chosen. Rows that were read at
+//! the open survive a power cut from then on, even if the process before ended because they could not be synced.
 
 use crate::Error;
 use crate::codec::{u16_at, u32_at, u64_at};
@@ -34,24 +34,24 @@ const MAGIC: &[u8; 14] = b"nacre space 2\n";
 const BATCH_HEAD_BYTES: usize = 24;
 /// Before the key of a row.
 const ROW_HEAD_BYTES: usize = 8;
-/// Where its own crc is in that.
+/// Offset of the batch's own crc in the head.
 const CRC_AT: usize = 20;
 const REMOVED: u32 = u32::MAX;
-/// A file may be so much longer than twice what its rows took.
+/// A file may exceed twice the size of its rows by this much.
 const SLACK_BYTES: u64 = 16 << 20;
-/// Rows of a batch of a file that is written anew, about.
+/// Rows of a batch of a file that is written again, about.
 const PIECE_BYTES: usize = 1 << 20;
 /// Behind the number of a file.
 const ENDING: &str = ".space";
 /// Behind the name of a file that is being written.
 const NEW: &str = ".new";
 
-/// What to do with a space of which a part that was synced cannot be read.
+/// What happens to a space if a part that was synced cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnDamage {
-    /// It does not open: nobody else has what is in it.
+    /// It does not open: there is no other copy of its rows.
     Refuse,
-    /// It has the rows before the damage, or none: what came after them can be had anew.
+    /// It opens with the rows before the damage, or with none: the later rows can be computed again.
     Forget,
 }
 
@@ -67,22 +67,24 @@ pub struct LogSpaces {
 struct Files {
     /// The number of each space's file, and the space where it is open.
     by_name: BTreeMap<String, (u64, Option<Arc<LogSpace>>)>,
-    /// That of the next file.
+    /// Number of the next file.
     next: u64,
 }
 
 impl LogSpaces {
-    /// Opens the directory `path`, created when it does not exist.
+    /// Opens the directory `path`, and creates it if it does not exist.
     ///
     /// # Errors
-    /// Whatever is wrong with the directory.
+    ///
+    /// Any problem with the directory.
     pub fn open(path: &Path, on_damage: OnDamage) -> Result<LogSpaces, Error> {
         LogSpaces::open_on(Arc::new(Directory::open(path)?), on_damage, SLACK_BYTES)
     }
 
-    /// Opens what is on a disk. A file may be `slack_bytes` longer than twice what its rows took.
+    /// Opens the spaces on a disk. A file may exceed twice the size of its rows by `slack_bytes`.
     ///
     /// # Errors
+    ///
     /// As for [`LogSpaces::open`].
     pub fn open_on(
         disk: Arc<dyn Disk>,
@@ -173,7 +175,7 @@ fn failed(disk: &dyn Disk, what: &str) -> impl FnOnce(io::Error) -> Error {
     move |error| disk::failed(disk, what, error)
 }
 
-/// What a file begins with.
+/// Returns the first bytes of a file.
 fn head(name: &str) -> Vec<u8> {
     let mut head = MAGIC.to_vec();
     head.extend_from_slice(&(name.len() as u16).to_be_bytes());
@@ -204,25 +206,25 @@ fn read_head(file: &dyn DiskFile) -> io::Result<Option<(String, u64)>> {
 /// A file, and where it goes on.
 struct Log {
     file: Arc<dyn DiskFile>,
-    /// Where its batches begin.
+    /// Offset of the first batch.
     head_bytes: u64,
-    /// Where the next one goes.
+    /// Offset of the next batch.
     end: u64,
-    /// That of the last one.
+    /// crc of the last batch.
     crc: u32,
-    /// How long the file was when it was written anew, or what its rows took when it was opened.
+    /// Length of the file when it was rewritten, or size of its rows when it was opened.
     was_bytes: u64,
-    /// How much of it is sure to survive a power cut.
+    /// Bytes of the file that are sure to survive a power cut.
     synced: u64,
-    /// It was made, and its name may not survive a power cut.
+    /// True if the file was created, so that its name may not survive a power cut.
     is_new: bool,
-    /// Nobody is to write to it any more.
+    /// True if the space was removed: no more writes.
     is_removed: bool,
-    /// A sync has failed: what is on the disk is not known until the file is opened anew, or written anew.
+    /// True after a failed sync: the content of the disk is unknown until the file is opened or written again.
     is_doubtful: bool,
-    /// What was read when it was opened, until it is asked for.
+    /// Rows that were read at the open, until they are asked for.
     fresh: Option<Table>,
-    /// What was lost before it was opened.
+    /// The loss before the open, if any.
     damage: Option<String>,
 }
 
@@ -234,7 +236,7 @@ struct LogSpace {
     file_name: String,
     name: String,
     slack_bytes: u64,
-    /// Whether rows may be lost: then one that could not be synced is no reason to take no more.
+    /// True if rows may be lost: then one that could not be synced is no reason to take no more.
     may_forget: bool,
     log: Mutex<Log>,
 }
@@ -277,7 +279,7 @@ impl LogSpace {
             let (name, head_bytes) = read_head(&*file)?.ok_or(io::ErrorKind::InvalidData)?;
             let mut log = Log::at_head(file, head_bytes);
             let Found { all, end, crc, synced } = log.read(u64::MAX)?;
-            // Not the length of the file: who is started often would never find it twice as long.
+            // The length of the file would not do: a space that is opened often would never find it twice as long.
             let rows_bytes: usize =
                 all.iter().map(|(key, value)| row_bytes(key, Some(value))).sum();
             log.was_bytes = head_bytes + rows_bytes as u64;
@@ -318,11 +320,11 @@ impl LogSpace {
     /// Writes a file with these rows alone, and has it take the place of that which is there.
     fn rewrite(&self, log: &mut Log, all: &Table) -> io::Result<()> {
         *log = Log::write(&*self.disk, &self.file_name, &self.name, all)?;
-        // After a power cut it may be the file before, with what that one had.
+        // After a power cut the name may still refer to the file before, with its rows.
         self.disk.sync_names().inspect_err(|_| log.is_doubtful = true)
     }
 
-    /// Writes the file anew; where that cannot be, it is good as it is.
+    /// Writes the file again; where that cannot be, it is good as it is.
     fn shorten(&self, log: &mut Log) {
         let all = self.read(log);
         if all.is_ok_and(|all| self.rewrite(log, &all).is_ok()) {
@@ -335,7 +337,7 @@ impl LogSpace {
 }
 
 impl Log {
-    /// A file of that name with these rows alone: there is all of it, or what was there before.
+    /// Writes a file of that name with exactly these rows. A crash leaves all of it, or the file before.
     fn write(disk: &dyn Disk, file_name: &str, name: &str, all: &Table) -> io::Result<Log> {
         let new = format!("{file_name}{NEW}");
         let mut log = Log::begin(disk.create(&new, 0)?, name)?;
@@ -402,8 +404,9 @@ impl Log {
         Ok(found)
     }
 
-    /// Makes sure of what follows the first `synced` bytes: the process before may have ended because it could not be synced, and
-    /// then the operating system shows it, and does not know that it is not on the disk.
+    /// Writes and syncs everything after the first `synced` bytes again. The process before may have ended because it
+    /// could not sync them; the operating system still shows them then, and does not know that they are not on the
+    /// disk.
     fn write_again(&mut self, synced: u64) -> io::Result<()> {
         let from = synced.max(self.head_bytes);
         if from < self.end {
@@ -416,7 +419,7 @@ impl Log {
         Ok(())
     }
 
-    /// Whether something behind its end, which cannot be read, had been synced: a batch further on says so.
+    /// Returns true if something behind its end, which cannot be read, had been synced: a batch further on says so.
     fn was_longer(&self) -> io::Result<bool> {
         let mut rest = vec![0; self.file.bytes()?.saturating_sub(self.end) as usize];
         read_exact(&*self.file, &mut rest, self.end)?;
@@ -445,7 +448,7 @@ impl Log {
             self.file.sync().and_then(|()| if is_new { disk.sync_names() } else { Ok(()) });
         synced.inspect_err(|_| self.is_doubtful = true)?;
         self.synced = self.end;
-        // Where there is no room for the mark, what it is about is there all the same.
+        // If there is no room for the mark, the rows are synced all the same.
         let _ = self.mark();
         Ok(())
     }
@@ -461,7 +464,7 @@ impl Log {
             return Ok(());
         }
         let (bytes, crc) = batch.finish(self.synced, self.crc);
-        // What a write that failed has left is written over by the next one.
+        // The next write overwrites the remains of a failed one.
         self.file.write_at(&bytes, self.end)?;
         self.end += bytes.len() as u64;
         self.crc = crc;
@@ -469,13 +472,13 @@ impl Log {
     }
 }
 
-/// What was read of a file.
+/// The readable part of a file.
 struct Found {
     all: Table,
-    /// Where the last batch with rows ends, and its crc.
+    /// End of the last batch with rows, and its crc.
     end: u64,
     crc: u32,
-    /// How much of the file was sure to survive a power cut, as the last batch says.
+    /// Bytes that were sure to survive a power cut, according to the last batch.
     synced: u64,
 }
 
@@ -484,7 +487,7 @@ struct Found {
 struct Batch(Vec<u8>);
 
 impl Batch {
-    /// One without rows, to say what was synced.
+    /// Returns a batch without rows, which records how much was synced.
     fn mark() -> Batch {
         Batch(vec![0; BATCH_HEAD_BYTES])
     }
@@ -514,12 +517,12 @@ impl Batch {
     }
 }
 
-/// What a row takes in a file.
+/// Returns the size of a row in a file.
 fn row_bytes(key: &[u8], value: Option<&[u8]>) -> usize {
     ROW_HEAD_BYTES + key.len() + value.map_or(0, <[u8]>::len)
 }
 
-/// What a batch begins with.
+/// The first bytes of a batch.
 struct Head {
     length: u64,
     synced: u64,
@@ -541,7 +544,7 @@ impl Head {
     }
 }
 
-/// That of a batch with its head, but for the crc itself.
+/// Returns the checksum of a batch with its head, without the crc itself.
 fn checksum(batch: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(&batch[..CRC_AT]);
@@ -625,7 +628,7 @@ impl Space for LogSpace {
         writes.iter().for_each(|(key, value)| batch.add(key, value.as_deref()));
         log.append(batch).map_err(failed(&*self.disk, "write a space of"))?;
         if durable {
-            // Not as a disk that is full: what was written is not known.
+            // Unlike a full disk, a failed sync leaves unknown content.
             let what = format!("sync a space of {}", self.disk.path().display());
             log.sync(&*self.disk).map_err(Error::io(what))?;
         }

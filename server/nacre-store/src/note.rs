@@ -28,7 +28,7 @@ pub(crate) fn decode(bytes: [u8; 12]) -> Option<u64> {
     (encode(number) == bytes).then_some(number)
 }
 
-/// A note in a file of its own, beside a database.
+/// A note in a separate file next to a database.
 pub(crate) struct Note {
     path: PathBuf,
     file: File,
@@ -38,7 +38,7 @@ impl Note {
     /// Opens the note in `directory`, and creates it if need be.
     ///
     /// # Errors
-    /// When the disk refuses.
+    /// Fails when the disk refuses.
     pub fn open(directory: &Path) -> Result<Note, Error> {
         let path = directory.join(NAME);
         let file = File::options()
@@ -54,7 +54,7 @@ impl Note {
     /// The number that was noted last; 0 if none was.
     ///
     /// # Errors
-    /// When the note is damaged.
+    /// Fails when the note is damaged.
     pub fn read(&self) -> Result<u64, Error> {
         let mut bytes = [0; 12];
         let length = self
@@ -70,7 +70,7 @@ impl Note {
     /// Notes that so many commits were synced.
     ///
     /// # Errors
-    /// When the disk refuses.
+    /// Fails when the disk refuses.
     pub fn write(&self, number: u64) -> Result<(), Error> {
         self.file.write_all_at(&encode(number), 0).map_err(Error::io("note the commit"))
     }

@@ -1,4 +1,4 @@
-//! How a bucket lies in an ordered key-value engine: kinds of row, told apart by their first byte.
+//! The rows of a bucket in an ordered key-value engine. Their first byte is the kind.
 //!
 //! ```text
 //! 00 "format"           → 2
@@ -10,7 +10,7 @@
 
 use nacre_types::Vbid;
 
-/// The version of the layout above, and of what the rows hold.
+/// Version of the layout above and of the rows' content.
 pub(crate) const FORMAT: u32 = 2;
 
 pub(crate) const META: u8 = 0;

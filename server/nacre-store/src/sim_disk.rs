@@ -1,14 +1,14 @@
 //! A disk in memory that remembers what was synced, so that a power cut can be tried at any moment.
 //!
-//! Everything that is done to it is written down. [`SimDisk::cut`], or [`SimDisk::replay`] for any moment before now, gives the disk as the machine would find it had the
-//! power failed then: what was synced is there, of the rest as much as [`Loss`] says.
+//! Every operation is recorded. [`SimDisk::cut`], or [`SimDisk::replay`] for an earlier moment, returns the disk as the
+//! machine would find it after a power failure then: everything synced, and of the rest as much as [`Loss`] says.
 //!
 //! The rules are those of POSIX, on the severe side:
-//! - what was written to a file since its last sync is kept or lost by the sector ([`SECTOR_BYTES`]), in any mix;
+//! - bytes written to a file since its last sync are kept or lost by the sector ([`SECTOR_BYTES`]), in any mix;
 //! - the length of a file is content, too: without a sync it may be gone;
-//! - what was created, renamed and removed is kept or lost in any mix, but for changes of the same name, until
+//! - creations, renames and removals are kept or lost in any mix, except changes of the same name, until
 //!   [`sync_names`](Disk::sync_names);
-//! - after a sync that failed, what was written stays readable, but no later sync makes it safe.
+//! - after a failed sync, written bytes stay readable, but no later sync makes them safe.
 
 use crate::disk::{Disk, DiskFile};
 use parking_lot::Mutex;
@@ -17,10 +17,10 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-/// What a disk writes whole or not at all.
+/// Bytes that a disk writes completely or not at all.
 pub const SECTOR_BYTES: usize = 512;
 
-/// What a power cut leaves of that which was not synced.
+/// The part of unsynced data that a power cut loses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loss {
     /// Nothing.
@@ -42,7 +42,7 @@ pub enum Operation {
         name: String,
         /// The file, counted from 0.
         file: usize,
-        /// Its length.
+        /// The new length.
         bytes: u64,
     },
     /// Bytes were written.
@@ -51,7 +51,7 @@ pub enum Operation {
         file: usize,
         /// Where.
         offset: u64,
-        /// What.
+        /// The bytes.
         bytes: Arc<[u8]>,
     },
     /// A file was synced.
@@ -80,7 +80,7 @@ pub enum Operation {
     SyncNames,
 }
 
-/// What is to go wrong.
+/// An error to inject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trouble {
     /// There is no space: a file cannot be created, or a write stops half way.
@@ -93,11 +93,11 @@ pub enum Trouble {
 
 #[derive(Clone, Default)]
 struct Content {
-    /// As programs see it.
+    /// The content that programs see.
     visible: Vec<u8>,
-    /// As it was synced last.
+    /// The content of the last sync.
     synced: Vec<u8>,
-    /// Written since: where, and what.
+    /// Writes since then: offset and bytes.
     pending: Vec<(u64, Arc<[u8]>)>,
 }
 
@@ -106,13 +106,13 @@ struct State {
     files: Vec<Content>,
     names: BTreeMap<String, usize>,
     synced_names: BTreeMap<String, usize>,
-    /// Changes of names since they were synced: the name, and what it stands for now.
+    /// Changes of names since they were synced: the name, and the file that it refers to now.
     pending_names: Vec<Vec<(String, Option<usize>)>>,
     operations: Vec<Operation>,
     recording: bool,
     /// The disk before the first operation.
     base: Option<Arc<State>>,
-    /// Writes, creations and syncs so far, and which one is to fail how.
+    /// Number of writes, creations and syncs so far, and which of them fails how.
     chances: u64,
     trouble: Option<(u64, Trouble)>,
     /// Most bytes that one read gives.
@@ -272,12 +272,12 @@ impl Chance {
 pub struct SimDisk(Arc<Mutex<State>>);
 
 impl SimDisk {
-    /// An empty disk that records what is done to it.
+    /// Creates an empty disk that records its operations.
     pub fn new() -> Arc<SimDisk> {
         SimDisk::starting_at(State::default())
     }
 
-    /// An empty disk that does not remember what was done to it: no power cut can be tried at a moment that has passed.
+    /// Creates an empty disk without records: power cuts are possible now, not at an earlier moment.
     pub fn unrecorded() -> Arc<SimDisk> {
         let state = State { read_bytes_max: usize::MAX, ..State::default() };
         Arc::new(SimDisk(Arc::new(Mutex::new(state))))
@@ -289,7 +289,7 @@ impl SimDisk {
         Arc::new(SimDisk(Arc::new(Mutex::new(state))))
     }
 
-    /// How many operations there were.
+    /// Returns the number of operations.
     pub fn operation_count(&self) -> usize {
         self.0.lock().operations.len()
     }
@@ -301,7 +301,7 @@ impl SimDisk {
         state.trouble = Some((state.chances + chance, trouble));
     }
 
-    /// Whether the trouble that was asked for has come.
+    /// Returns true if the trouble that was asked for has come.
     pub fn had_trouble(&self) -> bool {
         self.0.lock().trouble.is_none()
     }
@@ -319,12 +319,12 @@ impl SimDisk {
         state.names.iter().map(file).collect()
     }
 
-    /// A copy of the disk as programs see it now: what a process finds that starts after this one has died.
+    /// Returns a copy of the disk as programs see it now: the state that the next process finds if this one dies.
     pub fn copy(&self) -> Arc<SimDisk> {
         SimDisk::starting_at(self.0.lock().cut_by_nothing())
     }
 
-    /// The disk after a power cut now, recording what is done to it.
+    /// Returns the disk after a power cut now. It records its operations.
     pub fn cut(&self, loss: Loss) -> Arc<SimDisk> {
         SimDisk::starting_at(self.0.lock().cut(loss))
     }
@@ -343,7 +343,7 @@ impl SimDisk {
         state.files[file].visible.truncate(bytes);
     }
 
-    /// Goes through what was done, one operation after the other.
+    /// Starts a replay of the operations, one after the other.
     pub fn replay(&self) -> Replay {
         let state = self.0.lock();
         let base = state.base.as_ref().map_or_else(State::default, |base| State::clone(base));
@@ -353,7 +353,7 @@ impl SimDisk {
 
 impl State {
     fn cut_by_nothing(&self) -> State {
-        // What is visible is what a power cut that loses nothing leaves, but for syncs that failed.
+        // Programs see what a power cut without loss leaves, except for failed syncs.
         let mut found = self.cut(Loss::Nothing);
         for (name, file) in &self.names {
             let copy = found.names[name];
@@ -363,7 +363,7 @@ impl State {
     }
 }
 
-/// A disk that does again what was done to another.
+/// A disk that repeats the operations of another.
 pub struct Replay {
     operations: std::vec::IntoIter<Operation>,
     state: State,
@@ -383,7 +383,7 @@ impl Replay {
     }
 }
 
-/// How the system reports it.
+/// Returns the error that the operating system would report.
 fn error_of(trouble: Trouble) -> io::Error {
     match trouble {
         Trouble::Full => io::ErrorKind::StorageFull.into(),

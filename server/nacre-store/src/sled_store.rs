@@ -4,8 +4,8 @@
 //! - `flush` writes but does not sync on Linux, so the database file (and the files of large values) are synced here;
 //! - a batch is atomic, but a large one costs several times its size in memory: small commits share a batch, up to
 //!   [`COMMIT_DOCUMENTS_MAX`] documents;
-//! - a log whose end is damaged opens as if it had been shorter: the note `acknowledged` beside the database says
-//!   how many commits were synced, and a database with fewer is refused.
+//! - a log whose end is damaged opens as if it had been shorter: the note `acknowledged` next to the database says how
+//!   many commits were synced, and a database with fewer is refused.
 
 use crate::codec::{decode_document, decode_record, encode_document, encode_record, seqno_of};
 use crate::note::{self, Note};
@@ -22,12 +22,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-/// Values above this lie in files of their own, which must be synced too. sled's own limit is near 128 KiB.
+/// Larger values are in separate files, which must be synced too. sled's own limit is near 128 KiB.
 const BLOB_BYTES_MIN: usize = 32 * 1024;
 /// Rows that a scan reads at a time.
 const SCAN_ROWS: usize = 256;
 
-/// What scans under way must still see: versions that were overwritten since they began.
+/// Versions that were overwritten while scans that must still see them are under way.
 #[derive(Default)]
 struct Retained(Mutex<BTreeMap<u64, Document>>);
 
@@ -53,10 +53,11 @@ pub struct SledStore {
 }
 
 impl SledStore {
-    /// Opens the database in `path`, which is created when `create` is set and must exist otherwise.
+    /// Opens the database in `path`, which is created if `create` is set and must exist otherwise.
     ///
     /// # Errors
-    /// Whatever is wrong with the directory, by name.
+    ///
+    /// Any problem with the directory, by name.
     pub fn open(path: &Path, create: bool, cache_bytes: u64) -> Result<SledStore, Error> {
         let damaged = |what: &str| Error::Damaged { path: path.to_owned(), what: what.to_owned() };
         if !create && !path.join(note::NAME).exists() {
@@ -71,7 +72,7 @@ impl SledStore {
         Ok(store)
     }
 
-    /// Compares what is there with what was acknowledged, and reads the counts that commits go on from.
+    /// Compares the database with the acknowledged commits, and reads the counters for the next commits.
     fn check(&self) -> Result<(), Error> {
         let damaged = |what: String| Err(Error::Damaged { path: self.path.clone(), what });
         let acknowledged = self.note.read()?;
@@ -154,7 +155,7 @@ impl SledStore {
             let stored = encode_document(&key_row, document);
             batch.insert(key_row, stored);
         }
-        // A set: the tree still has what is staged, so that a key named twice would count twice.
+        // A set: staged keys are still in the tree, so a key named twice would be counted twice.
         for (key, seqno) in commit.erased.iter().collect::<BTreeSet<_>>() {
             let key_row = row(BY_KEY, vbid, key);
             let old = self.database.get(&key_row).map_err(|error| self.failed("read", error))?;
@@ -293,7 +294,7 @@ impl Store for SledStore {
         decode_document(&row, key, &stored).map(Some).ok_or_else(damaged)
     }
 
-    /// sled does not say what of its file is current.
+    /// sled does not report how much of its file is current.
     fn usage(&self) -> Usage {
         let disk_bytes = self.database.size_on_disk().unwrap_or(0);
         Usage { disk_bytes, live_bytes: disk_bytes }
@@ -305,7 +306,7 @@ impl Store for SledStore {
     }
 }
 
-/// How many of `commits` go into the next batch: at least one, no vBucket twice, and not too many documents.
+/// Returns how many of `commits` go into the next batch: at least one, no vBucket twice, and not too many documents.
 fn batch_length(commits: &[Commit]) -> usize {
     let mut vbuckets = BTreeSet::new();
     let mut documents = 0;
@@ -316,7 +317,7 @@ fn batch_length(commits: &[Commit]) -> usize {
     commits.iter().take_while(fits).count()
 }
 
-/// A scan under way: reads some rows at a time, and takes from `retained` what was overwritten meanwhile.
+/// A scan under way: reads some rows at a time, and takes versions that were overwritten meanwhile from `retained`.
 struct Rows {
     database: Arc<Database>,
     path: PathBuf,
@@ -328,8 +329,8 @@ struct Rows {
 }
 
 impl Rows {
-    /// Reads the next rows. The order matters: a version leaves the tree only after it was retained, so that looking
-    /// into the tree first and at what was retained second misses nothing.
+    /// Reads the next rows. The order matters: a version leaves the tree only after it was retained, so that a look
+    /// into the tree first and into `retained` second misses nothing.
     fn fill(&mut self) -> Result<(), Error> {
         let first = row(BY_SEQNO, self.vbid, &self.next.0.to_be_bytes());
         let last = row(BY_SEQNO, self.vbid, &self.end.0.to_be_bytes());
@@ -397,7 +398,8 @@ impl Iterator for Rows {
 
 fn from_sled(path: &Path, what: &str, error: sled::Error) -> Error {
     match error {
-        // What sled has to tell twice is the debug form of the error as text; its kind has words for people.
+        // sled passes some errors as the debug form of the original in text; the kind of the original has words for
+        // people.
         sled::Error::Io(source) if source.to_string().starts_with("Os {") => {
             Error::Io { what: format!("{what} {}", path.display()), source: source.kind().into() }
         }
@@ -406,7 +408,7 @@ fn from_sled(path: &Path, what: &str, error: sled::Error) -> Error {
     }
 }
 
-/// How long an open waits for the threads of a database that this process has closed: they let go of its file a moment
+/// Time that an open waits for the threads of a database that this process has closed: they release its file a moment
 /// after the last handle is gone.
 const CLOSE_WAIT: Duration = Duration::from_secs(5);
 
@@ -460,7 +462,7 @@ fn open_database(path: &Path, cache_bytes: u64) -> Result<Database, Error> {
     }
 }
 
-/// Locks the file `<path>.lock`, which lies beside the database so that sled does not find a stranger in its directory.
+/// Locks the file `<path>.lock`, next to the database because sled accepts no foreign file in its directory.
 fn lock_directory(path: &Path) -> Result<File, Error> {
     let name = path.with_extension("lock");
     let failed = |source| Error::Io { what: format!("lock {}", name.display()), source };
@@ -492,7 +494,7 @@ pub(crate) fn sync_directory(path: &Path) -> Result<(), Error> {
     let Ok(entries) = std::fs::read_dir(path) else { return Ok(()) };
     for entry in entries.flatten() {
         match sync_file(&entry.path()) {
-            // A value that was replaced meanwhile is gone, and nobody needs it.
+            // A value that was replaced meanwhile is gone, and nothing needs it.
             Err(_) if !entry.path().exists() => {}
             synced => synced?,
         }

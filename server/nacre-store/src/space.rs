@@ -16,13 +16,13 @@ pub trait Space: Send + Sync {
     /// All rows, ascending by key.
     ///
     /// # Errors
-    /// When a row cannot be read.
+    /// Fails when a row cannot be read.
     fn load(&self) -> Result<Rows, Error>;
 
     /// The row `key`, if there is one.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// Fails when it cannot be read.
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error>;
 
     /// Writes (`Some`) and removes (`None`) rows, all or none.
@@ -30,25 +30,25 @@ pub trait Space: Send + Sync {
     /// `durable` waits until they survive a power cut; otherwise they survive the process, in order.
     ///
     /// # Errors
-    /// [`Error::Full`] or [`Error::Exhausted`] with nothing written: the same may be tried again. Or what else the disk refuses; nothing may be assumed
-    /// about these rows then.
+    /// [`Error::Full`] or [`Error::Exhausted`] with nothing written: the same may be tried again. Or another error of
+    /// the disk, after which the state of these rows is unknown.
     fn apply(&self, writes: &[Write], durable: bool) -> Result<(), Error>;
 
     /// Removes all rows.
     ///
     /// # Errors
-    /// When the disk refuses.
+    /// Fails when the disk refuses.
     fn clear(&self) -> Result<(), Error>;
 
     /// Writes the rows again, so that nothing of values that were replaced or removed stays in a file.
     ///
     /// # Errors
-    /// When the disk refuses; the rows are there as before.
+    /// Fails when the disk refuses; the rows are there as before.
     fn rewrite(&self) -> Result<(), Error> {
         Ok(())
     }
 
-    /// Returns the file that keeps the rows, for messages; empty where there is none.
+    /// Returns the path of the file that keeps the rows, for messages; empty if there is none.
     fn file(&self) -> String {
         String::new()
     }
@@ -58,8 +58,7 @@ pub trait Space: Send + Sync {
         None
     }
 
-    /// Returns what is known to be lost since the rows were written, if the space was opened all the same. Clearing the space
-    /// makes it whole.
+    /// Returns the known loss of rows, if the space was opened in spite of it. Clearing the space makes it whole.
     fn damage(&self) -> Option<String> {
         None
     }
@@ -70,19 +69,19 @@ pub trait Spaces: Send + Sync {
     /// The space `name`, created when it does not exist.
     ///
     /// # Errors
-    /// When it cannot be opened.
+    /// Fails when it cannot be opened.
     fn open(&self, name: &str) -> Result<Arc<dyn Space>, Error>;
 
     /// The names of all spaces.
     ///
     /// # Errors
-    /// When they cannot be read.
+    /// Fails when they cannot be read.
     fn names(&self) -> Result<Vec<String>, Error>;
 
-    /// Removes the space `name` with its rows. Nobody may use it any more.
+    /// Removes the space `name` with its rows. It must not be in use.
     ///
     /// # Errors
-    /// When the disk refuses.
+    /// Fails when the disk refuses.
     fn remove(&self, name: &str) -> Result<(), Error>;
 }
 

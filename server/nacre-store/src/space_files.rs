@@ -1,7 +1,7 @@
 //! Files that belong to a space: content that is too large for rows.
 //!
-//! A space names in its rows the files that count. A file that no row names is a leftover of a crash, and whoever opens
-//! the space removes it.
+//! A space names in its rows the files that count. A file that no row names is a leftover of a crash, and is removed
+//! when the space is opened.
 
 use crate::disk::{self, Disk, DiskFile};
 use std::io;
@@ -36,7 +36,7 @@ impl SpaceFiles {
     /// Creates an empty file; one with that number is emptied.
     ///
     /// # Errors
-    /// When the disk refuses.
+    /// Fails when the disk refuses.
     pub fn create(&self, number: u64) -> io::Result<Arc<dyn DiskFile>> {
         self.disk.create(&self.name(number), 0)
     }
@@ -44,7 +44,7 @@ impl SpaceFiles {
     /// Opens a file.
     ///
     /// # Errors
-    /// When it does not exist, or the disk refuses.
+    /// Fails when it does not exist, or the disk refuses.
     pub fn open(&self, number: u64) -> io::Result<Arc<dyn DiskFile>> {
         self.disk.open(&self.name(number))
     }
@@ -52,7 +52,7 @@ impl SpaceFiles {
     /// Removes a file.
     ///
     /// # Errors
-    /// When the disk refuses.
+    /// Fails when the disk refuses.
     pub fn remove(&self, number: u64) -> io::Result<()> {
         self.disk.remove(&self.name(number))
     }
@@ -60,7 +60,7 @@ impl SpaceFiles {
     /// Waits until the names of files that were created survive a power cut.
     ///
     /// # Errors
-    /// When the disk refuses.
+    /// Fails when the disk refuses.
     pub fn sync_names(&self) -> io::Result<()> {
         self.disk.sync_names()
     }
@@ -68,7 +68,7 @@ impl SpaceFiles {
     /// The numbers of all files.
     ///
     /// # Errors
-    /// When the disk refuses.
+    /// Fails when the disk refuses.
     pub fn numbers(&self) -> io::Result<Vec<u64>> {
         let number = |name: &String| {
             let (prefix, number) = split(name)?;
@@ -80,7 +80,7 @@ impl SpaceFiles {
     /// Fills `buffer` from a file.
     ///
     /// # Errors
-    /// `UnexpectedEof` when the file ends before, or what the disk reports.
+    /// `UnexpectedEof` when the file ends before, or the error of the disk.
     pub fn read(file: &dyn DiskFile, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         disk::read_exact(file, buffer, offset)
     }

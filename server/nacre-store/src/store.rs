@@ -5,61 +5,63 @@ use nacre_types::{CollectionId, Document, Seqno, VbRecord, Vbid};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// How many documents a commit should have at most. A commit is atomic, and some back ends pay for a large one in
-/// memory; whoever has more to write makes several commits and passes them together.
+/// The largest useful number of documents in a commit. A commit is atomic, and some back ends need much memory for a
+/// large one; a writer with more documents makes several commits and passes them together.
 pub const COMMIT_DOCUMENTS_MAX: usize = 64;
 
 /// The next piece of one vBucket's history: a snapshot, so that the vBucket is consistent after it.
 #[derive(Clone, Debug)]
 pub struct Commit {
-    /// Which vBucket.
+    /// The vBucket.
     pub vbid: Vbid,
     /// The vBucket after this commit. `document_count` is filled in by the store.
     pub record: VbRecord,
-    /// The newest version of each key changed, ascending by seqno, all above the vBucket's stored high seqno. Of keys in
+    /// The newest version of each changed key, ascending by seqno, all above the vBucket's stored high seqno. In
     /// collections that keep history, any number of versions.
     pub documents: Vec<Document>,
     /// Keys to forget without a trace, each with the seqno of the version that is meant: purged tombstones, documents of
     /// a dropped collection. A key whose stored version is another one stays. Never names a version of this commit.
     ///
-    /// Never names the version at the vBucket's high seqno: recovery compares the two. Only a history that begins anew
+    /// Never names the version at the vBucket's high seqno: recovery compares the two. Only a history that begins again
     /// erases all that there is, with a record of an empty vBucket and in a call of its own; its seqnos may be lower then.
     pub erased: Vec<(Box<[u8]>, Seqno)>,
-    /// The collections that keep history, ascending: a version in them that is replaced or erased stays readable, unless
-    /// it is below [`VbRecord::history_start`]. A commit that raises that forgets what is below, and one without it all.
+    /// The collections that keep history, ascending: a version in them that is replaced or erased stays readable,
+    /// unless it is below [`VbRecord::history_start`]. A commit that raises `history_start` forgets the history below,
+    /// and a commit without it forgets all.
     ///
     /// Only for stores that [keep history](Store::keeps_history).
     pub history: Arc<[CollectionId]>,
 }
 
 impl Commit {
-    /// Whether the version `seqno` of a key in `collection` stays as history when its key gets another, or none.
+    /// Returns true if the version `seqno` of a key in `collection` stays as history when the key gets another version,
+    /// or none.
     pub fn keeps(&self, collection: CollectionId, seqno: Seqno) -> bool {
         self.record.history_start.is_some_and(|start| seqno >= start.max(Seqno(1)))
             && self.history.binary_search(&collection).is_ok()
     }
 }
 
-/// Which versions a scan gives.
+/// Versions that a scan returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Which {
     /// The newest of each key.
     Current,
-    /// Those that are kept as history, too.
+    /// All versions, including those kept as history.
     All,
 }
 
-/// How much of a vBucket is history: superseded versions that are kept.
+/// Size of a vBucket's history: superseded versions that are kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HistorySize {
-    /// How many versions.
+    /// Number of versions.
     pub versions: u64,
     /// Bytes that they take on disk.
     pub bytes: u64,
 }
 
 impl HistorySize {
-    /// Takes a version of so many bytes out of what is left; false when that is too little.
+    /// Takes a version of this size out of the budget. Returns false if too little is left.
     pub(crate) fn take(&mut self, bytes: u64) -> bool {
         let left = (self.versions.checked_sub(1), self.bytes.checked_sub(bytes));
         if let (Some(versions), Some(bytes)) = left {
@@ -69,12 +71,12 @@ impl HistorySize {
     }
 }
 
-/// What a store takes on disk.
+/// Space of a store on disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Bytes of its files.
     pub disk_bytes: u64,
-    /// Those of them that hold what is current; the rest could be given back.
+    /// Bytes of current data; the rest could be given back.
     pub live_bytes: u64,
 }
 
@@ -105,20 +107,20 @@ pub trait Store: Send + Sync {
     /// The record of every vBucket that was ever committed.
     ///
     /// # Errors
-    /// When a record cannot be read.
+    /// Fails when a record cannot be read.
     fn records(&self) -> Result<Vec<(Vbid, VbRecord)>, Error>;
 
     /// The history of `vbid` after a seqno.
     ///
     /// # Errors
-    /// When the vBucket cannot be read.
+    /// Fails when the vBucket cannot be read.
     fn scan(&self, vbid: Vbid, after: Seqno, which: Which) -> Result<Scan, Error>;
 
     /// The stored version of a key (collection prefix first), tombstone or not. Cheap, from several threads at once,
     /// and beside commits.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// Fails when it cannot be read.
     fn get(&self, vbid: Vbid, key: &[u8]) -> Result<Option<Document>, Error>;
 
     /// Gives the current version of every key of every vBucket, each once, in the order that is cheapest to read.
@@ -126,7 +128,7 @@ pub trait Store: Send + Sync {
     /// Meant for warmup: beside commits it is not one state.
     ///
     /// # Errors
-    /// When something cannot be read; what was given before is intact.
+    /// Fails when something cannot be read; what was given before is intact.
     fn visit(&self, each: &mut dyn FnMut(Vbid, Document)) -> Result<(), Error> {
         for (vbid, _) in self.records()? {
             for document in self.scan(vbid, Seqno::ZERO, Which::Current)?.documents {
@@ -145,18 +147,18 @@ pub trait Store: Send + Sync {
     /// Meant for a thread of its own: neither commits nor reads wait for it.
     ///
     /// # Errors
-    /// When the disk refuses or something cannot be read; the step has changed nothing then.
+    /// Fails when the disk refuses or something cannot be read; the step has changed nothing then.
     fn compact(&self, fragmentation_percent: u8) -> Result<u64, Error>;
 
     /// The version that the version `seqno` took the place of, if both are there.
     ///
     /// # Errors
-    /// When one of them cannot be read.
+    /// Fails when one of them cannot be read.
     fn previous(&self, _vbid: Vbid, _seqno: Seqno) -> Result<Option<Document>, Error> {
         Ok(None)
     }
 
-    /// Whether it can keep superseded versions.
+    /// Returns true if it can keep superseded versions.
     fn keeps_history(&self) -> bool {
         false
     }
@@ -176,7 +178,7 @@ pub trait Store: Send + Sync {
 /// serves.
 ///
 /// # Errors
-/// [`Error::Inconsistent`] when a document is missing or too many, else what the store reports.
+/// [`Error::Inconsistent`] when a document is missing or too many, else the error of the store.
 pub fn load_all(store: &dyn Store, each: &mut dyn FnMut(Vbid, Document)) -> Result<(), Error> {
     let records = store.records()?;
     let mut found: BTreeMap<Vbid, (u64, Seqno)> =

@@ -1,4 +1,4 @@
-//! What is written to segments: batches of commits, and the documents in them. Big-endian.
+//! The content of segments: batches of commits, and the documents in them. Big-endian.
 //!
 //! ```text
 //! batch      magic u32 | crc u32 | number u64 | segment u32 | commits u32 | body bytes u32 | body crc u32 | body
@@ -68,7 +68,7 @@ pub(super) fn decode_document(bytes: &[u8], vbid: Vbid, seqno: Seqno) -> Option<
         .then(|| Document::new(meta, &bytes[DOCUMENT_HEADER_BYTES..value], &bytes[value..]))
 }
 
-/// How many bytes of a document [`replaced_by`] wants to see.
+/// Bytes of a document that [`replaced_by`] needs.
 pub(super) const FRONT_BYTES: usize = DOCUMENT_HEADER_BYTES;
 
 /// The version that a document replaced, if its front says that it is that version. No checksum is looked at.
@@ -77,12 +77,12 @@ pub(super) fn replaced_by(front: &[u8], vbid: Vbid, seqno: Seqno) -> Option<Seqn
     is_it.then(|| u64_at(front, 12).map(|number| Old::decode(number).seqno))?
 }
 
-/// How many bytes of a document [`has_key`] wants to see.
+/// Returns the bytes of a document that [`has_key`] needs.
 pub(super) fn key_end(key: &[u8]) -> usize {
     DOCUMENT_HEADER_BYTES + key.len()
 }
 
-/// Whether the front of a document says that it is that version of that key. No checksum is looked at.
+/// Returns true if the front of a document says that it is that version of that key. No checksum is looked at.
 pub(super) fn has_key(front: &[u8], vbid: Vbid, seqno: Seqno, key: &[u8]) -> bool {
     u16_at(front, 8) == Some(vbid.0)
         && u64_at(front, 20) == Some(seqno.0)
@@ -118,7 +118,7 @@ impl<'a> Staged<'a> {
         COMMIT_HEADER_BYTES + self.encoded_record.len() + documents + 8 * self.erased.len()
     }
 
-    /// Appends the commit; gives where its documents lie from the start of `bytes` on.
+    /// Appends the commit. Returns the places of its documents, relative to the start of `bytes`.
     pub fn encode(&self, bytes: &mut Vec<u8>) -> Vec<(usize, usize)> {
         let first = self.documents.first().map_or(Seqno::ZERO, |(first, ..)| first.meta.seqno);
         bytes.extend(self.vbid.0.to_be_bytes());
@@ -197,7 +197,7 @@ pub(super) struct Replayed {
     pub erased: Vec<Old>,
 }
 
-/// The commits in a batch's body, which lies at `offset` of its segment; `None` when it is no such body.
+/// Decodes the commits in a batch's body, which begins at `offset` of its segment; `None` if it is no such body.
 pub(super) fn decode_body(
     header: &BatchHeader,
     body: &[u8],
@@ -253,8 +253,8 @@ impl<'a> Rest<'a> {
     }
 }
 
-/// Where the first batch of a number above `number` begins in `bytes`: what says that a batch before it was acknowledged,
-/// as each is synced before the next is written.
+/// Returns where the first batch with a number above `number` begins in `bytes`. Such a batch proves that the one
+/// before it was acknowledged, as each is synced before the next is written.
 pub(super) fn later_batch(bytes: &[u8], salt: u64, number: u64) -> Option<u64> {
     bytes
         .windows(BATCH_HEADER_BYTES)
@@ -370,7 +370,7 @@ mod tests {
         }
     }
 
-    /// The hash lies on disk.
+    /// The hash is stored.
     #[test]
     fn the_hash_of_a_key_never_changes() {
         assert_eq!(key_hash(1, b"\0key"), 470_790_694);

@@ -1,8 +1,9 @@
-//! Giving space back, and saving the table of locations, beside commits and reads.
+//! Gives space back and saves the table of locations, while commits and reads go on.
 //!
-//! A step takes the segment that is most dead, copies what is current or history into a `.copy` segment, syncs that, and lets the
-//! table of locations point there. The segment is *retired*: nothing needs it but the table as it was saved last. It is
-//! removed when the table is saved again, which happens once enough has been retired to be worth it.
+//! A step takes the segment with the largest dead part, copies its current versions and history into a `.copy` segment,
+//! syncs that, and lets the table of locations point there. The segment is *retired*: nothing needs it but the table as
+//! it was saved last. It is removed when the table is saved again, which happens once enough has been retired to be
+//! worth it.
 
 use super::locations::{Location, Version};
 use super::read::runs;
@@ -21,7 +22,7 @@ const RELOCATE_COUNT: usize = 512;
 /// A log that is longer than this many times the table is reason enough to save the table: an open reads the log.
 const LOG_PER_TABLE: u64 = 8;
 
-/// What compaction and saving go on from.
+/// The state between two steps of compaction or saving.
 pub(super) struct Compactor {
     /// The segment that copies go to, and where in it.
     copies: Option<(Arc<Segment>, u32)>,
@@ -82,14 +83,14 @@ impl LogStore {
         self.locations.read().vbuckets().map(|(vbid, _)| vbid).collect()
     }
 
-    /// Bytes of the segments that a replay would go through beside the first.
+    /// Returns the bytes of the segments that a replay would read, without the first.
     fn log_bytes(&self, tail: u32) -> u64 {
         let locations = self.locations.read();
         let later = locations.segments.range(tail + 1..).map(|(_, segment)| segment);
         later.filter(|segment| segment.kind == Kind::Log).map(|segment| segment.bytes).sum()
     }
 
-    /// Copies what is current in `segment`, and retires it; gives the bytes that are won.
+    /// Copies the current part of `segment` and retires it. Returns the bytes gained.
     fn move_out(&self, compactor: &mut Compactor, segment: &Arc<Segment>) -> Result<u64, Error> {
         let mut wanted: Vec<(Vbid, Version)> = Vec::new();
         // One vBucket at a time, so that commits need not wait for all of them.
@@ -125,7 +126,7 @@ impl LogStore {
         Ok(segment.bytes.saturating_sub(copied).max(1))
     }
 
-    /// Saves the table of locations, and removes what only the one before needed.
+    /// Saves the table of locations, and removes the segments that only the previous table needed.
     fn save(&self, compactor: &mut Compactor) -> Result<(), Error> {
         let head = {
             let writer = self.writer.lock();
@@ -200,7 +201,7 @@ struct Copies<'a> {
 }
 
 impl Copies<'_> {
-    /// Adds a document; gives where it will lie.
+    /// Adds a document. Returns its future location.
     fn add(&mut self, stored: &[u8]) -> Result<Location, Error> {
         let fits = self.compactor.copies.as_ref().is_some_and(|(segment, position)| {
             u64::from(*position) + stored.len() as u64 <= segment.bytes
@@ -232,7 +233,7 @@ impl Copies<'_> {
         Ok(())
     }
 
-    /// Writes and syncs what was added.
+    /// Writes and syncs the documents that were added.
     fn finish(&mut self) -> Result<(), Error> {
         self.write()?;
         let Some((segment, _)) = &self.compactor.copies else { return Ok(()) };

@@ -1,9 +1,9 @@
-//! Where every version lies: all that the log store keeps in memory of its documents.
+//! The location of every version: all that the log store keeps in memory of its documents.
 //!
 //! A vBucket's versions are an array ascending by seqno, which only grows at its end. A version that is replaced leaves
-//! a hole; when there are too many holes the array is packed. Beside it lies a hash table of positions in the array.
-//! Neither has keys: a match of the 32-bit hash is settled by reading the key from the segment. That is some 40 bytes a
-//! document, however long its key.
+//! a hole; when there are too many holes the array is packed. A hash table has positions in the array. Neither has
+//! keys: a match of the 32-bit hash is settled by reading the key from the segment. That is some 40 bytes a document,
+//! however long its key.
 //!
 //! A version that is replaced and kept as history stays where it is in the array, marked, and leaves the hash table: some
 //! 27 bytes. Invariant: no such version is below the vBucket's `history_start`.
@@ -66,9 +66,9 @@ impl Slot {
 /// The version that another takes the place of, or that is forgotten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Old {
-    /// Zero when there is none.
+    /// Zero if there is none.
     pub seqno: Seqno,
-    /// Whether it stays as history.
+    /// True if it stays as history.
     pub kept: bool,
 }
 
@@ -93,7 +93,7 @@ pub(super) struct Versions {
     holes: usize,
     /// Positions in `ordered` of current versions.
     by_hash: HashTable<u32>,
-    /// What is not current and no hole.
+    /// Versions that are neither current nor holes.
     history: HistorySize,
 }
 
@@ -103,12 +103,12 @@ fn spread(hash: u32) -> u64 {
 }
 
 impl Versions {
-    /// How many versions are current.
+    /// Returns the number of current versions.
     pub fn count(&self) -> usize {
         self.ordered.len() - self.holes - self.history.versions as usize
     }
 
-    /// What history takes.
+    /// Returns the size of the history.
     pub fn history(&self) -> HistorySize {
         self.history
     }
@@ -156,7 +156,7 @@ impl Versions {
         self.ordered.last().map_or(Seqno::ZERO, |slot| slot.0.seqno)
     }
 
-    /// Where history would have to begin to be within `limit`.
+    /// Returns the seqno at which history would have to begin to be within `limit`.
     pub fn history_within(&self, limit: HistorySize) -> Seqno {
         let mut left = limit;
         let newest_first = self.ordered.iter().rev().filter(|slot| slot.is_kept());
@@ -218,7 +218,8 @@ impl Versions {
         self.holes += 1;
     }
 
-    /// Drops the history before a seqno, given that there is none before `start`; gives what was dropped to `each`.
+    /// Drops the history before a seqno, given that there is none before `start`. Passes each dropped version to
+    /// `each`.
     fn forget_history(&mut self, start: Seqno, before: Seqno, mut each: impl FnMut(Version)) {
         let position_of = |seqno| self.ordered.partition_point(|slot| slot.0.seqno < seqno);
         for position in position_of(start)..position_of(before) {
@@ -253,7 +254,7 @@ impl Versions {
     }
 }
 
-/// What a commit changed in a vBucket.
+/// The changes of one commit in a vBucket.
 pub(super) struct Change {
     pub vbid: Vbid,
     pub record: VbRecord,
@@ -263,11 +264,11 @@ pub(super) struct Change {
     pub erased: Vec<Old>,
 }
 
-/// The segments of a store by number. Whoever reads for long keeps a handle to this very map: it never changes, and what
-/// it names stays readable.
+/// The segments of a store by number. A long reader keeps a handle to this very map: it never changes, and its segments
+/// stay readable.
 pub(super) type Segments = Arc<BTreeMap<u32, Arc<Segment>>>;
 
-/// Where everything lies.
+/// The locations of all vBuckets.
 pub(super) struct Locations {
     vbuckets: Vec<Versions>,
     pub segments: Segments,
@@ -287,7 +288,7 @@ impl Locations {
     /// One vBucket.
     ///
     /// # Errors
-    /// When there cannot be such a vBucket.
+    /// Fails when there cannot be such a vBucket.
     pub fn versions(&self, vbid: Vbid) -> Result<&Versions, Error> {
         self.vbuckets.get(vbid.index()).ok_or_else(|| no_such(vbid))
     }
@@ -309,10 +310,11 @@ impl Locations {
         Arc::make_mut(&mut self.segments).remove(&number);
     }
 
-    /// Puts back what was saved of a vBucket.
+    /// Restores the saved table of a vBucket.
     ///
     /// # Errors
-    /// What does not fit, in words.
+    ///
+    /// The contradiction, in words.
     pub fn restore(
         &mut self,
         vbid: Vbid,
@@ -332,10 +334,11 @@ impl Locations {
         Ok(())
     }
 
-    /// Takes over what a commit changed.
+    /// Takes over the changes of a commit.
     ///
     /// # Errors
-    /// What does not fit, in words.
+    ///
+    /// The contradiction, in words.
     pub fn apply(&mut self, change: Change) -> Result<(), String> {
         let Change { vbid, record, versions: new, erased } = change;
         let versions =
@@ -360,7 +363,7 @@ impl Locations {
             versions.forget_history(start, end, |version| take_live(segments, version.location));
         }
         if versions.holes == versions.ordered.len() {
-            // A history that begins anew may count from the beginning.
+            // A history that begins again may count from the beginning.
             versions.pack();
         }
         for (version, replaced) in new {
@@ -377,7 +380,7 @@ impl Locations {
         Ok(())
     }
 
-    /// Lets a version lie elsewhere, if it is still there and lies where it did.
+    /// Moves a version to another location, if it is still at `from`.
     pub fn relocate(&mut self, vbid: Vbid, seqno: Seqno, from: Location, to: Location) {
         let Some(versions) = self.vbuckets.get_mut(vbid.index()) else { return };
         let Some(position) = versions.position(seqno) else { return };
@@ -453,7 +456,7 @@ mod tests {
         assert_eq!(versions.supersede(gone(1)), None, "long gone");
     }
 
-    /// Said in the documentation, and what a bucket of small documents costs beside them.
+    /// The documentation promises this; it is the overhead of a bucket of small documents.
     #[test]
     fn a_document_takes_forty_bytes_at_most_in_a_table_that_only_grows() {
         for count in [900, 4_000, 200_000, 1_000_000_u64] {
@@ -468,7 +471,8 @@ mod tests {
         }
     }
 
-    /// One key is overwritten again and again: what a version of history costs, and that it is no candidate for its key.
+    /// One key is overwritten again and again. Shows the cost of a version of history, and that it is no candidate for
+    /// its key.
     #[test]
     fn a_version_of_history_takes_twenty_seven_bytes_at_most() {
         for count in [4_000, 200_000, 1_000_000_u64] {

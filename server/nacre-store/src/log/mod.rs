@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! commit ─► batch ─► 00000007.log   one write and one sync, into space that was allocated before
-//!              └───► Locations      where each version lies: 40 bytes a document, 27 a version of history, no keys
+//!              └───► Locations      where each version is: 40 bytes a document, 27 a version of history, no keys
 //! get, scan ◄─ read ◄─ segments     one read a document
 //! compact:     00000003.log ─► 00000008.copy, then `locations` is saved, then 00000003.log is removed
 //! open:        `locations`, and the batches after it
@@ -12,10 +12,10 @@
 //!   was never acknowledged if it is the last, and is damage by name if a later one is there.
 //! - The last batch alone could be lost without a trace. The note `acknowledged` says how many batches were synced; it
 //!   is written after the sync, and not synced itself until the store is closed.
-//! - Segments, once written, do not change until they are removed. A reader holds a handle, so that what it was told to
-//!   read stays readable.
-//! - After a failed sync nobody knows what is on disk. No commit is taken any more, until the store is opened again; the
-//!   open writes the last batch once more, as the operating system may have it in memory only.
+//! - Segments, once written, do not change until they are removed. A reader holds a handle, so that its versions stay
+//!   readable.
+//! - After a failed sync the content of the disk is unknown. No commit is taken any more, until the store is opened
+//!   again; the open writes the last batch once more, as the operating system may have it in memory only.
 
 mod batch;
 mod compact;
@@ -37,14 +37,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// How a log store is laid out.
+/// The layout of a log store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogOptions {
     /// Bytes of a segment, once there is enough data; the first are smaller. A commit that needs more gets a segment of
     /// its own size.
     pub segment_bytes: u32,
-    /// Any number that clients cannot guess; used when the store is created, and kept in it. With it, nobody can choose
-    /// keys of equal hash, or values that pass for a batch.
+    /// Any number that clients cannot guess, used when the store is created and kept in it. It prevents clients from
+    /// choosing keys of equal hash, or values that pass for a batch.
     pub seed: u64,
 }
 
@@ -67,7 +67,7 @@ pub struct LogStore {
     /// Number of the next segment.
     next_segment: AtomicU32,
     note: Arc<dyn DiskFile>,
-    /// Locked for reading to look something up, for writing while what was synced is entered: never during I/O.
+    /// Locked for reading during a look-up, and for writing while synced commits are entered: never during I/O.
     locations: RwLock<Locations>,
     /// One writer at a time.
     writer: Mutex<write::Writer>,
@@ -79,10 +79,11 @@ pub struct LogStore {
 }
 
 impl LogStore {
-    /// Opens the store in the directory `path`, which is created when `create` is set and must exist otherwise.
+    /// Opens the store in the directory `path`, which is created if `create` is set and must exist otherwise.
     ///
     /// # Errors
-    /// Whatever is wrong with the directory, by name.
+    ///
+    /// Any problem with the directory, by name.
     pub fn open(path: &Path, create: bool, options: LogOptions) -> Result<LogStore, Error> {
         if !create && !path.join(note::NAME).exists() {
             return Err(Error::Damaged { path: path.to_owned(), what: recover::MISSING.into() });
@@ -93,7 +94,8 @@ impl LogStore {
     /// Opens the store on a disk, which may be a simulated one.
     ///
     /// # Errors
-    /// Whatever is wrong with what is there, by name.
+    ///
+    /// Any problem with the stored data, by name.
     pub fn open_on(
         disk: Arc<dyn Disk>,
         create: bool,

@@ -26,7 +26,7 @@ impl LogStore {
         Ok(None)
     }
 
-    /// The versions that a key of this hash may have, and the segments that they lie in.
+    /// Returns the versions that a key of this hash may have, and their segments.
     fn candidates(&self, vbid: Vbid, hash: u32) -> Result<Vec<(Version, Arc<Segment>)>, Error> {
         let locations = self.locations.read();
         let with_segment = |version: Version| {
@@ -108,7 +108,7 @@ impl LogStore {
         Ok(Scan { end, history_start, documents: Box::new(documents.scan(false, until_error)) })
     }
 
-    /// Reads segments from front to back, whatever vBucket a document is of.
+    /// Reads segments from front to back, regardless of the documents' vBuckets.
     pub(super) fn read_everything(
         &self,
         each: &mut dyn FnMut(Vbid, Document),
@@ -158,7 +158,7 @@ impl LogStore {
     }
 }
 
-/// Cuts versions, ordered by where they lie, into pieces that are best read at once.
+/// Cuts versions, ordered by location, into runs that are best read at once.
 pub(super) fn runs(ordered: &[(Vbid, Version)]) -> impl Iterator<Item = &[(Vbid, Version)]> {
     let mut rest = ordered;
     std::iter::from_fn(move || {

@@ -57,7 +57,7 @@ pub(super) fn open(
         }
         replay.locations.add_segment(Arc::new(segment));
     }
-    // Commits went on while the table was saved: what it says may lie in later segments.
+    // Commits went on while the table was saved: its locations may be in later segments.
     let (tail, unreadable) = opening.tail(&head, &segments)?;
     for segment in &tail {
         replay.locations.add_segment(Arc::clone(segment));
@@ -109,7 +109,7 @@ pub(super) fn open(
     })
 }
 
-/// Says by name what is wrong.
+/// An open that is under way; names every error.
 struct Opening<'a> {
     disk: &'a dyn Disk,
 }
@@ -218,14 +218,14 @@ impl Opening<'_> {
             if let Some(found) = later_batch(&buffer, salt, number) {
                 return Ok(Some(found));
             }
-            // A header may lie across the border.
+            // A header may cross the border.
             position += bytes.max(BATCH_HEADER_BYTES as u64) - (BATCH_HEADER_BYTES as u64 - 1);
         }
         Ok(None)
     }
 }
 
-/// What has been read so far.
+/// The commits that were read so far.
 struct Replay<'a> {
     opening: &'a Opening<'a>,
     salt: u64,
@@ -269,7 +269,7 @@ impl Replay<'_> {
         Ok(end)
     }
 
-    /// Applies the next batch if it lies here, and gives its length.
+    /// Applies the next batch if it begins here, and returns its length.
     fn batch_at(&mut self, segment: &Segment, position: u64) -> Result<Option<usize>, Error> {
         if position + BATCH_HEADER_BYTES as u64 > segment.bytes {
             return Ok(None);

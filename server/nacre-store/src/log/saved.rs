@@ -35,17 +35,17 @@ const VERSION_BYTES: usize = 24;
 /// Bytes that are read and written at a time.
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// What the file says beside the vBuckets.
+/// The part of the file before the vBuckets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Head {
     pub salt: u64,
     /// The number that the next segment gets, at least.
     pub next_segment: u32,
-    /// Where replay begins: segment and offset; segment 0 before the first.
+    /// Start of the replay: segment and offset; segment 0 before the first.
     pub tail: (u32, u32),
     /// The last batch before it.
     pub batch: u64,
-    /// Segments that versions may lie in, with their length.
+    /// Segments that versions may be in, with their length.
     pub segments: Vec<(u32, Kind, u64)>,
 }
 
@@ -60,7 +60,7 @@ impl<'a> Writer<'a> {
     /// Begins with `head`, before `vbuckets` vBuckets.
     ///
     /// # Errors
-    /// When the disk refuses.
+    /// Fails when the disk refuses.
     pub fn begin(file: &'a dyn DiskFile, head: &Head, vbuckets: u32) -> io::Result<Writer<'a>> {
         let mut writer = Writer { file, buffer: Vec::new(), written: 0 };
         let bytes = &mut writer.buffer;
@@ -109,10 +109,11 @@ impl<'a> Writer<'a> {
         seal(bytes, start);
     }
 
-    /// Writes what was added, if it is `enough` to be worth it.
+    /// Writes the pending bytes; with `only_if_enough`, only if there are enough to be worth a write.
     ///
     /// # Errors
-    /// When the disk refuses.
+    ///
+    /// Fails when the disk refuses.
     pub fn flush(&mut self, only_if_enough: bool) -> io::Result<()> {
         if !only_if_enough || self.buffer.len() >= CHUNK_BYTES {
             self.file.write_at(&self.buffer, self.written)?;
@@ -125,7 +126,7 @@ impl<'a> Writer<'a> {
     /// Writes the rest and syncs; gives the length of the file.
     ///
     /// # Errors
-    /// When the disk refuses.
+    /// Fails when the disk refuses.
     pub fn finish(mut self) -> io::Result<u64> {
         self.flush(false)?;
         self.file.sync()?;
@@ -153,7 +154,7 @@ pub(super) struct SavedVbucket {
 }
 
 impl SavedVbucket {
-    /// Its versions, ascending by seqno if the file is what it should be.
+    /// Returns the versions, ascending by seqno if the file is intact.
     pub fn versions(&self) -> impl Iterator<Item = Slot> {
         self.rows.chunks_exact(VERSION_BYTES).filter_map(|row| {
             let location = Location {
@@ -178,10 +179,11 @@ pub(super) struct Reader<'a> {
 const DAMAGED: Fault = Fault::Damaged("does not match its checksum");
 
 impl<'a> Reader<'a> {
-    /// Reads what stands in front of the vBuckets.
+    /// Reads the part before the vBuckets.
     ///
     /// # Errors
-    /// What is wrong with the file.
+    ///
+    /// The damage of the file.
     pub fn open(file: &'a dyn DiskFile) -> Result<(Head, Reader<'a>), Fault> {
         let end = file.bytes()?;
         let mut reader = Reader { file, position: 0, end, vbuckets_left: 0 };
@@ -209,10 +211,11 @@ impl<'a> Reader<'a> {
         Ok((head, reader))
     }
 
-    /// The next vBucket; `None` after the last.
+    /// Returns the next vBucket; `None` after the last.
     ///
     /// # Errors
-    /// What is wrong with the file.
+    ///
+    /// The damage of the file.
     pub fn next(&mut self) -> Result<Option<SavedVbucket>, Fault> {
         if self.vbuckets_left == 0 {
             return match self.position == self.end {

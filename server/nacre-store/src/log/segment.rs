@@ -19,7 +19,7 @@ pub(super) const FORMAT: u32 = 1;
 pub(super) const HEADER_BYTES: usize = 28;
 const MAGIC: &[u8; 8] = b"nacreseg";
 
-/// What a segment holds.
+/// The content of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Batches, as they were committed.
@@ -34,7 +34,7 @@ pub(super) struct Segment {
     pub kind: Kind,
     /// Bytes of the file.
     pub bytes: u64,
-    /// How far it is used; what lies behind that is no reason to compact it.
+    /// Length of the used part. The bytes behind it are no reason to compact the segment.
     pub end: AtomicU64,
     /// Bytes of the versions in it that are current.
     pub live_bytes: AtomicU64,
@@ -50,7 +50,7 @@ pub(super) fn name(number: u32, kind: Kind) -> String {
     format!("{number:08}.{suffix}")
 }
 
-/// The segment that a file's name stands for.
+/// Returns the segment of a file name.
 pub(super) fn parse_name(found: &str) -> Option<(u32, Kind)> {
     let (number, suffix) = found.split_once('.')?;
     let kind = match suffix {
@@ -75,9 +75,9 @@ fn header(number: u32, salt: u64) -> Vec<u8> {
 /// Why a segment cannot be opened.
 pub(super) enum Fault {
     Io(io::Error),
-    /// Of another format.
+    /// The file has another format.
     Format(u32),
-    /// Not what it should be.
+    /// The file is damaged.
     Damaged(&'static str),
 }
 
@@ -106,7 +106,7 @@ impl Segment {
     /// Creates a segment that survives a power cut, empty.
     ///
     /// # Errors
-    /// When the disk refuses; no file is left behind then, if that can be helped.
+    /// Fails when the disk refuses; no file is left behind then, if that can be helped.
     pub fn create(
         disk: &dyn Disk,
         number: u32,
@@ -127,10 +127,11 @@ impl Segment {
         })
     }
 
-    /// Opens a segment that exists.
+    /// Opens an existing segment.
     ///
     /// # Errors
-    /// What is wrong with it.
+    ///
+    /// The damage of the segment.
     pub fn open(disk: &dyn Disk, number: u32, kind: Kind, salt: u64) -> Result<Segment, Fault> {
         let file = disk.open(&name(number, kind))?;
         let mut found = [0; HEADER_BYTES];

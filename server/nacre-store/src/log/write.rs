@@ -15,7 +15,7 @@ use std::sync::Arc;
 /// A buffer larger than this is not kept for the next commit.
 const BUFFER_BYTES_KEPT: usize = 32 << 20;
 
-/// Where the log ends.
+/// The end of the log.
 pub(super) struct Writer {
     /// The segment that the next batch goes to, and where in it; `None` before the first.
     pub head: Option<(Arc<Segment>, u32)>,
@@ -36,7 +36,7 @@ struct Run {
     created: bool,
 }
 
-/// What a vBucket will be after the commits before: what the table of locations does not know yet.
+/// A vBucket after the commits before this one, which the table of locations does not know yet.
 #[derive(Default)]
 struct Ahead<'a> {
     seqnos: HashMap<(Vbid, &'a [u8]), Seqno>,
@@ -89,7 +89,7 @@ impl LogStore {
         }
     }
 
-    /// Finds out what each document replaces and each erased key means, and counts the documents.
+    /// Finds the version that each document replaces and each erased key means, and counts the documents.
     fn stage<'a>(&self, commits: &'a [Commit]) -> Result<Vec<Staged<'a>>, Error> {
         let mut ahead = Ahead::default();
         commits.iter().map(|commit| self.stage_commit(&mut ahead, commit)).collect()
@@ -203,7 +203,7 @@ impl LogStore {
         Ok(())
     }
 
-    /// Enters what is on disk now into the table of locations, all at once.
+    /// Enters the synced commits into the table of locations, all at once.
     fn enter(
         &self,
         writer: &mut Writer,
@@ -295,7 +295,7 @@ impl Writer {
         Writer { head, batch, stopped: false, buffer: Vec::new() }
     }
 
-    /// Where replay would begin now.
+    /// Returns where a replay would begin now.
     pub fn tail(&self) -> (u32, u32) {
         self.head.as_ref().map_or((0, 0), |(segment, position)| (segment.number, *position))
     }
