@@ -25,7 +25,6 @@ pub trait DiskFile: Send + Sync {
     /// Waits until content and length survive a power cut.
     ///
     /// # Errors
-    ///
     /// Fails when the disk refuses. It is unknown then what survives, even if a later sync succeeds.
     fn sync(&self) -> io::Result<()>;
 
@@ -74,7 +73,6 @@ pub trait Disk: Send + Sync {
     /// Waits until created, renamed and removed files survive a power cut as such.
     ///
     /// # Errors
-    ///
     /// Fails when the disk refuses.
     fn sync_names(&self) -> io::Result<()>;
 }

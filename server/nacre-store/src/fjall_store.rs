@@ -31,7 +31,6 @@ impl FjallStore {
     /// Opens the database in `path`, which is created if `create` is set and must exist otherwise.
     ///
     /// # Errors
-    ///
     /// Any problem with the directory, by name.
     pub fn open(path: &Path, create: bool, cache_bytes: u64) -> Result<FjallStore, Error> {
         let damaged = |what: &str| Error::Damaged { path: path.to_owned(), what: what.to_owned() };

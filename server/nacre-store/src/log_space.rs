@@ -75,7 +75,6 @@ impl LogSpaces {
     /// Opens the directory `path`, and creates it if it does not exist.
     ///
     /// # Errors
-    ///
     /// Any problem with the directory.
     pub fn open(path: &Path, on_damage: OnDamage) -> Result<LogSpaces, Error> {
         LogSpaces::open_on(Arc::new(Directory::open(path)?), on_damage, SLACK_BYTES)
@@ -84,7 +83,6 @@ impl LogSpaces {
     /// Opens the spaces on a disk. A file may exceed twice the size of its rows by `slack_bytes`.
     ///
     /// # Errors
-    ///
     /// As for [`LogSpaces::open`].
     pub fn open_on(
         disk: Arc<dyn Disk>,

@@ -56,7 +56,6 @@ impl SledStore {
     /// Opens the database in `path`, which is created if `create` is set and must exist otherwise.
     ///
     /// # Errors
-    ///
     /// Any problem with the directory, by name.
     pub fn open(path: &Path, create: bool, cache_bytes: u64) -> Result<SledStore, Error> {
         let damaged = |what: &str| Error::Damaged { path: path.to_owned(), what: what.to_owned() };

@@ -198,7 +198,6 @@ impl Vbucket {
     /// `start..=end`.
     ///
     /// # Errors
-    ///
     /// [`OutOfOrder`]; nothing has changed then.
     pub fn receive(
         &mut self,

@@ -313,7 +313,6 @@ impl Locations {
     /// Restores the saved table of a vBucket.
     ///
     /// # Errors
-    ///
     /// The contradiction, in words.
     pub fn restore(
         &mut self,
@@ -337,7 +336,6 @@ impl Locations {
     /// Takes over the changes of a commit.
     ///
     /// # Errors
-    ///
     /// The contradiction, in words.
     pub fn apply(&mut self, change: Change) -> Result<(), String> {
         let Change { vbid, record, versions: new, erased } = change;

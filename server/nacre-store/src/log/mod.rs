@@ -82,7 +82,6 @@ impl LogStore {
     /// Opens the store in the directory `path`, which is created if `create` is set and must exist otherwise.
     ///
     /// # Errors
-    ///
     /// Any problem with the directory, by name.
     pub fn open(path: &Path, create: bool, options: LogOptions) -> Result<LogStore, Error> {
         if !create && !path.join(note::NAME).exists() {
@@ -94,7 +93,6 @@ impl LogStore {
     /// Opens the store on a disk, which may be a simulated one.
     ///
     /// # Errors
-    ///
     /// Any problem with the stored data, by name.
     pub fn open_on(
         disk: Arc<dyn Disk>,

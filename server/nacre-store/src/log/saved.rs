@@ -112,7 +112,6 @@ impl<'a> Writer<'a> {
     /// Writes the pending bytes; with `only_if_enough`, only if there are enough to be worth a write.
     ///
     /// # Errors
-    ///
     /// Fails when the disk refuses.
     pub fn flush(&mut self, only_if_enough: bool) -> io::Result<()> {
         if !only_if_enough || self.buffer.len() >= CHUNK_BYTES {
@@ -182,7 +181,6 @@ impl<'a> Reader<'a> {
     /// Reads the part before the vBuckets.
     ///
     /// # Errors
-    ///
     /// The damage of the file.
     pub fn open(file: &'a dyn DiskFile) -> Result<(Head, Reader<'a>), Fault> {
         let end = file.bytes()?;
@@ -214,7 +212,6 @@ impl<'a> Reader<'a> {
     /// Returns the next vBucket; `None` after the last.
     ///
     /// # Errors
-    ///
     /// The damage of the file.
     pub fn next(&mut self) -> Result<Option<SavedVbucket>, Fault> {
         if self.vbuckets_left == 0 {

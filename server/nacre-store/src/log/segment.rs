@@ -130,7 +130,6 @@ impl Segment {
     /// Opens an existing segment.
     ///
     /// # Errors
-    ///
     /// The damage of the segment.
     pub fn open(disk: &dyn Disk, number: u32, kind: Kind, salt: u64) -> Result<Segment, Fault> {
         let file = disk.open(&name(number, kind))?;
