@@ -19,7 +19,7 @@ pub struct Address {
 }
 
 impl Address {
-    /// Reads `host` or `host:port`, or either behind `http://` or `https://`.
+    /// Parses `host` or `host:port`, with or without `http://` or `https://` in front.
     ///
     /// # Errors
     /// A sentence for the person who wrote the address.
@@ -38,7 +38,8 @@ impl Address {
     }
 }
 
-/// Checks that other nodes and clients can reach a node by the name `host`: at most 253 characters, a host name or an IPv4 address.
+/// Checks that other nodes and clients can reach a node by the name `host`: at most 253 characters, a host name or an
+/// IPv4 address.
 ///
 /// # Errors
 /// A sentence for the person who wrote the name.

@@ -11,7 +11,7 @@ pub struct Bucket {
     pub name: String,
     /// 32 hexadecimal digits, never used for another bucket.
     pub uuid: String,
-    /// What the operator chose.
+    /// Settings that the operator chose.
     pub settings: BucketSettings,
     /// Scopes and collections.
     pub manifest: Manifest,
@@ -20,9 +20,9 @@ pub struct Bucket {
     /// Indexes of its collections, in the order they were made.
     #[serde(default)]
     pub indexes: Vec<Index>,
-    /// How often the bucket was flushed: its documents live under this generation.
+    /// Counts the flushes of the bucket: its documents belong to this generation.
     pub flushes: u64,
-    /// Where the copies of its vBuckets are, by number of the vBucket; empty until there is a node to hold them.
+    /// Copies of the vBuckets, indexed by vBucket; empty until there is a node to hold them.
     #[serde(default)]
     pub chains: Vec<Chain>,
 }

@@ -1,35 +1,34 @@
-//! Where the copies of a vBucket are.
+//! The nodes that hold the copies of a vBucket.
 
 use nacre_types::NodeId;
 use serde::{Deserialize, Serialize};
 
-/// The copies of one vBucket: which node serves it, and which follow.
+/// The copies of one vBucket: the node that serves it, and the nodes that follow.
 ///
-/// Invariants: no node stands twice in `copies` or `next`; holes are at the end; the term grows by one with each change of
-/// the active copy.
+/// Invariants: no node occurs twice in `copies` or `next`; holes are at the end; the term grows by one with each change
+/// of the active copy.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Chain {
     /// Counts the nodes that were the active one: it orders the branches of history, as UUIDs do not.
     pub term: u64,
     /// The active copy, then its replicas; as long as the bucket has copies, with holes where a node is missing.
     pub copies: Vec<Option<NodeId>>,
-    /// While the vBucket moves: what `copies` is to become. Durable writes need a majority of both.
+    /// While the vBucket moves: the copies after the move. Durable writes need a majority of both lists.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub next: Vec<Option<NodeId>>,
-    /// Set for the moment in which the active copy is handed over: nobody serves the vBucket, and the active one lets the
-    /// first of `next` catch up.
+    /// True during a hand-over: no node serves the vBucket, and the active copy lets the first of `next` catch up.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub held: bool,
-    /// What the active copy had when it was chosen to begin this term; `None` where it served before, or has no history yet. One
-    /// that has less by now, as its process has ended since, leaves it to the others to say who is best.
+    /// State of the active copy when it was chosen to begin this term; `None` if it served before, or has no history
+    /// yet. A copy that has less by now, because its process has ended since, does not serve: the leader chooses again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chosen: Option<Chosen>,
-    /// The node that served the vBucket last, where nobody has a copy any more: what it had may be on its disk.
+    /// The node that served the vBucket last, if no node has a copy any more: the documents may be on its disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last: Option<NodeId>,
 }
 
-/// What a copy had when it was chosen to be the active one.
+/// State of a copy when it was chosen to be the active one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Chosen {
     /// The last term that it had all of.
@@ -49,49 +48,50 @@ impl Chain {
         self.copies.first().copied().flatten()
     }
 
-    /// The node that is to serve the vBucket while it moves, if one is.
+    /// Returns the node that will serve the vBucket after the move, if it moves.
     pub fn next_active(&self) -> Option<NodeId> {
         self.next.first().copied().flatten()
     }
 
-    /// Whether `node` follows the active copy: as a replica, or as one that is to be.
+    /// Returns true if `node` follows the active copy, as a replica or as a future copy.
     pub fn is_followed_by(&self, node: NodeId) -> bool {
         self.active().is_some_and(|active| active != node) && self.involves(node)
     }
 
-    /// Whether anybody but the active copy has one, or is to.
+    /// Returns true if another node than the active one has a copy, or will have one.
     pub fn has_followers(&self) -> bool {
         let mut all = self.copies.iter().chain(&self.next).flatten();
         all.any(|node| Some(*node) != self.active())
     }
 
-    /// Whether `node` holds a copy, or is to.
+    /// Returns true if `node` holds a copy, or will hold one.
     pub fn involves(&self, node: NodeId) -> bool {
         self.copies.contains(&Some(node)) || self.next.contains(&Some(node))
     }
 
-    /// Whether this may come right after `before`: another active copy is another term, and the same may begin one.
+    /// Returns true if this may come right after `before`: another active copy is another term, and the same may begin
+    /// one.
     pub fn follows(&self, before: &Chain) -> bool {
         let stays = self.term == before.term && self.active() == before.active();
         stays || self.term == before.term + 1
     }
 
-    /// Whether a node that has a copy has none afterwards.
+    /// Returns true if a node that has a copy has none afterwards.
     pub fn drops_copies(&self) -> bool {
         self.copies.iter().flatten().any(|node| !self.next.contains(&Some(*node)))
     }
 
-    /// Has the active copy, which was held, serve again: on another branch of history, as what was written on another node would
-    /// not be known there.
+    /// Ends a hold without a hand-over: the active copy serves again. The term is a new one, because copies of the held
+    /// term may have been activated elsewhere.
     pub fn release(&mut self) {
         self.term += 1;
         self.held = false;
         self.chosen = None;
     }
 
-    /// What is left without `lost` when `active` serves: a new term if that is another node than before, or if a copy is gone.
-    /// It may have been the only other one of what was acknowledged; those that are left are of the new term once they have that
-    /// too.
+    /// Returns the chain without `lost`, served by `active`. The term is a new one if another node serves, or if a copy
+    /// is lost: the lost copy may have been the only other one with an acknowledged write. The other copies belong to
+    /// the new term once they have everything up to its beginning.
     #[must_use]
     pub fn without(&self, lost: &[NodeId], active: Option<NodeId>) -> Chain {
         let stays = |node: &NodeId| !lost.contains(node) && Some(*node) != active;

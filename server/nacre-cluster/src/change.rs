@@ -14,48 +14,48 @@ use std::collections::{BTreeMap, BTreeSet};
 pub enum Change {
     /// Another name for the cluster.
     NameCluster {
-        /// Its name.
+        /// The name.
         name: String,
     },
     /// A node is added, or is reached elsewhere, or has another part.
     PutNode {
-        /// Its number.
+        /// ID of the node.
         id: NodeId,
-        /// What it is.
+        /// Addresses, services and membership of the node.
         member: Member,
     },
     /// A node is reached elsewhere.
     MoveNode {
-        /// Its number.
+        /// ID of the node.
         id: NodeId,
-        /// Where.
+        /// New addresses.
         endpoints: Endpoints,
     },
     /// A node is reached from elsewhere at another address, or not any more.
     SetAlternate {
-        /// Its number.
+        /// ID of the node.
         id: NodeId,
-        /// Where.
+        /// New alternate address, if any.
         alternate: Option<Alternate>,
     },
-    /// A node that is alone and has no buckets does something else for clients. Of others that changes with a
+    /// Changes the services of a node that is alone and has no buckets. The services of other nodes change with a
     /// [rebalance](Change::StartRebalance).
     SetServices {
-        /// Its number.
+        /// ID of the node.
         id: NodeId,
-        /// What it does.
+        /// New services.
         services: BTreeSet<ServiceName>,
     },
     /// A new group of nodes, or another name for one.
     PutGroup {
-        /// Which: 32 hexadecimal digits, or that of the first group.
+        /// UUID of the group: 32 hexadecimal digits, or the UUID of the first group.
         uuid: String,
-        /// Its name.
+        /// The name.
         name: String,
     },
     /// The end of a group that no node is in.
     DropGroup {
-        /// Which.
+        /// UUID of the group.
         uuid: String,
     },
     /// Nodes are in other groups. Copies follow with the next rebalance.
@@ -65,38 +65,38 @@ pub enum Change {
     },
     /// A node has left.
     DropNode {
-        /// Its number.
+        /// ID of the node.
         id: NodeId,
     },
-    /// Nodes are to be replaced, whatever is heard of them.
+    /// Orders the replacement of nodes, whether or not they are heard.
     FailOver {
         /// Their numbers.
         nodes: Vec<NodeId>,
     },
-    /// A node that was replaced is to get its share again, with the next rebalance.
+    /// Gives a replaced node its share again, with the next rebalance.
     Recover {
-        /// Its number.
+        /// ID of the node.
         id: NodeId,
-        /// Whether all copies that it gets are copied as a whole, instead of what they lack.
+        /// True if all its copies are filled from nothing, instead of from their last common seqno.
         #[serde(default)]
         full: bool,
     },
-    /// What happens to nodes that fall silent.
+    /// Sets what happens to silent nodes.
     SetAutoFailover {
         /// The settings; the count of those that were replaced stays.
         settings: AutoFailover,
     },
-    /// As many silent nodes may be replaced again as when the cluster was new.
+    /// Allows as many silent nodes to be replaced again as when the cluster was new.
     ResetAutoFailover,
-    /// The copies are to be spread evenly over these nodes.
+    /// Starts to spread the copies evenly over these nodes.
     StartRebalance {
         /// 32 hexadecimal digits.
         id: String,
-        /// Who has a share afterwards.
+        /// Nodes that have a share afterwards.
         keep: BTreeSet<NodeId>,
-        /// What becomes of all others: they leave, or only have no share.
+        /// Membership of all other nodes afterwards: they leave, or only have no share.
         rest: Membership,
-        /// What nodes do for clients from now on, of those for which that changes.
+        /// New services of the nodes whose services change.
         #[serde(default)]
         services: BTreeMap<NodeId, BTreeSet<ServiceName>>,
     },
@@ -104,19 +104,19 @@ pub enum Change {
     StopRebalance,
     /// The map is given another revision, so that clients take it for news.
     RenewMap,
-    /// What happens after a rebalance that has failed.
+    /// Sets what happens after a failed rebalance.
     SetRetryRebalance {
         /// The settings.
         settings: RetryRebalance,
     },
     /// The rebalance that is [pending](Cluster::pending_rebalance) is begun again.
     BeginAgain {
-        /// Which.
+        /// ID of the rebalance.
         id: String,
     },
     /// The rebalance that is [pending](Cluster::pending_rebalance) is not begun again.
     GiveUpRebalance {
-        /// Which.
+        /// ID of the rebalance.
         id: String,
     },
     /// The rebalance that is under way has come to its end.
@@ -131,9 +131,9 @@ pub enum Change {
         /// By bucket and number of the vBucket: where its copies are.
         chains: BTreeMap<String, BTreeMap<u16, Chain>>,
     },
-    /// The user who administers the cluster from its beginning on.
+    /// Names the user who administers the cluster from its beginning on.
     NameAdministrator {
-        /// Its name.
+        /// The name.
         name: String,
     },
     /// Another value of a section of the [settings](Cluster::settings).
@@ -143,42 +143,42 @@ pub enum Change {
     },
     /// A new bucket with a fresh UUID.
     CreateBucket {
-        /// Its name.
+        /// The name.
         name: String,
         /// 32 hexadecimal digits.
         uuid: String,
-        /// What the operator chose.
+        /// Settings that the operator chose.
         settings: BucketSettings,
     },
     /// Other settings for a bucket.
     UpdateBucket {
-        /// Its name.
+        /// The name.
         name: String,
-        /// The new settings; what is fixed at creation must be unchanged.
+        /// New settings. Those that are fixed at creation must be unchanged.
         settings: BucketSettings,
     },
     /// The end of a bucket and all in it.
     DropBucket {
-        /// Its name.
+        /// The name.
         name: String,
     },
     /// All documents of a bucket go.
     FlushBucket {
-        /// Its name.
+        /// The name.
         name: String,
     },
     /// A new scope.
     CreateScope {
         /// Bucket.
         bucket: String,
-        /// Its name.
+        /// The name.
         scope: String,
     },
     /// The end of a scope and its collections.
     DropScope {
         /// Bucket.
         bucket: String,
-        /// Its name.
+        /// The name.
         scope: String,
     },
     /// A new collection.
@@ -187,20 +187,20 @@ pub enum Change {
         bucket: String,
         /// Scope.
         scope: String,
-        /// Its name.
+        /// The name.
         collection: String,
         /// See [`crate::Collection::max_ttl`].
         max_ttl: i32,
-        /// See [`crate::Collection::history`]; `None` for what the bucket says.
+        /// See [`crate::Collection::history`]; `None` for the bucket's setting.
         history: Option<bool>,
     },
-    /// Other choices for a collection; what is `None` stays.
+    /// Changes settings of a collection; a setting that is `None` stays.
     UpdateCollection {
         /// Bucket.
         bucket: String,
         /// Scope.
         scope: String,
-        /// Its name.
+        /// The name.
         collection: String,
         /// See [`crate::Collection::max_ttl`].
         max_ttl: Option<i32>,
@@ -213,14 +213,14 @@ pub enum Change {
         bucket: String,
         /// Scope.
         scope: String,
-        /// Its name.
+        /// The name.
         collection: String,
     },
     /// A new or changed design document.
     PutDesignDocument {
         /// Bucket.
         bucket: String,
-        /// Its name.
+        /// The name.
         name: String,
         /// JSON text.
         document: String,
@@ -229,14 +229,14 @@ pub enum Change {
     DropDesignDocument {
         /// Bucket.
         bucket: String,
-        /// Its name.
+        /// The name.
         name: String,
     },
     /// A new index.
     CreateIndex {
         /// Bucket.
         bucket: String,
-        /// What it is to be.
+        /// The index.
         index: Index,
     },
     /// The end of an index.
@@ -247,59 +247,59 @@ pub enum Change {
         scope: String,
         /// Collection.
         collection: String,
-        /// Its name.
+        /// The name.
         name: String,
     },
     /// A function of the query language, new or in the place of another.
     PutQueryFunction {
-        /// Which.
+        /// The function.
         id: FunctionId,
         /// The statement that makes it.
         text: String,
-        /// What it runs, if it is one in JavaScript.
+        /// The script to run, for a function in JavaScript.
         #[serde(default)]
         script: Option<Script>,
-        /// Whether there may be one.
+        /// True if there may be one.
         replace: bool,
     },
     /// The end of a function of the query language.
     DropQueryFunction {
-        /// Which.
+        /// The function.
         id: FunctionId,
     },
     /// A sequence of the query language, new or in the place of another.
     PutSequence {
-        /// Which.
+        /// The sequence.
         id: FunctionId,
-        /// How it is.
+        /// Definition of the sequence.
         sequence: Sequence,
-        /// Whether there has to be one, or must be none.
+        /// True if the sequence must exist; false if it must not.
         replace: bool,
     },
     /// The end of a sequence.
     DropSequence {
-        /// Which.
+        /// The sequence.
         id: FunctionId,
     },
     /// The next values of a sequence are taken.
     AdvanceSequence {
-        /// Of which.
+        /// The sequence.
         id: FunctionId,
-        /// Its epoch, as it was seen.
+        /// Epoch that the proposer has seen.
         epoch: u64,
         /// The first of the values, as it was seen.
         from: i64,
     },
     /// A library of functions in JavaScript, new or in the place of another.
     PutQueryLibrary {
-        /// Which.
+        /// The library.
         id: FunctionId,
         /// The code.
         code: String,
     },
     /// The end of such a library.
     DropQueryLibrary {
-        /// Which.
+        /// The library.
         id: FunctionId,
     },
     /// Indexes that were made to be built later are built.
@@ -313,7 +313,7 @@ pub enum Change {
         /// Their names.
         names: Vec<String>,
     },
-    /// The partitions of an index are to have another number of copies.
+    /// Changes the number of copies of an index's partitions.
     SetIndexReplicas {
         /// Bucket.
         bucket: String,
@@ -321,106 +321,106 @@ pub enum Change {
         scope: String,
         /// Collection.
         collection: String,
-        /// Its name.
+        /// The name.
         name: String,
-        /// How many beside the first.
+        /// Number of copies in addition to the first.
         replicas: u8,
     },
     /// A new version of a package of a plugin.
     PutPackage {
-        /// Its name.
+        /// The name.
         name: String,
-        /// Its version.
+        /// The version.
         version: String,
-        /// What it is.
+        /// The package.
         package: Package,
     },
     /// The end of a version of a package.
     DropPackage {
-        /// Its name.
+        /// The name.
         name: String,
-        /// Its version.
+        /// The version.
         version: String,
     },
     /// A new deployment, or another version, configuration or grants for one.
     Deploy {
-        /// Its name.
+        /// The name.
         name: String,
-        /// What it is to be.
+        /// The deployment.
         deployment: Deployment,
     },
     /// A deployment stops taking documents, or goes on.
     PauseDeployment {
-        /// Its name.
+        /// The name.
         name: String,
-        /// Whether it stops.
+        /// True if it stops.
         paused: bool,
     },
     /// A deployment acts with the rights of another user from now on.
     SetDeploymentOwner {
-        /// Its name.
+        /// The name.
         name: String,
         /// The user.
         owner: String,
     },
     /// A deployment begins again with a new state.
     ReplayDeployment {
-        /// Its name.
+        /// The name.
         name: String,
-        /// Where it begins, if not where it has begun before: since when, and after which token of changes.
+        /// Where it begins, if that changes: since when, and after which token of changes.
         #[serde(default)]
         begin: Option<(Since, Option<String>)>,
     },
     /// The end of a deployment and its state.
     Undeploy {
-        /// Its name.
+        /// The name.
         name: String,
     },
     /// A new or changed function.
     PutFunction {
-        /// Its name, as text.
+        /// The name, as text.
         id: String,
         /// 32 hexadecimal digits, for one that is new.
         uuid: String,
         /// A number, for one that is new.
         number: u32,
-        /// What it is.
+        /// The definition.
         definition: Box<FunctionDefinition>,
     },
     /// The end of a function.
     DropFunction {
-        /// Its name, as text.
+        /// The name, as text.
         id: String,
     },
     /// A function that is deployed or paused begins again with a new state.
     RestartFunction {
-        /// Its name, as text.
+        /// The name, as text.
         id: String,
         /// Where it begins to read.
         since: Since,
     },
     /// A function acts with the rights of another user from now on.
     SetFunctionOwner {
-        /// Its name, as text.
+        /// The name, as text.
         id: String,
         /// The user.
         owner: String,
     },
     /// A function is deployed, paused, resumed or undeployed.
     SetFunctionState {
-        /// Its name, as text.
+        /// The name, as text.
         id: String,
-        /// What becomes of it.
+        /// New state.
         state: FunctionState,
         /// When, in milliseconds since the Unix epoch.
         unix_ms: u64,
     },
-    /// Whether functions may wake each other in a circle.
+    /// True if functions may wake each other in a circle.
     AllowFunctionRecursion {
-        /// Whether they may.
+        /// True if they may.
         allowed: bool,
     },
-    /// Another list of what functions and plugins may reach over HTTP.
+    /// Replaces the list of addresses that functions and plugins may reach over HTTP.
     SetOutgoingHttp {
         /// The whole list.
         allowed: Vec<OutgoingRule>,

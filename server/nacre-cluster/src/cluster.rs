@@ -14,17 +14,17 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The longest name of a cluster: it goes into every cluster map.
 const NAME_BYTES_MAX: usize = 256;
-/// What the nodes agree on.
+/// The state that the nodes agree on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cluster {
     /// 32 hexadecimal digits, chosen when the cluster began.
     pub uuid: String,
-    /// What the operator calls it; empty until named.
+    /// Name that the operator chose; empty until named.
     #[serde(default)]
     pub name: String,
     /// Grows with every change that clients can see in a cluster map.
     pub rev: u64,
-    /// What nodes log in to each other with.
+    /// Secret with which nodes log in to each other.
     #[serde(default)]
     pub secret: Secret,
     /// The nodes, by number.
@@ -36,14 +36,14 @@ pub struct Cluster {
     /// The highest number of a node that has left: none is used twice.
     #[serde(default)]
     pub last_gone: NodeId,
-    /// How often the nodes that were left have gone on without most of the others. Maps of a later one are newer, whatever
-    /// their revisions.
+    /// Counts how often the remaining nodes have gone on without a majority. A map with a larger number is newer,
+    /// whatever its revision.
     #[serde(default)]
     pub regroups: u64,
-    /// Nodes that are to be replaced, whatever is heard of them.
+    /// Nodes whose replacement was ordered, whether or not they are heard.
     #[serde(default)]
     pub failing_over: Vec<NodeId>,
-    /// Whether nodes that fall silent are replaced.
+    /// True if nodes that fall silent are replaced.
     #[serde(default)]
     pub auto_failover: AutoFailover,
     /// The rebalance that is under way.
@@ -52,14 +52,14 @@ pub struct Cluster {
     /// The last one that has ended.
     #[serde(default)]
     pub last_rebalance: Option<EndedRebalance>,
-    /// Whether one that has failed is begun again.
+    /// True if one that has failed is begun again.
     #[serde(default)]
     pub retry_rebalance: RetryRebalance,
     /// Failed-over nodes that get their share again with the next rebalance, and whether all their copies are copied as a whole.
     #[serde(default)]
     pub recovering: BTreeMap<NodeId, bool>,
-    /// Name of the user who has administered the cluster since it was set up; empty where that is not known. Lists of users leave
-    /// it out, as at Couchbase, where it is no user like others.
+    /// Name of the user who has administered the cluster since it was set up; empty if unknown. Lists of users omit it,
+    /// as Couchbase does, because it is no ordinary user.
     #[serde(default)]
     pub administrator: String,
     /// Settings of the cluster as a whole.
@@ -70,16 +70,16 @@ pub struct Cluster {
     pub counters: BTreeMap<String, u64>,
     /// Buckets by name.
     pub buckets: BTreeMap<String, Bucket>,
-    /// Packages of plugins, and what is deployed of them.
+    /// Packages of plugins, and their deployments.
     #[serde(default)]
     pub plugins: Plugins,
     /// Functions that react to changes of documents.
     #[serde(default)]
     pub functions: Functions,
-    /// Whether functions may wake each other in a circle.
+    /// True if functions may wake each other in a circle.
     #[serde(default)]
     pub function_recursion: bool,
-    /// What functions and plugins may reach over HTTP although its address is denied by default.
+    /// Addresses that functions and plugins may reach over HTTP although they are denied by default.
     #[serde(default)]
     pub outgoing_http: Vec<OutgoingRule>,
     /// Functions of the query language.
@@ -351,7 +351,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Whether everything that a function names is there.
+    /// Returns true if everything that a function names is there.
     fn check_keyspaces(&self, definition: &FunctionDefinition) -> Result<(), Refusal> {
         let bound = definition.buckets.iter().map(|binding| &binding.keyspace);
         for keyspace in [&definition.source, &definition.metadata].into_iter().chain(bound) {
@@ -441,7 +441,7 @@ impl Cluster {
         memberships.keys().try_for_each(|id| self.check_node(*id))?;
         for (bucket, moved) in chains {
             let known = &self.bucket(bucket)?.chains;
-            // Nothing begins to move but for the rebalance that is under way: what was proposed for one that has ended is late.
+            // Copies begin to move only for the rebalance under way: a proposal for an earlier one comes too late.
             let is_kept = |node: &&NodeId| {
                 self.rebalance.as_ref().is_some_and(|rebalance| rebalance.keep.contains(node))
             };
@@ -466,7 +466,7 @@ impl Cluster {
         let keep = self.rebalance.iter().flat_map(|rebalance| &rebalance.keep);
         let lost: BTreeSet<NodeId> = keep.filter(is_lost).copied().collect();
         if !lost.is_empty() {
-            // Its plan cannot be carried out any more.
+            // The plan of the rebalance cannot be carried out any more.
             self.end_rebalance(Outcome::Failed { lost })?;
             self.settle_chains();
         }
@@ -474,8 +474,8 @@ impl Cluster {
         Ok(())
     }
 
-    /// Goes on with what this node knows, without most of the others: those who are left out do not know the new `secret`,
-    /// and have no part in it until they begin anew.
+    /// Goes on with the state of this node, without a majority. The excluded nodes do not know the new `secret`, so
+    /// that they have no part in the cluster until they join again.
     pub fn regroup(&mut self, secret: Secret) {
         self.regroups += 1;
         self.secret = secret;

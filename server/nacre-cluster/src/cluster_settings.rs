@@ -13,7 +13,7 @@ pub const DATA_QUOTA_MB_MIN: u64 = 256;
 const FRAGMENTATION_PERCENT: std::ops::RangeInclusive<u8> = 2..=100;
 /// Least age of tombstones that are removed, in seconds: 0.01 days. Source: Couchbase.
 pub(crate) const PURGE_AGE_S_MIN: u32 = 864;
-/// The same for an ephemeral bucket, whose tombstones take memory.
+/// Minimum for an ephemeral bucket, whose tombstones take memory.
 pub(crate) const PURGE_AGE_EPHEMERAL_S_MIN: u32 = 60;
 /// Greatest age of tombstones, in seconds: 60 days. Source: Couchbase.
 const PURGE_AGE_S_MAX: u32 = 60 * 24 * 3600;
@@ -40,7 +40,7 @@ pub struct ClusterSettings {
     pub audit: Audit,
     /// URLs that queries may read.
     pub curl: CurlAccess,
-    /// Whether the operator allows the cluster to report its version; kept only, as nothing is ever sent.
+    /// True if the operator allows the cluster to report its version; kept only, as nothing is ever sent.
     pub send_stats: bool,
 }
 
@@ -60,7 +60,7 @@ pub struct ServiceQuotas {
 pub struct Compaction {
     /// Share of dead bytes above which a part of a store is rewritten, 2..=100 percent; `None` for the node's own choice.
     pub fragmentation_percent: Option<u8>,
-    /// The same for buckets with the storage backend `magma`.
+    /// Percentage for buckets with the storage backend `magma`.
     pub magma_fragmentation_percent: Option<u8>,
     /// Seconds after which tombstones are removed; `None` for the node's own choice.
     pub purge_age_s: Option<u32>,
@@ -112,23 +112,23 @@ pub struct Security {
     pub tls_min: TlsFloor,
     /// Cipher suites by their names at IANA, in the order of preference; all that there are if empty.
     pub cipher_suites: Vec<String>,
-    /// Whether the server's order decides among the suites that both sides have.
+    /// True if the server's order decides among the suites that both sides have.
     pub honor_cipher_order: bool,
-    /// Whether answers 401 do without `WWW-Authenticate`, so that browsers do not ask for a password.
+    /// True if answers 401 do without `WWW-Authenticate`, so that browsers do not ask for a password.
     pub hide_challenge: bool,
     /// Value of `Strict-Transport-Security` in answers over TLS.
     pub hsts: Option<String>,
-    /// Whether the web console is not served without TLS.
+    /// True if the web console is not served without TLS.
     pub disable_ui_http: bool,
-    /// Whether the web console is not served over TLS.
+    /// True if the web console is not served over TLS.
     pub disable_ui_https: bool,
 }
 
-/// The log of who did what.
+/// Settings of the audit log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Audit {
-    /// Whether it is written.
+    /// True if it is written.
     pub enabled: bool,
     /// Ids of events that are not written.
     pub disabled_events: BTreeSet<u32>,
@@ -159,11 +159,11 @@ impl Default for Audit {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CurlAccess {
-    /// Whether all may be read.
+    /// True if all may be read.
     pub all_access: bool,
     /// Beginnings of URLs that may be read.
     pub allowed_urls: Vec<String>,
-    /// Beginnings of URLs that may not be read, whatever is allowed.
+    /// Prefixes of URLs that are denied, even if another rule allows them.
     pub disallowed_urls: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! Counts of what happened to the nodes, as `counters` of `/pools/default` names them. Source: Couchbase's REST.
+//! Counters of events of nodes, as in `counters` of `/pools/default`. Source: Couchbase's REST.
 
 use crate::{Change, Cluster, EndedRebalance, Membership, Outcome};
 

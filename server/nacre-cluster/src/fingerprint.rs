@@ -1,4 +1,4 @@
-//! By what nodes recognise each other.
+//! Fingerprints, by which nodes recognise each other's keys.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;

@@ -10,7 +10,7 @@ use std::fmt;
 const NAME_BYTES_MAX: usize = 100;
 /// The largest code, in bytes.
 pub const CODE_BYTES_MAX: usize = 1 << 20;
-/// Stands for all scopes, or all collections.
+/// Means all scopes, or all collections.
 const ALL: &str = "*";
 
 /// Names a function: those of a scope are apart from those of others, and from those of none.
@@ -20,7 +20,7 @@ const ALL: &str = "*";
 pub struct FunctionId {
     /// Bucket and scope that it belongs to, if it does.
     pub scope: Option<(String, String)>,
-    /// Its name.
+    /// The name.
     pub name: String,
 }
 
@@ -62,7 +62,7 @@ impl FunctionKeyspace {
         Some(&self.scope[..]).filter(|scope| *scope != ALL)
     }
 
-    /// Whether there may be documents that are of both.
+    /// Returns true if there may be documents that are of both.
     pub fn meets(&self, other: &FunctionKeyspace) -> bool {
         let both = |own: &str, other: &str| own == other || own == ALL || other == ALL;
         self.bucket == other.bucket
@@ -79,15 +79,15 @@ impl FunctionKeyspace {
 /// Documents that the code reaches by a name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BucketBinding {
-    /// What the code calls them.
+    /// Name in the code.
     pub alias: String,
-    /// Which they are.
+    /// The keyspace.
     pub keyspace: FunctionKeyspace,
-    /// Whether it may change them.
+    /// True if it may change them.
     pub writes: bool,
 }
 
-/// How a function proves to a server who it is.
+/// How a function authenticates to a server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum UrlAuth {
     /// Not at all.
@@ -125,7 +125,7 @@ impl UrlAuth {
         }
     }
 
-    /// Returns true if both are of the same kind and name the same user, whatever their secrets.
+    /// Returns true if both are of the same kind and name the same user, regardless of their secrets.
     #[must_use]
     pub fn proves_the_same(&self, other: &UrlAuth) -> bool {
         match (self, other) {
@@ -144,35 +144,35 @@ impl UrlAuth {
 /// A server that the code reaches by a name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UrlBinding {
-    /// What the code calls it.
+    /// Name in the code.
     pub alias: String,
     /// `https://host/path`.
     pub url: String,
-    /// How the function proves who it is.
+    /// How the function authenticates.
     pub auth: UrlAuth,
-    /// Told back only.
+    /// Kept and returned only; without effect.
     pub allow_cookies: bool,
-    /// Told back only: certificates are always checked.
+    /// Kept and returned only: certificates are always checked.
     pub validate_certificate: bool,
 }
 
 /// A constant of the code.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConstantBinding {
-    /// What the code calls it.
+    /// Name in the code.
     pub alias: String,
     /// JavaScript text.
     pub literal: String,
 }
 
-/// What code is written in.
+/// Language of the code.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Language {
-    /// What is run.
+    /// Runs as it is.
     #[default]
     JavaScript,
-    /// What has types beside.
+    /// Runs after its types were removed.
     TypeScript,
 }
 
@@ -181,7 +181,7 @@ pub enum Language {
 pub struct Program {
     /// The main file.
     pub code: String,
-    /// What it imports, by names such as `./lib.js`.
+    /// Modules that the code imports, by names such as `./lib.js`.
     pub modules: BTreeMap<String, String>,
 }
 
@@ -193,79 +193,79 @@ pub struct FunctionDefinition {
     /// Modules that it imports, by names such as `./lib.js`; those that end with `.ts` are TypeScript.
     #[serde(default)]
     pub modules: BTreeMap<String, String>,
-    /// What the code is written in.
+    /// Language of the code.
     #[serde(default)]
     pub language: Language,
-    /// What is run, when that is not what was written.
+    /// The program that runs, if it differs from the code.
     #[serde(default)]
     pub program: Option<Program>,
-    /// Told back only.
+    /// Kept and returned only.
     pub version: String,
-    /// What it listens to.
+    /// The keyspace whose documents the function handles.
     pub source: FunctionKeyspace,
-    /// Where another server would keep its state. It has to be there, and is not used.
+    /// Keyspace in which Couchbase would keep the state. It must exist, and is not used.
     pub metadata: FunctionKeyspace,
     /// Documents that it reaches.
     pub buckets: Vec<BucketBinding>,
     /// Servers that it reaches.
     pub urls: Vec<UrlBinding>,
-    /// Its constants.
+    /// Constants of the code.
     pub constants: Vec<ConstantBinding>,
-    /// Where it begins to read when it is deployed.
+    /// Where a new deployment begins to read.
     pub since: Since,
     /// Seconds that a call of its code may take.
     pub timeout_s: u32,
     /// The largest context of a timer, in bytes.
     pub timer_context_bytes: u32,
-    /// Whether it is told every version of a document, with the one before.
+    /// True if the function gets every version of a document, with the one before.
     #[serde(default)]
     pub old_documents: bool,
-    /// Of which documents it hears: a condition of SQL++, none for all.
+    /// A condition of SQL++ that selects the documents; all documents if there is none.
     #[serde(default)]
     pub filter: Option<String>,
-    /// Who defined it last: its queries have their rights.
+    /// The user who defined the function last. Its queries have the rights of this user.
     #[serde(default)]
     pub owner: String,
-    /// Whether queries that do not say it have to see all that was written before.
+    /// True if queries that do not say it have to see all that was written before.
     #[serde(default)]
     pub fresh_queries: bool,
     /// Lines before the code.
     pub headers: Vec<String>,
     /// Lines behind the code.
     pub footers: Vec<String>,
-    /// All settings, a JSON object: what its author gave, told back as it came.
+    /// All settings as its author gave them, a JSON object.
     pub settings: String,
 }
 
-/// Whether a function runs.
+/// True if a function runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FunctionState {
-    /// It does not, and has no state.
+    /// Does not run, and has no state.
     Undeployed,
-    /// It does.
+    /// Runs.
     Deployed,
-    /// It does not, and goes on where it stopped.
+    /// Does not run, and resumes where it stopped.
     Paused,
 }
 
 /// A function.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Function {
-    /// 32 hexadecimal digits, chosen when it was first defined; marks what it writes.
+    /// UUID of 32 hexadecimal digits, chosen at the first definition. It marks the writes of the function.
     pub uuid: String,
-    /// The same as a number, for clients.
+    /// The UUID as a number, for clients.
     pub number: u32,
-    /// What it is.
+    /// The definition.
     pub definition: FunctionDefinition,
-    /// Whether it runs.
+    /// True if it runs.
     pub state: FunctionState,
-    /// How often it was deployed: each time with a new state.
+    /// Number of deployments. Each has a new state.
     pub deployments: u64,
-    /// How often it was deployed or resumed.
+    /// Number of deployments and resumptions.
     pub launches: u64,
     /// When it was paused, in milliseconds since the Unix epoch; 0 when it is not.
     pub paused_ms: u64,
-    /// How long it was paused before it was resumed last, in milliseconds.
+    /// Length of the last pause, in milliseconds.
     pub delay_ms: u64,
 }
 
@@ -284,7 +284,7 @@ impl Function {
         }
     }
 
-    /// Whether `other` listens to what it writes.
+    /// Returns true if `other` listens to a keyspace that this function writes.
     fn wakes(&self, other: &Function) -> bool {
         let mut written = self.definition.buckets.iter().filter(|binding| binding.writes);
         written.any(|binding| binding.keyspace.meets(&other.definition.source))
@@ -330,7 +330,7 @@ impl Functions {
                 (&before.source, &before.metadata) == (&definition.source, &definition.metadata);
             match known.state {
                 FunctionState::Deployed => return Err(Refusal::FunctionDeployed),
-                // Its state is that of what it listened to.
+                // The state belongs to the keyspaces before.
                 FunctionState::Paused if !keyspaces_stay => return Err(Refusal::FunctionDeployed),
                 _ => known.definition = definition.clone(),
             }
@@ -342,7 +342,7 @@ impl Functions {
         Ok(())
     }
 
-    /// Has a function act as somebody else, whether it runs or not.
+    /// Makes a function act as another user, whether or not it runs.
     pub(crate) fn set_owner(&mut self, id: &FunctionId, owner: &str) -> Result<(), Refusal> {
         owner.clone_into(&mut self.get_mut(id)?.definition.owner);
         Ok(())
@@ -356,15 +356,15 @@ impl Functions {
         Ok(())
     }
 
-    /// Whether a function may run beside those that do: none of what it writes comes back to it through them, for ever.
-    /// What it writes to its own source does not wake it.
+    /// Checks that a function may run next to the running ones: no write of it comes back to it through them in a
+    /// circle. Its writes to its own source do not wake it.
     pub(crate) fn check_recursion(&self, id: &FunctionId) -> Result<(), Refusal> {
         let wanted = self.get(id)?;
         let runs = |(other, function): &(FunctionId, &Function)| {
             other != id && function.state != FunctionState::Undeployed
         };
         let others: Vec<_> = self.iter().filter(runs).collect();
-        // Functions that what it writes wakes, each with all that it wakes in turn.
+        // Functions that the writes wake, directly or through others.
         let mut reached = BTreeSet::new();
         let mut writers = vec![wanted];
         while let Some(writer) = writers.pop() {
@@ -426,7 +426,7 @@ impl Functions {
         Ok(())
     }
 
-    /// What is gone takes functions with it that belong to it, and stops those that listen to it.
+    /// A dropped keyspace takes its functions with it, and stops the functions that listen to it.
     pub(crate) fn forget(&mut self, bucket: &str, scope: Option<&str>, collection: Option<&str>) {
         if collection.is_none() {
             let gone = |key: &String| {
@@ -449,7 +449,7 @@ impl Functions {
     }
 }
 
-/// Whether a module may be called that: a path below the main file, as `./lib/dates.js`.
+/// Returns true if a module may be called that: a path below the main file, as `./lib/dates.js`.
 fn is_module_name(name: &str) -> bool {
     let stem = name.strip_suffix(".js").or_else(|| name.strip_suffix(".ts"));
     let Some(path) = stem.and_then(|stem| stem.strip_prefix("./")) else { return false };
@@ -504,7 +504,7 @@ fn check(definition: &FunctionDefinition) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// What bindings may not be called: handlers, words that JavaScript keeps for itself, and what code finds.
+/// Names that bindings cannot have: handlers, reserved words of JavaScript, and names of the runtime.
 const TAKEN: &[&str] = &[
     "OnUpdate",
     "OnDelete",
@@ -603,7 +603,7 @@ const TAKEN: &[&str] = &[
     "log",
 ];
 
-/// Whether JavaScript could call something by this name.
+/// Returns true if JavaScript could call something by this name.
 fn is_identifier(text: &str) -> bool {
     let starts = |c: char| c.is_alphabetic() || c == '_' || c == '$';
     let mut chars = text.chars();

@@ -15,31 +15,31 @@ pub struct Index {
     pub uuid: String,
     /// The scope of its collection.
     pub scope: String,
-    /// Its collection.
+    /// The collection.
     pub collection: String,
-    /// Its name, unique in its collection.
+    /// The name, unique in its collection.
     pub name: String,
-    /// The statement that made it: what the kind of index is configured with.
+    /// The statement that made the index: the configuration of its kind.
     pub definition: String,
-    /// Its keys, as text; none of a primary index.
+    /// Keys, as text; empty for a primary index.
     pub keys: Vec<String>,
-    /// Which documents it has, as text; all when there is none.
+    /// Condition that selects documents, as text; all documents if there is none.
     pub condition: Option<String>,
-    /// Whether it is built; not yet when that was put off.
+    /// True if it is built; not yet when that was put off.
     pub built: bool,
-    /// How its entries are spread; none where they are with their documents.
+    /// Distribution of the entries; `None` if they are stored with their documents.
     #[serde(default)]
     pub partitioning: Option<Partitioning>,
 }
 
-/// How the entries of an index are spread over the nodes, whatever nodes their documents are on.
+/// Distribution of an index's entries over the nodes, independent of their documents.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Partitioning {
     /// By which expressions, as text.
     pub by: Vec<String>,
     /// Over how many partitions; at least one.
     pub count: u16,
-    /// How many copies each has beside the first, as far as there are nodes.
+    /// Copies of each partition in addition to the first, as far as there are nodes.
     pub replicas: u8,
 }
 

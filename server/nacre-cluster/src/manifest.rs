@@ -40,7 +40,7 @@ pub struct Collection {
     pub id: u32,
     /// Seconds after which documents expire at the latest; 0 inherits the bucket's, -1 is never.
     pub max_ttl: i32,
-    /// Whether superseded versions of its documents are kept, where the bucket keeps some.
+    /// True if superseded versions of its documents are kept, where the bucket keeps some.
     #[serde(default)]
     pub history: bool,
 }
@@ -54,14 +54,15 @@ impl Default for Manifest {
 }
 
 impl Manifest {
-    /// That of a new bucket; `history` of its collection.
+    /// Creates the manifest of a new bucket; `history` is the setting of its collection.
     pub(crate) fn new(history: bool) -> Manifest {
         let mut manifest = Manifest::default();
         manifest.scopes[0].collections[0].history = history;
         manifest
     }
 
-    /// Returns the manifest as somebody sees it who sees some scopes and collections; a collection is named with its scope.
+    /// Returns the manifest reduced to the scopes and collections that `sees` accepts. A collection is named with its
+    /// scope.
     #[must_use]
     pub fn visible(&self, sees: impl Fn(&str, Option<&str>) -> bool) -> Manifest {
         let mut visible = self.clone();
@@ -78,8 +79,8 @@ impl Manifest {
         self.scopes.iter().find(|scope| scope.name == name)
     }
 
-    /// Whether there was such a collection and is no more. One that is not there yet is not lost: documents may arrive
-    /// before the news of their collection.
+    /// Returns true if there was such a collection and is no more. One that is not there yet is not lost: documents may
+    /// arrive before the news of their collection.
     pub fn has_lost(&self, collection: CollectionId) -> bool {
         let was_there = collection.0 < ID_MIN || collection.0 < self.next_collection;
         was_there && self.collection_by_id(collection).is_none()
@@ -227,7 +228,7 @@ impl Manifest {
         Ok(CollectionId(collection.id))
     }
 
-    /// What is `None` stays as it is.
+    /// Changes settings of a collection; a setting that is `None` stays.
     pub(crate) fn update_collection(
         &mut self,
         scope: &str,

@@ -11,7 +11,7 @@ const PORT_NAME_BYTES_MAX: usize = 32;
 /// Ports of an alternate address: more than there are names.
 const ALTERNATE_PORTS_MAX: usize = 64;
 
-/// The ports of a node, by what they are for: `mgmt`, `kv`, and one or more of each service that has any.
+/// The ports of a node by purpose: `mgmt`, `kv`, and one or more of each service that has any.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Ports(BTreeMap<String, u16>);
@@ -55,7 +55,7 @@ impl<const N: usize> From<[(&str, u16); N]> for Ports {
     }
 }
 
-/// Where a node is reached, and by what it is recognised there.
+/// Addresses of a node, and the fingerprint of its key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Endpoints {
     /// Host name; `None` lets clients use the one they connected to, as only a node that is alone can.
@@ -64,23 +64,23 @@ pub struct Endpoints {
     pub plain: Ports,
     /// Ports with TLS, if there are any.
     pub tls: Option<Ports>,
-    /// Of the key that it shows other nodes; `None` where nodes need not prove who they are, as in a simulation.
+    /// Fingerprint of the key that the node shows other nodes; `None` if nodes need no proof, as in a simulation.
     #[serde(default)]
     pub fingerprint: Option<Fingerprint>,
 }
 
 impl Endpoints {
-    /// Where cluster management is, as `host:port`: what names the node.
+    /// Returns the address of cluster management as `host:port`. It names the node.
     pub fn management(&self) -> String {
         self.address(self.plain.mgmt())
     }
 
-    /// Where other nodes reach cluster management, as `host:port`: with TLS; `None` without such a port.
+    /// Returns the TLS address of cluster management for other nodes as `host:port`; `None` without such a port.
     pub fn internal(&self) -> Option<String> {
         Some(self.address(self.tls.as_ref()?.mgmt()))
     }
 
-    /// Where other nodes reach that port, as `host:port`.
+    /// Returns the address of a port for other nodes, as `host:port`.
     pub fn address(&self, port: u16) -> String {
         format!("{}:{port}", self.host.as_deref().unwrap_or("127.0.0.1"))
     }
@@ -91,8 +91,8 @@ impl Endpoints {
     }
 }
 
-/// Another address of a node, for clients that do not reach it at its [`Endpoints`]: from outside of a network of containers, or
-/// past a router that translates addresses. Source: what Couchbase calls the external alternate address.
+/// Another address of a node, for clients that do not reach its [`Endpoints`]: from outside of a network of containers,
+/// or behind a router that translates addresses. Source: Couchbase's external alternate address.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Alternate {
     /// Host name or address.
@@ -103,7 +103,7 @@ pub struct Alternate {
 }
 
 impl Alternate {
-    /// Whether it can be one.
+    /// Checks the address.
     ///
     /// # Errors
     /// [`Refusal::Invalid`], with the name of what is wrong.
@@ -113,7 +113,7 @@ impl Alternate {
             let reason = format!("a host has 1 to {HOST_BYTES_MAX} characters");
             return refuse("hostname", reason);
         }
-        // Which names there are is for the services of the nodes to say: nodes of two versions may differ.
+        // The services of the nodes define the names: nodes of two versions may differ.
         let is_name = |name: &str| {
             (1..=PORT_NAME_BYTES_MAX).contains(&name.len())
                 && name.bytes().all(|byte| byte.is_ascii_alphanumeric())
@@ -136,27 +136,28 @@ impl Alternate {
 pub struct Member {
     /// 32 hexadecimal digits; a node that left and joins again has another.
     pub uuid: String,
-    /// Where it is reached.
+    /// Addresses.
     pub endpoints: Endpoints,
     /// Nodes of one group are expected to fail together; copies of a vBucket are kept apart.
     pub group: String,
-    /// What it does for clients: something.
+    /// Services for clients; never empty.
     #[serde(default = "ServiceName::first")]
     pub services: BTreeSet<ServiceName>,
-    /// What part it has in the cluster.
+    /// Part in the cluster.
     pub membership: Membership,
-    /// Where it is reached from elsewhere, if that is another place.
+    /// Alternate address, if there is one.
     #[serde(default)]
     pub alternate: Option<Alternate>,
 }
 
 impl Member {
-    /// Whether it is to have a share of the vBuckets, once it is active.
+    /// Returns true if the node gets a share of the vBuckets once it is active.
     pub fn has_data(&self) -> bool {
         self.services.contains(&ServiceName::DATA)
     }
 
-    /// What it does, as lists of nodes name it: most indexes are where the documents are.
+    /// Returns its services as lists of nodes name them. Index is included with data, because most indexes are stored
+    /// with the documents.
     pub fn service_names(&self) -> Vec<&str> {
         let indexes = self.has_data() && !self.services.contains(&ServiceName::INDEX);
         let index = indexes.then_some(&ServiceName::INDEX);
@@ -164,29 +165,29 @@ impl Member {
     }
 }
 
-/// What part a node has in the cluster.
+/// Part of a node in the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Membership {
-    /// It has joined, and the next rebalance gives it vBuckets.
+    /// The node has joined, and the next rebalance gives it vBuckets.
     Added,
-    /// It has its share of the vBuckets.
+    /// The node has its share of the vBuckets.
     Active,
-    /// Its vBuckets were given to others; the next rebalance removes it, unless it is recovered before.
+    /// Other nodes have taken over its vBuckets; the next rebalance removes it, unless it is recovered before.
     FailedOver,
-    /// Its vBuckets were given to others by a rebalance, and it is about to be removed.
+    /// A rebalance has given its vBuckets to other nodes, and it is about to be removed.
     Leaving,
 }
 
-/// What happens to nodes that fall silent.
+/// Settings for silent nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AutoFailover {
-    /// Whether they are replaced.
+    /// True if they are replaced.
     pub enabled: bool,
     /// After how many milliseconds; at least 1000.
     pub timeout_ms: u64,
-    /// How many may be replaced before somebody rebalances, or resets the count.
+    /// How many nodes may be replaced before a rebalance, or a reset of the count.
     pub count_max: usize,
-    /// How many were.
+    /// How many were replaced.
     pub count: usize,
 }
 

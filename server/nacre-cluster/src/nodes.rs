@@ -1,4 +1,4 @@
-//! What becomes of the nodes and of their groups when the agreed state changes.
+//! Changes of nodes and of their groups in the agreed state.
 
 use crate::{Alternate, Cluster, Fingerprint, Member, Membership, Refusal, ServiceName};
 use nacre_types::NodeId;
@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The longest name of a group: it goes there too.
 const GROUP_NAME_BYTES_MAX: usize = 64;
-/// The name of the group that there is as long as nobody makes others. Source: Couchbase.
+/// The name of the only group until others are created. Source: Couchbase.
 pub const GROUP_DEFAULT: &str = "Group 1";
 
 fn refused_services(reason: &str) -> Refusal {
@@ -74,7 +74,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Whether nodes that have their part in the cluster may do this for clients from now on.
+    /// Returns true if nodes that have their part in the cluster may do this for clients from now on.
     pub(crate) fn check_services(
         &self,
         wanted: &BTreeMap<NodeId, BTreeSet<ServiceName>>,
@@ -94,7 +94,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Takes over what [`check_services`](Cluster::check_services) has found good.
+    /// Takes over services that [`check_services`](Cluster::check_services) has accepted.
     pub(crate) fn put_services(&mut self, wanted: &BTreeMap<NodeId, BTreeSet<ServiceName>>) {
         for (id, services) in wanted {
             if let Some(node) = self.nodes.get_mut(id) {
@@ -142,7 +142,7 @@ impl Cluster {
         active.map(|(id, _)| *id).collect()
     }
 
-    /// Those among `nodes` that are to have a share of the vBuckets, each with its group.
+    /// Returns those of `nodes` that get a share of the vBuckets, each with its group.
     pub fn with_data(&self, nodes: &BTreeSet<NodeId>) -> BTreeMap<NodeId, &str> {
         let with_data =
             self.nodes.iter().filter(|(id, node)| nodes.contains(id) && node.has_data());

@@ -1,10 +1,10 @@
-//! Which addresses functions and plugins may send HTTP requests to.
+//! The addresses to which functions and plugins may send HTTP requests.
 //!
-//! Public and private (RFC 1918, unique local) addresses are allowed, since in-house services are what functions mostly call.
+//! Public and private (RFC 1918, unique local) addresses are allowed, since functions mostly call in-house services.
 //! These are denied unless an operator allows them:
 //!
 //! - loopback and the machine's own addresses, unspecified, link-local, multicast and reserved ones,
-//! - the metadata services of clouds, wherever they are,
+//! - the metadata services of clouds, at any address,
 //! - the ports of the cluster's nodes, which only an entry with a port allows.
 //!
 //! A name is judged by the addresses that it resolves to. Addresses that embed one of IPv4 are judged by that one.
@@ -33,20 +33,20 @@ pub struct OutgoingRule {
 enum Target {
     /// The addresses that share the first bits.
     Network(IpAddr, u8),
-    /// A name as URLs give it, in lower case, whatever it resolves to.
+    /// A name as URLs give it, in lower case, independent of its addresses.
     Name(String),
 }
 
-/// Where a request would go.
+/// The destination of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Destination<'a> {
     /// The host that the URL names, in lower case.
     pub host: &'a str,
     /// An address that it resolves to, and the port.
     pub address: SocketAddr,
-    /// Whether the address belongs to the machine of the node.
+    /// True if the address belongs to the machine of the node.
     pub is_local: bool,
-    /// Whether a node of the cluster listens there.
+    /// True if a node of the cluster listens there.
     pub is_node: bool,
 }
 
@@ -112,7 +112,7 @@ const METADATA: [IpAddr; 5] = [
     IpAddr::V4(Ipv4Addr::new(192, 0, 0, 192)),
 ];
 
-/// What kind of denied address it is; `None` for others.
+/// Returns the kind of denied address; `None` for others.
 fn kind_of(address: IpAddr) -> Option<&'static str> {
     if address.is_loopback() {
         return Some("a loopback address");

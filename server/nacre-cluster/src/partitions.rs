@@ -1,18 +1,18 @@
-//! Which nodes keep which partitions of an index.
+//! The nodes that keep the partitions of an index.
 //!
-//! Nothing about it is agreed on but the index and the nodes: each node computes the same. A partition goes to those of the
-//! nodes that come first in an order of its own (rendezvous hashing), unless they have their share already; so few partitions
+//! The nodes agree only on the index and the members; each node computes the same placement. A partition goes to the
+//! nodes that come first in its own order (rendezvous hashing), unless they have their share already; so few partitions
 //! move when a node comes or goes. While a rebalance is under way, the nodes that it keeps count.
 //!
-//! A node that is to have a partition builds it, and one that had it before answers until it has.
+//! The new node of a partition builds it, and the old one answers until it has caught up.
 
 use crate::{Cluster, Index, Membership, Partitioning, ServiceName};
 use nacre_types::NodeId;
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Cluster {
-    /// The nodes that are to keep each partition of an index, the one to ask first before the others; none of an index that
-    /// has no partitions.
+    /// Returns the nodes that should keep each partition of an index, the first one to ask before the others; empty for
+    /// an index without partitions.
     pub fn holders(&self, index: &Index) -> Vec<Vec<NodeId>> {
         let Some(Partitioning { count, replicas, .. }) = &index.partitioning else {
             return Vec::new();
@@ -22,8 +22,8 @@ impl Cluster {
         let copies = (usize::from(replicas) + 1).min(nodes.len());
         let mut loads: BTreeMap<NodeId, usize> = nodes.iter().map(|node| (*node, 0)).collect();
         let mut holders = vec![Vec::new(); usize::from(count)];
-        // All first copies come before all second ones, so that each kind is spread evenly, and those that there are stay where
-        // they are when there are to be more or fewer.
+        // All first copies are placed before all second ones. So each rank is spread evenly, and existing copies stay
+        // when the number of copies changes.
         for copy in 1..=copies {
             let share = (usize::from(count) * copy).div_ceil(nodes.len());
             for (partition, holders) in (0..count).zip(&mut holders) {
@@ -49,13 +49,14 @@ impl Cluster {
         holders
     }
 
-    /// The partitions of an index that a node is to keep.
+    /// Returns the partitions of an index that a node should keep.
     pub fn held_by(&self, node: NodeId, index: &Index) -> BTreeSet<u16> {
         let holders = (0..).zip(self.holders(index));
         holders.filter(|(_, nodes)| nodes.contains(&node)).map(|(partition, _)| partition).collect()
     }
 
-    /// Whom to ask for each partition, in this order: those that are to keep it, then all others, who may have it still.
+    /// Returns the nodes to ask for each partition, in this order: those that should keep it, then all others, which
+    /// may still have it.
     pub fn asked_for(&self, index: &Index) -> Vec<Vec<NodeId>> {
         let is_left = |node: &NodeId| self.nodes[node].membership != Membership::FailedOver;
         let nodes: BTreeSet<NodeId> = self.nodes.keys().copied().filter(is_left).collect();
@@ -68,7 +69,7 @@ impl Cluster {
         asked.collect()
     }
 
-    /// The nodes that are to keep indexes; those with data where none is to.
+    /// Returns the nodes that keep indexes; the nodes with data if there are none.
     fn index_nodes(&self) -> BTreeSet<NodeId> {
         let staying = match &self.rebalance {
             Some(rebalance) => rebalance.keep.clone(),

@@ -1,7 +1,7 @@
-//! Which nodes hold the copies of which vBuckets.
+//! Placement of the copies of vBuckets on nodes.
 //!
-//! [`place`] is greedy: it keeps what may stay, and gives what is missing to the node that has least. A vBucket whose active
-//! copy must move goes to one of its replicas where that keeps the balance, as that needs no copying.
+//! [`place`] is greedy: it keeps copies that may stay, and gives missing ones to the node with the fewest. A vBucket
+//! whose active copy must move goes to one of its replicas where that keeps the balance, as that needs no copying.
 //!
 //! Guarantees: no chain names a node twice; active copies differ by at most one between nodes; two copies share a group
 //! only when there are fewer groups than copies; the same arguments give the same chains.
@@ -12,8 +12,8 @@ use std::collections::BTreeMap;
 /// The copies of one vBucket: the active one first, holes last.
 pub type Copies = Vec<Option<NodeId>>;
 
-/// The chains that a bucket should have on `nodes` (each with its group), given those that it has: one row a vBucket, of
-/// `1 + replicas` copies. With no nodes, nobody serves it.
+/// Returns the chains that a bucket should have on `nodes` (each with its group), given its current chains: one row a
+/// vBucket, of `1 + replicas` copies. Without nodes, no row names one.
 pub fn place(current: &[Copies], nodes: &BTreeMap<NodeId, &str>, replicas: usize) -> Vec<Copies> {
     let actives = place_actives(current, nodes);
     let mut plan = Plan { nodes, load: BTreeMap::new(), pairs: BTreeMap::new() };
@@ -21,7 +21,7 @@ pub fn place(current: &[Copies], nodes: &BTreeMap<NodeId, &str>, replicas: usize
     for rank in 1..=replicas {
         plan.load.clear();
         let share = chains.len().div_ceil(nodes.len().max(1));
-        // Those that may stay are counted first, so that nobody takes their place.
+        // Copies that may stay are counted first, so that no other copy takes their place.
         let kept: Vec<Option<NodeId>> = chains
             .iter()
             .zip(current)
@@ -76,7 +76,7 @@ fn place_actives(current: &[Copies], nodes: &BTreeMap<NodeId, &str>) -> Vec<Opti
     actives
 }
 
-/// How the replicas of one rank are spread so far.
+/// The replicas of one rank placed so far.
 struct Plan<'a> {
     nodes: &'a BTreeMap<NodeId, &'a str>,
     /// Replicas of this rank, by node.

@@ -1,4 +1,4 @@
-//! Plugins: the packages that were uploaded, and what is deployed of them.
+//! Plugins: uploaded packages and their deployments.
 
 use crate::Refusal;
 use nacre_types::{PLUGIN_NAME_BYTES_MAX, check_plain_name};
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 pub struct Package {
     /// SHA-256 of the package as it was uploaded, in hexadecimal.
     pub digest: String,
-    /// Its `plugin.toml`.
+    /// Text of its `plugin.toml`.
     pub manifest: String,
 }
 
@@ -21,22 +21,22 @@ pub enum Since {
     /// With the first mutation that there is.
     #[default]
     Everything,
-    /// With what is written after it was deployed.
+    /// With the first write after its deployment.
     Now,
 }
 
-/// What a deployment is for, as the world of its package says.
+/// Purpose of a deployment, as the world of its package says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum World {
-    /// It follows documents, keeps a state of them and answers requests.
+    /// Follows documents, derives a state and answers requests.
     #[default]
     Service,
-    /// It has functions that queries call. It belongs to no bucket.
+    /// Has functions for queries. It belongs to no bucket.
     Functions,
-    /// It resolves the conflicts of one bucket.
+    /// Resolves the conflicts of one bucket.
     Resolver,
-    /// It follows documents, and has entries of them that are read in order.
+    /// Follows documents, and derives entries that are read in order.
     #[serde(rename = "index-type")]
     IndexType,
 }
@@ -46,7 +46,7 @@ impl World {
         *self == World::Service
     }
 
-    /// Whether it follows documents and keeps a state of them.
+    /// Returns true if it follows documents and keeps a state of them.
     pub fn follows_documents(&self) -> bool {
         matches!(self, World::Service | World::IndexType)
     }
@@ -83,36 +83,36 @@ pub struct Deployment {
     pub uuid: String,
     /// Name of the package.
     pub package: String,
-    /// Its version.
+    /// The version.
     pub version: String,
-    /// What it is for.
+    /// The purpose.
     #[serde(default, skip_serializing_if = "World::is_service")]
     pub world: World,
-    /// What it reads, or whose conflicts it resolves; functions have none.
+    /// The keyspace that it reads, or whose conflicts it resolves; functions have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<Source>,
     /// Where it began to read.
     #[serde(default)]
     pub since: Since,
-    /// The token of changes that it begins after, each time that it is built: of `since` `now` what that was when it was
-    /// deployed.
+    /// The token of changes after which it begins, each time that its state is built. For `since` `now` this is the
+    /// token at its deployment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub begin: Option<String>,
-    /// What the deployer tells it, JSON.
+    /// Configuration from the deployer, JSON.
     pub config: String,
-    /// What the deployer grants of what the manifest asks for, JSON; empty when everything.
+    /// The part of the manifest's grants that the deployer grants, JSON; empty for all.
     #[serde(default)]
     pub grants: String,
-    /// Whether it takes no documents for now.
+    /// True if it takes no documents for now.
     #[serde(default)]
     pub paused: bool,
-    /// How often it was told to begin again, or elsewhere.
+    /// Number of orders to begin again, or at another place.
     #[serde(default)]
     pub replays: u64,
-    /// How often it was told to go on while it was not paused: one that has failed is opened again then.
+    /// Number of orders to go on while it was not paused: a failed deployment is opened again.
     #[serde(default)]
     pub tries: u64,
-    /// The user with whose rights on documents it acts; empty for what was deployed before owners were recorded.
+    /// The user with whose rights it uses documents; empty for deployments from before owners were recorded.
     #[serde(default)]
     pub owner: String,
 }
@@ -123,7 +123,7 @@ impl Deployment {
         self.source.as_ref().map(|source| source.bucket.as_str())
     }
 
-    /// Whether its source is one that its world has.
+    /// Returns true if its source is one that its world has.
     fn check_source(&self) -> Result<(), Refusal> {
         let world = self.world;
         let invalid = |wants: &str| {
@@ -238,8 +238,7 @@ impl Plugins {
         Ok(())
     }
 
-    /// Adds a deployment, or changes one: version, configuration, grants and where it begins may change, what it reads may
-    /// not.
+    /// Adds or changes a deployment. Version, configuration, grants and start may change; the source may not.
     pub(crate) fn deploy(&mut self, name: &str, wanted: &Deployment) -> Result<(), Refusal> {
         check_name("deployment", name)?;
         self.package(&wanted.package, &wanted.version)?;
@@ -258,7 +257,7 @@ impl Plugins {
                 return Err(Refusal::DeploymentExists { name: name.to_owned() });
             }
             wanted.uuid.clone_from(&known.uuid);
-            // What begins elsewhere has another state.
+            // A deployment with another start has another state.
             let is_moved = (known.since, &known.begin) != (wanted.since, &wanted.begin);
             wanted.replays = known.replays + u64::from(is_moved);
             wanted.tries = known.tries;
@@ -300,7 +299,7 @@ impl Plugins {
         Ok(())
     }
 
-    /// What reads from a bucket ends with it.
+    /// A deployment ends with the bucket that it reads.
     pub(crate) fn forget_bucket(&mut self, bucket: &str) {
         self.deployments.retain(|_, deployment| deployment.bucket() != Some(bucket));
     }
@@ -392,7 +391,7 @@ mod tests {
             plugins.deploy("old", &wanted).unwrap();
             plugins.deployment("old").unwrap().replays
         };
-        // As it was stored before the token was.
+        // A deployment without a token, as earlier versions stored it.
         assert_eq!(replays(since_now(None)), 0);
         assert_eq!(replays(since_now(None)), 0);
         assert_eq!(replays(everything.clone()), 1);

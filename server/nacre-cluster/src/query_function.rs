@@ -17,12 +17,12 @@ const FUNCTIONS_MAX: usize = 1000;
 pub struct QueryFunction {
     /// The statement that makes it.
     pub text: String,
-    /// What it runs, if that is code of a user.
+    /// The script to run, for code of a user.
     pub script: Option<Script>,
 }
 
 impl QueryFunction {
-    /// Whether it runs JavaScript.
+    /// Returns true if it runs JavaScript.
     pub fn is_javascript(&self) -> bool {
         matches!(self.script, Some(Script::Code(_) | Script::Library { .. }))
     }
@@ -37,19 +37,19 @@ pub enum Script {
     Deployed {
         /// The deployment, of the world `functions`.
         deployment: String,
-        /// What the function is called there.
+        /// Name of the function in the script.
         function: String,
     },
     /// A function of a library in JavaScript.
     Library {
-        /// Which.
+        /// The library.
         library: FunctionId,
-        /// What the function is called there.
+        /// Name of the function in the library.
         function: String,
     },
 }
 
-/// As functions are stored, and were when they were statements alone.
+/// The stored form, and the earlier one, when functions were statements only.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Stored {
@@ -112,7 +112,7 @@ impl QueryFunctions {
     }
 }
 
-/// Whether what has this key belongs to a bucket, and to a scope of it if one is named.
+/// Returns true if a key belongs to the bucket, and to the scope if one is named.
 pub(crate) fn is_within(key: &str, bucket: &str, scope: Option<&str>) -> bool {
     FunctionId::of_key(key).scope.is_some_and(|(own_bucket, own_scope)| {
         own_bucket == bucket && scope.is_none_or(|scope| own_scope == scope)

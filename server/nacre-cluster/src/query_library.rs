@@ -36,7 +36,7 @@ impl Cluster {
     pub(crate) fn put_query_library(&mut self, id: &FunctionId, code: &str) -> Result<(), Refusal> {
         self.check_scope(id)?;
         let invalid = |reason: String| Err(Refusal::Invalid { field: "_", reason });
-        // It is shown as the name of a file, with line and column behind it.
+        // Errors show the name as a file name, followed by line and column.
         let is_word = |c: char| c.is_ascii_alphanumeric() || "_-.%".contains(c);
         let Some(key) = key_of(id).filter(|_| id.name.chars().all(is_word)) else {
             let reason =

@@ -15,23 +15,23 @@ pub struct Rebalance {
     /// Nodes that have none: those that were there when it began and are not among the others.
     #[serde(default)]
     pub leaving: BTreeSet<NodeId>,
-    /// What becomes of these.
+    /// Membership of these nodes afterwards.
     pub rest: Membership,
-    /// How often it was begun again after it had failed.
+    /// Number of retries after failures.
     #[serde(default)]
     pub retries: u32,
 }
 
-/// How a rebalance ended.
+/// The outcome of a rebalance.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Outcome {
     /// The copies are spread evenly.
     Completed,
     /// The operator stopped it.
     Stopped,
-    /// Nodes that were to have a share were lost.
+    /// Nodes that should have had a share were lost.
     Failed {
-        /// Which; none where the nodes that were left have gone on without most of the others.
+        /// The lost nodes; none if the remaining nodes have gone on without a majority.
         lost: BTreeSet<NodeId>,
     },
 }
@@ -39,24 +39,24 @@ pub enum Outcome {
 /// A rebalance that has ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EndedRebalance {
-    /// What it was.
+    /// The rebalance.
     pub rebalance: Rebalance,
-    /// How it ended.
+    /// The outcome.
     pub outcome: Outcome,
-    /// Whether it is not to be begun again, whatever the settings.
+    /// True if it must not be retried, whatever the settings say.
     pub is_given_up: bool,
 }
 
-/// Whether a rebalance that has failed is begun again, with the nodes that are left.
+/// True if a rebalance that has failed is begun again, with the nodes that are left.
 ///
 /// Source: Couchbase's REST `/settings/retryRebalance`, with its defaults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RetryRebalance {
-    /// Whether it is.
+    /// True if it is.
     pub enabled: bool,
     /// After how many seconds: 5 to 3600.
     pub after_s: u64,
-    /// How often, at most: 1 to 3.
+    /// Number of retries, 1 to 3.
     pub retries_max: u32,
 }
 

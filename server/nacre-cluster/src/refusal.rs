@@ -9,10 +9,10 @@ pub enum Refusal {
     /// No such node.
     #[error("there is no {id} in the cluster")]
     NodeNotFound {
-        /// Its number.
+        /// ID of the node.
         id: NodeId,
     },
-    /// Nobody would be left who may do everything, and nobody could make such a user any more.
+    /// No user would remain with all rights, and no remaining user could create one.
     #[error("Nobody else has the role admin: give it to another user first.")]
     LastAdministrator,
     /// No such group of nodes.
@@ -24,19 +24,20 @@ pub enum Refusal {
         /// The bucket.
         bucket: String,
     },
-    /// Who has decided that leads no more: whoever does decides anew.
+    /// The node that has decided does not lead any more: its successor decides again.
     #[error("another node leads by now")]
     LedByAnother,
     /// Copies are being moved.
     #[error("Rebalance running.")]
     RebalanceRuns,
-    /// One node after the other, or all at once: what is safe for each may lose documents for both.
+    /// Nodes are failed over one after the other, or all at once: two separate decisions that are safe alone may lose
+    /// documents together.
     #[error("{id} is being failed over: wait until it is, or name it as well.")]
     FailoverRuns {
-        /// Its number.
+        /// ID of the node.
         id: NodeId,
     },
-    /// A rebalance would leave the data to nobody, or to nodes that were failed over or are leaving.
+    /// A rebalance would leave the data on no node, or on nodes that were failed over or are leaving.
     #[error(
         "A rebalance needs nodes with kv to keep the data, none of which was failed over or is leaving."
     )]
@@ -150,17 +151,17 @@ pub enum Refusal {
     /// No such package, or not in that version.
     #[error("there is no package {name} {version}")]
     PackageNotFound {
-        /// Its name.
+        /// The name.
         name: String,
         /// The version.
         version: String,
     },
-    /// A version of a package is what it is.
+    /// The content of a version never changes.
     #[error(
         "there is a package {name} {version} with another content: give this one another version"
     )]
     PackageExists {
-        /// Its name.
+        /// The name.
         name: String,
         /// The version.
         version: String,
@@ -209,7 +210,7 @@ pub enum Refusal {
     /// The function is paused already.
     #[error("the function is already in paused state")]
     FunctionPaused,
-    /// What a function writes would wake it through others.
+    /// The writes of a function would wake it through others.
     #[error("what the function writes comes back to it through {name}, for ever")]
     FunctionRecursion {
         /// One of the others.
@@ -223,7 +224,7 @@ pub enum Refusal {
     Invalid {
         /// The field, as REST names it; `_` for the request as a whole.
         field: &'static str,
-        /// What is wrong.
+        /// The reason.
         reason: String,
     },
 }

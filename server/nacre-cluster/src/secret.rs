@@ -1,17 +1,18 @@
-//! What the nodes of a cluster know each other by.
+//! The secret that the nodes of a cluster share.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// The password with which nodes log in to each other: 64 hexadecimal digits, chosen when the cluster began.
 ///
-/// Empty in a state that was stored before clusters had one; no password is empty, so that nobody logs in with it.
+/// Empty in a state that was stored before clusters had a secret. No login succeeds with an empty password, so an empty
+/// secret admits nobody.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Secret(String);
 
 impl Secret {
-    /// A secret of 32 bytes that nobody can foresee.
+    /// Creates a secret from 32 unpredictable bytes.
     pub fn new(bytes: [u8; 32]) -> Secret {
         Secret(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
     }
@@ -21,7 +22,7 @@ impl Secret {
         &self.0
     }
 
-    /// Whether there is none yet.
+    /// Returns true if there is no secret yet.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

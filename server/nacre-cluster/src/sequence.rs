@@ -21,9 +21,9 @@ pub struct Sequence {
     pub min: i64,
     /// The greatest value.
     pub max: i64,
-    /// Whether it begins again when it has come to its end.
+    /// True if it begins again when it has come to its end.
     pub cycle: bool,
-    /// How many values a node takes at once; at least 1.
+    /// Number of values that a node takes at once; at least 1.
     pub cache: u32,
     /// The value that is given next; none when all were given.
     pub next: Option<i64>,
@@ -37,7 +37,7 @@ pub struct Sequence {
 pub struct Block {
     /// The first value.
     pub from: i64,
-    /// How many they are; each is an increment from the one before.
+    /// Number of values; each is an increment from the one before.
     pub count: u32,
     /// The value that is given next after them.
     pub then: Option<i64>,

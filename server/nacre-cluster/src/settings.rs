@@ -1,4 +1,4 @@
-//! What an operator chooses for a bucket, and which choices go together.
+//! Settings of a bucket, and the rules between them.
 
 use crate::cluster_settings::{PURGE_AGE_EPHEMERAL_S_MIN, PURGE_AGE_S_MIN};
 use crate::{Compaction, Refusal};
@@ -6,19 +6,19 @@ use serde::{Deserialize, Serialize};
 
 /// The least memory of a bucket on each node, in MiB.
 const RAM_QUOTA_MB_MIN: u64 = 100;
-/// The most, 16 TiB: far above what machines have, so that sums of bytes do not overflow.
+/// Largest quota, 16 TiB: far above real machines, so that sums of bytes do not overflow.
 const RAM_QUOTA_MB_MAX: u64 = 16 << 20;
-/// What is said about more memory than there is.
+/// Message for a quota that is larger than the memory.
 pub const RAM_QUOTA_TOO_LARGE: &str =
     "RAM quota specified is too large to be provisioned into this cluster.";
 /// The least history that may be kept by its size.
 const HISTORY_BYTES_MIN: u64 = 2 << 30;
-/// How often expired documents are searched for when nothing else is said. The search costs little.
+/// Default interval of the search for expired documents. The search costs little.
 const EXPIRY_PAGER_S_DEFAULT: u32 = 2;
 /// The highest [`BucketSettings::rank`].
 const RANK_MAX: u16 = 1000;
 
-/// Where a bucket keeps its documents.
+/// Storage of a bucket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum BucketKind {
     /// In memory and on disk.
@@ -28,7 +28,7 @@ pub enum BucketKind {
     Ephemeral,
 }
 
-/// What leaves memory when the quota is used up.
+/// The part of a document that leaves memory when the quota is used up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum EvictionPolicy {
     /// Values, which are read again from the disk. Persistent buckets only.
@@ -36,14 +36,14 @@ pub enum EvictionPolicy {
     ValueOnly,
     /// Values, keys and metadata. Persistent buckets only.
     Full,
-    /// Nothing: writes are refused. Ephemeral buckets only.
+    /// Nothing leaves memory, and writes are refused. Ephemeral buckets only.
     None,
     /// Whole documents, for good, the least recently used first. Ephemeral buckets only.
     NotRecentlyUsed,
 }
 
 impl EvictionPolicy {
-    /// What a bucket gets that is created without a choice.
+    /// Returns the policy of a bucket that is created without a choice.
     pub fn default_of(kind: BucketKind, backend: StorageBackend) -> EvictionPolicy {
         match (kind, backend) {
             (BucketKind::Ephemeral, _) => EvictionPolicy::None,
@@ -58,19 +58,19 @@ impl EvictionPolicy {
     }
 }
 
-/// What happens to values that compress.
+/// Handling of compressed values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CompressionMode {
-    /// They are inflated when they arrive, and sent as they are.
+    /// Values are inflated on arrival, and sent plain.
     Off,
-    /// They are inflated when they arrive, and sent as they are.
+    /// Values are inflated on arrival, and sent plain.
     #[default]
     Passive,
-    /// They are inflated when they arrive, and compressed for clients that can read them.
+    /// Values are inflated on arrival, and compressed for clients that can read that.
     Active,
 }
 
-/// Which of two versions of a document from two clusters stays.
+/// Rule that chooses between two versions of a document from two clusters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ConflictResolution {
     /// The one that was changed more often.
@@ -78,12 +78,12 @@ pub enum ConflictResolution {
     Seqno,
     /// The one that was changed last.
     LastWriteWins,
-    /// What a function of the operator decides.
+    /// A function of the operator decides.
     Custom,
 }
 
-/// The store that the operator asked for; fixed at creation. What Couchbase calls its stores is kept and given back, and
-/// means nacre's log.
+/// The store that the operator asked for; fixed at creation. Couchbase's names are kept and returned, and mean nacre's
+/// log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum StorageBackend {
     /// Couchbase's B-trees.
@@ -98,7 +98,7 @@ pub enum StorageBackend {
 /// How long superseded versions of documents are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HistoryRetention {
-    /// Whether collections keep history when nothing else is said at their creation.
+    /// True if collections keep history when nothing else is said at their creation.
     pub collection_default: bool,
     /// Bytes of history on each node; 0 for no bound by size.
     pub bytes: u64,
@@ -114,31 +114,31 @@ impl Default for HistoryRetention {
 
 /// What an operator chooses for a bucket.
 ///
-/// The serialised form is what a node persists; a field that an older node did not store has its default.
+/// The serialised form is stored by nodes; a field that an older node did not store has its default.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct BucketSettings {
-    /// Where documents are kept; fixed at creation.
+    /// Storage of the documents; fixed at creation.
     pub kind: BucketKind,
     /// Memory for the bucket on each node, in MiB, at least 100.
     pub ram_quota_mb: u64,
-    /// Copies of each vBucket beside the active one, 0..=3.
+    /// Copies of each vBucket in addition to the active one, 0..=3.
     pub replicas: u8,
-    /// Whether the rows of views have copies, too.
+    /// True if the rows of views have copies, too.
     pub replica_index: bool,
-    /// Whether the bucket may be emptied by a flush.
+    /// True if the bucket may be emptied by a flush.
     pub flush_enabled: bool,
     /// Seconds after which documents expire at the latest, 0..=2_147_483_647; 0 for never.
     pub max_ttl: u32,
-    /// Seconds between searches for documents that have expired and that nobody has asked for since; 0 for no searches.
+    /// Seconds between searches for expired documents that no client has asked for since; 0 for no searches.
     pub expiry_pager_s: u32,
     /// vBuckets, 1..=1024; fixed at creation.
     pub vbucket_count: u16,
-    /// What leaves memory when the quota is used up; fixed at creation for an ephemeral bucket.
+    /// The part of a document that leaves memory when the quota is used up; fixed at creation for an ephemeral bucket.
     pub eviction_policy: EvictionPolicy,
-    /// What happens to values that compress.
+    /// Handling of compressed values.
     pub compression_mode: CompressionMode,
-    /// Which version of a document stays; fixed at creation.
+    /// Rule that chooses between versions of a document; fixed at creation.
     pub conflict_resolution: ConflictResolution,
     /// The durability that a write has at least: 0 none, 1 majority, 2 majority and persisted on the active node,
     /// 3 persisted on a majority. An ephemeral bucket has 0 or 1.
@@ -177,22 +177,22 @@ impl Default for BucketSettings {
 }
 
 impl BucketSettings {
-    /// Whether the bucket can keep superseded versions at all.
+    /// Returns true if the bucket can keep superseded versions at all.
     pub fn can_keep_history(&self) -> bool {
         self.kind == BucketKind::Persistent && self.storage_backend == StorageBackend::Magma
     }
 
-    /// Whether it keeps those of collections with history.
+    /// Returns true if it keeps those of collections with history.
     pub fn keeps_history(&self) -> bool {
         self.can_keep_history() && (self.history.bytes > 0 || self.history.seconds > 0)
     }
 
-    /// Whether collections keep history when nothing else is said at their creation.
+    /// Returns true if collections keep history when nothing else is said at their creation.
     pub(crate) fn history_default(&self) -> bool {
         self.can_keep_history() && self.history.collection_default
     }
 
-    /// Whether each choice is possible and all go together.
+    /// Returns true if each choice is possible and all go together.
     pub(crate) fn check(&self) -> Result<(), Refusal> {
         let ephemeral = self.kind == BucketKind::Ephemeral;
         if self.ram_quota_mb < RAM_QUOTA_MB_MIN {
@@ -252,7 +252,7 @@ impl BucketSettings {
         Ok(())
     }
 
-    /// Whether a bucket with these settings may get `next`, as far as what is fixed at creation is concerned.
+    /// Checks that a bucket with these settings may get `next`: some settings are fixed at creation.
     pub(crate) fn check_change(&self, next: &BucketSettings) -> Result<(), Refusal> {
         if self.kind != next.kind {
             return invalid("bucketType", "Cannot change bucket type.");

@@ -1,4 +1,4 @@
-//! Having others serve what lost nodes served.
+//! Failover: other nodes take over the vBuckets of lost nodes.
 
 use super::poll::Poll;
 use super::{Effect, LEASE_NS, MS, Orchestrator, Standing, needs_leases};
@@ -6,17 +6,17 @@ use crate::{Chain, Change, Cluster, Membership};
 use nacre_types::NodeId;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How long the leader takes a lease to last: clocks may differ in speed by a fifth.
+/// How long the leader assumes a lease to last: clocks may differ in speed by a fifth.
 const LEASE_KEPT_NS: u64 = LEASE_NS + LEASE_NS / 5;
 
 impl Orchestrator {
-    /// Nodes that have their part, or are to have one, and were not heard for too long.
+    /// Returns the nodes with a present or future share that were not heard for too long.
     fn silent(&self, cluster: &Cluster, now: u64) -> BTreeSet<NodeId> {
         let timeout = cluster.auto_failover.timeout_ms * MS;
         let is_silent = |node: &NodeId| {
             self.heard.get(node).is_none_or(|heard| now.saturating_sub(*heard) > timeout)
         };
-        // Whoever copies are moved to is waited for, though it has no share yet.
+        // The destination of a move counts as well, although it has no share yet.
         let chains = cluster.buckets.values().flat_map(|bucket| &bucket.chains);
         let targets = chains.flat_map(|chain| chain.next.iter().flatten().copied());
         cluster.active_nodes().into_iter().chain(targets).filter(is_silent).collect()
@@ -25,7 +25,8 @@ impl Orchestrator {
     /// Nodes to replace: those that an operator has named, those whose replacement may be made yet, and `silent` ones if all of
     /// these may be gone at once.
     fn lost(&self, cluster: &Cluster, silent: &BTreeSet<NodeId>) -> BTreeSet<NodeId> {
-        // What is proposed may be made yet: they are not followed before that, and nothing else is decided about them.
+        // A proposal that is still open may be decided yet. Until then its nodes are not followed, and nothing else is
+        // decided about them.
         let named = cluster.failing_over.iter().chain(&self.proposed).copied();
         let lost: BTreeSet<NodeId> =
             named.filter(|node| cluster.nodes.contains_key(node)).collect();
@@ -44,8 +45,9 @@ impl Orchestrator {
         lost
     }
 
-    /// Whether all that was acknowledged as durable is on other nodes as well, as long as no other copy fails: who serves a
-    /// vBucket stays and is sure of itself, or fewer copies are gone than a majority.
+    /// Returns true if all writes that were acknowledged as durable are on other nodes as well, as long as no other
+    /// copy fails: for each vBucket, either the active copy stays and is not in doubt, or fewer than a majority of the
+    /// copies are gone.
     fn spares(&self, cluster: &Cluster, gone: &BTreeSet<NodeId>) -> bool {
         cluster.buckets.iter().all(|(name, bucket)| {
             (0_u16..).zip(&bucket.chains).all(|(vbid, chain)| {
@@ -66,7 +68,7 @@ impl Orchestrator {
         doubted.is_some_and(|doubted| doubted.contains(&vbid))
     }
 
-    /// Has others serve what lost nodes served, and what nodes that are not sure of themselves should.
+    /// Proposes that other copies take over the vBuckets of lost nodes, and those of active copies in doubt.
     pub(super) fn replace_lost(
         &mut self,
         cluster: &Cluster,
@@ -78,7 +80,8 @@ impl Orchestrator {
         let lost = self.lost(cluster, &silent);
         self.fence(&lost, cluster, now);
         if !self.proposed.is_empty() && !silent.is_subset(&lost) {
-            // Whether these may be replaced depends on whether those are. That is known once anything later is decided.
+            // Whether the silent nodes may be replaced depends on the outcome of the open proposal. Any later decision
+            // shows it, so one is proposed.
             self.failover = None;
             effects.push(Effect::Propose(Change::RenewMap));
             return;
@@ -127,7 +130,7 @@ impl Orchestrator {
                     left.filter_map(|node| poll.standing(*node, name, *vbid)).map(|s| s.term);
                 terms.max().is_none_or(|term| term >= chain.term)
             };
-            // Whose place is taken must not serve beside who takes it.
+            // An active copy whose place is taken must not serve at the same time as its successor.
             let is_settled = |vbid: &u16| {
                 let chain = &bucket.chains[usize::from(*vbid)];
                 let active = chain.active().filter(|node| !lost.contains(node));
@@ -137,7 +140,7 @@ impl Orchestrator {
                 })
             };
             if !is_ordered && !vbids.iter().all(has_all) || !vbids.iter().all(is_settled) {
-                // What was reported is old by the next tick.
+                // The reports are outdated by the next tick.
                 self.failover = None;
                 return;
             }

@@ -1,4 +1,4 @@
-//! Who looks after the copies: notices nodes that are gone, has others take their place, and moves copies in a rebalance.
+//! The orchestrator of copies: detects lost nodes, lets other copies take their place, and moves copies in a rebalance.
 //!
 //! Every node runs an [`Orchestrator`]; only that of the leader decides. It is level-triggered: each [tick] compares the
 //! agreed state with what the nodes report, and proposes the next change. It keeps nothing that its successor would miss.
@@ -6,26 +6,27 @@
 //! ```text
 //!  every node ── Ask { at } ──► the leader            "I am here", a few times a second
 //!             ◄── Grant { at } ──                     "serve until at + LEASE" by the asker's own clock
-//!  the leader ── Poll ──► nodes ── Report ──►         how far each copy is; who is polled about lost nodes follows them no more
-//!             ── Change::MoveCopies ──► all            who serves from now on
+//!  the leader ── Poll ──► nodes ── Report ──►         how far each copy is; a polled node stops following the lost ones
+//!             ── Change::MoveCopies ──► all            the new active copies
 //! ```
 //!
-//! A node that cannot reach the leader stops serving when its lease ends. The leader replaces a node only after the last
-//! lease that it granted has ended, and a new leader only after any lease of its predecessor has; so two nodes never
-//! serve a vBucket at once. A lease ends [`LEASE_NS`] after a quorum followed the leader for sure, however late the leader
-//! grants it: it may have slept meanwhile. Where fewer than three nodes vote, no quorum can be without a node, and none
-//! needs a lease.
+//! A node that cannot reach the leader stops serving when its lease ends. The leader replaces a node only after the
+//! last lease that it granted has ended, and a new leader only after any lease of its predecessor has; so two nodes
+//! never serve a vBucket at once. A lease ends [`LEASE_NS`] after the last moment at which a quorum certainly followed
+//! the leader, however late the leader grants it: the leader's process may have been suspended in between. With fewer
+//! than three voters every quorum contains every node, and no node needs a lease.
 //!
-//! Nobody follows a lost node from when they have said how far their copies are until they know what was decided: what a copy
-//! acknowledged meanwhile, the one that is chosen may lack. So the leader's word about lost nodes, a [`Fence`], is taken back by
-//! a later one alone, and only by those who know all that was decided before that. Nobody follows anybody before the first, as
-//! the process before may have answered; and what a leader decides holds only while it leads.
+//! A node that has reported its copies does not follow a lost node until it knows the decision: otherwise a copy could
+//! acknowledge a write that the chosen copy lacks. So only a later [`Fence`] lifts an earlier one, and only on nodes
+//! that know everything that was decided before it. A node follows no other node before its first fence, because its
+//! process before may have answered a poll; and a decision of a leader counts only while it leads.
 //!
-//! Of the copies that are left, the best serves: the last term that it had all of, then what it acknowledged, then the
-//! length of its history. One answer of a node with a copy missing, and nothing is decided; nor is a silent node replaced
-//! where no copy that is left has all of the present term's beginning: acknowledged writes may be on that node alone. Nor
-//! is the place of a copy taken that is to serve and does not, unless it knows that and will not by itself.
-//! Source: vertical replication with an external chooser, as in the rules of failover for durable writes.
+//! The best remaining copy serves. Copies are compared by the last term that they have completely, then by their
+//! acknowledged seqno, then by the length of their history. Nothing is decided while the answer of a node with a copy
+//! is missing. A silent node is not replaced if no remaining copy has everything up to the beginning of the present
+//! term: acknowledged writes may be on that node alone. An active copy that does not serve is replaced only if it knows
+//! that, and will not serve by itself. Source: vertical replication with an external chooser, as in the rules of
+//! failover for durable writes.
 //!
 //! [tick]: Orchestrator::tick
 
@@ -42,123 +43,123 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
 const MS: u64 = 1_000_000;
-/// How long a node may serve after it asked, by its own clock: longer than the nodes take to find another leader. It is also
-/// most of the time that a lost node's documents are not served.
+/// How long a node may serve after it asked, by its own clock. This is longer than an election takes, and it is most of
+/// the time for which the documents of a lost node are not served.
 pub const LEASE_NS: u64 = 1800 * MS;
-/// How often a node asks, and how often a decision is due at least.
+/// Interval of the questions, and the longest interval between decisions.
 pub const TICK_NS: u64 = 100 * MS;
-/// How often a decision is due while writers wait for it.
+/// Interval of the decisions while writers wait for them.
 const HURRY_NS: u64 = 5 * MS;
-/// How long nodes may take to say how far their copies are before it is worth a word that nothing goes on without them.
+/// After this time without a report, the log says that nothing goes on without the missing nodes.
 const ANSWER_NS_MAX: u64 = 5000 * MS;
-/// How long a map counts as new to those who did not follow the one before: clients that never follow any are not to have all
-/// others read maps.
+/// Pause between two renewals of the map: a client that never follows any map must not make all others read maps.
 const RENEW_PAUSE_NS: u64 = 10_000 * MS;
-/// How long a leader may have heard of no quorum and still decide.
+/// How old the leader's last confirmation by a quorum may be.
 const SILENCE_NS_MAX: u64 = 1000 * MS;
 
-/// What a node knows for sure of its leading the others.
+/// Certain knowledge of a node about its leadership.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Leadership {
-    /// Which: no two nodes lead in the same term.
+    /// The term: no two nodes lead in the same one.
     pub term: u64,
-    /// When the node, which led already, began to ask, by its monotonic clock, where a quorum has then said that they follow
-    /// it. Nobody else leads any more from then on for sure, and it knows all that was decided before.
+    /// Monotonic time at which the node, already leading, began to ask a quorum that then confirmed that it follows. No
+    /// other node leads from then on, and this one knows everything that was decided before.
     pub confirmed_ns: u64,
 }
 
-/// What nodes tell each other.
+/// Messages between nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Message {
     /// I am here.
     Ask {
         /// When this was sent, by the sender's monotonic clock.
         at: u64,
-        /// How often the sender was started: the clock begins again each time.
+        /// Counts the starts of the sender: its clock begins again with each.
         start: u64,
-        /// vBuckets that the sender is to serve and does not, by bucket: it may have lost the end of their history.
+        /// vBuckets that the sender should serve and does not, by bucket: it may have lost the end of their history.
         doubted: BTreeMap<String, Vec<u16>>,
-        /// The revision of a map that a client was given there again and again and does not follow; 0 if there is none.
+        /// The revision of a map that a client was given repeatedly and does not follow; 0 if there is none.
         unheeded: u64,
     },
     /// You may serve for so long from `at` on, once you know the agreed state up to `rev`.
     Grant {
-        /// As the question had it.
+        /// `at` of the question.
         at: u64,
-        /// The same: it may have been asked by a process that is gone, as messages wait for a node to be back.
+        /// `start` of the question. The question may come from a process that is gone, because messages wait for a node
+        /// to return.
         start: u64,
         /// In nanoseconds; at most [`LEASE_NS`].
         for_ns: u64,
         /// The revision of the agreed state.
         rev: u64,
-        /// Whom not to follow.
+        /// Nodes not to follow.
         fence: Fence,
     },
-    /// How far are your copies, now that you follow lost nodes no more?
+    /// Asks how far the copies are, after their nodes have stopped following lost nodes.
     Poll {
         /// Comes back with the report.
         number: u64,
-        /// Whom not to follow.
+        /// Nodes not to follow.
         fence: Fence,
         /// vBuckets, by bucket.
         wanted: BTreeMap<String, Vec<u16>>,
     },
-    /// So far.
+    /// Answers a poll.
     Report {
-        /// Of the poll.
+        /// Number of the poll.
         number: u64,
-        /// Up to which revision of the agreed state its node had done what follows from that, before it looked.
+        /// Revision of the agreed state whose effects its node had carried out before it looked.
         rev: u64,
         /// By bucket, then by vBucket.
         standings: BTreeMap<String, BTreeMap<u16, Standing>>,
     },
 }
 
-/// What a leader says of nodes that are about to be replaced.
+/// A leader's order not to follow nodes that are about to be replaced.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fence {
     /// Since when it says so.
     pub said: Said,
-    /// Who is not lost any more may be followed by those who know the agreed state up to this revision.
+    /// A node that is no longer lost may be followed by nodes that know the agreed state up to this revision.
     pub rev: u64,
     /// Not to be followed.
     pub lost: BTreeSet<NodeId>,
 }
 
-/// When a leader said something: what is greater is later.
+/// Time of a leader's order. A greater one is later.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Said {
-    /// How often the cluster had [regrouped](Cluster::regroups).
+    /// The cluster's [regroups](Cluster::regroups).
     pub regroups: u64,
     /// In which term the leader leads.
     pub term: u64,
-    /// How often the leader was started: it may lead on in its term afterwards, with another clock.
+    /// Counts the starts of the leader: it may go on leading in its term after a restart, with another clock.
     pub start: u64,
     /// By its monotonic clock.
     pub at: u64,
 }
 
-/// How good a copy is.
+/// The quality of a copy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Standing {
     /// The last term that it has all of.
     pub term: u64,
-    /// What it has acknowledged, or would.
+    /// The seqno that the copy has acknowledged, or would.
     pub prepared: u64,
     /// The end of its history.
     pub high_seqno: u64,
-    /// What of that is stored, where it is to be, up to the end of a snapshot.
+    /// End of the history that is stored as its writes demand, up to the end of a snapshot.
     pub persisted: u64,
-    /// Of the active copy while it moves.
+    /// Set for an active copy while it moves.
     pub joint: Option<Joint>,
-    /// Whether it takes no more writes, though it is the active copy: it is held, or not sure of itself.
+    /// True if it takes no more writes, though it is the active copy: it is held, or not sure of itself.
     pub rests: bool,
     /// The term in which it is not sure of itself: it serves in a later one only.
     pub doubted: Option<u64>,
-    /// Whether it may make history yet, as durable writes are under way.
+    /// True if it may make history yet, as durable writes are under way.
     pub is_busy: bool,
-    /// Whether its node knows that it is held, so that requests for it wait there. One that does not know sends clients away that
-    /// come too early, and they take their time to come back.
+    /// True if its node knows that it is held, so that requests for it wait there. One that does not know sends clients
+    /// away that come too early, and they take their time to come back.
     pub is_known_held: bool,
 }
 
@@ -168,26 +169,26 @@ impl Standing {
         (self.term, self.prepared, self.high_seqno)
     }
 
-    /// Whether the copy serves nobody as the active one of `chain` before something else is decided. One that does not serve yet
-    /// may only have to learn that it is to.
+    /// Returns true if the copy, as the active one of `chain`, serves nobody before something else is decided. A copy
+    /// that does not serve yet may only have to learn the decision.
     fn is_at_rest(&self, chain: &Chain) -> bool {
         let is_held = chain.held && self.term >= chain.term;
         self.rests && (is_held || self.doubted >= Some(chain.term))
     }
 }
 
-/// What an active copy knows of where it moves to.
+/// Knowledge of an active copy about its move.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Joint {
     /// As in [`Chain::next`](crate::Chain::next).
     pub next: Vec<Option<NodeId>>,
-    /// What comes after this seqno counts as durable only where it is in `next` as well.
+    /// Writes after this seqno count as durable only if they are in `next` as well.
     pub from: u64,
-    /// What counts up to this seqno because the active copy has stored it has to be stored by who takes its place.
+    /// Up to this seqno, writes count because the active copy has stored them: its successor must have stored them too.
     pub stored: u64,
 }
 
-/// What is to be done.
+/// An effect that the caller carries out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Send a message; perhaps to this very node.
@@ -200,16 +201,16 @@ pub enum Effect {
 #[derive(Debug)]
 pub struct Orchestrator {
     me: NodeId,
-    /// How often the node was started, this time included.
+    /// Number of starts of the node, including this one.
     start: u64,
     heard: BTreeMap<NodeId, u64>,
     granted: BTreeMap<NodeId, u64>,
     doubted: BTreeMap<NodeId, BTreeMap<String, Vec<u16>>>,
-    /// In which term this node leads, and since when nobody else did for sure.
+    /// Term in which this node leads, and the time since when no other node has led.
     leads: Option<(u64, u64)>,
     polls: u64,
     fence: Fence,
-    /// Nodes whose replacement was proposed, as long as nobody knows what came of that.
+    /// Nodes whose replacement was proposed, until the outcome is known.
     proposed: BTreeSet<NodeId>,
     failover: Option<Poll>,
     moving: Option<Poll>,
@@ -219,14 +220,14 @@ pub struct Orchestrator {
     retry_at: Option<(String, u64)>,
     /// vBuckets that are held, or were in vain: by bucket and number.
     holds: BTreeMap<(String, u16), Hold>,
-    /// Whether some client does not follow the map.
+    /// True if some client does not follow the map.
     is_unheeded: bool,
     /// Before this moment no map is renewed.
     renew_at: u64,
 }
 
 impl Orchestrator {
-    /// Of node `me`, which was started for the `start`th time and has heard of nobody yet.
+    /// Creates the orchestrator of node `me` at its `start`th start. It has heard no node yet.
     pub fn new(me: NodeId, start: u64) -> Orchestrator {
         Orchestrator {
             me,
@@ -308,7 +309,7 @@ impl Orchestrator {
         }
     }
 
-    /// Decides what is to be done now. `leads`: what this node knows of its leading the others, if it does.
+    /// Returns what to do now. `leads`: this node's certain knowledge of its leadership, if it leads.
     pub fn tick(&mut self, cluster: &Cluster, leads: Option<Leadership>, now: u64) -> Vec<Effect> {
         let leads = current(leads, now);
         if self.leads.map(|(term, _)| term) != leads.map(|leads| leads.term) {
@@ -318,14 +319,14 @@ impl Orchestrator {
             self.retry_at = None;
             self.holds.clear();
             self.is_unheeded = false;
-            // What was heard before may be of long ago.
+            // Messages from before this term may be old: every node gets its full time again.
             self.heard = cluster.nodes.keys().map(|node| (*node, now)).collect();
         }
         let Some((_, since)) = self.leads else { return Vec::new() };
         self.heard.insert(self.me, now);
         let mut effects = Vec::new();
         self.replace_lost(cluster, since, now, &mut effects);
-        // What is proposed already may be the end of a rebalance.
+        // The open proposal may be the end of a rebalance.
         if self.failover.is_none() && effects.is_empty() {
             self.rebalance(cluster, now, &mut effects);
             self.begin_again(cluster, now, &mut effects);
@@ -338,7 +339,7 @@ impl Orchestrator {
         effects
     }
 
-    /// It is known what came of the replacement that was proposed last: it was made, or refused.
+    /// Called when the outcome of the last proposal is known: it was made, or refused.
     pub fn settled(&mut self) {
         self.proposed.clear();
     }
@@ -354,7 +355,7 @@ impl Orchestrator {
         }
     }
 
-    /// A question about copies that was not asked before, to those who have one, or are about to, but for `lost`.
+    /// Creates a poll of all nodes except `lost` that have one of the copies, or are about to.
     fn poll(
         &mut self,
         cluster: &Cluster,
@@ -362,7 +363,7 @@ impl Orchestrator {
         wanted: BTreeMap<String, BTreeSet<u16>>,
     ) -> Poll {
         self.polls += 1;
-        // Whoever has none has nothing to say, and may be gone for good.
+        // A node without a copy has nothing to report, and may be gone for good.
         let chains = wanted.iter().flat_map(|(name, vbids)| {
             let chains = &cluster.buckets[name].chains;
             vbids.iter().map(|vbid| &chains[usize::from(*vbid)])
@@ -375,12 +376,12 @@ impl Orchestrator {
     }
 }
 
-/// What is known of leading, unless it is too old.
+/// Returns the leadership, unless its confirmation is too old.
 fn current(leads: Option<Leadership>, now: u64) -> Option<Leadership> {
     leads.filter(|leads| now.saturating_sub(leads.confirmed_ns) <= SILENCE_NS_MAX)
 }
 
-/// Whether nodes need a lease to serve: a quorum can be without one of them.
+/// Returns true if nodes need a lease to serve: a quorum can be without one of them.
 pub fn needs_leases(cluster: &Cluster) -> bool {
     cluster.nodes.len() > 2
 }

@@ -24,12 +24,12 @@ pub(super) struct Poll {
     pub(super) answers: BTreeMap<NodeId, Answer>,
 }
 
-/// What a node has said.
+/// The report of a node.
 #[derive(Debug)]
 pub(super) struct Answer {
-    /// Up to which revision of the agreed state it had done what follows from that, before it looked.
+    /// Revision of the agreed state whose effects it had carried out before it looked.
     pub(super) rev: u64,
-    /// What each copy has, by bucket and vBucket.
+    /// State of each copy, by bucket and vBucket.
     pub(super) standings: BTreeMap<String, BTreeMap<u16, Standing>>,
 }
 
@@ -44,29 +44,29 @@ impl Poll {
         Poll { number, begun_at: 0, sent_at: 0, lost, wanted, asked, answers: BTreeMap::new() }
     }
 
-    /// Whether all have answered.
+    /// Returns true if all have answered.
     pub(super) fn is_answered(&self) -> bool {
         self.missing().next().is_none()
     }
 
-    /// What a node has said of its copy.
+    /// Returns the state that a node has reported for its copy.
     pub(super) fn standing(&self, node: NodeId, bucket: &str, vbid: u16) -> Option<&Standing> {
         self.answers.get(&node)?.standings.get(bucket)?.get(&vbid)
     }
 
-    /// Whether a node has answered with all in mind that was agreed on up to `rev`.
+    /// Returns true if a node has answered with all in mind that was agreed on up to `rev`.
     pub(super) fn knows(&self, node: NodeId, rev: u64) -> bool {
         self.answers.get(&node).is_some_and(|answer| answer.rev >= rev)
     }
 
-    /// What a copy that is chosen has, as far as its node has said so.
+    /// Returns the state of a chosen copy, if its node has reported it.
     pub(super) fn chosen(&self, node: Option<NodeId>, bucket: &str, vbid: u16) -> Option<Chosen> {
         let Standing { term, high_seqno, .. } = *self.standing(node?, bucket, vbid)?;
         Some(Chosen { term, high_seqno })
     }
 
-    /// Sends it to those who have not answered, when that is due, with whom not to follow by now: they do not answer to an
-    /// earlier word.
+    /// Sends the poll to the nodes that have not answered, when that is due, with the newest fence: nodes do not answer
+    /// to an older one.
     pub(super) fn send(&mut self, fence: &Fence, now: u64, effects: &mut Vec<Effect>) {
         if self.sent_at != 0 && now < self.sent_at + POLL_AGAIN_NS {
             return;
@@ -84,12 +84,12 @@ impl Poll {
         effects.extend(self.missing().map(|node| Effect::Send(node, message.clone())));
     }
 
-    /// Those who have not answered.
+    /// Returns the nodes that have not answered.
     fn missing(&self) -> impl Iterator<Item = NodeId> {
         self.asked.iter().filter(|node| !self.answers.contains_key(node)).copied()
     }
 
-    /// Those who have not answered, if they have been asked for so long.
+    /// Returns the nodes that have not answered although they were first asked `patience_ns` ago.
     pub(super) fn late(&self, patience_ns: u64, now: u64) -> impl Iterator<Item = NodeId> {
         let is_late = self.begun_at != 0 && now.saturating_sub(self.begun_at) >= patience_ns;
         self.missing().filter(move |_| is_late)

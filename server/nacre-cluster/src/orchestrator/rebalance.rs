@@ -1,4 +1,4 @@
-//! Moving copies to where they are to be, step by step.
+//! Rebalance: moves copies to their destinations, step by step.
 
 use super::poll::Poll;
 use super::{Effect, MS, Orchestrator, Standing};
@@ -8,24 +8,24 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// vBuckets of a bucket that get new copies at once in a rebalance.
 pub const MOVES_MAX: usize = 64;
-/// Between those and the next: what is not moved at once leaves the processors, and the clients who have to learn each map,
-/// time for the requests.
+/// Pause before the next moves. It leaves time for requests to the processors, and to the clients, which must learn
+/// each map.
 const MOVES_PAUSE_NS: u64 = 100 * MS;
 /// vBuckets of a bucket that change their active copy at once in a rebalance.
 pub(super) const HAND_OVERS_MAX: usize = MOVES_MAX / 2;
-/// How long nobody may write to a vBucket, since it is handed over.
+/// How long a hand-over may keep writers from a vBucket.
 pub(super) const HOLD_NS_MAX: u64 = 1000 * MS;
-/// How long writers are left alone after that.
+/// Pause for the writers after a hand-over that took too long.
 const HOLD_AGAIN_NS: u64 = 5000 * MS;
-/// How far a copy may be behind to count as caught up while the active one is written to, in seqnos.
+/// How far a copy may be behind, in seqnos, to count as caught up while the active copy is written to.
 const LAG_MAX: u64 = 256;
 
 /// A vBucket that is handed over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hold {
-    /// Nobody writes to it since then.
+    /// Held since then: no node accepts writes.
     Since(u64),
-    /// It took too long: the next try is not before then.
+    /// The last hold took too long: the next one begins no earlier than this.
     Again(u64),
 }
 
@@ -91,7 +91,7 @@ impl Orchestrator {
             let current: Vec<Copies> =
                 bucket.chains.iter().map(|chain| chain.copies.clone()).collect();
             let mut target = place(&current, &nodes, usize::from(bucket.settings.replicas));
-            // What nobody serves is looked for where it was last, before anything of it moves on.
+            // A vBucket that no node serves is looked for on the node that had it last, before any other move.
             for (copies, chain) in target.iter_mut().zip(&bucket.chains) {
                 let last = chain.last.filter(|node| nodes.contains_key(node));
                 if let (Some(last), None) = (last, chain.active()) {
@@ -114,7 +114,7 @@ impl Orchestrator {
             let part = |node: &NodeId| match node {
                 _ if wanted.keep.contains(node) => Some((*node, Membership::Active)),
                 _ if wanted.leaving.contains(node) => Some((*node, wanted.rest)),
-                // It came meanwhile: the next rebalance is about it.
+                // The node has joined meanwhile: the next rebalance gives it a share.
                 _ => None,
             };
             let memberships = cluster.nodes.keys().filter_map(part).collect();
@@ -128,7 +128,7 @@ impl Orchestrator {
             .collect();
         let mut chains = BTreeMap::new();
         if self.move_at.0 != wanted.id {
-            // Clients are told of new nodes, and connect to them, before anything is served there.
+            // Clients learn of new nodes and connect to them before the first vBucket is served there.
             self.move_at = (wanted.id.clone(), now + MOVES_PAUSE_NS);
         }
         if moving.len() < MOVES_MAX && now >= self.move_at.1 {
@@ -207,12 +207,12 @@ impl Orchestrator {
                     let term = chain.term + u64::from(chain.drops_copies());
                     chains.insert(*vbid, Chain { term, ..moved });
                 }
-                // Nothing is written any more, and the next has it all.
+                // There are no more writes, and the next active copy has everything.
                 (true, false, true) => {
                     let chosen = poll.chosen(chain.next_active(), name, *vbid);
                     chains.insert(*vbid, Chain { term: chain.term + 1, chosen, ..moved });
                 }
-                // What comes next is too slow: writers go on meanwhile, on another branch of history.
+                // The next copy is too slow: the active one accepts writes again, on another branch of history.
                 (false, _, true) if hold.is_too_long(now) => {
                     self.holds.insert((name.to_owned(), *vbid), Hold::Again(now + HOLD_AGAIN_NS));
                     let mut released = chain.clone();
@@ -228,25 +228,27 @@ impl Orchestrator {
             }
         }
         if poll.is_answered() {
-            // What was reported is old by the next tick.
+            // The reports are outdated by the next tick.
             self.moving = None;
         }
     }
 }
 
-/// Whether all copies that are to be have what the active one has.
+/// Returns true if all future copies have what the active one has.
 fn is_caught_up(chain: &Chain, poll: &Poll, name: &str, vbid: u16) -> bool {
     let Some(active) = chain.active() else { return true };
     let Some(source) = poll.standing(active, name, vbid) else { return false };
-    // It was held before, perhaps, and made history again since: that was in an earlier term.
+    // The copy may have been held before and have made history again since; its report is of an earlier term then.
     if chain.held && (!source.rests || source.is_busy || source.term < chain.term) {
         return false;
     }
-    // What was acknowledged as durable before it began to move is not in doubt once the copies of before are gone.
+    // `from` bounds the writes that were acknowledged as durable by the old copies only: once the new copies have those
+    // as well, the old ones may go.
     let Some(joint) = source.joint.as_ref().filter(|joint| joint.next == chain.next) else {
         return false;
     };
-    // Requests wait there, and what counts as stored by the active copy is stored by it.
+    // Requests wait for the hand-over on the next active copy, and writes that count because the active copy has stored
+    // them are stored on it too.
     let is_ready = |next: &Standing| next.is_known_held && next.persisted >= joint.stored;
     let next = chain.next_active().and_then(|next| poll.standing(next, name, vbid));
     if chain.held && !next.is_none_or(is_ready) {

@@ -47,13 +47,13 @@ struct World {
     leader: Orchestrator,
     now: u64,
     down: Vec<NodeId>,
-    /// What copies say of themselves: by node.
+    /// Reports of copies, by node.
     standings: BTreeMap<NodeId, Standing>,
-    /// Nodes without copies, each with the revision up to which it has done what was agreed on.
+    /// Nodes without copies, each with the revision whose effects it has carried out.
     bare: BTreeMap<NodeId, u64>,
-    /// Whether nobody knows what came of what is proposed.
+    /// True if the outcome of proposals stays unknown.
     is_unsettled: bool,
-    /// How long ago it was last known for sure that node 1 leads.
+    /// Age of the last confirmation that node 1 leads.
     unconfirmed_ns: u64,
 }
 
@@ -102,7 +102,7 @@ impl World {
         standing
     }
 
-    /// One tick, with the answers to what it asks. Gives what it proposes.
+    /// Runs one tick and answers its messages. Returns its proposals.
     fn tick(&mut self) -> Vec<Change> {
         self.now += TICK_NS;
         if !self.is_unsettled {
@@ -235,7 +235,7 @@ fn who_is_about_to_be_replaced_is_not_followed_before_it_is_known_what_came_of_t
     world.down = vec![lost];
     let change = world.until_proposed(20).unwrap();
     world.is_unsettled = true;
-    // It is back, but the change may be on its way.
+    // The node is back, but the change may be on its way.
     world.down.clear();
     for _ in 0..3 {
         assert_eq!(ask(&mut world, lost), None, "it must not serve again");
@@ -257,7 +257,7 @@ fn who_is_about_to_be_replaced_is_not_followed_before_it_is_known_what_came_of_t
     }
 }
 
-/// What two of three copies have acknowledged may be on no other.
+/// A write that two of three copies have acknowledged may be on no other.
 #[test]
 fn who_falls_silent_while_another_may_be_replaced_yet_waits_until_that_is_known() {
     for made in [false, true] {
@@ -349,7 +349,7 @@ fn the_place_of_a_copy_that_is_to_serve_and_does_not_is_taken_once_it_is_known_t
         };
         assert_eq!(decides(&change), is_settled, "{doubted:?}");
     }
-    // It has no copies: it may not know of the bucket yet.
+    // The node has no copies: it may not know of the bucket yet.
     for (behind, is_settled) in [(1, false), (0, true)] {
         let change = |world: &mut World| {
             world.bare.insert(NodeId(2), world.cluster.rev - behind);
@@ -409,7 +409,7 @@ fn whoever_has_a_copy_proves_anew_that_it_has_all_once_another_copy_is_gone() {
     let change = world.until_proposed(20).unwrap();
     world.cluster.apply(&change).unwrap();
     world.cluster.apply(&Change::ResetAutoFailover).unwrap();
-    // What node 3 has acknowledged has not come to node 1 yet.
+    // Writes that node 3 has acknowledged have not come to node 1 yet.
     let behind = stands(1, 7);
     world.standings.insert(NodeId(1), behind);
     world.down = vec![NodeId(2)];
@@ -458,7 +458,7 @@ fn who_has_no_copy_is_not_waited_for() {
     let change = world.until_proposed(40).expect("a change");
     world.cluster.apply(&change).unwrap();
     assert_eq!(world.cluster.nodes[&NodeId(4)].membership, Membership::FailedOver);
-    // Nor is it when copies move: what the others report has to be new.
+    // The same holds when copies move: the reports have to be new.
     let keep = [1, 2, 3, 7].map(NodeId).into();
     let (id, rest) = ("r".to_owned(), Membership::Leaving);
     world
@@ -637,7 +637,7 @@ fn what_nobody_serves_is_served_again_where_it_was_last_and_moves_on_from_there(
         .map(|(vbid, _)| vbid)
         .collect();
     assert_eq!(gone.len(), 6);
-    // It comes back beside two others, and its share is smaller than what it had.
+    // The node returns next to two others, and its share is smaller than before.
     world.down.clear();
     world.cluster.apply(&Change::Recover { id: NodeId(2), full: false }).unwrap();
     for id in [3, 4] {
@@ -697,7 +697,7 @@ fn a_rebalance_that_has_failed_is_begun_again_with_the_nodes_that_are_left_as_of
     let again = world.cluster.rebalance.clone().unwrap();
     assert_eq!((again.keep, again.retries), ([1, 2, 4].map(NodeId).into(), 1));
     assert_eq!(again.leaving, [NodeId(3)].into(), "whom the operator took out, not who was lost");
-    // It fails again, and that was the last time.
+    // The rebalance fails again, for the last time.
     world.down.push(NodeId(4));
     for _ in 0..600 {
         world.step();
@@ -833,7 +833,7 @@ fn a_rebalance_goes_on_where_a_node_was_lost_and_is_back_before_it_was_replaced(
     while world.cluster.buckets["b"].chains.iter().all(|chain| chain.next.is_empty()) {
         world.step();
     }
-    // Its lease has not ended.
+    // The lease of the node has not ended.
     world.down = vec![NodeId(3)];
     while world.leader.fence.lost.is_empty() {
         world.step();
