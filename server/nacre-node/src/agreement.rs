@@ -1,12 +1,12 @@
-//! How the nodes agree: what may be proposed, who decides about it, and how a decision is applied here.
+//! Agreement of the nodes: proposals, decisions, and their application on this node.
 //!
 //! ```text
 //! Node::change, put_user, … ─► Agreement::propose ─► (the other nodes) ─► Node::apply, on each node, in one order
 //! ```
 //!
 //! [`Node::apply`] is the one place where the agreed state changes: the state is stored together with the position of
-//! the decision, so that what is decided takes effect once, whenever the node stops. A node that was away for too
-//! long is given the whole state instead ([`Node::install`]).
+//! the decision, so that each decision takes effect exactly once, even if the node stops in between. A node that was
+//! away for too long gets the whole state instead ([`Node::install`]).
 
 use crate::Error;
 use crate::journal;
@@ -20,34 +20,34 @@ use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// What a node may propose to the others.
+/// A proposal to the other nodes.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Proposal {
     /// A change of the cluster.
     Change(Change),
     /// A change of users or groups.
     Users(UserChange),
-    /// A user as a whole, new or changed: only what a node itself sets when it starts, as everything that is decided meanwhile is
-    /// undone by it.
+    /// Sets a user as a whole. Only for what a node itself sets when it starts: other decisions about the user made
+    /// meanwhile are lost.
     PutUser(User),
-    /// The end of a user. Of a log that was written before there was [`Proposal::Users`], like the next two.
+    /// Removes a user. Found only in logs from before [`Proposal::Users`], like the next two.
     RemoveUser(String),
     /// A group, new or changed.
     PutGroup(Group),
     /// The end of a group.
     RemoveGroup(String),
-    /// What new passwords have to be like.
+    /// Sets the policy for new passwords.
     SetPasswordPolicy(PasswordPolicy),
 }
 
 /// Decides about proposals.
 pub trait Agreement: Send + Sync {
-    /// Waits until `proposal` is decided and applied at `node`. Gives the state after it. What a leader has decided in a `term`
-    /// of [`Leadership::term`] is refused once there is a later one.
+    /// Waits until `proposal` is decided and applied at `node`. Returns the state after it. A decision that a leader
+    /// has made in the `term` of [`Leadership::term`] is refused once there is a later one.
     ///
     /// # Errors
     /// [`Error::Unavailable`] when no decision was reached in time: the proposal may still be decided later. Otherwise
-    /// what [`Node::apply`] says.
+    /// the errors of [`Node::apply`].
     fn propose(
         &self,
         node: &Arc<Node>,
@@ -55,14 +55,14 @@ pub trait Agreement: Send + Sync {
         term: Option<u64>,
     ) -> Result<Arc<Cluster>, Error>;
 
-    /// Waits until what was decided before is applied at this node, also what another node has proposed; but only a
-    /// moment when the others cannot be asked. There is nothing to wait for where this node decides.
+    /// Waits until earlier decisions are applied at this node, whichever node proposed them; but only a moment when the
+    /// other nodes cannot be asked. Without other nodes there is nothing to wait for.
     fn catch_up(&self) {}
 
-    /// What this node knows of its leading the others, if it does. `now_ns`: its monotonic clock.
+    /// Returns this node's certain knowledge of its leadership, if it leads. `now_ns`: its monotonic clock.
     fn leadership(&self, now_ns: u64) -> Option<Leadership>;
 
-    /// Who leads, as far as this node knows.
+    /// Returns the leader, as far as this node knows.
     fn leader(&self) -> Option<NodeId> {
         None
     }
@@ -114,36 +114,37 @@ impl Node {
         agreement.propose(self, proposal, None)
     }
 
-    /// What this node knows of its leading the others, if it does.
+    /// Returns this node's certain knowledge of its leadership, if it leads.
     pub(crate) fn leadership(&self) -> Option<Leadership> {
         let agreement = Arc::clone(&self.agreement.read());
         agreement.leadership(self.now().monotonic_ns)
     }
 
-    /// Who leads the nodes, as far as this one knows.
+    /// Returns the leader, as far as this node knows.
     pub fn leader(&self) -> Option<NodeId> {
         let agreement = Arc::clone(&self.agreement.read());
         agreement.leader()
     }
 
-    /// Waits until this node has applied what was decided before, by whichever node it was proposed; but only a moment when
-    /// the others cannot be asked. Blocks: not for a thread that others wait for.
+    /// Waits until this node has applied earlier decisions, whichever node proposed them; but only a moment when the
+    /// other nodes cannot be asked. Blocks: do not call it on a thread that others wait for.
     pub fn catch_up(&self) {
         let agreement = Arc::clone(&self.agreement.read());
         agreement.catch_up();
     }
 
-    /// Changes the cluster and lets the change take effect. Gives the state after it. Blocks: not for a thread that
-    /// others wait for.
+    /// Changes the cluster and lets the change take effect. Returns the state after it. Blocks: do not call it on a
+    /// thread that others wait for.
     ///
     /// # Errors
-    /// [`Error::Refused`] with nothing changed, [`Error::Unavailable`] when the nodes cannot agree; or what the disk
-    /// reports.
+    /// [`Error::Refused`] with nothing changed, [`Error::Unavailable`] when the nodes cannot agree, or the error of the
+    /// disk.
     pub fn change(self: &Arc<Node>, change: &Change) -> Result<Arc<Cluster>, Error> {
         self.propose(&Proposal::Change(change.clone()))
     }
 
-    /// The same for what this node has decided as the leader in `term`; it is refused when it leads no more.
+    /// Proposes a change that this node has decided on as the leader in `term`. It is refused if the node does not lead
+    /// any more.
     pub(crate) fn change_as_leader(
         self: &Arc<Node>,
         term: u64,
@@ -211,12 +212,12 @@ impl Node {
         self.propose(&Proposal::SetPasswordPolicy(policy)).map(drop)
     }
 
-    /// Applies what was decided: stores the state after it with `position`, shows it, and lets it take effect. Gives the
-    /// state after it. For an [`Agreement`] only, which calls it in the same order on each node.
+    /// Applies a decision: stores the state after it with `position`, publishes it, and lets it take effect. Returns
+    /// the state after it. Only an [`Agreement`] calls it, in the same order on each node.
     ///
     /// # Errors
-    /// [`Error::Refused`] or [`Error::Users`] with nothing changed, the same on each node; [`Error::Effect`] when the state has changed, and this node does not do what it means; or what the disk
-    /// reports, with nothing changed.
+    /// [`Error::Refused`] or [`Error::Users`] with nothing changed, the same on each node; [`Error::Effect`] when the
+    /// state has changed, but this node could not carry out the effect; or the error of the disk, with nothing changed.
     pub fn apply(
         self: &Arc<Node>,
         proposal: &Proposal,
@@ -276,8 +277,8 @@ impl Node {
         Ok(self.cluster())
     }
 
-    /// Stores the users as they are to be, and then lets them count. Logins go on while the disk is waited for. What has been
-    /// dropped since a role on it was given takes that role with it, as if it had been given before.
+    /// Stores the new users, and then lets them count. Logins go on during the write. A role on something that was
+    /// dropped in the meantime is dropped as well, as if it had been given before.
     fn apply_to_users(
         &self,
         proposal: &Proposal,
@@ -331,7 +332,7 @@ impl Node {
         Ok(self.settings.apply(&writes, durable)?)
     }
 
-    /// Shows another state of the cluster, lets it take effect, and tells those who watch the map.
+    /// Publishes another state of the cluster, lets it take effect, and wakes those who watch the map.
     fn show(
         self: &Arc<Node>,
         after: &Arc<Cluster>,
@@ -354,10 +355,10 @@ impl Node {
         })
     }
 
-    /// Where in the order of decisions the stored state is; `None` before the first.
+    /// Returns the position of the stored state in the order of decisions; `None` before the first.
     ///
     /// # Errors
-    /// What the disk reports.
+    /// The error of the disk.
     pub fn position(&self) -> Result<Option<Vec<u8>>, Error> {
         Ok(self.settings.get(row::POSITION)?)
     }
@@ -365,7 +366,7 @@ impl Node {
     /// Notes the position of a decision that changes nothing here.
     ///
     /// # Errors
-    /// What the disk reports.
+    /// The error of the disk.
     pub fn skip_to(&self, position: &[u8]) -> Result<(), Error> {
         self.store(Vec::new(), Some(position), true)
     }
@@ -387,7 +388,7 @@ impl Node {
     /// Takes over a state that [`Node::agreed`] gave on another node.
     ///
     /// # Errors
-    /// [`Error::Settings`] when it cannot be read, with nothing changed; or what the disk reports.
+    /// [`Error::Settings`] when it cannot be read, with nothing changed; or the error of the disk.
     pub fn install(self: &Arc<Node>, agreed: &[u8], position: &[u8]) -> Result<(), Error> {
         let agreed: Agreed =
             serde_json::from_slice(agreed).map_err(|_| Error::Settings("cluster"))?;
@@ -399,7 +400,7 @@ impl Node {
     /// that was decided before are forgotten.
     ///
     /// # Errors
-    /// What the disk reports.
+    /// The error of the disk.
     pub fn begin_anew(
         self: &Arc<Node>,
         id: NodeId,
@@ -415,10 +416,10 @@ impl Node {
         self.replace(agreed, writes)
     }
 
-    /// Goes on with what this node knows, see [`Cluster::regroup`]. What is decided from now on has other positions.
+    /// Goes on with the state of this node, see [`Cluster::regroup`]. Later decisions have other positions.
     ///
     /// # Errors
-    /// What the disk reports.
+    /// The error of the disk.
     pub fn regroup(self: &Arc<Node>, secret: Secret) -> Result<(), Error> {
         let mut agreed: Agreed =
             serde_json::from_slice(&self.agreed()).expect("what was just written can be read");
@@ -451,7 +452,7 @@ impl Node {
     }
 }
 
-/// Whether all that `place` names is in the cluster.
+/// Returns true if all that `place` names is in the cluster.
 pub fn is_there(cluster: &Cluster, place: Keyspace<'_>) -> bool {
     let Some(bucket) = place.bucket else { return true };
     let Ok(bucket) = cluster.bucket(bucket) else { return false };
@@ -463,7 +464,7 @@ pub fn is_there(cluster: &Cluster, place: Keyspace<'_>) -> bool {
     place.collection.is_none_or(has)
 }
 
-/// What a change drops, with all that is in it.
+/// Returns the keyspace that a change drops.
 fn dropped(change: &Change) -> Option<Keyspace<'_>> {
     let part =
         |bucket, scope, collection| Some(Keyspace { bucket: Some(bucket), scope, collection });

@@ -1,6 +1,8 @@
-//! What the nodes have agreed on and this one could not do, as when its disk was full: it is tried again until it is done.
+//! Effects of decisions that this node could not carry out, for instance because its disk was full. They are tried
+//! again until they succeed.
 //!
-//! It is told by what is there: a bucket that does not serve is opened, a store of which no bucket knows is removed.
+//! They are found by comparison with the agreed state: a bucket that does not serve is opened, a store without a bucket
+//! is removed.
 
 use crate::Error;
 use crate::agreement::write;
@@ -13,7 +15,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// How long to wait before the next try.
+/// Pause before the next try.
 const PAUSE: Duration = Duration::from_secs(2);
 
 /// The row that says that the store of a bucket was made.
@@ -22,7 +24,7 @@ pub(crate) fn created_row(config: &Bucket) -> Vec<u8> {
     [row::CREATED, identity.as_bytes()].concat()
 }
 
-/// That row, with what is needed to find the store once the bucket is gone.
+/// Returns the row that records a store, with what is needed to find the store once the bucket is gone.
 pub(crate) fn made(config: &Bucket) -> Write {
     let (indexes, design_documents) = (Vec::new(), BTreeMap::new());
     let bare = Bucket { chains: Vec::new(), indexes, design_documents, ..config.clone() };
@@ -37,11 +39,11 @@ pub(crate) fn also(outcome: &mut Result<(), Error>, done: Result<(), Error>) {
 }
 
 impl Node {
-    /// Sees to it that what could not be done is tried again. For whoever holds what is held through a change.
+    /// Schedules another try. The caller holds the lock on changes.
     pub(crate) fn fall_behind(self: &Arc<Node>) {
         if !self.is_behind.swap(true, Ordering::AcqRel) {
             let signal = Arc::new(Signal::default());
-            // It is woken when the node stops.
+            // The signal is woken when the node stops.
             self.watch_map(&(Arc::clone(&signal) as Arc<dyn Waiter>));
             let said = String::new();
             let arrears = Arrears { node: Arc::downgrade(self), signal, due: 0, said };
@@ -49,7 +51,7 @@ impl Node {
         }
     }
 
-    /// Does what is still to be done.
+    /// Carries out the effects that are still missing.
     fn make_up(self: &Arc<Node>) -> Result<(), Error> {
         let _changing = self.changing.lock();
         let outcome = self.make_up_for(&self.settings.load()?.into_iter().collect());
@@ -59,7 +61,7 @@ impl Node {
         outcome
     }
 
-    /// The same, by what the node has stored of itself. For whoever holds what is held through a change.
+    /// Carries out missing effects, given the rows that the node has stored. The caller holds the lock on changes.
     pub(crate) fn make_up_for(
         self: &Arc<Node>,
         rows: &BTreeMap<Vec<u8>, Vec<u8>>,
@@ -91,7 +93,7 @@ struct Arrears {
     signal: Arc<Signal>,
     /// When the next try is due, in monotonic nanoseconds; 0 before the first was put off.
     due: u64,
-    /// What was in the way the last time.
+    /// The last error, so that it is logged once.
     said: String,
 }
 

@@ -1,7 +1,7 @@
-//! The cluster map as clients read it: where each vBucket is served, and what the node offers.
+//! The cluster map as clients read it: the node of each vBucket, and the capabilities of the node.
 //!
-//! Clients order maps by `(revEpoch, rev)` and trust the capability strings, so that only what works is named here.
-//! `$HOST` is replaced by the client with the host it connected to.
+//! Clients order maps by `(revEpoch, rev)` and trust the capability strings, so that the map names only working
+//! features. `$HOST` is replaced by the client with the host it connected to.
 
 use crate::service::ServiceTable;
 use nacre_cluster::{
@@ -16,7 +16,7 @@ use std::sync::Arc;
 /// The epoch of maps before a lost quorum was overridden for the first time.
 const REV_EPOCH: u64 = 1;
 
-/// What clients may use on a bucket, by the strings they look for.
+/// Features that clients may use on a bucket, by the strings they look for.
 const BUCKET_CAPABILITIES: [&str; 17] = [
     "collections",
     "durableWrite",
@@ -46,12 +46,12 @@ pub fn alternates(Alternate { host, ports }: &Alternate) -> Value {
     json!({"external": external})
 }
 
-/// Whose map it is: the map marks the node, and has its own endpoints, which the others may not know yet.
+/// The node whose map it is. The map marks it, and has its own endpoints, which the other nodes may not know yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Here {
     /// The node.
     pub id: NodeId,
-    /// Where it is reached.
+    /// Endpoints of the node.
     pub endpoints: Endpoints,
     /// The services that nodes can have.
     pub services: ServiceTable,
@@ -64,19 +64,20 @@ impl Here {
         others.chain([(self.id, self.endpoints.clone())]).collect()
     }
 
-    /// Whether clients are sent to this node for keys.
+    /// Returns true if clients are sent to this node for keys.
     fn is_listed(&self, cluster: &Cluster) -> bool {
         self.serving(cluster).iter().any(|node| node.id == self.id && node.has_data())
     }
 
-    /// Those that clients are to go to, as what waits for a node that is gone or not yet there waits in vain. First those
-    /// that serve vBuckets: clients count them.
+    /// Returns the nodes that clients should connect to. Others are omitted, because a request to a lost or future node
+    /// would wait in vain. Nodes that serve vBuckets come first: clients count them.
     fn serving(&self, cluster: &Cluster) -> Vec<Serving> {
         let chains = cluster.buckets.values().flat_map(|bucket| &bucket.chains);
         let mut with_copies: BTreeSet<NodeId> =
             chains.flat_map(|chain| chain.copies.iter().flatten()).copied().collect();
         with_copies.extend(cluster.serving_nodes().into_keys());
-        // They will be served there in a moment: it takes a client as long to connect as a vBucket takes to move.
+        // These nodes will serve vBuckets in a moment; connecting takes a client about as long as a vBucket takes to
+        // move.
         let joining = cluster.rebalance.iter().map(|rebalance| cluster.with_data(&rebalance.keep));
         with_copies.extend(joining.flatten().map(|(id, _)| id));
         let active = cluster.active_nodes();
@@ -99,7 +100,7 @@ impl Here {
     }
 }
 
-/// A node that clients are to go to.
+/// A node that clients should connect to.
 struct Serving {
     id: NodeId,
     endpoints: Endpoints,
@@ -141,7 +142,7 @@ pub(crate) struct Texts {
     of: Option<(Arc<Cluster>, Here)>,
     /// By bucket; with none, the map of the cluster.
     texts: BTreeMap<Option<String>, Arc<str>>,
-    /// Whether clients are sent to this node for keys, once that was asked.
+    /// True if clients are sent to this node for keys, once that was asked.
     is_listed: Option<bool>,
 }
 
@@ -265,7 +266,7 @@ pub fn of_bucket(cluster: &Cluster, bucket: &Bucket, here: &Here) -> Value {
     map
 }
 
-/// The places of a vBucket's copies in the list of servers; -1 where there is none.
+/// Returns the indexes of a vBucket's copies in the list of servers; -1 for a missing copy.
 fn row(chain: &Chain, servers: &[NodeId]) -> Vec<i64> {
     let place = |node: &Option<NodeId>| {
         let place = servers.iter().position(|known| Some(*known) == *node);
@@ -274,7 +275,7 @@ fn row(chain: &Chain, servers: &[NodeId]) -> Vec<i64> {
     chain.copies.iter().map(place).collect()
 }
 
-/// What clients may expect of a bucket.
+/// Returns the capabilities of a bucket.
 fn bucket_capabilities(bucket: &Bucket) -> Vec<&'static str> {
     let history = bucket.settings.can_keep_history().then_some("nonDedupedHistory");
     BUCKET_CAPABILITIES.into_iter().chain(history).collect()

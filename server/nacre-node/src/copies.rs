@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::AcqRel;
 
-/// Returns what node `me` does with copies that are removed from it.
+/// Returns the retention policy of node `me` for copies that are removed from it.
 pub(crate) fn retention_of(cluster: &Cluster, me: NodeId) -> CopyRetention {
     let part = cluster.nodes.get(&me).map(|member| member.membership);
     let is_out = matches!(part, Some(Membership::FailedOver | Membership::Added));
@@ -27,23 +27,24 @@ pub(crate) fn retention_of(cluster: &Cluster, me: NodeId) -> CopyRetention {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Outdated;
 
-/// Whom this node does not follow.
+/// The nodes that this node does not follow.
 #[derive(Debug, Default)]
 pub(crate) struct Fenced {
     /// The UUID of the cluster in which something was said of that, and when.
     said: Option<(String, Said)>,
     nodes: BTreeSet<NodeId>,
-    /// Who it is to be once the agreed state is known up to a revision.
+    /// Fence set that takes effect once the cluster revision is applied.
     later: Option<(u64, BTreeSet<NodeId>)>,
     /// The UUID of the cluster whose state was known up to there once.
     known: Option<String>,
-    /// Whether there is nobody who says so.
+    /// True if no leader sends fences.
     is_unasked: bool,
 }
 
 impl Fenced {
-    /// Whether `peer` is not to be followed. Before something was said, and what was decided until then is known, nobody is, where
-    /// it may be: the process before may have answered how far its copies are, and what came of that may be decided.
+    /// Returns true if `peer` must not be followed. Before the first fence, and before everything decided until then is
+    /// known, that is every node that may have copies: the process before may have answered a poll, and a failover that
+    /// relies on the answer may have been decided.
     pub fn keeps_from(&self, peer: NodeId, cluster: &Cluster) -> bool {
         let is_told = self.known.as_ref() == Some(&cluster.uuid);
         let must_be_told = needs_leases(cluster) && !self.is_unasked;
@@ -67,7 +68,7 @@ impl Fenced {
         Ok(true)
     }
 
-    /// Has those followed again who may be, as `cluster` is known. Says whether anything is new.
+    /// Lifts fences that `cluster` makes obsolete. Returns true if that changes anything.
     fn learn(&mut self, cluster: &Cluster) -> bool {
         let Some((_, lost)) = self.later.take_if(|(rev, _)| *rev <= cluster.rev) else {
             return false;
@@ -86,7 +87,7 @@ impl Node {
         self.arrange_keeping(before, config, retention_of(&self.cluster(), self.id()));
     }
 
-    /// The same where it is known what becomes of copies that have no part here.
+    /// Like [`Node::arrange`], with a retention policy for copies that have no part here.
     pub(crate) fn arrange_keeping(
         &self,
         before: &[Chain],
@@ -99,19 +100,19 @@ impl Node {
         }
     }
 
-    /// Whether this node has been told of nodes that are about to be replaced, and does not follow them.
+    /// Returns true if this node has a fence: it does not follow nodes that are about to be replaced.
     pub fn is_fenced(&self) -> bool {
         !self.fenced.read().nodes.is_empty()
     }
 
-    /// Follows whomever the agreed state names, although no leader says whom not to: where nobody [looks after](Node::orchestrate)
-    /// the copies.
+    /// Follows every node that the agreed state names, without waiting for a leader's fence: for nodes whose copies
+    /// nobody [orchestrates](Node::orchestrate).
     pub fn follow_unasked(self: &Arc<Node>) {
         self.fenced.write().is_unasked = true;
         self.follow();
     }
 
-    /// Begins to follow the nodes whose vBuckets this one is to have copies of, where it does not yet.
+    /// Begins to follow the nodes whose vBuckets this node should have copies of, unless it does already.
     pub(crate) fn follow(self: &Arc<Node>) {
         let (cluster, me) = (self.cluster(), self.id());
         for config in cluster.buckets.values() {
@@ -156,14 +157,15 @@ impl Node {
         Ok(())
     }
 
-    /// The agreed state has changed: some may be followed again. Whoever calls sees to it that they are.
+    /// Lifts fences after a change of the agreed state. The caller must call [`Node::follow`] afterwards.
     pub(crate) fn unfence(&self) {
         if self.fenced.write().learn(&self.cluster()) {
             self.fences.fetch_add(1, AcqRel);
         }
     }
 
-    /// The vBuckets that this node is to serve and does not: it may have lost the end of their history.
+    /// Returns the vBuckets that this node should serve and does not, because it may have lost the end of their
+    /// history.
     pub(crate) fn doubted(&self) -> BTreeMap<String, Vec<u16>> {
         let cluster = self.cluster();
         let of_bucket = |name: &String| {
@@ -180,7 +182,7 @@ mod tests {
     use super::*;
     use nacre_cluster::{Change, Endpoints, GROUP_DEFAULT, Member, Ports, ServiceName};
 
-    /// What node 1 knows of a cluster of so many.
+    /// Returns the state of a cluster of this many nodes, as node 1 knows it.
     fn cluster(uuid: &str, nodes: u64) -> Cluster {
         let mut cluster = Cluster::new(uuid.to_owned());
         for id in 1..=nodes {
@@ -216,7 +218,7 @@ mod tests {
         };
         assert_eq!(hear(fence([0, 1, 1, 1], rev, &[]), &cluster), (Ok(true), [false, false]));
         assert_eq!(hear(fence([0, 1, 1, 2], rev, &[3]), &cluster), (Ok(true), [false, true]));
-        // What was said before, or by a leader of before, may arrive later.
+        // An older fence, or the fence of an earlier leader, may arrive later.
         assert_eq!(hear(fence([0, 1, 1, 1], rev, &[]), &cluster), (Err(Outdated), [false, true]));
         assert_eq!(hear(fence([0, 0, 1, 9], rev, &[]), &cluster), (Err(Outdated), [false, true]));
         // The leader was started again, and its clock with it; it leads on in its term.
@@ -226,7 +228,7 @@ mod tests {
         assert_eq!(hear(next.clone(), &cluster), (Ok(true), [true, true]));
         cluster.rev += 1;
         assert_eq!(hear(next, &cluster), (Ok(false), [true, false]));
-        // They went on without most of the others.
+        // The remaining nodes have gone on without a majority.
         assert_eq!(hear(fence([1, 1, 1, 1], rev, &[]), &cluster), (Ok(true), [false, false]));
     }
 

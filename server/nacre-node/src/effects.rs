@@ -1,5 +1,5 @@
-//! What a change of the agreed state does to this node: buckets and collections are brought in line, and the services see to
-//! what is theirs.
+//! Effects of a change of the agreed state on this node: buckets and collections are brought in line, then the
+//! services.
 
 use crate::Error;
 use crate::arrears::{also, created_row, made};
@@ -12,8 +12,8 @@ use nacre_types::{CollectionId, ScopeId};
 use std::sync::Arc;
 
 impl Node {
-    /// Carries out `change`, which led from `before` to `after`: first what concerns buckets, then what concerns services. A
-    /// failure holds nothing else up.
+    /// Carries out `change`, which led from `before` to `after`: first for buckets, then for services. A failure does
+    /// not keep the rest from being carried out.
     ///
     /// # Errors
     /// The first failure.
@@ -29,7 +29,7 @@ impl Node {
         outcome
     }
 
-    /// Has every service bring itself in line. A failure holds nothing else up.
+    /// Lets every service bring itself in line. A failure does not stop the others.
     fn reconcile(self: &Arc<Node>, step: &AgreedStep<'_>) -> Result<(), Error> {
         let mut outcome = Ok(());
         for service in self.services() {
@@ -61,7 +61,7 @@ impl Node {
                     self.arrange_keeping(&bucket.chains, bucket, CopyRetention::default());
                 }
             }
-            // The orchestrator sees to what follows from them.
+            // The orchestrator carries these out.
             Change::FailOver { .. }
             | Change::Recover { .. }
             | Change::SetAutoFailover { .. }
@@ -156,7 +156,7 @@ impl Node {
         }
     }
 
-    /// Tells all buckets when they give back space.
+    /// Sets for all buckets when compaction starts.
     fn configure_compaction(&self, cluster: &Cluster) {
         for config in cluster.buckets.values() {
             if let Some(bucket) = self.bucket(&config.name) {
@@ -171,8 +171,8 @@ impl Node {
         bucket.set_compaction(percent, compaction.purge_age_s);
     }
 
-    /// What any number of changes mean, which led from `before` to `after`. What fails holds nothing else up; gives why the first
-    /// did.
+    /// Carries out any number of changes, which led from `before` to `after`. A failure does not keep the rest from
+    /// being carried out; the first one is returned.
     pub(crate) fn bring_in_line(
         self: &Arc<Node>,
         before: &Cluster,

@@ -1,4 +1,4 @@
-//! What can go wrong with a node, by who must act.
+//! Errors of a node, by who must act.
 
 /// Why the node could not do something.
 #[derive(Debug, thiserror::Error)]
@@ -13,25 +13,26 @@ pub enum Error {
     /// The nodes cannot agree now: the requester tries again, the operator looks after the nodes.
     #[error("{0}")]
     Unavailable(String),
-    /// A change was decided and stored, but this node could not do what it means: the operator looks at the disk.
+    /// A change was decided and stored, but this node could not carry out its effect: the operator checks the disk.
     #[error("{0}")]
     Effect(Box<Error>),
     /// The store failed: the operator looks at the disk.
     #[error(transparent)]
     Store(#[from] nacre_store::Error),
-    /// What the node stored about itself cannot be read: the operator restores it.
+    /// The settings of the node cannot be read: the operator restores them.
     #[error("the node's settings are damaged: {0} cannot be read")]
     Settings(&'static str),
-    /// A package is not what it should be: its author mends it.
+    /// A package is invalid: its author mends it.
     #[error("{0}")]
     Package(String),
-    /// Mutations of a bucket were not written before the stop: the next start recovers what was.
+    /// Mutations of a bucket were not written before the stop: the next start recovers the written ones.
     #[error("bucket {bucket} has mutations that were not persisted")]
     Unpersisted {
         /// The bucket.
         bucket: String,
     },
-    /// The other nodes have yet to decide who serves vBuckets of which this node may have lost something: they are asked again.
+    /// The other nodes have not decided yet which node serves vBuckets of which this one may have lost something: ask
+    /// them again.
     #[error("bucket {bucket} waits for the other nodes to decide who serves some of its vBuckets")]
     InDoubt {
         /// The bucket.
@@ -40,7 +41,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether the same request is refused on each node, with nothing changed.
+    /// Returns true if the same request is refused on each node, with nothing changed.
     pub fn is_refusal(&self) -> bool {
         matches!(self, Error::Refused(_) | Error::Users(_))
     }

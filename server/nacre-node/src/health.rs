@@ -1,4 +1,4 @@
-//! What keeps a node from doing its work, by bucket.
+//! Problems that keep a node from doing its work, by bucket.
 
 use crate::node::Node;
 use crate::{Error, arrears};
@@ -11,24 +11,24 @@ use std::fmt;
 pub struct Problem {
     /// The name of the bucket.
     pub bucket: String,
-    /// What is wrong with it.
+    /// The problem.
     pub kind: ProblemKind,
 }
 
-/// What can be wrong with a bucket.
+/// A problem of a bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProblemKind {
-    /// What is stored of it cannot be read. It is not served here.
+    /// Its stored data cannot be read. It is not served here.
     Damaged(String),
-    /// A commit failed in a way that leaves unknown what is stored of so many vBuckets: they are read-only until the node is started
-    /// again.
+    /// After a failed commit the stored state of this many vBuckets is unknown: they are read-only until the node is
+    /// started again.
     ReadOnly(usize),
-    /// Its store waits for space or descriptors, and writes are refused until then.
+    /// The store waits for space or descriptors, and writes are refused until then.
     Waiting,
 }
 
 impl Problem {
-    /// Whether the operator must act: it does not pass by itself.
+    /// Returns true if the operator must act: it does not pass by itself.
     pub fn is_lasting(&self) -> bool {
         self.kind != ProblemKind::Waiting
     }
@@ -57,9 +57,10 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Whether the node serves its other buckets although one cannot be opened for this reason.
+/// Returns true if the node serves its other buckets although one cannot be opened for this reason.
 ///
-/// What is damaged stays so. A bucket of another format or in another process means that the whole node was started by mistake.
+/// Damage stays until someone repairs it. A bucket of another format, or one that another process uses, means that the
+/// whole node was started by mistake.
 pub(crate) fn is_of_one_bucket(error: &Error) -> bool {
     match error {
         Error::Store(StoreError::InUse { .. } | StoreError::Format { .. }) => false,
@@ -81,12 +82,12 @@ impl Node {
         self.damaged.lock().insert(row, (config.name.clone(), error.to_string()));
     }
 
-    /// Whether this bucket could not be opened when the node was started.
+    /// Returns true if this bucket could not be opened when the node was started.
     pub fn is_damaged(&self, config: &Bucket) -> bool {
         self.damaged.lock().contains_key(&arrears::created_row(config))
     }
 
-    /// What keeps this node from serving its buckets as it should.
+    /// Returns the problems of this node's buckets.
     pub fn problems(&self) -> Vec<Problem> {
         let mut problems: Vec<Problem> = Vec::new();
         let cluster = self.cluster();

@@ -1,7 +1,7 @@
-//! The event log of a node: what happened to the cluster since the node was started.
+//! The event log of a node: events of the cluster since the node was started.
 //!
-//! Entries come from what the nodes agree on, so that each node has the same ones, and from what only this node sees, such as refused
-//! logins. Numbers, components and descriptions are those of Couchbase's system events where it has the event.
+//! Entries come from decisions of the nodes, which each node has, and from local events such as refused logins.
+//! Numbers, components and descriptions are those of Couchbase's system events where it has the event.
 
 use crate::agreement::Proposal;
 use nacre_auth::Edit;
@@ -20,7 +20,7 @@ const COUNTED_MS: u64 = 60_000;
 /// A kind of event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EventKind {
-    /// Its number.
+    /// ID of the node.
     pub id: u32,
     /// The part of the server: `ns_server`, `data` or `security`.
     pub component: &'static str,
@@ -51,11 +51,11 @@ pub struct Event {
     pub number: u64,
     /// When it happened, in milliseconds since the Unix epoch.
     pub unix_ms: u64,
-    /// Its identity: a UUID of version 4.
+    /// The identity: a UUID of version 4.
     pub uuid: String,
-    /// What it is.
+    /// The kind.
     pub kind: EventKind,
-    /// An object with what it is about, such as the name of a bucket.
+    /// An object with the subject, such as the name of a bucket.
     pub attributes: Value,
 }
 
@@ -67,7 +67,7 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Adds an event. `seed` tells the events of this node since its start from all others.
+    /// Adds an event. `seed` makes its ID differ from those of other nodes and other starts.
     pub fn add(&self, kind: EventKind, attributes: Value, unix_ms: u64, seed: u128) {
         let mut events = self.events.lock();
         events.0 += 1;
@@ -124,7 +124,7 @@ fn version_4(seed: u128, number: u64) -> String {
     format!("{a}-{b}-4{c}-a{d}-{e}")
 }
 
-/// The event that a proposal is which was applied to `before`; none for what is of no interest to people.
+/// Returns the event of a proposal that was applied to `before`; `None` if it is of no interest to people.
 pub(crate) fn event_of(proposal: &Proposal, before: &Cluster) -> Option<(EventKind, Value)> {
     let security = |id, description| kind(id, "security", "info", description);
     Some(match proposal {

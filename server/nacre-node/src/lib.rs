@@ -3,12 +3,12 @@
 //! ```text
 //! nacre-bucket: history ──► plugins::Feed ──► plugin partition   raises `Deployment::processed`
 //!                   ▲
-//!                   └─ opened, configured and arranged by what takes effect
-//! REST ──► Node::change ──► Agreement ──► Node::apply (stored) ──► takes effect: buckets, collections, deployments
+//!                   └─ opened, configured and arranged by effects
+//! REST ──► Node::change ──► Agreement ──► Node::apply (stored) ──► effects on buckets, collections, deployments
 //! ```
 //!
-//! No sockets, no clock, no files: a [`Platform`] gives time, chance and storage and runs the node's [`nacre_bucket::Task`]s.
-//! `nacre-server` is one embedder, a simulator another.
+//! No sockets, no clock, no files: a [`Platform`] gives time, randomness and storage and runs the node's
+//! [`nacre_bucket::Task`]s. `nacre-server` is one embedder, a simulator another.
 
 pub mod agreement;
 mod arrears;

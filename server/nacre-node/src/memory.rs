@@ -1,7 +1,7 @@
-//! The memory of a node: what buckets have of it by their quotas, and how the rest is divided.
+//! The memory of a node: quotas of buckets, and the division of the rest.
 //!
 //! ```text
-//! memory of the node ─┬─ an eighth: the process itself, and what the allocator cannot use
+//! memory of the node ─┬─ an eighth: the process itself, and waste of the allocator
 //!                     ├─ quotas of buckets
 //!                     └─ the rest, an eighth at least ─┬─ four eighths: requests and answers, by user
 //!                                                      ├─ three eighths: state of plugins, by deployment
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// One part of so many is for the process itself; the same at least is for all that is no bucket.
 const PARTS: u64 = 8;
 
-/// How much memory a node may use, and its budgets. Without a limit until one is set.
+/// The memory limit of a node, and its budgets. Unlimited until a limit is set.
 #[derive(Debug, Default)]
 pub struct NodeMemory {
     /// 0 for none.
@@ -40,7 +40,7 @@ impl NodeMemory {
         self.quotas_bytes.load(Ordering::Relaxed)
     }
 
-    /// The most that all quotas together may be, in bytes: what is not for the process itself.
+    /// Returns the largest sum of all quotas, in bytes: everything except the part of the process itself.
     pub fn quotas_bytes_max(&self) -> Option<u64> {
         self.limit_bytes().map(|limit| limit - limit / PARTS)
     }
@@ -51,7 +51,7 @@ impl NodeMemory {
         self.divide();
     }
 
-    /// What requests, answers and plugins take their memory from.
+    /// Returns the budgets of requests, answers and plugins.
     pub fn budgets(&self) -> &Budgets {
         &self.budgets
     }

@@ -1,4 +1,4 @@
-//! The node: who it is, the agreed state, and the buckets that serve.
+//! The node: its identity, the agreed state, and the buckets that it serves.
 
 use crate::agreement::{self, Agreement, Alone};
 use crate::arrears::created_row;
@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use tokio::sync::Notify;
 
-/// Rows of the space that keeps what the node knows.
+/// Rows of the space that keeps the settings of the node.
 pub(crate) mod row {
     pub const IDENTITY: &[u8] = b"identity";
     pub const POSITION: &[u8] = b"position";
@@ -42,7 +42,7 @@ pub(crate) mod row {
     pub const CREATED: &[u8] = b"created/";
 }
 
-/// Which node of its cluster a node is.
+/// The identity of a node in its cluster.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Identity {
     pub id: NodeId,
@@ -54,7 +54,7 @@ pub(crate) struct Identity {
 pub struct Node {
     pub(crate) platform: Arc<dyn Platform>,
     pub(crate) identity: RwLock<Identity>,
-    /// Where this process is reached; the host is what the nodes agree on.
+    /// Endpoints of this process. The host is replaced by the one that the nodes have agreed on.
     own: Endpoints,
     pub(crate) agreement: RwLock<Arc<dyn Agreement>>,
     handler: RwLock<Option<Arc<dyn PeerMessageHandler>>>,
@@ -66,14 +66,14 @@ pub struct Node {
     pub(crate) fences: AtomicU64,
     pub(crate) lease: Arc<Lease>,
     pub(crate) orchestration: OnceLock<Arc<Orchestration>>,
-    /// How often it was started on its disk, this time included: what tells the words of its processes apart.
+    /// Number of starts on this disk, including this one. It tells messages of different processes apart.
     pub(crate) start: u64,
-    /// Whether there is something that the nodes have agreed on and this one has not done yet.
+    /// True if there is something that the nodes have agreed on and this one has not done yet.
     pub(crate) is_behind: AtomicBool,
     stopping: AtomicBool,
     /// When each node was heard last, in monotonic nanoseconds.
     heard: Mutex<BTreeMap<NodeId, u64>>,
-    /// What the node was started with: addresses that functions and plugins may reach here.
+    /// Addresses that functions and plugins may reach, from the options of this start.
     pub(crate) outgoing_allowed: OnceLock<Vec<OutgoingRule>>,
     pub(crate) settings: Arc<dyn Space>,
     pub(crate) cluster: RwLock<Arc<Cluster>>,
@@ -90,32 +90,32 @@ pub struct Node {
     pub(crate) services: Vec<Arc<dyn Service>>,
     pub(crate) service_table: ServiceTable,
     memory: NodeMemory,
-    /// The revision of the cluster map, beside the state it is of: connections look at it all the time.
+    /// Revision of the cluster map. It is kept apart from the state because connections read it all the time.
     pub(crate) map_rev: AtomicU64,
     /// When that was learned, in monotonic nanoseconds; 0 for before the start.
     pub(crate) map_learned_ns: AtomicU64,
-    /// The revision of a map that a client was given again and again and does not follow; 0 if there is none.
+    /// Revision of a map that a client was given repeatedly and does not follow; 0 if there is none.
     pub(crate) unheeded: AtomicU64,
     pub(crate) map_changed: Notify,
     pub(crate) users_changed: Notify,
     maps: Mutex<Texts>,
-    /// Who serves what, by bucket, as it was asked for last.
+    /// The node that serves each vBucket, by bucket, as of the last query.
     pub(crate) owners: RwLock<BTreeMap<String, Arc<Owners>>>,
-    /// The connections that are told of a new map, as long as they live.
+    /// The connections to wake for a new map, as long as they live.
     pub(crate) map_watchers: Watchers,
     /// A user whose password was reset while the node was stopped.
     pub(crate) password_reset: Mutex<Option<User>>,
-    /// What happened since the start.
+    /// Events since the start.
     pub(crate) journal: Journal,
     /// Counts of the questions of other nodes that were answered, by subject.
     pub(crate) answered: Mutex<BTreeMap<&'static str, u64>>,
 }
 
 impl Node {
-    /// Starts a node: reads what it knows and takes its buckets into memory.
+    /// Starts a node: reads its settings and loads its buckets into memory.
     ///
     /// # Errors
-    /// When the settings cannot be read; the node does not serve then. A bucket that cannot be read is [a problem](Node::problems), and
+    /// Fails when the settings cannot be read; the node does not serve then. A bucket that cannot be read is [a problem](Node::problems), and
     /// the others are served.
     pub fn open(platform: Arc<dyn Platform>, endpoints: Endpoints) -> Result<Arc<Node>, Error> {
         Node::open_with(platform, endpoints, service::shipped())
@@ -200,11 +200,11 @@ impl Node {
         node.account_for_quotas(&node.cluster());
         for config in node.cluster().buckets.values() {
             let created = rows.contains_key(&created_row(config));
-            // What was in memory only is gone, however the process ended.
+            // Documents that were only in memory are gone, even after a clean stop.
             let has_all = clean && config.settings.kind == BucketKind::Persistent;
             match node.open_bucket(config, created, has_all) {
                 Err(error) if !is_of_one_bucket(&error) => return Err(error),
-                // What passes by itself is tried again with what could not be done yet.
+                // Temporary errors are tried again, with other effects that are missing.
                 Err(Error::Store(error)) if error.is_temporary() => {}
                 Err(error) => node.set_damaged(config, &error),
                 Ok(()) => {}
@@ -230,7 +230,7 @@ impl Node {
         self.journal.add(kind, attributes, unix_ms, self.event_seed());
     }
 
-    /// Tells the events of this process from those of other nodes and other starts.
+    /// Returns a seed that differs for each node and each start.
     fn event_seed(&self) -> u128 {
         let uuid = u128::from_str_radix(&self.uuid(), 16).unwrap_or_default();
         uuid ^ (u128::from(self.start) << 64)
@@ -248,12 +248,12 @@ impl Node {
         Arc::clone(&self.cluster.read())
     }
 
-    /// Which node of the cluster this is.
+    /// Returns the node's ID in the cluster.
     pub fn id(&self) -> NodeId {
         self.identity.read().id
     }
 
-    /// What tells this node from one that had its number before: 32 hexadecimal digits.
+    /// Returns 32 hexadecimal digits that tell this node from earlier ones with the same ID.
     pub fn uuid(&self) -> String {
         self.identity.read().uuid.clone()
     }
@@ -263,14 +263,14 @@ impl Node {
         &self.own
     }
 
-    /// Where clients reach this node.
+    /// Returns the node's endpoints for clients.
     pub fn endpoints(&self) -> Endpoints {
         let agreed =
             self.cluster().nodes.get(&self.id()).and_then(|node| node.endpoints.host.clone());
         Endpoints { host: agreed.or_else(|| self.own.host.clone()), ..self.own.clone() }
     }
 
-    /// Whose cluster map it is that clients of this node get.
+    /// Returns the node's perspective on the cluster map.
     pub fn here(&self) -> Here {
         Here { id: self.id(), endpoints: self.endpoints(), services: self.service_table.clone() }
     }
@@ -286,7 +286,7 @@ impl Node {
         self.maps.lock().for_strays(&self.cluster(), self.here(), bucket)
     }
 
-    /// The change that tells the others where this node is reached, if they know another place.
+    /// Returns the change that announces this node's new endpoints, if the other nodes know different ones.
     pub fn moved(&self) -> Option<Change> {
         let (id, endpoints) = (self.id(), self.endpoints());
         let known = self.cluster().nodes.get(&id).map(|node| node.endpoints.clone());
@@ -307,7 +307,7 @@ impl Node {
         }
     }
 
-    /// How long ago another node was heard last, in nanoseconds; `None` when it never was.
+    /// Returns how long ago another node was last heard, in nanoseconds; `None` if it never was.
     pub fn silence_ns(&self, of: NodeId) -> Option<u64> {
         let heard = self.heard.lock().get(&of).copied();
         heard.map(|heard| self.now().monotonic_ns.saturating_sub(heard))
@@ -318,12 +318,12 @@ impl Node {
         self.users.read()
     }
 
-    /// Where passwords are hashed, and failed logins are counted.
+    /// Returns the service that hashes passwords and counts failed logins.
     pub fn logins(&self) -> &Logins {
         &self.logins
     }
 
-    /// What new passwords have to be like.
+    /// Returns the policy for new passwords.
     pub fn password_policy(&self) -> PasswordPolicy {
         self.password_policy.read().clone()
     }
@@ -333,12 +333,12 @@ impl Node {
         self.users_version.load(Ordering::Acquire)
     }
 
-    /// How much memory the node may use, and who has how much of it.
+    /// Returns the memory limit of the node, and the usage of its parts.
     pub fn memory(&self) -> &NodeMemory {
         &self.memory
     }
 
-    /// Leaves to requests and plugins what the quotas of `cluster` leave.
+    /// Divides the memory that the quotas of `cluster` leave among requests and plugins.
     pub(crate) fn account_for_quotas(&self, cluster: &Cluster) {
         let quotas = cluster.buckets.values().map(|bucket| bucket.settings.ram_quota_mb << 20);
         self.memory.set_quotas(quotas.sum());
@@ -348,16 +348,16 @@ impl Node {
     pub fn orchestrate(self: &Arc<Node>) {
         let orchestration = self.orchestration.get_or_init(|| Orchestration::new(self));
         *self.fenced.write() = Fenced::default();
-        // What is stored may be of long ago: nobody is served before the leader says so.
+        // The stored state may be old: the node serves nobody before the leader confirms it.
         orchestration.renew(self);
         self.listen(Arc::clone(orchestration) as _);
         self.platform.spawn(Box::new(HeartbeatTask::new(Arc::clone(orchestration))));
         self.platform.spawn(Box::new(FailoverTask::new(Arc::clone(orchestration))));
-        // Where no quorum can be without it, it need not be told first whom not to follow.
+        // Every quorum contains this node, so it need not wait for a fence.
         self.follow();
     }
 
-    /// Whether the node is about to end.
+    /// Returns true if the node is about to end.
     pub(crate) fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Acquire)
     }
@@ -387,12 +387,12 @@ impl Node {
         self.map_watchers.add(watcher);
     }
 
-    /// Both clocks.
+    /// Returns the time of both clocks.
     pub fn now(&self) -> nacre_types::Now {
         self.platform.now()
     }
 
-    /// A number nobody can foresee.
+    /// Returns an unpredictable number.
     pub fn random(&self) -> u64 {
         self.platform.random()
     }
@@ -428,7 +428,7 @@ impl Node {
         new_secret(&*self.platform)
     }
 
-    /// Ends all tasks once they have written what there is. The embedder waits for its tasks, then calls
+    /// Ends all tasks, after they have written their data. The embedder waits for its tasks, then calls
     /// [`Node::mark_clean`].
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
@@ -443,8 +443,8 @@ impl Node {
     /// Notes that everything was written, so that the next start need not assume the worst.
     ///
     /// # Errors
-    /// What the disk reports, [`Error::Unpersisted`] when something was not written, or [`Error::InDoubt`] when it is not known yet
-    /// what the process before had not written.
+    /// The error of the disk, [`Error::Unpersisted`] when something was not written, or [`Error::InDoubt`] when it is
+    /// not known yet what the process before had not written.
     pub fn mark_clean(&self) -> Result<(), Error> {
         for bucket in self.buckets.read().values() {
             if !bucket.doubted.read().is_empty() {
@@ -462,7 +462,7 @@ impl Node {
     }
 }
 
-/// Who the node is and what it last agreed to, with what must be stored of it: a node that is new begins a cluster of
+/// Returns the identity of the node and its last agreed state, with the rows to store: a new node begins a cluster of
 /// its own.
 fn begin(
     platform: &dyn Platform,
@@ -519,7 +519,7 @@ fn found(
     cluster
 }
 
-/// What a row holds; what a node has before it stores any when there is no such row.
+/// Reads a row; returns the default if there is none.
 fn stored<T: DeserializeOwned + Default>(
     rows: &BTreeMap<Vec<u8>, Vec<u8>>,
     row: &[u8],

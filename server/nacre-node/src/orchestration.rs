@@ -1,5 +1,5 @@
-//! This node's part in looking after the copies: it says that it is here, answers what the leader asks, and decides when it
-//! is the leader itself. The decisions are [`nacre_cluster::orchestrator`]'s.
+//! This node's part in looking after the copies: it sends heartbeats, answers the leader's polls, and decides when it
+//! leads itself. [`nacre_cluster::orchestrator`] makes the decisions.
 
 use crate::Error;
 use crate::copies::Outdated;
@@ -18,10 +18,10 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// How often a node without a lease asks for one, and decides if it leads: it serves nobody.
+/// Interval of heartbeats and decisions while the node has no lease, and so serves nobody.
 const HURRY_NS: u64 = 20_000_000;
 
-/// What the node's task and the messages of others share.
+/// State shared by the two tasks and the handler of messages.
 pub(crate) struct Orchestration {
     node: Weak<Node>,
     state: Mutex<State>,
@@ -52,7 +52,8 @@ impl Orchestration {
         let answer = match message {
             Message::Grant { at, start, for_ns, rev, fence } => {
                 node.fence(&fence).ok();
-                // A lease holds, whoever leads by now; but not one of a process before, whose clock was another.
+                // A lease holds even if another node leads by now, but not if an earlier process asked for it: its
+                // clock was another.
                 if start == node.start {
                     self.state.lock().granted = Some((at.saturating_add(for_ns), rev));
                     self.renew(node);
@@ -89,7 +90,7 @@ impl Orchestration {
         }
     }
 
-    /// What was known is of another cluster when the node has another number.
+    /// Drops the state of another cluster, after the node's ID has changed.
     fn begin_anew(&self, node: &Node) {
         let me = node.id();
         let mut state = self.state.lock();
@@ -118,7 +119,7 @@ impl Orchestration {
             return node.lease.set(u64::MAX);
         }
         match self.state.lock().granted {
-            // It is kept, as leases may be needed no more for a while, and then again.
+            // It is kept, because leases may become unnecessary for a while, and necessary again.
             Some((until, rev)) if cluster.rev >= rev => node.lease.set(until),
             // Until the leader answers for the first time, the node does not know what it may serve.
             _ if node.lease.is_endless() => node.lease.set(0),
@@ -289,19 +290,19 @@ impl FailoverTask {
     }
 }
 
-/// How long a rebalance that has moved everything waits for functions and partitions of indexes, in nanoseconds: longer than a
-/// handler.
+/// How long a finished rebalance waits for functions and partitions of indexes, in nanoseconds: longer than a handler
+/// may take.
 const HAND_OVER_NS: u64 = 120_000_000_000;
-/// How long a node has to answer whether its functions and partitions have settled.
+/// How long a node may take to answer whether its functions and partitions have settled.
 const SETTLED_PATIENCE: Duration = Duration::from_secs(1);
 
-/// Sees to it that functions have settled where a rebalance has moved their vBuckets before it ends, and that partitions of
-/// indexes are where they are to be: a node that leaves is asked until then what it has of them.
+/// Delays the end of a rebalance until functions have settled at the new nodes of their vBuckets, and partitions of
+/// indexes have moved: a leaving node still answers for its partitions until then.
 #[derive(Default)]
 struct HandOver {
     /// Since when there is nothing left to move.
     since_ns: Option<u64>,
-    /// The nodes that have not answered yet, and whether all others have settled; `None` when nobody was asked.
+    /// Nodes that have not answered yet, and whether all others have settled; `None` if nobody was asked.
     asked: Option<(Vec<PendingReply<NodeMessage>>, bool)>,
 }
 

@@ -1,4 +1,4 @@
-//! What functions and plugins of this node may reach over HTTP, as of now.
+//! Addresses that functions and plugins of this node may reach over HTTP at present.
 
 use crate::node::Node;
 use nacre_cluster::{Destination, Endpoints, Member, OutgoingRule};
@@ -7,8 +7,8 @@ use std::sync::{Arc, Weak};
 
 /// The rules for outgoing requests of a node: those of the cluster's settings and those that the node was started with.
 ///
-/// Whoever sends a request resolves its host once, checks each address and connects to a checked one, so that a second answer
-/// of the name server changes nothing.
+/// The sender of a request resolves its host once, checks each address and connects to a checked one: a different
+/// second answer of the name server would otherwise bypass the check.
 #[derive(Clone)]
 pub struct Outgoing(Weak<Node>);
 

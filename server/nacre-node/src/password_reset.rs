@@ -1,7 +1,7 @@
-//! Another password for an administrator who has lost the old one.
+//! Resets the password of an administrator who has lost it.
 //!
-//! [`prepare`] writes it into the data directory of a node that is stopped. When the node runs again, it proposes the user to the others,
-//! so that all nodes have the password, and forgets the row: [`Node::finish_password_reset`].
+//! [`prepare`] writes it into the data directory of a stopped node. When the node runs again, it proposes the user to
+//! the other nodes, so that all have the password, and forgets the row: [`Node::finish_password_reset`].
 
 use crate::agreement::write;
 use crate::node::{Node, random_bytes};
@@ -9,13 +9,13 @@ use crate::{Error, Platform};
 use nacre_auth::{Edit, Role, User, UserChange, UserEdit};
 use std::sync::Arc;
 
-/// The row of the space that keeps what the node knows.
+/// The row in the space of the node's settings.
 pub(crate) const ROW: &[u8] = b"password-reset";
 
-/// Notes that the user `name`, new or known, is to be an administrator with that password.
+/// Notes that the user `name`, new or known, becomes an administrator with that password.
 ///
 /// # Errors
-/// What the disk reports.
+/// The error of the disk.
 pub fn prepare(platform: &dyn Platform, name: &str, password: &str) -> Result<(), Error> {
     let user = User::new(name, password, vec![Role::admin()], random_bytes(platform));
     Ok(platform.spaces().open("node")?.apply(&[write(ROW, &user)], true)?)

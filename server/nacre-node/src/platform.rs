@@ -1,4 +1,4 @@
-//! What a node needs from the world: time, chance, storage and somebody to run its loops.
+//! The environment of a node: time, randomness, storage and threads for its tasks.
 
 use crate::outgoing::Outgoing;
 use nacre_bucket::{BucketEnv, Waiter};
@@ -10,29 +10,29 @@ use nacre_types::{NodeId, Now};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The world as a node sees it. The server gives it real clocks and disks, a simulator whatever its seed says.
+/// The world as a node sees it. The server implements it with real clocks and disks, a simulator from its seed.
 pub trait Platform: BucketEnv {
     /// Opens the store of a bucket; `create` when the bucket is new, so that a missing store is an error otherwise.
     ///
     /// # Errors
-    /// What the store reports.
+    /// The error of the store.
     fn open_store(&self, bucket: &Bucket, create: bool) -> Result<Arc<dyn Store>, Error>;
 
     /// Removes the store of a bucket for good.
     ///
     /// # Errors
-    /// When the disk refuses.
+    /// Fails when the disk refuses.
     fn remove_store(&self, bucket: &Bucket) -> Result<(), Error>;
 
-    /// Where the node keeps its settings and packages.
+    /// Returns the spaces of the node's settings and packages.
     fn spaces(&self) -> &dyn Spaces;
 
-    /// Where it keeps the state of its plugins.
+    /// Returns the spaces of its plugins' state.
     fn states(&self) -> &dyn Spaces {
         self.spaces()
     }
 
-    /// How states are kept.
+    /// Returns the options for states.
     fn state_options(&self) -> StateOptions {
         StateOptions::default()
     }
@@ -40,10 +40,10 @@ pub trait Platform: BucketEnv {
     /// The component that comes with the binary under that name.
     ///
     /// # Errors
-    /// When none does.
+    /// Fails when none does.
     fn shipped_plugin(&self, name: &str) -> Result<&'static [u8], String>;
 
-    /// Compiles a component, or loads what was compiled before under the same `digest`. Takes seconds.
+    /// Compiles a component, or loads the code compiled earlier under the same `digest`. Takes seconds.
     ///
     /// # Errors
     /// What is wrong with the component.
@@ -55,13 +55,13 @@ pub trait Platform: BucketEnv {
     /// Keeps a call of a plugin that failed, for its author; says where.
     ///
     /// # Errors
-    /// When the disk refuses.
+    /// Fails when the disk refuses.
     fn keep_capsule(&self, capsule: &Capsule) -> Result<String, Error>;
 
     /// The calls of a deployment that failed and are kept here, by a name that says when, the oldest first. Blocks.
     ///
     /// # Errors
-    /// When the disk refuses.
+    /// Fails when the disk refuses.
     fn capsules(&self, deployment: &str) -> Result<Vec<(String, Capsule)>, Error>;
 
     /// The bytes of an uploaded package, from a node that has them. Blocks.
@@ -70,13 +70,13 @@ pub trait Platform: BucketEnv {
     /// Why none gives them.
     fn fetch_package(&self, digest: &str) -> Result<Vec<u8>, String>;
 
-    /// Sends a message to another node, one way. Never blocks: what there is no room for is lost, as is what is under
-    /// way when a connection breaks. What arrives does so in order, at [`Node::hear`](crate::Node::hear).
+    /// Sends a message to another node, one way. Never blocks: a message is lost if there is no room for it, or if the
+    /// connection breaks. Messages arrive in order, at [`Node::hear`](crate::Node::hear).
     fn send(&self, to: NodeId, message: Vec<u8>);
 
-    /// Asks another node something; `told` gets the answer, or why there is none, after `patience` at the latest, and must not
-    /// block. Never blocks. The other node answers by [`Node::answer`](crate::Node::answer), away from what its clients
-    /// wait for.
+    /// Asks another node. `told` gets the answer, or the reason why there is none, after `patience` at the latest, and
+    /// must not block. Never blocks. The other node answers by [`Node::answer`](crate::Node::answer), on threads that
+    /// its clients do not wait for.
     fn ask(&self, to: NodeId, question: Vec<u8>, patience: Duration, told: ReplyCallback);
 
     /// Connects `link` to the key-value port of a node, again whenever the connection is lost, until the link is over.
@@ -99,25 +99,25 @@ pub enum PeerError {
 
 /// One end of a connection to another node, without the connection: bytes in, bytes out.
 pub trait Link: Send {
-    /// Says who wakes it up: whoever has something for the link calls this waiter, and then [`Link::look`] is called.
+    /// Sets the waiter to wake when there is something for the link; then [`Link::look`] is called.
     fn attach(&mut self, waiter: Arc<dyn Waiter>);
 
-    /// There is a connection; what it has to say first is appended to `out`.
+    /// Called when the connection is open. Appends the first bytes to `out`.
     fn connected(&mut self, out: &mut Vec<u8>);
 
     /// The connection is gone. There may be another one later.
     fn lost(&mut self);
 
-    /// Takes in the whole frames at the start of `input`; gives the bytes that were consumed.
+    /// Takes in the whole frames at the start of `input`. Returns the bytes that were consumed.
     ///
     /// # Errors
-    /// Why the connection is to be given up.
+    /// The reason to close the connection.
     fn receive(&mut self, input: &[u8], out: &mut Vec<u8>, now: Now) -> Result<usize, String>;
 
-    /// Looks whether there is something to say; gives when to look again if nobody calls before.
+    /// Appends the bytes that are ready to be sent. Returns when to look again if nobody calls before.
     fn look(&mut self, out: &mut Vec<u8>, now: Now) -> Option<Duration>;
 
-    /// Whether it is not needed any more.
+    /// Returns true if it is not needed any more.
     fn is_over(&self) -> bool;
 }
 

@@ -1,8 +1,8 @@
-//! Following another node: its active vBuckets, as far as this node is to have copies of them.
+//! Follows the active vBuckets of another node of which this node should have copies.
 //!
-//! A [`Follower`] is the client's end of a DCP connection to one node for one bucket. It compares the agreed state with the
-//! streams that it has, asks for those that are missing, and closes those that are no longer wanted; so it does not
-//! matter what it missed. What arrives goes into the vBuckets of this node, and how far they have come goes back.
+//! A [`Follower`] is the client's end of a DCP connection to one node for one bucket. It compares the agreed state with
+//! the streams that it has, asks for those that are missing, and closes those that are no longer wanted; so a missed
+//! change of the agreed state does no harm. Versions go into the vBuckets of this node, and acknowledgements go back.
 //!
 //! ```text
 //!   peer's kv::dcp ──► markers, versions ──► Follower ──► Bucket::receive ──► Vbucket, Flusher
@@ -10,9 +10,9 @@
 //!         └──────── SEQNO_ACKNOWLEDGED ◄────────┴──────────────────────────────────┘
 //! ```
 //!
-//! A snapshot from memory is small, and taken in whole. One from a disk is taken in in pieces; until its end the copy says
-//! that it is not consistent. When the peer wants a rollback, the copy begins anew: what a copy had before a version
-//! replaced it is not kept.
+//! A snapshot from memory is small, and taken in as a whole. One from a disk is taken in in pieces; until its end the
+//! copy counts as inconsistent. When the peer wants a rollback, the copy starts from nothing, because the versions
+//! before the rolled back ones were not kept.
 
 use crate::node::Node;
 use crate::platform::Link;
@@ -30,7 +30,7 @@ use std::time::Duration;
 
 /// Bytes that the peer may send before they are taken in.
 const WINDOW_BYTES: u32 = 16 << 20;
-/// How many bytes are taken in before that is said.
+/// Bytes that are taken in before the peer is informed.
 const WINDOW_NEWS_BYTES: u32 = WINDOW_BYTES / 4;
 /// Versions of a snapshot from a disk that are taken in at a time.
 const PIECE_DOCUMENTS: usize = 256;
@@ -39,15 +39,15 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 /// Opcode, extras, key and value of a request.
 type Greeting<'a> = (Opcode, &'a [u8], &'a [u8], &'a [u8]);
 
-/// How far a connection is.
+/// The stage of a connection.
 enum Talk {
-    /// There is none.
+    /// There is no connection.
     Silent,
-    /// The peer is to send a challenge.
+    /// The peer should send a challenge.
     Introduced(ScramClient),
-    /// The peer is to show that it knows the secret, too.
+    /// The peer should prove that it knows the secret, too.
     Proved(ScramProof),
-    /// So many requests are to be granted before streams are asked for.
+    /// This many requests must be granted before streams are requested.
     Opening(usize),
     /// Streams.
     Open,
@@ -57,9 +57,10 @@ enum Talk {
 struct Incoming {
     /// The term in which the peer is the active one.
     term: u64,
-    /// What its messages carry.
+    /// Opaque of its messages.
     opaque: u32,
-    /// Of the copy when the stream was asked for: one that began anew meanwhile lacks what came before. `None` before that.
+    /// Generation of the copy when the stream was requested: a copy that started again meanwhile lacks the earlier
+    /// versions. `None` before the request.
     generation: Option<u32>,
     /// Versions arrive.
     is_open: bool,
@@ -75,16 +76,16 @@ pub(crate) struct Follower {
     node: Arc<Node>,
     bucket: Arc<Bucket>,
     peer: NodeId,
-    /// Has the vBuckets of which more was stored; there once the link is attached.
+    /// The vBuckets of which more was stored; set once the link is attached.
     dirty: Option<Arc<DirtyVbuckets>>,
     streams: BTreeMap<Vbid, Incoming>,
-    /// The streams that are to be asked for, and from which monotonic time on.
+    /// Streams to request, and the monotonic time from which on.
     to_ask: BTreeMap<Vbid, u64>,
     opaque: u32,
     talk: Talk,
     /// The revisions of the agreed state and of the fences that the streams were compared with.
     compared: Option<(i64, u64)>,
-    /// Bytes taken in of which the peer was not told.
+    /// Bytes taken in of which the peer was not informed.
     taken: u32,
 }
 
@@ -104,7 +105,7 @@ impl Follower {
         }
     }
 
-    /// What decides about the vBuckets to follow: the revisions of the agreed state and of the fences.
+    /// Returns the revisions of the agreed state and of the fences, which decide about the vBuckets to follow.
     fn known(&self) -> (i64, u64) {
         (self.node.map_rev(), self.node.fences.load(Ordering::Acquire))
     }
@@ -124,7 +125,7 @@ impl Follower {
             .collect()
     }
 
-    /// Says who this is.
+    /// Sends the first request of the login.
     fn greet(&mut self, out: &mut Vec<u8>) {
         let features: Vec<u8> = [Feature::Collections, Feature::Xattr, Feature::Json]
             .into_iter()
@@ -140,7 +141,7 @@ impl Follower {
         self.talk = Talk::Introduced(client);
     }
 
-    /// Says what it is here for.
+    /// Opens the DCP connection.
     fn open(&mut self, out: &mut Vec<u8>) {
         let me = self.node.id().0;
         let name = format!("replication:{me}:{}:{}", self.peer.0, self.bucket.name);
@@ -212,12 +213,12 @@ impl Follower {
                 }
             });
         }
-        // What was not to be acknowledged before may be now.
+        // The new seqnos may permit acknowledgements.
         let followed: Vec<Vbid> = self.streams.keys().copied().collect();
         followed.into_iter().for_each(|vbid| self.acknowledge(vbid, out));
     }
 
-    /// Asks for a stream from where the copy stands. One that cannot be stored any more is not followed.
+    /// Requests a stream from the position of the copy. A copy that cannot be stored any more is not followed.
     fn ask(&mut self, vbid: Vbid, out: &mut Vec<u8>) {
         self.to_ask.remove(&vbid);
         let Some(incoming) = self.streams.get_mut(&vbid) else { return };
@@ -234,7 +235,7 @@ impl Follower {
         self.opaque = self.opaque % (u32::MAX - 1) + 1;
         incoming.opaque = self.opaque;
         incoming.pending.clear();
-        // Who stands at the end of a snapshot stands in none; a snapshot of a stream begins at or before its start.
+        // A copy at the end of a snapshot is within none; the snapshot of a request must begin at or before its start.
         let snapshot_start = snapshot_start.min(start);
         let numbers =
             [start.0, u64::MAX, vb_uuid.0, snapshot_start.0, snapshot_end.0].map(u64::to_be_bytes);
@@ -251,7 +252,7 @@ impl Follower {
             Some(Opcode::DcpStreamRequest) => {}
             // The stream may have ended before it was closed.
             Some(Opcode::DcpCloseStream) => return Ok(()),
-            // A peer that did not note what was taken in would wait for that in vain.
+            // A peer that did not take the acknowledgement of bytes would wait for it in vain.
             _ if frame.vbid != Status::Success as u16 => return Err(refused(frame)),
             _ => return Ok(()),
         }
@@ -268,7 +269,7 @@ impl Follower {
                 ask_again_at = None;
                 incoming.is_open = true;
                 incoming.acknowledged = Seqno::ZERO;
-                // It may have all there is already.
+                // The copy may have everything already.
                 self.acknowledge(vbid, out);
             }
         } else if frame.vbid == Status::Rollback as u16 {
@@ -285,7 +286,7 @@ impl Follower {
         Ok(())
     }
 
-    /// Takes what the peer tells. Bytes count towards the window that both agreed on, but for those of heartbeats.
+    /// Handles a message of the peer. All bytes count towards the agreed window, except those of heartbeats.
     fn told(
         &mut self,
         frame: &Frame<'_>,
@@ -305,7 +306,7 @@ impl Follower {
         self.taken += bytes as u32;
         let vbid = Vbid(frame.vbid);
         let incoming = self.streams.get_mut(&vbid).filter(|known| known.opaque == frame.opaque);
-        // What was on its way when a stream was closed.
+        // The message was on its way when the stream was closed.
         let Some(incoming) = incoming else { return Ok(()) };
         let reached = match told {
             Told::Snapshot { start, end, from_disk } => {
@@ -353,7 +354,7 @@ impl Follower {
         }
         vbucket.reach_term(incoming.term);
         let prepared = vbucket.prepared();
-        // Looked at last: whoever is told that it does not follow the peer is told of all that it has acknowledged there.
+        // Checked last: a fence on this peer promises that every acknowledgement was sent before it.
         let is_fenced = || self.node.fenced.read().keeps_from(self.peer, &self.node.cluster());
         if vbucket.term() == incoming.term && prepared > incoming.acknowledged && !is_fenced() {
             incoming.acknowledged = prepared;
@@ -425,7 +426,7 @@ impl Link for Follower {
         if self.bucket.is_closed() || self.node.is_stopping() {
             return true;
         }
-        // Asked after each piece that arrives: what is wanted is only worked out again when something has changed.
+        // Called after each piece that arrives, so the streams are only compared again when something has changed.
         match self.compared == Some(self.known()) {
             true => self.streams.is_empty(),
             false => self.wanted().is_empty(),
@@ -440,7 +441,7 @@ impl Drop for Follower {
     }
 }
 
-/// Whether the copy is still the one that the stream was asked for, if it was.
+/// Returns true if the copy is still the one that the stream was asked for, if it was.
 fn is_of(bucket: &Bucket, vbid: Vbid, incoming: &Incoming) -> bool {
     let is_same =
         |generation| bucket.vbucket(vbid).is_some_and(|vbucket| vbucket.generation() == generation);

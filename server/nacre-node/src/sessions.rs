@@ -1,4 +1,4 @@
-//! What key-value sessions need of a node.
+//! The environment of key-value sessions, implemented by a node.
 
 use crate::cluster_map::{self, wire_manifest};
 use crate::node::Node;

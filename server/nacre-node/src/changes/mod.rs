@@ -1,18 +1,18 @@
 //! The changes of one collection over all vBuckets, for consumers that keep one token.
 //!
-//! A consumer that names its last [`Token`] gets what came after it, and nothing twice, whichever nodes serve the vBuckets
+//! A consumer that names its last [`Token`] gets every change after it once, whichever nodes serve the vBuckets
 //! meanwhile:
 //!
 //! ```text
-//!              ┌─► Reader: what this node serves, as it is written ─────────────┐
+//!              ┌─► Reader: vBuckets of this node, as they are written ──────────┐
 //! Changes::deal┤                                                               ├─► next_change
 //!              └─► Others: a question to each other node, which waits for news ─┘
 //!                    ▲ part.rs answers it                    │
 //!                    └──────────── and so on ────────────────┘
 //! ```
 //!
-//! [`Changes`] keeps where each vBucket stands after what it gave. Whatever happens to a vBucket – it is moved, its node is lost,
-//! an answer does not come – it is loose then, and is read on from there by whoever serves it, or not at all if its history
+//! [`Changes`] keeps the position in each vBucket. When a vBucket moves, loses its node, or an answer does not come,
+//! the vBucket becomes loose: it is then read on from its position at the node that serves it, or ends if its history
 //! was lost. A vBucket is read in one place at a time.
 
 mod others;
@@ -36,15 +36,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long to begin may take.
+/// How long the beginning may take.
 const BEGIN_PATIENCE: Duration = Duration::from_secs(20);
-/// How long another node waits for news before it says that there are none.
+/// How long another node waits for new changes before it reports that there are none.
 const NEWS_WAIT: Duration = Duration::from_secs(5);
-/// How long another node may take for its answer besides.
+/// How long another node may take for its answer in addition.
 const READ_PATIENCE: Duration = Duration::from_secs(10);
-/// How soon is asked again what nobody could answer.
+/// Pause before vBuckets are asked about again that no node could answer for.
 const PAUSE: Duration = Duration::from_millis(20);
-/// How soon a node is asked again that cannot wait for news.
+/// Pause before a node is asked again that has no place for a waiting question.
 const CROWD_PAUSE: Duration = Duration::from_millis(250);
 
 /// From where on a consumer wants changes.
@@ -52,37 +52,37 @@ const CROWD_PAUSE: Duration = Duration::from_millis(250);
 pub enum Since {
     /// The first that there is.
     Beginning,
-    /// What comes from now on.
+    /// Changes from now on.
     Now,
-    /// What came after this.
+    /// Changes after this token.
     Token(Token),
 }
 
 /// Up to where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Until {
-    /// What there is now.
+    /// Changes that exist now.
     Now,
     /// Without an end.
     Forever,
 }
 
-/// Which changes a consumer wants, and how much of them.
+/// The changes that a consumer wants, and how many of them.
 #[derive(Clone, Debug)]
 pub struct Wanted {
-    /// After what.
+    /// Begin of the changes.
     pub since: Since,
     /// Up to where.
     pub until: Until,
     /// Only of these documents.
     pub ids: Option<BTreeSet<Vec<u8>>>,
-    /// Whether the bodies are looked at: without, they may be missing.
+    /// True if the bodies are looked at: without, they may be missing.
     pub bodies: bool,
     /// After how many it stops: more may be given.
     pub limit: u64,
 }
 
-/// Why the changes after a token cannot be told without gaps, in words: the consumer must begin anew.
+/// The reason why the changes after a token cannot be given without gaps: the consumer must begin again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gone(pub String);
 
@@ -98,29 +98,29 @@ pub enum Refused {
 /// One change of a document.
 #[derive(Clone, Debug)]
 pub struct Change {
-    /// The vBucket it belongs to, in whose order it stands.
+    /// The vBucket of the document. Changes of one vBucket come in order.
     pub vbid: Vbid,
-    /// The version it led to. What came from another node has only what consumers are told: id, seqno, CAS, revision, whether
-    /// it is alive and JSON, and the body if that is wanted.
+    /// The new version. From another node it has only what consumers are given: ID, seqno, CAS, revision, whether it is
+    /// alive and JSON, and the body if that is wanted.
     pub document: Document,
 }
 
-/// What comes next.
+/// The next thing to give a consumer.
 #[derive(Clone, Debug)]
 pub enum Next {
     /// A change.
     Change(Change),
     /// A change that is not wanted.
     Passed,
-    /// Nothing now; the waiter is woken when that may change. It has to look again after [`Changes::pause`] all the same.
+    /// Nothing now. The waiter is woken when that may change; look again after [`Changes::pause`] in any case.
     Nothing,
-    /// There will not be more: all was told that was asked for.
+    /// The end: the consumer has everything that it asked for.
     Complete,
     /// There will not be more, for this reason.
     Broken(String),
 }
 
-/// Where a consumer stands in a vBucket.
+/// A consumer's position in a vBucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stand {
     point: ResumePoint,
@@ -144,7 +144,7 @@ impl Stand {
     fn take(&mut self, message: Message) -> Option<Document> {
         let point = &mut self.point;
         match message {
-            // It counts with the first seqno in it.
+            // The snapshot counts with its first seqno.
             Message::Snapshot { start, end, .. } => {
                 point.snapshot_start = start.min(point.seqno);
                 point.snapshot_end = end.max(point.seqno);
@@ -164,11 +164,11 @@ impl Stand {
     }
 }
 
-/// vBuckets that nobody is asked about for a while.
+/// vBuckets that no node is asked about for a while.
 struct Resting {
     until_ns: u64,
     vbids: Vbids,
-    /// They may be asked about before, together with others.
+    /// True if they may be asked about earlier, together with others.
     is_idle: bool,
 }
 
@@ -179,33 +179,33 @@ pub struct Changes {
     collection: CollectionId,
     wanted: Wanted,
     waiter: Arc<dyn Waiter>,
-    /// Of all vBuckets, after what was given.
+    /// Position in each vBucket, after the changes that were given.
     stands: BTreeMap<Vbid, Stand>,
-    /// What this node serves.
+    /// Reader of the vBuckets of this node.
     here: Reader,
     others: Others,
-    /// The vBuckets that nobody was asked about yet.
+    /// vBuckets that no reader or question has yet.
     loose: Vbids,
     resting: Vec<Resting>,
-    /// Those that could not be read, since when.
+    /// vBuckets that could not be read, with the time since when.
     troubled: BTreeMap<Vbid, u64>,
-    /// Those of others of which not all was told that there was when the reader began.
+    /// vBuckets of other nodes whose changes from before the reader began were not all given.
     behind: Vbids,
-    /// The last vBucket of which another node has told something.
+    /// The last vBucket of which another node has given something.
     last: Vbid,
     given: u64,
     map_rev: i64,
     broken: Option<String>,
-    /// Of a reader that [follows](Changes::follow): the vBuckets that it was not told of to be begun anew.
+    /// Only of a reader that [follows](Changes::follow): vBuckets that begin again, and were not reported yet.
     begun_anew: Option<Vec<Vbid>>,
 }
 
 impl Changes {
-    /// Begins to read. `waiter` is woken when there may be more. Blocks until each vBucket has said from where on: not for a
-    /// thread that others wait for.
+    /// Begins to read. `waiter` is woken when there may be more. Blocks until each vBucket has reported its begin: do
+    /// not call it on a thread that others wait for.
     ///
     /// # Errors
-    /// [`Refused`]; the changes are gone when what is wanted does not belong here, or no more.
+    /// [`Refused`]; the changes are gone if the token belongs to another bucket or collection, or to lost history.
     pub fn open(
         node: &Arc<Node>,
         bucket: &Arc<Bucket>,
@@ -315,35 +315,35 @@ impl Changes {
         }
     }
 
-    /// How soon to look again after [`Next::Nothing`], though nothing has happened.
+    /// Returns how soon to look again after [`Next::Nothing`], even if nothing has happened.
     pub fn pause(&self) -> Option<Duration> {
         let next_ns = self.resting.iter().map(|resting| resting.until_ns).min()?;
         Some(Duration::from_nanos(next_ns.saturating_sub(self.node.now().monotonic_ns)))
     }
 
-    /// Whether nothing is on its way from the store or from other nodes that was there when the reader began, so that after
-    /// [`Next::Nothing`] all that has happened was told.
+    /// Returns true if no change from before the reader began is on its way from the store or from other nodes: after
+    /// [`Next::Nothing`] everything was given.
     pub fn is_caught_up(&self) -> bool {
         self.here.is_caught_up() && self.behind.is_empty()
     }
 
-    /// Where the reader stands after what [`Changes::next_change`] has given.
+    /// Returns the token after the last [`Changes::next_change`].
     pub fn token(&self) -> Token {
         token(&self.bucket, self.collection, &self.stands)
     }
 
-    /// Where the reader stands in each vBucket after what [`Changes::next_change`] has given.
+    /// Returns the position in each vBucket after the last [`Changes::next_change`].
     pub(crate) fn points(&self) -> impl Iterator<Item = (Vbid, ResumePoint)> {
         self.stands.iter().map(|(vbid, stand)| (*vbid, stand.point))
     }
 
-    /// The vBuckets whose history is not the one that was read: what comes next of them is from its beginning. To be asked for
-    /// after each [`Changes::next_change`].
+    /// Takes the vBuckets that have another history than the one that was read: their next changes come from its
+    /// beginning. Call it after each [`Changes::next_change`].
     pub(crate) fn take_begun_anew(&mut self) -> Vec<Vbid> {
         self.begun_anew.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// What was read of a vBucket is not its history, or not any more.
+    /// Drops a vBucket whose history is not the one that was read.
     fn lose(&mut self, vbid: Vbid, why: String) {
         let Some(begun_anew) = &mut self.begun_anew else {
             self.broken = Some(why);
@@ -368,7 +368,7 @@ impl Changes {
         self.others.is_idle() && self.loose.is_empty() && self.resting.is_empty()
     }
 
-    /// Takes in what has happened elsewhere, and has each vBucket read by somebody.
+    /// Takes in reports of other nodes and of the reader, and deals out loose vBuckets.
     fn look_around(&mut self) {
         for (vbids, answer) in self.others.take_in() {
             match answer {
@@ -399,7 +399,7 @@ impl Changes {
         }
     }
 
-    /// Has each loose vBucket read where it is served.
+    /// Gives each loose vBucket to a reader or a question, at the node that serves it.
     fn deal(&mut self) {
         let mut loose = std::mem::take(&mut self.loose);
         let Some(owners) = self.node.owners(&self.bucket.name) else {
@@ -437,7 +437,7 @@ impl Changes {
         let mut read = vbids.clone();
         read.remove_all(&lost);
         read.remove_all(&refused);
-        // What is still in the store the reader knows itself.
+        // The reader itself knows what is still in the store.
         self.behind.remove_all(&read);
         self.trouble(&refused, "this node does not serve all of its vBuckets");
     }
@@ -506,7 +506,7 @@ impl Changes {
         }
     }
 
-    /// Tries again soon what could not be read, but not for ever.
+    /// Tries to read vBuckets again soon, but gives up after a while.
     fn trouble(&mut self, vbids: &Vbids, why: &str) {
         if vbids.is_empty() {
             return;
@@ -528,8 +528,9 @@ fn token(bucket: &Bucket, collection: CollectionId, stands: &BTreeMap<Vbid, Stan
     Token { bucket: bucket.uuid.clone(), collection, points }
 }
 
-/// Where a consumer of a whole bucket stands that begins `since`. A token may be one of any collection: what came after it
-/// came after it in all of them. Blocks until each vBucket has said whether that can be: not for a thread that others wait for.
+/// Returns the positions at which a consumer of a whole bucket begins, given `since`. A token may be one of any
+/// collection: its positions hold for all of them. Blocks until each vBucket has answered: do not call it on a thread
+/// that others wait for.
 ///
 /// # Errors
 /// As for [`Changes::open`].
@@ -544,7 +545,7 @@ pub fn start(node: &Arc<Node>, bucket: &Bucket, since: Since) -> Result<Token, R
     Ok(token(bucket, collection, &stands))
 }
 
-/// Asks all vBuckets where the consumer stands.
+/// Asks all vBuckets for their begin.
 fn begin(
     node: &Arc<Node>,
     bucket: &Bucket,

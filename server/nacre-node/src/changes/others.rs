@@ -1,7 +1,7 @@
-//! What other nodes tell a reader of changes: the questions on their way to them, and the answers that were not read yet.
+//! Changes from other nodes: the questions on their way, and the answers that were not read yet.
 //!
-//! A vBucket is in one question or one answer at a time, so that nothing is told twice. An answer may still come when its
-//! vBuckets were given to another node meanwhile: what it says about them is passed over.
+//! A vBucket is in one question or one answer at a time, so that no change is given twice. An answer may still come
+//! after its vBuckets were given to another node: that part of it is ignored.
 
 use super::Stand;
 use super::part::{ChangesPart, ChangesReply, ChangesTold, Position, ToldChange};
@@ -14,10 +14,11 @@ use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-/// Questions to one node at a time: one that waits for news, and one about what was given to the node since.
+/// Questions to one node at a time: one that waits for new changes, and one about vBuckets that the node was given
+/// since.
 const ASKED_MAX: usize = 2;
 
-/// What other nodes tell.
+/// Questions to other nodes, and their answers.
 #[derive(Default)]
 pub(super) struct Others {
     asked: Vec<Asked>,
@@ -36,13 +37,13 @@ type PeerReply = Result<Result<ChangesReply, NoReply>, String>;
 struct Asked {
     serial: u64,
     node: NodeId,
-    /// The vBuckets that nobody else was asked about since.
+    /// The vBuckets of the question that no other node was asked about since.
     vbids: Vbids,
-    /// Whether it does not wait, as another one does.
+    /// True if it does not wait, as another one does.
     is_extra: bool,
 }
 
-/// What a node has told.
+/// An answer of a node.
 struct Told {
     vbids: Vbids,
     is_extra: bool,
@@ -50,45 +51,45 @@ struct Told {
     branches: BTreeMap<Vbid, VbUuid>,
 }
 
-/// What is next of it.
+/// The next part of an answer.
 pub(super) enum Heard {
-    /// A change, and where the consumer stands after it.
+    /// A change, and the consumer's position after it.
     Change(ToldChange, ResumePoint),
     /// All of an answer was read.
     End(Ended),
 }
 
-/// What an answer says besides its changes.
+/// The part of an answer after its changes.
 pub(super) struct Ended {
-    /// The vBuckets that were told about, but for those that are served elsewhere.
+    /// The vBuckets of the question, without those that are served by other nodes.
     pub vbids: Vbids,
-    /// What the node does not serve.
+    /// vBuckets that the node does not serve.
     pub elsewhere: Vbids,
-    /// Where the consumer stands in those in which it has moved.
+    /// Positions in the vBuckets in which the consumer has moved.
     pub stands: Vec<(Vbid, Stand)>,
-    /// Those whose history is not the consumer's, and why.
+    /// vBuckets with another history than the consumer's, and why.
     pub gone: Vec<(Vbid, String)>,
-    /// Whether that was all there is.
+    /// True if that was all there is.
     pub is_all: bool,
-    /// Whether there will not be more.
+    /// True if there will not be more.
     pub is_over: bool,
-    /// Whether to wait a while before the same is asked again.
+    /// True if to wait a while before the same is asked again.
     pub rests: bool,
 }
 
 impl Others {
-    /// Whether nothing is on its way, nor left to be read.
+    /// Returns true if nothing is on its way, nor left to be read.
     pub fn is_idle(&self) -> bool {
         self.asked.is_empty() && self.told.is_empty()
     }
 
-    /// Whether a node can be asked now, and whether it may then wait for news.
+    /// Returns true if a node can be asked now, and whether it may then wait for news.
     pub fn may_ask(&self, node: NodeId) -> (bool, bool) {
         let asked = self.asked.iter().filter(|asked| asked.node == node).count();
         (asked < ASKED_MAX, asked == 0)
     }
 
-    /// A node is asked about vBuckets; gives who takes its answer, and wakes `waiter`.
+    /// Registers a question about vBuckets. Returns the callback that takes the answer, and wakes `waiter`.
     pub fn expect(
         &mut self,
         node: NodeId,
@@ -119,7 +120,7 @@ impl Others {
         taken
     }
 
-    /// Takes in the answers that have come; gives those that tell nothing, with the vBuckets that were asked about.
+    /// Takes in the answers that have come. Returns failed ones, with the vBuckets of their questions.
     pub fn take_in(&mut self) -> Vec<(Vbids, PeerReply)> {
         let mut others = Vec::new();
         if self.asked.is_empty() {
@@ -141,7 +142,7 @@ impl Others {
         others
     }
 
-    /// What is next of what was told.
+    /// Returns the next part of the answers.
     pub fn next(&mut self) -> Option<Heard> {
         let Told { vbids, told, branches, .. } = self.told.front_mut()?;
         while let Some(change) = told.changes.pop_front() {

@@ -1,5 +1,6 @@
-//! What nodes ask each other about the changes of a collection: where its consumers begin, and what came after where they
-//! stand. Each answer is about the vBuckets that the node serves while it answers, and nothing of it is kept there.
+//! Messages between nodes about the changes of a collection: where consumers begin, and the changes after their
+//! positions. Each answer is about the vBuckets that the node serves while it answers, and the node keeps nothing of
+//! it.
 
 use super::reader::{Read, Reader};
 use super::{Gone, Since, Stand, Until};
@@ -17,11 +18,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// What an answer gives at most: bytes of ids and bodies, give or take one change, and changes that are looked at for it.
-/// Streams are opened for each answer, which is why it is more than a client is sent at a time.
+/// Size of an answer: bytes of IDs and bodies, give or take one change, and changes that are looked at for it. An
+/// answer is larger than what a client is sent at a time, because streams are opened for each answer.
 const ANSWER_BYTES: usize = 1 << 20;
 const ANSWER_CHANGES: usize = 4096;
-/// How many questions of others may wait for news at the same time: each holds a thread.
+/// How many questions of other nodes may wait for new changes at the same time: each holds a thread.
 const WAITING_MAX: usize = 128;
 
 /// A question about the changes of a collection.
@@ -31,45 +32,45 @@ pub struct ChangesPart {
     pub bucket: (String, String),
     /// The collection.
     pub collection: u32,
-    /// What is asked.
+    /// The question.
     pub call: ChangesCall,
 }
 
-/// What is asked about changes.
+/// A question about changes.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum ChangesCall {
-    /// Where a consumer stands that begins.
+    /// Asks where a new consumer begins.
     Begin {
         /// In which vBuckets.
         vbids: Vbids,
-        /// After what.
+        /// The begin.
         from: From,
-        /// Whether it wants only what there is now.
+        /// True if the consumer wants only changes that exist now.
         ends: bool,
     },
-    /// What came after.
+    /// Asks for the next changes.
     Read {
-        /// Where the consumer stands, in the order in which it wants to be told.
+        /// The consumer's positions, in the order in which it wants the vBuckets.
         after: Vec<Position>,
-        /// Of these documents only.
+        /// Limits the changes to these documents.
         ids: Option<BTreeSet<Vec<u8>>>,
-        /// Whether bodies are wanted.
+        /// True if bodies are wanted.
         bodies: bool,
-        /// How many at most.
+        /// Largest number of changes.
         limit: u64,
         /// How long to wait if there is nothing, in milliseconds.
         wait_ms: u64,
     },
 }
 
-/// After what a consumer begins.
+/// The begin of a consumer.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum From {
-    /// Nothing.
+    /// Begins before everything.
     Beginning,
     /// All that there is now.
     Now,
-    /// These points; nothing in other vBuckets.
+    /// Begins at these points, and before everything in other vBuckets.
     Points(Vec<Position>),
 }
 
@@ -102,31 +103,31 @@ impl Position {
     }
 }
 
-/// What came next.
+/// The next changes.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ChangesTold {
     /// The changes, those of a vBucket in order.
     pub changes: VecDeque<ToldChange>,
-    /// Where the consumer stands after them, in the vBuckets in which it has moved.
+    /// The consumer's positions after them, in the vBuckets in which it has moved.
     pub after: Vec<Position>,
-    /// The vBuckets that are not served here, or not any more: of these not all was told that there is.
+    /// vBuckets that are not served here, or not any more: their changes may be incomplete.
     pub elsewhere: Vbids,
-    /// The vBuckets whose history is not the consumer's, and why: nothing was told of them.
+    /// vBuckets with another history than the consumer's, and why. None of their changes is included.
     pub gone: Vec<(Vbid, String)>,
-    /// Whether that was all there is of the others.
+    /// True if that was all there is of the others.
     pub is_all: bool,
-    /// Whether there will be no more of the others.
+    /// True if there will be no more of the others.
     pub is_over: bool,
-    /// Whether it did not wait for news though it was to: too many do.
+    /// True if the answer did not wait for new changes as it should, because too many do.
     pub is_crowded: bool,
 }
 
 /// A change on its way to another node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToldChange {
-    /// Its vBucket.
+    /// The vBucket.
     pub vbid: Vbid,
-    /// Where it stands in history, and in which snapshot.
+    /// Position in history, and its snapshot.
     seqno: Seqno,
     snapshot: (Seqno, Seqno),
     cas: Cas,
@@ -166,13 +167,13 @@ impl ToldChange {
         }
     }
 
-    /// Where the consumer stands after it, on the branch `vb_uuid`.
+    /// Returns the consumer's position after the change, on the branch `vb_uuid`.
     pub(super) fn point(&self, vb_uuid: VbUuid) -> ResumePoint {
         let (snapshot_start, snapshot_end) = self.snapshot;
         ResumePoint { vb_uuid, seqno: self.seqno, snapshot_start, snapshot_end }
     }
 
-    /// The document, as far as it was told.
+    /// Returns the document, with the parts that were sent.
     pub(super) fn document(&self, collection: CollectionId) -> Document {
         let meta = Meta {
             seqno: self.seqno,
@@ -283,7 +284,7 @@ impl PeerMessage for ChangesPart {
     }
 }
 
-/// Where a consumer stands that begins, in those vBuckets that are served here.
+/// Returns where a consumer begins, in those vBuckets that are served here.
 fn begin(
     node: &Node,
     bucket: &Bucket,
@@ -313,7 +314,7 @@ fn begin(
         stand.resume(vbid, &vbucket)?;
         begun.push(Position::new(vbid, &stand));
     }
-    // Whoever had no leave may have been replaced before, and know nothing of it.
+    // A node that has lost its lease may have been replaced, without knowing it.
     if !bucket.has_lease(node.now()) {
         begun.clear();
     }
@@ -348,7 +349,7 @@ impl Reading<'_> {
                 Err(Gone(why)) => self.told.gone.push((position.vbid, why)),
             }
         }
-        // Of those that are gone the consumer is told at once.
+        // The consumer learns of lost history at once.
         if self.stands.is_empty() || !self.told.gone.is_empty() {
             return match self.told.gone.is_empty() {
                 true => Err(NoReply::Elsewhere),
@@ -357,7 +358,7 @@ impl Reading<'_> {
         }
         if let Err(why) = self.read(wait.min(left), left) {
             match self.bucket.is_closed() {
-                // Of whether the bucket is still there each node knows for itself.
+                // Each node knows for itself whether the bucket still exists.
                 true => return Err(NoReply::Elsewhere),
                 false if self.told.changes.is_empty() => return Err(NoReply::internal(why)),
                 // The next question finds that out.
@@ -432,7 +433,7 @@ impl Reading<'_> {
     }
 }
 
-/// What a consumer that begins asks for.
+/// Returns the question of a consumer that begins.
 pub(super) fn begin_call(vbids: Vbids, since: &Since, until: Until) -> ChangesCall {
     let from = match since {
         Since::Beginning => From::Beginning,

@@ -1,7 +1,7 @@
-//! The history of one collection in vBuckets that this node serves, for as long as it does.
+//! The history of one collection in the vBuckets that this node serves, for as long as it serves them.
 //!
-//! What was read counts only if the vBucket was served here, on the same branch of its history, before and after it was read:
-//! so nothing is told of what another node has taken over, and nothing twice.
+//! A read counts only if the vBucket was served here, on the same branch of its history, before and after it: so no
+//! change is given that another node has overruled, and none twice.
 
 use super::{Gone, Stand, resolve};
 use crate::node::Node;
@@ -12,17 +12,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// What a reader has come to.
+/// The result of a read.
 pub(crate) enum Read {
-    /// What comes next of a vBucket.
+    /// The next message of a vBucket.
     Message(Vbid, Message),
-    /// These are not read any more: they are served elsewhere, or on another branch.
+    /// The reader has dropped these vBuckets: they are served elsewhere, or on another branch.
     Lost(Vbids),
     /// There is nothing now; the waiter is woken when that may change.
     Nothing,
     /// There will not be more.
     Over,
-    /// It cannot go on, for this reason.
+    /// The reader cannot go on, for this reason.
     Broken(&'static str),
 }
 
@@ -35,7 +35,7 @@ pub(crate) struct Reader {
     branches: BTreeMap<Vbid, VbUuid>,
     /// After how many [arrangements](Bucket::arrangements) all of them were served.
     arrangements: u64,
-    /// A message that waits until it was told what else is lost.
+    /// A message that waits until lost vBuckets were reported.
     held: Option<(Vbid, Message)>,
     broken: Option<&'static str>,
 }
@@ -59,11 +59,11 @@ impl Reader {
         }
     }
 
-    /// Begins to read a vBucket; false when it is not served here now. What the stand has comes from here on in the branch
-    /// that is current now, and it ends no later than history does when it has an end.
+    /// Begins to read a vBucket. Returns false if it is not served here now. `stand` is moved to the current branch,
+    /// and ends no later than the present history if it has an end.
     ///
     /// # Errors
-    /// [`Gone`] when its history is not the stand's.
+    /// [`Gone`] when the vBucket has another history than `stand`.
     pub fn open(&mut self, vbid: Vbid, stand: &mut Stand) -> Result<bool, Gone> {
         if !self.consumer.bucket.has_lease(self.node.now()) {
             return Ok(false);
@@ -85,7 +85,7 @@ impl Reader {
         Ok(true)
     }
 
-    /// What comes next. Never waits.
+    /// Returns the next message. Never waits.
     pub fn next(&mut self) -> Read {
         loop {
             if self.consumer.bucket.is_closed() {
@@ -98,7 +98,7 @@ impl Reader {
             let next = next.or_else(|| {
                 self.consumer.next_message().map(|(address, message)| (address.vbid, message))
             });
-            // What was read was read before this: it counts if nothing has changed by now.
+            // The read was made before this check: it counts if nothing has changed by now.
             let lost = self.lose(next.is_some());
             if !lost.is_empty() {
                 self.held = next.filter(|(vbid, _)| !lost.contains(*vbid));
@@ -124,7 +124,7 @@ impl Reader {
         }
     }
 
-    /// Stops to read what is not served here any more.
+    /// Stops to read vBuckets that are not served here any more.
     fn lose(&mut self, has_read: bool) -> Vbids {
         let ChangeConsumer { bucket, producer, .. } = &mut self.consumer;
         let arrangements = bucket.arrangements.load(Ordering::Acquire);
@@ -135,7 +135,7 @@ impl Reader {
         self.arrangements = arrangements;
         let is_lost = |vbid: &Vbid, branch: &mut VbUuid| {
             let is_same = |vbucket: &nacre_vbucket::Vbucket| {
-                // Whoever serves it anew begins a branch.
+                // A node that serves the vBucket again begins a new branch.
                 vbucket.failover_log().current() == *branch
             };
             !has_lease || !bucket.active(*vbid).is_some_and(|vbucket| is_same(&vbucket))
@@ -147,17 +147,17 @@ impl Reader {
         lost
     }
 
-    /// Whether nothing is on its way from the store, so that after [`Read::Nothing`] all that has happened was told.
+    /// Returns true if nothing is on its way from the store: after [`Read::Nothing`] everything was given.
     pub fn is_caught_up(&self) -> bool {
         !self.consumer.producer.holds_scans()
     }
 }
 
 impl Stand {
-    /// Goes on in the current branch of a vBucket, and no further than its history goes now if there is to be an end.
+    /// Moves a position to the current branch of a vBucket; if it has an end, no further than the present history.
     ///
     /// # Errors
-    /// [`Gone`] when its history is another one.
+    /// [`Gone`] when the vBucket has another history.
     pub(super) fn resume(
         &mut self,
         vbid: Vbid,

@@ -1,4 +1,4 @@
-//! Where a consumer of changes stands in every vBucket, as text that means nothing to its holder.
+//! A consumer's position in every vBucket, as opaque text.
 //!
 //! ```text
 //! 1 byte    version, 1
@@ -7,11 +7,9 @@
 //! number    vBuckets, then for each that has a history, in order:
 //!   number    vBucket
 //!   8 bytes   UUID of the branch
-//!   3 numbers seqno, how far the snapshot begins before it, how far it ends behind it
-//! ```
+//!   3 numbers seqno, distance back to the start of the snapshot, distance on to its end ```
 //!
-//! in base64 for URLs; numbers are LEB128. That form is stored. Consumers are given a shorter one, as a URL or a header may hold
-//! 8 KiB or less:
+//! in base64 for URLs; numbers are LEB128. That form is stored. Consumers get a shorter one, because a URL or a header may be limited to 8 KiB:
 //!
 //! ```text
 //! 1 byte    version, 2
@@ -25,8 +23,7 @@
 //!   3 numbers vBucket, how far the snapshot begins before its seqno, how far it ends behind it
 //! ```
 //!
-//! The node that serves a vBucket knows its branches, and finds the one that is meant by four bytes ([`resolve`]). Fewer would be mistaken for those of
-//! another branch too often, and whoever has lost history would not learn of it.
+//! The node that serves a vBucket knows its branches, and finds the right one by four bytes ([`resolve`]). Fewer bytes would match another branch too often, and a consumer would not learn that it has lost history.
 
 use super::Gone;
 use base64::Engine;
@@ -45,7 +42,7 @@ const BLOCK: usize = 64;
 /// does is found all the same.
 const SHORTENED: u64 = 0x6e61_6372_0000_0000;
 
-/// Where a consumer stands.
+/// A consumer's position in all vBuckets of a collection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Token {
     pub(super) bucket: String,
@@ -94,7 +91,7 @@ impl Token {
         for point in self.points.values() {
             bytes.extend((point.vb_uuid.0 as u32).to_be_bytes());
         }
-        // Who has all of a snapshot is in the midst of none.
+        // A consumer at the end of a snapshot is within none.
         let is_within = |point: &ResumePoint| point.seqno != point.snapshot_end;
         let within: Vec<_> = self.points.iter().filter(|(_, point)| is_within(point)).collect();
         push(within.len() as u64, &mut bytes);
@@ -275,12 +272,12 @@ fn pop(bytes: &mut &[u8]) -> Option<u64> {
 }
 
 impl Token {
-    /// Where its holder stands in each vBucket that has a history.
+    /// Returns the position in each vBucket that has a history.
     pub(crate) fn into_points(self) -> BTreeMap<Vbid, ResumePoint> {
         self.points
     }
 
-    /// Its points, if it belongs to a collection of a bucket.
+    /// The points, if it belongs to a collection of a bucket.
     pub(super) fn check(
         &self,
         bucket: &Bucket,

@@ -12,12 +12,12 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// How long a call that is over may wait for the stores of other nodes.
+/// How long a finished call may wait for the stores of other nodes.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The documents of a deployment's bucket, and those of others that it names.
 pub(crate) struct ClusterDocuments {
-    /// Those that this node serves.
+    /// The documents that this node serves.
     here: BucketDocuments,
     node: Weak<Node>,
     bucket: String,
@@ -26,7 +26,7 @@ pub(crate) struct ClusterDocuments {
 }
 
 impl ClusterDocuments {
-    /// Of `bucket` and what is beside it.
+    /// Creates access to the documents of `bucket` and of the other buckets on its node.
     pub fn new(node: &Arc<Node>, bucket: &Arc<Bucket>) -> ClusterDocuments {
         ClusterDocuments {
             here: BucketDocuments::new(node, bucket),
@@ -36,7 +36,8 @@ impl ClusterDocuments {
         }
     }
 
-    /// A vBucket of `bucket` was written by other means, nobody knows up to where: all that it has is to be on disk.
+    /// Notes that a vBucket of `bucket` was written by other means, up to an unknown seqno: everything in it must be on
+    /// disk.
     pub fn has_written(&self, bucket: &str, vbid: Vbid) {
         self.note(bucket, vbid, Seqno(u64::MAX));
     }
@@ -118,7 +119,7 @@ impl Documents for ClusterDocuments {
                 return Err(KvError::Temporary("what was written is not on disk yet".into()));
             }
         }
-        // What a reader has written meanwhile is left for the next time.
+        // Writes that a reader has made meanwhile are left for the next time.
         let mut left = self.written.lock();
         for (bucket, seqnos) in &written {
             if let Some(left) = left.get_mut(bucket) {

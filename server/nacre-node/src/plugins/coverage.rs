@@ -1,35 +1,36 @@
-//! Which vBuckets the state of a deployment has, as vBuckets come to the node and leave it.
+//! The vBuckets that the state of a deployment has, as vBuckets come to the node and leave it.
 
 use nacre_bucket::Watermarks;
 use nacre_types::{Seqno, Vbid, Vbids};
 use parking_lot::Mutex;
 
-/// What the feed has said about each vBucket.
+/// The feed's reports about each vBucket.
 #[derive(Debug)]
 pub struct Coverage(Mutex<Known>);
 
 #[derive(Debug, Default)]
 struct Known {
-    /// Counts what the feed has said: as long as that is nothing new, the state has the same vBuckets.
+    /// Counts the reports of the feed: while it does not change, the state has the same vBuckets.
     changes: u64,
-    /// Up to where what is in the state must reach before readers may see it; `None` of vBuckets that are not to be in it.
+    /// The seqno that the state must reach before readers may see the vBucket; `None` for vBuckets that should not be
+    /// in it.
     owed: Vec<Option<Seqno>>,
-    /// Those that have reached it.
+    /// vBuckets that have reached it.
     there: Vbids,
-    /// Of these the feed has seen that nothing is in the state.
+    /// vBuckets of which the state certainly has nothing.
     absent: Vbids,
 }
 
-/// What was seen of a state that has all of some vBuckets.
+/// An observation of a state that has all of some vBuckets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Covered {
     changes: u64,
-    /// Whether it has nothing of others.
+    /// True if it has nothing of others.
     pub is_exact: bool,
 }
 
 impl Coverage {
-    /// Of a state that nobody has looked at.
+    /// Creates the coverage of a state about which the feed has reported nothing.
     pub fn new(vbucket_count: u16) -> Coverage {
         let owed = vec![None; usize::from(vbucket_count)];
         Coverage(Mutex::new(Known { owed, ..Known::default() }))
@@ -72,12 +73,12 @@ impl Coverage {
         }
     }
 
-    /// Whether a vBucket is to be in the state.
+    /// Returns true if the state should have the vBucket.
     pub fn is_known(&self, vbid: Vbid) -> bool {
         self.0.lock().owed[vbid.index()].is_some()
     }
 
-    /// Whether the state has all of `vbids`, as far as readers may expect.
+    /// Returns true if the state has all of `vbids`, as far as readers may expect.
     pub fn covers(&self, vbids: &Vbids, processed: &Watermarks) -> Option<Covered> {
         let mut known = self.0.lock();
         if !known.there.holds(vbids) {
@@ -95,7 +96,7 @@ impl Coverage {
         Some(Covered { changes: known.changes, is_exact: known.absent.holds(&others) })
     }
 
-    /// Whether nothing has come or gone since.
+    /// Returns true if no vBucket has come or gone since.
     pub fn is_still(&self, covered: Covered) -> bool {
         self.0.lock().changes == covered.changes
     }

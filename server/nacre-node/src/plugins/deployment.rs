@@ -1,4 +1,4 @@
-//! One deployment at work: what it has processed, how it is doing, and answers from its state.
+//! One running deployment: its progress, its health, and answers from its state.
 
 use super::coverage::Coverage;
 use super::kind::Share;
@@ -20,62 +20,63 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
-/// Documents above which what is being tried out answers from a part of them.
+/// Collections above this size let development views answer from a part of the documents.
 const SUBSET_DOCUMENTS_MIN: u64 = 50_000;
-/// Of so many vBuckets one is in that part.
+/// That part has one of this many vBuckets.
 const SUBSET_SHARE: u16 = 16;
 
-/// Whether a vBucket is in the part that is indexed first, and that what is being tried out answers from.
+/// Returns true if a vBucket is in the part that is indexed first, and that development views answer from.
 pub(super) fn is_in_subset(vbid: Vbid) -> bool {
     vbid.0.is_multiple_of(SUBSET_SHARE)
 }
 
-/// How a deployment is doing.
+/// The condition of a deployment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// It follows the bucket.
+    /// Follows the bucket.
     Running,
-    /// It takes no documents, and answers from the state it has.
+    /// Takes no documents, and answers from its present state.
     Paused,
     /// Another version goes on with its state.
     HandedOver,
-    /// It was replaced or removed, and its state goes.
+    /// Was replaced or removed, and its state is removed.
     Removed,
-    /// It cannot go on: the reason, for whoever deployed it.
+    /// Cannot go on: the reason, for the deployer.
     Failed(String),
-    /// A part of its state is lost, and building it again would repeat what it does outside: the reason, and what to do.
+    /// Has lost a part of its state, and building it again would repeat outside effects: the reason, and the remedy.
     Damaged(String),
 }
 
 /// One deployment at work.
 pub struct Deployment {
-    /// As messages name it: `bucket/design document`, or the name it was deployed under.
+    /// Name in messages: `bucket/design document`, or the name of the deployment.
     pub name: String,
     pub(super) spec: Spec,
     pub(super) bucket: Arc<Bucket>,
-    /// Of each lane; none while it cannot run.
+    /// One reader a lane; none while it cannot run.
     pub(super) readers: Vec<Reader>,
     /// Up to where each vBucket is reflected in the state.
     pub processed: Watermarks,
-    /// How far other nodes have said they have come, since the feed looked last.
+    /// Reports of other nodes about their progress since the feed looked last.
     pub(super) others: Mutex<Others>,
-    /// Which vBuckets the state is to have.
+    /// The vBuckets that the state should have.
     pub(super) coverage: Coverage,
-    /// The vBuckets that it was news for, so that nobody has answered from it; none for all.
+    /// vBuckets that were served here when the deployment was new, so that nobody has had an answer for them; `None`
+    /// for all.
     news_of: Option<Vbids>,
-    /// Of an index with partitions: the branch of each vBucket that it has read.
+    /// For a partitioned index: the branch of each vBucket that it has read.
     pub(super) branches: Mutex<BTreeMap<Vbid, VbUuid>>,
     progress: Mutex<Progress>,
-    /// Whether somebody wants what is new: a bit for each lane that has not heard of it.
+    /// One bit a lane, set when someone needs new changes and the lane has not noticed yet.
     asked: AtomicU64,
-    /// Whether it has once had all that there was.
+    /// True if it has once had all that there was.
     is_complete: AtomicBool,
-    /// What the plugin's host counted when the writer of each lane came last.
+    /// Status of the writer of each lane, as of its last report.
     statuses: Mutex<Vec<Status>>,
     pub(super) replays: Replays,
-    /// What the deployment whose state this one goes on with has said.
+    /// Log lines of the deployment whose state this one continues.
     earlier_log: Mutex<VecDeque<LogLine>>,
-    /// How many feeds still use the spaces.
+    /// Number of feeds that still use the spaces.
     feeding: Mutex<usize>,
     fed: Condvar,
     /// Why its state was given up, and how much memory the node had for state then.
@@ -121,12 +122,12 @@ impl Deployment {
         }
     }
 
-    /// How it is doing.
+    /// Returns the condition of the deployment.
     pub fn progress(&self) -> Progress {
         self.progress.lock().clone()
     }
 
-    /// Whether it is what `wanted` says, and to stay as it is.
+    /// Returns true if the deployment matches `wanted` and should stay as it is.
     pub(super) fn is_as(&self, wanted: &Spec) -> bool {
         self.spec.is_same_as(wanted)
             && self.spec.held == wanted.held
@@ -134,14 +135,15 @@ impl Deployment {
                 Progress::Running => !wanted.paused,
                 Progress::Paused => wanted.paused,
                 Progress::Failed(_) => self.stays_failed() && self.spec.paused == wanted.paused,
-                // Its space is as it was, and opening it once more would show the same.
+                // Its space has not changed, so opening it again would show the same damage.
                 Progress::Damaged(_) => self.spec.paused == wanted.paused,
                 Progress::HandedOver | Progress::Removed => false,
             }
     }
 
-    /// Whether it would fail once more, if it has failed, until whoever has mended the cause says so. What could not even be
-    /// opened may have lacked what is there by now, as a place for an instance, or the package.
+    /// Returns true if the deployment has failed and would fail again until someone mends the cause and says so. A
+    /// deployment that could not even be opened may have lacked something that exists by now, such as memory for an
+    /// instance, or the package.
     pub(super) fn stays_failed(&self) -> bool {
         self.spec.tries().is_some() && !self.readers.is_empty()
     }
@@ -155,22 +157,23 @@ impl Deployment {
         }
     }
 
-    /// Whether another one answers in its place, or none.
+    /// Returns true if another deployment answers in its place, or none.
     pub fn is_replaced(&self) -> bool {
         matches!(self.progress(), Progress::Removed | Progress::HandedOver)
     }
 
-    /// Whether it began to be with what this node served of a vBucket then, and so with nothing: nobody had an answer from it.
+    /// Returns true if the deployment began when this node served the vBucket, and so began with nothing: nobody has
+    /// had an answer from it.
     pub(super) fn was_news_of(&self, vbid: Vbid) -> bool {
         self.news_of.as_ref().is_none_or(|vbids| vbids.contains(vbid))
     }
 
-    /// The package version it runs; empty for what comes with the binary.
+    /// Returns the package version; empty for shipped components.
     pub fn version(&self) -> &str {
         self.spec.version()
     }
 
-    /// Its instances on this node, to ask for a profile: those of each lane. None while it cannot run.
+    /// The instances on this node, to ask for a profile: those of each lane. None while it cannot run.
     pub fn readers(&self) -> &[Reader] {
         &self.readers
     }
@@ -180,7 +183,7 @@ impl Deployment {
         self.lags().map(|(_, lag)| lag).sum()
     }
 
-    /// The same for each vBucket that has documents.
+    /// Returns the lag of each vBucket that has documents.
     pub fn lags(&self) -> impl Iterator<Item = (Vbid, u64)> {
         self.bucket.served_seqnos().into_iter().enumerate().filter_map(|(index, high)| {
             let vbid = Vbid(index as u16);
@@ -189,7 +192,7 @@ impl Deployment {
         })
     }
 
-    /// What the plugin's host counts.
+    /// Returns the counters of the plugin's host.
     pub fn status(&self) -> Status {
         let of_writers = self.statuses.lock();
         let lanes = self.readers.iter().zip(&*of_writers);
@@ -205,7 +208,7 @@ impl Deployment {
         status
     }
 
-    /// How many documents could not be processed since the deployment began here.
+    /// Returns how many documents could not be processed since the deployment began here.
     pub fn document_errors(&self) -> u64 {
         self.statuses.lock().iter().map(|status| status.errors).sum()
     }
@@ -217,8 +220,8 @@ impl Deployment {
         Some((last.key.clone(), last.message.clone()))
     }
 
-    /// Has parts of history given to it again, as far as it has come, of vBuckets that the node serves; gives those parts.
-    /// Forgotten when the deployment ends, and when the node does.
+    /// Orders parts of history to be processed again, up to the present progress, for vBuckets that the node serves.
+    /// Returns those parts. Orders are forgotten when the deployment or the node ends.
     pub fn replay(&self, replays: impl IntoIterator<Item = Replay>) -> Vec<Replay> {
         let cut = |replay: Replay| {
             let up_to = replay.range.up_to.min(self.processed.get(replay.range.vbid));
@@ -232,7 +235,7 @@ impl Deployment {
         replays
     }
 
-    /// How many parts of history it is yet to be given again, and how many documents it was.
+    /// Returns how many parts of history wait to be processed again, and how many documents were.
     pub fn replayed(&self) -> (usize, u64) {
         self.replays.counts()
     }
@@ -242,12 +245,12 @@ impl Deployment {
         (0..self.bucket.vbucket_count()).map(Vbid)
     }
 
-    /// Those that fall to one of its lanes.
+    /// Returns the vBuckets of one lane.
     pub(super) fn vbids_of(&self, lane: usize) -> impl Iterator<Item = Vbid> + use<> {
         self.vbids().skip(lane).step_by(usize::from(self.spec.lanes()))
     }
 
-    /// Goes on with what another one has said.
+    /// Takes over the log lines of an earlier deployment.
     pub(super) fn remember(&self, before: &Deployment) {
         *self.earlier_log.lock() = before.status().log;
     }
@@ -260,7 +263,7 @@ impl Deployment {
         *self.progress.lock() != Progress::Running
     }
 
-    /// Whether its feed has nothing more to do: one that is paused still follows others.
+    /// Returns true if its feed has nothing more to do: one that is paused still follows others.
     pub(super) fn is_over(&self) -> bool {
         self.bucket.is_closed()
             || !matches!(*self.progress.lock(), Progress::Running | Progress::Paused)
@@ -277,14 +280,14 @@ impl Deployment {
         self.forget_if_idle();
     }
 
-    /// Its state has grown beyond a limit: all of its lanes give their memory back.
+    /// The state has grown beyond a limit: all of its lanes give their memory back.
     pub(super) fn give_up(&self, reason: &str) {
         let limit = self.node.upgrade().map(|node| node.memory().budgets().state.limit());
         let _ = self.given_up.set((reason.to_owned(), limit.unwrap_or_default()));
         self.end(Progress::Failed(reason.to_owned()));
     }
 
-    /// Writes what a lane has kept back, or gives its state up with those of the others.
+    /// Writes the state that a lane has kept back, or removes its state together with those of the other lanes.
     pub(super) fn leave(&self, partition: &mut Partition) {
         if let Some((reason, limit_bytes)) = self.given_up.get() {
             partition.abandon(reason, *limit_bytes);
@@ -317,7 +320,7 @@ impl Deployment {
     }
 
     /// Waits until the feeds of a deployment that was removed have ended, and its state is gone: after the batches at hand.
-    /// Not for a thread that others wait for.
+    /// Do not call it on a thread that others wait for.
     pub fn wait_for_feeds(&self) {
         let mut feeding = self.feeding.lock();
         while *feeding > 0 {
@@ -336,7 +339,7 @@ impl Deployment {
     /// As [`Deployment::catch_up`], for some vBuckets when they are given.
     ///
     /// # Errors
-    /// The reason, when the deployment ends before.
+    /// The reason, if the deployment ends before.
     pub async fn catch_up_in(&self, vbids: Option<&Vbids>) -> Result<(), String> {
         self.ask_for_update();
         for (index, high_seqno) in self.bucket.served_seqnos().into_iter().enumerate() {
@@ -378,7 +381,7 @@ impl Deployment {
         }
     }
 
-    /// Has the feed take what is new now, though its pace would let it wait.
+    /// Lets the feed take new changes now, even if its pace would let it wait.
     pub fn ask_for_update(&self) {
         let all = u64::MAX >> (64 - self.spec.lanes());
         if self.spec.pace().is_some() && self.asked.swap(all, Ordering::AcqRel) != all {
@@ -386,12 +389,12 @@ impl Deployment {
         }
     }
 
-    /// Whether it has had, once since it was opened, all that there was then: from there on it only follows.
+    /// Returns true if it has had, once since it was opened, all that there was then: from there on it only follows.
     pub fn is_complete(&self) -> bool {
         self.is_complete.load(Ordering::Acquire)
     }
 
-    /// Whether it is complete, and has these partitions, if it is an index that has some.
+    /// Returns true if it is complete, and has these partitions, if it is an index that has some.
     pub fn has(&self, partitions: &BTreeSet<u16>) -> bool {
         let has_all = |share: &Share| partitions.is_subset(&share.held);
         self.is_complete() && self.spec.share().is_none_or(has_all)
@@ -414,7 +417,7 @@ impl Deployment {
         self.asked.load(Ordering::Acquire) & 1 << lane != 0
     }
 
-    /// The feed of a lane has seen that it was asked, before it looks for what is new.
+    /// Marks a request for new changes as noticed by a lane, before it looks for them.
     pub(super) fn hear(&self, lane: usize) {
         self.asked.fetch_and(!(1 << lane), Ordering::AcqRel);
     }
@@ -437,10 +440,11 @@ impl Deployment {
         is_large.then(|| vbids.filter(|vbid| is_in_subset(*vbid)).collect())
     }
 
-    /// Has each lane answer a request, or begin to; takes as long as the plugin does, so not for a thread that others wait for.
+    /// Lets each lane begin to answer a request. Takes as long as the plugin does: do not call it on a thread that
+    /// others wait for.
     ///
     /// # Errors
-    /// What stopped the plugin, or why it cannot answer.
+    /// The failure of the plugin, or the reason why it cannot answer.
     pub(super) fn handle(
         &self,
         request: &Request,

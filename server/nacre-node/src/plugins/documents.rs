@@ -1,7 +1,7 @@
-//! Documents as plugins use them: requests like those of a client, that may wait.
+//! Documents as plugins use them: requests like those of a client, which may wait.
 //!
-//! A state that tells of documents must not outlive them: [`BucketDocuments::settle`] waits until the stores hold what a
-//! call has written, and only then is the call committed.
+//! A state must not outlive the documents that it reflects: [`BucketDocuments::settle`] waits until the stores hold the
+//! writes of a call, and only then is the call committed.
 
 use crate::node::Node;
 use crate::platform::Platform;
@@ -22,14 +22,13 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// How soon a document that a client has locked is tried again, and a write that another one of the same key is in the
-/// way of.
+/// Pause before a locked document is tried again, or a write that another write of the same key blocks.
 const RETRY_PAUSE: Duration = Duration::from_millis(5);
 
-/// How long a write may take to be durable: a copy that is gone does not hold up all of a call. Source: what SDKs give it.
+/// How long a write may take to be durable: a lost copy must not delay a call for longer. Source: the default of SDKs.
 const DURABLE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long a call that is over may wait for the stores.
+/// How long a finished call may wait for the stores.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The documents of a deployment's bucket, and those of others that it names, as far as this node serves them.
@@ -99,8 +98,8 @@ impl BucketDocuments {
         }
     }
 
-    /// Has the processor fetch what [`BucketDocuments::resident`] will look at for `keys` that come soon after that whose `turn` it
-    /// is. `wire_key` is a buffer to be used again.
+    /// Fetches into the caches what [`BucketDocuments::resident`] will read for the keys soon after `turn`. `wire_key`
+    /// is a buffer that is reused.
     pub fn prefetch(
         &self,
         collection: CollectionId,
@@ -163,7 +162,7 @@ impl BucketDocuments {
         written.iter().next().map(|((_, vbid), (_, seqno))| (*vbid, *seqno))
     }
 
-    /// Forgets what was written and is not settled; gives up to where, by bucket.
+    /// Takes the seqnos of writes that are not settled, by bucket.
     pub fn take_written(&self) -> BTreeMap<String, BTreeMap<Vbid, Seqno>> {
         let mut taken: BTreeMap<String, BTreeMap<Vbid, Seqno>> = BTreeMap::new();
         for ((bucket, vbid), (_, seqno)) in std::mem::take(&mut *self.written.lock()) {
@@ -232,7 +231,7 @@ impl Call<'_> {
         &self.bucket
     }
 
-    /// Notes what has to be stored before the call of the plugin counts.
+    /// Notes a write that has to be stored before the call of the plugin counts.
     fn note(&self, reply: &Reply) {
         let (Reply::Stored { token, .. }
         | Reply::Counted { token, .. }
@@ -302,8 +301,8 @@ impl Call<'_> {
 
     fn carry_out(&self, command: &Command<'_>, level: Option<Level>) -> Result<Reply, KvError> {
         let bucket = self.bucket();
-        // What is refused is asked for again from the start of the batch: so locks are waited for here, as long as there
-        // is time left for the rest of the call.
+        // A refused call is repeated from the start of the batch, so locks are waited for here, as long as that leaves
+        // time for the rest of the call.
         let locked_until_ns = self.deadline_ns - self.left_ns() / 2;
         loop {
             let now = self.documents.platform.now();
@@ -438,7 +437,7 @@ impl Documents for BucketDocuments {
                 is_elsewhere = true;
                 continue;
             }
-            // What a reader has written meanwhile is left for the next time.
+            // Writes that a reader has made meanwhile are left for the next time.
             let mut written = self.written.lock();
             if written.get(at).is_some_and(|(_, newest)| newest <= seqno) {
                 written.remove(at);

@@ -14,31 +14,31 @@ use nacre_types::{Document, Seqno, VbUuid, Vbid};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Documents of one batch at most. The cost of a call no longer shows from 64 on; what is folded into a tree is cheaper the
-/// more of it comes at once.
+/// Largest number of documents in a batch. The cost of a call is negligible from 64 on, but folding many changes into a
+/// tree at once is cheaper.
 const BATCH_DOCUMENTS_MAX: usize = 8192;
-/// Documents of the first batch: nobody knows yet how long user code takes over one.
+/// Documents of the first batch: the cost of the user code is not known yet.
 const BATCH_DOCUMENTS_FIRST: usize = 1;
-/// How long a batch should take, in nanoseconds: batches grow below the first and shrink above the second, so that a
-/// feed can be stopped soon however slow its user code is.
+/// Intended time of a batch, in nanoseconds. Batches grow below the first value and shrink above the second, so that a
+/// feed can be stopped soon even if its user code is slow.
 const BATCH_NS_WANTED: std::ops::Range<u64> = 100_000_000..400_000_000;
-/// How many times as many documents a batch has at most as the one before: what some documents took says little about many.
+/// Largest growth of a batch over the one before: the time of a few documents says little about many.
 const BATCH_GROWTH_MAX: u64 = 32;
 /// Bytes of one batch, give or take one document.
 const BATCH_BYTES_MAX: usize = 16 << 20;
-/// How soon a busy plugin is asked again.
+/// Pause before a busy plugin is called again.
 const BUSY_INTERVAL: Duration = Duration::from_millis(50);
-/// How soon timers are looked at again that are due while the node may not serve, in nanoseconds.
+/// Pause before due timers are looked at again while the node holds no lease, in nanoseconds.
 const LEASE_INTERVAL_NS: u64 = 50_000_000;
-/// How soon it is looked again at vBuckets that have to wait.
+/// Pause before waiting vBuckets are looked at again.
 const WAITING_INTERVAL: Duration = Duration::from_millis(20);
-/// How often a state is synced that is not to be built again without being asked, in nanoseconds.
+/// Interval of syncs of a state that must not be rebuilt without an order, in nanoseconds.
 const SYNC_INTERVAL_NS: u64 = 5_000_000_000;
-/// How often a state may be built anew before the deployment is given up.
+/// Number of rebuilds before the deployment is given up.
 const REBUILDS_MAX: u32 = 3;
-/// How long ago the end of history may be that a deployment has reached when it takes another's place: a second.
+/// How recent an end of history must be for a new deployment that has reached it to replace the old one: a second.
 const CAUGHT_UP_NS: u64 = 1_000_000_000;
-/// How long no other failure of documents is logged after one.
+/// Pause before another failure of documents is logged.
 const FAILURE_LOG_PAUSE: Duration = Duration::from_secs(60);
 /// Documents read from one vBucket at a time.
 const PORTION_DOCUMENTS_MAX: usize = 128;
@@ -49,7 +49,7 @@ pub(crate) struct Feed {
     pub(super) deployment: Arc<Deployment>,
     selection: Selection,
     pub(super) partition: Partition,
-    /// Which of the deployment's lanes it is: it reads the vBuckets that fall to it.
+    /// The lane of the deployment: it reads its share of the vBuckets.
     lane: usize,
     pub(super) dirty: Arc<DirtyVbuckets>,
     pub(super) signal: Signal,
@@ -61,32 +61,32 @@ pub(crate) struct Feed {
     /// Until when failures are not logged, on the monotonic clock, and how many were not since the last line.
     quiet_until_ns: u64,
     unlogged: usize,
-    /// Whether the vBucket of `OnDeploy` was looked at.
+    /// True if the vBucket of `OnDeploy` was looked at.
     pub(super) has_begun: bool,
-    /// Whether the last step fired timers: documents come next, so that timers which set timers do not keep them away.
+    /// True if the last step fired timers: documents come next, so that timers which set timers do not keep them away.
     has_fired: bool,
     /// A batch that the plugin asked to be given again.
     retry: Option<Batch>,
-    /// What it is given once more, and whether that had the last turn.
+    /// Parts of history to process again, and whether those had the last turn.
     replaying: Replaying,
     has_replayed: bool,
-    /// How often the state was built anew because the plugin could not go on with it.
+    /// Counts rebuilds of the state because the plugin could not go on with it.
     rebuilds: u32,
-    /// What there was when it began; none once that is reached.
+    /// End of history at the beginning; `None` once that is reached.
     beginning: Option<Vec<Seqno>>,
-    /// What is to be reached before it takes another's place, and since when.
+    /// Seqnos to reach before the deployment replaces the old one, and the time when they were noted.
     goal: Option<(u64, Vec<Seqno>)>,
-    /// Whether it has been reached, and the place was not taken yet.
+    /// True if it has been reached, and the place was not taken yet.
     is_promotion_due: bool,
-    /// Of a deployment with a pace: whether it takes what is new until there is nothing left.
+    /// For a deployment with a pace: true while it takes new changes until there are none left.
     is_following: bool,
     /// When to look again how much has gathered, on the monotonic clock.
     look_at_ns: u64,
     /// vBuckets whose news wait: to be stored, or for another node to have finished.
     pub(super) waiting: Vec<Vbid>,
-    /// What it has to do with others of its kind.
+    /// Cooperation with the same deployment on other nodes.
     pub(super) others: Following,
-    /// When the state is to be synced, on the monotonic clock; none while nothing was written since.
+    /// Monotonic time of the next sync of the state; `None` if nothing was written since the last.
     sync_at_ns: Option<u64>,
 }
 
@@ -102,11 +102,11 @@ impl Feed {
         let dirty = bucket.listeners.listen_to(deployment.vbids_of(lane), Arc::new(signal.clone()));
         let streams = (0..bucket.vbucket_count()).map(|_| None).collect();
         let branches = vec![VbUuid::default(); usize::from(bucket.vbucket_count())];
-        // Where places are kept, a vBucket counts once it was taken over from the node before.
+        // If positions are kept, a vBucket counts once it was taken over from its node before.
         for vbid in deployment.vbids_of(lane).filter(|_| !deployment.spec.keeps_places()) {
             if let Some(high) = bucket.active_high_seqno(vbid) {
-                // What was deployed just now answers from what it has so far. What was there before has answered from all
-                // this where it was served.
+                // A new deployment answers from what it has so far. An older one has answered from all of a vBucket
+                // where that was served, so it must catch up first.
                 let owed = if deployment.was_news_of(vbid) { Seqno::ZERO } else { high };
                 deployment.coverage.has(vbid, owed);
             }
@@ -175,7 +175,7 @@ impl Feed {
             let (log, high) = (vbucket.failover_log(), vbucket.high_seqno());
             // A token of a consumer names branches in short.
             from.vb_uuid = crate::changes::resolve(from.vb_uuid, log);
-            // Who has nothing misses no deletion.
+            // A consumer that has nothing misses no deletion.
             let purged = if has_nothing { Seqno::ZERO } else { vbucket.purge_seqno() };
             let verdict = resume(&from, log, high, purged);
             let to = match verdict {
@@ -206,7 +206,7 @@ impl Feed {
         }
     }
 
-    /// Takes what lies beyond `to` out of the state. Readers have nothing of the vBucket until it is read again.
+    /// Removes history beyond `to` from the state. Readers see nothing of the vBucket until it is read again.
     fn roll_back(&mut self, vbid: Vbid, to: ResumePoint) -> Result<ResumePoint, Error> {
         if !self.deployment.spec.keeps_places() {
             self.deployment.coverage.leaves(vbid);
@@ -217,7 +217,7 @@ impl Feed {
     /// Reads a vBucket on the branch of history that it is on now. Gives false while another node has not finished with it.
     fn follow_branch(&mut self, vbid: Vbid, branch: VbUuid) -> Result<bool, Error> {
         if branch != self.branches[vbid.index()] {
-            // What was read may be no part of it.
+            // The documents that were read may not be part of the history.
             self.close(vbid);
         }
         if self.streams[vbid.index()].is_none() && !self.open(vbid)? {
@@ -233,7 +233,7 @@ impl Feed {
         Ok(true)
     }
 
-    /// Reads what is new, until the batch is full.
+    /// Reads new history until the batch is full.
     fn collect(&mut self) -> Result<Batch, Failure> {
         self.waiting.drain(..).for_each(|vbid| self.dirty.mark(vbid));
         let mut batch = Batch::default();
@@ -243,7 +243,7 @@ impl Feed {
             self.turn = vbid.index() + 1;
             let branch = self.bucket.served(vbid).map(|vbucket| vbucket.failover_log().current());
             if batch.progress.contains_key(&vbid) && branch != Some(self.branches[vbid.index()]) {
-                // What was read of it must be in the state before it can be taken out again.
+                // Documents that were read must be in the state before they can be removed from it.
                 self.dirty.mark(vbid);
                 break;
             }
@@ -259,7 +259,7 @@ impl Feed {
                 }
                 Err(error) => {
                     self.dirty.mark(vbid);
-                    // What was read from other vBuckets is not to be lost.
+                    // Documents of other vBuckets in the batch must not be lost.
                     if error.is_retryable() && !batch.progress.is_empty() {
                         break;
                     }
@@ -310,8 +310,8 @@ impl Feed {
         self.selection.holds(document.collection())
     }
 
-    /// Forgets a vBucket that another node serves: what it shows is shown there. Of what is not to be done again the place is
-    /// kept.
+    /// Forgets a vBucket that another node serves, which shows its rows from now on. For deployments that must not
+    /// repeat effects, the position is kept.
     pub(super) fn release(&mut self, vbid: Vbid) -> Result<(), Error> {
         self.close(vbid);
         if let Some(batch) = &mut self.retry {
@@ -348,7 +348,7 @@ impl Feed {
         self.dirty.take(self.turn)
     }
 
-    /// How long changes are left to gather before they are taken; `None` when it is time.
+    /// Returns how long changes are left to gather; `None` when it is time to take them.
     fn pause(&mut self) -> Option<Next> {
         let pace = self.deployment.spec.pace()?;
         if self.is_following || self.deployment.is_asked(self.lane) {
@@ -381,7 +381,7 @@ impl Feed {
             && let Some(vbucket) = self.bucket.vbucket(vbid)
             && vbucket.history_start().is_some()
         {
-            // What a version took the place of is found once it is stored.
+            // The replaced version can only be found once the new one is stored.
             let stored = vbucket.persisted().0.saturating_sub(stream.position().0) as usize;
             if stored == 0 && vbucket.high_seqno() > stream.position() {
                 self.waiting.push(vbid);
@@ -480,8 +480,8 @@ impl Feed {
         self.deployment.processed.publish();
     }
 
-    /// Looks whether a deployment that is built beside another has caught up: once it reaches the end that history had
-    /// a moment ago. Nobody who goes on writing can put that off for ever.
+    /// Checks whether a deployment that is built next to another has caught up: it has once it reaches the end that
+    /// history had a moment ago. Continuous writing cannot delay that for ever.
     fn race(&mut self) {
         let Some(node) = self.deployment.node.upgrade() else { return };
         let is_building = |building: Arc<Deployment>| Arc::ptr_eq(&building, &self.deployment);
@@ -494,7 +494,7 @@ impl Feed {
             self.goal = Some((set_at, goal));
         } else {
             let took_ns = now.saturating_sub(set_at);
-            // Who took long is asked for what there is by now, though there may be no more.
+            // The check took long: more history may have arrived.
             self.is_promotion_due =
                 took_ns > CAUGHT_UP_NS || !node.plugins().promote(&self.deployment);
         }
@@ -521,7 +521,7 @@ impl Feed {
         Ok(true)
     }
 
-    /// Gives the plugin some of what it is to be given once more; gives whether there was any.
+    /// Passes a part of the history to process again to the plugin. Returns false if there was none.
     fn replay(&mut self) -> Result<bool, Failure> {
         let Feed { replaying, deployment, bucket, partition, selection, .. } = self;
         selection.follow_spec(&bucket.manifest(), &deployment.spec);
@@ -553,7 +553,7 @@ impl Feed {
         self.deployment.node.upgrade().is_some_and(|node| self.bucket.has_lease(node.now()))
     }
 
-    /// Until the next timer is due, others are to be told, or somebody has news.
+    /// Waits until the next timer is due, other nodes must be informed, or there is new history.
     fn idle(&self) -> Next {
         if self.is_promotion_due {
             return Next::After(BUSY_INTERVAL);
@@ -627,7 +627,7 @@ impl Feed {
             }
             Err(error) => return Err(Failure::Plugin(error)),
         }
-        // Whoever sees that nothing is left sees what failed as well.
+        // Set last: a reader that sees that nothing is left must also see the failures.
         self.deployment.set_status(self.lane, self.partition.status());
         for (vbid, position) in &batch.progress {
             self.deployment.processed.raise(*vbid, consistent(position));

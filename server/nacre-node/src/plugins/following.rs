@@ -1,5 +1,5 @@
-//! What a feed has to do with the same deployment on other nodes: which of them a vBucket belongs to, from where on, and how far
-//! each has come. What they say to each other is [`super::places`]'s.
+//! Cooperation of a feed with the same deployment on other nodes: which node a vBucket belongs to, from where on, and
+//! how far each node is. [`super::places`] has the messages.
 
 use super::feed::Feed;
 use super::places::{Copier, Heard};
@@ -9,30 +9,30 @@ use nacre_sandbox::Error;
 use nacre_types::{Seqno, Vbid};
 use std::collections::BTreeMap;
 
-/// How often other nodes are told how far it has come, in nanoseconds.
+/// Interval of reports to other nodes about the progress, in nanoseconds.
 const TELL_NS: u64 = 1_000_000_000;
-/// How often they are told of all vBuckets: they may not have heard, or have new copies.
+/// Interval of reports about all vBuckets: a node may have missed one, or have new copies.
 const TELL_ALL_NS: u64 = 10_000_000_000;
-/// For how long what other nodes have said is good, in nanoseconds.
+/// Lifetime of reports of other nodes, in nanoseconds.
 const HEARD_NS: u64 = 50_000_000;
 /// How long another node may take to finish with a vBucket that it has lost, in nanoseconds: longer than a handler.
 pub(super) const OTHERS_PATIENCE_NS: u64 = 120_000_000_000;
 
-/// What is known of the others.
+/// Knowledge about the other nodes.
 #[derive(Default)]
 pub(super) struct Following {
-    /// When other nodes are told how far it has come, and of all vBuckets.
+    /// Time of the next report, and of the next report about all vBuckets.
     tell_at_ns: u64,
     tell_all_at_ns: u64,
     copier: Copier,
-    /// What other nodes said, and when they are asked again.
+    /// Reports of other nodes, and when to ask again.
     heard: Option<(u64, Heard)>,
     /// Since when another node is waited for, by vBucket.
     waits_since_ns: BTreeMap<Vbid, u64>,
 }
 
 impl Feed {
-    /// Where the feed goes on in a vBucket; `None` while another node has not finished with it, or has come further.
+    /// Returns where the feed goes on in a vBucket; `None` while another node has not finished with it, or is further.
     pub(super) fn place(&mut self, vbid: Vbid) -> Result<Option<ResumePoint>, Error> {
         let own = self.partition.standing(vbid);
         if !self.deployment.spec.keeps_places() {
@@ -72,7 +72,7 @@ impl Feed {
             return Ok(None);
         }
         self.others.waits_since_ns.remove(&vbid);
-        // Others wait from here on until it is released; who asked before knows that it is served there.
+        // From here on other nodes wait until the vBucket is released. Earlier questions see that it is served here.
         self.deployment.coverage.has(vbid, Seqno::ZERO);
         if self.bucket.served(vbid).is_none_or(|vbucket| vbucket.term() != term) {
             self.let_go(vbid);
@@ -82,14 +82,14 @@ impl Feed {
         Ok(Some(own.point))
     }
 
-    /// Its timers fire elsewhere, and so do its handlers.
+    /// The timers fire elsewhere, and so do its handlers.
     pub(super) fn let_go(&mut self, vbid: Vbid) {
         self.partition.release(vbid);
         self.deployment.coverage.leaves(vbid);
         self.others.waits_since_ns.remove(&vbid);
     }
 
-    /// When other nodes are told how far it has come; `None` when there is nothing to tell.
+    /// Returns the time of the next report; `None` if there is nothing to report.
     pub(super) fn tells_at_ns(&self) -> Option<u64> {
         let node = self.deployment.node.upgrade()?;
         if self.partition.served().next().is_none() || node.others().is_empty() {
@@ -102,7 +102,7 @@ impl Feed {
         )
     }
 
-    /// Tells other nodes from time to time how far it has come.
+    /// Sends reports to other nodes from time to time.
     fn tell(&mut self) {
         let now_ns = self.platform.now().monotonic_ns;
         if self.tells_at_ns().is_none_or(|at_ns| now_ns < at_ns) {
@@ -123,7 +123,7 @@ impl Feed {
         }
     }
 
-    /// Takes part in what nodes tell each other; gives whether there is more to do than that.
+    /// Sends and takes in reports. Returns true if there is more to do.
     pub(super) fn follow(&mut self) -> Result<bool, Error> {
         if !self.deployment.spec.keeps_places() {
             return Ok(true);

@@ -1,4 +1,4 @@
-//! Functions at work: what the agreed state says of each comes to a deployment of the component that runs them.
+//! Running functions: the agreed state of a function becomes a deployment of the component that runs it.
 
 use super::following::OTHERS_PATIENCE_NS;
 use super::kind::Functions;
@@ -24,53 +24,55 @@ use std::time::Duration;
 /// The timer that has the component call `OnDeploy`; it does so once for each deployment and resumption.
 const LAUNCH: &str = ":launch";
 
-/// What that timer says where another node calls it.
+/// Payload of that timer on a node other than the one that calls `OnDeploy`.
 const SKIPPED: &[u8] = b"skipped";
 
-/// How long after its deadline a handler is ended with the whole engine, which is for what the engine cannot end by itself.
+/// Time after its deadline at which a handler is ended together with the whole engine: for code that the engine cannot
+/// end by itself.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// How long a handler may take at most, in seconds: nothing else of the function is done meanwhile, and a node that pauses
-/// it, or has a vBucket of it next, waits for the handler.
+/// Largest timeout of a handler, in seconds. Nothing else of the function happens meanwhile, and a node that pauses it,
+/// or takes over a vBucket, waits for the handler.
 pub const TIMEOUT_S_MAX: u32 = 60;
 
-// Whoever has a vBucket next calls handlers for the same documents once its patience is over.
+// Once its patience is over, the next node of a vBucket calls handlers for the same documents: handlers must have ended
+// by then.
 const _: () =
     assert!(TIMEOUT_S_MAX as u64 * 1_000_000_000 + (GRACE.as_nanos() as u64) < OTHERS_PATIENCE_NS);
 
-/// How long a handler may take. What was defined before there was this limit has it too.
+/// Returns the timeout of a handler. Definitions from before the limit are limited too.
 fn timeout(definition: &FunctionDefinition) -> Duration {
     Duration::from_secs(definition.timeout_s.min(TIMEOUT_S_MAX).into())
 }
 
-/// Whether `OnDeploy` is called on this node, and on no other.
+/// Returns true if `OnDeploy` is called on this node, and on no other.
 pub(super) fn leads(bucket: &Bucket, me: NodeId) -> bool {
     bucket.chains.first().is_some_and(|chain| chain.active() == Some(me))
 }
 
-/// What the function `id` is deployed under. No bucket has such a name, so that no design document does.
+/// Returns the name of the deployment of function `id`. No bucket can have such a name, so no design document does.
 pub fn deployment_name(id: &FunctionId) -> String {
     format!("eventing:{id}")
 }
 
-/// How a function is doing.
+/// The status of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FunctionStatus {
-    /// It does not run.
+    /// Does not run.
     Undeployed,
-    /// It is about to run.
+    /// Is about to run.
     Deploying,
-    /// It runs.
+    /// Runs.
     Deployed,
-    /// It ends.
+    /// Is ending.
     Undeploying,
-    /// It stops for now.
+    /// Is stopping for a pause.
     Pausing,
-    /// It has stopped for now.
+    /// Is paused.
     Paused,
 }
 
-/// How the function `id` is doing on this node; with the deployment that runs it, if one does.
+/// Returns the status of function `id` on this node, with the deployment that runs it, if any.
 pub fn status(
     node: &Node,
     id: &FunctionId,
@@ -92,10 +94,10 @@ pub fn status(
     (status, deployment)
 }
 
-/// Makes what is run of what was written: takes the types out of TypeScript. Takes seconds the first time.
+/// Makes the program from the code: removes the types from TypeScript. Takes seconds the first time.
 ///
 /// # Errors
-/// What is wrong with it, for its author, with line and column.
+/// The mistake in the code, for its author, with line and column.
 pub fn prepare(node: &Node, definition: &mut FunctionDefinition) -> Result<(), String> {
     definition.program = None;
     let is_typescript = |name: &str| name.ends_with(".ts");
@@ -120,8 +122,7 @@ pub fn prepare(node: &Node, definition: &mut FunctionDefinition) -> Result<(), S
     Ok(())
 }
 
-/// Words of which code has at least one that asks queries: what calls are named, and what statements that stand in the code
-/// begin with.
+/// Code that queries contains at least one of these words: names of calls, and first words of embedded statements.
 const QUERY_WORDS: [&str; 17] = [
     "ALTER",
     "BUILD",
@@ -142,7 +143,7 @@ const QUERY_WORDS: [&str; 17] = [
     "WITH",
 ];
 
-/// Whether the code of a function may ask queries. Where it only looks so, the query service is loaded in vain.
+/// Returns true if the code of a function may ask queries. Where it only looks so, the query service is loaded in vain.
 pub(super) fn queries(definition: &FunctionDefinition) -> bool {
     let FunctionDefinition { code, modules, headers, footers, .. } = definition;
     let mut texts = modules.values().chain([code]).chain(headers).chain(footers);
@@ -154,16 +155,16 @@ fn asks_queries(code: &str) -> bool {
     words.any(|word| QUERY_WORDS.iter().any(|known| word.eq_ignore_ascii_case(known)))
 }
 
-/// Whether a definition can run: compiles its code. Takes seconds the first time.
+/// Checks that a definition can run: compiles its code. Takes seconds the first time.
 ///
 /// # Errors
-/// What is wrong with it, for its author.
+/// The mistake in the code, for its author.
 pub fn check(node: &Node, id: &FunctionId, definition: &FunctionDefinition) -> Result<(), String> {
     let Runtime { plugin, .. } = node.plugins().runtime_or_load(node, &EVENTING)?;
     if queries(definition)
         && let Err(reason) = node.plugins().load_shipped(node, &QUERY)
     {
-        // It runs all the same, and is told where it queries.
+        // The function runs all the same; its queries report the error.
         tracing::warn!("function {id}: the query service cannot run: {reason}");
     }
     let config = config(id, "check", definition, json!({}), json!({}));
@@ -175,12 +176,12 @@ pub fn check(node: &Node, id: &FunctionId, definition: &FunctionDefinition) -> R
     })
 }
 
-/// Returns what a function needs its owner to be allowed.
+/// Returns the rights that the owner of a function needs.
 pub fn needs(definition: &FunctionDefinition) -> Vec<Need> {
     rights::needs(&source(definition), &grants(definition))
 }
 
-/// Returns why a function is held: its owner may not do what it does.
+/// Returns why a function is held: its owner lacks a right.
 pub fn held(node: &Node, definition: &FunctionDefinition) -> Option<String> {
     let bypass = Some(Privilege::AdministerEventing);
     rights::hold(&node.users(), &definition.owner, &needs(definition), bypass)
@@ -213,7 +214,7 @@ pub(super) fn spec(id: &FunctionId, function: &Function, bucket: &Bucket) -> Spe
         limits: Limits {
             deadline: timeout(definition),
             grace: GRACE,
-            // A function goes on whatever a document does to it.
+            // A function goes on, whatever its handlers do with a document.
             errors_max: u32::MAX,
             ..Limits::default()
         },
@@ -300,7 +301,7 @@ fn config(
     config.to_string()
 }
 
-/// The header that proves who a function is.
+/// Returns the header that authenticates a function.
 fn authorization(auth: &UrlAuth) -> String {
     match auth {
         UrlAuth::Basic { user, password } => {
@@ -311,7 +312,7 @@ fn authorization(auth: &UrlAuth) -> String {
     }
 }
 
-/// What the bindings of a function let it do, and nothing else.
+/// Returns the grants of a function's bindings, and no others.
 fn grants(definition: &FunctionDefinition) -> Grants {
     let own = &definition.source.bucket;
     let grant = |binding: &nacre_cluster::BucketBinding| {
@@ -335,7 +336,7 @@ fn host(binding: &UrlBinding) -> Option<String> {
     (!host.is_empty() && !host.contains('@')).then(|| host.to_ascii_lowercase())
 }
 
-/// Has the component call `OnDeploy` before anything else.
+/// Lets the component call `OnDeploy` before anything else.
 pub(super) fn launch(partition: &mut Partition, leads: bool) -> Result<(), Error> {
     let payload = if leads { Vec::new() } else { SKIPPED.to_vec() };
     partition.set_timer(LAUNCH, Timer { due_us: 0, payload })

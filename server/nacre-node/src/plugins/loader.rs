@@ -1,4 +1,4 @@
-//! Loads the components that deployments need: beside everything else, since compiling one takes seconds.
+//! Loads the components that deployments need, on a thread of its own, because compiling one takes seconds.
 
 use super::Runtime;
 use super::reconcile::remove_known_leftovers;
@@ -10,7 +10,7 @@ use std::sync::{Arc, Weak};
 pub(crate) struct Loader {
     node: Weak<Node>,
     signal: Signal,
-    /// Of the users whose rights deployments were held or let go by last.
+    /// Version of the users as of the last check of the owners' rights.
     users_version: u64,
     /// True once the state of deployments that are gone was removed.
     has_cleaned: bool,

@@ -33,7 +33,7 @@ impl Task for MergeTask {
     }
 }
 
-/// What segmented states are kept with.
+/// Returns the options of segmented states.
 pub(super) fn segmenting(
     platform: &Arc<dyn Platform>,
     cache: &BlockCache,

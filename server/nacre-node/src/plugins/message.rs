@@ -138,13 +138,13 @@ pub struct RequestPart {
     pub deployment: String,
     /// The vBuckets that the answer is made of.
     pub vbids: Vbids,
-    /// Who asks.
+    /// The node that asks.
     pub asked_by: NodeId,
-    /// Whether these are all that the request is about, so that the answer needs no merging.
+    /// True if these are all that the request is about, so that the answer needs no merging.
     pub is_whole: bool,
-    /// Whether it reflects all that was written before.
+    /// True if it reflects all that was written before.
     pub fresh: bool,
-    /// Whether the deployment is to take afterwards what is new.
+    /// True if the deployment should take new changes afterwards.
     pub updates: bool,
     /// The request.
     pub request: Request,
@@ -155,8 +155,8 @@ pub struct RequestPart {
 pub struct ScanPart {
     /// The deployment.
     pub deployment: String,
-    /// Of documents in these vBuckets.
+    /// vBuckets of the documents.
     pub vbids: Vbids,
-    /// What is asked.
+    /// The scan.
     pub scan: Scan,
 }

@@ -1,12 +1,12 @@
-//! Plugins at work: for each design document and each deployed package a deployment, fed and asked.
+//! Running plugins: one deployment for each design document, index, function and deployed package.
 //!
 //! ```text
-//! agreed state ─► Spec (what is to run) ─► Deployment ◄── Feed (a thread) ◄── history of the bucket
+//! agreed state ─► Spec (a wanted deployment) ─► Deployment ◄── Feed (a thread) ◄── history of the bucket
 //!                       ▲ Loader: compiles                 └─► Partition: state and progress in one commit
 //! ```
 //!
-//! A deployment's state lives in a space named after everything that the state depends on: what is changed is built
-//! anew beside the old state, and what is not resumes after a restart.
+//! A deployment's state is in a space named after everything that the state depends on: a changed deployment builds a
+//! new state next to the old one, and an unchanged one resumes after a restart.
 
 mod cluster_documents;
 mod coverage;
@@ -66,7 +66,7 @@ use tokio::sync::Notify;
 #[derive(Clone)]
 pub(crate) struct Runtime {
     pub plugin: Plugin,
-    /// Names the format of its state: those of another version are built anew.
+    /// Names the format of its state: those of another version are built again.
     pub state_version: String,
 }
 
@@ -81,7 +81,7 @@ impl Runtime {
     }
 }
 
-/// One name, and what answers under it.
+/// A name, and the deployments that answer under it.
 struct Slot {
     serving: Arc<Deployment>,
     /// Takes the place of the other once it has caught up.
@@ -91,21 +91,21 @@ struct Slot {
 /// The plugins of a node.
 #[derive(Default)]
 pub struct Plugins {
-    /// What was loaded, or why it could not be.
+    /// Loaded components, or the reason why one could not be loaded.
     loaded: RwLock<BTreeMap<Code, Result<Runtime, String>>>,
     /// Wakes the [`Loader`].
     wanted: Signal,
     slots: RwLock<BTreeMap<String, Slot>>,
-    /// What is deployed and has not run here, since it was not loaded: the vBuckets that were served here when this node
-    /// heard of it.
+    /// Deployments that have not run here because their component was not loaded, each with the vBuckets that were
+    /// served here when this node learned of it.
     heard_of: Mutex<BTreeMap<String, Vbids>>,
-    /// What follows no documents, by its name.
+    /// Deployments that follow no documents, by name.
     pure: RwLock<BTreeMap<String, Arc<Pure>>>,
     /// Held while deployments are brought in line: loading a state takes time, and queries go on meanwhile.
     deploying: Mutex<()>,
     /// Deployments that were removed and whose feeds may still use their spaces.
     leaving: Mutex<Vec<Arc<Deployment>>>,
-    /// What was read of segmented states lately.
+    /// Cache of recently read blocks of segmented states.
     segments: OnceLock<BlockCache>,
     changed: Notify,
     stopped: AtomicBool,
@@ -129,7 +129,7 @@ impl Plugins {
     /// Checks a design document without deploying it.
     ///
     /// # Errors
-    /// What is wrong with it, for its author.
+    /// The mistake, for its author.
     pub fn validate_view(&self, node: &Node, name: &str, document: &str) -> Result<(), String> {
         let runtime = self.runtime(&VIEWS)?;
         let config =
@@ -152,10 +152,10 @@ impl Plugins {
         self.deployment(&kind::index_name(bucket, index))
     }
 
-    /// Checks the definition of an index without making it.
+    /// Checks the definition of an index without creating it.
     ///
     /// # Errors
-    /// What is wrong with it, for its author.
+    /// The mistake, for its author.
     pub fn validate_index(&self, node: &Node, definition: &str) -> Result<(), String> {
         let plugin = self.load_shipped(node, &INDEX)?;
         let config = serde_json::json!({"definition": definition}).to_string();
@@ -167,19 +167,19 @@ impl Plugins {
         })
     }
 
-    /// What answers under `name`.
+    /// Returns the deployment that answers under `name`.
     pub fn deployment(&self, name: &str) -> Option<Arc<Deployment>> {
         self.slots.read().get(name).map(|slot| Arc::clone(&slot.serving))
     }
 
-    /// All deployments, those that are built beside others included.
+    /// Returns all deployments, including those that are built next to others.
     pub fn deployments(&self) -> Vec<Arc<Deployment>> {
         let slots = self.slots.read();
         let of_slot = |slot: &Slot| [Some(Arc::clone(&slot.serving)), slot.building.clone()];
         slots.values().flat_map(of_slot).flatten().collect()
     }
 
-    /// What will answer under `name` once it has caught up.
+    /// Returns the deployment that will answer under `name` once it has caught up.
     pub fn building(&self, name: &str) -> Option<Arc<Deployment>> {
         self.slots.read().get(name)?.building.clone()
     }
@@ -208,7 +208,7 @@ impl Plugins {
         Ok(plugin)
     }
 
-    /// Takes what was loaded for a deployment that is to come.
+    /// Takes a runtime that was loaded for a future deployment.
     fn provide(&self, code: Code, runtime: Runtime) {
         self.loaded.write().insert(code, Ok(runtime));
     }
@@ -218,8 +218,8 @@ impl Plugins {
         self.loaded.write().remove(&Code::Uploaded(digest.to_owned()));
     }
 
-    /// Begins anew with what a deployment counts: it is closed and opened again, and its state goes on. Gives false when
-    /// there is none that runs. Not for a thread that others wait for.
+    /// Resets the counters of a deployment: it is closed and opened again with the same state. Returns false if it does
+    /// not run. Do not call it on a thread that others wait for.
     pub fn reopen(&self, node: &Arc<Node>, name: &str) -> bool {
         let _deploying = self.deploying.lock();
         let Some(serving) = self.deployment(name) else { return false };
@@ -241,7 +241,7 @@ impl Plugins {
     /// The calls of a deployment that failed on this node and are kept, by names that say when, the oldest first. Blocks.
     ///
     /// # Errors
-    /// What the disk reports.
+    /// The error of the disk.
     pub fn capsules(
         &self,
         node: &Node,

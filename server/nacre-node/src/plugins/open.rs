@@ -63,7 +63,7 @@ pub(super) fn deploy(
 /// Why the state of a deployment was not opened.
 enum Unopened {
     Failed(String),
-    /// A part of it is lost, and what the deployment does outside would be done again.
+    /// A part of it is lost, and a rebuild would repeat the effects of the deployment.
     Damaged(String),
 }
 
@@ -136,7 +136,7 @@ fn open(
     spec.spaces().iter().map(open).collect()
 }
 
-/// What a deployment runs with.
+/// Returns the setup of a deployment: limits, grants and budgets.
 pub(super) fn setup(node: &Arc<Node>, bucket: &Arc<Bucket>, spec: &Spec) -> Result<Setup, String> {
     let source = spec.source.as_ref().map_err(|refusal| refusal.to_string())?;
     let config = match spec.script() {
@@ -174,7 +174,7 @@ fn kept_back_bytes_max(budget: &Budget) -> usize {
     (budget.limit() / KEPT_BACK_SHARE).min(KEPT_BACK_BYTES_MAX)
 }
 
-/// Where the history of each vBucket ends.
+/// Returns the end of each vBucket's history.
 fn ends(bucket: &Bucket) -> BTreeMap<Vbid, ResumePoint> {
     let vbids = (0..bucket.vbucket_count()).map(Vbid);
     let end = |vbid: Vbid| {

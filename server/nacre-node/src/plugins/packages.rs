@@ -11,16 +11,16 @@ use nacre_cluster::{Change, Deployment, World as Purpose};
 use nacre_sandbox::{Limits, Manifest, Package, Plugin, Setup, World, validate};
 use std::sync::Arc;
 
-/// What the names of the spaces of packages begin with.
+/// Prefix of the names of packages' spaces.
 const SPACE: &str = "packages/";
 /// Bytes of one row: the store would give larger ones files of their own.
 const ROW_BYTES: usize = 24 << 10;
 
-/// Checks a package, compiles it, keeps it and makes it known; gives its name and version. Takes seconds: not for a
-/// thread that others wait for.
+/// Checks a package, compiles it, stores it and announces it. Returns its name and version. Takes seconds: do not call
+/// it on a thread that others wait for.
 ///
 /// # Errors
-/// [`Error::Package`] with what is wrong with it, [`Error::Refused`] when its version is taken, or what the disk says.
+/// [`Error::Package`] with the mistake, [`Error::Refused`] when its version is taken, or the error of the disk.
 pub fn add(node: &Arc<Node>, archive: &[u8]) -> Result<(String, String), Error> {
     let package = Package::read(archive).map_err(Error::Package)?;
     package.manifest.check().map_err(Error::Package)?;
@@ -38,7 +38,7 @@ pub fn add(node: &Arc<Node>, archive: &[u8]) -> Result<(String, String), Error> 
     Ok(identity)
 }
 
-/// Returns what a deployment needs its owner to be allowed.
+/// Returns the rights that the owner of a deployment needs.
 pub fn needs(deployment: &Deployment, manifest: &Manifest) -> Vec<Need> {
     match (&deployment.source, deployment.world) {
         (Some(source), Purpose::Resolver) => rights::resolving(source),
@@ -47,13 +47,13 @@ pub fn needs(deployment: &Deployment, manifest: &Manifest) -> Vec<Need> {
     }
 }
 
-/// Returns what somebody needs to see the documents that a deployment sees.
+/// Returns the rights that a user needs to see the documents that a deployment sees.
 pub fn reading(deployment: &Deployment, manifest: &Manifest) -> Vec<Need> {
     let source = deployment.source.as_ref();
     source.map(|source| rights::reading(source, &manifest.grants())).unwrap_or_default()
 }
 
-/// Returns why a deployment is held: its owner may not do what it does.
+/// Returns why a deployment is held: its owner lacks a right.
 pub fn held(node: &Node, deployment: &Deployment, manifest: &Manifest) -> Option<String> {
     rights::hold(&node.users(), &deployment.owner, &needs(deployment, manifest), None)
 }
@@ -72,7 +72,7 @@ fn keep(node: &Node, digest: &str, archive: &[u8]) -> Result<(), nacre_store::Er
 /// The bytes of a package that the cluster has; `None` when this node has not been given them.
 ///
 /// # Errors
-/// What the disk reports.
+/// The error of the disk.
 pub fn archive(node: &Node, digest: &str) -> Result<Option<Vec<u8>>, Error> {
     let cluster = node.cluster();
     let mut known = cluster.plugins.packages.values().flat_map(|versions| versions.values());
@@ -83,10 +83,10 @@ pub fn archive(node: &Node, digest: &str) -> Result<Option<Vec<u8>>, Error> {
     Ok((!rows.is_empty()).then(|| rows.into_iter().flat_map(|(_, chunk)| chunk).collect()))
 }
 
-/// Loads a package that does what it says, and can do with `config`; errors are for its author.
+/// Loads a package and checks it against its manifest and `config`; errors are for its author.
 fn check(node: &Node, package: &Package, config: Option<&str>) -> Result<Runtime, String> {
     let (runtime, config) = if package.manifest.script.is_some() {
-        // Without one the script is read, which finds what is wrong with it.
+        // Without a configuration the script is parsed, which finds its mistakes.
         let config = package.config(config.unwrap_or("{}"))?;
         (node.plugins().runtime_or_load(node, &JS)?, Some(config))
     } else {
@@ -118,7 +118,7 @@ fn check(node: &Node, package: &Package, config: Option<&str>) -> Result<Runtime
     Ok(runtime)
 }
 
-/// The component of a package. Versions that differ in their manifests only share what was compiled.
+/// Loads the component of a package. Versions that differ only in their manifests share the compiled code.
 pub(super) fn load(node: &Node, package: &Package) -> Result<Plugin, String> {
     let component = package.code();
     node.platform.load_plugin(&package.manifest.name, &nacre_sandbox::digest(component), component)
@@ -144,11 +144,11 @@ pub(crate) fn forget(platform: &dyn Platform, digest: &str) -> Result<(), nacre_
     platform.spaces().remove(&format!("{SPACE}{digest}"))
 }
 
-/// Loads a package that is to be deployed, and asks it whether it can do with a configuration. Not for a thread that
-/// others wait for.
+/// Loads a package before its deployment, and lets it check a configuration. Do not call it on a thread that others
+/// wait for.
 ///
 /// # Errors
-/// What is wrong with it, for who deploys.
+/// The mistake, for the deployer.
 pub fn prepare(
     node: &Arc<Node>,
     known: &nacre_cluster::Package,

@@ -11,17 +11,17 @@ use nacre_sandbox::{Account, Answer as Given, Error, Header, Request, Response};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The header that tells a plugin which vBuckets an answer is made of.
+/// Header with the vBuckets that an answer must be made of.
 const VBUCKETS: &str = "nacre-vbuckets";
-/// The header that tells a plugin that its answer will be merged with others, and who gives it.
+/// Header of a request whose answer will be merged with others. Its value is the node that answers.
 const PART: &str = "nacre-part";
-/// Who gives it when that is the node that was asked. Source: Couchbase's views.
+/// Value for the node that the client asked. Source: Couchbase's views.
 const HERE: &str = "local";
 /// The header of a merged answer that goes on: with its value the parts are asked for again.
 const REST: &str = "nacre-rest";
 /// [`Missing::Late`] in words.
 const LATE: &str = "the state was not up to date in time";
-/// How soon is looked again whether a state has what it should, when nothing happens to it.
+/// Interval of checks whether a state has the vBuckets that it should, if no event triggers one.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Why a state was not read.
@@ -29,13 +29,13 @@ const PAUSE: Duration = Duration::from_millis(20);
 pub enum Missing {
     /// Other nodes serve some of the vBuckets.
     Elsewhere,
-    /// What is asked for is not there yet, for this reason: the same request may succeed later.
+    /// Not possible yet, for this reason: the same request may succeed later.
     NotYet(String),
-    /// It was not there in time.
+    /// Not possible in time.
     Late,
     /// The deployment is paused or has stopped.
     Stopped(String),
-    /// It cannot answer.
+    /// The deployment cannot answer.
     Failed(String),
     /// The node has no memory for the answer: the same request may succeed later.
     NoMemory(String),
@@ -56,25 +56,25 @@ impl From<&Error> for Missing {
     }
 }
 
-/// What a request wants beside its answer.
+/// Options of a request.
 #[derive(Clone, Debug)]
 pub struct Terms {
     /// The vBuckets that the answer is made of; all of the bucket's when there are none.
     pub vbids: Option<Vbids>,
-    /// Whether it reflects everything that was written before.
+    /// True if it reflects everything that was written before.
     pub fresh: bool,
-    /// Whether the deployment takes afterwards what is new.
+    /// True if the deployment should take new changes afterwards.
     pub updates: bool,
-    /// How long may be waited for the state.
+    /// Longest wait for the state.
     pub patience: Duration,
-    /// Whose memory the answer takes while its client has not taken it.
+    /// Account for the memory of the answer until its client has taken it.
     pub account: Arc<Account>,
 }
 
 impl Deployment {
-    /// Reads the state when it has all of `vbids`, as fresh as is wanted, and this node serves them: before and after, so
-    /// that what was read is all there is of them. `read` is told whether the state has nothing else; otherwise it has
-    /// to leave that out.
+    /// Reads the state once it has all of `vbids`, as fresh as wanted, and this node serves them. Both are checked
+    /// before and after the read, because a vBucket may leave in between. `read` gets whether the state has no other
+    /// vBuckets; otherwise it has to leave those out.
     ///
     /// # Errors
     /// [`Missing`].
@@ -145,7 +145,7 @@ impl Deployment {
         }
     }
 
-    /// Begins to answer a request from what this node serves: an answer from each lane.
+    /// Begins to answer a request from the vBuckets that this node serves: one answer a lane.
     fn answer_here(
         &self,
         node: &Node,
@@ -208,7 +208,7 @@ impl Plugins {
         Ok(PluginReply::Responses(responses.map_err(|error| Missing::from(&error))?))
     }
 
-    /// Begins to answer a request from the state of a deployment, wherever it is. Blocks: not for a thread that others wait
+    /// Begins to answer a request from the state of a deployment, wherever it is. Blocks: do not call it on a thread that others wait
     /// for.
     ///
     /// # Errors
@@ -225,7 +225,7 @@ impl Plugins {
         })
     }
 
-    /// Asks what answers under `name`, and again what takes its place meanwhile.
+    /// Asks the deployment that answers under `name`, and its successor if it is replaced meanwhile.
     pub(super) fn ask<T>(
         &self,
         node: &Node,
@@ -268,7 +268,7 @@ impl Plugins {
                 deployment.ask_for_update();
             }
             match given {
-                // They were just moved.
+                // vBuckets have just moved.
                 Err(Missing::Elsewhere) => {}
                 given => return only(given?).map(|given| Reply { given, rest: None }),
             }
@@ -288,7 +288,7 @@ impl Plugins {
 /// An answer from one node or from several, whose body comes in pieces.
 pub struct Reply {
     given: Given,
-    /// Of an answer that is made of some of each node at a time: with what they are asked for more.
+    /// For an answer that comes in rounds of all nodes: the request for the next round.
     rest: Option<(Box<Spread>, String)>,
 }
 
@@ -328,7 +328,8 @@ struct Spread {
 }
 
 impl Spread {
-    /// Has all nodes answer and the plugin merge what they say; gives also with what to ask them again, if there is more.
+    /// Lets all nodes answer, and the plugin merge their answers. Also returns the request for the next round, if there
+    /// is more.
     fn round(&self, rest: Option<String>) -> Result<(Given, Option<String>), Missing> {
         let Terms { fresh, updates, patience, .. } = self.terms;
         let bucket = &self.deployment.bucket.name;
@@ -349,7 +350,8 @@ impl Spread {
         };
         let want = ScatterRequest { vbids: self.vbids.clone(), message: Box::new(question) };
         let gathered = self.node.gather(bucket, &[want], patience).map_err(|reason| {
-            // Nodes say it in these words, as what they answer is only asked for again.
+            // Nodes answer lateness by this text, since the type of their answer only says that the request may be
+            // repeated.
             if reason == LATE { Missing::Late } else { Missing::NotYet(reason) }
         })?;
         let mut parts: Vec<Response> = Vec::new();

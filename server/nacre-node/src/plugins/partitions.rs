@@ -1,8 +1,8 @@
-//! Partitions of an index: fed with the changes of its collection on all nodes, whatever this one serves.
+//! Partitions of an index: fed with the changes of its collection on all nodes, not only of this one.
 //!
-//! The state has the entries of the partitions that the node keeps (`nacre_cluster::partitions`). As the vBuckets of a document
-//! and of its entries are on different nodes, what has been taken in is told by the branch and the seqno of each vBucket, and who
-//! needs what was written before asks the nodes that serve the vBuckets for theirs: [`End`].
+//! The state has the entries of the partitions that the node keeps (`nacre_cluster::partitions`). A document and its
+//! entries may be on different nodes. So the progress is the branch and the seqno of each vBucket, and a consistent
+//! reader asks the nodes that serve the vBuckets for their [`End`]s.
 
 use super::deployment::keep_capsules;
 use super::feed::consistent;
@@ -24,17 +24,17 @@ use std::time::Duration;
 /// Documents of one batch at most, and their bytes, give or take one.
 const BATCH_DOCUMENTS_MAX: usize = 2048;
 const BATCH_BYTES_MAX: usize = 16 << 20;
-/// How soon is tried again what could not be done.
+/// Pause before another try.
 const PAUSE: Duration = Duration::from_millis(50);
-/// How soon the changes are asked for again that nobody could give.
+/// Pause before changes are asked for again that no node could give.
 const BROKEN_PAUSE: Duration = Duration::from_millis(500);
-/// How often a state may be built anew before the deployment is given up.
+/// Number of rebuilds before the deployment is given up.
 const REBUILDS_MAX: u32 = 3;
-/// How long a reader is kept waiting for what was written before it came. Who asks then looks again how much that is, since a
-/// vBucket may be on another branch meanwhile.
+/// How long a reader waits for earlier writes. Afterwards the ends are looked up again, since a vBucket may be on
+/// another branch meanwhile.
 const REACH_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Where the history of a vBucket ends.
+/// The end of a vBucket's history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct End {
     /// The vBucket.
@@ -53,9 +53,9 @@ pub(super) struct PartitionsFeed {
     partition: Partition,
     signal: Signal,
     changes: Option<Changes>,
-    /// A batch that is to be given again.
+    /// A batch to repeat.
     retry: Option<Batch>,
-    /// vBuckets that are read from their beginning, once what was read before is in the state.
+    /// vBuckets to read from their beginning, once the batch before is in the state.
     begun_anew: Vec<Vbid>,
     /// Up to where each vBucket is in the state.
     known: BTreeMap<Vbid, ResumePoint>,
@@ -83,7 +83,7 @@ impl PartitionsFeed {
         }
     }
 
-    /// Begins to read where the state stands; `None` when that is not possible now.
+    /// Begins to read at the position of the state; `None` if that is not possible now.
     fn open(&mut self) -> Option<Changes> {
         let node = self.deployment.node.upgrade()?;
         let collection = self.bucket.manifest().resolve(&self.deployment.spec.keyspace()).ok()?;
@@ -98,7 +98,7 @@ impl PartitionsFeed {
         Some(Changes::follow(&node, &self.bucket, collection, points, waiter))
     }
 
-    /// Reads what is new; gives whether that was all there is for now.
+    /// Reads new changes. Also returns whether those were all for now.
     fn collect(&mut self, changes: &mut Changes) -> Result<(Batch, bool), String> {
         let (mut batch, mut bytes, mut is_all) = (Batch::default(), 0, false);
         while batch.documents.len() < BATCH_DOCUMENTS_MAX && bytes < BATCH_BYTES_MAX {
@@ -154,7 +154,7 @@ impl PartitionsFeed {
         Ok(())
     }
 
-    /// Takes out of the state what was read of a vBucket.
+    /// Removes a vBucket from the state.
     fn forget(&mut self, vbid: Vbid) -> Result<(), Error> {
         tracing::info!("{}: {vbid} is read from its beginning", self.deployment.name);
         self.deployment.coverage.leaves(vbid);

@@ -1,4 +1,4 @@
-//! Parts of the history of a vBucket, for those who look at it once.
+//! Parts of the history of a vBucket, for a single read.
 
 use nacre_bucket::Bucket;
 use nacre_dcp::{Limit, Portion, Read, Stream};
@@ -29,7 +29,7 @@ pub(super) fn next_portion(
     stream.backfill(limit).map(Some)
 }
 
-/// A part of the history of one vBucket. Of each key the newest version is there, where that lies in the part.
+/// A part of the history of one vBucket. It has the newest version of each key, if that is within the part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range {
     /// The vBucket.
@@ -43,7 +43,7 @@ pub struct Range {
 /// Reads a [`Range`], some of it at a time.
 pub(super) struct Past {
     bucket: Arc<Bucket>,
-    /// None when there is no more.
+    /// `None` at the end.
     stream: Option<Stream<Error>>,
     up_to: Seqno,
 }
@@ -55,7 +55,7 @@ impl Past {
         Past { bucket: Arc::clone(bucket), stream, up_to: range.up_to }
     }
 
-    /// The next versions; none at the end. What there is may be empty all the same.
+    /// Returns the next versions; `None` at the end. They may be empty before.
     pub fn next(&mut self, limit: Limit) -> Result<Option<Vec<Document>>, Error> {
         let Some(stream) = &mut self.stream else { return Ok(None) };
         let Some(Portion { mut documents, .. }) =
@@ -71,7 +71,7 @@ impl Past {
         Ok(Some(documents))
     }
 
-    /// Lets go of history, which keeps in memory what a stream has yet to read.
+    /// Closes the stream, which keeps unread history in memory.
     fn close(&mut self) {
         if let Some(stream) = self.stream.take()
             && let Some(mut vbucket) = self.bucket.vbucket(stream.vbid())

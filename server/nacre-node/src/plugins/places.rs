@@ -1,14 +1,14 @@
-//! Where functions stand in the history of each vBucket, with the timers that they have set, as nodes tell each other: what
-//! one has handled no other handles again when the vBucket comes to it, and its timers come along.
+//! The positions of functions in each vBucket's history, and their timers, exchanged between nodes: when a vBucket
+//! moves, its new node does not handle documents again, and has the timers.
 //!
 //! ```text
-//! serves a vBucket:   Partition ─► each second to all nodes: I have come so far (PluginMessage::Told)
-//! has a copy of it:   Copier ─► what do I lack? (PluginMessage::Follow) ─► Partition, which keeps timers that do not fire
-//! is to serve it:     how far are you, and are you done? (PluginMessage::Places) ─► Copier ─► Partition::serve
+//! serves a vBucket:   Partition ─► each second to all nodes: the progress (PluginMessage::Told)
+//! has a copy of it:   Copier ─► missing changes? (PluginMessage::Follow) ─► Partition, which keeps timers that do not fire
+//! will serve it: progress, and busy? (PluginMessage::Places) ─► Copier ─► Partition::serve
 //! ```
 //!
-//! Only a copy that is as far as anybody who answers is served from. What is told is of one moment: a place is never known
-//! without the timers that were set on the way there, so that after a loss they are there or are set again.
+//! A node serves a vBucket only from a copy that is as far as that of any node that answers. A position and the timers
+//! set before it are always sent together, so that after a loss the timers exist or are set again.
 
 use super::message::{PluginMessage, PluginReply, StateName};
 use super::shipped::INDEX;
@@ -26,29 +26,29 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long nodes that are asked have to answer, each time.
+/// Longest wait for an answer, each time.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// vBuckets that are asked for at a time.
 const ASKED_MAX: usize = 256;
-/// About how much is told at a time.
+/// Approximate size of one message.
 const SHARES_BYTES_MAX: usize = 1 << 20;
 
-/// How long is kept what others have come further with, in nanoseconds: those who have copies come as far meanwhile.
+/// How long positions of other nodes that are further are kept, in nanoseconds: nodes with copies get as far meanwhile.
 const LEFT_NS: u64 = 30_000_000_000;
 
-/// How far others have come with vBuckets, and who.
+/// The progress of the node that is furthest, by vBucket.
 pub type Others = BTreeMap<Vbid, (Moment, NodeId)>;
 
-/// What the nodes say of a deployment.
+/// The answers of the nodes about a deployment.
 #[derive(Debug, Default)]
 pub struct Heard {
-    /// Who has come furthest.
+    /// The nodes that are furthest.
     pub furthest: Others,
     /// vBuckets with which somebody has not finished.
     pub busy: Vec<Vbid>,
-    /// Whether one of them is there, and has not said anything yet.
+    /// True if one of them is there, and has not said anything yet.
     pub is_silent: bool,
-    /// Whether one of them is not there, and was not replaced.
+    /// True if one of them is not there, and was not replaced.
     pub is_missing: bool,
 }
 
@@ -65,8 +65,8 @@ impl Deployment {
         StateName { deployment: self.name.clone(), space: self.spec.space.clone() }
     }
 
-    /// Asks all other nodes how far they have come. One that was replaced does nothing more, or hears of it first that it has
-    /// lost its vBuckets; what it said last is known.
+    /// Asks all other nodes for their progress. A node that was replaced makes no further progress, or learns first
+    /// that it has lost its vBuckets; its last report is known.
     pub(super) fn ask_places(&self, node: &Arc<Node>) -> Heard {
         let question = PluginMessage::Places(self.state_name());
         let ask = |other| (other, node.ask(other, &question, PATIENCE));
@@ -90,11 +90,11 @@ impl Deployment {
         heard
     }
 
-    /// Tells all other nodes how far this one has come.
+    /// Reports the progress of this node to all others.
     pub(super) fn tell_places(&self, node: &Arc<Node>, moments: &[(Vbid, Moment)]) {
         for other in node.others() {
             let told = PluginMessage::Told(self.state_name(), node.id(), moments.to_vec());
-            // Nobody waits for the answer.
+            // The answer is not needed.
             drop(node.ask(other, &told, PATIENCE));
         }
     }
@@ -110,33 +110,34 @@ impl Plugins {
         let Some(found) = self.deployment_of(state) else {
             return PluginReply::Places(BTreeMap::new(), Vec::new());
         };
-        // What it is busy with first: afterwards it comes no further with others. One that is paused, or makes way for its
-        // successor, may be at its last batch.
+        // Busy vBuckets are found first: afterwards it makes no progress in the others. A paused or replaced deployment
+        // may be at its last batch.
         let is_busy = |vbid: &Vbid| found.is_feeding() && found.coverage.is_known(*vbid);
         let busy = (0..found.bucket.vbucket_count()).map(Vbid).filter(is_busy).collect();
         let moments = found.readers.first().map(|reader| reader.moments());
         PluginReply::Places(moments.unwrap_or_default(), busy)
     }
 
-    /// Whether what follows its vBuckets from node to node has come to all that `node` is to serve, and is done with the others.
+    /// Returns true if the deployments that follow their vBuckets have arrived for all vBuckets that `node` should
+    /// serve, and are done with the others.
     pub(crate) fn have_settled(&self, node: &Node) -> bool {
         let (cluster, me) = (node.cluster(), node.id());
         let has_settled = |found: &Arc<Deployment>| {
             let Some(config) = cluster.buckets.get(&found.bucket.name) else { return true };
-            // As agreed: the vBuckets may not have their new parts yet.
+            // From the agreed state: the vBuckets of the bucket may not have their new roles yet.
             let mut chains = (0..).map(Vbid).zip(&config.chains);
             let serves = |chain: &Chain| chain.active() == Some(me);
             chains.all(|(vbid, chain)| serves(chain) == found.coverage.is_known(vbid))
         };
-        // What is paused as well: its timers are to come along.
+        // Paused deployments count as well, since their timers must move along.
         let follows = |found: &&Arc<Deployment>| found.spec.keeps_places() && found.is_feeding();
         self.deployments().iter().filter(follows).all(has_settled) && self.have_partitions(node)
     }
 
-    /// Whether all partitions of indexes are there that `node` is to keep.
+    /// Returns true if `node` has all partitions of indexes that it should keep.
     fn have_partitions(&self, node: &Node) -> bool {
         let (cluster, me) = (node.cluster(), node.id());
-        // What cannot be built is not waited for.
+        // An index that cannot be built is not waited for.
         let is_hopeless = matches!(self.loaded.read().get(&INDEX), Some(Err(_)));
         let has = |bucket: &nacre_cluster::Bucket, index: &Index| {
             let wanted = cluster.held_by(me, index);
@@ -184,12 +185,12 @@ impl Plugins {
     }
 }
 
-/// Follows what other nodes do with vBuckets that this one has copies of.
+/// Copies the positions and timers of vBuckets that this node has copies of.
 #[derive(Default)]
 pub struct Copier {
-    /// Others who have come further.
+    /// Nodes that are further.
     wanted: Others,
-    /// What was told in part.
+    /// Copies that have arrived in part.
     copying: BTreeMap<Vbid, Copying>,
     asked: Option<(NodeId, PendingReply<PluginMessage>)>,
     /// Since when others are known to have come further with vBuckets that have no copy here, in nanoseconds.
@@ -204,7 +205,7 @@ impl Copier {
         }
     }
 
-    /// Takes what was answered, and asks for what is lacking then. `signal` is woken by the answer.
+    /// Takes answers, and then asks for missing parts. `signal` is woken by an answer.
     pub fn step(
         &mut self,
         deployment: &Deployment,
@@ -262,7 +263,7 @@ impl Copier {
         Ok(())
     }
 
-    /// Takes what a node has answered. When it says nothing, it is asked again once it is known to be there.
+    /// Takes the answer of a node. A node that does not answer is asked again once it is known to be alive.
     fn take(
         &mut self,
         from: NodeId,
@@ -289,7 +290,7 @@ impl Copier {
             if copying.is_idle() {
                 self.copying.remove(&vbid);
                 if is_all {
-                    // There is no more for now, whatever was said before.
+                    // There is no more for now, regardless of earlier reports.
                     self.wanted.remove(&vbid);
                 }
             }

@@ -29,7 +29,7 @@ const FAILURES_KEPT: usize = 32;
 const CAPSULES_MAX: usize = 16;
 const CAPSULES_WINDOW_NS: u64 = 10_000_000_000;
 
-/// What a package of a world without a state may use up at most.
+/// Returns the limits of a package of a world without a state.
 pub(super) fn limits(manifest: &Manifest) -> Limits {
     manifest.limits.within(Limits::pure())
 }
@@ -67,11 +67,11 @@ pub(super) fn specs(cluster: &Cluster) -> Vec<Spec> {
     all.filter(|(_, wanted)| !wanted.world.follows_documents()).filter_map(one).collect()
 }
 
-/// What a deployment has come to.
+/// The condition of a deployment.
 enum Running {
     Functions(Functions),
     Resolver(Resolver),
-    /// It cannot run: the reason, for whoever deployed it.
+    /// Cannot run: the reason, for the deployer.
     Failed(String),
 }
 
@@ -80,7 +80,7 @@ enum Running {
 pub struct Failed {
     /// The function, or the key of the document.
     pub what: String,
-    /// How it ended.
+    /// The reason of the end.
     pub reason: String,
 }
 
@@ -91,7 +91,7 @@ pub struct Pure {
     /// A clone for each instance that a request holds.
     callers: Arc<()>,
     failures: Mutex<VecDeque<Failed>>,
-    /// Where failed calls are kept, and how many more.
+    /// Platform that stores failed calls, and how many more it may.
     platform: Arc<dyn Platform>,
     allowance: Mutex<Allowance>,
 }
@@ -141,7 +141,7 @@ impl Pure {
         }
     }
 
-    /// What the plugin's host counts.
+    /// Returns the counters of the plugin's host.
     pub fn status(&self) -> Status {
         match &self.running {
             Running::Functions(functions) => functions.status(),
@@ -155,10 +155,10 @@ impl Pure {
         self.failures.lock().iter().cloned().collect()
     }
 
-    /// An instance for one request, which calls functions in it one after the other.
+    /// Returns an instance for one request, which calls functions in it one after the other.
     ///
     /// # Errors
-    /// Why there is none, for who asks.
+    /// The reason why there is none, for the user.
     pub(crate) fn caller(self: &Arc<Pure>, account: Arc<Account>) -> Result<PureCaller, String> {
         let functions = match &self.running {
             Running::Functions(functions) => functions,
@@ -171,7 +171,8 @@ impl Pure {
         Ok(PureCaller { deployment: Arc::clone(self), caller, _held: held })
     }
 
-    /// What to tell who asked of a call of `what` that failed. Whatever its caller has not done is kept, and logged.
+    /// Returns the message of a failed call of `what`, for the user. Failures that the caller has not caused are stored
+    /// and logged.
     fn told(&self, what: &str, error: &Error) -> String {
         let reason = match error {
             Error::Reject { message, .. } => return message.clone(),
@@ -182,7 +183,7 @@ impl Pure {
         reason
     }
 
-    /// Keeps the calls that failed, so that their author can make them fail again. Whoever calls decides how often that is.
+    /// Stores failed calls, so that their author can repeat them. The caller limits how often.
     fn keep_capsules(&self) {
         let mut capsules = match &self.running {
             Running::Functions(functions) => functions.take_capsules(),
@@ -194,7 +195,7 @@ impl Pure {
         keep_capsules(&*self.platform, &self.spec.name, capsules);
     }
 
-    /// Keeps and logs what the deployment has not done.
+    /// Stores and logs a failure of the deployment.
     fn blame(&self, what: &str, reason: &str) {
         tracing::warn!("{}: {what}: {reason}", self.spec.name);
         self.keep_capsules();
@@ -206,7 +207,7 @@ impl Pure {
     }
 }
 
-/// Of what may come at any rate, so much in each window.
+/// Limits events that may come at any rate: so many in each window.
 #[derive(Debug, Default)]
 struct Allowance {
     begun_ns: u64,
@@ -240,10 +241,10 @@ pub(crate) struct PureCaller {
 }
 
 impl PureCaller {
-    /// Calls `function` with `arguments`, a JSON array; gives JSON. What the limits leave of `left` is its time.
+    /// Calls `function` with `arguments`, a JSON array. Returns JSON. Its time is `left`, within its limits.
     ///
     /// # Errors
-    /// Why there is no result, for who asks.
+    /// The reason why there is no result, for the user.
     pub fn call(
         &mut self,
         function: &str,
@@ -270,7 +271,7 @@ impl Deployed {
 
 impl Resolve for Deployed {
     fn resolve(&self, key: &[u8], local: &Version, remote: &Version) -> Result<Verdict, Undecided> {
-        // Until it is loaded nothing is decided: the bucket's own rule would lose what it merges.
+        // Nothing is decided until the resolver is loaded: the bucket's own rule would lose versions that it merges.
         let pure = self.pure().ok_or(Undecided)?;
         let Running::Resolver(resolver) = &pure.running else { return Err(Undecided) };
         resolver.resolve(key, local, remote).map_err(|error| {
@@ -290,7 +291,7 @@ impl Resolve for Deployed {
 }
 
 impl Plugins {
-    /// Has the resolver of a bucket, if one is deployed, decide from now on, as soon as it can.
+    /// Lets the resolver of a bucket, if one is deployed, decide from now on, as soon as it can.
     pub(super) fn place_resolver(&self, node: &Arc<Node>, bucket: &Arc<Bucket>) {
         let cluster = node.cluster();
         let resolver = cluster.plugins.resolver_of(&bucket.name).map(|(name, _)| {
@@ -310,11 +311,11 @@ impl Plugins {
         self.pure.read().values().cloned().collect()
     }
 
-    /// Brings the deployments that follow no documents in line with the agreed state. Until the code of one is loaded, what was
-    /// there goes on.
+    /// Brings the deployments that follow no documents in line with the agreed state. Until the code of one is loaded,
+    /// its predecessor goes on.
     pub(super) fn redeploy_pure(&self, node: &Arc<Node>) {
         let _deploying = self.deploying.lock();
-        // Read under the lock, so that whoever comes last brings in line with the newest.
+        // Read under the lock, so that the last caller uses the newest state.
         let wanted = specs(&node.cluster());
         self.pure.write().retain(|name, _| wanted.iter().any(|spec| spec.name == *name));
         for spec in wanted {

@@ -4,7 +4,7 @@
 //! agreed state ─► WorkloadKind::specs ─► Spec ─► place: start, go on with the state, build beside, or leave as it is
 //! ```
 //!
-//! It is level-triggered: it looks at what is wanted and at what is there, and can be called at any time.
+//! It is level-triggered: it compares wanted and running deployments, and can be called at any time.
 
 use super::deployment::{Deployment, Progress};
 use super::kind::{Agreed, KINDS, WorkloadKind};
@@ -33,7 +33,7 @@ impl Plugins {
             .find(|code| !loaded.contains_key(code))
     }
 
-    /// Takes what the loader has loaded, and deploys what waits for it.
+    /// Takes a component from the loader, and deploys everything that waits for it.
     pub(super) fn install(&self, node: &Arc<Node>, code: Code, loaded: Result<Runtime, String>) {
         // Before anything of it can be deployed, so that nothing new is taken for a leftover.
         if let Ok(runtime) = &loaded {
@@ -48,12 +48,12 @@ impl Plugins {
         self.changed.notify_waiters();
     }
 
-    /// Users have changed: what they own may have to be held or let go.
+    /// Called after users have changed: their deployments may have to be held or released.
     pub(super) fn look_at_owners(&self) {
         self.wanted.wake();
     }
 
-    /// As [`Plugins::redeploy`] for each bucket.
+    /// Calls [`Plugins::redeploy`] for each bucket.
     pub(super) fn redeploy_all(&self, node: &Arc<Node>) {
         for name in node.cluster().buckets.keys() {
             if let Some(bucket) = node.bucket(name) {
@@ -62,21 +62,22 @@ impl Plugins {
         }
     }
 
-    /// Deploys what is deployed of a bucket that was just opened here.
+    /// Deploys the deployments of a bucket that was just opened here.
     pub(super) fn deploy_found(&self, node: &Arc<Node>, bucket: &Arc<Bucket>) {
         self.bring_in_line(node, bucket, Vbids::default);
     }
 
-    /// Brings the deployments of a bucket in line with the agreed state. Those that failed get another try, but for packages that
-    /// have run: whoever has mended the cause says so.
+    /// Brings the deployments of a bucket in line with the agreed state. Failed ones get another try, except packages
+    /// that have run: those wait for an order.
     pub(super) fn redeploy(&self, node: &Arc<Node>, bucket: &Arc<Bucket>) {
         self.bring_in_line(node, bucket, || bucket.active_vbids());
     }
 
-    /// As [`Plugins::redeploy`]; of what is news here, others may answer where they serve what is not `served` here.
+    /// As [`Plugins::redeploy`]. For deployments that are new here, other nodes may answer for vBuckets that are not
+    /// `served` here.
     fn bring_in_line(&self, node: &Arc<Node>, bucket: &Arc<Bucket>, served: impl Fn() -> Vbids) {
         let _deploying = self.deploying.lock();
-        // Read under the lock, so that whoever comes last brings in line with the newest.
+        // Read under the lock, so that the last caller uses the newest state.
         let cluster = node.cluster();
         let Some(config) = cluster.buckets.get(&bucket.name) else { return };
         let agreed = Agreed { cluster: &cluster, node: node.id(), bucket: config };
@@ -107,7 +108,7 @@ impl Plugins {
         kind.specs(agreed, runtime.as_ref())
     }
 
-    /// Notes what does not run here, if that is news, with the vBuckets that are served now.
+    /// Notes deployments that do not run here, if they are new, with the vBuckets that are served now.
     fn hear_of(&self, names: impl Iterator<Item = String>, served: impl Fn() -> Vbids) {
         let (slots, mut heard_of) = (self.slots.read(), self.heard_of.lock());
         for name in names.filter(|name| !slots.contains_key(name)) {
@@ -118,7 +119,7 @@ impl Plugins {
     /// Brings one name in line.
     fn place(&self, node: &Arc<Node>, bucket: &Arc<Bucket>, spec: Spec) {
         let Ok(runtime) = self.runtime(&spec.code) else {
-            // Until it is loaded, what was there goes on.
+            // Until the component is loaded, the running deployment goes on.
             return;
         };
         let name = spec.name.clone();
@@ -177,7 +178,7 @@ impl Plugins {
         if spec.kind.builds_beside(&spec) && answers {
             let building = deploy(node, bucket, &runtime, spec, None);
             put(serving, Some(building));
-            // It may have had all there is before anybody knew that it is to take a place.
+            // The new deployment may have caught up before it was known to replace another.
             bucket.listeners.wake_all();
         } else {
             self.leave_one(&serving);
@@ -185,8 +186,8 @@ impl Plugins {
         }
     }
 
-    /// `deployment` has caught up: it takes the place that it was built for. Gives false when that cannot be now, since
-    /// deployments are being brought in line, who may be waiting for the thread that asks.
+    /// Lets `deployment`, which has caught up, replace the one that it was built for. Returns false if that is not
+    /// possible now because deployments are being brought in line: that thread may be waiting for the caller's.
     pub(super) fn promote(&self, deployment: &Deployment) -> bool {
         let Some(_deploying) = self.deploying.try_lock() else { return false };
         let mut slots = self.slots.write();
@@ -251,7 +252,7 @@ pub(super) fn remove_leftovers(node: &Node, kind: &dyn WorkloadKind, runtime: Op
     }
 }
 
-/// Removes the spaces of all kinds of which it is known without a component which spaces there are to be.
+/// Removes leftover spaces of all kinds that need no component to know which spaces they have.
 pub(super) fn remove_known_leftovers(node: &Node) {
     let known = KINDS.iter().filter(|kind| kind.component().is_none());
     known.for_each(|kind| remove_leftovers(node, *kind, None));

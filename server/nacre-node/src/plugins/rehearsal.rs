@@ -1,4 +1,4 @@
-//! Dry runs: what a function would do with documents that there are.
+//! Dry runs: the effects that a function would have on existing documents.
 
 use super::functions::spec;
 use super::open::setup;
@@ -19,37 +19,37 @@ use std::time::Duration;
 
 /// Documents of one dry run.
 pub const DOCUMENTS_MAX: usize = 1000;
-/// How long it may take; what is left then is left out.
+/// Longest dry run; the remaining documents are left out.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Bytes of all of them in memory, give or take one portion.
 const DOCUMENTS_BYTES_MAX: usize = 64 << 20;
 /// Read from history at a time.
 const PORTION: Limit = Limit { count: 256, bytes: 4 << 20 };
 
-/// Which documents are tried. Those that other nodes serve are not.
+/// Documents to try. Documents that other nodes serve are not tried.
 #[derive(Clone, Debug)]
 pub enum Chosen {
     /// By their ids; with `scope.collection`, where the function listens to several.
     Ids(Vec<String>, Option<String>),
     /// A part of history.
     Range(Range),
-    /// What was written last.
+    /// The documents written last.
     Last(usize),
 }
 
-/// What came of a document.
+/// The result for one document.
 pub struct Tried {
-    /// Its id.
+    /// The id.
     pub id: String,
-    /// Where it is, and what would be done; or why there is no such document here.
+    /// The document and the effects; or the reason why there is no such document here.
     pub outcome: Result<(Vbid, Document, Rehearsed), String>,
 }
 
-/// Gives documents to a function, which need not be deployed, and tells what it would do. The second is whether all of them
-/// had their turn.
+/// Passes documents to a function, which need not be deployed, and returns its effects without making them. The second
+/// value is true if all documents had their turn.
 ///
 /// # Errors
-/// Why it cannot run.
+/// The reason why it cannot run.
 pub fn rehearse(
     node: &Arc<Node>,
     id: &FunctionId,

@@ -1,4 +1,4 @@
-//! Parts of history that a function is given again, beside what is new. Where it stands does not change by that.
+//! Parts of history that a function processes again, alternating with new history. Its position does not change.
 
 use super::past::{Past, Range};
 use nacre_bucket::Bucket;
@@ -10,19 +10,19 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Documents of one call; few, so that what is new need not wait.
+/// Documents of one call; few, so that new history need not wait.
 const LIMIT: Limit = Limit { count: 64, bytes: 4 << 20 };
 
-/// A part that is to be given again.
+/// A part to process again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Replay {
-    /// Which part.
+    /// The part.
     pub range: Range,
     /// Only versions that were written then or later, in nanoseconds since the Unix epoch.
     pub since_ns: u64,
 }
 
-/// What a deployment is to be given again, and how much was.
+/// The parts that a deployment must process again, and the progress.
 #[derive(Default)]
 pub(super) struct Replays {
     waiting: Mutex<VecDeque<Replay>>,
@@ -34,7 +34,7 @@ impl Replays {
         self.waiting.lock().extend(replays);
     }
 
-    /// How many parts are waiting or under way, and how many documents were given.
+    /// Returns how many parts wait or are under way, and how many documents were processed.
     pub fn counts(&self) -> (usize, u64) {
         (self.waiting.lock().len(), self.documents.load(Ordering::Relaxed))
     }
@@ -44,7 +44,7 @@ impl Replays {
 #[derive(Default)]
 pub(super) struct Replaying {
     part: Option<(Past, Replay)>,
-    /// What is left of a batch of which the plugin asked to be given the rest again.
+    /// The rest of a batch that the plugin wants to get again.
     retry: Option<Batch>,
 }
 
@@ -80,7 +80,7 @@ impl Replaying {
         Ok(Some(Batch { documents, ..Batch::default() }))
     }
 
-    /// What is to be given again, but for vBuckets that have left the node since.
+    /// Returns the rest to process again, without vBuckets that have left the node since.
     fn left(&mut self, serves: impl Fn(Vbid) -> bool) -> Option<Batch> {
         let mut batch = self.retry.take()?;
         batch.documents.retain(|(vbid, _)| serves(*vbid));
@@ -92,7 +92,7 @@ impl Replaying {
         replays.documents.fetch_add(documents as u64, Ordering::Relaxed);
     }
 
-    /// The first `taken` documents of `batch` were given, the others are to be given again.
+    /// Notes that the first `taken` documents of `batch` were processed; the others come again.
     pub fn given_in_part(&mut self, replays: &Replays, mut batch: Batch, taken: usize) {
         batch.documents.drain(..taken);
         self.retry = Some(batch);

@@ -1,8 +1,9 @@
-//! What a deployment needs its owner to be allowed to do with documents, and whether the owner still may.
+//! The rights on documents that the owner of a deployment needs, and whether the owner still has them.
 //!
-//! A deployment acts by itself: it reads its source, and documents that it was granted. Whoever deploys it could read and write
-//! them through it, and so must be allowed to without it: when it is deployed, and as long as it runs. A deployment whose owner
-//! is gone or has lost a role is held: it is paused until the owner has the role again, or somebody else becomes its owner.
+//! A deployment acts by itself: it reads its source, and documents that it was granted. Its deployer could read and
+//! write these through it, and so needs the same rights: when it is deployed, and as long as it runs. A deployment
+//! whose owner is gone or has lost a role is held: it is paused until the owner has the role again, or somebody else
+//! becomes its owner.
 
 use nacre_auth::{Keyspace, Privilege, User, Users};
 use nacre_cluster::Source;
@@ -11,7 +12,7 @@ use nacre_sandbox::{Grants, KeyspaceGrant};
 /// A privilege on a part of the data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Need {
-    /// What is to be allowed.
+    /// The privilege.
     pub privilege: Privilege,
     bucket: String,
     scope: Option<String>,
@@ -46,7 +47,7 @@ impl Need {
     }
 }
 
-/// Returns what a deployment needs that reads `source` and has `grants`.
+/// Returns the rights for a deployment that reads `source` and has `grants`.
 pub fn needs(source: &Source, grants: &Grants) -> Vec<Need> {
     let mut needs = reading(source, grants);
     needs.push(Need::new(Privilege::StreamData, source));
@@ -55,14 +56,14 @@ pub fn needs(source: &Source, grants: &Grants) -> Vec<Need> {
     needs
 }
 
-/// Returns what somebody needs to see documents as a deployment does that reads `source` and has `grants`.
+/// Returns the rights to see documents as a deployment does that reads `source` and has `grants`.
 pub fn reading(source: &Source, grants: &Grants) -> Vec<Need> {
     let granted = grants.kv.iter().map(|grant| place(grant, source));
     let places = std::iter::once(source.clone()).chain(granted);
     places.map(|place| Need::new(Privilege::ReadData, &place)).collect()
 }
 
-/// Returns what the resolver of a bucket's conflicts needs: it sees both versions, and decides which one is stored.
+/// Returns the rights for a resolver of a bucket's conflicts: it sees both versions, and decides which one is stored.
 pub fn resolving(source: &Source) -> Vec<Need> {
     [Privilege::ReadData, Privilege::WriteData].map(|privilege| Need::new(privilege, source)).into()
 }
@@ -72,8 +73,9 @@ pub fn lacking<'n>(user: &User, needs: &'n [Need]) -> Option<&'n Need> {
     needs.iter().find(|need| !user.may(need.privilege, need.keyspace()))
 }
 
-/// Returns why a deployment with these needs is held; `None` if its owner may do what it does. Users with the privilege
-/// `bypass` may, whatever their roles on data. What was deployed before owners were recorded has none, and is not held.
+/// Returns why a deployment with these needs is held; `None` if its owner has the rights. Users with the privilege
+/// `bypass` have them, regardless of their roles on data. Deployments from before owners were recorded have no owner,
+/// and are not held.
 pub(super) fn hold(
     users: &Users,
     owner: &str,

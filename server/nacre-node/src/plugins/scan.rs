@@ -1,5 +1,5 @@
-//! Scans of deployments that are indexes: each node tells the next entries of the vBuckets that it serves, and they are put
-//! in order here. The plugin is not asked.
+//! Scans of deployments that are indexes: each node returns the next entries of the vBuckets that it serves, and they
+//! are merged here. The plugin is not called.
 
 use super::message::{PluginMessage, PluginReply, ScanPart};
 use super::part::{Missing, no_bucket, not_loaded};
@@ -14,10 +14,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A page of an index of all nodes, with what is needed to tell it.
+/// A page of an index of all nodes, with the data that is needed to encode it.
 pub struct Scanned {
     page: Page,
-    /// Whether its entries name collections.
+    /// True if its entries name collections.
     names_collections: bool,
     manifest: Arc<Manifest>,
 }
@@ -78,7 +78,7 @@ impl Plugins {
         Ok(PluginReply::Page(found.page(&part.vbids, &part.scan, left)?))
     }
 
-    /// The next entries of a deployment that is an index, from wherever they are. Blocks: not for a thread that others wait
+    /// The next entries of a deployment that is an index, from wherever they are. Blocks: do not call it on a thread that others wait
     /// for.
     ///
     /// # Errors
@@ -111,7 +111,7 @@ fn page_of_all(
     let owners = node.owners(bucket).ok_or_else(no_bucket)?;
     if owners.only() == Some(node.id()) {
         match deployment.page(&owners.all(), scan, patience) {
-            // They were just moved.
+            // vBuckets have just moved.
             Err(Missing::Elsewhere) => {}
             page => return page,
         }

@@ -1,4 +1,4 @@
-//! Deployments as a service of the node: what the agreed state means for them.
+//! Deployments as a service of the node: the effects of the agreed state on them.
 
 use super::message::PluginMessage;
 use super::{Loader, Plugins, packages};
@@ -22,7 +22,7 @@ impl Service for Plugins {
         &PLUGINS
     }
 
-    /// Loads components from now on, beside everything else: compiling them takes seconds.
+    /// Starts the loader, on a thread of its own because compiling components takes seconds.
     fn start(&self, node: &Arc<Node>) {
         node.platform.spawn(Box::new(Loader::new(node)));
     }
@@ -71,7 +71,7 @@ impl Service for Plugins {
 }
 
 impl Plugins {
-    /// Brings in line what one change concerns.
+    /// Brings the deployments in line that one change concerns.
     fn follow(
         &self,
         node: &Arc<Node>,
@@ -91,7 +91,7 @@ impl Plugins {
             | Change::DropIndex { bucket, .. }
             | Change::BuildIndexes { bucket, .. }
             | Change::SetIndexReplicas { bucket, .. } => self.redeploy_bucket(node, bucket),
-            // Its resolver went with it.
+            // The resolver of the bucket ends with it.
             Change::DropBucket { .. } => self.redeploy_pure(node),
             Change::DropPackage { name, version } => {
                 self.forget_package(node, &before.plugins.packages[name][version].digest, after)?;
@@ -121,7 +121,7 @@ impl Plugins {
         node: &Arc<Node>,
         AgreedStep { before, after, .. }: &AgreedStep<'_>,
     ) -> Result<(), Error> {
-        // Those that were opened just now have their deployments already.
+        // Buckets that were just opened have their deployments already.
         for name in after.buckets.keys().filter(|name| before.buckets.contains_key(*name)) {
             self.redeploy_bucket(node, name);
         }

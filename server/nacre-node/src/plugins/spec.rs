@@ -1,4 +1,4 @@
-//! What is to run, as the agreed state has it: a design document and a deployed package come to the same.
+//! A wanted deployment, derived from the agreed state: a design document and a deployed package take the same form.
 
 use super::kind::{IndexOptions, Pace, PackageOptions, Share, ViewOptions, WorkloadKind};
 use super::rights;
@@ -28,27 +28,27 @@ pub(super) struct Spec {
     /// The kind of workload.
     pub kind: &'static dyn WorkloadKind,
     pub code: Code,
-    /// What it reads, or why that is not there.
+    /// The keyspace that it reads, or the reason why that does not exist.
     pub source: Result<Source, Refusal>,
     pub since: Since,
-    /// What its deployer tells it.
+    /// Configuration from its deployer.
     pub config: String,
     pub limits: Limits,
     pub grants: Grants,
     /// The user with whose rights it acts; empty where it acts with none, or is not known.
     pub owner: String,
     pub paused: bool,
-    /// Why it is paused although it is not to be, if its owner may not do what it does.
+    /// Reason why it is paused against its deployer's order: its owner lacks a right.
     pub held: Option<String>,
-    /// Whether it is told every version, with the one that it took the place of.
+    /// True if it gets every version, with the one that it replaced.
     pub old: bool,
-    /// Where its state lies: named after everything that the state depends on.
+    /// Space of its state, named after everything that the state depends on.
     pub space: String,
-    /// Of a design document.
+    /// Options of a design document.
     pub view: Option<ViewOptions>,
-    /// Of an index, whose entries are read without the plugin.
+    /// Options of an index, whose entries are read without the plugin.
     pub index: Option<IndexOptions>,
-    /// Of a package.
+    /// Options of a package.
     pub package: Option<PackageOptions>,
 }
 
@@ -81,7 +81,7 @@ impl Spec {
         }
     }
 
-    /// Returns the version of the package; empty for what comes with the binary.
+    /// Returns the version of the package; empty for shipped components.
     pub fn version(&self) -> &str {
         self.package.as_ref().map_or("", |package| &package.version)
     }
@@ -91,7 +91,7 @@ impl Spec {
         self.package.as_ref()?.script.as_deref()
     }
 
-    /// Returns how often a failed one was told to go on; `None` for what is tried again on every occasion.
+    /// Returns the number of orders to go on after a failure; `None` for kinds that are tried again on every occasion.
     pub fn tries(&self) -> Option<u64> {
         self.package.as_ref().map(|package| package.tries)
     }
@@ -101,7 +101,7 @@ impl Spec {
         self.view.as_ref().is_some_and(|view| view.is_development)
     }
 
-    /// Returns how often it takes what is new; `None` for at once.
+    /// Returns the interval of new changes; `None` for at once.
     pub fn pace(&self) -> Option<Pace> {
         self.view.as_ref()?.pace
     }
@@ -116,7 +116,7 @@ impl Spec {
         if self.is_index() { Some(StateForm::Resident) } else { self.package.as_ref()?.form }
     }
 
-    /// Returns what this node has of an index with partitions.
+    /// Returns this node's share of a partitioned index.
     pub fn share(&self) -> Option<&Share> {
         self.index.as_ref()?.share.as_ref()
     }
@@ -125,12 +125,13 @@ impl Spec {
         self.package.as_ref()?.begin.as_ref()
     }
 
-    /// Returns true if it begins with what comes from now on.
+    /// Returns true if it begins with changes from now on.
     pub fn begins_now(&self) -> bool {
         self.since == Since::Now && self.begin().is_none()
     }
 
-    /// Returns true if its state is of the whole history: what begins with now is no more in history from there.
+    /// Returns true if its state is of the whole history. A deployment that begins now does not have the history
+    /// before.
     pub fn has_all_history(&self) -> bool {
         self.since == Since::Everything && self.begin().is_none()
     }
@@ -163,12 +164,12 @@ impl Spec {
         }
     }
 
-    /// Whether all it does is to keep its state, which can be made again from history at any time.
+    /// Returns true if it only keeps its state, which can be rebuilt from history at any time.
     pub fn is_fold(&self) -> bool {
         self.kind.is_fold(self)
     }
 
-    /// Pauses it if its owner may not do what it does. Nothing is asked of those who make views and indexes, whose roles
+    /// Pauses it if its owner lacks a right. Views and indexes are not checked, because the roles of their authors
     /// include reading.
     pub fn hold(&mut self, users: &Users) {
         let Ok(source) = &self.source else { return };
@@ -185,23 +186,23 @@ impl Spec {
         self.kind.has_effects(self)
     }
 
-    /// Where it begins in a vBucket that it has nothing of.
+    /// Returns where it begins in a vBucket of which it has nothing.
     pub fn beginning(&self, vbid: Vbid) -> ResumePoint {
         let begin = self.begin();
         begin.and_then(|points| points.get(&vbid)).copied().unwrap_or_default()
     }
 
-    /// Whether its documents are of several collections.
+    /// Returns true if its documents are of several collections.
     pub fn spans_collections(&self) -> bool {
         self.source.as_ref().is_ok_and(|source| source.collection.is_none())
     }
 
-    /// Whether it does what is not to be done again, so that it goes on where it stood on another node.
+    /// Returns true if it has effects that must not be repeated, so that it keeps its position when a vBucket moves.
     pub fn keeps_places(&self) -> bool {
         self.kind.owns_timers()
     }
 
-    /// Whether what `other` has includes all that this one wants of an index, and nobody wants it to have less.
+    /// Returns true if `other` has at least the share of the index that this one wants, and need not give any of it up.
     pub fn is_part_of(&self, other: &Spec) -> bool {
         let (Some(wanted), Some(there)) = (self.share(), other.share()) else { return false };
         let of = |spec: &Spec| spec.space.rsplit_once('/').map(|(of, _)| of.to_owned());
@@ -212,7 +213,7 @@ impl Spec {
         is_enough && of(self) == of(other)
     }
 
-    /// Whether `other` goes on as this one, but for a pause.
+    /// Returns true if `other` goes on as this one, but for a pause.
     pub fn is_same_as(&self, other: &Spec) -> bool {
         (&self.code, self.version(), &self.space, &self.config, &self.source)
             == (&other.code, other.version(), &other.space, &other.config, &other.source)
@@ -236,10 +237,10 @@ pub(super) fn numbers(manifest: &Collections, source: &Source) -> Result<String,
     }
 }
 
-/// The collections that a source names, as of one manifest. Documents of others are passed over.
+/// The collections that a source names, as of one manifest. Documents of others are ignored.
 #[derive(Default)]
 pub(super) struct Selection {
-    /// Of the manifest that was looked at last.
+    /// UID of the last manifest that was looked at.
     uid: Option<u64>,
     collections: BTreeSet<CollectionId>,
 }
@@ -254,7 +255,7 @@ impl Selection {
         }
     }
 
-    /// As [`Selection::follow`]. A source that is refused names no collections.
+    /// As [`Selection::follow`], for a spec. A refused source names no collections.
     pub fn follow_spec(&mut self, manifest: &Collections, spec: &Spec) {
         if let Ok(source) = &spec.source {
             self.follow(manifest, source);

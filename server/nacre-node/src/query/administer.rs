@@ -1,5 +1,5 @@
-//! Statements about users, groups, roles, collections and sequences. The instance sends them as JSON, and this answers them with the
-//! rights of who asks.
+//! Statements about users, groups, roles, collections and sequences. The instance sends them as JSON, and this module
+//! carries them out with the rights of the request's user.
 
 use super::failure::{code, failure, refused};
 use super::session::Session;
@@ -15,10 +15,10 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// How often a node tries to take values that others take, too.
+/// How often a node tries to take values of a sequence that other nodes take too.
 const TRIES_MAX: u32 = 64;
 
-/// What a statement says.
+/// A statement.
 #[derive(Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case")]
 enum Request {
@@ -123,7 +123,7 @@ pub(super) struct Taken {
 pub(super) type TakenSequences = BTreeMap<String, Taken>;
 
 impl Session {
-    /// Does what a statement says.
+    /// Carries out a statement.
     pub(super) fn do_administer(&self, request: &str) -> Result<String, Failure> {
         let unreadable =
             |error| failure(code::INTERNAL, format!("the statement cannot be read: {error}"));
@@ -209,7 +209,7 @@ impl Session {
             at: u64::from(self.node.now().unix_s()),
             ..UserEdit::default()
         };
-        // Nobody has a password hashed for a change that is refused anyway.
+        // The change is checked first, so that no password is hashed for a refused one.
         let change = UserChange { by: Some(self.login()?), edit: Edit::User(edit.clone()) };
         self.node.users().permit(&change).map_err(|refused| users_refused(&refused))?;
         if let Some(password) = password {
@@ -219,12 +219,12 @@ impl Session {
         self.edit_users(Edit::User(edit))
     }
 
-    /// The login of the user who asks.
+    /// Returns the login of the request's user.
     fn login(&self) -> Result<Login, Failure> {
         self.login.clone().ok_or_else(|| users_refused(&Refused::LoginEnded))
     }
 
-    /// Makes a change of users for the user who asks. Whether it is allowed is decided when its turn comes.
+    /// Changes users for the request's user. The rights are checked when the change is applied.
     fn edit_users(&self, edit: Edit) -> Result<Value, Failure> {
         let change = UserChange { by: Some(self.login()?), edit };
         self.node.change_users(change).map_err(failed)?;
@@ -244,7 +244,7 @@ impl Session {
         self.edit_users(Edit::Group { name: name.to_owned(), is_new, description, roles })
     }
 
-    /// Roles by their texts. What they are on has to be there, as with the form of management.
+    /// Parses roles. Their keyspaces must exist, as with the management form.
     fn roles_of(&self, texts: &[String]) -> Result<Vec<Role>, Failure> {
         let cluster = self.node.cluster();
         let role = |text: &String| {

@@ -30,7 +30,7 @@ impl Answer {
         Answer { status, headers, rest: Rest::Given(Box::new(given)), counted }
     }
 
-    /// The answer to a request that has ended before its first row; `told` is what its instance has noted of it.
+    /// Makes the answer to a request that has ended before its first row; `told` is what its instance has noted of it.
     pub(super) fn failed(error: &Error, told: Option<&Value>, counted: Counted) -> Answer {
         counted.fail();
         let mut body = String::from("{\n");
@@ -49,7 +49,8 @@ impl Answer {
         }
     }
 
-    /// How long the rest of the answer may take by the request's own time limit, which counts while nobody asks for a piece.
+    /// Returns the time left for the rest of the answer by the request's own limit, which counts even while no piece is
+    /// asked for.
     pub fn time_left(&self) -> Option<Duration> {
         match &self.rest {
             Rest::Given(given) => given.time_left(),
@@ -86,7 +87,8 @@ fn headers_of(error: &Error) -> Vec<Header> {
     headers
 }
 
-/// What comes after the rows when the instance has ended without a word. Codes are those of Couchbase.
+/// Returns the end of the answer after the rows, when the instance has ended without writing it. Codes are those of
+/// Couchbase.
 fn end(error: &Error) -> String {
     let (code, status, message) = match error {
         Error::Deadline { .. } => (code::TIMEOUT, "timeout", "Timeout exceeded".to_owned()),

@@ -1,4 +1,4 @@
-//! What there is, as rows for queries: `system:buckets`, `system:scopes`, `system:keyspaces`, `system:indexes`.
+//! Catalogs as rows for queries: `system:buckets`, `system:scopes`, `system:keyspaces`, `system:indexes`.
 
 use super::session::Session;
 use crate::node::Node;
@@ -37,7 +37,7 @@ impl Session {
             "applicable_roles" => Some(self.of_roles()),
             "bucket_info" => Some(self.of_buckets(|bucket| vec![info_of_bucket(bucket)])),
             "vitals" => Some(self.of_vitals()),
-            // Nothing is kept of these.
+            // Nothing is kept for these catalogs.
             "tasks_cache" | "dictionary" | "dictionary_cache" | "completed_requests_history" => {
                 Some(Vec::new())
             }
@@ -47,8 +47,8 @@ impl Session {
         }
     }
 
-    /// Has this node learn first what another one was told, for catalogs that show it: clients make an index at one node and
-    /// look for it at another.
+    /// Lets this node catch up with the decisions of the others, for catalogs that show them: clients create an index
+    /// at one node and look for it at another.
     pub(super) fn catch_up_for(&self, name: &str) {
         let own = ["datastores", "namespaces", "dual", "transactions"];
         if !own.contains(&name) {
@@ -56,14 +56,14 @@ impl Session {
         }
     }
 
-    /// Those of this node. Of others, a user sees what they do who may see all that is done.
+    /// Returns the transactions of this node. Users see those of others only if they may see all requests.
     fn of_transactions(&self) -> Rows {
         let user = (!self.manages_requests()).then_some(self.user.as_str());
         let node = self.node.endpoints().management();
         rows(self.node.queries().transactions.rows(user, &node, self.node.now()))
     }
 
-    /// Users with their roles: the one who asks, or all for who may administer them.
+    /// Returns users with their roles: the request's user, or all for users who may administer them.
     fn of_users(&self, own: bool) -> Rows {
         let users = self.node.users();
         let may_all = self.may_in(Privilege::AdministerUsers, Keyspace::default());
@@ -98,7 +98,8 @@ impl Session {
         }))
     }
 
-    /// What the users may do, a row for each role of each: those of who asks, or of all for who may administer them.
+    /// Returns the roles of users, one row each: those of the request's user, or of all for users who may administer
+    /// them.
     fn of_roles(&self) -> Rows {
         let users = self.node.users();
         let may_all = self.may_in(Privilege::AdministerUsers, Keyspace::default());
@@ -188,7 +189,8 @@ impl Session {
                     "name": collection.name,
                     "path": path,
                 });
-                // A bucket stands for its default collection, as it did when there were no others.
+                // A bucket without a path means its default collection, for compatibility with statements from before
+                // collections.
                 if (scope.name.as_str(), collection.name.as_str()) == ("_default", "_default") {
                     row = json!({
                         "datastore_id": "nacre",
@@ -258,7 +260,7 @@ impl Session {
 }
 
 impl Node {
-    /// Whether the node has yet to build a part of an index that is to be here; one that others answer for meanwhile, perhaps.
+    /// Returns true if the node has yet to build its part of an index. Other nodes may answer for it meanwhile.
     pub(crate) fn has_to_build(&self, bucket: &str, index: &Index) -> bool {
         let held = self.cluster().held_by(self.id(), index);
         let lacks_some = || {
@@ -269,7 +271,7 @@ impl Node {
             || index.built && !held.is_empty() && lacks_some()
     }
 
-    /// What can be done with an index of a bucket, as far as this node knows: `deferred`, `building` or `online`.
+    /// Returns the state of a bucket's index, as far as this node knows: `deferred`, `building` or `online`.
     pub fn state_of(&self, bucket: &str, index: &Index) -> &'static str {
         let is_complete = || {
             let deployment = self.plugins().index(bucket, index);
@@ -283,7 +285,7 @@ impl Node {
         };
         match index.built {
             false => "deferred",
-            // Those that keep it are asked by who uses it.
+            // A query asks the nodes that keep the index.
             true if is_elsewhere() => "online",
             true if is_complete() => "online",
             true => "building",

@@ -1,4 +1,4 @@
-//! Documents as they are stored, without what a transaction has changed: each vBucket asked where it is served.
+//! Committed documents, without the changes of a transaction: each vBucket is asked at the node that serves it.
 
 use super::message::{CollectionCall, QueryReply};
 use super::part::unexpected;
@@ -8,7 +8,7 @@ use nacre_sandbox::{DatabaseKeyspace, Failure, Mutation, Row, RowRefusal};
 use nacre_types::Vbid;
 use std::time::Duration;
 
-/// How long counting documents may take.
+/// Longest time to count documents.
 const COUNT_PATIENCE: Duration = Duration::from_secs(10);
 
 impl Session {
@@ -117,7 +117,7 @@ impl Session {
         Ok((rows, true))
     }
 
-    /// How many documents there are.
+    /// Returns the number of documents.
     pub(super) fn count_committed(
         &self,
         owners: &Owners,

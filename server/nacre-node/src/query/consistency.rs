@@ -1,13 +1,13 @@
-//! How fresh an index must be, as requests say it.
+//! The consistency that requests ask of an index.
 
 use nacre_sandbox::{Consistency, Failure};
 use nacre_types::{Seqno, Vbid};
 use serde_json::Value;
 
-/// What an index must have taken before it is read.
+/// The state that an index must have before it is read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wanted {
-    /// Whatever it has.
+    /// Any state.
     Anything,
     /// All that was written before the request.
     Everything,
@@ -19,7 +19,7 @@ impl Wanted {
     /// Reads the parameters of a request for an index of `bucket`.
     ///
     /// # Errors
-    /// Code 1065 for what cannot be understood. Source: Couchbase's query service.
+    /// Code 1065 for an invalid parameter. Source: Couchbase's query service.
     pub fn read(consistency: &Consistency, bucket: &str) -> Result<Wanted, Failure> {
         match consistency.level.as_str() {
             "" | "not_bounded" => Ok(Wanted::Anything),

@@ -1,4 +1,4 @@
-//! Functions of plugins: which deployment one is of, and what a call comes to.
+//! Functions of plugins: the deployment of each, and the result of a call.
 
 use super::failure::{code, failure};
 use crate::node::Node;

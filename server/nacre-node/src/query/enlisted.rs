@@ -16,17 +16,17 @@ use nacre_types::Vbid;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// How long a step of a commit may take with one document.
+/// Longest time of a commit's step on one document.
 const STEP_PATIENCE: Duration = Duration::from_secs(10);
 
 /// A transaction that a request has.
 pub struct Joined {
     transaction: Box<Transaction>,
-    /// Where it was before the request.
+    /// Savepoint before the request.
     mark: Mark,
 }
 
-/// How many documents a collection has with the changes of a transaction, when it has `count` without them.
+/// Returns the number of documents of a collection with the changes of a transaction, given `count` without them.
 pub fn counted(count: u64, changes: &Changes, keyspace: &DatabaseKeyspace) -> u64 {
     changes.of(keyspace).fold(count, |count, (_, staged)| match staged.growth() {
         1 => count + 1,
@@ -93,7 +93,7 @@ impl Session {
         Ok(())
     }
 
-    /// Gives the transaction back; what the request has changed is undone unless it is to be kept.
+    /// Gives the transaction back. The request's changes are undone unless `keep` is set.
     pub(super) fn leave(&self, keep: bool) {
         let Some(Joined { mut transaction, mark }) = self.transaction.lock().take() else { return };
         if !keep {
@@ -154,7 +154,7 @@ impl Session {
         Ok(id)
     }
 
-    /// A user who wants records in a collection must be able to write there.
+    /// A user who wants records in a collection needs the right to write there.
     fn may_record(&self, records: &DatabaseKeyspace) -> Result<(), Failure> {
         let keyspace = Keyspace {
             bucket: Some(&records.bucket),

@@ -1,4 +1,4 @@
-//! What goes wrong, with the codes that clients of the query service know.
+//! Failures, with the codes of Couchbase's query service.
 
 use nacre_cluster::Refusal;
 use nacre_sandbox::{DatabaseKeyspace, Failure, KvError};

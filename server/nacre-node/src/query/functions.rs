@@ -1,4 +1,4 @@
-//! Functions that users make: who may make, see and call them.
+//! Functions that users create: the rights to create, see and call them.
 
 use super::failure::{code, failure};
 use super::of_script::ScriptQueries;
@@ -29,7 +29,7 @@ impl Session {
         Err(failure(code::FORBIDDEN, message))
     }
 
-    /// Whether the function that is there runs code of a user; false when there is none.
+    /// Returns true if the existing function runs code of a user; false if there is none.
     fn is_external(&self, id: &FunctionId) -> bool {
         let cluster = self.node.cluster();
         cluster.query_functions.get(id).is_some_and(|function| function.script.is_some())
@@ -48,7 +48,7 @@ impl Session {
         let id = id_of(&new.path);
         self.require_managing(&id, new.script.is_some())?;
         if new.replace {
-            // Whoever may not drop what is there may not replace it either.
+            // Replacing a function takes the right to drop it.
             self.require_dropping(&id)?;
         }
         let script = new.script.as_ref().map(|script| self.checked(&id, script)).transpose()?;
@@ -56,7 +56,7 @@ impl Session {
         self.change(&Change::PutQueryFunction { id, text, script, replace })
     }
 
-    /// What a function is to run, if it can and may.
+    /// Returns the script of a function, after its checks.
     fn checked(&self, id: &FunctionId, script: &NewScript) -> Result<Script, Failure> {
         match script {
             NewScript::Code(text) => {

@@ -18,7 +18,7 @@ pub struct Gathered {
     parts: Vec<Part>,
 }
 
-/// What a part is about.
+/// The subject of a part.
 #[derive(Clone)]
 enum Portion {
     /// Documents in these vBuckets, on one node.
@@ -27,17 +27,17 @@ enum Portion {
     Partition(u16, Vbids),
 }
 
-/// What one node has told.
+/// The entries of one node.
 struct Part {
     portion: Portion,
     /// Entries that were not given yet.
     entries: VecDeque<Place>,
-    /// The last entry that it told.
+    /// The last entry that the node has returned.
     after: Option<Place>,
     is_whole: bool,
 }
 
-/// Where a scan asks.
+/// The nodes that a scan asks.
 pub struct Source<'a> {
     pub node: &'a Arc<Node>,
     pub bucket: &'a str,
@@ -109,7 +109,7 @@ impl Gathered {
                 _ => return Err(unexpected()),
             }
         }
-        // A node that tells nothing and says that there is more would be asked for ever.
+        // A node that returns nothing and claims that there is more would be asked for ever.
         match self.parts.iter_mut().any(is_hungry) && limit > 0 {
             true => Err(failure(code::INTERNAL, "a node has more entries and does not tell them")),
             false => Ok(()),
@@ -126,7 +126,7 @@ impl Gathered {
 }
 
 impl Part {
-    /// Nothing of it is known yet.
+    /// Creates a part of which nothing is known yet.
     fn new(portion: Portion, after: Option<Place>) -> Part {
         Part { portion, entries: VecDeque::new(), after, is_whole: false }
     }
@@ -137,7 +137,7 @@ fn entry(place: Place) -> Option<(Vec<u8>, String)> {
     Some((place.key, String::from_utf8(place.id).ok()?))
 }
 
-/// What a part is about, where it went on, and what was said.
+/// The subject of a part, where it went on, and the reply.
 type Told = (Portion, Option<Place>, Result<QueryReply, PeerFailure>);
 
 impl Source<'_> {

@@ -1,4 +1,4 @@
-//! What a node keeps for requests that are being answered here or on other nodes, until they end.
+//! Data that a node keeps for requests in progress, here or on other nodes, until they end.
 
 use nacre_state::IndexSnapshot;
 use nacre_types::{CollectionId, Now, Vbid, Vbids};
@@ -11,11 +11,11 @@ const ASKERS_MAX: usize = 1024;
 /// A request takes less than this, in nanoseconds.
 const LIFETIME_NS: u64 = 120_000_000_000;
 
-/// What is kept, by the number under which a request asks.
+/// The kept data, by the number under which a request asks.
 #[derive(Default)]
 pub struct Held(Mutex<HashMap<u64, (u64, Kept)>>);
 
-/// What is kept for one request.
+/// The kept data of one request.
 #[derive(Clone, Default)]
 pub struct Kept {
     /// Indexes that were read, or their partitions, as they were then, and of which vBuckets.
@@ -27,19 +27,19 @@ pub struct Kept {
 /// The ids of a vBucket in order.
 #[derive(Clone)]
 pub struct Listed {
-    /// Of which bucket, by UUID, collection and vBucket.
+    /// The bucket's UUID, the collection and the vBucket.
     pub of: (String, CollectionId, Vbid),
-    /// They.
+    /// The IDs of the documents.
     pub ids: Arc<Vec<String>>,
 }
 
 impl Held {
-    /// What is kept for a request.
+    /// Looks at the kept data of a request.
     pub fn look<T>(&self, asker: u64, look: impl FnOnce(&Kept) -> Option<T>) -> Option<T> {
         look(&self.0.lock().get(&asker)?.1)
     }
 
-    /// Changes what is kept for a request.
+    /// Changes the kept data of a request.
     pub fn keep(&self, asker: u64, now: Now, change: impl FnOnce(&mut Kept)) {
         let mut held = self.0.lock();
         if held.len() >= ASKERS_MAX && !held.contains_key(&asker) {
@@ -52,7 +52,7 @@ impl Held {
     /// The request has ended.
     pub fn forget(&self, asker: u64) {
         let kept = self.0.lock().remove(&asker);
-        // What was kept may be much: it is let go without the lock.
+        // The data may be large: it is dropped outside of the lock.
         drop(kept);
     }
 }

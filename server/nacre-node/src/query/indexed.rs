@@ -148,7 +148,7 @@ impl Queries {
     }
 }
 
-/// An entry with the id of its document, unless that is none that a query can name.
+/// Returns an entry with the ID of its document, unless a query cannot name that ID.
 fn named(entry: IndexedRef<'_>) -> Option<(&str, IndexedRef<'_>)> {
     Some((str::from_utf8(entry.id()).ok()?, entry))
 }

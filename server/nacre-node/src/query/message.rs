@@ -164,7 +164,7 @@ impl From<PeerFailure> for Failure {
     }
 }
 
-/// What a query wants of a collection.
+/// A query's call to a collection.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum CollectionCall {
     /// Documents by id.
@@ -179,12 +179,12 @@ pub enum CollectionCall {
         vbid: Vbid,
         /// Behind which id.
         after: Option<String>,
-        /// Whether bodies are wanted.
+        /// True if bodies are wanted.
         bodies: bool,
-        /// How many at most.
+        /// Largest number.
         limit: usize,
     },
-    /// How many there are.
+    /// Counts the documents.
     Count(Vbids),
     /// Changes of documents.
     Mutate(Vec<Mutation>),
@@ -199,11 +199,11 @@ pub struct IndexPart {
     pub bucket: String,
     /// The index.
     pub index: String,
-    /// Of documents in these vBuckets.
+    /// vBuckets of the documents.
     pub vbids: Vbids,
-    /// Of this partition only, of an index that has some.
+    /// The only partition to read, for a partitioned index.
     pub partition: Option<u16>,
-    /// What that must have, when the index is to be up to date.
+    /// Ends of history that the partition must have taken in, if the index must be up to date.
     pub ends: Vec<End>,
     /// Disjoint and in order.
     pub spans: Vec<Span>,
@@ -211,13 +211,13 @@ pub struct IndexPart {
     pub reverse: bool,
     /// Behind which entry.
     pub after: Option<Place>,
-    /// How many at most.
+    /// Largest number.
     pub limit: usize,
-    /// How fresh they must be.
+    /// Consistency.
     pub consistency: Consistency,
 }
 
-/// Where an entry stands among those of several spans.
+/// Position of an entry among those of several spans.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
     /// Number of the span.
@@ -228,7 +228,7 @@ pub struct Place {
     /// The document.
     #[serde(with = "serde_bytes")]
     pub id: Vec<u8>,
-    /// Which of the entries that the document has with this key.
+    /// Number of the entry among those of the document with this key.
     pub number: u32,
 }
 

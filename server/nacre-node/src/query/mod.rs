@@ -1,4 +1,5 @@
-//! The query service: a component that keeps no state, and the database that it sees with the rights of who asks.
+//! The query service: a component that keeps no state, and the database that it sees with the rights of the request's
+//! user.
 //!
 //! ```text
 //! request ─► Queries (an instance of the component) ─► Session: documents, indexes, definitions, catalogs
@@ -50,11 +51,11 @@ pub use session::{Gone, Session};
 use transaction::{Step, StepReply, answer_step};
 pub use vitals::Vitals;
 
-/// How long a request may take whose client goes on waiting: practically without end, as with Couchbase. A request or the
-/// setting `timeout` of the service may want less.
+/// Longest time of a request whose client keeps waiting: practically unlimited, as with Couchbase. A request or the
+/// service's setting `timeout` may want less.
 const REQUEST_TIME_MAX: Duration = Duration::from_hours(24 * 365);
 
-/// What one request may use up. Its own time-out and memory quota come below these.
+/// Returns the limits of a request. Its own timeout and memory quota may be lower.
 fn limits() -> Limits {
     Limits { memory_bytes: 512 << 20, deadline: REQUEST_TIME_MAX, ..Limits::default() }
 }
@@ -80,11 +81,11 @@ impl Node {
 }
 
 impl Queries {
-    /// Answers a request of `user`, or begins to; takes as long as the query does, so not for a thread that others wait
-    /// for. It ends soon after nobody waits for the answer any more, which `gone` says.
+    /// Answers a request of `user`, or begins to. Takes as long as the query does: do not call it on a thread that
+    /// others wait for. It ends soon after `gone` reports that the client has left.
     ///
     /// # Errors
-    /// Why the service cannot run. What stops a query is told in the answer.
+    /// The reason why the service cannot run. A failed query is reported in the answer.
     pub fn handle(
         &self,
         node: &Arc<Node>,
@@ -119,7 +120,7 @@ impl Queries {
         self.held.forget(asker);
     }
 
-    /// What requests have noted under a key.
+    /// Returns the note of requests under a key.
     pub(crate) fn noted(&self, key: &str) -> Option<Vec<u8>> {
         self.notes.get(key).map(|note| note.value)
     }
@@ -132,7 +133,7 @@ impl Queries {
     /// Checks the code of a library of functions.
     ///
     /// # Errors
-    /// What is wrong with it, for its author; or why it cannot be checked.
+    /// The mistake, for its author; or the reason why it cannot be checked.
     pub fn check_library(&self, node: &Node, id: &FunctionId, text: &str) -> Result<(), Failure> {
         self.evaluator.check(node, &scripts::file_of(id), text, None)
     }

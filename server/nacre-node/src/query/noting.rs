@@ -1,4 +1,4 @@
-//! The notes that a request can read and change: those of its user, and all of them for users who manage requests.
+//! The notes that a request can read and change: those of its user, and all for users who manage requests.
 //!
 //! The second word of a prepared statement's key is its user, with `%` and `/` percent-encoded. Other notes belong to the user of
 //! the request that made them, and a request to stop belongs to the user of the request that it stops. Settings of the service
@@ -16,13 +16,13 @@ const PREPARED: &str = "prepared/";
 /// First word of the keys of running requests. Their notes are removed with the request.
 const RUNNING: &str = "request/";
 
-/// First word of the keys of requests that are to stop.
+/// First word of the keys of orders to stop a request.
 const STOP: &str = "stop/";
 
 /// First word of the keys of the service's settings.
 const SETTINGS: &str = "settings/";
 
-/// How long another node may take to say whether it knows a prepared statement.
+/// How long another node may take to answer whether it knows a prepared statement.
 const NOTE_PATIENCE: Duration = Duration::from_secs(1);
 
 impl Session {
@@ -67,7 +67,7 @@ impl Session {
         self.node.queries().notes.set(key, &owner, value);
     }
 
-    /// The user to whom a note belongs or would belong; `None` if the request may not touch it.
+    /// Returns the user to whom a note belongs or would belong; `None` if the request may not touch it.
     fn owner_of(&self, key: &str) -> Option<String> {
         let note = |key: &str| self.node.queries().notes.get(key);
         if key.starts_with(SETTINGS) {

@@ -1,7 +1,7 @@
 //! Queries that functions ask: with the rights of their owner, and within the function's own time.
 //!
-//! What such a query changes must not wake the function again, which a query cannot mark: so it may not change what the
-//! function listens to.
+//! The writes of such a query cannot be marked as the function's own, so they would wake it again: it may not change
+//! the keyspace that the function listens to.
 
 use super::failure::{code, failure};
 use super::session::{Session, gone_by};
@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// What stands before the first row of an answer.
+/// Text before the first row of an answer.
 const RESULTS: &str = "\"results\":[";
 
 /// The queries of one function.
@@ -30,22 +30,22 @@ pub(crate) struct FunctionQueries {
     guard: Arc<Guard>,
 }
 
-/// What the queries of a function may not do, and what is to be known of those that they do.
+/// Restrictions for the queries of a function, and the record of their changes.
 pub(super) struct Guard {
     source: Source,
     effects: Made,
 }
 
-/// What becomes of changes.
+/// Handling of changes.
 enum Made {
-    /// They are made, and these are to wait until they are on disk.
+    /// They are made, and the documents are settled later.
     In(Arc<ClusterDocuments>),
-    /// They are told.
+    /// They are only recorded.
     Told(Effects),
 }
 
 impl Guard {
-    /// Whether changes of documents are told instead of made: then they were, and here is what it came to.
+    /// Records a change instead of making it, in a dry run. Returns the result that it would have had.
     pub fn rehearse(
         &self,
         keyspace: &DatabaseKeyspace,
@@ -62,7 +62,7 @@ impl Guard {
         Some(mutations.iter().map(tell).collect())
     }
 
-    /// Whether what there is may be changed.
+    /// Checks that definitions may be changed.
     pub fn check_definition(&self) -> Result<(), Failure> {
         match self.effects {
             Made::In(_) => Ok(()),
@@ -70,7 +70,7 @@ impl Guard {
         }
     }
 
-    /// Whether documents of `keyspace` may be changed.
+    /// Returns true if documents of `keyspace` may be changed.
     pub fn check(&self, keyspace: &DatabaseKeyspace) -> Result<(), Failure> {
         let Source { bucket, scope, collection } = &self.source;
         let covers = |wanted: &Option<String>, name: &String| {
@@ -97,8 +97,8 @@ impl Guard {
 }
 
 impl FunctionQueries {
-    /// Those of a function that `owner` has defined, which listens to `source`; what they write is on disk once
-    /// `documents` are settled.
+    /// Creates the queries of a function that `owner` has defined and that listens to `source`. Their writes are on
+    /// disk once `documents` are settled.
     pub fn new(
         node: &Arc<Node>,
         owner: &str,
@@ -108,7 +108,7 @@ impl FunctionQueries {
         FunctionQueries::guarded(node, owner, Guard { source, effects: Made::In(documents) })
     }
 
-    /// The same for a function that is only tried: what queries would change is noted.
+    /// Creates the queries of a dry run, which only record changes.
     pub fn rehearsing(
         node: &Arc<Node>,
         owner: &str,
@@ -161,7 +161,7 @@ pub(super) fn ask(
         failure(code::INTERNAL, message)
     })?;
     let mut rows = Rows { answer, gone, has_begun: false, first: None, failed: None };
-    // What is wrong with a statement is told where it is asked.
+    // A mistake in a statement is reported where the query is made.
     rows.first = Some(rows.piece()?);
     Ok(Box::new(rows))
 }
@@ -196,7 +196,7 @@ struct Rows {
     has_begun: bool,
     /// The rows of the first piece, until they are asked for.
     first: Option<Vec<String>>,
-    /// What went wrong behind the rows that were given last.
+    /// The failure after the last rows.
     failed: Option<Failure>,
 }
 
@@ -243,7 +243,7 @@ impl Drop for Rows {
     }
 }
 
-/// The rows at the beginning of `text`, which ends behind one of them; and what stands behind the last one of all.
+/// Returns the rows at the beginning of `text`, which ends after one of them, and the text after the last row of all.
 fn rows_of(text: &str) -> Option<(Vec<String>, Option<&str>)> {
     let mut rows = Vec::new();
     let mut rest = text;
@@ -261,7 +261,7 @@ fn rows_of(text: &str) -> Option<(Vec<String>, Option<&str>)> {
     }
 }
 
-/// The first error in what stands behind the rows of an answer.
+/// Returns the first error in the text after the rows of an answer.
 fn refusal(tail: &str) -> Option<Failure> {
     let members = format!("{{{}", tail.trim_start().strip_prefix(',').unwrap_or("}"));
     let Ok(told) = serde_json::from_str::<Value>(&members) else {
@@ -269,7 +269,7 @@ fn refusal(tail: &str) -> Option<Failure> {
     };
     let error = told["errors"].get(0)?;
     let mut message = error["msg"].as_str().unwrap_or_default().to_owned();
-    // What a function in JavaScript has thrown stands beside the message, which goes on alone.
+    // The exception of a JavaScript function comes with the message; only the message is passed on.
     if let Some(thrown) = error["reason"]["details"].get("Exception") {
         message.push_str(&format!(": {thrown}"));
     }

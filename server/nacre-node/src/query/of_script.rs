@@ -1,4 +1,5 @@
-//! Queries that functions in JavaScript ask while a query calls them: with the rights of who asks, and within its time.
+//! Queries that JavaScript functions make while a query calls them: with the rights of the request's user, and within
+//! its time.
 
 use super::failure::{code, failure};
 use super::of_function::{ask, request};
@@ -9,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// How deep functions and their queries may stand in each other: each level has instances of its own.
+/// Largest nesting of functions and their queries: each level has its own instances.
 const DEPTH_MAX: u32 = 4;
 /// Functions call each other too deeply.
 const NESTED: u32 = 10112;
@@ -25,7 +26,7 @@ pub(super) struct ScriptQueries {
 }
 
 impl ScriptQueries {
-    /// Those of a function that a request of `session` calls.
+    /// Creates the queries of a function that a request of `session` calls.
     pub fn new(session: &Session, function: &FunctionId, may_change: bool) -> ScriptQueries {
         ScriptQueries {
             session: Box::new(session.below()),
@@ -52,7 +53,7 @@ impl Queries for ScriptQueries {
         let mut body = request(query, left)?;
         body.insert("readonly".into(), (!self.may_change).into());
         if let Some((bucket, scope)) = &self.function.scope {
-            // Lone names are those of the function's scope, whoever calls it.
+            // A name without a path is in the function's scope, for every caller.
             body.insert("query_context".into(), format!("default:`{bucket}`.`{scope}`").into());
         }
         let gone = Arc::new(AtomicBool::new(false));

@@ -1,4 +1,4 @@
-//! What this node answers of a collection or an index: of the vBuckets that it serves.
+//! This node's part of a collection or an index: answers for the vBuckets that it serves.
 
 use super::Queries;
 use super::consistency::Wanted;
@@ -25,7 +25,7 @@ use std::time::Duration;
 const FETCHED_AT_ONCE: usize = 64;
 /// Entries that one answer gives.
 const ENTRIES_MAX: usize = 4096;
-/// What SDKs take for JSON. Source: Couchbase's common flags.
+/// Flags that SDKs take for JSON. Source: Couchbase's common flags.
 const JSON_FLAGS: u32 = 0x0200_0000;
 
 /// A collection as this node has it.
@@ -41,7 +41,7 @@ struct Collection<'a> {
 type Outcome = Result<QueryReply, NoReply>;
 
 impl Queries {
-    /// Answers what a query wants of a collection.
+    /// Answers a query's call to a collection.
     pub(crate) fn answer_collection(
         &self,
         node: &Arc<Node>,
@@ -257,7 +257,7 @@ impl Collection<'_> {
                 true => {
                     let fetched = self.fetch(asked)?;
                     rest = &rest[fetched.len()..];
-                    // What is gone meanwhile is left out.
+                    // Documents that were deleted meanwhile are left out.
                     rows.extend(fetched.into_iter().flatten());
                 }
                 false => {

@@ -1,7 +1,7 @@
-//! Which node is asked for which partition of an index.
+//! The choice of the node for each partition of an index.
 //!
-//! Those that are to keep it are asked first, and then all others, one after another: a node that is to have it may not have
-//! built it yet, and one that had it before may have it still.
+//! The nodes that should keep it are asked first, and then all others, one after another: its new node may not have
+//! built it yet, and the node before may still have it.
 
 use super::consistency::Wanted;
 use super::failure::{code, failure, retry};
@@ -18,9 +18,9 @@ use nacre_types::NodeId;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// How long a node has to answer before another one is asked that may have a copy.
+/// How long a node may take before another one is asked that may have a copy.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How soon the nodes are asked again, unless the cluster changes before.
+/// Pause before the nodes are asked again, unless the cluster changes before.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// The reply about a partition, or why the service failed there.
@@ -28,14 +28,14 @@ type Told = Result<QueryReply, PeerFailure>;
 
 /// A question to one node or another.
 struct Asking {
-    /// Which of the parts it is about.
+    /// Index of the part.
     part: usize,
-    /// Whom to ask next.
+    /// Nodes to ask next.
     nodes: VecDeque<NodeId>,
 }
 
 impl IndexPart {
-    /// How much of each vBucket an index must have.
+    /// Returns how much of each vBucket an index must have.
     pub(super) fn wanted(&self, wanted: Wanted) -> Vec<End> {
         match wanted {
             Wanted::Anything => Vec::new(),
@@ -81,7 +81,8 @@ impl Source<'_> {
         }
     }
 
-    /// Asks each node once about what is missing, until one answers. Gives whether nobody was found who is still building it.
+    /// Asks each node once about missing partitions, until one answers. Returns true if no node was found that is still
+    /// building one.
     fn round(
         &self,
         index: &Index,
@@ -131,7 +132,7 @@ impl Source<'_> {
         is_built
     }
 
-    /// Looks how far the vBuckets are, when that is what the index must have.
+    /// Looks up the ends of the vBuckets, if the index must have reached them.
     fn look_at_ends(&self, parts: &mut [IndexPart], left: Duration) -> Result<(), Failure> {
         let Some(part) = parts.first() else { return Ok(()) };
         if Wanted::read(&part.consistency, self.bucket)? != Wanted::Everything {

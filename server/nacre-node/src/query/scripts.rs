@@ -1,7 +1,7 @@
 //! Functions that run code of users: the component that runs JavaScript, and the instances that a request calls functions in.
 //!
-//! An instance has one library, the code of one function, or one plugin, and is the request's alone: what the code keeps in global
-//! variables is seen by nobody else.
+//! An instance has one library, the code of one function, or one plugin, and belongs to one request: no other request
+//! sees the global variables of its code.
 
 use super::deployed;
 use super::failure::{code, failure, retry};
@@ -17,13 +17,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Instances of one request: the one that was used longest ago makes room, and what its code remembers is gone.
+/// Instances of one request. The least recently used one makes room, and its variables are lost.
 const INSTANCES_MAX: usize = 4;
 
-/// How long code may take to be loaded, so that it can be called.
+/// Longest time to load code.
 const LOADING: Duration = Duration::from_secs(10);
 
-/// What one call may use up. Its steps are counted by the component; its time is that of the request, as it may query.
+/// Returns the setup of a call. The component counts its steps; its time is that of the request, because it may query.
 fn setup(node: &Node) -> Setup {
     let limits =
         Limits { memory_bytes: 128 << 20, deadline: Duration::from_secs(75), ..Limits::pure() };
@@ -88,7 +88,7 @@ impl Evaluator {
     }
 }
 
-/// Why code was not loaded or not run to its end, without the name of the component, which nobody has heard of.
+/// Returns the failure to load or run code, without the name of the component, which users do not know.
 fn told(error: &Error) -> Failure {
     let message = match error {
         Error::Reject { message, .. } => message.clone(),
@@ -102,7 +102,7 @@ fn told(error: &Error) -> Failure {
     failure(code::FUNCTION_EXECUTION, message)
 }
 
-/// What is loaded into an instance.
+/// The code of an instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Loaded {
     Library(FunctionId),
@@ -110,15 +110,15 @@ enum Loaded {
     Deployment(String),
 }
 
-/// Where that comes from, as it was when the request has called it first.
+/// The source of the code, as of the request's first call.
 #[derive(Clone)]
 enum Origin {
-    /// JavaScript, and what exceptions call it.
+    /// JavaScript, and its file name in exceptions.
     Text(Arc<str>, String),
     Plugin(Arc<Pure>),
 }
 
-/// What a function runs.
+/// The code of a function.
 struct Target {
     loaded: Loaded,
     origin: Origin,
@@ -130,7 +130,7 @@ enum Instance {
     Plugin(PureCaller),
 }
 
-/// What a request has called.
+/// The code and instances of a request.
 #[derive(Default)]
 pub(super) struct Scripts {
     targets: BTreeMap<FunctionId, Target>,
@@ -139,12 +139,12 @@ pub(super) struct Scripts {
 }
 
 impl Scripts {
-    /// Whether the function was called before.
+    /// Returns true if the function was called before.
     pub fn knows(&self, id: &FunctionId) -> bool {
         self.targets.contains_key(id)
     }
 
-    /// Notes what a function runs.
+    /// Notes the code of a function.
     pub fn learn(&mut self, node: &Node, id: &FunctionId) -> Result<(), Failure> {
         let cluster = node.cluster();
         let not_found = || failure(code::FUNCTION_NOT_FOUND, format!("Function not found: {id}"));
@@ -157,7 +157,7 @@ impl Scripts {
             }
         };
         let text_of = |text: &str, id: &FunctionId| Origin::Text(text.into(), file_of(id));
-        // What the request has called of a library or a plugin stays as it was.
+        // The request keeps the version of a library or plugin that it has called first.
         let known = self.targets.values().find(|target| target.loaded == loaded);
         let origin = match (known, script, &loaded) {
             (Some(target), ..) => target.origin.clone(),
@@ -231,7 +231,7 @@ impl Origin {
     }
 }
 
-/// What exceptions call the code of a library, or of a function.
+/// Returns the file name of a library's or function's code in exceptions.
 pub(super) fn file_of(id: &FunctionId) -> String {
     format!("functions/{id}.js")
 }

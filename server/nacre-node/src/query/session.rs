@@ -29,7 +29,7 @@ use std::time::Duration;
 /// Scans that a request goes on with later.
 const SCANS_MAX: usize = 64;
 
-/// Says whether nobody waits for an answer any more; asked about a hundred times a second.
+/// Returns true once the client has left. Called about a hundred times a second.
 pub type Gone = Arc<dyn Fn() -> bool + Send + Sync>;
 
 /// One that says so as soon as `mark` is set.
@@ -38,13 +38,13 @@ pub(super) fn gone_by(mark: &Arc<AtomicBool>) -> Gone {
     Arc::new(move || mark.load(Ordering::Relaxed))
 }
 
-/// What a request sees and does of the database; over when it is dropped.
+/// A request's view of the database. Dropping it ends the request.
 pub struct Session {
     pub(super) node: Arc<Node>,
     pub(super) user: String,
     /// The login of the user when the request began, for changes of users.
     pub(super) login: Option<Login>,
-    /// The number under which it asks nodes for what they have.
+    /// Number under which the request asks other nodes.
     pub(super) asker: u64,
     /// The buckets of which nodes may keep something until the request ends.
     pub(super) asked: Mutex<BTreeSet<String>>,
@@ -52,17 +52,17 @@ pub struct Session {
     holders: Mutex<BTreeSet<NodeId>>,
     /// Scans that have come some way, with where they go on.
     scans: Mutex<Vec<(IndexScan, Gathered)>>,
-    /// Whether nobody waits for the answer any more.
+    /// Reports whether the client has left.
     gone: Gone,
-    /// The same of the request whose function asks this one.
+    /// The same for the request whose function makes this one.
     outer_gone: Option<Gone>,
-    /// In how many calls of functions in JavaScript it stands.
+    /// Nesting of JavaScript function calls.
     pub(super) depth: u32,
     /// Keys of notes that go with the request.
     pub(super) noted: Mutex<Vec<String>>,
     /// The transaction that the request belongs to.
     pub(super) transaction: Mutex<Option<Joined>>,
-    /// What a function asks is looked at by it.
+    /// Restrictions, for a query of a function.
     guard: Option<Arc<Guard>>,
     /// Functions in JavaScript that were called.
     pub(super) scripts: Mutex<Scripts>,
@@ -89,13 +89,13 @@ impl Session {
         }
     }
 
-    /// The same for a query of a function.
+    /// Adds the restrictions of a query of a function.
     pub(super) fn guarded(mut self, guard: Arc<Guard>) -> Session {
         self.guard = Some(guard);
         self
     }
 
-    /// Makes sessions for what functions query that this request calls.
+    /// Returns a constructor of sessions for the queries of functions that this request calls.
     pub(super) fn below(&self) -> impl Fn(Gone) -> Session + use<> {
         let (node, user, guard) = (Arc::clone(&self.node), self.user.clone(), self.guard.clone());
         let (outer, depth) = (Arc::clone(&self.gone), self.depth + 1);
@@ -110,14 +110,14 @@ impl Session {
         }
     }
 
-    /// What the instance has told of the request, while it has not ended.
+    /// Returns the instance's notes of the request, while it has not ended.
     pub fn told(&self) -> Option<serde_json::Value> {
         let noted = self.noted.lock();
         let note = self.node.queries().notes.get(noted.first()?)?;
         serde_json::from_slice(&note.value).ok()
     }
 
-    /// Whether the user may do that in a keyspace.
+    /// Returns true if the user may do that in a keyspace.
     pub(super) fn may(&self, privilege: Privilege, keyspace: &DatabaseKeyspace) -> bool {
         let keyspace = Keyspace {
             bucket: Some(&keyspace.bucket),
@@ -154,7 +154,7 @@ impl Session {
         resolved.map(drop).map_err(|refusal| unresolved(keyspace, &refusal))
     }
 
-    /// Who serves what of a collection in which the user may do that.
+    /// Returns the owners of a keyspace's vBuckets, if the user has the privilege.
     fn owners(
         &self,
         privilege: Privilege,
@@ -226,7 +226,7 @@ impl Session {
         Ok(Gathered::partitions(&wanted, &owners.all(), after.as_ref()))
     }
 
-    /// Where scans of indexes of a bucket ask.
+    /// Returns the source of scans of a bucket's indexes.
     pub(super) fn source<'a>(&'a self, bucket: &'a str, left: Duration) -> Source<'a> {
         Source { node: &self.node, bucket, asker: self.asker, left, holders: &self.holders }
     }
@@ -246,7 +246,7 @@ impl Session {
         let mut gathered = self.begin_scan(keyspace, index, &[], None)?;
         match gathered.page(&self.source(&keyspace.bucket, BUILD_PATIENCE), index, &scan) {
             Err(failure) if !failure.retry && failure.code != code::TIMEOUT => Err(failure),
-            // What is not built in time is built afterwards.
+            // The build continues after the statement has ended.
             _ => Ok(()),
         }
     }
@@ -287,13 +287,13 @@ impl Session {
     }
 }
 
-/// How long another node may take to hear that a request has ended.
+/// How long another node may take to learn that a request has ended.
 const FORGET_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Bytes of documents that one call gives, give or take one.
 pub(super) const PAGE_BYTES: usize = 4 << 20;
 
-/// How long CREATE INDEX waits for the index to be built. It goes on afterwards.
+/// How long CREATE INDEX waits for the index. The build continues afterwards.
 const BUILD_PATIENCE: Duration = Duration::from_secs(60);
 
 pub(super) fn path(keyspace: &DatabaseKeyspace) -> String {
@@ -404,7 +404,7 @@ impl Database for Session {
             page.cursor = Some(cursor.clone());
             let mut scans = self.scans.lock();
             if scans.len() >= SCANS_MAX {
-                // It is begun again, from where it was.
+                // The scan begins again at its position.
                 scans.remove(0);
             }
             scans.push((IndexScan { cursor: Some(cursor), ..scan.clone() }, gathered));
@@ -434,7 +434,7 @@ impl Database for Session {
             if let Some(told) = guard.rehearse(keyspace, &mutations) {
                 return Ok(told);
             }
-            // Whatever becomes of them: one that was not answered may have been made.
+            // Noted in any case: a write without an answer may have been made.
             let vbids = mutations.iter().map(|mutation| owners.vbid_of(mutation.id.as_bytes()));
             vbids.for_each(|vbid| guard.note(&keyspace.bucket, vbid));
         }
@@ -579,7 +579,7 @@ impl Drop for Session {
         let mut nodes: BTreeSet<NodeId> = owners.flat_map(|owners| owners.nodes()).collect();
         nodes.append(self.holders.get_mut());
         for node in nodes.into_iter().filter(|node| *node != self.node.id()) {
-            // Nobody waits for the answer.
+            // The answer is not needed.
             drop(self.node.ask(node, &QueryMessage::Forget(self.asker), FORGET_PATIENCE));
         }
         for key in std::mem::take(self.noted.get_mut()) {
@@ -588,7 +588,7 @@ impl Drop for Session {
     }
 }
 
-/// Whether `scan` is where `known` goes on.
+/// Returns true if `scan` is where `known` goes on.
 fn goes_on(known: &IndexScan, scan: &IndexScan) -> bool {
     let of = |scan: &IndexScan| IndexScan { limit: 0, ..scan.clone() };
     of(known) == of(scan)

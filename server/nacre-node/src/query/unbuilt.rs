@@ -1,4 +1,4 @@
-//! Which indexes the nodes have yet to build.
+//! Indexes that the nodes have yet to build.
 
 use super::message::{QueryMessage, QueryReply};
 use crate::node::Node;

@@ -4,7 +4,7 @@ use crate::node::Node;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What `/admin/vitals` and `/admin/stats` tell.
+/// Counters of `/admin/vitals` and `/admin/stats`.
 #[derive(Debug, Default)]
 pub struct Vitals {
     begun: AtomicU64,

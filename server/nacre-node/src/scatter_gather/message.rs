@@ -97,10 +97,10 @@ impl<M: PeerMessage> PendingReply<M> {
         PendingReply { receiver, message: PhantomData }
     }
 
-    /// Blocks until there is a reply, or a reason why there is none.
+    /// Blocks until there is a reply, or the reason why there is none.
     ///
     /// # Errors
-    /// [`PeerError`] when no reply has arrived that can be read.
+    /// [`PeerError`] when no readable reply has arrived.
     pub fn wait(&self) -> Result<Result<M::Reply, NoReply>, PeerError> {
         before_blocking();
         read_reply::<M>(self.receiver.recv().map_err(|_| ended())?)
@@ -123,7 +123,7 @@ fn ended() -> PeerError {
 /// Reads the reply to a message of type `M`.
 ///
 /// # Errors
-/// [`PeerError`] when there is none, or it cannot be read.
+/// [`PeerError`] when there is no readable reply.
 pub fn read_reply<M: PeerMessage>(
     answer: Result<Vec<u8>, PeerError>,
 ) -> Result<Result<M::Reply, NoReply>, PeerError> {

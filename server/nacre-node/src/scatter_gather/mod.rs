@@ -1,13 +1,13 @@
-//! What is spread over the nodes, put together: each node answers for the vBuckets that it serves.
+//! Scatter-gather over the nodes: each node answers for the vBuckets that it serves.
 //!
 //! ```text
-//! Node::gather ─► who serves what ─┬─► PeerMessage::answer, on this node
+//! Node::gather ─► owners of vBuckets ─┬─►  PeerMessage::answer, on this node
 //!                                  └─► Platform::ask ─► Node::answer ─► Service::answer ─► PeerMessage::answer, on another one
 //! ```
 //!
-//! An answer is about exactly the vBuckets that were asked about. A node that does not serve all of them, or did not while
-//! it answered, says so ([`NoReply::Elsewhere`]), and they are asked for again where they are served now: each vBucket counts
-//! once, also while it moves.
+//! A reply is about exactly the vBuckets of the message. A node that does not serve all of them, or did not while it
+//! answered, refuses ([`NoReply::Elsewhere`]), and their present nodes are asked: each vBucket counts once, even while
+//! it moves.
 
 mod message;
 mod node_message;
@@ -29,14 +29,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How soon is asked again what could not be answered, unless the cluster changes before.
+/// Pause before vBuckets without a reply are asked about again, unless the cluster changes before.
 const PAUSE: Duration = Duration::from_millis(10);
-/// How long members have to say what they know already.
+/// How long members may take to answer from memory.
 const MEMBERS_PATIENCE: Duration = Duration::from_secs(1);
-/// How long a node that cannot be reached is asked again before that is an error: another one may take its place meanwhile.
+/// How long an unreachable node is asked again before that is an error: another one may take its place meanwhile.
 pub(crate) const UNREACHED_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Which node serves which vBuckets of a bucket.
+/// The node that serves each vBucket of a bucket.
 pub(crate) struct Owners {
     /// The revision of the agreed state that says so.
     rev: u64,
@@ -61,12 +61,12 @@ impl Owners {
         Vbid::of(key, self.by_vbid.len() as u16)
     }
 
-    /// Who serves a vBucket, if somebody does.
+    /// Returns the node that serves a vBucket, if there is one.
     pub fn of(&self, vbid: Vbid) -> Option<NodeId> {
         self.by_vbid.get(vbid.index()).copied().flatten()
     }
 
-    /// Who serves any.
+    /// Returns all nodes that serve a vBucket.
     pub fn nodes(&self) -> Vec<NodeId> {
         self.by_node.iter().map(|(node, _)| *node).collect()
     }
@@ -84,7 +84,7 @@ impl Owners {
         }
     }
 
-    /// Some vBuckets, by who serves them; those that nobody serves are left out.
+    /// Splits vBuckets by the nodes that serve them; vBuckets without a node are left out.
     pub fn split(&self, vbids: &Vbids) -> Vec<(NodeId, Vbids)> {
         if *vbids == self.all() {
             return self.by_node.clone();
@@ -124,7 +124,7 @@ enum Pending<M> {
 }
 
 impl Node {
-    /// Who serves what of a bucket; `None` when there is no such bucket.
+    /// Returns the owners of a bucket's vBuckets; `None` if there is no such bucket.
     pub(crate) fn owners(&self, bucket: &str) -> Option<Arc<Owners>> {
         let cluster = self.cluster();
         if let Some(owners) = self.owners.read().get(bucket)
@@ -199,7 +199,7 @@ impl Node {
                         reason = why;
                         continue;
                     }
-                    // Nobody knows whether it was done: only the caller can decide to do it again.
+                    // It is unknown whether the write was made: only the caller can decide to repeat it.
                     Err(PeerError::Lost(why)) if writes => return Err(why),
                     Err(why) => {
                         is_unreached = true;
@@ -279,7 +279,7 @@ impl Node {
     /// Sends a message to another node.
     pub fn ask<M: PeerMessage>(&self, to: NodeId, message: &M, left: Duration) -> PendingReply<M> {
         let (sender, receiver) = bounded(1);
-        // Sending fails when nobody waits for the reply any more.
+        // Sending fails when the receiver was dropped.
         self.ask_then(to, message, left, Box::new(move |answer| drop(sender.send(answer))));
         PendingReply::new(receiver)
     }
@@ -325,7 +325,7 @@ impl Node {
         self.answered.lock().clone()
     }
 
-    /// Waits until this node knows what was agreed up to a revision.
+    /// Waits until this node knows the agreed state up to a revision.
     fn knows(&self, rev: u64, left: Duration) -> bool {
         let reached = async {
             loop {

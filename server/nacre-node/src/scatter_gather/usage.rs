@@ -1,4 +1,4 @@
-//! How much the nodes have of each bucket.
+//! Disk and memory usage of each bucket on the nodes.
 
 use super::{NodeMessage, NodeReply};
 use crate::node::Node;
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// How much there is of a bucket.
+/// Usage of a bucket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
     /// Documents that exist, in the vBuckets that are served.
@@ -15,7 +15,7 @@ pub struct Usage {
     pub memory_bytes: u64,
     /// Bytes of files, of all copies.
     pub disk_bytes: u64,
-    /// Those of them that are not of versions that were replaced.
+    /// Bytes of current versions.
     pub live_bytes: u64,
 }
 
@@ -29,7 +29,7 @@ impl Usage {
 }
 
 impl Node {
-    /// How much this node has of each bucket.
+    /// Returns this node's usage of each bucket.
     pub fn own_usage(&self) -> BTreeMap<String, Usage> {
         let cluster = self.cluster();
         let buckets = cluster.buckets.keys().filter_map(|name| self.bucket(name));
@@ -42,8 +42,8 @@ impl Node {
         usage.collect()
     }
 
-    /// How much all nodes have of each bucket that have a part in the cluster. What one that does not answer has is not in it:
-    /// whoever watches a cluster wants to see that of the others all the more then. Blocks, for about a second at most.
+    /// Returns the usage of each bucket on all nodes that have a part in the cluster. A node that does not answer is
+    /// left out, because its loss is when operators look at the others. Blocks, for about a second at most.
     pub fn usage(self: &Arc<Node>) -> BTreeMap<String, Usage> {
         let mut sum = self.own_usage();
         for reply in self.ask_members(&NodeMessage::Usage) {

@@ -4,14 +4,14 @@ use crate::node::Node;
 use nacre_auth::Privilege;
 use std::sync::Arc;
 
-/// A path at a port of a service, and what answers there.
+/// A path at a port of a service, and its handler.
 #[derive(Clone, Copy, Debug)]
 pub struct Route {
     /// ID of the port.
     pub port: &'static str,
     /// Method, in capitals.
     pub method: &'static str,
-    /// Path. A segment in braces stands for any: `/items/{id}`.
+    /// Path. A segment in braces matches any: `/items/{id}`.
     pub path: &'static str,
     /// Privilege on the cluster without which the request is refused.
     pub privilege: Privilege,
@@ -20,7 +20,7 @@ pub struct Route {
 }
 
 impl Route {
-    /// Returns the segments that stand in for those in braces, if the path is that of the route.
+    /// Returns the segments that match those in braces, if the path is that of the route.
     pub fn matches(&self, path: &[String]) -> Option<Vec<String>> {
         let segments: Vec<&str> = self.path.split('/').filter(|part| !part.is_empty()).collect();
         if segments.len() != path.len() {
@@ -38,7 +38,7 @@ impl Route {
     }
 }
 
-/// A request of a user who may send it.
+/// A request of a user who has the right to send it.
 #[derive(Clone, Debug, Default)]
 pub struct HttpRequest {
     /// Segments of the path that the route left open, percent-decoded.

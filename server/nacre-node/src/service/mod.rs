@@ -1,6 +1,6 @@
-//! Services: what a node does for clients besides its vBuckets, each behind one trait.
+//! Services of a node in addition to its vBuckets, each behind one trait.
 //!
-//! The node knows no service by name: it holds a list, and hands each what happens to it.
+//! The node knows no service by name: it holds a list, and passes events to each.
 
 mod http;
 mod metric;
@@ -31,12 +31,12 @@ pub trait Service: Any + Send + Sync {
     /// Returns the row of the service in the table: ports, names in cluster maps, permissions.
     fn spec(&self) -> &'static ServiceSpec;
 
-    /// Returns what the service answers over HTTP at its ports.
+    /// Returns the HTTP endpoints of the service at its ports.
     fn routes(&self) -> &'static [Route] {
         &[]
     }
 
-    /// Returns what the service counts. Read each time that somebody looks at the metrics of the node.
+    /// Returns the metrics of the service. Called for each request for the metrics of the node.
     fn metrics(&self, node: &Arc<Node>) -> Vec<Metric> {
         let _ = node;
         Vec::new()
@@ -55,13 +55,13 @@ pub trait Service: Any + Send + Sync {
         let _ = node;
     }
 
-    /// Brings the service in line with the agreed state. Blocks the next change: not for what takes long.
+    /// Brings the service in line with the agreed state. Blocks the next change, so it must not take long.
     ///
     /// Buckets have been opened, configured and removed by then. A service may look at the change that was made, but has to
     /// come to the same state from `before` and `after` alone.
     ///
     /// # Errors
-    /// What the disk reports. The node tries again later.
+    /// The error of the disk. The node tries again later.
     fn reconcile(&self, node: &Arc<Node>, step: &AgreedStep<'_>) -> Result<(), Error> {
         let (_, _) = (node, step);
         Ok(())
@@ -77,7 +77,7 @@ pub trait Service: Any + Send + Sync {
         let (_, _) = (node, bucket);
     }
 
-    /// Drops what the service keeps of a key space that is gone.
+    /// Drops the data of a dropped key space.
     fn drop_keyspace(&self, node: &Arc<Node>, dropped: &DroppedKeyspace<'_>) {
         let (_, _) = (node, dropped);
     }
@@ -88,7 +88,7 @@ pub trait Service: Any + Send + Sync {
     /// Ends the work of the service. Its tasks end by themselves after that.
     fn stop(&self) {}
 
-    /// Returns true if what the service does with vBuckets is done on this node for those that it serves, and for no others: a
+    /// Returns true if the service has taken over all vBuckets that the node serves, and has released all others: a
     /// rebalance waits for it.
     fn has_settled(&self, node: &Arc<Node>) -> bool {
         let _ = node;

@@ -173,7 +173,7 @@ static INDEX: ServiceSpec = ServiceSpec {
 /// Changes of collections.
 pub(crate) static CHANGES: ServiceSpec = ServiceSpec::internal("changes");
 
-/// Deployments: what views, functions, indexes and plugins have in common.
+/// Deployments: the common base of views, functions, indexes and plugins.
 pub(crate) static PLUGINS: ServiceSpec = ServiceSpec::internal("plugins");
 
 const fn in_bucket(

@@ -1,8 +1,9 @@
-//! What a service is, as data: its ports, its names in cluster maps, its permissions, its entry in the menu of the console.
+//! The description of a service as data: its ports, its names in cluster maps, its permissions, its entry in the menu
+//! of the console.
 //!
-//! Everything that a node says of its services follows from the [`ServiceTable`]: which ports it opens and how they move with
-//! `--port-base`, what cluster maps and alternate addresses name, what the log, the help and the banner of `nacre dev` print,
-//! and which permissions tools may ask about.
+//! Everything that a node shows of its services follows from the [`ServiceTable`]: ports and their offsets from
+//! `--port-base`, names in cluster maps and alternate addresses, lines of the log, the help and the banner of `nacre
+//! dev`, and permissions that tools may ask about.
 
 use super::Service;
 use nacre_auth::Privilege;
@@ -22,7 +23,7 @@ pub struct ServiceSpec {
     pub ports: &'static [PortSpec],
     /// Entries of cluster maps.
     pub map: &'static [MapEntry],
-    /// Permissions that tools may ask about, and what they need here.
+    /// Permissions that tools may ask about, and the privileges they need here.
     pub permissions: &'static [Permission],
     /// Entry in the menu of the console.
     pub menu: Option<MenuEntry>,
@@ -40,21 +41,21 @@ impl ServiceSpec {
 pub struct PortSpec {
     /// Name of the port in the agreed state: unique in the table.
     pub id: &'static str,
-    /// What connections to the port speak.
+    /// Protocol of the port.
     pub protocol: Protocol,
     /// Without encryption.
     pub plain: PortNumber,
     /// With TLS.
     pub tls: PortNumber,
-    /// What is served there, in one word for the log.
+    /// Purpose, in one word for the log.
     pub purpose: &'static str,
-    /// What the banner of `nacre dev` calls it.
+    /// Label in the banner of `nacre dev`.
     pub label: &'static str,
     /// URL that the banner shows, with `$AUTHORITY` for host and port.
     pub url: &'static str,
 }
 
-/// What connections to a port speak.
+/// Protocol of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     /// HTTP, for the routes of the service.
@@ -63,7 +64,7 @@ pub enum Protocol {
     KeyValue,
 }
 
-/// Where a port is.
+/// Number of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortNumber {
     /// The port that Couchbase's clients try first.
@@ -90,7 +91,7 @@ pub struct MapEntry {
 pub struct Permission {
     /// Object, as `views` or `n1ql.select`.
     pub object: &'static str,
-    /// Whether it is a permission in a bucket or in the cluster; `None` for both.
+    /// True for a permission in a bucket, false for one in the cluster; `None` for both.
     pub in_bucket: Option<bool>,
     /// The operations that it is about.
     pub operations: Operations,
@@ -243,7 +244,7 @@ impl ServiceTable {
         Value::Object(named)
     }
 
-    /// Returns what a permission takes; `None` if it is about no service.
+    /// Returns the privileges that a permission needs; `None` if it is about no service.
     pub fn privileges(
         &self,
         object: &str,

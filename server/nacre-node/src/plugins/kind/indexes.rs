@@ -8,19 +8,19 @@ use nacre_cluster::{Cluster, Index, Source};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// What only indexes have, of whatever kind: their entries are read without the plugin.
+/// Options of indexes of any kind, whose entries are read without the plugin.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(in crate::plugins) struct IndexOptions {
-    /// What this node has of an index with partitions.
+    /// This node's share of a partitioned index.
     pub share: Option<Share>,
 }
 
-/// What a node has of the partitions of an index.
+/// A node's share of the partitions of an index.
 #[derive(Clone, Debug, PartialEq)]
 pub(in crate::plugins) struct Share {
-    /// Those that it is to keep.
+    /// Partitions that it should keep.
     pub held: Arc<BTreeSet<u16>>,
-    /// Whether others may not have theirs yet, so that it keeps what it has.
+    /// True if other nodes may not have their partitions yet, so that it keeps all of its own.
     pub is_moving: bool,
 }
 
@@ -92,13 +92,13 @@ fn spec(
     }
 }
 
-/// What a share of an index adds to the name of its space.
+/// Returns the suffix of a space's name for a share of an index.
 fn suffix(share: &Share) -> String {
     let held: Vec<_> = share.held.iter().map(u16::to_string).collect();
     format!("/{}", held.join("-"))
 }
 
-/// What an index is deployed under. No bucket has a space in its name, and no package either.
+/// Returns the name of an index's deployment. It contains a space, as no name of a bucket or package does.
 pub(in crate::plugins) fn index_name(bucket: &str, index: &Index) -> String {
     format!("index {} on {bucket}.{}.{}", index.name, index.scope, index.collection)
 }

@@ -1,7 +1,7 @@
-//! The kinds of workload: what differs between the views, the indexes, the functions and the packages of a bucket.
+//! The kinds of workload: the differences between views, indexes, functions and packages of a bucket.
 //!
-//! The reconciler asks each kind which deployments the agreed state wants, and brings them in line in one way. A kind says
-//! what its deployments need and how they behave; nothing else asks which kind a deployment is of.
+//! The reconciler asks each kind which deployments the agreed state wants, and brings them in line in one way. A kind
+//! defines the needs and the behaviour of its deployments; nothing else asks which kind a deployment is of.
 
 mod functions;
 mod indexes;
@@ -39,7 +39,7 @@ pub(super) trait WorkloadKind: Sync {
     /// Returns the name of the kind; the names of the spaces of its deployments begin with it and a slash.
     fn name(&self) -> &'static str;
 
-    /// Returns the component without which it is not known what the state of a deployment looks like.
+    /// Returns the component that defines the form of a deployment's state, if the kind has one.
     fn component(&self) -> Option<Code> {
         None
     }
@@ -61,7 +61,7 @@ pub(super) trait WorkloadKind: Sync {
         1
     }
 
-    /// Returns true if all that a deployment does is to keep its state, which can be made again from history at any time.
+    /// Returns true if a deployment only keeps its state, which can be rebuilt from history at any time.
     fn is_fold(&self, spec: &Spec) -> bool;
 
     /// Returns true if a deployment does something outside of its state, which happens again when the state is built again.
@@ -69,7 +69,7 @@ pub(super) trait WorkloadKind: Sync {
         spec.acts_outside()
     }
 
-    /// Returns true if a deployment has timers and goes on where it stood when a vBucket moves to another node.
+    /// Returns true if a deployment has timers, and keeps its position when a vBucket moves to another node.
     fn owns_timers(&self) -> bool {
         false
     }
@@ -86,12 +86,12 @@ pub(super) trait WorkloadKind: Sync {
         false
     }
 
-    /// Returns the privilege of owners who need no other.
+    /// Returns the privilege that replaces all others of an owner.
     fn bypass(&self) -> Option<Privilege> {
         None
     }
 
-    /// Returns what the operator can do about a deployment with effects that has lost a part of its state.
+    /// Returns advice for the operator about a deployment with effects that has lost a part of its state.
     fn resume_advice(&self) -> &'static str {
         "replay the deployment with ?since=now or ?since=everything"
     }

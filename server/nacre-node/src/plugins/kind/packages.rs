@@ -13,16 +13,16 @@ use nacre_types::Vbid;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What only the deployments of packages have.
+/// Options of deployments of packages.
 #[derive(Clone, Debug, PartialEq)]
 pub(in crate::plugins) struct PackageOptions {
     /// Version of the package.
     pub version: String,
     /// Digest of the package whose script runs, if it is a script.
     pub script: Option<String>,
-    /// Where the deployment begins in vBuckets that it has nothing of, if not with their first mutation.
+    /// Where the deployment begins in vBuckets of which it has nothing, if not at their first mutation.
     pub begin: Option<Arc<BTreeMap<Vbid, ResumePoint>>>,
-    /// Counts how often a failed deployment was told to go on. What is no package is tried again on every occasion.
+    /// Counts the orders to go on after a failure. Other kinds are tried again on every occasion.
     pub tries: u64,
     /// The form of the state that the manifest asks for.
     pub form: Option<StateForm>,
@@ -62,7 +62,7 @@ impl WorkloadKind for Packages {
     }
 }
 
-/// What runs a package.
+/// Returns the component that runs a package.
 pub(in crate::plugins) fn code_of(manifest: &Manifest, digest: &str) -> Code {
     match manifest.script {
         Some(_) => JS,

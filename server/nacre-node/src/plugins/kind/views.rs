@@ -7,32 +7,32 @@ use crate::plugins::spec::{Code, Spec, numbers};
 use nacre_cluster::{Cluster, Refusal, Source};
 use std::time::Duration;
 
-/// What the names of design documents that are being tried out begin with.
+/// Prefix of the names of development design documents.
 const DEVELOPMENT: &str = "dev_";
 
 /// In how many lanes a node takes the vBuckets of a design document, each with a writer and a tree of its own. Answers are merged from
-/// them as from nodes, so more of them build faster and answer slower; a state is not made anew where it moves to a larger machine.
+/// them as from nodes, so more of them build faster and answer slower; a state is not made again where it moves to a larger machine.
 const LANES: u16 = 2;
 
 /// The pace of a design document that names only a part of one. Source: Couchbase's defaults.
 const PACE_INTERVAL: Duration = Duration::from_secs(5);
 const PACE_CHANGES_MIN: u64 = 5000;
 
-/// What only the deployments of design documents have.
+/// Options of deployments of design documents.
 #[derive(Clone, Debug, PartialEq)]
 pub(in crate::plugins) struct ViewOptions {
     /// True if the design document is being tried out, and answers from a part of the vBuckets.
     pub is_development: bool,
-    /// How often new changes are taken; at once if there is none.
+    /// Interval at which new changes are taken; at once if there is none.
     pub pace: Option<Pace>,
 }
 
-/// How long a deployment lets changes gather before it takes them all. Who needs them now asks.
+/// How long a deployment lets changes gather. A query that needs them asks for an update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::plugins) struct Pace {
-    /// How often it looks how much has gathered.
+    /// Interval of looking for changes.
     pub interval: Duration,
-    /// What is enough then.
+    /// Number of changes that are worth taking.
     pub changes_min: u64,
 }
 
@@ -91,7 +91,7 @@ impl WorkloadKind for Views {
     }
 }
 
-/// What a design document is deployed under.
+/// Returns the name of a design document's deployment.
 pub(in crate::plugins) fn view_name(bucket: &str, name: &str) -> String {
     format!("{bucket}/{name}")
 }
@@ -109,7 +109,7 @@ pub(in crate::plugins) fn view_config(
     Some(config.to_string())
 }
 
-/// What a design document indexes: `"collection": "scope.name"`, or the default one.
+/// Returns the keyspace that a design document indexes: `"collection": "scope.name"`, or the default one.
 fn source_of(config: &nacre_cluster::Bucket, document: &str) -> Result<Source, Refusal> {
     let document: serde_json::Value = serde_json::from_str(document).unwrap_or_default();
     let path = document.get("collection").and_then(serde_json::Value::as_str).unwrap_or(".");
@@ -124,7 +124,7 @@ fn source_of(config: &nacre_cluster::Bucket, document: &str) -> Result<Source, R
     })
 }
 
-/// What a design document says of its pace: `"options": {"updateInterval": milliseconds, "updateMinChanges": count}`.
+/// Returns the pace of a design document: `"options": {"updateInterval": milliseconds, "updateMinChanges": count}`.
 fn pace_of(document: &str) -> Option<Pace> {
     let document: serde_json::Value = serde_json::from_str(document).ok()?;
     let number = |name: &str| document["options"][name].as_u64();

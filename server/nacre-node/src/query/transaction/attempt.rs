@@ -1,14 +1,15 @@
-//! The way of a transaction into the stored documents, and out of them again.
+//! The commit of a transaction into the stored documents, and its rollback.
 //!
 //! ```text
-//! record: PENDING ─► each document is staged ─► record: COMMITTED ─► each document is made what is staged ─► entry forgotten
+//! record: PENDING ─► each document is staged ─► record: COMMITTED ─► each document is unstaged ─► entry forgotten
 //!                         │
-//!                         └── refused ─► record: ABORTED ─► what is staged is taken away ─► entry forgotten
+//!                         └── refused ─► record: ABORTED ─► staged changes are removed ─► entry forgotten
 //! ```
 //!
-//! Before COMMITTED nobody sees anything, and afterwards whoever finds the entry can finish what is left. So an end at any
-//! point leaves all or nothing, as soon as the entry is [finished](Attempt::finish). Every write names the version that it replaces:
-//! what another transaction, a client or somebody who cleans up has done in between is never written over.
+//! Before COMMITTED no reader sees a change, and afterwards any node that finds the entry can finish the rest. So a
+//! crash at any point leaves all or nothing, as soon as the entry is [finished](Attempt::finish). Every write names the
+//! version that it replaces, so that it never overwrites a change that another transaction, a client or a cleanup has
+//! made in between.
 
 use super::changes::{Changes, JSON_FLAGS, Kind, Place, Staged};
 use super::record::{self, Entry, Names, state};
@@ -16,7 +17,7 @@ use super::step::{BodyFormat, Documents, Durability, Edit, Looked, Step};
 use nacre_sandbox::{DatabaseKeyspace, KvError};
 use std::time::Duration;
 
-/// How often a document is tried that changes while it is finished.
+/// How often the unstaging of a document is tried again because the document has changed.
 const ROUNDS: usize = 8;
 
 /// Why a transaction did not commit.
@@ -24,9 +25,9 @@ const ROUNDS: usize = 8;
 pub enum Stopped {
     /// Something was written in between; the same statements may succeed the next time.
     Conflict(String),
-    /// Its time is over.
+    /// The time is over.
     Expired,
-    /// Nobody knows whether it has committed. If it has, all of it will be seen.
+    /// It is unknown whether the transaction has committed. If it has, all of it will become visible.
     Ambiguous(String),
     /// Something else.
     Failed(String),
@@ -39,29 +40,29 @@ pub struct Attempt {
     pub transaction: String,
     /// The attempt.
     pub id: String,
-    /// Where records are wanted.
+    /// Collection for the records, if one was chosen.
     pub records: Option<DatabaseKeyspace>,
-    /// Where its entry is, once it has one.
+    /// Place of its record, once it has one.
     pub record: Option<Place>,
-    /// How durable its writes are.
+    /// Durability of its writes.
     pub durability: Durability,
 }
 
-/// A document on its way, with what was written there.
+/// A document with a staged change.
 struct Moved<'a> {
     place: &'a Place,
     staged: &'a Staged,
-    /// The version with what is staged.
+    /// CAS of the version with the staged change.
     cas: u64,
 }
 
 impl Attempt {
-    /// Makes all changes, or none. `left` says how long it may still take until it counts.
+    /// Makes all changes, or none. `left` is the time until the commit must count.
     ///
-    /// Gives whether nothing is left to be done: what cannot be finished now is finished by who cleans up.
+    /// Returns true if nothing is left to be done; otherwise a cleanup finishes it.
     ///
     /// # Errors
-    /// Why none was made, but for [`Stopped::Ambiguous`].
+    /// The reason why no change was made, except for [`Stopped::Ambiguous`].
     pub fn commit(
         &mut self,
         changes: &Changes,
@@ -88,7 +89,7 @@ impl Attempt {
         }
     }
 
-    /// Takes away what an SDK has staged before it handed the transaction over.
+    /// Removes changes that an SDK has staged before it handed the transaction over.
     pub fn roll_back(&self, changes: &Changes, documents: &dyn Documents) {
         let staged: Vec<_> = changes.iter().filter(|(_, staged)| staged.stored.is_some()).collect();
         if !staged.is_empty() {
@@ -133,7 +134,7 @@ impl Attempt {
             }
             let cas = match (staged.stored, staged.is_dirty) {
                 (Some(_), false) => staged.stored_cas,
-                // What an SDK has staged comes to nothing: its tombstone is left as it was.
+                // A staged insertion of an SDK that was removed again: its tombstone stays as it was.
                 (Some(_), true) if staged.kind == Kind::Nothing => {
                     let restored = record::restored(staged.stored_cas);
                     self.edit(place, restored, documents)
@@ -186,7 +187,7 @@ impl Attempt {
         self.edit(place, edit, documents).map_err(|error| conflict(place, &error))
     }
 
-    /// Whether another transaction, which is not over, has staged something here.
+    /// Returns true if another transaction, which is not over, has staged something here.
     fn is_taken(&self, looked: &Looked, documents: &dyn Documents) -> Result<bool, Stopped> {
         let [Some(attempt), Some(record)] = &looked.found[..] else { return Ok(false) };
         let (Ok(attempt), Ok(record)) = (
@@ -226,7 +227,7 @@ impl Attempt {
         let told: Vec<_> = moved.iter().map(|moved| (moved.staged.kind, moved.place)).collect();
         let edit = names.committed(&told);
         let Err(error) = self.edit(names.record, edit, documents) else { return Ok(()) };
-        // It may have been written all the same.
+        // The write may have arrived although it failed.
         let stated = state_of(names.record, &self.id, documents);
         match stated.map_err(|_| Stopped::Ambiguous(error.to_string()))?.as_deref() {
             Some(state::COMMITTED) => Ok(()),
@@ -240,7 +241,7 @@ impl Attempt {
         }
     }
 
-    /// Makes each document what is staged there, and forgets the entry when that is done.
+    /// Unstages each document, and forgets the entry when that is done.
     fn unstage(&self, moved: &[Moved<'_>], documents: &dyn Documents) -> bool {
         let mut is_whole = true;
         for Moved { place, staged, cas } in moved {
@@ -259,7 +260,7 @@ impl Attempt {
         is_whole && self.forget(documents)
     }
 
-    /// From here on none of it counts; what was staged is taken away.
+    /// From here on nothing of it counts; staged changes are removed.
     fn abort(&self, staged: &[(&Place, &Staged)], documents: &dyn Documents) {
         let Some(record) = &self.record else { return };
         let told: Vec<_> = staged
@@ -268,7 +269,7 @@ impl Attempt {
             .filter(|(kind, _)| *kind != Kind::Nothing)
             .collect();
         let edit = self.names(record).aborted(&told);
-        // Without that, whoever cleans up finds an entry whose time is over.
+        // Without an aborted state, a cleanup finds an expired entry, which has the same effect.
         let mut is_whole = self.edit(record, edit, documents).is_ok();
         for (kind, place) in told {
             is_whole &= self.settle(kind, place, false, documents).is_ok();
@@ -283,15 +284,15 @@ impl Attempt {
         let commits = match entry.state.as_str() {
             state::COMMITTED => true,
             state::ABORTED => false,
-            // What it has staged is not known here, and belongs to nobody without the entry.
+            // Its staged changes are not known here, and belong to no transaction without the entry.
             state::PENDING => return self.give_up(documents),
-            // Nothing is left but the entry.
+            // Only the entry is left.
             state::COMPLETED | state::ROLLED_BACK => return self.forget(documents),
             _ => return false,
         };
         let settled = entry.documents.iter();
         let settled = settled.map(|(kind, place)| self.settle(*kind, place, commits, documents));
-        // All are tried, whatever becomes of one.
+        // Every document is tried, even if one fails.
         let outcomes: Vec<_> = settled.collect();
         outcomes.iter().all(Result::is_ok) && self.forget(documents)
     }
@@ -308,7 +309,7 @@ impl Attempt {
         self.edit(record, edit, documents).is_ok()
     }
 
-    /// Does with one document what is left to be done, if something is.
+    /// Finishes one document, if something is left to do.
     fn settle(
         &self,
         kind: Kind,
@@ -326,7 +327,7 @@ impl Attempt {
         for _ in 0..ROUNDS {
             let looked = match documents.look(place, &paths) {
                 Ok(Some(looked)) => looked,
-                // With its collection, all that was to be done is gone.
+                // The document was dropped with its collection.
                 Ok(None) | Err(KvError::Denied(_)) => return Ok(()),
                 Err(error) => {
                     last = error;
@@ -368,7 +369,7 @@ impl Attempt {
     }
 }
 
-/// What an entry states; none when there is no entry.
+/// Returns the state of an entry; `None` if there is no entry.
 fn state_of(
     record: &Place,
     attempt: &str,
@@ -380,7 +381,7 @@ fn state_of(
     Ok(stated.and_then(|stated| serde_json::from_slice(&stated).ok()))
 }
 
-/// What is left of an insertion once its document is there.
+/// Returns the remaining operation of an insertion once its document exists.
 fn rest_of(kind: Kind) -> Kind {
     if kind == Kind::Insert { Kind::Replace } else { kind }
 }

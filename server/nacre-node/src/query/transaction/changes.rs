@@ -1,64 +1,64 @@
-//! What a transaction has changed and nobody else sees yet: documents by their place, and the way back.
+//! The uncommitted changes of a transaction: documents by their place, and the undo log.
 //!
-//! Nothing here reads a document: who changes one says which version is committed. All that is put in can be taken out again
-//! up to a mark, which is how a savepoint is gone back to, and how a statement that fails leaves nothing behind.
+//! Nothing here reads a document: the caller passes the committed version. All changes can be undone back to a mark,
+//! which is how a rollback to a savepoint works, and how a failed statement leaves nothing behind.
 
 use nacre_sandbox::{Action, DatabaseKeyspace, Mutation, Row, RowRefusal};
 use std::collections::BTreeMap;
 
-/// What SDKs take for JSON. Source: Couchbase's common flags.
+/// Flags that SDKs take for JSON. Source: Couchbase's common flags.
 pub const JSON_FLAGS: u32 = 0x0200_0000;
-/// What a change takes in memory beside its document.
+/// Memory of a change in addition to its document.
 const OVERHEAD_BYTES: usize = 256;
 
-/// Where a document is.
+/// Address of a document.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
-    /// Its collection.
+    /// The collection.
     pub keyspace: DatabaseKeyspace,
-    /// Its key.
+    /// The key.
     pub id: String,
 }
 
-/// What a transaction does to a document, all its statements together.
+/// The effect of all statements of a transaction on a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// There is none that is committed.
+    /// There is no committed document.
     Insert,
     /// There is one.
     Replace,
     /// There is one, and will be none.
     Remove,
-    /// There is none, was one within the transaction, and will be none.
+    /// The document is inserted and removed within the transaction.
     Nothing,
 }
 
 /// A document as a transaction has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Staged {
-    /// What is done to it.
+    /// The effect.
     pub kind: Kind,
-    /// Its body; empty when there will be none.
+    /// The body; empty when there will be none.
     pub body: Vec<u8>,
-    /// When it expires, as clients say it; none keeps what it has.
+    /// Expiry as clients send it; `None` keeps the present one.
     pub expiry: Option<u32>,
     /// The version that statements see.
     pub cas: u64,
     /// The version that the stored document must have when this is staged there; 0 when there must be none.
     pub stored_cas: u64,
-    /// What is staged there already, if something is.
+    /// The effect that is staged in the store already, if any.
     pub stored: Option<Kind>,
-    /// Whether what is staged there is not this.
+    /// True if the stored effect is outdated.
     pub is_dirty: bool,
 }
 
 impl Staged {
-    /// Whether the transaction has a document here.
+    /// Returns true if the transaction has a document here.
     pub fn is_there(&self) -> bool {
         matches!(self.kind, Kind::Insert | Kind::Replace)
     }
 
-    /// Whether a document is committed here.
+    /// Returns true if a document is committed here.
     fn is_committed(&self) -> bool {
         matches!(self.kind, Kind::Replace | Kind::Remove)
     }
@@ -68,7 +68,7 @@ impl Staged {
         i8::from(self.is_there()) - i8::from(self.is_committed())
     }
 
-    /// It, as queries see documents.
+    /// Returns the document as queries see it.
     pub fn row(&self, id: &str) -> Option<Row> {
         self.is_there().then(|| Row {
             id: id.to_owned(),
@@ -89,7 +89,7 @@ pub struct Mark(usize);
 #[derive(Debug, Default)]
 pub struct Changes {
     staged: BTreeMap<Place, Staged>,
-    /// What was there before each change.
+    /// Undo log: the value before each change.
     undo: Vec<(Place, Option<Staged>)>,
     savepoints: Vec<(String, Mark)>,
     last_cas: u64,
@@ -97,17 +97,17 @@ pub struct Changes {
 }
 
 impl Changes {
-    /// None yet; the versions that it gives to documents come after `cas`.
+    /// Creates an empty set of changes. Versions of changed documents count on from `cas`.
     pub fn new(cas: u64) -> Changes {
         Changes { last_cas: cas, ..Changes::default() }
     }
 
-    /// What it holds, about.
+    /// Returns the approximate memory.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Whether it has changed a document.
+    /// Returns true if it has changed a document.
     pub fn knows(&self, keyspace: &DatabaseKeyspace, id: &str) -> bool {
         self.staged.contains_key(&Place { keyspace: keyspace.clone(), id: id.to_owned() })
     }
@@ -117,7 +117,7 @@ impl Changes {
         self.staged.iter()
     }
 
-    /// What it has changed of a collection.
+    /// Returns the changes of a collection.
     pub fn of<'a>(
         &'a self,
         keyspace: &'a DatabaseKeyspace,
@@ -128,7 +128,7 @@ impl Changes {
         those.map(|(place, staged)| (place.id.as_str(), staged))
     }
 
-    /// Takes in what is staged at the stored document already.
+    /// Takes over a change that is staged in the store already.
     pub fn take_over(&mut self, place: Place, staged: Staged) {
         self.put(place, staged);
     }
@@ -187,12 +187,12 @@ impl Changes {
         self.undo.push((place, before));
     }
 
-    /// Where it is now.
+    /// Returns the present position of the undo log.
     pub fn mark(&self) -> Mark {
         Mark(self.undo.len())
     }
 
-    /// Undoes what came after `mark`; savepoints after it are gone too.
+    /// Undoes everything after `mark`, including later savepoints.
     pub fn back_to(&mut self, mark: Mark) {
         while self.undo.len() > mark.0
             && let Some((place, before)) = self.undo.pop()
@@ -212,7 +212,7 @@ impl Changes {
         self.savepoints.push((name, self.mark()));
     }
 
-    /// Undoes what came after a savepoint, which stays; `false` when there is none of this name.
+    /// Undoes everything after a savepoint, which stays. Returns `false` if there is none of this name.
     pub fn back_to_savepoint(&mut self, name: &str) -> bool {
         let found = self.savepoints.iter().find(|(known, _)| known == name);
         let Some(mark) = found.map(|(_, mark)| *mark) else { return false };
@@ -249,7 +249,7 @@ mod tests {
         changes.iter().map(one).collect()
     }
 
-    /// Statements about one key, with the version that is committed: what each is refused with, and what all come to.
+    /// Statements on one key with a committed version: the refusal of each, and their total effect.
     #[test]
     fn what_statements_do_to_a_document_comes_to_one_change() {
         use Action::{Insert, Remove, Replace, Upsert};
@@ -279,7 +279,7 @@ mod tests {
         }
     }
 
-    /// The time to live of each statement on one key, where it gives one, and what they come to.
+    /// The expiry of each statement on one key, where it sets one, and the total effect.
     #[test]
     fn a_statement_that_keeps_the_expiry_keeps_that_of_an_earlier_one() {
         use Action::{Insert, Remove, Replace, Upsert};

@@ -1,5 +1,6 @@
-//! Transactions that nobody finishes: their client, or the node that kept them, has ended. Each node looks after the records
-//! that it serves, of statements and of SDKs alike; what an SDK cleans up at the same time is done once, by either.
+//! Lost transactions: their client has ended, or the node that kept them. Each node cleans up the records that it
+//! serves, of statements and of SDKs alike. SDKs may clean up at the same time: each write names its version, so that
+//! only one of them succeeds.
 
 use super::attempt::Attempt;
 use super::changes::Place;
@@ -15,9 +16,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a transaction's time must be over. Its client may still be about to end it, and clocks differ.
+/// How long ago a transaction must have expired. Its client may still be about to end it, and clocks differ.
 const GRACE: Duration = Duration::from_secs(5);
-/// How long a step may take.
+/// Longest time of a step.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Node {

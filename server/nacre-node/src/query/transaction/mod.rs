@@ -43,24 +43,24 @@ const ALL_BYTES_MAX: usize = 512 << 20;
 const COUNT_OF_USER_MAX: usize = COUNT_MAX / 4;
 /// Bytes of changes that those of one user may have.
 const BYTES_OF_USER_MAX: usize = ALL_BYTES_MAX / 2;
-/// How long a transaction lasts that says nothing about it. Source: Couchbase's `txtimeout`.
+/// Default timeout of a transaction. Source: Couchbase's `txtimeout`.
 const TIMEOUT: Duration = Duration::from_secs(15);
-/// How long any may last.
+/// Largest timeout.
 const TIMEOUT_MAX: Duration = Duration::from_secs(3600);
-/// How long it is remembered that one is over.
+/// How long an ended transaction is remembered.
 const MEMORY_OF_ENDED: Duration = Duration::from_secs(60);
 
 /// A transaction.
 pub struct Transaction {
-    /// What it is in the stored documents.
+    /// The transaction in the stored documents.
     pub attempt: Attempt,
-    /// What it has changed.
+    /// Its changes.
     pub changes: Changes,
     /// When it is over, in monotonic nanoseconds.
     pub ends_ns: u64,
 }
 
-/// What a transaction is known by, and where it is.
+/// A transaction and its owner.
 struct Slot {
     user: String,
     /// For the memory of its changes.
@@ -74,7 +74,7 @@ struct Slot {
     number: u64,
     statements: u64,
     bytes: usize,
-    /// None while a request has it, and when it is over.
+    /// The transaction and its expiry; the former is `None` while a request uses it.
     at_rest: Option<Box<Transaction>>,
 }
 
@@ -186,7 +186,7 @@ impl Transactions {
         prune(&mut self.0.lock(), now);
     }
 
-    /// Whether the changes of a transaction that a request of the user with that account has may stay.
+    /// Returns true if the changes of a transaction that a request of the user with that account has may stay.
     ///
     /// # Errors
     /// Code 17016 when they are too much.
@@ -212,7 +212,7 @@ impl Transactions {
         Err(failure(code::TRANSACTION_MEMORY, message))
     }
 
-    /// The rows of `system:transactions`: those of `user`, or of all users when there is none.
+    /// Returns the rows of `system:transactions`: those of `user`, or of all users if `None`.
     pub fn rows(&self, user: Option<&str>, node: &str, now: Now) -> Vec<(String, Value)> {
         let mut all = self.0.lock();
         prune(&mut all, now);
@@ -238,7 +238,8 @@ impl Transactions {
     }
 }
 
-/// Lets go what transactions hold whose time is over, and forgets them a while later. What a request has comes back first.
+/// Drops the changes of expired transactions, and forgets the transactions a while later. One that a request uses is
+/// dropped when it comes back.
 fn prune(all: &mut BTreeMap<String, Slot>, now: Now) {
     let memory_ns = u64::try_from(MEMORY_OF_ENDED.as_nanos()).unwrap_or(u64::MAX);
     all.retain(|_, slot| {
@@ -250,12 +251,12 @@ fn prune(all: &mut BTreeMap<String, Slot>, now: Now) {
     });
 }
 
-/// How long a transaction lasts for which that is wanted.
+/// Returns the timeout of a transaction.
 pub fn timeout_of(wanted: Option<Duration>) -> Duration {
     wanted.filter(|wanted| !wanted.is_zero()).unwrap_or(TIMEOUT).min(TIMEOUT_MAX)
 }
 
-/// What a client is told of a transaction that did not commit.
+/// Returns the failure of a transaction that did not commit, for its client.
 pub fn told(stopped: Stopped) -> Failure {
     match stopped {
         Stopped::Conflict(why) => {

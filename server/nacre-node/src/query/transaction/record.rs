@@ -1,5 +1,5 @@
-//! How a transaction is written down: its entry in a record document, and what is staged at each of its documents. The
-//! forms are those of the SDKs, which read ours and finish what we leave, as we do with theirs.
+//! The stored form of a transaction: its entry in a record document, and the staged change at each of its documents.
+//! The forms are those of the SDKs. So SDKs can finish transactions of this node, and this node those of SDKs.
 //!
 //! ```text
 //! _txn:atr-9-#0   {"attempts": {"<attempt>": {"st": "PENDING", "tid": "<transaction>", "tst": "<CAS>", "exp": 14998, "d": "m",
@@ -17,17 +17,17 @@ use serde_json::{Value, json};
 use std::sync::LazyLock;
 use std::time::Duration;
 
-/// What the keys of documents begin with that are of transactions. Queries do not see them.
+/// Prefix of the keys of documents that belong to transactions. Queries do not see them.
 pub const KEY_PREFIX: &str = "_txn:";
 /// The attribute of a document that is staged.
 pub const STAGED: &str = "txn";
-/// Whose it is.
+/// The attempt that has staged the change.
 pub const STAGED_ATTEMPT: &str = "txn.id.atmpt";
-/// What is to become of the document.
+/// The staged operation.
 pub const STAGED_TYPE: &str = "txn.op.type";
-/// Its new body.
+/// The new body.
 pub const STAGED_BODY: &str = "txn.op.stgd";
-/// The same, of a document that is not JSON.
+/// Staged body of a document that is not JSON.
 pub const STAGED_BINARY: &str = "txn.op.bin";
 /// The format of the new body, as clients name it.
 pub const STAGED_FLAGS: &str = "txn.aux.uf";
@@ -61,15 +61,15 @@ fn record_key(number: u16) -> String {
 pub static RECORD_KEYS: LazyLock<Vec<String>> =
     LazyLock::new(|| (0..RECORD_COUNT).map(record_key).collect());
 
-/// Whether that is the key of a record.
+/// Returns true if that is the key of a record.
 pub fn is_record_key(key: &str) -> bool {
     let number = key.strip_prefix("_txn:atr-").and_then(|rest| rest.split_once('-'));
     let number = number.and_then(|(number, _)| number.parse::<u16>().ok());
     number.is_some_and(|number| RECORD_KEYS.get(usize::from(number)).is_some_and(|own| own == key))
 }
 
-/// Where the record of a transaction is that begins with that document: in `records`, if that is said, or the default collection
-/// of its bucket.
+/// Returns the place of the record of a transaction that begins with that document: in `records`, if given, or in the
+/// default collection of its bucket.
 pub fn record_of(first: &Place, records: Option<&DatabaseKeyspace>) -> Place {
     let default = || DatabaseKeyspace {
         bucket: first.keyspace.bucket.clone(),
@@ -83,7 +83,7 @@ pub fn record_of(first: &Place, records: Option<&DatabaseKeyspace>) -> Place {
     }
 }
 
-/// Whether an id can be part of a path.
+/// Returns true if an id can be part of a path.
 pub fn is_id(id: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
     !id.is_empty() && id.len() <= ID_LENGTH_MAX && id.bytes().all(is_plain)
@@ -98,13 +98,13 @@ fn json_of(value: &Value) -> Vec<u8> {
     value.to_string().into_bytes()
 }
 
-/// Whose the writes are.
+/// Names of a transaction in its writes.
 pub struct Names<'a> {
     /// The transaction.
     pub transaction: &'a str,
-    /// Its attempt, one of which a transaction of statements has.
+    /// The attempt, one of which a transaction of statements has.
     pub attempt: &'a str,
-    /// Where its entry is.
+    /// Place of its record.
     pub record: &'a Place,
 }
 
@@ -162,20 +162,20 @@ impl Names<'_> {
         })
     }
 
-    /// Nothing is left to be done.
+    /// Forgets the entry: nothing is left to be done.
     pub fn forgotten(&self) -> Edit {
         Edit { parts: vec![Part::Remove(entry_path(self.attempt))], ..Edit::default() }
     }
 
-    /// The same of a transaction that may be about to commit: one of both fails.
+    /// Forgets the entry of a transaction that may be about to commit: only one of the two edits succeeds.
     pub fn given_up(&self) -> Edit {
         let parts =
             vec![Part::Add(self.path("p"), b"0".to_vec()), Part::Remove(entry_path(self.attempt))];
         Edit { parts, ..Edit::default() }
     }
 
-    /// Stages what is to become of a document of version `cas`; of an insertion 0 says that there is nothing at all, and
-    /// another version is that of a tombstone with something that is staged there.
+    /// Stages a change of a document with version `cas`. For an insertion, 0 means that there is no document at all;
+    /// another version is that of a tombstone with a staged change.
     pub fn staged(&self, kind: Kind, body: &[u8], operation: &str, cas: u64) -> Edit {
         let body = (kind != Kind::Remove).then_some(body);
         let attribute = self.attribute(kind, body, operation);
@@ -195,7 +195,7 @@ impl Names<'_> {
         Edit { presence, cas, sees_tombstones: true, hides: inserts, parts, ..Edit::default() }
     }
 
-    /// What is staged is JSON, and not read here: it is put where it belongs as it is.
+    /// The staged body is JSON, which is not parsed here but inserted as it is.
     fn attribute(&self, kind: Kind, body: Option<&[u8]>, operation: &str) -> Vec<u8> {
         let ids = json!({"txn": self.transaction, "atmpt": self.attempt, "op": operation});
         let DatabaseKeyspace { bucket, scope, collection } = &self.record.keyspace;
@@ -206,7 +206,7 @@ impl Names<'_> {
             out.extend_from_slice(b",\"stgd\":");
             out.extend_from_slice(body);
         }
-        // What the document was goes into the last.
+        // The document's present metadata goes into the last part.
         let restore = if kind == Kind::Insert { "" } else { ",\"restore\":{}" };
         out.extend_from_slice(format!("}},\"aux\":{{\"uf\":{JSON_FLAGS}}}{restore}}}").as_bytes());
         out
@@ -221,7 +221,7 @@ mod macros {
     pub const DOCUMENT_REVISION: &str = "\"${$document.revid}\"";
 }
 
-/// Makes the document what is staged there. Its removal is no edit.
+/// Makes the staged change the document. A removal is no edit.
 pub fn unstaged(kind: Kind, cas: u64, format: BodyFormat, flags: u32, expiry: Option<u32>) -> Edit {
     let path = match format {
         BodyFormat::Json => STAGED_BODY,
@@ -245,7 +245,7 @@ pub fn restored(cas: u64) -> Edit {
     Edit { cas, sees_tombstones: true, parts, ..Edit::default() }
 }
 
-/// The name of what is staged. What comes to nothing is never staged.
+/// Returns the name of a staged operation. [`Kind::Nothing`] is never staged.
 fn name(kind: Kind) -> &'static str {
     match kind {
         Kind::Insert => "insert",
@@ -264,10 +264,10 @@ fn told(place: &Place) -> Value {
     json!({"bkt": bucket, "scp": scope, "col": collection, "id": place.id})
 }
 
-/// An entry of a record, as far as it matters to who finishes it.
+/// The parts of a record's entry that are needed to finish it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Its state, as it is written.
+    /// The state, as it is written.
     pub state: String,
     /// When it was begun, by the clock of the record's node: nanoseconds since 1970.
     pub begun_ns: u64,
@@ -277,14 +277,14 @@ pub struct Entry {
     pub durability: Durability,
     /// The transaction.
     pub transaction: String,
-    /// Its documents.
+    /// The documents.
     pub documents: Vec<(Kind, Place)>,
-    /// Whether it was written by somebody who does more than is known here.
+    /// True if it was written by a newer protocol.
     pub is_of_newer: bool,
 }
 
 impl Entry {
-    /// Reads an entry; none of what is no entry.
+    /// Reads an entry; `None` if the value is no entry.
     pub fn read(value: &Value) -> Option<Entry> {
         let text = |field: &str| value.get(field).and_then(Value::as_str);
         let list = |kind: Kind, field: &str| -> Option<Vec<(Kind, Place)>> {
@@ -307,7 +307,7 @@ impl Entry {
         })
     }
 
-    /// Whether its time has been over for at least so long.
+    /// Returns true if its time has been over for at least so long.
     pub fn is_over(&self, now_ns: u64, since: Duration) -> bool {
         let since_ns = u64::try_from(since.as_nanos()).unwrap_or(u64::MAX);
         let ends_ns = self.begun_ns.saturating_add(self.lasts_ns);

@@ -1,11 +1,11 @@
-//! What a transaction does to one stored document: plain data, as the document may be served by another node.
+//! Operations of a transaction on one stored document: plain data, because another node may serve the document.
 
 use super::changes::Place;
 use nacre_sandbox::KvError;
 use nacre_vbucket::Level;
 use serde::{Deserialize, Serialize};
 
-/// How durable a write must be before it counts.
+/// Durability of a write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Durability {
     /// In memory.
@@ -13,7 +13,7 @@ pub enum Durability {
     /// In memory on most copies.
     #[default]
     Majority,
-    /// The same, and on disk at the active copy.
+    /// In memory on a majority, and on disk at the active copy.
     MajorityAndPersistToActive,
     /// On disk on most copies.
     PersistToMajority,
@@ -34,7 +34,7 @@ impl Durability {
         })
     }
 
-    /// Its name in `system:transactions`.
+    /// The name in `system:transactions`.
     pub fn name(self) -> &'static str {
         match self {
             Durability::None => "none",
@@ -44,7 +44,7 @@ impl Durability {
         }
     }
 
-    /// Its name in records of transactions. Source: the SDKs.
+    /// The name in records of transactions. Source: the SDKs.
     pub fn short_name(self) -> &'static str {
         match self {
             Durability::None => "n",
@@ -78,32 +78,32 @@ impl Durability {
 /// One change of a document's extended attributes or its body. Paths are those of attributes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Part {
-    /// Adds what must not be there.
+    /// Adds a value at a path, which must not exist.
     Add(String, Vec<u8>),
-    /// Puts something in a place. What it stands in must be there, unless the edit may make a document.
+    /// Sets a value at a path. Its parent must exist, unless the edit may create the document.
     Set(String, Vec<u8>),
-    /// The same of a whole attribute, which need not be there.
+    /// Sets a whole attribute, which need not exist.
     SetWhole(String, Vec<u8>),
-    /// The same, with a macro such as `${Mutation.CAS}` for the value.
+    /// Sets a macro such as `${Mutation.CAS}` as the value.
     SetComputed(String, String),
     /// Takes something away.
     Remove(String),
     /// Replaces the body.
     Body(Vec<u8>),
-    /// Replaces the body by what stands at a path: JSON, or bytes of any kind.
+    /// Replaces the body by the value at a path: JSON, or any bytes.
     BodyFrom(String, BodyFormat),
 }
 
-/// How a staged body is kept.
+/// The form of a staged body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum BodyFormat {
-    /// As it is.
+    /// JSON.
     Json,
     /// In the form that attributes have for bytes of any kind.
     Binary,
 }
 
-/// What there must be for an edit.
+/// The document that an edit requires.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Presence {
     /// A document, or with [`Edit::sees_tombstones`] a tombstone.
@@ -118,17 +118,17 @@ pub enum Presence {
 /// Several changes of a document at once.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Edit {
-    /// What there must be.
+    /// The required document.
     pub presence: Presence,
     /// The version that it must have; 0 for any.
     pub cas: u64,
     /// Also works on a tombstone.
     pub sees_tombstones: bool,
-    /// What is created is a tombstone.
+    /// True if a created document is a tombstone.
     pub hides: bool,
     /// Makes a document of a tombstone.
     pub revives: bool,
-    /// What clients are told about the format of the body; none keeps it.
+    /// Flags of the body's format; `None` keeps them.
     pub flags: Option<u32>,
     /// When it expires, as clients say it; none keeps it.
     pub expiry: Option<u32>,
@@ -136,7 +136,7 @@ pub struct Edit {
     pub parts: Vec<Part>,
 }
 
-/// What is done to a document.
+/// An operation on a document.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Step {
     /// Reads attributes, also those of a tombstone.
@@ -148,38 +148,39 @@ pub enum Step {
 }
 
 impl Step {
-    /// Whether it may not be done twice.
+    /// Returns true if it may not be done twice.
     pub fn writes(&self) -> bool {
         !matches!(self, Step::Look(_))
     }
 }
 
-/// What a step tells.
+/// The reply to a step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum StepReply {
-    /// Of [`Step::Look`].
+    /// Reply to [`Step::Look`].
     Looked(Looked),
-    /// Of the others: the new version.
+    /// Reply to other steps: the new version.
     Written(u64),
 }
 
-/// What was read of a document or a tombstone.
+/// The read part of a document or a tombstone.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Looked {
-    /// Its version.
+    /// The version.
     pub cas: u64,
-    /// Whether it is a tombstone.
+    /// True if it is a tombstone.
     pub is_tombstone: bool,
-    /// What stands at each path, as JSON.
+    /// The value at each path, as JSON.
     pub found: Vec<Option<Vec<u8>>>,
 }
 
 /// The stored documents, wherever they are served; a call may wait.
 pub trait Documents {
-    /// Does a step.
+    /// Carries out a step.
     ///
     /// # Errors
-    /// Why it was not done. After [`KvError::Temporary`] of a step that writes, nobody knows whether it was.
+    /// The reason why it was not done. After [`KvError::Temporary`] of a step that writes, it is unknown whether it was
+    /// done.
     fn step(&self, place: &Place, step: Step) -> Result<StepReply, KvError>;
 }
 

@@ -20,7 +20,7 @@ use std::time::Duration;
 pub struct Stored<'a> {
     /// The node that asks.
     pub node: &'a Arc<Node>,
-    /// How long a step may take.
+    /// Longest time of a step.
     pub patience: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! A transaction that an SDK has begun: what it says of it in `txdata`, and what it has staged.
+//! A transaction that an SDK has begun: its description in `txdata`, and its staged changes.
 
 use super::changes::{Kind, Place, Staged};
 use super::record;
@@ -67,28 +67,28 @@ struct Change {
 /// A document that an SDK has staged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Handed {
-    /// Where it is.
+    /// The place.
     pub place: Place,
     cas: u64,
     kind: Kind,
 }
 
-/// What an SDK hands over.
+/// A transaction that an SDK hands over.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Takeover {
     /// The transaction.
     pub transaction: String,
-    /// Its attempt.
+    /// The attempt.
     pub attempt: String,
-    /// Where its entry is, if there is one.
+    /// Place of its record, if it has one.
     pub record: Option<Place>,
-    /// Where it wants the entry, if there is none.
+    /// Collection for the record, if it has none.
     pub records: Option<DatabaseKeyspace>,
     /// The durability, if that is said.
     pub durability: Option<Durability>,
-    /// How long it lasts, if that is said.
+    /// Remaining time, if given.
     pub left: Option<Duration>,
-    /// What is staged.
+    /// Its staged documents.
     pub documents: Vec<Handed>,
 }
 
@@ -96,7 +96,7 @@ impl Takeover {
     /// Reads `txdata`.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The mistake in it.
     pub fn read(text: &str) -> Result<Takeover, String> {
         let told: Told = serde_json::from_str(text).map_err(|error| error.to_string())?;
         if !record::is_id(&told.id.txn) || !record::is_id(&told.id.atmpt) {
@@ -132,10 +132,10 @@ impl Takeover {
         })
     }
 
-    /// What is staged, as the stored documents have it.
+    /// Returns the staged changes, as the stored documents have them.
     ///
     /// # Errors
-    /// What is not as the SDK says.
+    /// The difference from what the SDK has said.
     pub fn staged(&self, documents: &dyn Documents) -> Result<Vec<(Place, Staged)>, String> {
         self.documents.iter().map(|handed| self.look(handed, documents)).collect()
     }

@@ -71,7 +71,7 @@ impl Memory {
         self.cas.get()
     }
 
-    /// What a client does that knows of no transactions.
+    /// A write of a client that knows no transactions.
     fn set(&self, id: &str, body: Value) -> u64 {
         let cas = self.next_cas();
         let mut documents = self.documents.borrow_mut();
@@ -103,7 +103,7 @@ impl Memory {
         staged.map(|(id, _)| id.clone()).collect()
     }
 
-    /// The entry of an attempt, as whoever cleans up finds it.
+    /// Returns the entry of an attempt, as a cleanup finds it.
     fn entry(&self, attempt: &Attempt) -> Option<Entry> {
         let documents = self.documents.borrow();
         let record = documents.get(&attempt.record.as_ref()?.id)?;
@@ -262,7 +262,7 @@ fn a_commit_makes_all_changes_and_leaves_nothing_behind() {
     assert_eq!(memory.entry(&attempt), None);
 }
 
-/// Everything ends after each write in turn, and somebody else finds what is left.
+/// The process ends after each write in turn, and a cleanup finds the rest.
 #[test]
 fn an_end_at_any_step_leaves_all_or_nothing_once_it_is_cleaned_up() {
     let whole = Memory::with(&BEFORE);
@@ -276,7 +276,7 @@ fn an_end_at_any_step_leaves_all_or_nothing_once_it_is_cleaned_up() {
         let entry = memory.entry(&ended);
         let is_committed =
             entry.as_ref().is_some_and(|entry| entry.state == record::state::COMMITTED);
-        // The record is told of at last, so that all are done when nothing is left of it.
+        // The record is edited last, so that all documents are done when it is empty.
         let is_done = entry.is_none() && outcome == Ok(true);
         if !is_committed && !is_done {
             assert_eq!(memory.visible(), before(), "after {end} writes");
@@ -288,7 +288,7 @@ fn an_end_at_any_step_leaves_all_or_nothing_once_it_is_cleaned_up() {
         let expected = if is_committed || is_done { after() } else { before() };
         assert_eq!(memory.visible(), expected, "after {end} writes: {outcome:?}");
         *(if is_committed { &mut committed } else { &mut undone }) += 1;
-        // What nobody knows of any more is in nobody's way.
+        // A leftover of a forgotten transaction does not block another one.
         assert_eq!(attempt("b").commit(&changes_again(&memory), &memory, &an_hour), Ok(true));
         assert_eq!(memory.staged(), [""; 0], "after {end} writes");
     }
@@ -338,7 +338,7 @@ fn of_two_that_change_the_same_the_first_to_commit_wins() {
 
 #[test]
 fn what_another_transaction_has_staged_is_left_alone_as_long_as_it_has_an_entry() {
-    // It ends when all is staged, and nothing is decided.
+    // The process ends when all is staged, and nothing is decided.
     let mut memory = Memory { ends_at: Some(4), ..Memory::with(&BEFORE) };
     let mut waiting = attempt("a");
     assert!(waiting.commit(&changes(&memory), &memory, &an_hour).is_err());
@@ -360,7 +360,7 @@ fn what_another_transaction_has_staged_is_left_alone_as_long_as_it_has_an_entry(
 fn a_commit_that_comes_too_late_is_refused_and_undone() {
     let memory = Memory::with(&BEFORE);
     let asked = Cell::new(0);
-    // Its time is over when two documents are staged.
+    // The transaction expires when two documents are staged.
     let left = || {
         asked.set(asked.get() + 1);
         if asked.get() > 3 { Duration::ZERO } else { Duration::from_secs(1) }
@@ -383,7 +383,7 @@ fn who_was_cleaned_up_cannot_commit_any_more() {
     assert_eq!((memory.visible(), memory.entry(&slow)), (before(), None));
 }
 
-/// What an SDK has staged is taken over: it commits as it is, changed once more, or not at all.
+/// Changes that an SDK has staged are taken over: each is committed as it is, changed once more, or removed.
 #[test]
 fn what_is_staged_already_commits_and_rolls_back_with_the_rest() {
     for commits in [true, false] {
@@ -431,7 +431,7 @@ fn what_is_staged_already_commits_and_rolls_back_with_the_rest() {
     }
 }
 
-/// The account of a user who may have any memory.
+/// Returns the account of a user without a memory limit.
 fn ann() -> Arc<Account> {
     Budgets::default().of_user("ann")
 }
