@@ -5,11 +5,11 @@
 //!           grows at its end             never changes
 //! ```
 //!
-//! The names of a state are a map whose clones are snapshots, and what a name stands for is a file and how much of it counts.
-//! Bytes behind that are those of a call that came to nothing, and the next append takes their place. So what a call does to
-//! blobs is seen by itself at once, and by others once its state is committed.
+//! The names of a state are a map whose clones are snapshots. A name refers to a file and a length. Bytes behind that
+//! length are those of a failed call, and the next append overwrites them. So a call sees its own changes of blobs at
+//! once, and readers see them once its state is committed.
 //!
-//! A sealed blob has the checksum of each of its pages behind its content, and is read by pages through the cache.
+//! A sealed blob ends with the checksums of its pages, and is read by pages through the cache.
 
 use crate::segments::{BlockCache, Damage};
 use imbl::OrdMap;
@@ -29,12 +29,12 @@ pub const BLOB_READ_BYTES_MAX: usize = 4 << 20;
 /// Bytes of a page, which is read and checked as a whole.
 const PAGE_BYTES: u64 = 16 << 10;
 
-/// Where the files of blobs come from. Clones are the same place.
+/// Creates the files of blobs. Clones share them.
 #[derive(Clone)]
 pub struct BlobFiles {
     files: SpaceFiles,
     cache: BlockCache,
-    /// Of the next file.
+    /// Number of the next file.
     next_number: Arc<AtomicU64>,
 }
 
@@ -71,7 +71,7 @@ struct BlobFile {
     file: Arc<dyn DiskFile>,
     files: SpaceFiles,
     cache: BlockCache,
-    /// Its number in the cache: another one each time it is sealed, as a call that sealed it may have come to nothing.
+    /// The number in the cache: another one each time it is sealed, as a call that sealed it may have come to nothing.
     cached_as: AtomicU64,
     is_named: AtomicBool,
     is_unsynced: AtomicBool,
@@ -82,7 +82,7 @@ struct BlobFile {
 impl Drop for BlobFile {
     fn drop(&mut self) {
         if !*self.is_named.get_mut() {
-            // What stays is removed when the space is opened again, as no row names it.
+            // A leftover is removed when the space is opened again, as no row names it.
             let _ = self.files.remove(self.number);
         }
     }
@@ -142,7 +142,7 @@ pub struct BlobInfo {
 /// A blob as rows name it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlobRecord {
-    /// What is known of it.
+    /// Description of the blob.
     pub info: BlobInfo,
     /// The number of its file.
     pub number: u64,
@@ -160,7 +160,7 @@ pub enum BlobError {
     /// There are too many.
     #[error("a state has at most {BLOBS_MAX} blobs")]
     TooMany,
-    /// There is none of that name.
+    /// There is no blob of that name.
     #[error("there is no blob {0:?}")]
     Missing(String),
     /// A sealed blob does not change.
@@ -241,7 +241,7 @@ impl Blobs {
         self.bytes
     }
 
-    /// How many there are.
+    /// Returns the number of blobs.
     pub fn len(&self) -> usize {
         self.all.len()
     }
@@ -257,7 +257,7 @@ impl Blobs {
         Some(BlobInfo { name: name.into(), length: blob.length, is_sealed: blob.is_sealed })
     }
 
-    /// Those whose name begins with `prefix` and comes after `after`, in order, `limit` at most.
+    /// Returns the blobs whose names begin with `prefix` and come after `after`, in order, at most `limit`.
     pub fn list(&self, prefix: &str, after: &str, limit: usize) -> Vec<BlobInfo> {
         let start = match after < prefix {
             true => Bound::Included(Arc::from(prefix)),
@@ -373,8 +373,8 @@ impl Blobs {
         Ok(out)
     }
 
-    /// What a commit of these makes of the names, where `before` was committed last: the record of each that is new or has grown,
-    /// and none of each that is gone.
+    /// Returns the changes of names since the commit of `before`: the record of each blob that is new or has grown, and
+    /// `None` for each that is gone.
     pub(crate) fn changes(&self, before: &Blobs) -> Vec<(String, Option<BlobRecord>)> {
         let mut changes = Vec::new();
         for (name, blob) in &self.all {
@@ -418,7 +418,7 @@ impl Blobs {
         }
     }
 
-    /// The same place without blobs.
+    /// Returns the same files without blobs.
     pub(crate) fn none(&self) -> Blobs {
         Blobs { files: self.files.clone(), ..Blobs::default() }
     }

@@ -10,11 +10,11 @@ pub enum StateForm {
     /// All of it is in memory, with a copy on disk.
     #[default]
     Resident,
-    /// Sorted segments on disk, read through the cache of the node; what was written lately is in memory.
+    /// Sorted segments on disk, read through the cache of the node; recent writes are in memory.
     Segmented,
 }
 
-/// How a node keeps states.
+/// Options for states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StateOptions {
     /// The form of states that are not said to have one.

@@ -1,19 +1,18 @@
-//! An index as the host keeps it: what a plugin of the world `index-type` projects, in order, and what each document has
-//! in it.
+//! An index as the host keeps it: the entries that a plugin of the world `index-type` projects, in order, and the keys
+//! of each document's entries.
 //!
 //! ```text
 //! e <key> 00 00 <id> <n>   value                the nth entry of the document with this key; a 00 in the key is 00 ff
 //! b <vb> <id>              its entries' keys    so that they can be removed when the document changes
 //! ```
 //!
-//! Where an index has documents of several collections ([`Form::names_collections`]), the number of the collection stands
-//! before the id, in four bytes: ids are unique in their collection only.
+//! If an index has documents of several collections ([`Form::names_collections`]), the number of the collection
+//! precedes the ID, in four bytes: IDs are unique in their collection only.
 //!
-//! Entries stand in the order of their keys as bytes, then of document ids. A document has in the index what its newest
-//! version projects, and nothing when it is gone.
+//! Entries are ordered by their keys as bytes, then by document IDs. The index has the entries of a document's newest
+//! version, and none for a deleted document.
 //!
-//! Keys of an index with partitions begin with the number of the partition, and only those are kept here that are among
-//! [`Held`].
+//! Keys of a partitioned index begin with the number of the partition; only partitions among [`Held`] are kept.
 
 use crate::space::{Refused, State, View};
 use crate::tree::KEY_BYTES_MAX;
@@ -25,7 +24,7 @@ use std::sync::Arc;
 
 const ENTRY: u8 = b'e';
 const BACK: u8 = b'b';
-/// Bytes of an entry's key; what is longer is left out and reported.
+/// Largest key of an entry in bytes. An entry with a longer one is left out and reported.
 const INDEX_KEY_BYTES_MAX: usize = 8 << 10;
 
 const _: () = assert!(2 * INDEX_KEY_BYTES_MAX + 512 <= KEY_BYTES_MAX);
@@ -44,7 +43,7 @@ pub struct Entry {
 /// The partitions of an index that a state has; none of an index that has no partitions.
 pub type Held = Option<Arc<BTreeSet<u16>>>;
 
-/// What an index keeps.
+/// The form of an index.
 #[derive(Clone, Debug, Default)]
 pub struct Form {
     /// The partitions that it has.
@@ -53,8 +52,8 @@ pub struct Form {
     pub names_collections: bool,
 }
 
-/// Takes what a plugin projected from `documents` into the index, as far as it is in a partition that is held. Gives the
-/// documents, by position, that have an entry which is too large, which is left out.
+/// Folds the projections of `documents` into the index, as far as their partition is held. Returns the positions of
+/// documents with an entry that is too large, which is left out.
 pub fn fold(
     view: &mut View,
     documents: &[(Vbid, Document)],
@@ -101,7 +100,7 @@ fn replace<'a>(
 ) -> Result<(), Refused> {
     let before = view.get(back)?.map(|found| found.share());
     let mut entries = keys_of(keys).zip(values);
-    // Most changes of a document leave alone what an index has of it.
+    // Most changes of a document do not change its entries.
     if before.as_deref().unwrap_or_default() == keys {
         let mut is_same = true;
         for (key, value) in entries.clone() {
@@ -116,7 +115,7 @@ fn replace<'a>(
     if keys.is_empty() { view.delete(back) } else { view.put(back, keys) }
 }
 
-/// Says what [`fold`] left out.
+/// Returns the message about entries that [`fold`] has left out.
 pub fn too_large() -> String {
     format!("an index entry is larger than {INDEX_KEY_BYTES_MAX} bytes and was left out")
 }
@@ -136,7 +135,7 @@ pub fn forget(view: &mut View, vbid: Vbid) -> Result<(), Refused> {
     Ok(())
 }
 
-/// Where the keys of a document's entries are noted.
+/// Writes the key of the row that has the keys of a document's entries.
 fn back_key(vbid: Vbid, id: &[&[u8]], out: &mut Vec<u8>) {
     out.push(BACK);
     out.extend_from_slice(&vbid.0.to_be_bytes());
@@ -187,15 +186,15 @@ pub struct Span {
 /// An entry as it is read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Indexed {
-    /// Where it stands.
+    /// Key.
     pub key: Vec<u8>,
-    /// What is kept beside the key.
+    /// Value stored with the key.
     pub value: Vec<u8>,
     /// The document that it comes from.
     pub id: Vec<u8>,
     /// The collection of the document, where there are several.
     pub collection: Option<CollectionId>,
-    /// Which of the document's entries it is.
+    /// Number of the entry among those of the document.
     pub number: u32,
 }
 
@@ -224,7 +223,7 @@ impl IndexSnapshot {
         if reverse { Box::new(rows.rev()) } else { Box::new(rows) }
     }
 
-    /// The entry at a key of the state; `None` when it is none.
+    /// Decodes the entry at a key of the state; `None` if it is no entry.
     pub fn entry(&self, place: &[u8], value: &[u8]) -> Option<Indexed> {
         indexed(place, value, self.names_collections)
     }
@@ -260,19 +259,19 @@ impl IndexSnapshot {
 /// Behind all entries of a state.
 pub const END: &[u8] = &[ENTRY + 1];
 
-/// Where the entries with a key begin in the state, and those with greater ones.
+/// Returns the key in the state at which entries with this key begin, and those with greater ones.
 pub fn bound(key: &[u8]) -> Vec<u8> {
     let mut out = vec![ENTRY];
     escape(key, &mut out);
     out
 }
 
-/// Returns true if an entry can stand there.
+/// Returns true if the key in the state is that of an entry.
 pub fn is_place(place: &[u8]) -> bool {
     indexed(place, &[], false).is_some()
 }
 
-/// The entry at a key of the state; `None` when it is none.
+/// Decodes the entry at a key of the state; `None` if it is no entry.
 pub fn indexed(place: &[u8], value: &[u8], names_collections: bool) -> Option<Indexed> {
     let IndexedRef { escaped, document, number, .. } = IndexedRef::of(place)?;
     let (collection, id) = match names_collections {
@@ -291,14 +290,14 @@ pub fn indexed(place: &[u8], value: &[u8], names_collections: bool) -> Option<In
     })
 }
 
-/// An entry as it lies in the state.
+/// An entry in the form of the state.
 #[derive(Clone, Copy)]
 pub struct IndexedRef<'a> {
-    /// Its key, as it is escaped.
+    /// The key, as it is escaped.
     escaped: &'a [u8],
-    /// What names the document.
+    /// The collection and ID of the document.
     document: &'a [u8],
-    /// Which of the document's entries it is.
+    /// Number of the entry among those of the document.
     number: u32,
     /// Bytes before the key that are none of it.
     skipped: usize,
@@ -320,7 +319,7 @@ impl<'a> IndexedRef<'a> {
         }
     }
 
-    /// Where it stands.
+    /// Returns the key.
     pub fn key(&self) -> Vec<u8> {
         let mut key = unescaped(self.escaped);
         key.drain(..self.skipped.min(key.len()));
@@ -332,7 +331,7 @@ impl<'a> IndexedRef<'a> {
         self.document
     }
 
-    /// Which of the document's entries it is.
+    /// Returns the number of the entry among those of the document.
     pub fn number(&self) -> u32 {
         self.number
     }
@@ -416,7 +415,7 @@ mod tests {
         assert_eq!(listed(&view, &all(), false).len(), 3, "the same key twice counts twice");
         fold(&mut view, &one, vec![entry(0, b"z")], &Form::default()).unwrap();
         assert_eq!(listed(&view, &all(), false), [(b"z".to_vec(), "a".into())]);
-        // Twice in one batch, and then gone, whatever the plugin says.
+        // The document comes twice in one batch, and is then deleted, so the projection must be ignored.
         let batch = [document("a", Kind::Alive), document("a", Kind::Deleted)];
         fold(&mut view, &batch, vec![entry(0, b"p"), entry(1, b"q")], &Form::default()).unwrap();
         assert_eq!((listed(&view, &all(), false), view.state.bytes()), (vec![], 0));
@@ -509,7 +508,7 @@ mod tests {
         }
         let span = Span { start: b"\0".to_vec(), end: b"x".to_vec() };
         assert_eq!(keys(255, &span, false), [b"\0"]);
-        // What moves to a partition that is not held is gone.
+        // An entry that moves to a partition that is not held is removed.
         fold(&mut view, &one, vec![keyed(1, b"x")], &form).unwrap();
         assert_eq!(view.state.bytes(), 0);
     }

@@ -1,24 +1,24 @@
 //! The ordered key space of a state, in one of two forms, whose snapshots cost nothing.
 //!
-//! A *resident* space is a tree in memory. A *segmented* one is a tree of what was written since the last flush, the keys that
-//! were removed since, and the [`Segments`] on disk beneath. Only reads of the latter can fail.
+//! A *resident* space is a tree in memory. A *segmented* one is a tree of the entries and removed keys since the last
+//! flush, over [`Segments`] on disk. Only reads of the latter can fail.
 
 use crate::segments::{Damage, Entries, Segments, Slot};
 use crate::tree::{Bytes, KEY_BYTES_MAX, Range, Tree, Value};
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// Entries in the order of their keys, which have 1 to 64 KiB. Clones are snapshots, cost nothing and share what they can.
+/// Entries in the order of their keys, which have 1 to 64 KiB. Clones are snapshots, cost nothing and share memory.
 #[derive(Clone, Default)]
 pub struct KeySpace {
     /// All entries of a resident space; those written since the last flush of a segmented one.
     entries: Tree,
-    /// Of these entries, and of the keys that are removed.
+    /// Bytes of these entries and of the removed keys.
     bytes: usize,
     base: Option<Base>,
 }
 
-/// What a segmented space has beneath the entries in memory.
+/// The part of a segmented space that is on disk.
 #[derive(Clone)]
 struct Base {
     segments: Arc<Segments>,
@@ -43,7 +43,7 @@ impl Found<'_> {
         }
     }
 
-    /// The value, to be kept: a copy of what is small or stored.
+    /// Returns the value for keeping: small or stored values are copied.
     pub fn share(&self) -> Bytes {
         match self {
             Found::Memory(value) => value.share(),
@@ -79,10 +79,10 @@ impl Row<'_> {
 }
 
 impl KeySpace {
-    /// A resident space of these entries.
+    /// Creates a resident space of these entries.
     ///
     /// # Errors
-    /// When a key is none that a plugin could have written.
+    /// Fails when a key is not one that a plugin can have written.
     pub fn load<'a>(
         entries: impl Iterator<Item = (&'a [u8], &'a [u8])>,
     ) -> Result<KeySpace, String> {
@@ -139,7 +139,7 @@ impl KeySpace {
         self.entries.get(key)
     }
 
-    /// Entries and removed keys (`None`) in memory, in order: what a flush writes.
+    /// Returns entries and removed keys (`None`) in memory, in order: the input of a flush.
     pub(crate) fn delta(&self) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
         let removed = self.base.as_ref().map(|base| &base.removed);
         let all = (Bound::Unbounded, Bound::Unbounded);
@@ -160,7 +160,7 @@ impl KeySpace {
         self.bytes + self.base.as_ref().map_or(0, |base| base.segments.content_bytes() as usize)
     }
 
-    /// Bytes of the keys and values in memory, and of what segments keep there outside of the cache.
+    /// Returns the bytes of the keys and values in memory, and those that segments keep there outside of the cache.
     pub fn memory_bytes(&self) -> usize {
         self.bytes + self.base.as_ref().map_or(0, |base| base.segments.memory_bytes())
     }

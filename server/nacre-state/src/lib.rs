@@ -1,4 +1,4 @@
-//! Derived state: what a plugin folds the change stream into, with the progress that it reflects.
+//! Derived state: the result of folding the change stream by a plugin, with the progress that it reflects.
 //!
 //! ```text
 //! Changes ──commit──► StateStorage      entries, timers and progress: one atomic batch

@@ -1,4 +1,4 @@
-//! Ranges of an index as they are asked for and answered over HTTP. The plugin is not called.
+//! Requests for ranges of an index over HTTP, and their answers. The plugin is not called.
 //!
 //! ```text
 //! start=a&end=c&limit=2    {"rows": [{"id": "1", "key": "a", "value": ""}, {"id": "2", "key": "b", "value": ""}],
@@ -7,9 +7,9 @@
 //!                          {"rows": [{"id": "3", "key": "c", "value": ""}]}
 //! ```
 //!
-//! Keys are bytes: in a URL percent-encoded, or in hexadecimal under a name with `_hex`; in an answer text, or in hexadecimal
-//! under such a name when they are none. What comes after a page is named by the place of its last entry, so that nobody has
-//! to remember who reads what: each page is of its own moment.
+//! Keys are bytes: in a URL percent-encoded, or in hexadecimal under a name with `_hex`; in an answer as text, or in
+//! hexadecimal under such a name if they are not UTF-8. `after` names the last entry of a page, so that a node keeps no
+//! state between pages: each page is of its own moment.
 
 use crate::index::{END, IndexSnapshot, Indexed, Span, bound, indexed, is_place};
 use base64::Engine;
@@ -20,14 +20,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use std::ops::Bound;
 
-/// Entries of a page when nobody says how many.
+/// Default number of entries of a page.
 const LIMIT_DEFAULT: usize = 1000;
 /// Entries of a page at most.
 const LIMIT_MAX: usize = 10_000;
 /// Bytes of keys and values after which a page ends.
 const PAGE_BYTES: usize = 4 << 20;
 
-/// What is asked of an index.
+/// A request for a range of an index.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Scan {
     /// Keys in it.
@@ -36,21 +36,21 @@ pub struct Scan {
     pub reverse: bool,
     /// The place behind which it goes on.
     pub after: Option<Vec<u8>>,
-    /// How many entries at most.
+    /// Largest number of entries.
     pub limit: usize,
     /// True if the answer reflects all that was written before.
     pub fresh: bool,
-    /// True if keys and values are told in hexadecimal, also those that are text.
+    /// True if keys and values are always shown in hexadecimal.
     pub hex: bool,
 }
 
-/// An entry and where it stands, which orders entries.
+/// An entry and its place, by which entries are ordered.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScanEntry {
-    /// Its key in the state.
+    /// The key in the state.
     #[serde(with = "serde_bytes")]
     pub place: Vec<u8>,
-    /// What is kept beside the key.
+    /// Value stored with the key.
     #[serde(with = "serde_bytes")]
     pub value: Vec<u8>,
 }
@@ -58,13 +58,13 @@ pub struct ScanEntry {
 /// Some entries in order, and whether there are no more.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Page {
-    /// They.
+    /// The entries.
     pub entries: Vec<ScanEntry>,
     /// True if there is nothing behind them.
     pub is_whole: bool,
 }
 
-/// What a query string says, as far as it is read.
+/// The parameters of a query string.
 #[derive(Default)]
 struct Parameters {
     start: Option<Vec<u8>>,
@@ -136,7 +136,7 @@ fn next(mut key: Vec<u8>) -> Vec<u8> {
     key
 }
 
-/// The first key behind those that begin with a prefix; empty when there is none.
+/// Returns the first key after those that begin with a prefix; empty if there is none.
 fn behind_prefix(prefix: &[u8]) -> Vec<u8> {
     let kept = prefix.iter().rposition(|byte| *byte < 0xff).map_or(0, |at| at + 1);
     let mut out = prefix[..kept].to_vec();
@@ -188,7 +188,7 @@ fn cursor(text: &[u8]) -> Result<Vec<u8>, String> {
     })
 }
 
-/// Whether what was written before may be missing.
+/// Returns true if recent writes may be missing.
 fn staleness(text: &[u8]) -> Result<bool, String> {
     match text {
         b"ok" | b"true" | b"update_after" => Ok(true),
@@ -198,10 +198,10 @@ fn staleness(text: &[u8]) -> Result<bool, String> {
 }
 
 impl Scan {
-    /// Reads a query string. A parameter that is not known is refused; one without a value is as good as none.
+    /// Reads a query string. An unknown parameter is refused; one without a value is ignored.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The mistake in it.
     pub fn read(query: &str) -> Result<Scan, String> {
         let mut parameters = Parameters::read(query)?;
         let reverse = parameters.descending.unwrap_or(false);
@@ -215,14 +215,14 @@ impl Scan {
         })
     }
 
-    /// One page of those of several parts, each of which has the next entries of its own.
+    /// Merges pages of several parts, each with the next entries of that part, into one.
     ///
     /// # Errors
-    /// When a part that has more does not say where it stands.
+    /// Fails when a part that has more does not name its last entry.
     pub fn merge(&self, parts: Vec<Page>) -> Result<Page, String> {
         let is_before =
             |one: &[u8], other: &[u8]| if self.reverse { one > other } else { one < other };
-        // Behind the end of a part that has more, that part may have what comes first.
+        // Beyond the last entry of a part that has more, the next entry may be of that part.
         let mut known_to: Option<Vec<u8>> = None;
         for part in parts.iter().filter(|part| !part.is_whole) {
             let last = part.entries.last().ok_or("a node has more entries and tells none")?;
@@ -406,7 +406,7 @@ mod tests {
         "#);
     }
 
-    /// Every entry comes once, whatever the pages and parts.
+    /// Every entry comes once, for all sizes of pages and parts.
     #[test]
     fn pages_of_parts_are_the_whole_in_order() {
         let all: Vec<Vec<u8>> = (0..40_u8).map(|n| vec![n % 7, 0, n]).collect();

@@ -1,8 +1,8 @@
-//! The segments of one stored state: which there are, when one is written, and when some are merged.
+//! The segments of one stored state: their list, flushes and merges.
 //!
-//! Rows of the space name the segments that count, so that a flush or a merge takes effect in one batch, together with the
-//! progress that it reflects: a new file is written and synced, then named; a file that is not named any more is removed once that
-//! is sure, and nobody reads it.
+//! Rows of the space name the segments that count, so that a flush or a merge takes effect in one batch, together with
+//! the progress that it reflects: a new file is written and synced before a row names it. A file that no row names any
+//! more is removed once that change is synced and no reader uses it.
 
 use crate::KeySpace;
 use crate::blobs::{BlobFiles, BlobInfo, BlobRecord};
@@ -21,22 +21,22 @@ pub const SEGMENT: u8 = b'g';
 pub const BLOB: u8 = b'b';
 /// The row that says which number the next file has, u64: a number is never used twice while somebody may read its file.
 pub const NEXT: u8 = b'm';
-/// Segments beyond which whoever writes helps with the merge that is under way.
+/// With more segments than this, a writer helps with the merge that is under way.
 const SEGMENTS_MAX: usize = 24;
 
-/// What a segmented state is kept with.
+/// Options of a segmented state.
 #[derive(Clone)]
 pub struct Segmenting {
     /// The cache of the node.
     pub cache: BlockCache,
     /// Bytes of entries in memory beyond which they become a segment.
     pub flush_bytes: usize,
-    /// Runs merges away from what waits for a commit.
+    /// Runs merges on a thread that no commit waits for.
     pub aside: Arc<dyn Fn(MergeJob) + Send + Sync>,
 }
 
 impl Segmenting {
-    /// To read what is there once.
+    /// Options for reading a state once.
     pub(crate) fn without_cache() -> Segmenting {
         Segmenting::new(BlockCache::new(1 << 20))
     }
@@ -51,7 +51,7 @@ impl Segmenting {
 enum Work {
     UnderWay(Box<Merge>),
     Done(Result<Merged, String>),
-    /// Nobody wants it any more.
+    /// The merge is not needed any more.
     Over,
 }
 
@@ -83,7 +83,7 @@ impl MergeJob {
         }
     }
 
-    /// Nothing is written after this.
+    /// Cancels the merge: it writes nothing after this.
     fn cancel(&self) {
         if let Work::UnderWay(mut merge) = std::mem::replace(&mut *self.0.lock(), Work::Over) {
             merge.abandon();
@@ -103,7 +103,7 @@ pub struct Segmented {
 
 /// A change of the list of segments that is ready to be committed.
 pub struct Rebase {
-    /// What names it.
+    /// The rows that name it.
     pub rows: Vec<Write>,
     /// True if all entries in memory are in it.
     pub flushed: bool,
@@ -138,7 +138,8 @@ impl Segmented {
         Ok(Segmented { files, with: with.clone(), segments, next_number, next_age, merge: None })
     }
 
-    /// Nothing, in place of segments one of which is lost: the others are removed when the state is cleared.
+    /// Creates an empty list in place of one with a lost segment. The other files are removed when the state is
+    /// cleared.
     pub fn lost(files: SpaceFiles, with: &Segmenting) -> Segmented {
         let next_number =
             files.numbers().unwrap_or_default().into_iter().max().map_or(0, |max| max + 1);
@@ -155,16 +156,16 @@ impl Segmented {
         self.next_number.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Where the files of blobs come from.
+    /// Returns the files of blobs.
     pub fn blob_files(&self) -> BlobFiles {
         let next_number = Arc::clone(&self.next_number);
         BlobFiles::new(self.files.clone(), self.with.cache.clone(), next_number)
     }
 
-    /// Prepares what is due: a segment of what `state` has in memory, once that is enough, and the outcome of a merge.
+    /// Prepares a flush of the entries that `state` has in memory, once there are enough, and the result of a merge.
     ///
     /// # Errors
-    /// What the disk reports.
+    /// The error of the disk.
     pub fn prepare(&mut self, state: &KeySpace) -> Result<Option<Rebase>, String> {
         if let Some(merge) = &self.merge
             && self.segments.len() >= SEGMENTS_MAX
@@ -224,7 +225,8 @@ impl Segmented {
         Segment::open(&self.files, record, &self.with.cache).map_err(|damage| damage.to_string())
     }
 
-    /// Takes over what was committed; gives the key space `state` over it, and begins the merge that is due.
+    /// Takes over a committed flush or merge. Returns the key space `state` over the new segments, and begins the next
+    /// merge if one is due.
     pub fn committed(&mut self, rebase: Rebase, state: &KeySpace) -> KeySpace {
         let segments = Arc::new(rebase.segments);
         segments.missing_of(&self.segments).retire();
@@ -240,7 +242,7 @@ impl Segmented {
         if rebase.flushed { KeySpace::over(segments) } else { state.rebased(segments) }
     }
 
-    /// Has all files removed once nobody reads them. No row names them any more.
+    /// Removes all files once no reader uses them. No row names them any more.
     pub fn clear(&mut self) {
         if let Some(merge) = self.merge.take() {
             merge.cancel();

@@ -105,7 +105,7 @@ impl From<BlobError> for Refused {
 pub struct View {
     /// The state, with the writes of the call.
     pub state: State,
-    /// What the call wrote; none of a reader.
+    /// The writes of the call; `None` for a reader.
     pub writes: Option<Writes>,
     /// Bytes that the state may have.
     pub bytes_max: usize,
@@ -169,7 +169,7 @@ impl View {
         if name.is_empty() || name.len() > TIMER_NAME_BYTES_MAX {
             return Err(Refused::TimerName);
         }
-        // Whoever set one of that name.
+        // Removes a timer of that name, whichever vBucket has set it.
         self.cancel_timer(name)?;
         let writes = self.writes.as_mut().ok_or(Refused::ReadOnly)?;
         let (name, timer) = (Arc::<str>::from(name), Arc::new(timer));

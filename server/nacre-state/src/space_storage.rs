@@ -1,19 +1,20 @@
 //! The durable side of a plugin's partition, in a space of the node.
 //!
-//! Rows: `s` and the plugin's key hold its state; `t` and a name hold a timer (when it is due, u64, and its payload), `v`, a
-//! vBucket's number (u16) and a name one that belongs to that; `p` and a vBucket's number hold where the feed stands there
-//! (UUID, seqno, start and end of its snapshot, each u64), and of what is told to other nodes as of which moment (term, time
-//! and count, each u64); `x` holds why a partition has stopped whose state had grown beyond a limit. Numbers are big-endian.
+//! Rows: `s` and the plugin's key hold its state; `t` and a name hold a timer (when it is due, u64, and its payload),
+//! `v`, a vBucket's number (u16) and a name one that belongs to that; `p` and a vBucket's number hold the position of
+//! the feed (UUID, seqno, start and end of its snapshot, each u64) and, if it is reported to other nodes, its moment
+//! (term, time and count, each u64); `x` holds the reason why a partition has stopped because its state had grown
+//! beyond a limit. Numbers are big-endian.
 //!
-//! What acts on nothing but its own state may be kept back for a while: after a crash it is folded from history once more,
-//! from a state and a progress that belong together. Rows that are written again meanwhile, as the pages of trees are all
-//! the time, are then written once.
+//! Commits without outside effects may be kept back for a while: after a crash the history is folded once more, from a
+//! state and a progress that belong together. Rows that are written again meanwhile, as pages of trees often are, are
+//! then written once.
 //!
 //! Of a segmented state ([`Segmenting`]) the rows with `s` are the entries since the last flush, `d` and a key says that the key was
 //! removed since, `g` and a number names a segment, `b` and a name a blob, and `m` holds the number of the next file.
 //!
-//! Row `n` counts how often the rows were synced. [`Vouching`] knows that number as well, in a file of the node's settings: a space
-//! that has a lower one, or is not there at all, has lost rows ([`SpaceStorage::damage`]).
+//! Row `n` counts how often the rows were synced. [`Vouching`] keeps that number as well, in a file of the node's
+//! settings: a space that has a lower one, or does not exist, has lost rows ([`SpaceStorage::damage`]).
 
 use crate::blobs::{BlobRecord, Blobs};
 use crate::segmented::{self, BLOB, NEXT, SEGMENT, Segmented, Segmenting};
@@ -38,7 +39,7 @@ const STOPPED: u8 = b'x';
 /// Bytes of rows that are kept back at most.
 pub const KEPT_BACK_BYTES_MAX: usize = 64 << 20;
 
-/// How often the space of each deployment was synced.
+/// The number of syncs of each deployment's space.
 #[derive(Clone)]
 pub struct Vouching(Arc<dyn Space>);
 
@@ -46,7 +47,7 @@ impl Vouching {
     /// The space in which `spaces` keep that.
     ///
     /// # Errors
-    /// When it cannot be opened.
+    /// Fails when it cannot be opened.
     pub fn open(spaces: &dyn Spaces) -> Result<Vouching, Error> {
         spaces.open("states").map(Vouching)
     }
@@ -64,7 +65,7 @@ impl Vouching {
     /// Forgets a space, before it is cleared or removed.
     ///
     /// # Errors
-    /// When the disk refuses.
+    /// Fails when the disk refuses.
     pub fn forget(&self, name: &str) -> Result<(), Error> {
         match self.syncs(name)? {
             0 => Ok(()),
@@ -78,20 +79,20 @@ pub struct SpaceStorage {
     space: Arc<dyn Space>,
     name: String,
     vouching: Vouching,
-    /// How often the rows were synced.
+    /// Number of syncs of the rows.
     syncs: u64,
     /// True if something was written since.
     is_unsynced: bool,
-    /// What was read when it was opened, until it is asked for.
+    /// Content as of the open, until it is asked for.
     loaded: Option<Loaded>,
-    /// What was lost before it was opened.
+    /// The loss before the open.
     damage: Option<String>,
     /// True if commits may be kept back.
     keeps_back: bool,
     kept_back: KeptBack,
     kept_back_bytes_max: usize,
     segmented: Option<Stored>,
-    /// How often whoever deployed it has said that it goes on.
+    /// Number of orders of the deployer to go on.
     tries: u64,
 }
 
@@ -104,7 +105,7 @@ struct Stopped {
     tries: u64,
 }
 
-/// What a segmented state has on disk.
+/// The part of a segmented state on disk.
 struct Stored {
     segmented: Segmented,
     /// The keys of entries that are rows: which of them, as the kind of the row.
@@ -132,7 +133,7 @@ impl Stored {
     }
 }
 
-/// Commits that are not in the space yet: what they touched, and what became of it.
+/// Commits that are not in the space yet: the touched keys and their newest values.
 #[derive(Default)]
 struct KeptBack {
     state: KeySpace,
@@ -141,7 +142,7 @@ struct KeptBack {
     progress: BTreeMap<Vbid, Standing>,
     /// The blobs, if they have changed.
     blobs: Option<Blobs>,
-    /// Of the rows, about.
+    /// Approximate size of the rows.
     bytes: usize,
 }
 
@@ -203,13 +204,13 @@ impl KeptBack {
 }
 
 impl SpaceStorage {
-    /// Opens the rows of the space `name`. When `keeps_back` is set, commits reach it when they have `kept_back_bytes_max` bytes
-    /// together, or at [`StateStorage::settle`].
+    /// Opens the rows of the space `name`. If `keeps_back` is set, commits reach it when they have
+    /// `kept_back_bytes_max` bytes together, or at [`StateStorage::settle`].
     ///
-    /// The state is segmented when there is something to keep it with, and resident otherwise, whatever it was before.
+    /// The state becomes segmented if `segmenting` is given, and resident otherwise, whatever form it had.
     ///
     /// # Errors
-    /// When they cannot be read.
+    /// Fails when the rows cannot be read.
     pub fn open(
         states: &dyn Spaces,
         vouching: &Vouching,
@@ -240,7 +241,7 @@ impl SpaceStorage {
             match opened {
                 Ok(opened) => segmented = Some(opened),
                 Err(lost) => {
-                    // What is left of the entries is of no use, and its progress would be wrong.
+                    // The remaining entries are useless, and their progress would be wrong.
                     loaded = Loaded::default();
                     damage.get_or_insert(lost.to_string());
                     let nothing = Segmented::lost(files, &with);
@@ -307,11 +308,12 @@ impl SpaceStorage {
         Ok(())
     }
 
-    /// Looks whether the partition has stopped as its state had grown beyond a limit. It goes on when the node has more memory for
-    /// state by now, which `limit_bytes` says, and when whoever deployed it has said so since, which `tries` counts.
+    /// Checks whether the partition has stopped because its state had grown beyond a limit. It goes on if the node has
+    /// more memory for states by now, according to `limit_bytes`, or if the deployer has ordered it since, according to
+    /// `tries`.
     ///
     /// # Errors
-    /// Why it stays stopped, or what the disk reports.
+    /// The reason why it stays stopped, or the error of the disk.
     pub fn begin(&mut self, limit_bytes: usize, tries: u64) -> Result<(), String> {
         self.tries = tries;
         let row = self.space.get(&[STOPPED]).map_err(|error| error.to_string())?;
@@ -324,7 +326,8 @@ impl SpaceStorage {
         self.space.apply(&[(vec![STOPPED], None)], true).map_err(|error| error.to_string())
     }
 
-    /// Returns the file and what it has lost, if it has. The rows are those from before; [`StateStorage::clear`] makes it whole.
+    /// Returns the file and its loss, if there is one. The rows are older ones then; [`StateStorage::clear`] makes the
+    /// space whole.
     pub fn damage(&self) -> Option<String> {
         let damage = self.damage.as_ref()?;
         Some(format!("{}: {damage}", self.space.file()))
@@ -383,7 +386,7 @@ impl SpaceStorage {
 #[derive(Default)]
 struct Read {
     loaded: Loaded,
-    /// How often they were synced.
+    /// Number of syncs.
     syncs: u64,
     /// The segments that they name.
     records: Vec<Record>,
@@ -455,7 +458,7 @@ impl StateStorage for SpaceStorage {
 
     fn commit(&mut self, changes: &Changes) -> Result<(), String> {
         self.kept_back.take(changes);
-        // A segmented state stores what was kept back with its next segment.
+        // A segmented state stores the rows with its next segment.
         let has_room = self.segmented.is_some() || self.kept_back.bytes < self.kept_back_bytes_max;
         if self.keeps_back && has_room {
             return Ok(());
@@ -469,7 +472,7 @@ impl StateStorage for SpaceStorage {
         let mut rows = std::mem::take(&mut rebase.rows);
         let blobs = if rebase.flushed { self.kept_back.blobs.take() } else { None };
         if rebase.flushed {
-            // What was kept back is in the segment, but for what is no entry.
+            // The segment has the entries that were kept back; the other rows are stored here.
             rows.extend(stored.flushed());
             rows.extend(std::mem::take(&mut self.kept_back).rows_beside());
         }
@@ -511,7 +514,7 @@ impl StateStorage for SpaceStorage {
     fn stop(&mut self, reason: &str, limit_bytes: usize) -> Result<(), String> {
         self.kept_back = KeptBack::default();
         if self.keeps_back {
-            // It is made of history again; meanwhile its disk is of use to others.
+            // The state is built from history again; meanwhile its disk space is free.
             self.clear()?;
         }
         let stopped = Stopped { reason: reason.to_owned(), limit_bytes, tries: self.tries };
@@ -558,7 +561,7 @@ mod tests {
             .unwrap()
     }
 
-    /// What was synced and is not there any more is missed, whatever has become of the file.
+    /// Synced rows that are lost are noticed, whatever has happened to the file.
     #[test]
     fn rows_that_were_synced_and_are_gone_are_damage() {
         let spaces = MemorySpaces::default();
@@ -576,7 +579,7 @@ mod tests {
         storage.commit(&change(b"b")).unwrap();
         storage.sync().unwrap();
         assert_eq!(open(&spaces, false).load().unwrap().entries[0].1, b"b");
-        // As an older copy of the file has it.
+        // An older copy of the file has a lower number.
         let older = [(vec![SYNCS], Some(1u64.to_be_bytes().to_vec()))];
         spaces.open("partition").unwrap().apply(&older, false).unwrap();
         assert!(open(&spaces, false).damage().unwrap().contains("missing"));

@@ -1,13 +1,14 @@
-//! How far somebody has come with a vBucket, and what others need to come as far: its timers, and where its feed goes on.
+//! The progress of a node in a vBucket, and the data that other nodes need to catch up: timers, and the position of the
+//! feed.
 //!
 //! ```text
 //! node that serves it:  Track   7 ── a, b set ── 8 ── a fired ── 9        (the last steps, and all timers)
 //! node that follows:    at 8 ─► Share { since: 8, timers: [a: none], at 9 }
-//!                       at 3 ─► Share { since: none, … } pages of all timers, then what changed meanwhile
+//!                       at 3 ─► Share { since: none, … } pages of all timers, then the changes since
 //! ```
 //!
-//! Invariants: a [`Moment`] names one state of one vBucket's timers and place, whatever was lost meanwhile; whoever stands
-//! at a moment has all timers of it, so that a place is never known without the timers that were set on the way there.
+//! Invariants: a [`Moment`] names one state of one vBucket's timers and place, even after losses; a node at a moment
+//! has all of its timers, so that a position is never known without the timers that were set before it.
 
 use crate::Timer;
 use nacre_dcp::ResumePoint;
@@ -15,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-/// Orders what was committed of a vBucket on all nodes that ever served it.
+/// Orders the commits of a vBucket on all nodes that ever served it.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -49,35 +50,35 @@ impl Moment {
     }
 }
 
-/// How far somebody has come with a vBucket.
+/// The progress in a vBucket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Standing {
     /// Names the state of its timers.
     pub moment: Moment,
-    /// Where its feed goes on.
+    /// Position of the feed.
     pub point: ResumePoint,
 }
 
 /// Timers of one vBucket by name; none where one was removed or has fired.
 pub type TimerChanges = Vec<(String, Option<Timer>)>;
 
-/// What somebody who follows a vBucket is told of it.
+/// A message to a follower of a vBucket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Share {
-    /// These are the changes since then; none when they are all timers after a name.
+    /// Base of a delta; `None` means this is a page of a full copy.
     pub since: Option<Moment>,
-    /// That name; none for the first.
+    /// The last name before the page; `None` for the first page.
     pub after: Option<String>,
-    /// What is told.
+    /// The timers.
     pub timers: TimerChanges,
     /// There are more, after the last of these.
     pub has_more: bool,
-    /// Where the changes lead to; or what the timers were read at.
+    /// The progress after the delta; or the progress at which the page was read.
     pub standing: Standing,
 }
 
 impl Share {
-    /// About what it takes.
+    /// Returns the approximate size.
     pub fn bytes(&self) -> usize {
         let timers = self.timers.iter().map(|(name, timer)| bytes(name, timer.as_ref()));
         STEP_BYTES + timers.sum::<usize>()
@@ -90,21 +91,21 @@ struct Step {
     timers: Vec<(Arc<str>, Option<Arc<Timer>>)>,
 }
 
-/// What is known of a vBucket where it is served: where it stands, and the last commits.
+/// The progress of a vBucket on the node that serves it, and its last commits.
 #[derive(Default)]
 pub struct Track {
-    /// Where it stands now.
+    /// The present progress.
     pub standing: Standing,
-    /// The steps lead from here to where it stands.
+    /// The steps lead from here to the present progress.
     floor: Moment,
     steps: VecDeque<Step>,
 }
 
-/// About what a step takes beside its timers.
+/// Approximate size of a step without its timers.
 const STEP_BYTES: usize = 96;
 
 impl Track {
-    /// Somebody stands there, and does not know what was before.
+    /// Creates the track of a node at this progress, without earlier steps.
     pub fn at(standing: Standing) -> Track {
         Track { standing, floor: standing.moment, steps: VecDeque::new() }
     }
@@ -127,7 +128,7 @@ impl Track {
         STEP_BYTES + bytes
     }
 
-    /// Forgets what was before.
+    /// Forgets earlier steps.
     pub fn trim(&mut self) {
         *self = Track::at(self.standing);
     }
@@ -196,13 +197,13 @@ fn bytes(name: &str, timer: Option<&Timer>) -> usize {
     32 + name.len() + timer.map_or(0, |timer| timer.payload.len())
 }
 
-/// What is wanted of a vBucket: the moment that is there, and after which name when pages are.
+/// The position of a follower: its moment, and the last name of its pages, if it is in the middle of a copy.
 pub type Lacking = (Moment, Option<String>);
 
-/// A copy of a vBucket's timers, on its way to whoever follows.
+/// A copy of a vBucket's timers, on its way to a follower.
 #[derive(Default)]
 pub struct Copying {
-    /// What was told in pages: timers as of that moment or later.
+    /// The pages so far: timers as of that moment or later.
     whole: Option<Whole>,
 }
 
@@ -221,7 +222,7 @@ impl Copying {
         self.whole.is_none()
     }
 
-    /// What to ask for, of who stands at `own`.
+    /// Returns what to ask for, given the progress `own`.
     pub fn lacks(&self, own: Moment) -> Lacking {
         match &self.whole {
             Some(whole) => (whole.standing.moment, whole.next.clone()),
@@ -229,8 +230,8 @@ impl Copying {
         }
     }
 
-    /// Takes what was told to who stands at `own`; gives what leads on from there: where to, and changes, or all timers
-    /// that there are then.
+    /// Takes a message at the progress `own`. Returns the new progress with the changes, or with all timers at that
+    /// progress.
     pub fn take(&mut self, own: Moment, share: Share) -> Option<(Standing, TimerChanges, bool)> {
         let Share { since, after, timers, has_more, standing } = share;
         match (since, &mut self.whole) {
@@ -262,7 +263,7 @@ impl Copying {
                     whole.next == after && whole.standing.moment.is_beside(standing.moment)
                 };
                 let Some(whole) = whole.as_mut().filter(fits) else {
-                    // Somebody else goes on, who may not have all that was told.
+                    // Another node goes on, which may not have everything that was sent.
                     self.whole = None;
                     return None;
                 };
@@ -286,7 +287,7 @@ mod tests {
     use super::*;
     use nacre_types::Seqno;
 
-    /// Serves a vBucket, and remembers what its timers were at each moment.
+    /// Serves a vBucket, and remembers its timers at each moment.
     struct Source {
         track: Track,
         timers: BTreeMap<Arc<str>, Arc<Timer>>,
@@ -344,7 +345,7 @@ mod tests {
     }
 
     impl Follower {
-        /// Asks once; whatever is taken over is what there was at that moment.
+        /// Asks once. A copy that is taken over must have the timers of its moment.
         fn ask(&mut self, source: &Source, bytes_max: usize) {
             let own = self.standing.moment;
             let share = source.share(self.copying.lacks(own), bytes_max);
@@ -382,7 +383,7 @@ mod tests {
                 match roll(60) {
                     0 => source.track.trim(),
                     1 => {
-                        // The node lost its last commits in a power cut, or another one goes on from what was told.
+                        // The node lost its last commits in a power cut, or another node goes on from the copy.
                         began += 1;
                         source = match roll(2) {
                             0 => Source::new(follower.standing, &follower.timers, began, began),

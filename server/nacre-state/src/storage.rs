@@ -1,4 +1,4 @@
-//! Where a partition lives durably; implemented by the embedder.
+//! The durable storage of a partition; implemented by the embedder.
 
 use crate::blobs::Blobs;
 use crate::segments::Segments;
@@ -15,21 +15,21 @@ pub struct Loaded {
     pub entries: Vec<(Vec<u8>, Vec<u8>)>,
     /// The keys that were removed since the last flush of a segmented state.
     pub removed: Vec<Vec<u8>>,
-    /// What a segmented state has on disk, beneath these entries.
+    /// The part of a segmented state on disk, beneath these entries.
     pub base: Option<Arc<Segments>>,
     /// The blobs, and the place for more.
     pub blobs: Blobs,
     /// Timers by whose they are and name; in any order.
     pub timers: Vec<(Home, String, Timer)>,
-    /// Where the feed stands in each vBucket.
+    /// Position of the feed in each vBucket.
     pub progress: Vec<(Vbid, Standing)>,
 }
 
 impl Loaded {
-    /// The key space that was committed.
+    /// Returns the committed key space.
     ///
     /// # Errors
-    /// When a key is none that a plugin could have written.
+    /// Fails when a key is not one that a plugin can have written.
     pub fn space(&self) -> Result<KeySpace, String> {
         let entries = self.entries.iter().map(|(key, value)| (&key[..], &value[..]));
         let Some(base) = &self.base else { return KeySpace::load(entries) };
@@ -45,7 +45,7 @@ impl Loaded {
     }
 }
 
-/// What one commit changes.
+/// The changes of one commit.
 #[derive(Clone, Default)]
 pub struct Changes {
     /// The entries as it leaves them.
@@ -56,7 +56,7 @@ pub struct Changes {
     pub touched: KeySpace,
     /// The new timer of each name, or none where it was removed or has fired; with whose it is.
     pub timers: Vec<((Home, String), Option<Timer>)>,
-    /// Where the feed stands in the vBuckets named; the others have not moved.
+    /// Positions of the feed in vBuckets that have moved.
     pub progress: Vec<(Vbid, Standing)>,
 }
 
@@ -64,21 +64,21 @@ pub struct Changes {
 ///
 /// One partition owns one storage. Errors are texts, as the partition can do nothing but stop and show them.
 pub trait StateStorage: Send {
-    /// All that was committed.
+    /// Returns the committed state.
     ///
     /// # Errors
-    /// What failed, for the operator; so for all methods.
+    /// The failure, for the operator; so for all methods.
     fn load(&mut self) -> Result<Loaded, String>;
 
-    /// Applies `changes`, all or nothing. Commits may be kept back, as long as what is there after a crash is the outcome
-    /// of all of them up to one.
+    /// Applies `changes`, all or nothing. Commits may be kept back, as long as a crash leaves a prefix of all commits.
     fn commit(&mut self, changes: &Changes) -> Result<(), String>;
 
-    /// After a commit, gives `state` in another form if it is to be kept in one from now on: a segmented storage moves entries
-    /// from memory into a segment, or takes over what a merge has made. The entries are the same, and so is the progress.
+    /// Called after a commit. Returns `state` in another form if it should be kept in one from now on: a segmented
+    /// storage moves entries from memory into a segment, or takes over the result of a merge. Entries and progress are
+    /// the same.
     ///
     /// # Errors
-    /// When the disk refuses; the partition stops then.
+    /// Fails when the disk refuses; the partition stops then.
     fn rebase(&mut self, state: &KeySpace) -> Result<Option<KeySpace>, String> {
         let _ = state;
         Ok(None)
@@ -89,7 +89,7 @@ pub trait StateStorage: Send {
         Ok(())
     }
 
-    /// As [`StateStorage::settle`], and waits until all of it survives a power cut.
+    /// As [`StateStorage::settle`], and waits until everything survives a power cut.
     fn sync(&mut self) -> Result<(), String> {
         self.settle()
     }
@@ -97,8 +97,9 @@ pub trait StateStorage: Send {
     /// Removes everything.
     fn clear(&mut self) -> Result<(), String>;
 
-    /// The partition has stopped for `reason`, as its state has grown beyond a limit of `limit_bytes`: it is to stay stopped when it
-    /// is opened again, until there is more room. A state that can be made again may be removed.
+    /// Records that the partition has stopped for `reason`, because its state has grown beyond a limit of
+    /// `limit_bytes`. It stays stopped when it is opened again, until there is more room. A state that can be rebuilt
+    /// may be removed.
     fn stop(&mut self, reason: &str, limit_bytes: usize) -> Result<(), String> {
         let _ = (reason, limit_bytes);
         Ok(())

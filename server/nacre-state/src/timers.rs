@@ -8,15 +8,15 @@ use std::sync::Arc;
 
 /// Bytes of a timer's name at most.
 pub const TIMER_NAME_BYTES_MAX: usize = 1024;
-/// What a timer takes beside its name and payload.
+/// Memory of a timer without its name and payload.
 const TIMER_BYTES: usize = 128;
 
-/// When a timer fires, and what it then gives.
+/// A timer: its time and its payload.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Timer {
     /// Microseconds since the Unix epoch.
     pub due_us: u64,
-    /// What was given when it was set.
+    /// Payload given when it was set.
     #[serde(with = "serde_bytes")]
     pub payload: Vec<u8>,
 }
@@ -30,9 +30,9 @@ pub struct Timers {
     all: OrdMap<(Home, Arc<str>), Arc<Timer>>,
     /// The vBuckets whose timers fire here.
     served: OrdSet<Vbid>,
-    /// Those that fire here, by name.
+    /// Timers that fire here, by name.
     by_name: OrdSet<(Arc<str>, Home)>,
-    /// The same by time.
+    /// Timers that fire here, by time.
     by_due: OrdSet<(u64, Arc<str>, Home)>,
     bytes: usize,
 }
@@ -48,7 +48,7 @@ impl Timers {
         self.by_due.get_min().map(|(due_us, ..)| *due_us)
     }
 
-    /// Those due at `now_us`, at most `count` of them, by time and then name.
+    /// Returns timers due at `now_us`, at most `count`, by time and then name.
     pub fn due(&self, now_us: u64, count: usize) -> Vec<(Home, Arc<str>, Arc<Timer>)> {
         self.by_due
             .iter()
@@ -61,7 +61,7 @@ impl Timers {
             .collect()
     }
 
-    /// Those of a vBucket whose names come after `name`, in order.
+    /// Returns the timers of a vBucket whose names come after `name`, in order.
     pub fn after(
         &self,
         vbid: Vbid,
@@ -81,7 +81,7 @@ impl Timers {
         self.all.get(&(home, Arc::clone(name))).map(|timer| &**timer)
     }
 
-    /// Whose timers of that name fire here.
+    /// Returns the vBuckets whose timers of that name fire here.
     pub fn homes(&self, name: &str) -> Vec<Home> {
         let start = (Arc::from(name), None);
         let from = self.by_name.range::<_, (Arc<str>, Home)>(start..);

@@ -1,4 +1,4 @@
-//! Blocks: what a segment is read in, and what the cache keeps.
+//! Blocks: the units in which a segment is read and cached.
 //!
 //! ```text
 //! entry   length of the key u32 | 0 where it is removed, or length of the value + 1, u32 | key | value
@@ -18,7 +18,7 @@ const TAIL_BYTES: usize = 8;
 #[derive(Debug)]
 pub struct Block {
     bytes: Box<[u8]>,
-    /// Where the offsets begin.
+    /// Offset of the list of offsets.
     offsets_at: usize,
     count: usize,
 }
@@ -27,7 +27,7 @@ impl Block {
     /// Checks the bytes of a block.
     ///
     /// # Errors
-    /// What is wrong with them.
+    /// The damage.
     pub fn read(bytes: Box<[u8]>) -> Result<Block, &'static str> {
         let body_bytes = bytes.len().checked_sub(4).ok_or("a block is too short")?;
         if number(&bytes, body_bytes) != crc32fast::hash(&bytes[..body_bytes]) {
@@ -42,7 +42,7 @@ impl Block {
         if is_whole && count > 0 { Ok(block) } else { Err("an entry of a block is not whole") }
     }
 
-    /// How many entries it has; at least one.
+    /// Returns the number of entries; at least one.
     pub fn len(&self) -> usize {
         self.count
     }
@@ -112,7 +112,7 @@ impl BlockBuilder {
         self.bytes.extend_from_slice(value.unwrap_or_default());
     }
 
-    /// How many entries it has.
+    /// Returns the number of entries.
     pub fn len(&self) -> usize {
         self.offsets.len()
     }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Bytes that are taken for the usual block, to size the tables of the cache.
 const BLOCK_BYTES_USUAL: u64 = 4 << 10;
 
-/// What is kept.
+/// A cached item.
 #[derive(Clone)]
 enum Cached {
     Block(Arc<Block>),
@@ -71,7 +71,7 @@ impl BlockCache {
         self.0.blocks.weight() as usize
     }
 
-    /// How many blocks were asked for, and how many of them were there.
+    /// Returns how many blocks were requested, and how many of them were cached.
     pub fn counts(&self) -> (u64, u64) {
         (self.0.reads.load(Ordering::Relaxed), self.0.hits.load(Ordering::Relaxed))
     }

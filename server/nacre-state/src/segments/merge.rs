@@ -1,4 +1,4 @@
-//! Merges: several segments made one, aside from what is written and read.
+//! Merges: several segments become one, while writes and reads go on.
 
 use super::Entries;
 use super::segment::{Cursor, Damage, Record, Segment, SegmentWriter};
@@ -20,11 +20,11 @@ pub struct Merge {
     work: Option<(Entries, SegmentWriter)>,
 }
 
-/// What came of a merge.
+/// The result of a merge.
 pub struct Merged {
     /// The segments that were merged, the newest first.
     pub inputs: Vec<Record>,
-    /// The segment that has what they had; none when that is nothing.
+    /// The merged segment; `None` if it would be empty.
     pub output: Option<Record>,
 }
 
@@ -38,10 +38,10 @@ impl Merge {
         Merge { inputs, is_oldest, files, number, work: None }
     }
 
-    /// Merges some more; gives what came of it once it is through.
+    /// Merges a part. Returns the result once it is complete.
     ///
     /// # Errors
-    /// What the disk reports; the merge is over then, and the segments are as before.
+    /// The error of the disk. The merge is over then, and the segments are unchanged.
     pub fn step(&mut self) -> Result<Option<Merged>, String> {
         let done = self.try_step();
         if done.is_err() {
@@ -50,7 +50,7 @@ impl Merge {
         done
     }
 
-    /// Gives the merge up, and removes what was written.
+    /// Gives the merge up, and removes its output.
     pub fn abandon(&mut self) {
         if let Some((_, writer)) = self.work.take() {
             writer.abandon();

@@ -6,12 +6,12 @@
 //!                newest            oldest           an entry of a newer one counts
 //! ```
 //!
-//! A log-structured merge tree (O'Neil et al., 1996) whose levels are tiers: four neighbours of about one size are merged into
-//! one. Merges run aside ([`Merge`]), read around the cache, and take effect when the storage commits the list that names the new
-//! segment instead of those before. Whoever reads holds the list as of its snapshot.
+//! A log-structured merge tree (O'Neil et al., 1996) whose levels are tiers: four neighbours of about one size are
+//! merged into one. Merges run on another thread ([`Merge`]), bypass the cache, and take effect when the storage
+//! commits the list with the new segment. A reader holds the list of its snapshot.
 //!
-//! Invariants: a segment never changes once it is named; a key that is removed is an entry until nothing older is left; what
-//! cannot be read is a [`Damage`] with the name of the file, and never an end of the entries.
+//! Invariants: a segment never changes once it is named; a removed key is an entry until no older segment is left; an
+//! unreadable part is a [`Damage`] with the name of the file, and never the end of the entries.
 
 mod block;
 mod cache;
@@ -77,7 +77,7 @@ impl Segments {
         Segments { all, content_bytes }
     }
 
-    /// These and a newer one.
+    /// Returns these segments and a newer one.
     pub(crate) fn with(&self, newest: Segment) -> Segments {
         let all = std::iter::once(Arc::new(newest)).chain(self.all.iter().cloned());
         Segments::of(all.collect())
@@ -88,12 +88,12 @@ impl Segments {
         self.all.is_empty()
     }
 
-    /// How many there are.
+    /// Returns the number of segments.
     pub fn len(&self) -> usize {
         self.all.len()
     }
 
-    /// What rows say about them.
+    /// Returns the content of the rows that name them.
     pub fn records(&self) -> impl Iterator<Item = Record> {
         self.all.iter().map(|segment| segment.record())
     }
@@ -108,7 +108,7 @@ impl Segments {
         self.all.iter().map(|segment| segment.memory_bytes()).sum()
     }
 
-    /// Has the files of all segments removed once nobody reads them.
+    /// Removes the files of all segments once no reader uses them.
     pub(crate) fn retire(&self) {
         self.all.iter().for_each(|segment| segment.retire());
     }
@@ -165,9 +165,9 @@ impl Segments {
         Ok(Entries { cursors, reverse, last })
     }
 
-    /// The segments that are to be merged next, if any are: neighbours, as numbers from the newest on.
+    /// Returns the segments to merge next, if any: neighbours, numbered from the newest.
     fn plan(&self) -> Option<Range<usize>> {
-        // By the size of content: what is merged leaves garbage behind.
+        // By the size of the entries: the file of a merged segment may have garbage.
         let tier = |segment: &Arc<Segment>| segment.content_bytes().max(1).ilog(FAN_IN as u64);
         // The newest come in small tiers, as do those whose content was mostly replaced: a run may have smaller ones in it.
         let mut run = 0;
@@ -190,7 +190,8 @@ impl Segments {
         Some(Merge::new(self.all[range].to_vec(), is_oldest, files.clone(), number))
     }
 
-    /// These with the segment that came of a merge in place of those that were merged; none when they are not all there.
+    /// Returns these segments with the result of a merge in place of its inputs; `None` if not all inputs are among
+    /// them.
     pub(crate) fn replaced(&self, inputs: &[Record], output: Option<Segment>) -> Option<Segments> {
         let first = self.all.iter().position(|segment| segment.record() == inputs[0])?;
         let there = self.all[first..].iter().map(|segment| segment.record());
@@ -202,7 +203,7 @@ impl Segments {
         Some(Segments::of(all))
     }
 
-    /// Those of other segments that are not among these.
+    /// Returns those of `others` that are not among these.
     pub(crate) fn missing_of(&self, others: &Segments) -> Segments {
         let is_here = |other: &&Arc<Segment>| self.all.iter().any(|own| Arc::ptr_eq(own, other));
         Segments::of(others.all.iter().filter(|other| !is_here(other)).cloned().collect())
@@ -258,7 +259,7 @@ impl Iterator for Entries {
                 Ok(Some(slot)) if slot.value().is_none() => {}
                 Ok(slot) => return slot.map(Ok),
                 Err(damage) => {
-                    // Nothing comes behind what could not be read.
+                    // No entry may follow the unreadable part.
                     self.cursors.clear();
                     return Some(Err(damage));
                 }

@@ -2,14 +2,14 @@
 //!
 //! ```text
 //! file     "nacre segment 1\n" | blocks | footer
-//! block    entries of the segment, or of an index: the first key of each block below, and where that is
+//! block entries of the segment, or of an index: the first key and the place of each block below
 //! index    offset u64 | bytes u32 | filter of the keys below, where these are entries of the segment
 //! footer   offset of the root u64 | its bytes u32 | levels u32 | entries u64 | bytes of keys and values u64 | crc u32
 //! ```
 //!
-//! Numbers are little-endian. Blocks are written as they are filled, those of an index behind the last one that they name, so
-//! that a segment of any size is written in one pass with a block a level in memory. A filter has ten bits a key and lies in the
-//! index: a key that is not there costs no read of a block of entries, but for one in a hundred.
+//! Numbers are little-endian. Blocks are written as they are filled, those of an index after the last one that they
+//! name, so that a segment of any size is written in one pass with one block a level in memory. A filter has ten bits a
+//! key and is in the index: only one look-up in a hundred of an absent key reads a block of entries.
 
 use super::block::{Block, BlockBuilder};
 use super::cache::BlockCache;
@@ -34,11 +34,11 @@ const LEVELS_MAX: u32 = 40;
 pub struct Damage {
     /// The path of the file.
     pub file: String,
-    /// What is wrong with it.
+    /// The damage.
     pub reason: String,
 }
 
-/// What the rows of a space say about a segment, so that a file that is missing, torn or another one is found out.
+/// Description of a segment in the rows of a space. It reveals a file that is missing, torn or another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
     /// The number of the file.
@@ -57,7 +57,7 @@ pub struct Segment {
     files: SpaceFiles,
     file: Arc<dyn DiskFile>,
     cache: BlockCache,
-    /// Its number in the cache.
+    /// The number in the cache.
     cached_as: u64,
     /// Never leaves memory.
     root: Arc<Block>,
@@ -70,7 +70,7 @@ impl Segment {
     /// Opens the segment of `record`.
     ///
     /// # Errors
-    /// When the file is missing, has another length, or its footer or root does not read back.
+    /// Fails when the file is missing, has another length, or its footer or root does not read back.
     pub fn open(files: &SpaceFiles, record: Record, cache: &BlockCache) -> Result<Segment, Damage> {
         let damage = |reason: String| Damage { file: files.path(record.number), reason };
         let file = match files.open(record.number) {
@@ -104,7 +104,7 @@ impl Segment {
         })
     }
 
-    /// What rows say about it.
+    /// Returns the content of the row that names it.
     pub fn record(&self) -> Record {
         self.record
     }
@@ -119,7 +119,7 @@ impl Segment {
         size_of::<Segment>() + self.root.bytes()
     }
 
-    /// Has the file removed once nobody reads it any more.
+    /// Removes the file once no reader uses it any more.
     pub fn retire(&self) {
         self.is_retired.store(true, Ordering::Release);
     }
@@ -170,7 +170,7 @@ impl Segment {
 impl Drop for Segment {
     fn drop(&mut self) {
         if *self.is_retired.get_mut() {
-            // What stays is removed when the space is opened again, as no row names it.
+            // A leftover is removed when the space is opened again, as no row names it.
             let _ = self.files.remove(self.record.number);
         }
     }
@@ -202,7 +202,7 @@ impl Slot {
     }
 }
 
-/// Where a block is.
+/// Place of a block.
 #[derive(Clone, Copy)]
 struct Place {
     offset: u64,
@@ -277,7 +277,7 @@ pub struct SegmentWriter {
     files: SpaceFiles,
     number: u64,
     file: Arc<dyn DiskFile>,
-    /// What is not in the file yet.
+    /// Bytes that are not in the file yet.
     buffer: Vec<u8>,
     /// Bytes of the file.
     at: u64,
@@ -291,7 +291,7 @@ impl SegmentWriter {
     /// Begins the file `number`.
     ///
     /// # Errors
-    /// When the disk refuses.
+    /// Fails when the disk refuses.
     pub fn create(files: &SpaceFiles, number: u64) -> io::Result<SegmentWriter> {
         Ok(SegmentWriter {
             file: files.create(number)?,
@@ -318,7 +318,7 @@ impl SegmentWriter {
     /// Adds an entry behind all before; `None` says that the key is removed.
     ///
     /// # Errors
-    /// When the disk refuses.
+    /// Fails when the disk refuses.
     pub fn add(&mut self, key: &[u8], value: Option<&[u8]>) -> io::Result<()> {
         self.entries += 1;
         self.content_bytes += (key.len() + value.map_or(0, <[u8]>::len)) as u64;
@@ -381,7 +381,7 @@ impl SegmentWriter {
     /// an entry.
     ///
     /// # Errors
-    /// When the disk refuses.
+    /// Fails when the disk refuses.
     pub fn finish(mut self, age: u64) -> io::Result<Record> {
         let mut at = 0;
         while at + 1 < self.levels.len() {
@@ -392,7 +392,7 @@ impl SegmentWriter {
         }
         let root_at = self.bytes();
         let levels = at as u32;
-        // A filter of the only block is of no use: whoever wants its entries has it in memory.
+        // A filter of the only block is useless: a reader of the index has the block in memory.
         self.write_block(at)?;
         let root_bytes = (self.bytes() - root_at) as u32;
         let (entries, content_bytes) = (self.entries, self.content_bytes);
@@ -404,7 +404,7 @@ impl SegmentWriter {
         Ok(Record { number: self.number, age, file_bytes: self.at, crc })
     }
 
-    /// Removes what was written.
+    /// Removes the output.
     pub fn abandon(self) {
         let _ = self.files.remove(self.number);
     }
@@ -419,11 +419,11 @@ pub struct Cursor {
 }
 
 impl Cursor {
-    /// At the first entry whose key is `key` or greater; at the first of all when there is no key. What it reads goes to the cache
-    /// when `keeps` is set.
+    /// Moves to the first entry whose key is `key` or greater; to the first of all if there is no key. Its blocks go to
+    /// the cache if `keeps` is set.
     ///
     /// # Errors
-    /// When a block cannot be read; so for all methods.
+    /// Fails when a block cannot be read; so for all methods.
     pub fn at_or_after(
         segment: &Arc<Segment>,
         key: Option<&[u8]>,

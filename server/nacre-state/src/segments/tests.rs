@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 
 type Entries = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// What a state is to have.
+/// The expected content of a state.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Model {
     entries: Entries,
@@ -52,7 +52,7 @@ impl Chance {
     }
 }
 
-/// A partition without a plugin: a state, and what it is stored with.
+/// A partition without a plugin: a state, and its storage.
 struct Writer {
     storage: SpaceStorage,
     space: KeySpace,
@@ -92,7 +92,7 @@ impl Writer {
             }
         }
         if self.has_blobs {
-            // A call that comes to nothing writes to the same files, which nobody sees.
+            // A failed call writes to the same files, unseen by readers.
             let mut failed = view.state.blobs.clone();
             for _ in 0..chance.below(4) {
                 let _ = failed.append(&format!("blob {}", chance.below(5)), b"of no consequence");
@@ -271,7 +271,7 @@ fn a_segmented_space_is_what_a_map_is_through_flushes_merges_and_restarts() {
             assert_eq!((all(&space), all_blobs(&blobs)), (model.entries, model.blobs));
         }
         assert!((3..20).contains(&segments_max), "{segments_max} segments");
-        // Nothing is left of what is not named.
+        // No file is left that no row names.
         writer.storage.settle().unwrap();
         let named = writer.space.segments().unwrap().len() + writer.blobs.len();
         drop(writer);
@@ -280,7 +280,7 @@ fn a_segmented_space_is_what_a_map_is_through_flushes_merges_and_restarts() {
         assert_eq!(files.numbers().unwrap().len(), named);
         writer.has_blobs = false;
         remove_blobs(&mut writer, &mut model);
-        // It can be had in memory again, and on disk once more.
+        // The state can be resident again, and segmented once more.
         drop(writer);
         let writer = Writer::open(&spaces, false, None);
         assert!(writer.space.is_resident() && all(&writer.space) == model.entries);
@@ -297,8 +297,8 @@ fn log_spaces(disk: &Arc<SimDisk>) -> LogSpaces {
     LogSpaces::open_on(Arc::clone(disk) as Arc<dyn Disk>, OnDamage::Forget, 4 << 10).unwrap()
 }
 
-/// At whatever moment the power fails, and whatever it takes: the entries are those of the progress that is found with them, and
-/// nothing that was synced is gone.
+/// For power cuts at every moment and of every loss: the entries match the progress found with them, and no synced
+/// commit is lost.
 #[test]
 fn after_a_power_cut_entries_and_progress_are_of_one_commit() {
     let mut seen = 0;
@@ -308,7 +308,7 @@ fn after_a_power_cut_entries_and_progress_are_of_one_commit() {
         let (with, aside) = segmenting(900);
         let mut model = Model::default();
         let mut past = vec![model.clone()];
-        // How many operations there were when a commit was sure.
+        // The number of operations at which a commit was synced.
         let mut sure = vec![(disk.operation_count(), 0)];
         {
             let spaces = log_spaces(&disk);
@@ -345,7 +345,7 @@ fn after_a_power_cut_entries_and_progress_are_of_one_commit() {
                 assert_eq!(all(&writer.space), expected.entries, "{operation} {loss:?}");
                 assert_eq!(all_blobs(&writer.blobs), expected.blobs, "{operation} {loss:?}");
                 seen += usize::from(writer.space.segments().unwrap().len() > 1);
-                // It goes on from there.
+                // The state goes on from there.
                 let mut model = past[writer.count as usize].clone();
                 writer.commit(&mut model, &mut chance).unwrap();
                 assert_eq!(
@@ -420,7 +420,7 @@ fn damage_is_named_and_is_never_an_end() {
                 }
             };
             match found {
-                // The magic says what the file is to people.
+                // Only bits of the magic, which has no effect, may change without notice.
                 Ok(found) => assert!(found == model.entries && bit < 16 * 8, "bit {bit} of {name}"),
                 Err(damage) => assert!(damage.contains(name.as_str()), "{damage}"),
             }
@@ -462,7 +462,7 @@ fn what_is_read_stays_within_the_cache() {
     assert_eq!(reads_then - reads, hits_then - hits, "what was just read is there");
 }
 
-/// As of segments: a blob that is missing, torn or changed has its name in the error.
+/// As for segments: the error names a blob that is missing, torn or changed.
 #[test]
 fn damage_of_a_blob_is_named() {
     let disk = SimDisk::new();

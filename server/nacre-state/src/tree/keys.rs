@@ -2,13 +2,13 @@
 
 /// Bytes of a key at most.
 pub const KEY_BYTES_MAX: usize = 64 << 10;
-/// Bytes beside a key at most.
+/// Largest number of bytes stored with a key.
 pub const TAIL_BYTES_MAX: usize = u16::MAX as usize;
 
-/// Where a key lies.
+/// Place of a key.
 #[derive(Clone, Copy)]
 struct Slot {
-    /// The first bytes behind those that all keys begin with, as a number: most keys are told apart by it.
+    /// The first bytes after the common prefix of all keys, as a number that tells most keys apart.
     head: u64,
     /// In the heap.
     at: u32,
@@ -40,7 +40,7 @@ pub struct Keys {
 }
 
 impl Clone for Keys {
-    /// With room for some more: who copies it is about to write.
+    /// With spare room, because the copy is made for a write.
     fn clone(&self) -> Keys {
         let mut slots = Vec::with_capacity(self.slots.len() + 8);
         slots.extend_from_slice(&self.slots);
@@ -74,7 +74,7 @@ impl Keys {
         &self.heap[slot.at as usize + slot.key_bytes()..][..usize::from(slot.tail_bytes)]
     }
 
-    /// Where `key` is, or where it would be.
+    /// Returns the index of `key`, or the index where it would be inserted.
     pub fn find(&self, key: &[u8]) -> Result<usize, usize> {
         let Some(first) = self.slots.first() else { return Err(0) };
         let shared = &self.heap[first.at as usize..][..self.shared];
@@ -163,12 +163,12 @@ impl Keys {
             self.slots.push(Slot { at, ..*slot });
         }
         if let Some(last) = self.len().checked_sub(1) {
-            // What the first and the last share all between them do.
+            // The common prefix of the first and the last key is that of all keys between them.
             self.share(common(self.key(0), self.key(last)));
         }
     }
 
-    /// Writes the heap anew once most of it is garbage.
+    /// Writes the heap again once most of it is garbage.
     fn tidy(&mut self) {
         if self.garbage > self.heap.len() / 2 {
             let mut tidy = Keys::default();
@@ -186,7 +186,7 @@ impl Keys {
     }
 }
 
-/// The first bytes as a number that is in the order of bytes, but for what is shorter.
+/// Returns the first bytes as a number with the order of bytes, except for shorter ones.
 fn head(bytes: &[u8]) -> u64 {
     match bytes.first_chunk() {
         Some(chunk) => u64::from_be_bytes(*chunk),
@@ -198,7 +198,7 @@ fn head(bytes: &[u8]) -> u64 {
     }
 }
 
-/// How many bytes both begin with.
+/// Returns the length of the common prefix.
 pub fn common(one: &[u8], other: &[u8]) -> usize {
     one.iter().zip(other).take_while(|(one, other)| one == other).count()
 }

@@ -3,15 +3,15 @@
 //! ```text
 //!         inner   a ──── k ──── s        a child has the keys from its own on
 //!                 │      │      │
-//!         leaf  a b f   k m    s u v     slots in order, and beside them keys and values as they came
+//!         leaf  a b f   k m    s u v     slots in order, with keys and values in order of arrival
 //! ```
 //!
-//! A B+ tree whose nodes are blocks: to find a key takes a few lines of memory a level, and to copy a node, as a write does
-//! to what a snapshot shares, takes two copies of bytes, however many entries it has. Values of more than
-//! [`HERE_BYTES_MAX`] bytes lie apart, and copies share them.
+//! A B+ tree whose nodes are blocks: a look-up touches a few cache lines a level. A write copies a node that a snapshot
+//! shares, which takes two copies of bytes for any number of entries. Values of more than [`HERE_BYTES_MAX`] bytes are
+//! stored apart, and copies share them.
 //!
-//! Invariants: no node but the root has no keys; no key of a child comes before the child's own; a node is copied before it is
-//! changed unless nobody else has it, so that no clone sees what is written to another.
+//! Invariants: no node but the root has no keys; no key of a child comes before the child's own; a node is copied
+//! before it is changed unless it has one owner, so that no clone sees a write to another.
 
 mod keys;
 
@@ -21,27 +21,28 @@ use keys::{Keys, common};
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// What is stored, and what snapshots share.
+/// Stored bytes, which snapshots share.
 pub type Bytes = Arc<[u8]>;
 
-/// Keys of a node at most: a number of a value that lies apart fits a byte. In tests few, so that trees are deep.
+/// Largest number of keys of a node: the number of a separate value fits a byte. Small in tests, so that trees are
+/// deep.
 const KEYS_MAX: usize = if cfg!(test) { 8 } else { 64 };
 /// Bytes of keys and values of a node, beyond which it is split while it has two.
 const NODE_BYTES_MAX: usize = 8 << 10;
-/// Bytes of a value that lies beside its key.
+/// Largest value that is stored with its key, in bytes.
 const HERE_BYTES_MAX: usize = 256;
 
-/// A value, as it lies there or is to.
+/// A value, as stored or to be stored.
 #[derive(Clone, Copy, Debug)]
 pub enum Value<'a> {
-    /// Beside its key, or to be copied.
+    /// With its key, or to be copied.
     Here(&'a [u8]),
     /// By itself, to be shared.
     Apart(&'a Bytes),
 }
 
 impl<'a> Value<'a> {
-    /// What it is.
+    /// Returns the bytes.
     pub fn bytes(self) -> &'a [u8] {
         match self {
             Value::Here(bytes) => bytes,
@@ -49,7 +50,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// To be kept: a copy of what is small.
+    /// Returns the value for keeping: a small one is copied.
     pub fn share(self) -> Bytes {
         match self {
             Value::Here(bytes) => bytes.into(),
@@ -58,7 +59,7 @@ impl<'a> Value<'a> {
     }
 }
 
-/// The first byte of a tail says what follows: the value, or the number of one that lies apart.
+/// The first byte of a tail says what follows: the value, or the number of a separate one.
 const HERE: u8 = 0;
 const APART: u8 = 1;
 
@@ -66,7 +67,7 @@ const APART: u8 = 1;
 #[derive(Clone, Default)]
 struct Leaf {
     keys: Keys,
-    /// Values that lie apart, by number.
+    /// Separate values, by number.
     apart: Vec<Option<Bytes>>,
 }
 
@@ -80,7 +81,7 @@ impl Leaf {
         }
     }
 
-    /// Which of the values apart belongs to a key, if one does.
+    /// Returns the number of a key's separate value, if it has one.
     fn number(&self, index: usize) -> Option<usize> {
         let (kind, rest) = self.keys.tail(index).split_first().expect("a tail has its kind");
         (*kind == APART).then(|| usize::from(rest[0]))
@@ -195,7 +196,7 @@ impl Inner {
         self.children.remove(index);
     }
 
-    /// Puts a child that has become small together with one beside it.
+    /// Merges a child that has become small with a neighbour.
     fn mend(&mut self, index: usize) {
         let child = self.children[index].keys();
         if child.is_empty() {
@@ -223,7 +224,7 @@ enum Node {
     Inner(Inner),
 }
 
-/// What a node was split into beside itself: the keys from `key` on.
+/// The second half of a split node: the keys from `key` on.
 struct Split {
     key: Vec<u8>,
     right: Arc<Node>,
@@ -237,7 +238,7 @@ impl Node {
         }
     }
 
-    /// Gives the bytes of the value before, and what the node had to give away.
+    /// Inserts an entry. Returns the size of the value before, and the second half if the node was split.
     fn put(node: &mut Arc<Node>, key: &[u8], value: Value<'_>) -> (Option<usize>, Option<Split>) {
         let node = Arc::make_mut(node);
         let before = match node {
@@ -265,7 +266,7 @@ impl Node {
         let (key, right) = match self {
             Node::Leaf(leaf) => {
                 let (before, first) = (leaf.keys.key(index - 1), leaf.keys.key(index));
-                // As much as tells the entries apart.
+                // The shortest key that separates the halves.
                 let key = first[..=common(before, first)].to_vec();
                 (key, Node::Leaf(leaf.split_off(index)))
             }
@@ -291,7 +292,7 @@ impl Node {
         }
     }
 
-    /// Adds what all comes after.
+    /// Appends a node whose keys come after all of this one's.
     fn append(&mut self, right: &Node) {
         match (self, right) {
             (Node::Leaf(left), Node::Leaf(right)) => left.append(right),
@@ -385,7 +386,7 @@ impl Tree {
 
     /// Removes a key; gives the bytes of the value that was there.
     pub fn delete(&mut self, key: &[u8]) -> Option<usize> {
-        // Nothing is copied for what is not there.
+        // Looked up first, so that no node is copied for an absent key.
         self.get(key)?;
         let root = self.root.as_mut()?;
         let bytes = Node::delete(root, key);

@@ -13,7 +13,7 @@ enum Step {
     Snapshot,
 }
 
-/// Keys that are alike in their first bytes, some of them long, and some with what a number of eight bytes cannot tell apart.
+/// Keys with common first bytes, some of them long, and some that a number of eight bytes cannot tell apart.
 fn key() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         6 => (0..3_u8, 0..40_u8, 0..40_u8)
