@@ -351,7 +351,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Returns true if everything that a function names is there.
+    /// Checks that everything that a function names is there.
     fn check_keyspaces(&self, definition: &FunctionDefinition) -> Result<(), Refusal> {
         let bound = definition.buckets.iter().map(|binding| &binding.keyspace);
         for keyspace in [&definition.source, &definition.metadata].into_iter().chain(bound) {

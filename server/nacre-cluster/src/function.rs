@@ -237,7 +237,7 @@ pub struct FunctionDefinition {
     pub settings: String,
 }
 
-/// True if a function runs.
+/// State of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FunctionState {
     /// Does not run, and has no state.

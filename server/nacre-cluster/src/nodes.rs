@@ -74,7 +74,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Returns true if nodes that have their part in the cluster may do this for clients from now on.
+    /// Checks that nodes that have their part in the cluster may do this for clients from now on.
     pub(crate) fn check_services(
         &self,
         wanted: &BTreeMap<NodeId, BTreeSet<ServiceName>>,

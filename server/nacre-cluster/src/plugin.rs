@@ -123,7 +123,7 @@ impl Deployment {
         self.source.as_ref().map(|source| source.bucket.as_str())
     }
 
-    /// Returns true if its source is one that its world has.
+    /// Checks that its source is one that its world has.
     fn check_source(&self) -> Result<(), Refusal> {
         let world = self.world;
         let invalid = |wants: &str| {

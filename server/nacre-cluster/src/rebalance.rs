@@ -47,7 +47,7 @@ pub struct EndedRebalance {
     pub is_given_up: bool,
 }
 
-/// True if a rebalance that has failed is begun again, with the nodes that are left.
+/// Retries of a failed rebalance, with the remaining nodes.
 ///
 /// Source: Couchbase's REST `/settings/retryRebalance`, with its defaults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -192,7 +192,7 @@ impl BucketSettings {
         self.can_keep_history() && self.history.collection_default
     }
 
-    /// Returns true if each choice is possible and all go together.
+    /// Checks that each choice is possible and all go together.
     pub(crate) fn check(&self) -> Result<(), Refusal> {
         let ephemeral = self.kind == BucketKind::Ephemeral;
         if self.ram_quota_mb < RAM_QUOTA_MB_MIN {

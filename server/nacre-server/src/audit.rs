@@ -24,13 +24,13 @@ const FILE: &str = "audit.log";
 /// A kind of event. Numbers and names are Couchbase's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AuditKind {
-    /// Its number.
+    /// ID of the node.
     pub id: u32,
-    /// Its name.
+    /// The name.
     pub name: &'static str,
     /// A sentence about it.
     pub description: &'static str,
-    /// Whether the operator may leave it out.
+    /// True if the operator may leave it out.
     pub filterable: bool,
 }
 
@@ -45,14 +45,14 @@ const fn filterable(id: u32, name: &'static str, description: &'static str) -> A
 /// A login was refused.
 pub const LOGIN_FAILURE: AuditKind =
     kind(8193, "login failure", "Unsuccessful attempt to login to couchbase cluster");
-/// A user asked for what it may not have.
+/// A user asked for something without the right to it.
 pub const ACCESS_FORBIDDEN: AuditKind =
     kind(8264, "access forbidden", "Access to resource is forbidden");
 /// An administrative request that has no kind of its own.
 pub const OTHER_REQUEST: AuditKind =
     filterable(12_287, "administrative request", "An administrative request was answered");
 
-/// Administrative requests that have a kind: by method and path, in which `*` stands for a segment.
+/// Administrative requests with their kinds: by method and path, in which `*` matches a segment.
 const REQUESTS: [(&str, &str, AuditKind); 28] = [
     ("DELETE", "settings/rbac/users/*/*", kind(8194, "delete user", "User was deleted")),
     ("POST", "controller/changePassword", PASSWORD),
@@ -133,12 +133,12 @@ pub fn kind_of(method: &str, path: &[&str]) -> AuditKind {
     known.map_or(OTHER_REQUEST, |(.., kind)| *kind)
 }
 
-/// An event: who did what from where, and how it was answered.
+/// An event: a user, an action, its origin and its result.
 #[derive(Clone, Debug)]
 pub struct AuditEvent {
-    /// What it is.
+    /// The kind.
     pub kind: AuditKind,
-    /// The user, or who was named as such.
+    /// The user, or the name that was given as the user.
     pub user: String,
     /// `local` or `external`.
     pub domain: String,
@@ -210,7 +210,7 @@ fn timestamp(time: SystemTime) -> String {
     crate::rest::date(i64::try_from(since.as_secs()).unwrap_or_default(), since.subsec_millis())
 }
 
-/// Writes events as they come, until nobody sends any more.
+/// Writes events as they come, until the sender is dropped.
 fn keep(folder: &Path, receiver: &Receiver<(Audit, Value)>) {
     let mut open: Option<OpenFile> = None;
     while let Ok((settings, line)) = receiver.recv() {

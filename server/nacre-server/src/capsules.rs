@@ -1,7 +1,7 @@
 //! Capsules of failed calls, a file each: `nacre plugin test --replay FILE` makes such a call again.
 //!
-//! A capsule holds documents and what a plugin may read, so that its file is for the owner of the node alone. It is there as a whole
-//! or not at all.
+//! A capsule holds documents and other data that a plugin may read, so only the owner of the node can read its file. A
+//! file is complete or absent.
 
 use nacre_sandbox::Capsule;
 use nacre_types::Now;
@@ -33,7 +33,7 @@ static WRITING: Mutex<()> = Mutex::new(());
 /// Writes a capsule into `folder`; returns the path.
 ///
 /// # Errors
-/// When the disk refuses, or the capsule is larger than all may be together.
+/// Fails when the disk refuses, or the capsule is larger than all may be together.
 pub fn keep(folder: &Path, capsule: &Capsule, now: Now) -> Result<PathBuf> {
     let text = serde_json::to_vec_pretty(capsule).map_err(Error::other)?;
     keep_text(folder, &capsule.deployment, &text, now, BYTES_MAX)
@@ -73,8 +73,8 @@ fn keep_text(
     }
 }
 
-/// Removes the oldest files, so that there are fewer than [`KEPT`] whose names begin with `prefix`, and at most `bytes_max` bytes of
-/// all; and what a process has left that ended while it wrote.
+/// Removes the oldest files, so that fewer than [`KEPT`] have names that begin with `prefix`, and all together have at
+/// most `bytes_max` bytes; also removes files of a process that ended while it wrote.
 fn make_room(folder: &Path, prefix: &str, bytes_max: u64) -> Result<()> {
     let mut all: Vec<(String, PathBuf, u64)> = Vec::new();
     for entry in std::fs::read_dir(folder)?.flatten() {
@@ -111,7 +111,7 @@ fn time_of(name: &str) -> Option<&str> {
 /// The capsules of a deployment in `folder` with their times, the oldest first. Those of another format are ignored.
 ///
 /// # Errors
-/// When the disk refuses.
+/// Fails when the disk refuses.
 pub fn kept(folder: &Path, deployment: &str) -> Result<Vec<(String, Capsule)>> {
     if !folder.exists() {
         return Ok(Vec::new());
@@ -130,7 +130,7 @@ pub fn kept(folder: &Path, deployment: &str) -> Result<Vec<(String, Capsule)>> {
     Ok(capsules)
 }
 
-/// What the names of a deployment's files begin with. The name of a design document's deployment has a slash.
+/// Returns the prefix of the names of a deployment's files. The name of a design document's deployment has a slash.
 fn prefix(deployment: &str) -> String {
     let name = utf8_percent_encode(deployment, PLAIN).to_string();
     if name.len() <= NAME_CHARACTERS_MAX {

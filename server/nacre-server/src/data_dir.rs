@@ -1,11 +1,11 @@
-//! The data directory as a whole: who may read it, which of its parts must be there, and the space that it keeps in reserve.
+//! The data directory as a whole: its permissions, its required parts, and its reserve of space.
 //!
 //! ```text
 //! data directory   0700, files 0600
 //! ├─ node/         settings of the node, and the log of the agreement
 //! ├─ tls/          keys and certificates: see [`crate::tls`]
 //! ├─ buckets/      a directory for each bucket
-//! ├─ states/       state of plugins, built again when it is lost
+//! ├─ states/ state of plugins, rebuilt if it is lost
 //! ├─ plugins/      compiled plugins
 //! ├─ capsules/     failed calls of plugins
 //! └─ reserve       space for the next start on a full disk
@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 
 /// The space of the node's settings. It is the first one that a node creates.
 const SETTINGS: &str = "node";
-/// What may stand in front of permissions of others.
+/// Permissions of other users, which must not be set.
 const OTHERS: u32 = 0o077;
 /// Bytes of the reserve. A start writes some hundred KB: settings, certificates, the mark that the last stop was none.
 const RESERVE_BYTES: u64 = 8 << 20;
@@ -32,7 +32,7 @@ const PROBE_BYTES: u64 = 1 << 20;
 /// Takes the permissions of others from a data directory that an earlier version, or its operator, has left open.
 ///
 /// # Errors
-/// When a directory cannot be read. Permissions that cannot be changed are logged.
+/// Fails when a directory cannot be read. Permissions that cannot be changed are logged.
 pub fn close_to_others(path: &Path) -> Result<(), Error> {
     if !path.exists() {
         return Ok(());
@@ -78,10 +78,10 @@ pub fn close_to_others(path: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Creates a directory for temporary data under a name that nobody can foresee.
+/// Creates a directory for temporary data under an unpredictable name.
 ///
 /// # Errors
-/// When the operating system refuses.
+/// Fails when the operating system refuses.
 pub fn temporary() -> io::Result<PathBuf> {
     let path = std::env::temp_dir().join(format!("nacre-dev-{:016x}", rand::random::<u64>()));
     // Fails where something has that name.
@@ -89,10 +89,10 @@ pub fn temporary() -> io::Result<PathBuf> {
     Ok(path)
 }
 
-/// Refuses a directory with spaces of these `names` of which some parts are there and the settings are missing: the node would start as a new, empty one.
+/// Refuses a directory that has some of the spaces `names` but no settings: the node would start as a new, empty one.
 ///
 /// # Errors
-/// [`Error::Damaged`], by the name of what is missing.
+/// [`Error::Damaged`], with the missing part.
 pub fn check(data_dir: &Path, names: &[String]) -> Result<(), Error> {
     if names.iter().any(|name| name == SETTINGS) {
         return Ok(());
@@ -104,7 +104,7 @@ pub fn check(data_dir: &Path, names: &[String]) -> Result<(), Error> {
     } else if is_filled("buckets") {
         "there are buckets".to_owned()
     } else if crate::tls::NodeKey::path(data_dir).exists() {
-        // It is created after the settings.
+        // The key is created after the settings, so they are lost.
         "the key of the node is there".to_owned()
     } else {
         return Ok(());

@@ -49,7 +49,7 @@ impl HttpClient {
             .http_status_as_error(false)
             .max_redirects(0)
             .max_redirects_will_error(false)
-            // A proxy of the environment would see what goes to the host, and might not reach it.
+            // A proxy of the environment would see all requests, and might not reach the host.
             .proxy(None)
             .build();
         let resolver = Checked { rules, resolver: DefaultResolver::default() };
@@ -167,7 +167,7 @@ fn decoded(body: Vec<u8>, coding: Option<&str>, bytes_max: usize) -> Result<Vec<
     let broken = |error: io::Error| HttpError::Failed(format!("the body does not decode: {error}"));
     match coding.unwrap_or_default().trim().to_ascii_lowercase().as_str() {
         "gzip" | "x-gzip" => up_to(MultiGzDecoder::new(&body[..]), bytes_max).map_err(broken)?,
-        // RFC 9110 means zlib by deflate; some servers send what is inside of it.
+        // By RFC 9110 deflate means zlib; some servers send the raw stream inside of it.
         "deflate" => match up_to(ZlibDecoder::new(&body[..]), bytes_max) {
             Ok(decoded) => decoded,
             Err(_) => up_to(DeflateDecoder::new(&body[..]), bytes_max).map_err(broken)?,
@@ -207,7 +207,7 @@ mod tests {
         port
     }
 
-    /// What an operator allows.
+    /// Addresses that an operator allows.
     struct Allowing(&'static [&'static str], Vec<String>);
 
     impl Rules for Allowing {
@@ -257,7 +257,7 @@ mod tests {
 
     #[test]
     fn what_is_not_allowed_is_not_connected_to() {
-        // Nobody answers here: a connection would fail otherwise.
+        // The port is closed: a connection fails.
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let denied = |host: &str, rules: Allowing| {
             matches!(send_to(host, port, rules), Err(HttpError::Denied(_)))

@@ -1,8 +1,9 @@
 //! The node's real world as a library: sockets, threads, clock, files, configuration, REST.
 //!
-//! [`serve()`] runs a node from its options until it is told to stop. [`SystemPlatform`] is the platform of such a node: clocks of the
-//! machine, a data directory, a thread for each task. What belongs to the process as a whole is not changed here, but asked of a
-//! [`Process`]; the binary `nacre` implements it with a panic hook, limits and priorities, [`Embedded`] leaves everything as it is.
+//! [`serve()`] runs a node from its options until it is stopped. [`SystemPlatform`] is the platform of such a node:
+//! clocks of the machine, a data directory, a thread for each task. Properties of the process as a whole are not
+//! changed here, but requested from a [`Process`]; the binary `nacre` implements it with a panic hook, limits and
+//! priorities, [`Embedded`] leaves everything as it is.
 //!
 //! *Invariants:* no code of the node but this crate and nacre-store opens sockets or files or reads a clock; this crate installs no
 //! panic hook, signal handler, allocator or log.

@@ -1,7 +1,7 @@
-//! Collections of logs for whoever helps an operator: what `/controller/startLogsCollection` asks for.
+//! Collections of logs for support, as `/controller/startLogsCollection` starts them.
 //!
-//! A collection is a file in the folder `logs` of the data directory: what `/diag` says about the node, its event log and its audit
-//! log. It has no documents, passwords or keys.
+//! A collection is a file in the folder `logs` of the data directory: the text of `/diag` about the node, its event log
+//! and its audit log. It has no documents, passwords or keys.
 
 use parking_lot::Mutex;
 use std::fs;
@@ -10,12 +10,12 @@ use std::path::{Path, PathBuf};
 /// Collections that are kept; older ones are removed.
 const FILES_MAX: usize = 10;
 
-/// How far a collection has come.
+/// Progress of a collection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Progress {
     /// It is being written.
     Running,
-    /// It is at that path.
+    /// It is complete, at that path.
     Done(PathBuf),
     /// It could not be written.
     Failed(String),
@@ -30,7 +30,7 @@ pub struct Collection {
     pub timestamp: String,
     /// The name of the node, as in lists of nodes.
     pub node: String,
-    /// How far it has come.
+    /// The progress.
     pub progress: Progress,
 }
 
@@ -79,7 +79,7 @@ impl LogCollections {
         remove_oldest(&self.folder);
     }
 
-    /// Cancels the one that is being written; returns false if there is none.
+    /// Cancels the running collection; returns false if there is none.
     pub fn cancel(&self) -> bool {
         self.set_progress(Progress::Cancelled)
     }
@@ -96,7 +96,7 @@ impl LogCollections {
     }
 }
 
-/// Removes all but the newest files. One that cannot be removed disturbs nobody.
+/// Removes all but the newest files. A file that cannot be removed is ignored.
 fn remove_oldest(folder: &Path) {
     let Ok(entries) = fs::read_dir(folder) else { return };
     let mut files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();

@@ -1,11 +1,11 @@
-//! How much memory a node may use: what its operator says, or a part of what the machine and the control group leave it.
+//! The memory limit of a node: the operator's, or a part of the memory of the machine and the control group.
 
 use crate::platform;
 use nacre_node::{Node, NodeMemory};
 use std::path::{Path, PathBuf};
 
-/// The part of the machine's memory, or of the control group's limit, that a node takes when nothing else is said, in percent. The rest
-/// is for the operating system's copies of what is on disk, and for peaks.
+/// The default limit in percent of the machine's memory, or of the control group's limit. The rest is for the operating
+/// system's cache of files, and for peaks.
 const DEFAULT_PERCENT: u64 = 80;
 /// The least that a node can work with, in bytes.
 const BYTES_MIN: u64 = 256 << 20;
@@ -29,7 +29,7 @@ const UNITS: [(&str, u64); 12] = [
 /// Reads an amount of memory, such as `4GiB`, `512MiB` or a number of bytes.
 ///
 /// # Errors
-/// What is wrong with it, for whoever wrote it.
+/// The mistake, for the operator.
 pub fn parse(text: &str) -> Result<u64, String> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
@@ -45,7 +45,7 @@ pub fn parse(text: &str) -> Result<u64, String> {
     }
 }
 
-/// Gives a node the memory that was asked for, or its part of what there is, and warns when buckets have more.
+/// Gives a node its memory limit, and warns if the quotas of buckets exceed it.
 pub fn set_up(node: &Node, wanted: Option<u64>) {
     let available = available_bytes();
     let limit = wanted.or_else(|| available.map(|bytes| bytes / 100 * DEFAULT_PERCENT));

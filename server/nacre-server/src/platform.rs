@@ -27,9 +27,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Memory that sled may use for its own cache of one bucket. The documents are in the node's memory anyway.
 const STORE_CACHE_BYTES: u64 = 32 << 20;
-/// How much later than another node's answer is late an answer that says so may come.
+/// Grace for a late answer: a node that reports its own timeout answers after it.
 const ASK_GRACE: Duration = Duration::from_secs(1);
-/// How long tasks of a bucket may go on to make files after it was dropped; each ends with what it is at.
+/// How long tasks of a dropped bucket may go on to make files; each ends with its present step.
 const REMOVAL_PATIENCE: Duration = Duration::from_secs(10);
 const REMOVAL_PAUSE: Duration = Duration::from_millis(1);
 /// The format of a data directory: with 1, sled kept the settings.
@@ -40,12 +40,12 @@ const FORMAT: u32 = 2;
 pub struct Memory {
     /// Bytes that it has.
     pub total_bytes: u64,
-    /// Bytes that nobody has, not even as a copy of what is on disk.
+    /// Bytes that are free, without the cache of files.
     pub free_bytes: u64,
 }
 
 impl Memory {
-    /// What the system tells, where it does.
+    /// Returns the memory of the machine, if the system reports it.
     pub fn of_machine() -> Option<Memory> {
         // SAFETY: all only ask for a number; a negative one says that it is not known.
         let numbers = [libc::_SC_PHYS_PAGES, libc::_SC_AVPHYS_PAGES, libc::_SC_PAGESIZE]
@@ -61,12 +61,12 @@ impl Memory {
 pub struct Disk {
     /// All of it.
     pub total_bytes: u64,
-    /// What is left.
+    /// Free bytes.
     pub free_bytes: u64,
 }
 
 impl Disk {
-    /// The file system that `folder` is on, where the system tells.
+    /// Returns the file system of `folder`, if the system reports it.
     pub fn of(folder: &Path) -> Option<Disk> {
         use std::os::unix::ffi::OsStrExt;
         let path = std::ffi::CString::new(folder.as_os_str().as_bytes()).ok()?;
@@ -83,7 +83,7 @@ impl Disk {
     }
 }
 
-/// The memory of this machine, where the system tells.
+/// Returns the memory of this machine, if the system reports it.
 pub fn memory_bytes() -> Option<u64> {
     Some(Memory::of_machine()?.total_bytes)
 }
@@ -106,7 +106,7 @@ pub struct SystemPlatform {
     links: OnceLock<Links>,
 }
 
-/// Both clocks, the monotonic one counted from `started`.
+/// Returns both clocks, the monotonic one counted from `started`.
 fn now_since(started: Instant) -> Now {
     let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Now {
@@ -119,7 +119,7 @@ fn now_since(started: Instant) -> Now {
 fn hooks(process: &'static dyn Process) -> Hooks {
     let deadlines_started = move || {
         depend_on_this_thread();
-        // Where others have the processors, deadlines count more slowly: calls do not have that time either.
+        // While other threads have the processors, deadlines count more slowly: calls do not get that time either.
         process.prioritize(Priority::FirstOfBackground);
     };
     let deadlines_started = Box::new(deadlines_started);
@@ -127,11 +127,11 @@ fn hooks(process: &'static dyn Process) -> Hooks {
 }
 
 impl SystemPlatform {
-    /// Opens the data directory, which is created when it does not exist. Compiled plugins are kept in `plugin_cache`; `process` is what
-    /// the node runs in.
+    /// Opens the data directory, which is created if it does not exist. Compiled plugins are kept in `plugin_cache`;
+    /// `process` is the process of the node.
     ///
     /// # Errors
-    /// Whatever is wrong with the directory.
+    /// Any problem with the directory.
     pub fn open(
         data_dir: &Path,
         plugin_cache: PathBuf,
@@ -141,7 +141,7 @@ impl SystemPlatform {
         if settings.join("conf").exists() {
             return Err(Error::Format { path: data_dir.to_owned(), found: 1, expected: FORMAT });
         }
-        // Nothing is made in a directory that is refused.
+        // Nothing is created in a directory that is refused.
         if !settings.exists() {
             data_dir::check(data_dir, &[])?;
         }
@@ -153,7 +153,7 @@ impl SystemPlatform {
         // Before the key of the node: a key without settings is one whose settings were lost.
         let is_sealed = sealed::is_sealed(&*spaces.open("node")?)?;
         let spaces = SealedSpaces::new(spaces, SettingsKey::open(data_dir, !is_sealed)?);
-        // What is lost of these is built anew from history.
+        // Lost states are built again from history.
         let states = LogSpaces::open(&data_dir.join("states"), OnDamage::Forget)?;
         // Behind the lock on the directory, so that two processes do not make a key each.
         let node_key = NodeKey::open(data_dir).map_err(io::Error::other);
@@ -215,8 +215,8 @@ impl SystemPlatform {
     }
 }
 
-/// Removes a directory with all that is in it. A task that ends with its step may make and remove files meanwhile: what
-/// turns out not to be empty, or to have lost a file, is tried again.
+/// Removes a directory with its content. A task that ends with its present step may make and remove files meanwhile: a
+/// directory that is not empty, or has lost a file, is tried again.
 fn remove_folder(path: &Path) -> io::Result<()> {
     let begun = Instant::now();
     loop {
@@ -269,7 +269,7 @@ impl Platform for SystemPlatform {
     fn open_store(&self, bucket: &Bucket, create: bool) -> Result<Arc<dyn Store>, Error> {
         let path = self.bucket_dir(bucket);
         if create {
-            // Nothing of a bucket that is new counts. Tasks of a node that has left a cluster and joins it again may have
+            // A new bucket starts without files. Tasks of a node that has left a cluster and joins it again may have
             // written once more after the removal.
             self.remove_store(bucket)?;
         }
@@ -364,7 +364,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("bucket");
         fs::create_dir(&path).unwrap();
-        // As many files as there are steps: somebody has always just made one.
+        // As many files as there are steps: a new file appears each time.
         let files: Vec<PathBuf> = (0..2000).map(|n| path.join(n.to_string())).collect();
         files[..1000].iter().for_each(|file| fs::write(file, "").unwrap());
         std::thread::scope(|scope| {

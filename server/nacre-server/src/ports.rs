@@ -6,10 +6,10 @@ use nacre_node::service::{PortSpec, Protocol, ServiceTable};
 use std::io::ErrorKind;
 use std::net::TcpListener;
 
-/// Returns where a node is reached whose ports begin at `base`, or are those that Couchbase's clients try first.
+/// Returns the endpoints of a node whose ports begin at `base`, or are the default ones of Couchbase's clients.
 ///
 /// # Errors
-/// A sentence for the person who started it.
+/// A sentence for the operator.
 pub fn endpoints(table: &ServiceTable, base: Option<u16>) -> Result<Endpoints, String> {
     let ports = match base {
         None => Some(table.default_ports()),
@@ -26,7 +26,7 @@ impl Listeners {
     /// Listens at each of `ports` on the address `host`.
     ///
     /// # Errors
-    /// A sentence for the person who started the node.
+    /// A sentence for the operator.
     pub fn bind(table: &ServiceTable, host: &str, ports: &Ports) -> Result<Listeners, String> {
         let bind = |spec: &'static PortSpec| {
             let port = ports.get(spec.id).unwrap_or_default();

@@ -1,7 +1,8 @@
-//! The process that a node runs in, as far as the node depends on it.
+//! The process of a node, as far as the node depends on it.
 //!
-//! A node does not change what belongs to the whole process: its panic hook, its allocator, signals, limits and the priority of
-//! threads. The binary `nacre` is a process of its own and does all of that; an application that embeds a node decides for itself.
+//! A node does not change properties of the whole process: panic hook, allocator, signals, limits and priorities of
+//! threads. The binary `nacre` owns its process and sets all of them; an application that embeds a node decides for
+//! itself.
 
 use nacre_bucket::Task;
 

@@ -8,9 +8,9 @@ use std::path::PathBuf;
 pub struct Records {
     /// The data directory.
     pub data_dir: PathBuf,
-    /// Who did what.
+    /// The audit log.
     pub audit: AuditLog,
-    /// Archives of what an operator sends to whoever helps.
+    /// Archives for support.
     pub collections: LogCollections,
 }
 

@@ -1,4 +1,4 @@
-//! Settings that are encrypted where they are stored: passwords of functions, keys of users, the secret of the cluster.
+//! Encryption of stored settings: passwords of functions, keys of users, the secret of the cluster.
 //!
 //! ```text
 //! row      key in clear | nonce, 12 bytes | value, encrypted | tag, 16 bytes        ChaCha20-Poly1305
@@ -8,8 +8,8 @@
 //! The name of the space and the key of the row are authenticated with the value, so that no value can be put in another's place. A
 //! space of an earlier version is encrypted as a whole when it is opened.
 //!
-//! This keeps secrets from whoever has `node/` alone: a copy, a backup or a support bundle without `tls/`. It keeps nothing from whoever
-//! reads the whole data directory, or is the user of the node.
+//! This protects secrets in a copy, a backup or a support bundle of `node/` without `tls/`. It does not protect them
+//! from a reader of the whole data directory, or from the node's own user.
 
 use nacre_store::{Error, LogSpaces, Space, Spaces, Write};
 use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
@@ -29,10 +29,10 @@ pub struct SettingsKey {
 }
 
 impl SettingsKey {
-    /// Reads the key in the folder for TLS. It is made when it does not exist and `may_create` is set.
+    /// Reads the key in the folder for TLS. It is created if it does not exist and `may_create` is set.
     ///
     /// # Errors
-    /// What is wrong with the file.
+    /// The problem with the file.
     pub fn open(data_dir: &Path, may_create: bool) -> Result<SettingsKey, Error> {
         let path = data_dir.join("tls").join(FILE);
         let damaged = |what: &str| Error::Damaged {
@@ -58,7 +58,7 @@ impl SettingsKey {
     }
 
     fn seal(&self, space: &str, row: &[u8], value: &[u8]) -> Vec<u8> {
-        // Of random nonces of 96 bits, 2^32 can be used with a key: 136 years of a write a second.
+        // With random nonces of 96 bits, a key is good for 2^32 writes: 136 years of one a second.
         let nonce: [u8; NONCE_LEN] = rand::random();
         let mut bytes = value.to_vec();
         let place = Aad::from(place(space, row));
@@ -80,7 +80,7 @@ impl SettingsKey {
     }
 }
 
-/// What is authenticated with a value.
+/// Returns the data that is authenticated with a value.
 fn place(space: &str, row: &[u8]) -> Vec<u8> {
     [&(space.len() as u64).to_be_bytes(), space.as_bytes(), row].concat()
 }
@@ -108,7 +108,7 @@ pub struct SealedSpaces {
 }
 
 impl SealedSpaces {
-    /// Encrypts with `key` what is kept in `spaces`.
+    /// Encrypts the content of `spaces` with `key`.
     pub fn new(spaces: LogSpaces, key: SettingsKey) -> SealedSpaces {
         SealedSpaces { spaces, key: Arc::new(key) }
     }
@@ -131,10 +131,10 @@ impl Spaces for SealedSpaces {
     }
 }
 
-/// Whether the values of a space are encrypted: their key must be there.
+/// Returns true if the values of a space are encrypted: their key must be there.
 ///
 /// # Errors
-/// When the space cannot be read.
+/// Fails when the space cannot be read.
 pub fn is_sealed(space: &dyn Space) -> Result<bool, Error> {
     Ok(space.get(SEALED)?.is_some())
 }
@@ -146,7 +146,7 @@ struct SealedSpace {
 }
 
 impl SealedSpace {
-    /// Encrypts what an earlier version has stored, and finds out whether the key is the right one.
+    /// Encrypts rows of an earlier version, and checks that the key is the right one.
     fn begin(&self) -> Result<(), Error> {
         let rows = self.space.load()?;
         if let Some((_, mark)) = rows.iter().find(|(row, _)| row == SEALED) {

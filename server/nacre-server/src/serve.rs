@@ -162,13 +162,13 @@ impl Serve {
     }
 }
 
-/// Runs a node until `stop` is over.
+/// Runs a node until `stop` ends.
 ///
-/// `stop` is called on the runtime of the node before anybody can see that the node serves; the node stops cleanly when the future
-/// that it returns is ready.
+/// `stop` is called on the runtime of the node before any client can see that the node serves; the node stops cleanly
+/// when the future that it returns is ready.
 ///
 /// # Errors
-/// A sentence for the person who started it.
+/// A sentence for the operator.
 pub fn serve<S: Future<Output = ()>>(
     options: &Serve,
     process: &'static dyn Process,
@@ -180,7 +180,7 @@ pub fn serve<S: Future<Output = ()>>(
 /// Runs a node with these services, as [`serve`] does with those of the registry.
 ///
 /// # Errors
-/// A sentence for the person who started it.
+/// A sentence for the operator.
 pub fn serve_with<S: Future<Output = ()>>(
     options: &Serve,
     process: &'static dyn Process,
@@ -190,10 +190,10 @@ pub fn serve_with<S: Future<Output = ()>>(
     run(options, process, services, stop, |_| {})
 }
 
-/// Runs a node for development until `stop` is over, as [`serve`] does.
+/// Runs a node for development until `stop` ends, as [`serve`] does.
 ///
 /// # Errors
-/// A sentence for the person who started it.
+/// A sentence for the operator.
 pub fn dev<S: Future<Output = ()>>(
     options: &Dev,
     process: &'static dyn Process,
@@ -252,10 +252,10 @@ fn loopback() -> Vec<OutgoingRule> {
     ["127.0.0.0/8", "::1"].map(|rule| rule.parse().expect("a network")).into()
 }
 
-/// Such a password is mostly a variable that nobody has set, and would let everybody in.
+/// An empty password mostly comes from an unset variable, and would let every client in.
 const EMPTY_PASSWORD: &str = "the password is empty: give one with --password or NACRE_PASSWORD, or neither to have one generated";
 
-/// What the operator can do about a data directory that cannot be opened.
+/// Returns advice for the operator about a data directory that cannot be opened.
 fn advice(error: &StoreError) -> &'static str {
     match error {
         StoreError::Io { source, .. } => match source.kind() {
@@ -280,7 +280,7 @@ fn with_advice(error: &StoreError) -> String {
     format!("{error}{}", advice(error))
 }
 
-/// Opens the data directory, and the node in it; `endpoints` are told its key.
+/// Opens the data directory, and the node in it; `endpoints` get its key.
 fn open(
     options: &Serve,
     process: &'static dyn Process,
@@ -382,7 +382,7 @@ fn run<S: Future<Output = ()>>(
     let front =
         Front::new(&consensus, &tls, &claim, records, options.hosts(), threads, &connections);
     runtime.block_on(async {
-        // Before anybody can see that the node serves: who does may stop it.
+        // Called before a client can see that the node serves, because a client that sees it may stop the node.
         let stop = stop().map_err(|error| format!("cannot wait for signals: {error}"))?;
         for port in rest_ports {
             rest::serve(&front, port).map_err(|error| format!("cannot serve HTTP: {error}"))?;
@@ -429,14 +429,14 @@ fn finish_password_reset(node: &Arc<Node>) -> Result<(), String> {
     thread.spawn(work).map(drop).map_err(|error| format!("cannot start a thread: {error}"))
 }
 
-/// How often transactions are looked for that nobody finishes. Source: the usual window of SDKs.
+/// Interval of the search for lost transactions. Source: the usual window of SDKs.
 const LOST_TRANSACTIONS_INTERVAL: Duration = Duration::from_secs(60);
 
 async fn finish_lost_transactions(node: Arc<Node>) {
     loop {
         tokio::time::sleep(LOST_TRANSACTIONS_INTERVAL).await;
         let node = Arc::clone(&node);
-        // It waits for other nodes.
+        // The cleanup waits for other nodes.
         let finished = tokio::task::spawn_blocking(move || node.finish_lost_transactions()).await;
         if finished.is_err() {
             return;
@@ -444,7 +444,7 @@ async fn finish_lost_transactions(node: Arc<Node>) {
     }
 }
 
-/// How often the validity of the node's certificate is looked at. The clock may be set soon after a start.
+/// Interval of checks of the certificate's validity. The clock may be set soon after a start.
 const CERTIFICATE_INTERVAL: Duration = Duration::from_secs(10 * 60);
 
 async fn renew_certificate(tls: Arc<Tls>) {
@@ -459,7 +459,7 @@ async fn renew_certificate(tls: Arc<Tls>) {
     }
 }
 
-/// Where nodes agree: apart from requests, which may keep their own threads busy.
+/// Creates the threads of the agreement: apart from requests, which may keep their own threads busy.
 fn agreement_threads(process: &'static dyn Process) -> Result<tokio::runtime::Runtime, String> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
@@ -470,7 +470,7 @@ fn agreement_threads(process: &'static dyn Process) -> Result<tokio::runtime::Ru
     runtime.map_err(|error| format!("cannot start the thread of the agreement: {error}"))
 }
 
-/// Where other nodes are asked, and answered: apart from requests of clients, which wait for these answers.
+/// Creates the threads for questions between nodes: apart from requests of clients, which wait for these answers.
 fn answering_threads() -> Result<tokio::runtime::Runtime, String> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)

@@ -1,17 +1,19 @@
-//! Limits of connections: how many there may be in all, and how many of them may be without a login.
+//! Limits of connections: in all, and without a login.
 //!
-//! Files and connections share the descriptors of the process. Whoever reaches a port can hold one without a login, so that without
-//! a limit strangers take those with which the store creates its files. Three quarters of the descriptors are for connections, a
-//! third of these for connections without a login ("strangers"), half of that for strangers of one address.
+//! Files and connections share the descriptors of the process. A client can hold a connection without a login, so that
+//! without a limit strangers would take the descriptors that the store needs for its files. Three quarters of the
+//! descriptors are for connections, a third of these for connections without a login ("strangers"), half of that for
+//! strangers of one address.
 //!
 //! ```text
 //! accept ─► Connections::enter ─► Permit ─► Permit::admit at the login ─► drop with the connection
 //!                                    └────► closed, when a newcomer needs the place of the oldest stranger
 //! ```
 //!
-//! When strangers have taken their places, a newcomer takes the place of the oldest stranger: a client that means to log in does so
-//! within milliseconds, and finds a place however many wait in silence. It takes the displaced connection a moment to close; while many
-//! do, newcomers are refused. Key-value and HTTP connections are counted together.
+//! When strangers have taken their places, a newcomer takes the place of the oldest stranger: a client that intends to
+//! log in does so within milliseconds, and finds a place however many strangers wait in silence. A displaced connection
+//! takes a moment to close; while many close, newcomers are refused. Key-value and HTTP connections are counted
+//! together.
 
 use nacre_bucket::Waiter;
 use parking_lot::Mutex;
@@ -26,10 +28,10 @@ use tokio::sync::Notify;
 const STRANGERS_MAX: usize = 4096;
 /// Places that only connections from the machine itself take when all others are taken, so that an administrator gets in.
 const LOCAL_RESERVE: usize = 16;
-/// How often the log says that connections were refused or closed.
+/// Interval of log lines about refused or closed connections.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
-/// How many connections there may be.
+/// Limits of the number of connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Descriptors of connections, with and without a login.
@@ -53,7 +55,7 @@ impl Limits {
     }
 }
 
-/// How many connections there are, and what became of others.
+/// Numbers of open, refused and closed connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Counts {
     /// Descriptors that connections hold.
@@ -79,7 +81,7 @@ struct State {
     descriptors: usize,
     /// Numbers grow, so that the first is the oldest. A stranger stays until its connection is closed.
     strangers: BTreeMap<u64, Stranger>,
-    /// Those that were not told to close.
+    /// Strangers that were not ordered to close.
     waiting: BTreeSet<u64>,
     by_address: HashMap<IpAddr, Address>,
     next: u64,
@@ -97,7 +99,7 @@ struct Address {
     waiting: BTreeSet<u64>,
 }
 
-/// Whether a connection is to close for a newcomer, and whom that wakes.
+/// Order to close a connection for a newcomer, and its waiters.
 #[derive(Default)]
 struct Closing {
     is_wanted: AtomicBool,
@@ -124,7 +126,7 @@ pub struct Permit {
     closing: Arc<Closing>,
 }
 
-/// What counts as one address: of IPv6 the network, as a host has all addresses of it.
+/// Returns the address that is counted: for IPv6 the network, because a host has all of its addresses.
 fn counted(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {
@@ -147,7 +149,7 @@ impl State {
         }
     }
 
-    /// Has a stranger close its connection.
+    /// Orders a stranger to close its connection.
     fn displace(&mut self, number: u64) {
         self.waiting.remove(&number);
         if let Some(Stranger { address, closing }) = self.strangers.get(&number) {
@@ -166,8 +168,8 @@ impl Connections {
         Arc::new(Connections { limits, state: Mutex::default(), refused, displaced })
     }
 
-    /// Takes a place for a connection from `address` that holds so many descriptors. `None` when there is none: the caller closes
-    /// the connection at once.
+    /// Takes a place for a connection from `address` that holds this many descriptors. Returns `None` if there is none:
+    /// the caller closes the connection at once.
     pub fn enter(self: &Arc<Self>, address: IpAddr, descriptors: usize) -> Option<Permit> {
         let mut state = self.state.lock();
         let is_local = address.to_canonical().is_loopback();
@@ -210,7 +212,7 @@ impl Connections {
         Some(Permit { connections, number, descriptors, is_admitted, closing })
     }
 
-    /// How many connections there are.
+    /// Returns the numbers of connections.
     #[cfg(test)]
     fn counts(&self) -> Counts {
         self.counts_in(&self.state.lock())
@@ -241,28 +243,28 @@ impl Connections {
 }
 
 impl Permit {
-    /// Says that somebody has logged in, or that a node has proved who it is: the connection does not count as a stranger's any
-    /// more, and is not closed for a newcomer. Cheap when called again.
+    /// Marks the connection as logged in, or as that of a node: it is not a stranger's any more, and is not closed for
+    /// a newcomer. Cheap to call again.
     pub fn admit(&self) {
         if !self.is_admitted.swap(true, Ordering::AcqRel) {
             self.connections.state.lock().forget(self.number);
         }
     }
 
-    /// Whether the connection is to close for a newcomer: see [`Permit::closed`].
+    /// Returns true if the connection must close for a newcomer: see [`Permit::closed`].
     pub fn is_closed(&self) -> bool {
         self.closing.is_wanted.load(Ordering::Acquire) && !self.is_admitted.load(Ordering::Acquire)
     }
 
-    /// Returns once the connection is to close for a newcomer. One task at a time may wait for that.
+    /// Returns once the connection must close for a newcomer. One task at a time may wait for that.
     pub async fn closed(&self) {
         while !self.is_closed() {
             self.closing.notify.notified().await;
         }
     }
 
-    /// Wakes `waiter` when the connection is to close for a newcomer; for connections that are no tasks. Only the first waiter
-    /// counts.
+    /// Wakes `waiter` when the connection must close for a newcomer; for connections that are no tasks. Only the first
+    /// waiter counts.
     pub fn wake_when_closed(&self, waiter: Arc<dyn Waiter>) {
         if self.closing.waiter.set(waiter).is_ok()
             && self.is_closed()

@@ -1,8 +1,9 @@
-//! Vital threads: those without which a node would go on as if nothing had happened, and be of no use.
+//! Vital threads: a node without one of them would continue as if nothing had happened, and be useless.
 //!
-//! Without its flusher a node would store nothing; without a thread of the key-value protocol, clients would wait for ever. When a
-//! vital thread panics, the process should end: a node that has ended is started again or replaced by others, and what it had stored is
-//! there. The binary `nacre` does so in its panic hook. A panic in a thread that serves one request or one plugin fails only that.
+//! Without its flusher a node would store nothing; without a thread of the key-value protocol, clients would wait for
+//! ever. When a vital thread panics, the process should end: a node that has ended is restarted or replaced by others,
+//! and its stored data is intact. The binary `nacre` does so in its panic hook. A panic in a thread that serves one
+//! request or one plugin fails only that.
 
 use std::cell::Cell;
 

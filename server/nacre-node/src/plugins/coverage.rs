@@ -78,7 +78,7 @@ impl Coverage {
         self.0.lock().owed[vbid.index()].is_some()
     }
 
-    /// Returns true if the state has all of `vbids`, as far as readers may expect.
+    /// Returns an observation of the state if it has all of `vbids`, as far as readers may expect.
     pub fn covers(&self, vbids: &Vbids, processed: &Watermarks) -> Option<Covered> {
         let mut known = self.0.lock();
         if !known.there.holds(vbids) {

@@ -70,7 +70,7 @@ impl Guard {
         }
     }
 
-    /// Returns true if documents of `keyspace` may be changed.
+    /// Checks that documents of `keyspace` may be changed.
     pub fn check(&self, keyspace: &DatabaseKeyspace) -> Result<(), Failure> {
         let Source { bucket, scope, collection } = &self.source;
         let covers = |wanted: &Option<String>, name: &String| {

@@ -37,17 +37,17 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 
-/// How often it is looked whether a node is to be removed.
+/// Interval of checks for nodes to remove.
 const SEE_OFF_INTERVAL: Duration = Duration::from_millis(500);
-/// How often a leader says that it leads; also how long another node may take over entries.
+/// Interval of the leader's heartbeats; also the time that another node may take for entries.
 const HEARTBEAT_MS: u64 = 150;
-/// How long the others wait for a leader, at least and at most, once it has been silent for as long as the most: nobody votes
-/// for another one before. A machine whose processors and disks are busy delays heartbeats by hundreds of milliseconds,
-/// and a change of leaders delays everybody.
+/// Shortest and longest time until a candidate stands, after the leader has been silent for the longest: no node votes
+/// for another candidate before that. A machine with busy processors and disks delays heartbeats by hundreds of
+/// milliseconds, and a change of leaders delays everything.
 const ELECTION_MS: (u64, u64) = (350, 600);
-// Who may serve asks again in time: the loss of the leader stops nobody.
+// Nodes with a lease renew it in time: the loss of the leader stops none of them.
 const _: () = assert!((ELECTION_MS.1 * 2 + HEARTBEAT_MS) * 1_000_000 + 4 * TICK_NS < LEASE_NS);
-/// How long a piece of a snapshot may take; with the last one buckets are opened.
+/// How long a piece of a snapshot may take; the last one includes opening buckets.
 const SNAPSHOT_PIECE_MS: u64 = 30_000;
 /// The size of a piece: others on the same connection wait for no more.
 const SNAPSHOT_PIECE_BYTES: u64 = 256 << 10;
@@ -55,48 +55,48 @@ const SNAPSHOT_PIECE_BYTES: u64 = 256 << 10;
 const ENTRIES_A_SNAPSHOT: u64 = 256;
 /// Entries that are kept although a snapshot holds them, for nodes that are a little behind.
 const ENTRIES_KEPT: u64 = 64;
-/// How long a node that is taken in waits for a new snapshot.
+/// How long the admission of a node waits for a new snapshot.
 const SNAPSHOT_PATIENCE: Duration = Duration::from_secs(1);
 /// Entries that are sent at once.
 const ENTRIES_A_REQUEST: u64 = 64;
-/// How long a proposal may take.
+/// Longest time of a proposal.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How long to wait for what others have decided, before what is known is good enough.
+/// How long to wait for decisions of the other nodes, before the known ones are good enough.
 const CATCH_UP_PATIENCE: Duration = Duration::from_secs(1);
 /// How long to look for a leader.
 const LEADER_PATIENCE: Duration = Duration::from_secs(15);
-/// How long a leader works on what it is asked.
+/// How long a leader works on a request.
 const LEAD_PATIENCE: Duration = Duration::from_secs(45);
-/// How long a leader that is to be removed is silent: longer than anybody looks for another.
+/// How long a leader that must be removed stays silent: longer than any search for another one.
 const ABDICATION: Duration = Duration::from_secs(20);
-/// How long to wait before telling again where this node is.
+/// Pause before this node announces its address again.
 const TELL_PAUSE: Duration = Duration::from_secs(1);
-/// How long to wait before looking for a leader again.
+/// Pause before another search for a leader.
 const LEADER_PAUSE: Duration = Duration::from_millis(50);
-/// How long a change of the voters may take: a newcomer is given the state first.
+/// Longest time of a change of voters: a newcomer gets the state first.
 const VOTERS_PATIENCE: Duration = Duration::from_secs(60);
 /// Messages that wait to be heard; more are dropped.
 const HEARD_MAX: usize = 4096;
-/// What the names of the spaces of logs begin with; the node's UUID follows.
+/// Prefix of the names of logs' spaces; the node's UUID follows.
 const SPACE: &str = "agreement/";
 
-/// What is asked of the leader.
+/// A request to the leader.
 #[derive(Debug, Serialize, Deserialize)]
 enum Request {
     /// A decision.
     Propose(Box<Ticketed>),
     /// Other voters.
     Change(Voters),
-    /// How far the others have decided.
+    /// Asks for the last decided position.
     Position,
 }
 
-/// What the node says that was asked to lead.
+/// The error of the node that was asked to lead.
 #[derive(Debug, Serialize, Deserialize)]
 enum Answer {
-    /// It was decided: the index of its entry, or of the last one; and why it was refused, if it was.
+    /// Decided: the index of the entry, or of the last one; and the reason if it was refused.
     Decided(u64, Option<String>),
-    /// It cannot be.
+    /// Failed for this reason.
     Failed(String),
     /// Another node leads, perhaps this one.
     NotLeader(Option<u64>),
@@ -111,7 +111,7 @@ pub enum Voters {
     Remove(NodeId),
 }
 
-/// Gives a new cluster what it needs.
+/// Initialises a new cluster.
 type Initialise = dyn Fn(&Arc<Node>) -> Result<(), String> + Send + Sync;
 
 /// The agreement of this node with the others.
@@ -120,33 +120,33 @@ pub struct Consensus {
     node: Arc<Node>,
     platform: Arc<dyn Platform>,
     runtime: Handle,
-    /// Where questions of other nodes are answered.
+    /// Runtime that answers questions of other nodes.
     answering: Handle,
     peers: Arc<Peers>,
     questions: Arc<Peers>,
     waiting: Waiting,
-    /// For what the Raft that runs has to store.
+    /// The wait for disk space of the running Raft.
     room: Mutex<Arc<Room>>,
     directory: Arc<Directory>,
-    /// With the Raft that runs: what was known with one before was of another cluster, in which terms count anew.
+    /// Leadership by the running Raft. That by an earlier one was of another cluster, whose terms begin at 1 as well.
     leadership: Mutex<Known>,
     election: Arc<Election>,
     /// Set while this node is not to lead any more.
     pub(super) abdicates: Arc<AtomicBool>,
     heard: Sender<(NodeId, Vec<u8>)>,
-    /// Held by who joins, leaves, or lets another join.
+    /// Held while this node joins, leaves, or lets another one join.
     pub(super) entering: Mutex<()>,
-    /// What a new cluster needs before anybody can log in.
+    /// Creates what a new cluster needs before any login.
     initialise: Box<Initialise>,
 }
 
 impl Consensus {
-    /// Has `node`, which has that `key`, agree with others from now on, on the threads of `runtime`, and answer their questions
-    /// on those of `answering`. A node that is alone can change its state when this returns, and has been given what
-    /// `initialise` gives a new cluster.
+    /// Lets `node`, which has this `key`, agree with others from now on, on the threads of `runtime`, and answer their
+    /// questions on those of `answering`. If the node is alone, it can change its state when this returns, and
+    /// `initialise` was applied to a new cluster.
     ///
     /// # Errors
-    /// What is wrong with the stored log, or why there cannot be another thread.
+    /// The damage of the stored log, or the reason why there cannot be another thread.
     pub fn start(
         node: &Arc<Node>,
         platform: Arc<dyn Platform>,
@@ -200,7 +200,7 @@ impl Consensus {
         &self.node
     }
 
-    /// Where connections of other nodes are served.
+    /// Returns the runtime for connections of other nodes.
     pub fn runtime(&self, lane: Lane) -> &Handle {
         match lane {
             Lane::Agreement => &self.runtime,
@@ -208,7 +208,7 @@ impl Consensus {
         }
     }
 
-    /// Who the other nodes are.
+    /// Returns the directory of the nodes.
     pub fn directory(&self) -> &Directory {
         &self.directory
     }
@@ -235,7 +235,7 @@ impl Consensus {
         waited.recv().ok()
     }
 
-    /// Starts Raft with what is stored. `founds`: others are let in by this node.
+    /// Starts Raft from the stored state. `founds`: this node admits the others.
     fn begin(self: &Arc<Self>, founds: bool) -> Result<(), String> {
         let name = match self.node.cluster().regroups {
             0 => format!("{SPACE}{}", self.node.uuid()),
@@ -275,11 +275,11 @@ impl Consensus {
         Ok(())
     }
 
-    /// Called where there is no log of the agreement. A node that has agreed with others has voted, too, and must not vote twice in
-    /// a term; one that is alone begins another log with what it knows.
+    /// Called if there is no log of the agreement. A node that has agreed with others has also voted, and must not vote
+    /// twice in a term; a node that is alone begins another log with its state.
     ///
     /// # Errors
-    /// When the log was lost, with what the operator can do.
+    /// Fails when the log was lost, with advice for the operator.
     fn check_lost_log(&self) -> Result<(), String> {
         let position = self.node.position().map_err(|error| error.to_string())?;
         if position.is_none() {
@@ -298,8 +298,8 @@ impl Consensus {
         Ok(())
     }
 
-    /// Makes a node that has never agreed with anybody the leader of itself. Its state becomes the first snapshot: there is
-    /// no log that leads to it, and whoever joins is given the snapshot.
+    /// Makes a node that has never agreed with others its own leader. Its state becomes the first snapshot, because no
+    /// log leads to it; nodes that join get the snapshot.
     fn found(&self, log: &Log) -> Result<(), String> {
         let failed = |error: &dyn std::fmt::Display| error.to_string();
         let cluster = self.node.cluster();
@@ -332,7 +332,7 @@ impl Consensus {
     /// as their leader lets it learn.
     ///
     /// # Errors
-    /// What the disk reports.
+    /// The error of the disk.
     pub fn enter(
         self: &Arc<Self>,
         id: NodeId,
@@ -347,11 +347,11 @@ impl Consensus {
         entered
     }
 
-    /// Goes on with what this node knows and another secret, without most of the others. `founds`: the other nodes that are
-    /// left are let in by this one; else this one waits to be let in.
+    /// Goes on with the state of this node and another secret, without a majority. `founds`: this node admits the other
+    /// remaining nodes; otherwise it waits to be admitted.
     ///
     /// # Errors
-    /// What the disk reports.
+    /// The error of the disk.
     pub fn regroup(self: &Arc<Self>, secret: Secret, founds: bool) -> Result<(), String> {
         self.end();
         let regrouped = self.node.regroup(secret).map_err(|error| error.to_string());
@@ -359,7 +359,7 @@ impl Consensus {
         regrouped
     }
 
-    /// Others who are there have what a new cluster needs.
+    /// If there are other nodes, the cluster was initialised.
     fn settle(&self) -> Result<(), String> {
         if self.directory.others().is_empty() { (self.initialise)(&self.node) } else { Ok(()) }
     }
@@ -380,7 +380,7 @@ impl Consensus {
         if message.is_empty() {
             return self.node.hear(from, &message);
         }
-        // Nobody waits for it: what does not fit is lost, as what is lost on the way.
+        // Messages that do not fit are lost, like messages lost on the way.
         let _ = self.heard.try_send((from, message));
     }
 
@@ -414,8 +414,8 @@ impl Consensus {
         }
     }
 
-    /// Finds the leader and has it do what is asked, here or over a link. Gives the index of the last entry it made,
-    /// and why it refused, if it did.
+    /// Finds the leader and sends it the request, here or over a link. Returns the index of its last entry, and the
+    /// reason if the request was refused.
     async fn ask_leader(
         &self,
         request: Request,
@@ -445,7 +445,7 @@ impl Consensus {
                 Ok(Answer::Decided(index, refused)) => return Ok((index, refused)),
                 Ok(Answer::NotLeader(other)) => hint = other.map(NodeId),
                 Ok(Answer::Failed(reason)) => return Ok((0, Some(reason))),
-                // What is asked twice counts once, also when nobody knows whether it has arrived.
+                // A repeated request counts once, even if it is unknown whether the first one has arrived.
                 Err(error) => problem = error.to_string(),
             }
             tokio::time::sleep(LEADER_PAUSE).await;
@@ -453,11 +453,11 @@ impl Consensus {
         Err(problem)
     }
 
-    /// Has the leader decide about a proposal, and tells who waits for it what cannot be known here otherwise.
+    /// Lets the leader decide about a proposal, and reports outcomes that this node cannot see otherwise.
     async fn submit(self: Arc<Self>, ticketed: Ticketed) {
         let ticket = ticketed.ticket;
         match self.ask_leader(Request::Propose(Box::new(ticketed)), PATIENCE).await {
-            // Entries tell themselves when they are applied, but for those that come with a snapshot.
+            // An applied entry reports itself, unless it comes with a snapshot.
             Ok((index, refused)) => {
                 if self.applied(index).await {
                     let refusal = refused.map(|reason| Err(Error::Unavailable(reason)));
@@ -475,10 +475,10 @@ impl Consensus {
         waiting.applied_index_at_least(Some(index), "applied").await.is_ok()
     }
 
-    /// Has the leader change the voters. Waits until most nodes have agreed; gives the index of the entry.
+    /// Lets the leader change the voters. Waits until a majority has agreed; returns the index of the entry.
     ///
     /// # Errors
-    /// Why not, for people.
+    /// The reason of the failure, for people.
     pub fn change_voters(self: &Arc<Self>, change: Voters) -> Result<u64, String> {
         let consensus = Arc::clone(self);
         let changed = self.wait(async move {
@@ -491,7 +491,7 @@ impl Consensus {
         }
     }
 
-    /// Whether most of those who decide have been heard within so many nanoseconds, this node among them.
+    /// Returns true if a majority of the voters, including this node, was heard within this many nanoseconds.
     pub fn hears_quorum(&self, silence_ns_max: u64) -> bool {
         let Some(raft) = self.directory.raft() else { return false };
         let membership = Arc::clone(&raft.metrics().borrow().membership_config);
@@ -545,8 +545,8 @@ impl Consensus {
         }
     }
 
-    /// Tells the others that this node is reached elsewhere than they know, until they know. It does not want to lead
-    /// before: nobody could reach it.
+    /// Announces this node's new address to the others, until they know it. The node does not stand for leader before:
+    /// no other node could reach it.
     pub fn tell_where(self: &Arc<Self>) {
         if self.node.moved().is_none() {
             return;
@@ -628,7 +628,7 @@ impl Agreement for Consensus {
     }
 }
 
-/// Does as the leader what is asked.
+/// Carries out a request as the leader.
 async fn lead(raft: &Raft, abdicates: &Arc<AtomicBool>, request: Request) -> Answer {
     if let Request::Change(Voters::Remove(id)) = &request {
         let metrics = raft.metrics().borrow().clone();
@@ -672,26 +672,27 @@ async fn position(raft: &Raft) -> Answer {
     }
 }
 
-/// What becomes of an entry.
+/// The result of writing an entry.
 type Written = Result<
     openraft::raft::ClientWriteResponse<Types>,
     RaftError<u64, ClientWriteError<u64, Place>>,
 >;
 
-/// Lets a node learn until it knows nearly everything, and then vote. It begins with a snapshot of now: hundreds of entries since an
-/// older one, applied one after the other by threads that come before others, would keep a processor from whoever serves documents.
+/// Lets a node learn until it knows nearly everything, and then vote. It begins with a new snapshot: hundreds of
+/// entries since an older one would be applied one by one on threads with a higher priority than those that serve
+/// documents, and would take a processor from them.
 pub(super) async fn add_voter(raft: &Raft, id: u64, place: Place) -> Written {
     let applied = raft.metrics().borrow().last_applied;
     raft.trigger().snapshot().await?;
     let is_taken = |metrics: &Metrics| metrics.snapshot >= applied;
-    // It can be done without.
+    // A snapshot is not necessary.
     let _ = raft.wait(Some(SNAPSHOT_PATIENCE)).metrics(is_taken, "a snapshot of now").await;
     raft.add_learner(id, place, true).await?;
     raft.change_membership(ChangeMembers::AddVoterIds(BTreeSet::from([id])), false).await
 }
 
-/// Has a leader that is to be removed fall silent, so that another one is elected, which can remove it: openraft's leaders
-/// cannot remove themselves. One that is not removed after all speaks again.
+/// Lets a leader that must be removed fall silent, so that another one is elected, which can remove it: openraft's
+/// leaders cannot remove themselves. A leader that is not removed after all goes on.
 pub(super) fn abdicate(raft: &Raft, abdicates: Arc<AtomicBool>) {
     fn set(raft: &Raft, abdicates: &AtomicBool, silent: bool) {
         abdicates.store(silent, Ordering::Relaxed);
@@ -701,7 +702,7 @@ pub(super) fn abdicate(raft: &Raft, abdicates: Arc<AtomicBool>) {
     let raft = raft.clone();
     set(&raft, &abdicates, true);
     tokio::spawn(async move {
-        // Whoever has left, and come again, may lead.
+        // A node that has left and joined again may lead.
         let is_over =
             |metrics: &Metrics| metrics.current_leader.is_some_and(|leader| leader != metrics.id);
         let _ = raft.wait(Some(ABDICATION)).metrics(is_over, "another leads").await;

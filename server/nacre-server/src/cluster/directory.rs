@@ -1,7 +1,7 @@
-//! Who the nodes of the cluster are, and where.
+//! The nodes of the cluster and their addresses.
 //!
-//! The agreed state knows them once a change is decided. Raft must reach them before: a node that has just been given
-//! an older state hears of its new leader only by what is in the log. So the log's list of voters carries their places.
+//! The agreed state knows them once a change is decided. Raft must reach them earlier: a node that has just got an
+//! older state learns of its new leader from the log only. So the log's list of voters includes their places.
 
 use super::types::{Place, Raft};
 use crate::tls::NodeKey;
@@ -12,21 +12,22 @@ use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// The nodes, by what was agreed and by what Raft's log says.
+/// The nodes, according to the agreed state and to Raft's log.
 pub struct Directory {
     node: Arc<Node>,
     key: Arc<NodeKey>,
-    /// None while the node changes from one cluster to another.
+    /// `None` while the node changes from one cluster to another.
     raft: RwLock<Option<Raft>>,
-    /// Where nodes say they are that have connected: those that have moved cannot tell all before they are reached.
+    /// Addresses that connecting nodes have given: a node that has moved cannot announce that before the others reach
+    /// it.
     told: Mutex<BTreeMap<NodeId, String>>,
-    /// The nodes that were there when this one came. What it is given first may be a state of long before, in which not even
-    /// the leader is that gives it the rest.
+    /// The nodes at the time when this one joined. The first state that it gets may be old, and lack even the leader
+    /// that sends the rest.
     met: Mutex<BTreeMap<NodeId, Place>>,
 }
 
 impl Directory {
-    /// What `node` knows, which has that key; Raft comes later.
+    /// Creates the directory of `node`, which has this key; Raft is added later.
     pub fn new(node: &Arc<Node>, key: Arc<NodeKey>) -> Arc<Directory> {
         Arc::new(Directory {
             node: Arc::clone(node),
@@ -42,7 +43,7 @@ impl Directory {
         &self.node
     }
 
-    /// What this node shows to others.
+    /// Returns the key that this node shows to others.
     pub fn key(&self) -> &NodeKey {
         &self.key
     }
@@ -58,7 +59,7 @@ impl Directory {
         std::mem::replace(&mut *self.raft.write(), raft)
     }
 
-    /// Notes who is in the cluster that this node enters.
+    /// Notes the nodes of the cluster that this node joins.
     pub fn meet(&self, cluster: &Cluster) {
         let places = cluster.nodes.iter().map(|(id, member)| (*id, Place::of(member)));
         *self.met.lock() = places.collect();
@@ -69,7 +70,7 @@ impl Directory {
         self.told.lock().insert(id, address.to_owned());
     }
 
-    /// Whether another node of the cluster has the key with that fingerprint.
+    /// Returns true if another node of the cluster has the key with that fingerprint.
     pub fn knows(&self, key: &Fingerprint) -> bool {
         let met: Vec<NodeId> = self.met.lock().keys().copied().collect();
         let others = self.others().into_iter().chain(met);
@@ -77,7 +78,7 @@ impl Directory {
         others.any(|id| self.known(id).is_some_and(|place| place.fingerprint == Some(*key)))
     }
 
-    /// Where a node is, and which; `None` for one that is not in the cluster.
+    /// Returns the address and key of a node; `None` if it is not in the cluster.
     pub fn place(&self, id: NodeId) -> Option<Place> {
         let place = self.known(id)?;
         let told = self.told.lock().get(&id).cloned();

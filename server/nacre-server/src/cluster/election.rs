@@ -1,11 +1,11 @@
-//! When this node wants to lead the others: once it has heard no leader for a while.
+//! The time at which this node stands for leader: once it has heard no leader for a while.
 //!
-//! Raft counts the time, too, but in ticks of 225 ms; and a node that was ever refused as its log was shorter waits for 1.2 s more the
-//! next time, however long ago that was: those who had been cut off once left the others without a leader for 2.8 s. So it is counted
-//! here, and Raft's own count seldom comes to its end.
+//! Raft counts the time, too, but in ticks of 225 ms; and a node that was ever refused because its log was shorter
+//! waits for 1.2 s more the next time, however long ago that was: nodes that had been cut off once left the others
+//! without a leader for 2.8 s. So the time is counted here, and Raft's own timeout is seldom reached.
 //!
-//! Who refuses another one as its log is shorter stands at once. In the same term the other one has voted for itself, and where
-//! that has the greater number nobody is elected: it stands again, in the next.
+//! A node that refuses a candidate because its log is shorter stands at once. The candidate has voted for itself in the
+//! same term, and if it has the greater number no node is elected; so the node stands again in the next term.
 
 use super::types::{Metrics, Raft};
 use openraft::ServerState;
@@ -16,21 +16,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// How often who has the longer log stands in a row.
+/// How often a node with a longer log stands in a row.
 const TRIES: usize = 3;
-/// How long the others may take to answer meanwhile.
+/// How long the other nodes may take to answer meanwhile.
 const ANSWER_PATIENCE: Duration = Duration::from_millis(200);
-/// A node that comes so late to look what it has heard was not let run: it may only have to read it.
+/// A node that is this late with looking at its messages was suspended: it may only have to read them.
 const LATE: Duration = Duration::from_millis(100);
 
 /// See the [module](self).
 pub struct Election {
-    /// Nobody votes for another one for so long after the leader was heard.
+    /// How long after a leader's message no node votes for another one.
     lease: Duration,
-    /// How long to wait after that, in milliseconds, at least and at most: some wait for less than others.
+    /// Shortest and longest wait after that, in milliseconds. The time of each node is random.
     wait_ms: (u64, u64),
     random: Box<dyn Fn() -> u64 + Send + Sync>,
-    /// Whether the node is not to lead.
+    /// True if the node is not to lead.
     abdicates: Arc<AtomicBool>,
     times: Mutex<Times>,
 }
@@ -43,7 +43,7 @@ struct Times {
 }
 
 impl Election {
-    /// Of a node that begins now. `random`: any number.
+    /// Creates the election of a node that starts now. `random`: any number.
     pub fn new(
         lease: Duration,
         wait_ms: (u64, u64),
@@ -73,10 +73,10 @@ impl Election {
         }
     }
 
-    /// Answers who wants to lead; stands itself where it refuses that for the shorter log, as no leader is heard.
+    /// Answers a candidate. If it refuses the candidate for a shorter log, while no leader is heard, it stands itself.
     ///
     /// # Errors
-    /// That Raft has ended.
+    /// Fails when Raft has ended.
     pub async fn vote(
         &self,
         raft: &Raft,

@@ -23,7 +23,7 @@ pub async fn end_with_it(metrics: Receiver<Metrics>, room: Arc<Room>) {
 async fn failure(mut metrics: Receiver<Metrics>, room: &Room) -> Option<Fatal<u64>> {
     let is_over = |metrics: &Metrics| metrics.running_state.is_err();
     let state = metrics.wait_for(is_over).await.ok()?.running_state.clone();
-    // Whoever stops does not wait for space any more, which fails.
+    // A stop ends the wait for space, which fails then.
     state.err().filter(|error| *error != Fatal::Stopped && !room.is_over())
 }
 

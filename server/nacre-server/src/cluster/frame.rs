@@ -1,11 +1,11 @@
-//! What nodes say to each other on a link: frames.
+//! Frames on a link between nodes.
 //!
 //! ```text
 //! bytes     4       1     8     length
 //! field   length  kind   id    payload     numbers are big-endian
 //! ```
 //!
-//! The node that made the connection sends messages and requests, the other one answers, under the request's id.
+//! The node that made the connection sends messages and requests, the other one answers with the ID of the request.
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
@@ -14,7 +14,7 @@ pub const PAYLOAD_BYTES_MAX: usize = 64 << 20;
 /// Length, kind and id.
 const HEADER_BYTES: usize = 13;
 
-/// What a frame is.
+/// The kind of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
@@ -26,13 +26,13 @@ pub enum Kind {
     Vote = 2,
     /// Raft: a piece of a snapshot.
     Snapshot = 3,
-    /// What only the leader can do.
+    /// A request that only the leader can carry out.
     Lead = 4,
     /// The answer to a request.
     Answer = 5,
     /// Why a request has no answer, for people.
     Failure = 6,
-    /// What a node wants to know of what another one serves.
+    /// A question about vBuckets that another node serves.
     Ask = 7,
 }
 
@@ -47,18 +47,18 @@ impl Kind {
 /// One frame.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// What it is.
+    /// The kind.
     pub kind: Kind,
-    /// Chosen by who asks; 0 in messages.
+    /// ID that the requester has chosen; 0 in messages.
     pub id: u64,
-    /// What that kind needs.
+    /// Payload, according to the kind.
     pub payload: Vec<u8>,
 }
 
 /// Reads the next frame; `None` at the end of the connection.
 ///
 /// # Errors
-/// When the connection breaks within a frame, or what comes is none.
+/// Fails when the connection breaks within a frame, or the bytes are no frame.
 pub async fn read(from: &mut (impl AsyncRead + Unpin)) -> std::io::Result<Option<Frame>> {
     let mut header = [0; HEADER_BYTES];
     match from.read_exact(&mut header).await {
@@ -73,7 +73,7 @@ pub async fn read(from: &mut (impl AsyncRead + Unpin)) -> std::io::Result<Option
         return Err(invalid(format!("a frame announces {length} bytes")));
     }
     let mut payload = Vec::new();
-    // Memory follows what has come, not what was announced.
+    // Memory is taken for bytes that have arrived, not for announced ones.
     from.take(length as u64).read_to_end(&mut payload).await?;
     if payload.len() < length {
         return Err(std::io::ErrorKind::UnexpectedEof.into());
@@ -84,7 +84,7 @@ pub async fn read(from: &mut (impl AsyncRead + Unpin)) -> std::io::Result<Option
 /// Writes a frame and sends it off.
 ///
 /// # Errors
-/// When the connection breaks, or the payload is too large.
+/// Fails when the connection breaks, or the payload is too large.
 pub async fn write(to: &mut (impl AsyncWrite + Unpin), frame: &Frame) -> std::io::Result<()> {
     if frame.payload.len() > PAYLOAD_BYTES_MAX {
         return Err(invalid(format!("{} bytes do not fit into a frame", frame.payload.len())));

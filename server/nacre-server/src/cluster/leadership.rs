@@ -1,4 +1,4 @@
-//! What a node knows for sure of its leading the others.
+//! A node's certain knowledge of its leadership.
 
 use super::consensus::Consensus;
 use super::types::Raft;
@@ -9,18 +9,18 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// How often a leader asks whether the others follow it still.
+/// Interval at which a leader asks whether the others still follow it.
 const CONFIRM_INTERVAL: Duration = Duration::from_millis(100);
 /// How long it waits for their answer before it asks again.
 const CONFIRM_PATIENCE: Duration = Duration::from_millis(500);
 
-/// What is known of leading with one Raft.
+/// Knowledge of the leadership by one Raft.
 pub(super) type Known = Arc<Mutex<Option<Leadership>>>;
 
-/// How far the log was when the node was seen to lead in a term first.
+/// The end of the log when the node was first seen to lead in a term.
 ///
-/// A leader that is started again before another is elected leads on in its term, with entries at the end of its log of which it
-/// does not know whether they are decided. Raft waits for the first entry of the term only, which was applied long ago.
+/// A leader that is started again before another is elected leads on in its term, with entries at the end of its log
+/// that may not be decided. Raft waits for the first entry of the term only, which was applied long ago.
 #[derive(Default)]
 struct Tail(Option<(u64, Option<u64>)>);
 
@@ -32,14 +32,14 @@ impl Tail {
         }
     }
 
-    /// Whether entries are applied up to there.
+    /// Returns true if entries are applied up to there.
     fn is_applied(&self, applied: Option<u64>) -> bool {
         self.0.is_some_and(|(_, last)| applied >= last)
     }
 }
 
-/// Keeps `known` whether this node leads: asks the others while it believes so, until Raft ends. The clock is read after it
-/// was seen to lead and before it asks, as this process may stand still at any moment.
+/// Keeps `known` up to date: asks the others while the node believes that it leads, until Raft ends. The clock is read
+/// after the node was seen to lead and before it asks, because the process may be suspended at any moment.
 pub(super) async fn confirm(consensus: Weak<Consensus>, raft: Raft, known: Known) {
     let seen = || {
         let metrics = raft.metrics();
@@ -73,14 +73,14 @@ pub(super) async fn confirm(consensus: Weak<Consensus>, raft: Raft, known: Known
     }
 }
 
-/// What is `known` of leading after the others were asked about it, as what is to be known once they agree.
+/// Returns the knowledge after the others were asked, given what was `known` and what they confirm.
 fn after(
     known: Option<Leadership>,
     asked: Option<Leadership>,
     is_confirmed: bool,
 ) -> Option<Leadership> {
     let asked = asked?;
-    // Whoever is late may answer the next time: what was confirmed before holds until it is too old.
+    // A late node may answer the next time: the last confirmation holds until it is too old.
     if is_confirmed { Some(asked) } else { known.filter(|known| known.term == asked.term) }
 }
 

@@ -1,14 +1,14 @@
-//! How a connection between nodes comes about: an HTTP request to the management port with TLS that becomes a stream of frames.
+//! Opens connections between nodes: an HTTP request to the management port with TLS becomes a stream of frames.
 //!
 //! ```text
-//! both show their keys        ──►  403 for whoever shows none
+//! both show their keys        ──►  403 for a node that shows none
 //! GET /_nacre/link                 401 without the cluster's secret
 //! Upgrade: nacre/2                 403 from another cluster, from a node that was removed, or with the key of another
-//! Nacre-Cluster: <uuid>            421 when another node is meant
+//! Nacre-Cluster: <uuid>            421 if it is for another node
 //! Nacre-From: <id> <uuid>
-//! Nacre-To: <id>                   426 in another language
+//! Nacre-To: <id>                   426 for another protocol
 //! Nacre-At: <host:port>
-//! Nacre-Lane: <what for>      ◄──  101, and then frames
+//! Nacre-Lane: <purpose>      ◄──  101, and then frames
 //! ```
 
 use super::consensus::Consensus;
@@ -37,9 +37,9 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::sync::mpsc;
 use tokio_rustls::server;
 
-/// Where nodes connect to each other.
+/// Path of connections between nodes.
 pub const PATH: &str = "/_nacre/link";
-/// What the connection becomes. Nodes that speak another version do not understand each other.
+/// Protocol of the frames. Nodes with different versions cannot connect.
 const PROTOCOL: &str = "nacre/2";
 const CLUSTER: &str = "nacre-cluster";
 const FROM: &str = "nacre-from";
@@ -48,12 +48,12 @@ const AT: &str = "nacre-at";
 const LANE: &str = "nacre-lane";
 /// A connection that is silent for so long is dead: its node says each second that it is there.
 const SILENCE_MAX: Duration = Duration::from_secs(15);
-/// What a connection is for. Each has threads of its own on both sides, so that large answers do not delay a heartbeat.
+/// Purpose of a connection. Each has its own threads on both sides, so that large answers do not delay a heartbeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lane {
     /// Agreeing, and messages.
     Agreement,
-    /// Questions about what the other node serves.
+    /// Questions about vBuckets that the other node serves.
     Questions,
 }
 
@@ -153,7 +153,7 @@ pub async fn accept(
         let parts = upgraded.downcast::<TokioIo<Encrypted>>();
         let parts = parts.expect("whoever shows a key comes with TLS");
         let mut stream = parts.io.into_inner();
-        // The socket moves to this runtime: what others ask of the one it came from does not delay it.
+        // The socket moves to this runtime, so that other requests on its old one do not delay it.
         if stream.get_mut().get_mut().get_mut().0.move_here().is_err() {
             return;
         }
@@ -169,7 +169,7 @@ pub async fn accept(
     reply
 }
 
-/// Which node asks, if it may.
+/// Returns the node that asks, if it may.
 async fn check(
     consensus: &Arc<Consensus>,
     shown: &Shown,

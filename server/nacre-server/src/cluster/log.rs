@@ -1,4 +1,4 @@
-//! Raft's log and vote, in a space of the node: what is acknowledged has been synced.
+//! Raft's log and vote, in a space of the node: acknowledged entries are synced.
 //!
 //! ```text
 //! row          value
@@ -42,10 +42,10 @@ struct Held {
 }
 
 impl Log {
-    /// Reads what is stored. What is to be stored waits for `room`.
+    /// Reads the stored log. Writes wait for `room`.
     ///
     /// # Errors
-    /// What the disk reports, or that a row is damaged.
+    /// The error of the disk, or that a row is damaged.
     pub fn open(space: Arc<dyn Space>, room: Arc<Room>) -> Result<Log, String> {
         let mut held = Held::default();
         for (key, value) in space.load().map_err(|error| error.to_string())? {
@@ -65,7 +65,7 @@ impl Log {
     /// Stores a vote before there is a Raft that would.
     ///
     /// # Errors
-    /// What the disk reports.
+    /// The error of the disk.
     pub fn begin(&self, vote: Vote<u64>) -> Result<(), nacre_store::Error> {
         self.space.apply(&[(VOTE.to_vec(), Some(json(&vote)))], true)?;
         self.held.lock().vote = Some(vote);

@@ -1,7 +1,7 @@
-//! What Raft's entries do to the node.
+//! Applies Raft's entries to the node.
 //!
 //! The node stores its state with each entry, so that a snapshot is only taken to shorten the log and for nodes that
-//! are far behind: it is kept in memory, and made anew after a start.
+//! are far behind: it is kept in memory, and made again after a start.
 
 use super::room::Room;
 use super::types::{Decided, Entry, Place, Position, StorageError, Types};
@@ -18,41 +18,41 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io::Cursor;
 use std::sync::Arc;
 
-/// What becomes of a proposal: the state after it.
+/// The outcome of a proposal: the state after it.
 pub type Outcome = Result<Arc<Cluster>, Error>;
 
-/// Who waits on this node for what became of a proposal, by ticket.
+/// Proposers on this node that wait for an outcome, by ticket.
 #[derive(Clone, Default)]
 pub struct Waiting(Arc<Mutex<BTreeMap<u64, Sender<Outcome>>>>);
 
 impl Waiting {
-    /// Has `sender` told what becomes of the proposal with that ticket.
+    /// Sends the outcome of the proposal with that ticket to `sender`.
     pub fn insert(&self, ticket: u64, sender: Sender<Outcome>) {
         self.0.lock().insert(ticket, sender);
     }
 
-    /// Nobody waits any more.
+    /// Stops to wait for the ticket.
     pub fn forget(&self, ticket: u64) {
         self.0.lock().remove(&ticket);
     }
 
-    /// Tells all who wait.
+    /// Reports an outcome to all that wait.
     pub fn tell_all(&self, outcome: impl Fn() -> Outcome) {
         for sender in std::mem::take(&mut *self.0.lock()).into_values() {
             let _ = sender.try_send(outcome());
         }
     }
 
-    /// Tells who waits; the first to tell is believed.
+    /// Reports an outcome; the first report counts.
     pub fn tell(&self, ticket: u64, outcome: Outcome) {
         if let Some(sender) = self.0.lock().remove(&ticket) {
-            // Fails when who waited has given up.
+            // Fails if the proposer has given up.
             let _ = sender.try_send(outcome);
         }
     }
 }
 
-/// The last snapshot: what it is of, and its bytes.
+/// The last snapshot: its metadata and its bytes.
 type Taken = (SnapshotMeta<u64, Place>, Vec<u8>);
 
 /// The state of a node as Raft's state machine.
@@ -65,10 +65,10 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Goes on where the stored state of `node` is. What is to be stored waits for `room`.
+    /// Creates the machine at the stored position of `node`. Writes wait for `room`.
     ///
     /// # Errors
-    /// When the stored position cannot be read.
+    /// Fails when the stored position cannot be read.
     pub fn open(node: &Arc<Node>, waiting: Waiting, room: Arc<Room>) -> Result<Machine, String> {
         let position = match node.position().map_err(|error| error.to_string())? {
             Some(stored) => serde_json::from_slice(&stored)
@@ -111,7 +111,7 @@ impl Machine {
             let decided = match &outcome {
                 Ok(_) => Decided::default(),
                 Err(error) if error.is_refusal() => Decided { refused: Some(error.to_string()) },
-                // Decided and stored it is: this node lags behind in what it does about it.
+                // The entry is decided and stored; this node is only behind with its effect.
                 Err(Error::Effect(error)) => {
                     tracing::error!("a change did not take effect on this node: {error}");
                     Decided::default()
@@ -202,13 +202,13 @@ impl RaftStateMachine<Types> for Machine {
     }
 }
 
-/// A snapshot: the length of the tickets, these as JSON, and what is agreed.
+/// Encodes a snapshot: the length of the tickets, these as JSON, and the agreed state.
 fn pack(position: &Position, agreed: &[u8]) -> Vec<u8> {
     let recent = serde_json::to_vec(&position.recent).expect("tickets are numbers");
     [&(recent.len() as u32).to_be_bytes(), &recent[..], agreed].concat()
 }
 
-/// What [`pack`] wrote; `None` if it is no such thing.
+/// Decodes a snapshot of [`pack`]; `None` if it is none.
 fn unpack(snapshot: &[u8]) -> Option<(VecDeque<u64>, &[u8])> {
     let (length, rest) = snapshot.split_first_chunk()?;
     let (recent, agreed) = rest.split_at_checked(u32::from_be_bytes(*length) as usize)?;

@@ -1,28 +1,29 @@
-//! How a node joins and leaves. Texts are those that Couchbase's clients show to people.
+//! Joining and leaving of nodes. Texts are those that Couchbase's clients show to people.
 //!
 //! ```text
 //! addNode on a member       asks the newcomer for its port with TLS                  GET  /_nacre/node
-//!                           notes the key that it shows there; all else is said to that key only
-//!                           asks it who it is, as its administrator                  GET  /controller/engage
-//!                           gives it a number: Change::PutNode
+//!                           notes the key that it shows there; later requests accept only that key
+//!                           asks for its identity, as its administrator                  GET  /controller/engage
+//!                           assigns its ID: Change::PutNode
 //!                           gives it the cluster: uuid, secret, nodes               POST /controller/engage
 //!                           has the leader let it learn, and then vote
 //! doJoinCluster elsewhere   asks a member to add this node
 //! ejectNode on a member     has the leader take its vote away: Change::DropNode
-//!                           tells it, by its number: it may be back as another one  POST /controller/leave
+//!                           informs it, by its ID: it may be back as another one  POST /controller/leave
 //! ```
 //!
-//! What breaks off in between leaves a node that `ejectNode` removes.
+//! A failure in between leaves a node that `ejectNode` can remove.
 //!
 //! ```text
 //! failOver with allowUnsafe on a node that is left, when most nodes are gone
-//!                           asks the others that are left what they know            GET  /controller/engage
+//!                           asks the other remaining nodes for their state            GET  /controller/engage
 //!                           goes on alone, with another secret
-//!                           tells it to each of them, and lets it vote again        POST /controller/regroup
-//!                           has the copies that are left take over: Change::FailOver
+//!                           sends it to each of them, and admits them as voters        POST /controller/regroup
+//!                           lets the remaining copies take over: Change::FailOver
 //! ```
 //!
-//! Those who are gone know the old secret only: when they come back, nobody talks to them, and they cannot decide anything.
+//! The lost nodes know only the old secret: when they come back, no other node accepts them, and they cannot decide
+//! anything.
 
 use super::Consensus;
 use super::consensus::Voters;
@@ -41,31 +42,31 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// What nodes must have in common to agree: it changes with the links, the log and the agreed state.
+/// Version of the links, the log and the agreed state. Nodes with different versions cannot agree.
 pub const VERSION: u32 = 21;
-/// How long who joins may take to leave another cluster before that.
+/// How long a joining node may take to leave its cluster before.
 const LEAVING_PATIENCE: Duration = Duration::from_secs(5);
-/// How long it may take over a request.
+/// How long it may take for a request.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a member may take to add a node, which takes requests of its own.
+/// How long a member may take to add a node, which takes several requests.
 const ADD_TIMEOUT: Duration = Duration::from_secs(150);
-/// How far the wall clocks of nodes may be apart when one joins.
+/// Largest difference between the wall clocks of nodes when one joins.
 const CLOCK_DIFFERENCE_S_MAX: u64 = 60;
-/// How long to wait before asking a newcomer again.
+/// Pause before a newcomer is asked again.
 const SETTLED_PAUSE: Duration = Duration::from_millis(10);
 /// A node that was not heard for so long is unhealthy.
 pub const SILENCE_NS_MAX: u64 = 2_000_000_000;
-/// Where a node says who it is, and is given a cluster.
+/// Path at which a node reports its identity, and joins a cluster.
 const ENGAGE: &str = "/controller/engage";
-/// Where a node is told that it was removed.
+/// Path at which a node learns that it was removed.
 const LEAVE: &str = "/controller/leave";
-/// Where a node is told that those who are left go on without most of the others.
+/// Path at which a node learns that the remaining nodes go on without a majority.
 const REGROUP: &str = "/controller/regroup";
-/// Where a node gives packages to others; the digest follows.
+/// Path of packages for other nodes; the digest follows.
 const PACKAGES: &str = "/_nacre/packages/";
-/// What is said of a node that is no member, or not any more.
+/// Message about a node that is not a member, or not any more.
 const UNKNOWN: &str = "Server does not exist.";
-/// What is said of a node that speaks otherwise than this one.
+/// Message about a node with another version.
 const INCOMPATIBLE: &str = "Incompatible version: that node cannot join. All nodes of a cluster run the same version of nacre.";
 
 /// A node that may join, as it describes itself.
@@ -75,36 +76,36 @@ pub struct Candidate {
     pub version: u32,
     /// The cluster it is in.
     pub cluster: String,
-    /// How many nodes that has.
+    /// Number of nodes in its cluster.
     pub nodes: usize,
-    /// How many buckets it has.
+    /// Number of its buckets.
     pub buckets: usize,
-    /// Where it is reached.
+    /// Its endpoints.
     pub endpoints: Endpoints,
-    /// Where it is reached from elsewhere.
+    /// Its alternate address, if it has one.
     pub alternate: Option<Alternate>,
-    /// How far it has come with what its cluster has decided.
+    /// Its position in the decisions of its cluster.
     pub applied: u64,
-    /// What its wall clock shows, in seconds since the Unix epoch.
+    /// Its wall clock, in seconds since the Unix epoch.
     pub unix_seconds: u64,
 }
 
-/// What a newcomer is given.
+/// The message that admits a newcomer.
 #[derive(Serialize, Deserialize)]
 pub struct Engagement {
-    /// Its number.
+    /// ID of the node.
     pub id: NodeId,
-    /// Its identity from now on.
+    /// The identity from now on.
     pub uuid: String,
-    /// The cluster, without what comes with the log: buckets, users and all that.
+    /// The cluster, without buckets, users and other state that comes with the log.
     pub cluster: Cluster,
 }
 
-/// A node that is no member yet, or of another cluster, and who asks it.
+/// A node that is not a member yet, or of another cluster, with the credentials for it.
 pub struct Other {
-    /// As an operator writes it: see [`Address::parse`].
+    /// Address as the operator wrote it: see [`Address::parse`].
     pub address: String,
-    /// Of its key, if the operator knows that.
+    /// Fingerprint of its key, if the operator knows it.
     pub fingerprint: Option<Fingerprint>,
     /// User there.
     pub user: String,
@@ -129,7 +130,7 @@ pub fn is_named(endpoints: &Endpoints, otp: &str) -> bool {
     otp == otp_node(endpoints) || otp.strip_prefix("ns_1@") == Some(&*endpoints.management())
 }
 
-/// What this node says when it is to join another cluster.
+/// Returns this node's description before it joins another cluster.
 pub fn candidate(consensus: &Consensus) -> Candidate {
     let node = consensus.node();
     let cluster = node.cluster();
@@ -145,10 +146,10 @@ pub fn candidate(consensus: &Consensus) -> Candidate {
     }
 }
 
-/// What a newcomer is to be.
+/// The role of a newcomer.
 #[derive(Debug)]
 pub struct Seat {
-    /// What it does for clients.
+    /// Its services.
     pub services: BTreeSet<ServiceName>,
     /// The name of its group.
     pub group: String,
@@ -168,7 +169,7 @@ pub fn add(consensus: &Arc<Consensus>, to: &Other, seat: Seat) -> Result<String,
     let mut to = secured(caller, &address, to)?;
     let (newcomer, key) =
         ask(caller, &to).map_err(|reason| format!("Prepare join failed. {reason}"))?;
-    // Whoever was believed is to be the same until the end.
+    // Later requests must meet the node that was believed first.
     to.fingerprint = Some(key);
     let cluster = node.cluster();
     check_kin(&cluster, node.id(), &newcomer)?;
@@ -193,20 +194,21 @@ pub fn add(consensus: &Arc<Consensus>, to: &Other, seat: Seat) -> Result<String,
         .and_then(|()| consensus.change_voters(Voters::Add(id, place.clone())))
         .and_then(|index| wait_until_applied(caller, &place, &cluster, index));
     if let Err(reason) = engaged {
-        // It is nobody until it votes.
+        // It is no member before it votes.
         let removed = consensus.change_voters(Voters::Remove(id));
         if removed.is_ok() {
             let _ = node.change(&Change::DropNode { id });
         }
         return Err(format!("Join completion call failed. {reason}"));
     }
-    // It has just answered: who looks now sees it healthy.
+    // It has just answered, so it counts as healthy at once.
     node.hear(id, b"");
     tracing::info!("{id} has joined: {}, with the key {key}", member.endpoints.management());
     Ok(otp_node(&member.endpoints))
 }
 
-/// How a node is asked over TLS. One whose port without TLS was named is asked for the other, and for nothing else.
+/// Returns how to ask a node over TLS. If its port without TLS was named, it is asked for the other port, and for
+/// nothing else.
 fn secured(caller: Caller<'_>, at: &Address, other: &Other) -> Result<Login, String> {
     let failed = |reason: &str| format!("Prepare join failed. {reason}");
     let mut port = at.port;
@@ -247,7 +249,7 @@ fn reach(Address { host, port, .. }: &Address) -> Result<String, String> {
     Err(failed())
 }
 
-/// Asks a node who it is; gives the key that it has shown, too.
+/// Asks a node for its description, and returns the key that it has shown.
 fn ask(caller: Caller<'_>, to: &Login) -> Result<(Candidate, Fingerprint), String> {
     let answer = caller.ask(to, Call::get(ENGAGE, TIMEOUT));
     let answer = answer?;
@@ -278,7 +280,7 @@ fn check_kin(cluster: &Cluster, own: NodeId, newcomer: &Candidate) -> Result<(),
     Err(format!("Prepare join failed. {problem}"))
 }
 
-/// Whether a node may join `cluster` now.
+/// Checks that a node may join `cluster` now.
 fn check(cluster: &Cluster, unix_seconds: u64, newcomer: &Candidate) -> Result<(), String> {
     let ahead_s = newcomer.unix_seconds.cast_signed() - unix_seconds.cast_signed();
     let problem = if newcomer.cluster == cluster.uuid {
@@ -301,7 +303,7 @@ fn check(cluster: &Cluster, unix_seconds: u64, newcomer: &Candidate) -> Result<(
     Err(format!("Prepare join failed. {problem}"))
 }
 
-/// Whether the key that a node has shown can be taken for it alone.
+/// Checks that the key that a node has shown can be taken for it alone.
 fn check_key(cluster: &Cluster, newcomer: &Candidate, key: &Fingerprint) -> Result<(), String> {
     let problem = if newcomer.endpoints.fingerprint != Some(*key) {
         "Another node answers there: it has not the key that it speaks of."
@@ -403,12 +405,12 @@ pub fn fetch_package(peers: &Peers, digest: &str) -> Result<Vec<u8>, String> {
     Err(format!("no node that answers has the package {digest}: upload it again"))
 }
 
-/// Takes what [`add`] gives on another node, which has shown `key`: from now on this node is in that cluster.
+/// Takes a message of [`add`] from another node, which has shown `key`: this node joins that cluster.
 ///
 /// # Errors
-/// Why not, for people.
+/// The reason why not, for people.
 pub fn engaged(consensus: &Arc<Consensus>, key: &Fingerprint, body: &[u8]) -> Result<(), String> {
-    // It may be about to leave another cluster. Two that add each other do not wait for ever.
+    // This node may be about to leave another cluster. The wait is limited, because two nodes may add each other.
     let Some(_entering) = consensus.entering.try_lock_for(LEAVING_PATIENCE) else {
         return Err("This node is just adding another one.".into());
     };
@@ -431,11 +433,11 @@ pub fn engaged(consensus: &Arc<Consensus>, key: &Fingerprint, body: &[u8]) -> Re
     consensus.enter(id, uuid, cluster)
 }
 
-/// Has a member of another cluster add this node, with `services` as the request names them, and with name and password of
-/// its administrator; gives that member's answer.
+/// Asks a member of another cluster to add this node, with `services` as the request names them, and with name and
+/// password of that cluster's administrator. Returns the answer.
 ///
 /// # Errors
-/// Why it could not be asked, for people.
+/// The reason why it could not be asked, for people.
 pub fn join(
     consensus: &Arc<Consensus>,
     member: &Other,
@@ -474,11 +476,10 @@ pub fn eject(consensus: &Arc<Consensus>, otp: &str) -> Result<(), String> {
     remove(consensus, *found.ok_or(UNKNOWN)?.0)
 }
 
-/// The same of the node with that number. It is another one when it comes again, which whoever is late with this request does not
-/// mean.
+/// Removes the node with that ID. A node that joins again has another ID, so that a late request does not remove it.
 ///
 /// # Errors
-/// Why not, for people.
+/// The reason why not, for people.
 pub fn remove(consensus: &Arc<Consensus>, id: NodeId) -> Result<(), String> {
     let node = consensus.node();
     let cluster = node.cluster();
@@ -504,7 +505,7 @@ pub fn remove(consensus: &Arc<Consensus>, id: NodeId) -> Result<(), String> {
     node.change(&Change::DropNode { id }).map_err(|error| error.to_string())?;
     tracing::info!("{id} was removed: {}", member.endpoints.management());
     let body = serde_json::to_vec(&id).map_err(|error| error.to_string())?;
-    // One that is gone is not told; it is refused when it comes back.
+    // A lost node cannot be informed; it is refused when it comes back.
     let told =
         told.and_then(|node| consensus.caller().ask(&node, Call::post(LEAVE, &body, TIMEOUT)));
     if let Err(error) = told {
@@ -513,7 +514,7 @@ pub fn remove(consensus: &Arc<Consensus>, id: NodeId) -> Result<(), String> {
     Ok(())
 }
 
-/// Has another member drop this node, which agrees with nobody any more.
+/// Asks another member to drop this node, which cannot agree any more.
 fn leave_by_others(caller: Caller<'_>, id: NodeId, cluster: &Cluster) -> Result<(), String> {
     let form = format!("id={}", id.0);
     let mut problem = "no other node answers".to_owned();
@@ -529,11 +530,11 @@ fn leave_by_others(caller: Caller<'_>, id: NodeId, cluster: &Cluster) -> Result<
     Err(problem)
 }
 
-/// Goes on with the nodes that are left, though they are not most of them, and has them take over from `lost`. What only
-/// those had is lost.
+/// Goes on with the remaining nodes without a majority, and lets them take over from `lost`. Writes that only those had
+/// are lost.
 ///
 /// # Errors
-/// Why not, for people; nothing has changed then, unless a node does not answer any more that just did.
+/// The reason why not, for people. Nothing has changed then, unless a node stopped to answer in between.
 pub fn regroup(consensus: &Arc<Consensus>, lost: &BTreeSet<NodeId>) -> Result<(), String> {
     let Some(_entering) = consensus.entering.try_lock() else {
         return Err("Another node is just being added.".into());
@@ -579,10 +580,10 @@ pub fn regroup(consensus: &Arc<Consensus>, lost: &BTreeSet<NodeId>) -> Result<()
     node.change(&Change::FailOver { nodes }).map(drop).map_err(|error| error.to_string())
 }
 
-/// Takes what [`regroup`] tells on another node.
+/// Takes a message of [`regroup`] from another node.
 ///
 /// # Errors
-/// Why not, for people.
+/// The reason why not, for people.
 pub fn regrouped(consensus: &Arc<Consensus>, body: &[u8]) -> Result<(), String> {
     let _entering = consensus.entering.lock();
     let secret =
@@ -591,10 +592,10 @@ pub fn regrouped(consensus: &Arc<Consensus>, body: &[u8]) -> Result<(), String> 
     consensus.regroup(secret, false)
 }
 
-/// Leaves the cluster, in which this node has the number that `body` names: it begins one of its own, without buckets and users.
+/// Leaves the cluster in which this node has the ID that `body` names: it begins its own, without buckets and users.
 ///
 /// # Errors
-/// That it has another number by now; what the disk reports.
+/// That it has another ID by now, or the error of the disk.
 pub fn leave(consensus: &Arc<Consensus>, body: &[u8]) -> Result<(), String> {
     let _entering = consensus.entering.lock();
     let named =
@@ -607,10 +608,10 @@ pub fn leave(consensus: &Arc<Consensus>, body: &[u8]) -> Result<(), String> {
     consensus.enter(id, uuid, cluster)
 }
 
-/// Has a node that is alone forget all that it knows, its buckets and users included.
+/// Lets a node that is alone forget its state, including buckets and users.
 ///
 /// # Errors
-/// Why not, for people.
+/// The reason why not, for people.
 pub fn reset(consensus: &Arc<Consensus>) -> Result<(), String> {
     let _entering = consensus.entering.lock();
     let (id, uuid, cluster) = consensus.node().new_cluster();

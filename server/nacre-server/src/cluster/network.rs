@@ -17,10 +17,10 @@ use serde::de::DeserializeOwned;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long Raft leaves a node alone that cannot be reached.
+/// Pause before Raft tries an unreachable node again.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// What goes wrong with a request whose own errors are `E`.
+/// The failure of a request whose own errors are `E`.
 type Failure<E> = RPCError<u64, Place, RaftError<u64, E>>;
 
 /// Ways to all nodes.
@@ -66,14 +66,14 @@ fn json(request: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(request).expect("requests are plain data with text keys")
 }
 
-/// A piece of a snapshot: the length of what it is a piece of, that as JSON, and the bytes.
+/// Encodes a piece of a snapshot: the length of its metadata, these as JSON, and the bytes.
 fn encode_piece(mut request: InstallSnapshotRequest<Types>) -> Vec<u8> {
     let data = std::mem::take(&mut request.data);
     let about = json(&request);
     [&(about.len() as u32).to_be_bytes(), &about[..], &data].concat()
 }
 
-/// What [`encode_piece`] wrote; `None` if it is no such thing.
+/// Decodes a piece of [`encode_piece`]; `None` if it is none.
 pub fn decode_piece(payload: &[u8]) -> Option<InstallSnapshotRequest<Types>> {
     let (length, rest) = payload.split_first_chunk()?;
     let (about, data) = rest.split_at_checked(u32::from_be_bytes(*length) as usize)?;

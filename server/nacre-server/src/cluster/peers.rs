@@ -1,4 +1,4 @@
-//! The other nodes, as this one reaches them: a connection to each, made anew when it breaks.
+//! The other nodes, as this one reaches them: a connection to each, made again when it breaks.
 //!
 //! A link has a queue for requests and one for messages; requests go first. A message that finds its queue full is
 //! dropped and counted. While there is no connection requests fail at once or at their deadline, messages wait.
@@ -24,22 +24,22 @@ use tokio::time::timeout;
 const CALLS_MAX: usize = 256;
 /// Messages that wait to be sent.
 const MESSAGES_MAX: usize = 4096;
-/// How long a connection may take to come about.
+/// Longest time to open a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
-/// How long a request waits for a connection that is down: whoever asks for a leader then looks for another.
+/// How long a request waits for a connection that is down: a search for the leader then tries another node.
 const DOWN_PATIENCE: Duration = Duration::from_millis(300);
-/// How long to wait after a connection that did not come about: at first, and at most.
+/// Shortest and longest pause after a failed connection.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
-/// How often a node says that it is there.
+/// Interval of signs of life.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
 
 /// Why a request has no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
-    /// It did not leave this node.
+    /// The request did not leave this node.
     #[error("{0}")]
     NotSent(String),
-    /// It may have been carried out.
+    /// The request may have been carried out.
     #[error("{0}")]
     Lost(String),
 }
@@ -57,7 +57,7 @@ struct Link {
     calls: mpsc::Sender<Call>,
     messages: mpsc::Sender<Vec<u8>>,
     connected: watch::Receiver<bool>,
-    /// Has the next connection tried without a pause.
+    /// Makes the next attempt at once.
     nudge: Arc<Notify>,
     task: AbortHandle,
 }
@@ -81,7 +81,7 @@ impl Peers {
         peers
     }
 
-    /// Who the other nodes are.
+    /// Returns the directory of the nodes.
     pub fn directory(&self) -> &Directory {
         &self.directory
     }
@@ -147,7 +147,7 @@ impl Peers {
         }
     }
 
-    /// Sends a question; `told` gets its answer.
+    /// Sends a question; `told` gets the answer.
     pub fn ask(
         self: &Arc<Self>,
         to: NodeId,
@@ -278,10 +278,10 @@ async fn keep_up(
     }
 }
 
-/// Sends what is queued and hands answers out, until the connection breaks; says why.
+/// Sends queued frames and hands out answers until the connection breaks. Returns the reason.
 async fn converse(stream: impl AsyncRead + AsyncWrite, queues: &mut Queues) -> String {
     let (mut reader, mut writer) = tokio::io::split(stream);
-    // Dropped at the end: whoever still waits learns that the connection broke.
+    // Dropped at the end, so that waiting requests learn that the connection broke.
     let pending = Pending::default();
     let reading = async {
         loop {
@@ -300,7 +300,7 @@ async fn converse(stream: impl AsyncRead + AsyncWrite, queues: &mut Queues) -> S
                 Some(Call { kind, payload, answer }) = queues.calls.recv() => {
                     last_id += 1;
                     let mut pending = pending.lock();
-                    // Those who have lost their patience need no answer.
+                    // Requests whose caller has given up need no answer.
                     pending.retain(|_, answer| !answer.is_closed());
                     pending.insert(last_id, answer);
                     Frame { kind, id: last_id, payload }
@@ -325,7 +325,7 @@ fn answered(pending: &Pending, frame: Frame) {
         Kind::Answer => Ok(frame.payload),
         _ => Err(CallError::Lost(String::from_utf8_lossy(&frame.payload).into_owned())),
     };
-    // Fails when nobody waits any more.
+    // Fails if the caller has given up.
     let _ = waiting.send(answer);
 }
 

@@ -18,32 +18,32 @@ use tokio::net::TcpStream;
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
-/// How long a node may take to let itself be connected to.
+/// Longest time to connect to a node.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The largest answer of another node: a package.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
-/// The largest answer of whoever has not shown a key.
+/// Largest answer of a server that has shown no key.
 const INTRODUCTION_BYTES_MAX: usize = 4 << 10;
-/// Where a node says to whoever asks how other nodes reach it.
+/// Path at which a node describes how other nodes reach it.
 pub const INTRODUCTION: &str = "/_nacre/node";
 
-/// How a node is reached by others, as it says without being asked for a login.
+/// A node's description of how others reach it, for which it needs no login.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Introduction {
     /// [`VERSION`](super::membership::VERSION) of that node.
     pub version: u32,
     /// The port of its management with TLS.
     pub port: u16,
-    /// Of its key. Who asks without TLS must not believe it.
+    /// Fingerprint of its key. It must not be believed when it was read without TLS.
     pub fingerprint: Fingerprint,
 }
 
-/// A node that is asked, and by whom.
+/// A node to ask, and the credentials.
 #[derive(Clone)]
 pub struct Login {
     /// `host:port` of its management with TLS.
     pub address: String,
-    /// Of its key, if that is known.
+    /// Fingerprint of its key, if known.
     pub fingerprint: Option<Fingerprint>,
     /// User there.
     pub user: String,
@@ -55,7 +55,7 @@ impl Login {
     /// A node of the same cluster, asked by this one.
     ///
     /// # Errors
-    /// When the cluster does not know its key: such a node is asked nothing.
+    /// Fails when the cluster does not know its key: such a node is asked nothing.
     pub fn of_node(place: &Place, cluster: &Cluster) -> Result<Login, String> {
         let fingerprint = Some(place.known_key()?);
         let (address, user) = (place.address.clone(), INTERNAL.to_owned());
@@ -63,26 +63,26 @@ impl Login {
     }
 }
 
-/// What a node answers.
+/// The answer of a node.
 pub struct Answer {
     /// The HTTP status.
     pub status: u16,
-    /// Its body.
+    /// The body.
     pub body: Vec<u8>,
-    /// Of the key that the node has shown.
+    /// Fingerprint of the key that the node has shown.
     pub key: Fingerprint,
 }
 
 /// Sends requests to other nodes, and waits for the answers. Not for threads of an event loop.
 #[derive(Clone, Copy)]
 pub struct Caller<'a> {
-    /// Where connections are looked after.
+    /// Runtime for the connections.
     pub runtime: &'a Handle,
-    /// What other nodes are shown.
+    /// The key to show to other nodes.
     pub key: &'a NodeKey,
 }
 
-/// A request without what is the same in all.
+/// A request, without the parts that are the same in all.
 pub struct Call<'a> {
     /// Method.
     pub method: Method,
@@ -92,7 +92,7 @@ pub struct Call<'a> {
     pub kind: &'static str,
     /// Body.
     pub body: &'a [u8],
-    /// How long the node may take.
+    /// Longest time of the request.
     pub patience: Duration,
 }
 
@@ -140,10 +140,10 @@ impl Caller<'_> {
         })
     }
 
-    /// Asks the node whose management is at `address` without TLS how others reach it. What comes may be of anybody.
+    /// Asks the node with management at `address`, without TLS, how others reach it. The answer is not authenticated.
     ///
     /// # Errors
-    /// That it has not answered; an answer of something else is [`None`].
+    /// Fails when it has not answered; an answer of another kind is [`None`].
     pub fn introduction(&self, address: &str) -> Result<Option<Introduction>, String> {
         let request = Request::get(INTRODUCTION).header(HOST, address);
         let request = request.body(Full::default()).map_err(|error| error.to_string())?;
@@ -180,7 +180,7 @@ async fn exchange(
         let body = body.map_err(|error| error.to_string())?.to_bytes();
         Ok((status, body.to_vec()))
     };
-    // A connection that breaks, the answer tells of.
+    // The answer reports a broken connection.
     let (answered, _) = tokio::join!(answering, connection);
     answered
 }

@@ -1,7 +1,7 @@
-//! What nodes agree on while a disk is full: it waits until there is space again.
+//! Makes decisions wait for disk space while a disk is full.
 //!
-//! Raft gives up for good where its store fails, until the process is started again. A disk that is full fails for a while only, and
-//! nothing was written: whoever asked is told, the other nodes go on, and this one goes on with them once there is space.
+//! Raft gives up when its store fails, until the process is started again. A full disk fails for a while only, and
+//! nothing was written: proposers get an error, the other nodes go on, and this one joins them once there is space.
 
 use super::machine::Waiting;
 use nacre_node::Error;
@@ -9,32 +9,32 @@ use nacre_store::Error as StoreError;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// How long to wait before the next try.
+/// Pause before the next try.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// What is said of it.
+/// Message about a full disk.
 const NO_SPACE: &str = "the disk of this node has no space left: free some";
 
 /// Said of changes while something waits already.
 const NO_ROOM: &str =
     "this node cannot write to its disk for the time being: it has no space or no descriptors left";
 
-/// Whether there is room on the disk for what nodes agree on.
+/// The wait for disk space.
 #[derive(Default)]
 pub struct Room {
     waiting: Waiting,
-    /// Whether the last write was refused for want of space or descriptors.
+    /// True if the last write was refused for lack of space or descriptors.
     is_full: AtomicBool,
     is_over: AtomicBool,
 }
 
 impl Room {
-    /// Room for what those in `waiting` have proposed.
+    /// Creates the wait of a Raft whose proposers are in `waiting`.
     pub fn new(waiting: Waiting) -> Room {
         Room { waiting, ..Room::default() }
     }
 
-    /// Whether something may be proposed.
+    /// Checks that something may be proposed.
     ///
     /// # Errors
     /// [`Error::Unavailable`] while something waits for space.
@@ -45,7 +45,7 @@ impl Room {
         }
     }
 
-    /// Nobody waits any more, with space or without.
+    /// Ends the wait, with or without space.
     pub fn give_up(&self) {
         self.is_over.store(true, Ordering::Relaxed);
     }
@@ -55,10 +55,10 @@ impl Room {
         self.is_over.load(Ordering::Relaxed)
     }
 
-    /// Does `write` again and again as long as the disk is full, and tells who waits that it is. Blocks.
+    /// Repeats `write` while the disk is full, and reports that to proposers. Blocks.
     ///
     /// # Errors
-    /// Why it failed then.
+    /// The error of the last try.
     pub fn wait<T>(&self, mut write: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
         loop {
             let outcome = write();

@@ -1,4 +1,5 @@
-//! The store under Raft, by the suite that comes with openraft; and leaders that are to be removed, or enter another cluster.
+//! The store under Raft, by the suite that comes with openraft; and leaders that must be removed, or join another
+//! cluster.
 
 use super::consensus::{Consensus, abdicate, add_voter};
 use super::election::Election;
@@ -141,14 +142,14 @@ impl RaftNetwork<Types> for Across {
     }
 }
 
-/// How long those in a [`Hall`] vote for nobody after they heard the leader.
+/// How long voters in a [`Hall`] vote for no other node after a leader's message.
 const LEASE_MS: u64 = 300;
 
 fn place(id: u64) -> Place {
     Place { uuid: id.to_string(), ..Place::default() }
 }
 
-/// Three of which the first leads, and none but that stands by Raft's own count.
+/// Three nodes of which the first leads, and no other stands by Raft's own timeout.
 async fn three_in_a_hall() -> (Arc<Hall>, Vec<TempDir>) {
     let (hall, folders) = in_a_hall(1..=3).await;
     let voters = (1..=3).map(|id| (id, place(id)));
@@ -184,7 +185,7 @@ async fn in_a_hall(ids: RangeInclusive<u64>) -> (Arc<Hall>, Vec<TempDir>) {
     (hall, folders)
 }
 
-/// How long something may take that is to happen.
+/// Longest time for an expected event.
 const PATIENCE: Option<Duration> = Some(Duration::from_secs(60));
 
 #[tokio::test(flavor = "multi_thread")]
@@ -198,7 +199,7 @@ async fn who_hears_no_leader_stands() {
     third.shutdown().await.unwrap();
 }
 
-/// Its own time does not come here at all.
+/// The own time does not come here at all.
 #[tokio::test(flavor = "multi_thread")]
 async fn who_refuses_a_shorter_log_leads_instead() {
     let (hall, _folders) = three_in_a_hall().await;
@@ -216,7 +217,7 @@ async fn who_refuses_a_shorter_log_leads_instead() {
     third.shutdown().await.unwrap();
 }
 
-/// Each entry takes the time of a thread that comes before those who serve documents.
+/// Each entry takes time of a thread with a higher priority than those that serve documents.
 #[tokio::test(flavor = "multi_thread")]
 async fn who_is_taken_in_begins_with_a_snapshot_of_now() {
     let (hall, _folders) = in_a_hall(1..=2).await;
@@ -235,7 +236,7 @@ async fn who_is_taken_in_begins_with_a_snapshot_of_now() {
     second.shutdown().await.unwrap();
 }
 
-/// A leader that is to be removed is silent for longer than this test may take.
+/// A leader that must be removed is silent for longer than this test may take.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leader_that_has_left_may_lead_again_where_it_comes_next() {
     let (_folder, log, machine) = InFolders.build().await.unwrap();
@@ -257,7 +258,8 @@ async fn a_leader_that_has_left_may_lead_again_where_it_comes_next() {
     assert!(ended.is_ok(), "it would lead its next cluster without a word");
 }
 
-/// Both clusters count their terms from 1: what it says as the leader of the one would be taken for the word of the other's.
+/// Both clusters count their terms from 1: messages as the leader of one could be taken for those of the other's
+/// leader.
 #[test]
 fn who_enters_a_cluster_leads_no_more() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! What Raft is about here.
+//! Types of Raft.
 
 use nacre_cluster::{Fingerprint, Member};
 use nacre_node::agreement::Proposal;
@@ -23,12 +23,12 @@ openraft::declare_raft_types!(
 pub type Raft = openraft::Raft<Types>;
 /// A log entry.
 pub type Entry = openraft::Entry<Types>;
-/// How the Raft of a node is.
+/// The metrics of a node's Raft.
 pub type Metrics = openraft::RaftMetrics<u64, Place>;
-/// What goes wrong in a store.
+/// Errors of a store.
 pub type StorageError = openraft::StorageError<u64>;
 
-/// Where a node is, and which it is. A log of before nodes had keys says less.
+/// Address and identity of a node. A log from before nodes had keys has no fingerprint.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
     /// See [`Member::uuid`].
@@ -36,13 +36,13 @@ pub struct Place {
     /// `host:port` of its management with TLS.
     #[serde(default)]
     pub address: String,
-    /// Of its key.
+    /// Fingerprint of its key.
     #[serde(default)]
     pub fingerprint: Option<Fingerprint>,
 }
 
 impl Place {
-    /// Of a node that all know.
+    /// Returns the place of a member.
     pub fn of(member: &Member) -> Place {
         Place {
             uuid: member.uuid.clone(),
@@ -51,10 +51,10 @@ impl Place {
         }
     }
 
-    /// Of its key.
+    /// Returns the fingerprint of its key.
     ///
     /// # Errors
-    /// That the cluster does not know it: nobody may be taken for that node.
+    /// Fails if the cluster does not know it: no peer may be taken for that node.
     pub fn known_key(&self) -> Result<Fingerprint, String> {
         self.fingerprint
             .ok_or_else(|| format!("the cluster does not know the key of {}", self.uuid))
@@ -64,33 +64,33 @@ impl Place {
 /// A proposal, with a number by which the node that proposed it finds it again.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Ticketed {
-    /// Chosen at random by who proposes.
+    /// A random number of the proposer.
     pub ticket: u64,
-    /// What is proposed.
+    /// The proposal.
     pub proposal: Proposal,
     /// The term in which it is decided, or not at all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub term: Option<u64>,
 }
 
-/// What became of a log entry: why it was refused, if it was. The same on each node.
+/// The result of a log entry: the reason if it was refused. The same on each node.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Decided {
     /// For people.
     pub refused: Option<String>,
 }
 
-/// How many tickets are remembered: more than come while somebody proposes again.
+/// Number of tickets that are remembered: more than arrive while a proposer repeats its proposal.
 const RECENT_MAX: usize = 256;
 
-/// How far a state has come: stored with it.
+/// The position of a state, stored with it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Position {
     /// The last entry that was applied.
     pub log_id: Option<LogId<u64>>,
     /// The last voters and learners among the entries that were applied.
     pub membership: StoredMembership<u64, Place>,
-    /// Tickets of the last entries: a proposal that is sent again, since nobody answered, counts once.
+    /// Tickets of the last entries: a proposal that is repeated for lack of an answer counts once.
     pub recent: VecDeque<u64>,
 }
 
@@ -106,7 +106,7 @@ impl Position {
         is_new
     }
 
-    /// As it is stored.
+    /// Returns the stored form.
     pub fn to_bytes(&self) -> Vec<u8> {
         serde_json::to_vec(self).expect("a position is plain data with text keys")
     }

@@ -1,4 +1,4 @@
-//! What a connection answers, from where it lies: a long document is not copied to be sent.
+//! Answers of a connection, sent from where they are: a long document is not copied.
 
 use nacre_bucket::kv::{Session, ZeroCopyBody};
 
@@ -15,7 +15,7 @@ pub(super) struct Answers {
 }
 
 impl Answers {
-    /// Has a session add some.
+    /// Lets a session append answers.
     pub fn add<T>(
         &mut self,
         session: &mut Session,
@@ -31,7 +31,7 @@ impl Answers {
         outcome
     }
 
-    /// Where they are, from so many bytes on.
+    /// Returns the answers as pieces, without the first `from` bytes.
     pub fn pieces(&self, mut from: usize) -> impl Iterator<Item = &[u8]> {
         let mut begin = 0;
         let last = (self.bytes.len(), &[][..]);
@@ -49,7 +49,7 @@ impl Answers {
     }
 }
 
-/// What the kernel is told of answers that are in several places.
+/// Description of answers in several places, for the kernel.
 pub(super) struct Message {
     header: libc::msghdr,
     pieces: Vec<libc::iovec>,

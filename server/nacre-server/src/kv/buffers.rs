@@ -53,7 +53,7 @@ impl Buffers {
         Ok(buffers)
     }
 
-    /// What the kernel wrote into a buffer that it took.
+    /// Returns the bytes that the kernel wrote into a buffer.
     pub fn filled(&self, id: u16, length: usize) -> &[u8] {
         let begin = usize::from(id) * BYTES;
         &self.memory[begin..begin + length.min(BYTES)]
@@ -70,7 +70,7 @@ impl Buffers {
             entry.set_bid(id);
         }
         self.tail = self.tail.wrapping_add(1);
-        // SAFETY: the tail lies within the first entry; the kernel reads it while we write, hence the atomic.
+        // SAFETY: the tail is within the first entry; the kernel reads it while we write, hence the atomic.
         unsafe {
             let tail = BufRingEntry::tail(self.entries.as_ptr()).cast::<AtomicU16>();
             (*tail).store(self.tail, Ordering::Release);

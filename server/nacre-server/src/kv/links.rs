@@ -13,13 +13,13 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// How long a connection may take to be made.
+/// Longest time to open a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// When a connection that was lost or refused is made again.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
-/// How often that is doubled at most: it becomes seconds.
+/// Number of doublings of the pause: it becomes seconds.
 const DOUBLINGS_MAX: u32 = 6;
-/// Room for what is read at a time.
+/// Size of a read.
 const READ_BYTES: usize = 256 << 10;
 
 /// Wakes the task of a link.
@@ -85,7 +85,7 @@ impl Links {
     }
 }
 
-/// Address and key of a node; `None` for one that nobody can recognise.
+/// Returns address and key of a node; `None` if the node has no key, so that nothing could recognise it.
 fn target(peer: &Endpoints) -> Option<(String, Fingerprint)> {
     Some((peer.address(peer.tls.as_ref()?.kv()), peer.fingerprint?))
 }
@@ -101,13 +101,13 @@ async fn connect(
     Ok(stream)
 }
 
-/// How a connection has ended.
+/// The end of a connection.
 #[derive(Debug, thiserror::Error)]
 enum End {
-    /// It broke off, or is not needed any more.
+    /// The connection broke, or is not needed any more.
     #[error("{0}")]
     Lost(String),
-    /// The other node says what the link does not take, as when it lets this one not log in.
+    /// The other node sent something that the link refuses, such as a refused login.
     #[error("{0}")]
     Contradicted(String),
 }
@@ -121,10 +121,10 @@ struct Refusals {
 }
 
 impl Refusals {
-    /// Notes how a connection has ended that was there for `lived`; gives what is worth saying of that: however often it is
-    /// tried in vain, it is news once.
+    /// Notes the end of a connection that lasted for `lived`. Returns the reason if it is new: repeated failures are
+    /// logged once.
     fn note(&mut self, end: End, lived: Duration) -> Option<&str> {
-        // Who is not welcome is told so at once: these two have got on with each other meanwhile.
+        // A node that is not accepted is refused at once, so a connection that lasted was accepted.
         if lived > self.pause() {
             self.count = 0;
         }
@@ -145,14 +145,14 @@ impl Refusals {
         }
     }
 
-    /// How long to wait before the next connection.
+    /// Returns the pause before the next connection.
     fn pause(&self) -> Duration {
         pause_after(self.count)
     }
 }
 
-/// How long to wait after so many refusals: longer and longer, where the other node does not take what is said. It may
-/// learn better in a moment, or never, as when it goes on without this one.
+/// Returns the pause after this many refusals: it grows, because the other node may accept in a moment, or never, for
+/// instance if it goes on without this one.
 fn pause_after(refusals: u32) -> Duration {
     RETRY_INTERVAL * (1 << refusals.saturating_sub(1).min(DOUBLINGS_MAX))
 }
@@ -172,7 +172,7 @@ async fn talk(
 ) -> End {
     let (mut reader, mut writer) = tokio::io::split(stream);
     let (mut input, mut out) = (Vec::with_capacity(READ_BYTES), Vec::new());
-    // What was written may still be held by the encryption.
+    // The encryption may still hold written bytes.
     let mut is_flushed = true;
     link.connected(&mut out);
     loop {
@@ -203,7 +203,7 @@ async fn talk(
     }
 }
 
-/// Hands bytes over, and says how many; without any, sends off what was handed over before.
+/// Writes bytes, and returns how many were taken; without bytes, flushes earlier ones.
 async fn send(to: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> std::io::Result<usize> {
     match bytes {
         [] => to.flush().await.map(|()| 0),

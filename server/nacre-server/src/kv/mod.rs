@@ -1,10 +1,10 @@
 //! Sockets of the key-value protocol: a thread accepts connections and deals them out to threads with an event loop each.
 //!
 //! Plain connections go to rings ([`ring`]) where the kernel has io_uring, all others to streams of tokio ([`stream`]).
-//! Both hand what has arrived to a [`nacre_bucket::kv::Session`] and send what it answers, once for all that was read together.
+//! Both pass bytes to a [`nacre_bucket::kv::Session`] and send its answers, once for all bytes of a read.
 //!
-//! A connection that has nothing to do holds no buffer: buffers belong to the threads. What remains in a connection is the
-//! part of a frame whose end has not come, or what its client does not take.
+//! An idle connection holds no buffer: buffers belong to the threads. A connection only keeps the begin of an
+//! incomplete frame, or answers that its client does not take.
 
 mod answers;
 mod buffers;
@@ -26,22 +26,22 @@ use std::time::Duration;
 const BUFFER_BYTES_KEPT: usize = 1 << 20;
 /// Bytes of a long frame that are read, and that memory is reserved for, at a time. Others wait while they are copied.
 const PIECE_BYTES: usize = 256 << 10;
-/// What the system gives at once to a process that has grown large.
+/// Unit in which the system gives memory to a process that has grown large.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
-/// How long the rest of a frame that has begun, or the next piece of a long one, may take to come.
+/// How long the rest of a frame that has begun, or the next piece of a long one, may take.
 const HALF_FRAME_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a client may take none of its answers while there is no memory for more.
 const STUCK_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long a client may take to log in.
 const LOGIN_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What the connections of all ports share.
+/// State shared by the connections of all ports.
 pub struct Door {
-    /// Who answers.
+    /// The node.
     pub node: Arc<Node>,
     /// Encrypts the connections of the ports that want it.
     pub tls: Arc<Tls>,
-    /// Whether passwords may cross a network as they are.
+    /// True if passwords may cross a network as they are.
     pub allow_plain_logins: bool,
     /// Connections that came from nodes of no cluster, or of another one.
     pub strangers: AtomicU64,
@@ -50,7 +50,7 @@ pub struct Door {
 }
 
 impl Door {
-    /// Who connects `from` there, and has `shown` that.
+    /// Describes the peer of a connection `from` there that has `shown` its identity.
     fn peer(&self, from: SocketAddr, encrypted: bool, shown: Shown) -> Peer {
         let Shown { user, key } = shown;
         let loopback = from.ip().to_canonical().is_loopback();
@@ -72,9 +72,9 @@ impl Door {
 
 /// A port to accept connections on.
 pub struct Port {
-    /// Where.
+    /// The listener.
     pub listener: TcpListener,
-    /// Whether they are encrypted.
+    /// True if they are encrypted.
     pub encrypted: bool,
 }
 
@@ -93,7 +93,7 @@ type Deal = Box<dyn FnMut(Accepted) + Send>;
 /// Serves `ports` with `threads` threads for each way to serve, until the process ends; with `io_uring` where there is one.
 ///
 /// # Errors
-/// When there is no room for another thread.
+/// Fails when there is no room for another thread.
 pub fn serve(
     door: &Arc<Door>,
     ports: Vec<Port>,
@@ -117,11 +117,11 @@ pub fn serve(
     Ok(())
 }
 
-/// Reserves memory for the next piece of the frame that `rest` begins with, of which `missing` bytes have not come. Gives false when there
-/// is none.
+/// Reserves memory for the next piece of the frame at the start of `rest`, of which `missing` bytes have not come.
+/// Returns false if there is none.
 ///
-/// There is room for the whole frame then, so that it never moves: where memory is not written to yet, that is addresses alone. What is
-/// written to is accounted for in huge pages, as a byte takes a whole one of them.
+/// `rest` has capacity for the whole frame then, so that it never moves: unwritten memory costs only addresses. Written
+/// memory is accounted for in huge pages, because a byte takes a whole one.
 fn reserve_piece(session: &mut Session, rest: &mut Vec<u8>, missing: usize) -> bool {
     let whole = rest.len() + missing;
     let touched = rest.len() + missing.min(PIECE_BYTES);

@@ -1,15 +1,15 @@
 //! Connections on io_uring: each thread has a ring, and does all its reading, writing and waiting with one system call a
 //! round.
 //!
-//! A round takes what has happened: bytes that have arrived (the kernel puts them into buffers of the thread), answers
-//! that are sent, letters from other threads. Bytes go to the session at once; what it answers is sent at the end of the
-//! round, with one write for each connection.
+//! A round takes the completed operations: bytes that have arrived (the kernel puts them into buffers of the thread),
+//! answers that were sent, letters from other threads. Bytes go to the session at once; its answers are sent at the end
+//! of the round, with one write for each connection.
 //!
-//! A frame that is longer than a buffer is read to where it belongs, once its header is there, in pieces for which the node has
-//! memory. A frame for which it has none is answered so, and skipped. Long documents are sent from where they lie.
+//! A frame that is longer than a buffer is read to its final place, once its header has arrived, in pieces for which
+//! the node has memory. Without memory the frame is refused and skipped. Long documents are sent from their own memory.
 //!
-//! The kernel writes to buffers and reads answers while we do other things. Therefore a connection is only let go once
-//! nothing is under way for it ([`Connection::is_idle`]).
+//! The kernel writes to buffers and reads answers while we do other things. Therefore a connection is only dropped once
+//! no operation is under way for it ([`Connection::is_idle`]).
 
 use super::answers::{Answers, Message};
 use super::buffers::{self, Buffers};
@@ -44,14 +44,15 @@ const ENTRIES: u32 = 1024;
 const ANSWERS_HELD_MAX: usize = 256 << 10;
 /// Bytes of a refused frame that are skipped at a time.
 const SKIPPED_BYTES_MAX: usize = 1 << 20;
-/// How often connections that have not logged in are looked at.
+/// Interval of checks of connections without a login.
 const TICK: Duration = Duration::from_secs(5);
 /// Buffers for answers that a thread keeps for its connections.
 const SPARE_BUFFERS_MAX: usize = 64;
-/// Has the kernel wait for bytes without looking for some first. Source: `IORING_RECVSEND_POLL_FIRST` of its interface.
+/// Makes the kernel wait for bytes without looking for some first. Source: `IORING_RECVSEND_POLL_FIRST` of its
+/// interface.
 const POLL_FIRST: u16 = 1;
 
-/// What an operation was for; stands in its user data, above the connection's number.
+/// The purpose of an operation; in its user data, above the connection's number.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Receive,
@@ -83,7 +84,7 @@ impl Kind {
 /// Letters to a thread, and the bell that ends its wait.
 struct Mailbox {
     letters: Mutex<Vec<Letter>>,
-    /// Whether the bell was rung since the thread last looked.
+    /// True if the bell was rung since the thread last looked.
     rung: AtomicBool,
     bell: File,
 }
@@ -101,7 +102,7 @@ impl Mailbox {
         if bell < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the descriptor is new and nobody else's.
+        // SAFETY: the descriptor is new and has no other owner.
         let bell = unsafe { File::from_raw_fd(bell) };
         Ok(Mailbox { letters: Mutex::default(), rung: AtomicBool::new(false), bell })
     }
@@ -109,7 +110,7 @@ impl Mailbox {
     fn post(&self, letter: Letter) {
         self.letters.lock().push(letter);
         if !self.rung.swap(true, Ordering::AcqRel) {
-            // It only fails when the bell has been rung more often than there are numbers.
+            // Fails only if the counter overflows, and then the bell rings anyway.
             let _ = (&self.bell).write(&1u64.to_ne_bytes());
         }
     }
@@ -134,7 +135,7 @@ impl Waiter for Bell {
     }
 }
 
-/// Whether this kernel has what rings need.
+/// Returns true if this kernel has all operations that rings need.
 pub(super) fn is_available() -> bool {
     new_ring(8).and_then(|ring| Buffers::register(&ring)).is_ok()
 }
@@ -177,9 +178,9 @@ struct Connection {
     from: SocketAddr,
     name: u64,
     session: Session,
-    /// What was read and not handled: part of a frame, or frames behind requests that are under way.
+    /// Bytes that were read and not handled: part of a frame, or frames behind requests that are under way.
     rest: Vec<u8>,
-    /// The beginning of a long frame, behind which the kernel puts what is missing of it; nothing else is held meanwhile.
+    /// The begin of a long frame; the kernel appends the rest of it. No other bytes are held meanwhile.
     filling: Vec<u8>,
     /// Bytes that come next and belong to a frame that was refused.
     skipped: usize,
@@ -192,7 +193,7 @@ struct Connection {
     /// Answers on their way, sent up to `sent`.
     sending: Answers,
     sent: usize,
-    /// How the kernel is told where they are, when they are not all in one place.
+    /// Description of the answers for the kernel, if they are in several places.
     message: Box<Message>,
     /// The kernel is at it.
     sends: bool,
@@ -210,19 +211,19 @@ struct Connection {
 }
 
 impl Connection {
-    /// Whether the kernel does nothing for it.
+    /// Returns true if the kernel does nothing for it.
     fn is_idle(&self) -> bool {
         !self.receiving && !self.sends
     }
 
-    /// Whether more may be handled.
+    /// Returns true if more may be handled.
     fn takes_requests(&self) -> bool {
         matches!(self.next, Next::More)
             && self.stuck_since.is_none()
             && (self.sending.length == 0 || self.output.length < ANSWERS_HELD_MAX)
     }
 
-    /// Reserves memory for the next piece of what is read; answers the request, and has the rest of it skipped, when there is none.
+    /// Reserves memory for the next piece; without memory, refuses the request and skips the rest of it.
     fn reserve(&mut self) {
         let missing = missing_bytes(&self.rest);
         if reserve_piece(&mut self.session, &mut self.rest, missing) {
@@ -238,11 +239,12 @@ impl Connection {
         self.rest = Vec::new();
     }
 
-    /// Has the kernel read what comes next.
+    /// Starts a read.
     fn read(&mut self, index: usize, now: Now) -> Entry {
         let fd = Fd(self.stream.as_raw_fd());
         if self.skipped > 0 {
-            // Nothing is copied: who floods others with what is refused takes neither their buffers nor much of the processor.
+            // Skipped bytes are not copied: a client that floods the node with refused requests takes few buffers and
+            // little time.
             let count = self.skipped.min(SKIPPED_BYTES_MAX) as u32;
             let skip = opcode::Recv::new(fd, std::ptr::null_mut(), count).flags(libc::MSG_TRUNC);
             return skip.build().user_data(Kind::Skip.tag(index));
@@ -253,7 +255,7 @@ impl Connection {
             false => drop(self.half_since.get_or_insert(now.monotonic_ns)),
         }
         if missing > buffers::BYTES {
-            // How long a frame may be was looked at when its header came.
+            // The length of the frame was checked when its header came.
             let piece = missing.min(PIECE_BYTES);
             self.filling = std::mem::take(&mut self.rest);
             debug_assert!(self.filling.capacity() >= self.filling.len() + piece);
@@ -275,11 +277,12 @@ impl Connection {
     /// The kernel has written them there.
     unsafe fn take_filled(&mut self, count: usize) {
         self.rest = std::mem::take(&mut self.filling);
-        // SAFETY: there is room for what was asked for, and the kernel gives no more; that it is written, the caller says.
+        // SAFETY: the capacity covers the requested bytes, and the kernel writes no more; the caller says that it has
+        // written them.
         unsafe { self.rest.set_len(self.rest.len() + count) };
     }
 
-    /// Handles what has arrived.
+    /// Handles bytes that have arrived.
     fn receive(&mut self, bytes: &[u8], now: Now) {
         if !self.takes_requests() || !self.rest.is_empty() {
             self.rest.extend_from_slice(bytes);
@@ -299,7 +302,7 @@ impl Connection {
         }
     }
 
-    /// Why it is to be closed, if it has kept what it holds for too long.
+    /// Returns why the connection must close, if it has held its bytes for too long.
     fn is_late(&self, now: Now) -> Option<String> {
         let has_passed = |since: u64, limit: Duration| {
             now.monotonic_ns.saturating_sub(since) > limit.as_nanos() as u64
@@ -327,7 +330,7 @@ impl Connection {
         }
     }
 
-    /// Does what is possible by now.
+    /// Goes on with everything that is possible by now.
     fn go_on(&mut self, now: Now) {
         if let Some(reason) = self.session.cut() {
             self.next = Next::Close(Some(reason.into()));
@@ -452,8 +455,8 @@ impl Thread {
     /// Passes an operation to the kernel, with the others of the round or, when there are very many, before them.
     fn push(&mut self, entry: &Entry) -> io::Result<()> {
         loop {
-            // SAFETY: what the operations point to lives until they are complete: the buffers and the boxes of the thread
-            // as long as the ring, the answers of a connection and the frame that is read until it is idle.
+            // SAFETY: the memory of an operation lives until it is complete: the buffers and boxes of the thread as
+            // long as the ring, the answers of a connection and the frame that is read until it is idle.
             if unsafe { self.ring.submission().push(entry) }.is_ok() {
                 return Ok(());
             }
@@ -582,7 +585,7 @@ impl Thread {
         let Some(connection) = self.connections.get_mut(index) else { return };
         connection.sends = false;
         if result <= 0 {
-            // The peer went away. What is left for it is left.
+            // The peer has gone away; its answers are dropped.
             connection.ended = true;
             connection.output = Answers::default();
             connection.sending = Answers::default();
@@ -599,7 +602,7 @@ impl Thread {
         self.list(index);
     }
 
-    /// Does for a connection what the round has made possible.
+    /// Carries out for a connection what the round has made possible.
     fn look_at(&mut self, index: usize, now: Now) -> io::Result<()> {
         let Some(connection) = self.connections.get_mut(index) else { return Ok(()) };
         connection.listed = false;

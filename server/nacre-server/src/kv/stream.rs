@@ -1,8 +1,8 @@
-//! Connections on tokio: a thread has an event loop, and a plain loop for each connection. For those that are encrypted,
-//! and all others where there is no io_uring.
+//! Connections on tokio: a thread has an event loop, and a plain loop for each connection. Used for encrypted
+//! connections, and for all others without io_uring.
 //!
-//! A thread's connections read into one buffer, as what arrives is handled before anything else happens, and take a buffer
-//! for answers only while they send them.
+//! A thread's connections read into one buffer, because bytes are handled before anything else happens, and take a
+//! buffer for answers only while they send them.
 
 use super::{
     Accepted, BUFFER_BYTES_KEPT, Deal, Door, HALF_FRAME_TIMEOUT, LOGIN_TIMEOUT, PIECE_BYTES,
@@ -29,7 +29,7 @@ use tokio::time::Instant;
 
 /// Bytes read at a time. All whole frames among them are handled before anything is written.
 const READ_BYTES: usize = 64 << 10;
-/// How often it is looked whether a node at the other end is still one of the cluster.
+/// Interval of checks whether the node at the other end is still a member.
 const REMOVAL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Wakes one connection.
@@ -120,7 +120,7 @@ async fn removal(door: &Door, key: &Fingerprint) {
     }
 }
 
-/// What the connections of a thread share.
+/// Buffers shared by the connections of a thread.
 struct Buffers {
     input: RefCell<Box<[u8]>>,
     output: RefCell<Vec<u8>>,
@@ -136,10 +136,10 @@ impl Default for Buffers {
 }
 
 impl Buffers {
-    /// Waits for bytes. They then stand in `input`, behind what the connection holds of a frame: gives the length of
-    /// both, or `None` when the peer went away, properly or not.
+    /// Waits for bytes. They are in `input` then, after the `held` part of a frame. Returns the length of both, or
+    /// `None` if the peer has gone away, properly or not.
     ///
-    /// They must be taken from there before the next wait of the thread.
+    /// The caller must take them before the thread waits again.
     async fn read(&self, stream: &mut (impl AsyncRead + Unpin), held: &[u8]) -> Option<usize> {
         poll_fn(|context| {
             let mut input = self.input.borrow_mut();
@@ -178,7 +178,7 @@ async fn connection<S: AsyncRead + AsyncWrite + Unpin>(
     bell: &Bell,
     permit: &Permit,
 ) -> Result<(), String> {
-    // What was read and not handled: part of a frame, or frames behind requests that are under way.
+    // Bytes that were read and not handled: part of a frame, or frames behind requests that are under way.
     let mut rest: Vec<u8> = Vec::new();
     let mut next = Next::More;
     let mut half = Half::default();
@@ -199,7 +199,7 @@ async fn connection<S: AsyncRead + AsyncWrite + Unpin>(
                 }
             }
             Next::More => {
-                // A long part of a frame stays where it is, a short one is put before what comes.
+                // A long part of a frame stays in place; a short one is copied in front of the new bytes.
                 let held = if rest.len() <= READ_BYTES / 2 {
                     std::mem::take(&mut rest)
                 } else {
@@ -222,7 +222,7 @@ async fn connection<S: AsyncRead + AsyncWrite + Unpin>(
                 let input = &buffers.input.borrow()[..length];
                 let input = half.skip(input);
                 if half.is_skipping() && length > 0 {
-                    // Nothing else has come.
+                    // There are no other bytes.
                 } else if rest.is_empty() && !input.is_empty() {
                     let consumed;
                     (consumed, next) = session.receive(input, &mut output, session.now());
@@ -285,7 +285,7 @@ async fn connection<S: AsyncRead + AsyncWrite + Unpin>(
 struct Half {
     /// Bytes that come next and belong to a frame that was refused.
     skipped: usize,
-    /// How many bytes of the frame were there when it last went on, and until when it has to go on.
+    /// The size of the frame's part when it last grew, and the deadline for more.
     known: Option<(usize, Instant)>,
 }
 
@@ -310,7 +310,7 @@ impl Half {
         }
     }
 
-    /// What is left of the bytes that have come, without those that are skipped.
+    /// Returns the rest of the bytes, without those that are skipped.
     fn skip<'a>(&mut self, input: &'a [u8]) -> &'a [u8] {
         let skipped = self.skipped.min(input.len());
         self.skipped -= skipped;
@@ -321,8 +321,8 @@ impl Half {
         self.skipped > 0
     }
 
-    /// Reserves memory for the next piece of the frame that `rest` begins with; answers the request, and has the rest of it skipped, when
-    /// there is none. Gives false when it is no request.
+    /// Reserves memory for the next piece of the frame at the start of `rest`; without memory, refuses the request and
+    /// skips the rest of it. Returns false if it is no request.
     fn reserve(&mut self, session: &mut Session, rest: &mut Vec<u8>, out: &mut Vec<u8>) -> bool {
         let missing = missing_bytes(rest);
         if reserve_piece(session, rest, missing) {
@@ -342,14 +342,14 @@ async fn until(deadline: Option<Instant>) {
     }
 }
 
-/// Returns once the session has something to send of its own accord, or is to end.
+/// Returns once the session has something to send by itself, or must end.
 async fn ready(session: &Session, bell: &Bell) {
     while !session.is_ready() && session.cut().is_none() {
         bell.0.notified().await;
     }
 }
 
-/// Returns once the connection is to end whatever is still to be sent, with the reason.
+/// Returns once the connection must end whatever is left to send, with the reason.
 async fn cut(session: &Session, bell: &Bell) -> &'static str {
     loop {
         if let Some(reason) = session.cut() {
@@ -390,7 +390,7 @@ mod tests {
         bytes
     }
 
-    /// What a connection on which nobody logs in is closed with, while `client` is at the other end of it.
+    /// Returns why a connection without a login is closed, with `client` at its other end.
     async fn closed<F: Future<Output = ()> + 'static>(
         client: impl FnOnce(DuplexStream) -> F,
     ) -> String {

@@ -37,7 +37,7 @@ fn read(names: &[&str], form: Vec<(String, String)>) -> Result<Alternate, Reply>
             let port = port.ok_or_else(|| invalid(&field, reason()))?;
             ports.insert(field, port);
         } else if ABSENT_PORTS.contains(&field.as_str()) {
-            // Nothing is reached there.
+            // No alternate address is left.
         } else {
             return Err(invalid(
                 &field,

@@ -26,7 +26,7 @@ pub(super) trait Pieces: Send + 'static {
     /// The next piece; none after the last.
     fn next_piece(&mut self) -> Result<Option<Vec<u8>>, String>;
 
-    /// How long the rest may take, waiting for the client included, if the request says so.
+    /// Returns how long the rest may take, including the wait for the client, if the request says so.
     fn time_left(&self) -> Option<Duration> {
         None
     }
@@ -59,7 +59,7 @@ impl Pieces for query::Answer {
 /// Bytes a second of an answer that the slowest clients take.
 const SLOWEST_BYTES_PER_SECOND: u64 = 16 << 10;
 
-/// Where answers are made, and for whom.
+/// The threads and limits for the answers of a user.
 #[derive(Clone)]
 pub(super) struct Desk {
     /// Threads that wait for plugins and queries; management and logins have others.
@@ -67,7 +67,7 @@ pub(super) struct Desk {
     pub streams: Arc<Streams>,
     pub user: String,
     pub address: IpAddr,
-    /// Whose memory answers take.
+    /// Account for the memory of answers.
     pub account: Arc<Account>,
 }
 
@@ -75,12 +75,12 @@ impl Desk {
     /// Takes a place for an answer.
     ///
     /// # Errors
-    /// 503, when there is none.
+    /// 503 if there is none.
     pub fn enter(&self, kind: Kind) -> Result<Option<Place>, Reply> {
         self.streams.enter(kind, &self.user, self.address)
     }
 
-    /// Does `work` on the threads of the desk.
+    /// Runs `work` on the threads of the desk.
     ///
     /// # Errors
     /// A reply that `what` has panicked.
@@ -93,11 +93,11 @@ impl Desk {
     }
 }
 
-/// Has a deployment answer a request, away from the threads that serve others.
+/// Lets a deployment answer a request, on threads that serve no other requests.
 ///
 /// # Errors
-/// A reply of the kind `failure` when there is no answer, with the status `stopped` when the deployment does not run; 503 when the
-/// user has too many answers under way. One that breaks off later breaks off the body.
+/// A reply of the kind `failure` when there is no answer, with the status `stopped` when the deployment does not run;
+/// 503 when the user has too many answers under way. A later failure breaks off the body.
 pub(super) async fn answered(
     node: &Arc<Node>,
     desk: &Desk,
@@ -112,10 +112,10 @@ pub(super) async fn answered(
     answered_as(node, desk, name, request, terms, failure, shape).await
 }
 
-/// The same, with what `shape` makes of the answer, or of why there is none.
+/// Like [`answered`]; `shape` converts the answer, or the reason why there is none.
 ///
 /// # Errors
-/// As for [`answered`], and what `shape` says.
+/// As for [`answered`], and the errors of `shape`.
 pub(super) async fn answered_as<A: Pieces>(
     node: &Arc<Node>,
     desk: &Desk,
@@ -125,7 +125,7 @@ pub(super) async fn answered_as<A: Pieces>(
     failure: &str,
     shape: impl FnOnce(Result<plugins::Reply, Missing>) -> Result<A, Reply>,
 ) -> Result<Reply, Reply> {
-    // It may wait for fresh rows, so that it counts from its beginning on.
+    // The request may wait for fresh rows, so its place is taken from the beginning.
     let place = desk.enter(Kind::Answer)?;
     let (node, name) = (Arc::clone(node), name.to_owned());
     let ask = move || node.plugins().request(&node, &name, &request, &terms);
@@ -194,12 +194,12 @@ fn send<A: Pieces>(
     Ok(reply)
 }
 
-/// The status of an answer, and its headers without those that the server sets, whatever a plugin says.
+/// Returns the status and the headers of an answer, without the headers that only the server sets.
 ///
 /// # Errors
-/// Which of them is none, for the author of the plugin.
+/// Names the invalid one, for the author of the plugin.
 fn head_of((status, given): (u16, &[Header])) -> Result<(StatusCode, HeaderMap), String> {
-    // What is below announces another answer.
+    // A status below 200 announces another answer.
     let known = StatusCode::from_u16(status).ok().filter(|_| (200..600).contains(&status));
     let status =
         known.ok_or_else(|| format!("the answer has the status {status}, not 200 to 599"))?;
@@ -233,7 +233,7 @@ fn streamed(desk: &Desk, place: Option<Place>, answer: impl Pieces, begun: [Vec<
         let mut answer = answer;
         for piece in begun {
             if !outgoing.send(piece, answer.time_left()).await {
-                // What an answer is made from may take long to give back.
+                // Dropping the source of an answer may take long.
                 threads.spawn_blocking(move || drop(answer));
                 return;
             }
@@ -273,8 +273,8 @@ struct Outgoing {
 }
 
 impl Outgoing {
-    /// Sends a piece once there is room. False when nobody is left to read it, when the client is too slow, and when `time_left` is
-    /// over.
+    /// Sends a piece once there is room. Returns false if the reader has gone, if the client is too slow, or if
+    /// `time_left` is over.
     async fn send(&mut self, piece: Vec<u8>, time_left: Option<Duration>) -> bool {
         let bytes = piece.len();
         let seconds = (self.ahead_bytes + bytes) as u64 / SLOWEST_BYTES_PER_SECOND;

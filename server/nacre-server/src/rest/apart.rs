@@ -18,16 +18,16 @@ use tokio::runtime::{Builder, Handle, Runtime};
 
 /// Requests that take long, and answers that are sent piece by piece, at most; those after them hold up others.
 const THREADS_MAX: usize = 4096;
-/// Of [`YIELDED`].
+/// Largest size of [`YIELDED`].
 const YIELDED_MAX: usize = 1024;
-/// How long a thread waits for another one to take over. It must not go on before, however busy the machine is: it may be the last
-/// one that serves. It takes longer only when there are no more threads.
+/// How long a thread waits for another one to take over. It must not go on earlier, however busy the machine is,
+/// because it may be the last one that serves. The wait is only longer if no thread can be created.
 const TAKEN_OVER_WITHIN: Duration = Duration::from_secs(5);
 
-/// Held by who makes room. A thread that is told that another one serves looks whether its place is still free, and takes it again
-/// if so: it must not find one that the other makes free meanwhile, for a third one.
+/// Held while a thread makes room. A thread that learns that another one serves checks whether its own place is still
+/// free, and takes it back if so: it must not find a place that the other thread frees meanwhile for a third one.
 static MAKES_ROOM: Mutex<()> = Mutex::new(());
-/// Tells who makes room that another thread serves.
+/// Reports to the thread that makes room that another one serves.
 static SERVES: Mutex<Option<mpsc::SyncSender<()>>> = Mutex::new(None);
 
 /// Says that this thread serves.
@@ -42,7 +42,8 @@ thread_local! {
     static AT: RefCell<Option<At>> = const { RefCell::new(None) };
     /// The connection whose request the thread answered last, as the address of its [`At::client`].
     static ANSWERED: Cell<usize> = const { Cell::new(0) };
-    /// Who goes on once the thread has nothing else to do. Some of them may have gone on elsewhere since: waking them does no harm.
+    /// Tasks that go on once the thread has nothing else to do. Some may have gone on elsewhere since: waking those is
+    /// harmless.
     static YIELDED: RefCell<Vec<Waker>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -71,7 +72,7 @@ impl Drop for Turn {
 /// The threads of such connections.
 ///
 /// # Errors
-/// When they cannot be started.
+/// Fails when they cannot be started.
 pub(crate) fn threads() -> std::io::Result<Runtime> {
     Builder::new_multi_thread()
         .worker_threads(std::thread::available_parallelism().map_or(1, usize::from))
@@ -90,7 +91,7 @@ pub(super) fn serve<C: Future<Output = ()> + Send>(
     converse: impl FnOnce(tokio::net::TcpStream) -> C + Send + 'static,
 ) {
     threads.spawn(async move {
-        // Both fail when there are no descriptors left: the client sees a connection that is closed.
+        // Both fail if there are no descriptors left: the client sees a closed connection.
         let Ok(client) = stream.try_clone().map(Arc::new) else { return };
         let Ok(stream) = tokio::net::TcpStream::from_std(stream) else { return };
         let mut conversation = pin!(converse(stream));
@@ -102,8 +103,8 @@ pub(super) fn serve<C: Future<Output = ()> + Send>(
     });
 }
 
-/// Has another thread serve the connections from now on, if this one is at one of them: to be called when a request takes long,
-/// and before it waits.
+/// Schedules a task so that an idle worker wakes up and takes over this thread's connections, if this thread serves
+/// one. Call it when a request takes long, and before it waits.
 fn make_room() {
     let is_needed = AT.with_borrow(|at| at.as_ref().is_some_and(|at| !at.has_made_room));
     if is_needed {
@@ -125,7 +126,7 @@ pub(super) fn client() -> Option<Arc<TcpStream>> {
     AT.with_borrow(|at| at.as_ref().map(|at| Arc::clone(&at.client)))
 }
 
-/// Whether nobody is left on the other side of a connection.
+/// Returns true if the client has closed its connection.
 pub(super) fn is_gone(client: &Arc<TcpStream>) -> bool {
     // Never blocks, as the runtime has made it so.
     match client.peek(&mut [0]) {
@@ -137,9 +138,9 @@ pub(super) fn is_gone(client: &Arc<TcpStream>) -> bool {
     }
 }
 
-/// Goes on once the requests that have arrived by now are answered too, where a thread answers what it has read: answers that are sent
-/// one after the other wake a client once. Goes on at once where the thread has answered nobody else since the connection's last
-/// request: to look for others wakes another thread too, which looks as well.
+/// Waits until the requests that have arrived by now are answered too, so that the answers wake a client once instead
+/// of one by one. Goes on at once if the thread has answered no other connection since this one's last request: to look
+/// for others would wake another thread, which looks as well.
 pub(super) async fn after_others() {
     let client = AT.with_borrow(|at| at.as_ref().map(|at| Arc::as_ptr(&at.client).addr()));
     let Some(client) = client else { return };

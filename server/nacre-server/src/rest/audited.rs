@@ -1,4 +1,4 @@
-//! What the audit log and the event log say about requests over HTTP.
+//! Entries of the audit log and the event log for HTTP requests.
 
 use super::{Call, Door, Service};
 use crate::audit::{self, AuditEvent};
@@ -6,7 +6,7 @@ use hyper::{Method, StatusCode};
 use nacre_auth::INTERNAL;
 use std::net::SocketAddr;
 
-/// What the audit log says about a request.
+/// A request for the audit log.
 pub(super) struct Audited {
     /// The user, method and path of a request that changes something; `None` for others, and for those of other nodes.
     request: Option<(String, String, Vec<String>)>,

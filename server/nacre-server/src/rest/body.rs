@@ -51,7 +51,7 @@ pub(crate) fn error_reply(status: StatusCode, error: &str, reason: &str) -> Repl
     json_reply(status, &json!({"error": error, "reason": reason}))
 }
 
-/// Does `work`, which others must not wait for, away from the threads that serve requests of several connections.
+/// Runs blocking `work` on threads that serve no connections.
 ///
 /// # Errors
 /// A reply that `what` has panicked.
@@ -65,7 +65,7 @@ pub(crate) async fn blocking<T: Send + 'static>(
     }
 }
 
-/// Does `work` on other threads than those of management.
+/// Runs blocking `work` on the threads of another runtime than management's.
 ///
 /// # Errors
 /// A reply that `what` has panicked.
@@ -82,11 +82,11 @@ fn panicked(what: &str) -> Reply {
     error_reply(StatusCode::INTERNAL_SERVER_ERROR, "internal", &reason)
 }
 
-/// Does what waits for the disk or for other nodes, or takes milliseconds of the processor, away from the threads that serve
-/// requests.
+/// Runs work of the node that waits for the disk or for other nodes, or takes milliseconds of the processor, on threads
+/// that serve no connections.
 ///
 /// # Errors
-/// A reply that says what the node says.
+/// The reply for the node's error.
 pub(crate) async fn in_background<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Error> + Send + 'static,
 ) -> Result<T, Reply> {
@@ -98,13 +98,13 @@ pub(crate) fn done() -> Reply {
     reply(StatusCode::OK, "application/json", "")
 }
 
-/// What is wrong with a field of a form.
+/// Returns the reply for an invalid field of a form.
 pub(crate) fn invalid(field: &str, reason: impl Into<String>) -> Reply {
     let reason: String = reason.into();
     json_reply(StatusCode::BAD_REQUEST, &json!({"errors": {field: reason}}))
 }
 
-/// What everybody is told who has not logged in.
+/// Returns the reply to a request without a login.
 pub(crate) fn unauthorized() -> Reply {
     let mut reply =
         error_reply(StatusCode::UNAUTHORIZED, "unauthorized", "log in with a user and a password");
@@ -113,7 +113,7 @@ pub(crate) fn unauthorized() -> Reply {
     reply
 }
 
-/// What those are told whose password is another one, or who are not known: which of both is not for them.
+/// Returns the reply to a wrong name or password. It does not say which of both is wrong.
 pub(crate) fn wrong_login() -> Reply {
     let mut reply = unauthorized();
     let reason = json!({"error": "unauthorized", "reason": "the user or the password is wrong"});
@@ -121,13 +121,13 @@ pub(crate) fn wrong_login() -> Reply {
     reply
 }
 
-/// What everybody is told who wants something of a node that only nodes of its cluster are given.
+/// Returns the reply to a client that asks for something that only nodes of the cluster get.
 pub(crate) fn no_node() -> Reply {
     let reason = "only for the nodes of the cluster, over TLS and with the keys that it knows";
     error_reply(StatusCode::FORBIDDEN, "refused", reason)
 }
 
-/// What the management port says about paths it does not know.
+/// Returns the reply of the management port to an unknown path.
 pub(crate) fn not_found() -> Reply {
     json_reply(StatusCode::NOT_FOUND, &json!("Requested resource not found."))
 }

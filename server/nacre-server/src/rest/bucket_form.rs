@@ -48,10 +48,10 @@ fn name_of<T: PartialEq>(names: Names<T>, value: T) -> &'static str {
 
 /// The priority of each bucket: all have the same threads.
 pub(super) const THREADS: u8 = 3;
-/// Copies of a document beside the first, if nobody says how many. Source: Couchbase.
+/// Default number of copies of a document in addition to the active one. Source: Couchbase.
 const REPLICAS: u8 = 1;
 
-/// Fields that can only be what they are here: by name, what they may be, and why.
+/// Fields with fixed values: name, values and reason.
 const FIXED: [(&str, &[&str], &str); 26] = [
     ("threadsNumber", &["3"], "All buckets share the threads of the node."),
     ("authType", &["none", "sasl"], "Users have passwords, buckets have none."),
@@ -106,12 +106,12 @@ pub(super) fn create(form: &[(String, String)]) -> Result<BucketSettings, Reply>
     Ok(settings)
 }
 
-/// Whether rows of views can have copies. Source: Couchbase's buckets of other kinds have no such field.
+/// Returns true if rows of views can have copies. Source: Couchbase's buckets of other kinds have no such field.
 fn has_replica_index(settings: &BucketSettings) -> bool {
     settings.kind == BucketKind::Persistent && settings.storage_backend != StorageBackend::Magma
 }
 
-/// Takes over the fields of a form. A field is either honoured or refused: what an operator asks for never gets lost.
+/// Takes over the fields of a form. A field is either honoured or refused, never ignored.
 pub(super) fn apply(settings: &mut BucketSettings, form: &[(String, String)]) -> Result<(), Reply> {
     apply_fields(settings, form)?;
     apply_compaction(settings, form)?;
@@ -141,7 +141,7 @@ fn apply_compaction(settings: &mut BucketSettings, form: &[(String, String)]) ->
         }
         match &mut own {
             Some(own) => *own = read,
-            // Forms of the web console name all fields, whatever is chosen.
+            // Forms of the web console name all fields, whatever the user has chosen.
             None if read == Compaction::default() || defined_as(form, "false") => {}
             None => {
                 let reason = "autoCompactionDefined=true lets a bucket differ from the cluster.";
@@ -354,7 +354,7 @@ mod tests {
         assert_eq!(describe(&settings)["autoCompactionSettings"], false);
     }
 
-    /// What an operator asks for is honoured, and given back, or refused by the name of the field.
+    /// Every field is honoured and shown again, or refused by its name.
     #[test]
     fn every_field_of_couchbase_is_honoured_or_refused() {
         for (field, _, reason) in FIXED {

@@ -90,7 +90,7 @@ fn of_bucket(name: &str) -> Keyspace<'_> {
     Keyspace { bucket: Some(name), ..Keyspace::default() }
 }
 
-/// What buckets are described with: they, and what the nodes have of them.
+/// Buckets to describe, and their usage on the nodes.
 struct View<'a> {
     call: &'a Call,
     cluster: Arc<Cluster>,
@@ -133,7 +133,8 @@ impl View<'_> {
         value
     }
 
-    /// The map, with this node where it was reached; without where each vBucket is, for those who do not want it.
+    /// Returns the map. This node has the host by which it was reached. Clients that do not want the table of vBuckets
+    /// get none.
     fn map(&self, bucket: &Bucket) -> Value {
         let mut map = cluster_map::of_bucket(&self.cluster, bucket, &self.call.node.here());
         if self.call.parameter("skipMap").as_deref() == Some("true")
@@ -151,13 +152,13 @@ impl View<'_> {
     }
 }
 
-/// What the nodes have of each bucket.
+/// Returns the usage of each bucket on the nodes.
 async fn usage(call: &Call) -> Result<BTreeMap<String, Usage>, Reply> {
     let node = Arc::clone(&call.node);
     blocking("the count", move || node.usage()).await
 }
 
-/// How many nodes have the quota of each bucket.
+/// Returns the number of nodes that have the quota of each bucket.
 fn node_count(cluster: &Cluster) -> u64 {
     cluster.serving_nodes().len().max(1) as u64
 }
@@ -215,7 +216,8 @@ async fn update(call: Call) -> Result<Reply, Reply> {
     Ok(done())
 }
 
-/// Refuses a quota of the bucket `name` that does not fit into this node's memory, beside those of the other buckets.
+/// Refuses a quota of the bucket `name` that, with the quotas of the other buckets, does not fit into this node's
+/// memory.
 fn check_memory(call: &Call, name: &str, quota_mb: u64) -> Result<(), Reply> {
     let Some(max) = call.node.memory().quotas_bytes_max() else { return Ok(()) };
     let cluster = call.node.cluster();
@@ -227,12 +229,12 @@ fn check_memory(call: &Call, name: &str, quota_mb: u64) -> Result<(), Reply> {
     }
 }
 
-/// Whether the request only wants to know what would come of it.
+/// Returns true if the request only wants to know the result of a change.
 fn is_trial(call: &Call) -> bool {
     call.parameter("just_validate").as_deref() == Some("1")
 }
 
-/// What would come of a change, without any: that it is good, and what memory is left then.
+/// Returns the result of a change without making it: that it is valid, and the memory that is left then.
 async fn check(call: &Call, change: &Change) -> Result<Reply, Reply> {
     let mut after = Cluster::clone(&call.node.cluster());
     after.apply(change).map_err(|refusal| refused(&Error::Refused(refusal)))?;
@@ -247,8 +249,8 @@ async fn check(call: &Call, change: &Change) -> Result<Reply, Reply> {
     Ok(json_reply(StatusCode::OK, &json!({"errors": {}, "summaries": {"ramSummary": summary}})))
 }
 
-/// How the memory of all nodes is given to buckets, of which one has `settings` and uses so many bytes. Nodes are taken to have
-/// as much as this one.
+/// Returns how the memory of all nodes is given to buckets, if one of them has `settings` and uses this many bytes. All
+/// nodes are assumed to have as much memory as this one.
 fn ram_summary(
     cluster: &Cluster,
     settings: &BucketSettings,

@@ -11,7 +11,7 @@ use nacre_http::Access;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// The certificate of the node's own authority, to whoever asks: it is no secret, and is needed before a login.
+/// Returns the certificate of the node's own authority, without a login: it is no secret, and clients need it before.
 pub(super) fn public(tls: &Tls, head: &Parts) -> Option<Reply> {
     if head.uri.path() != "/pools/default/certificate" {
         return None;
@@ -27,7 +27,7 @@ pub(super) fn public(tls: &Tls, head: &Parts) -> Option<Reply> {
     })
 }
 
-/// Right to decide who can become an administrator: an authority that is believed may vouch for one, and so may the part of a
+/// Right to decide who can become an administrator: a trusted authority may vouch for one, and so may the part of a
 /// certificate that names the user.
 const ADMINISTRATORS: Access = Access::Cluster(Privilege::AdministerAdministrators);
 
@@ -86,7 +86,7 @@ async fn set_clients(call: Call) -> Result<Reply, Reply> {
     Ok(reply(StatusCode::ACCEPTED, "application/json", ""))
 }
 
-/// Runs what reads and writes files, and signs.
+/// Runs a change that reads and writes files, and signs.
 async fn change<T: Send + 'static>(
     call: &Call,
     work: impl FnOnce(&Tls) -> Result<T, String> + Send + 'static,

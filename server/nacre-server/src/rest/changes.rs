@@ -25,12 +25,12 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// How long a request waits for a change when it names no other time, and at most.
+/// Default and largest time that a request waits for a change.
 const LONGPOLL_DEFAULT: Duration = Duration::from_secs(60);
 const LONGPOLL_MAX: Duration = Duration::from_secs(300);
 /// Silence after which a stream of events shows that it lives.
 const HEARTBEAT: Duration = Duration::from_secs(30);
-/// How often a stream of events says where the client stands: with many vBuckets that is far longer than a change.
+/// Interval at which a stream of events gives the client's position: with many vBuckets it is far longer than a change.
 const STAND: Duration = Duration::from_secs(1);
 /// Bytes that are sent at a time, give or take one change, and changes that are looked at for them.
 const PIECE_BYTES: usize = 256 << 10;
@@ -38,18 +38,18 @@ const PIECE_CHANGES: usize = 4096;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Feed {
-    /// What there is, and the end.
+    /// Present changes, then the end.
     Normal,
-    /// The same, but not before there is something.
+    /// Present changes, but at least one, then the end.
     Longpoll(Duration),
-    /// All there is, and whatever comes, as server-sent events.
+    /// Present and future changes, as server-sent events.
     Events,
 }
 
-/// Memory that one answer takes while its client takes nothing, in bytes: portions of what is read, and pieces that wait.
+/// Memory that one answer takes while its client takes nothing, in bytes: portions of the read, and pieces that wait.
 const READER_BYTES: usize = 3 << 20;
 
-/// Which changes a request wants, and how.
+/// The changes that a request wants, and their form.
 struct Wanted {
     feed: Feed,
     since: Since,
@@ -60,7 +60,7 @@ struct Wanted {
 }
 
 impl Wanted {
-    /// What is asked of the node.
+    /// Returns the node's form of the request.
     fn changes(&self) -> changes::Wanted {
         changes::Wanted {
             since: self.since.clone(),
@@ -214,7 +214,7 @@ fn parse(call: &Call) -> Result<Wanted, String> {
     if let Feed::Longpoll(wait) = &mut wanted.feed {
         *wait = timeout;
     }
-    // What a browser sends when it connects again.
+    // A browser sends this header when it connects again.
     let last = call.headers.iter().find(|(name, _)| name == "last-event-id");
     if let (Feed::Events, Some((_, last))) = (wanted.feed, last) {
         wanted.since = since(last).ok_or("\"Last-Event-ID\" must be one that was given")?;
@@ -253,7 +253,7 @@ fn to_hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Who reads what.
+/// A reader of changes and its client.
 struct Reader {
     node: Arc<Node>,
     login: Option<Login>,
@@ -286,7 +286,7 @@ struct Answer {
     _permit: Permit,
 }
 
-/// How reading has gone on.
+/// Result of reading for a while.
 enum Pause {
     /// There is more at once.
     None,
@@ -294,7 +294,7 @@ enum Pause {
     Wait,
     /// There is nothing more.
     End,
-    /// It cannot go on.
+    /// Reading cannot go on.
     Broken(String),
 }
 
@@ -324,7 +324,7 @@ impl Answer {
             match pause {
                 Pause::None => self.send(&mut piece).await?,
                 Pause::Wait => {
-                    // What is being read from the store was there before.
+                    // Changes that are being read from the store are older than the request.
                     let complete = self.told > 0 && self.changes.is_caught_up();
                     if wait.is_some() && complete {
                         break;
@@ -341,12 +341,12 @@ impl Answer {
         self.send(&mut piece).await
     }
 
-    /// Server-sent events: a change each, and behind some of them where the client stands.
+    /// Sends server-sent events: one for each change, some of them followed by the client's position.
     async fn events(&mut self) -> Result<(), String> {
         let mut piece = String::new();
         let begun = tokio::time::Instant::now();
         let mut heartbeat = begun + HEARTBEAT;
-        // When the client may be told again where it stands, and whether that is not where it was.
+        // When the client may get its position again, and whether the position has changed.
         let (mut stand, mut has_moved) = (begun, false);
         loop {
             self.check_reader()?;
@@ -415,7 +415,7 @@ impl Answer {
         }
     }
 
-    /// Adds the changes that there are to `piece`, as `shape` makes them of their place and their JSON.
+    /// Appends the present changes to `piece`, in the form that `shape` makes of their number and JSON.
     fn read(&mut self, piece: &mut String, shape: impl Fn(u64, String) -> String) -> Pause {
         for _ in 0..PIECE_CHANGES {
             if piece.len() >= PIECE_BYTES {
@@ -462,13 +462,13 @@ impl Answer {
         serde_json::to_string(&row).ok().map(|text| text.replace(['\n', '\r'], " "))
     }
 
-    /// Sends what was gathered, and lets others work.
+    /// Sends the gathered piece, and lets other tasks run.
     async fn send(&mut self, piece: &mut String) -> Result<(), String> {
         if piece.is_empty() {
             tokio::task::yield_now().await;
             return Ok(());
         }
-        // What the client has open keeps the store from giving back space.
+        // Open reads of the client keep the store from giving back space.
         match tokio::time::timeout(STALLED_MAX, self.sender.send(std::mem::take(piece))).await {
             Ok(true) => Ok(()),
             Ok(false) => Err("the client is gone".into()),

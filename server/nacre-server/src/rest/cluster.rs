@@ -1,4 +1,4 @@
-//! What clients ask about the cluster as a whole.
+//! Requests about the cluster as a whole.
 
 use super::Call;
 use super::body::{Reply, not_found, ok, reply};
@@ -44,7 +44,7 @@ fn whoami(call: &Call) -> Result<Reply, Reply> {
     Ok(ok(&described))
 }
 
-/// What those are told who have not logged in: that there is a server, and of which kind.
+/// Returns the reply to a request without a login: it only says that there is a server, and of which kind.
 pub(super) fn for_strangers() -> Reply {
     ok(&json!({
         "isAdminCreds": false,
@@ -54,8 +54,8 @@ pub(super) fn for_strangers() -> Reply {
     }))
 }
 
-/// What a node says that has no administrator yet. Tools send the credentials that they are about to set, and conclude from the empty
-/// list that they may.
+/// Returns the reply of a node without an administrator. Tools send the credentials that they are about to set, and
+/// conclude from the empty list that they may.
 fn unclaimed() -> Value {
     json!({
         "isAdminCreds": true,
@@ -80,7 +80,7 @@ fn pools(call: &Call) -> Value {
     })
 }
 
-/// The cluster in short: which it is, and who leads it.
+/// Returns a short description of the cluster: its UUID and its leader.
 fn terse(node: &Node) -> Value {
     let cluster = node.cluster();
     let leader = node.leader().and_then(|leader| cluster.nodes.get(&leader));
@@ -120,7 +120,7 @@ fn may_follow(node: &Node, login: Option<&Login>, bucket: Option<&str>) -> bool 
 
 /// The map of a bucket, or of the cluster, again with each change.
 fn map_stream(call: &Call, bucket: Option<&str>) -> Result<Reply, Reply> {
-    // Looked at only to say that there is none: what is sent is read once changes are noticed.
+    // Read only to check that the bucket exists: the stream reads the map once it waits for changes.
     call.node.map(bucket).ok_or_else(not_found)?;
     let place = call.desk().enter(Kind::Watch)?;
     let (node, bucket) = (Arc::clone(&call.node), bucket.map(str::to_owned));
@@ -134,11 +134,11 @@ fn map_stream(call: &Call, bucket: Option<&str>) -> Result<Reply, Reply> {
     Ok(stream(node, place, read))
 }
 
-/// What `/pools/default` says, again with each change.
+/// Streams the description of `/pools/default`, again with each change.
 fn pool_stream(call: Call) -> Result<Reply, Reply> {
     let place = call.desk().enter(Kind::Watch)?;
     let node = Arc::clone(&call.node);
-    // Other nodes are not asked: the stream says what is new.
+    // Other nodes are not asked for their usage: the stream reports changes of the map.
     let read = move |node: &Arc<Node>| {
         call.require_sight(Keyspace::default()).ok()?;
         Some(pool::describe_with(&call, &node.own_usage()).to_string())
@@ -146,8 +146,8 @@ fn pool_stream(call: Call) -> Result<Reply, Reply> {
     Ok(stream(node, place, read))
 }
 
-/// What is read now, and again with each change of the map until there is nothing to be read, as when the user is deleted: four
-/// newlines behind each.
+/// Streams the result of `read`, now and with each change of the map, until it returns `None`, for instance because the
+/// user was deleted. Four newlines end each one.
 fn stream(
     node: Arc<Node>,
     place: Option<Place>,
@@ -193,7 +193,7 @@ mod tests {
             Ports::from([("mgmt", 1), ("views", 2), ("query", 5), ("eventing", 4), ("kv", 3)]);
         let endpoints = Endpoints { host: None, plain, tls: None, fingerprint: None };
         let node = Node::open(Arc::new(platform), endpoints).unwrap();
-        // What is spawned does not run before something is awaited.
+        // A spawned task does not run before the first await.
         let read = |node: &Arc<Node>| node.map(None).map(|map| map.to_string());
         let mut maps = stream(Arc::clone(&node), None, read).into_body();
         node.change(&Change::AllowFunctionRecursion { allowed: true }).unwrap();

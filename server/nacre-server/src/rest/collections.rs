@@ -78,7 +78,7 @@ fn path_of(call: &Call) -> [String; 3] {
     ["bucket", "scope", "collection"].map(|name| call.segment(name).to_owned())
 }
 
-/// The manifest of a bucket, as far as the user who asks has a part in it.
+/// Returns the manifest of a bucket, reduced to the parts in which the request's user has a role.
 fn seen(call: &Call, bucket: &str, mut manifest: Value) -> Value {
     let place = Keyspace { bucket: Some(bucket), ..Keyspace::default() };
     if let Some(scopes) = manifest["scopes"].as_array_mut() {
@@ -109,7 +109,7 @@ fn max_ttl(call: &Call) -> Result<Option<i32>, Reply> {
     }
 }
 
-/// Whether superseded versions are kept.
+/// Reads whether superseded versions are kept.
 fn history(call: &Call) -> Result<Option<bool>, Reply> {
     match field(call, "history").as_deref() {
         None => Ok(None),

@@ -12,7 +12,7 @@ const PATH: &str = "/settings/autoCompaction";
 const DAY_S: f64 = 86_400.0;
 /// Days after which tombstones are removed by default.
 const PURGE_DAYS: f64 = 3.0;
-/// Fields that can only be what they are here: stores are compacted at any time, whatever their size, and indexes with them.
+/// Fields with fixed values: stores are compacted at any time, whatever their size, and indexes with them.
 const FIXED: [(&str, &[&str]); 5] = [
     ("databaseFragmentationThreshold[size]", &["", "undefined"]),
     ("viewFragmentationThreshold[size]", &["", "undefined"]),

@@ -1,4 +1,5 @@
-//! What happened: `/logs`, `/events`, `/eventsStreaming`, `/diag`, and collections of logs. Paths, fields and texts are Couchbase's.
+//! Events: `/logs`, `/events`, `/eventsStreaming`, `/diag`, and collections of logs. Paths, fields and texts are
+//! Couchbase's.
 
 use super::body::{Reply, blocking, done, invalid, json_reply, ok, reply};
 use super::nodes::Form;
@@ -67,7 +68,7 @@ fn cancel(call: &Call) -> Result<Reply, Reply> {
     }
 }
 
-/// Logs what a client reports of itself.
+/// Logs a report of a client about itself.
 fn note(call: &Call) -> Result<Reply, Reply> {
     let text = String::from_utf8_lossy(&call.body);
     let text: String = text.chars().filter(|letter| !letter.is_control()).take(500).collect();
@@ -191,7 +192,7 @@ fn stream(call: Call, since: String, limit: usize) -> Result<Reply, Reply> {
     Ok(Response::new(body.boxed()))
 }
 
-/// What is known of the node, for whoever helps: no documents, no passwords, no keys.
+/// Returns a diagnosis of the node for support: without documents, passwords or keys.
 async fn diagnosis(call: &Call) -> Result<String, Reply> {
     let pool = pool::describe(call).await?;
     let cluster = call.node.cluster();

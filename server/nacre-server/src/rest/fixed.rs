@@ -29,7 +29,7 @@ pub(super) fn check(known: &Map<String, Value>, form: &[(String, String)]) -> Re
     check_because(known, form, "")
 }
 
-/// The same; `reason` says why a value cannot be changed.
+/// Like [`check`], with the `reason` why a value cannot be changed.
 pub(super) fn check_because(
     known: &Map<String, Value>,
     form: &[(String, String)],

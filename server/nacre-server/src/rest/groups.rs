@@ -99,7 +99,7 @@ fn read(call: &Call) -> Result<BTreeMap<NodeId, String>, Reply> {
     let cluster = call.node.cluster();
     let query = form(call.query.as_bytes());
     if !query.contains(&("rev".to_owned(), cluster.rev.to_string())) {
-        // What the operator has seen must be what there is.
+        // The groups must be those that the operator has seen.
         return Err(json_reply(StatusCode::CONFLICT, &describe(call)));
     }
     let wrong = |reason: &str| json_reply(StatusCode::BAD_REQUEST, &json!(reason));

@@ -1,5 +1,5 @@
-//! What indexes there are: `GET /getIndexStatus` and `GET /getIndexMetadata`, as Couchbase's indexer answers at the port that maps name `indexHttp`, and
-//! `GET /indexStatus`, as its cluster manager does. They are made and dropped by statements.
+//! Lists of indexes: `GET /getIndexStatus` and `GET /getIndexMetadata`, as Couchbase's indexer answers at the port that
+//! maps name `indexHttp`, and `GET /indexStatus`, as its cluster manager does. They are made and dropped by statements.
 
 use super::Call;
 use super::body::{Reply, blocking, ok};
@@ -17,7 +17,8 @@ pub(super) const ROUTES: &[Route] = &[
     get("/getIndexMetadata", Access::Sight, |call| Box::pin(list(call))),
 ];
 
-/// The indexes of all collections, or of those of the bucket that the request names, in which the user who asks has a part.
+/// Returns the indexes of all collections, or of those of the bucket that the request names, in which the request's
+/// user has a role.
 async fn list(call: Call) -> Result<Reply, Reply> {
     let node = Arc::clone(&call.node);
     let unbuilt = blocking("the look at indexes", move || node.unbuilt()).await?;
@@ -52,7 +53,7 @@ async fn list(call: Call) -> Result<Reply, Reply> {
     }
 }
 
-/// What a client is told of an index, of which some node `has_to_build` its part.
+/// Describes an index; `has_to_build` says whether some node has yet to build its part.
 fn describe(
     call: &Call,
     cluster: &Cluster,

@@ -64,7 +64,7 @@ fn scope_of(call: &Call) -> Result<Option<(String, String)>, Reply> {
     }
 }
 
-/// What it takes to change libraries there.
+/// Returns the privilege to change libraries of a scope.
 fn managing(scope: Option<&(String, String)>) -> Privilege {
     Privilege::of_managing(true, scope.is_some())
 }
@@ -85,8 +85,8 @@ fn require_managing(call: &Call, id: &FunctionId) -> Result<(), Reply> {
     Err(json_reply(StatusCode::FORBIDDEN, &value))
 }
 
-/// Whether the user may read a library. Source: Couchbase's reference, Functions REST API: whoever manages those of a scope may read the
-/// global ones.
+/// Returns true if the user may read a library. Source: Couchbase's reference, Functions REST API: users who manage the
+/// libraries of a scope may read the global ones.
 fn may_read(call: &Call, id: &FunctionId) -> bool {
     let cluster = call.node.cluster();
     may_manage(call, id.scope.as_ref())

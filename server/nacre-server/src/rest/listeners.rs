@@ -27,7 +27,7 @@ pub(super) fn family(endpoints: &Endpoints) -> &'static str {
     if host.parse::<Ipv6Addr>().is_ok() { "inet6" } else { "inet" }
 }
 
-/// The same as forms name it.
+/// Returns the address family as forms name it.
 fn family_in_forms(endpoints: &Endpoints) -> &'static str {
     if family(endpoints) == "inet6" { "ipv6" } else { "ipv4" }
 }
@@ -74,7 +74,7 @@ pub(super) const ROUTES: &[Route] = &[
     }),
 ];
 
-/// Answers a request for what is as it is.
+/// Confirms a request for the present setting.
 fn confirm(call: &Call) -> Result<Reply, Reply> {
     check_form(call).map(|()| done())
 }
@@ -105,7 +105,7 @@ async fn node_init(call: Call) -> Result<Reply, Reply> {
     Ok(done())
 }
 
-/// `POST /node/controller/disableExternalListener`: only what there is not can be disabled.
+/// `POST /node/controller/disableExternalListener`: only listeners that do not exist can be disabled.
 fn disable(call: &Call) -> Result<Reply, Reply> {
     let form = Form(call.form());
     let own = family_in_forms(&call.node.endpoints());

@@ -16,10 +16,10 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
-/// Finds out who logs in with a name and a password; `None` when the password is wrong or there is no such user.
+/// Checks a name and a password. Returns `None` if the password is wrong or the user does not exist.
 ///
 /// # Errors
-/// 503 when too many passwords wait to be hashed.
+/// 503 if too many passwords wait to be hashed.
 pub(super) async fn by_password(
     node: &Node,
     from: IpAddr,
@@ -27,7 +27,7 @@ pub(super) async fn by_password(
     password: &str,
 ) -> Result<Option<Login>, Reply> {
     let (sender, outcome) = oneshot::channel();
-    // Whoever has gone by now does not hear of it.
+    // Fails if the client has gone.
     let callback = Box::new(move |outcome| drop(sender.send(outcome)));
     let check = node.users().check(name, password);
     match check {
@@ -60,7 +60,7 @@ pub(super) async fn derive(
     }
 }
 
-/// The answer to users who lack `privilege`.
+/// Returns the reply to users who lack `privilege`.
 pub(super) fn forbidden(privilege: Privilege) -> Reply {
     let message = "Forbidden. User needs one of the following permissions";
     let value = json!({"message": message, "permissions": [format!("{privilege:?}")]});

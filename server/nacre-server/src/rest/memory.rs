@@ -10,9 +10,9 @@ use nacre_sandbox::{Account, Exceeded, Permit, Purpose};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a body may take to come.
+/// Longest time of a body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long a body may stay away in between.
+/// Longest pause within a body.
 const SILENCE_MAX: Duration = Duration::from_secs(20);
 
 /// The answer to a request for which there is no memory.
@@ -20,7 +20,7 @@ pub(super) fn no_memory(why: &Exceeded) -> Reply {
     try_again(error_reply(StatusCode::SERVICE_UNAVAILABLE, "no_memory", &why.to_string()))
 }
 
-/// Tells the client to ask again soon.
+/// Adds the advice to repeat the request soon.
 pub(super) fn try_again(mut reply: Reply) -> Reply {
     reply.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
     reply
@@ -88,7 +88,7 @@ impl AsRef<[u8]> for Charged {
 /// A piece of an answer that takes memory of an account until it is sent.
 pub(super) fn charged(account: &Arc<Account>, piece: Vec<u8>) -> Bytes {
     let mut permit = account.permit(Purpose::Answer);
-    // It is there already.
+    // The piece has arrived in full.
     permit.set(piece.len());
     Bytes::from_owner(Charged { piece, _permit: permit })
 }

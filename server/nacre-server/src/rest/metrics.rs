@@ -1,6 +1,6 @@
-//! `GET /metrics`: what a node counts, in the text format of Prometheus.
+//! `GET /metrics`: the metrics of a node, in the text format of Prometheus.
 //!
-//! Nothing is kept for it: everything is read from buckets and deployments when somebody asks.
+//! Nothing is kept for it: everything is read from buckets and deployments for each request.
 
 use super::Call;
 use super::body::{Reply, ok, reply};
@@ -44,7 +44,7 @@ fn metrics(call: &Call) -> Result<Reply, Reply> {
     Ok(reply(StatusCode::OK, CONTENT_TYPE, text))
 }
 
-/// Where the nodes of the cluster say what they count, as Prometheus discovers targets over HTTP: with `port=secure` by TLS.
+/// Returns the addresses of the nodes' metrics, as Prometheus discovers targets over HTTP: with `port=secure` by TLS.
 fn targets(call: &Call) -> Result<Reply, Reply> {
     let is_secure = call.form().iter().any(|field| *field == ("port".into(), "secure".into()));
     let cluster = call.node.cluster();
@@ -57,27 +57,27 @@ fn targets(call: &Call) -> Result<Reply, Reply> {
     Ok(ok(&json!([{"targets": targets, "labels": {"cluster": cluster.name}}])))
 }
 
-/// What is counted at one time.
+/// The metrics at one time.
 #[derive(Debug)]
 struct Snapshot {
     buckets: Vec<BucketCounts>,
-    /// What is wrong with buckets.
+    /// Problems of buckets.
     problems: Vec<Problem>,
     deployments: Vec<DeploymentCounts>,
-    /// What other nodes have asked, by what it is about.
+    /// Number of questions of other nodes, by subject.
     questions: BTreeMap<&'static str, u64>,
-    /// What services count.
+    /// Metrics of services.
     services: Vec<Metric>,
     memory: MemoryCounts,
 }
 
 #[derive(Debug)]
 struct MemoryCounts {
-    /// What the node may use, where that is known.
+    /// Memory limit of the node, if known.
     limit_bytes: Option<u64>,
     /// The limit of each budget, where there is one, and how often memory was refused.
     budgets: Vec<(&'static str, Option<u64>, u64)>,
-    /// What is held for each purpose, and by buckets.
+    /// Memory held for each purpose, and by buckets.
     used: Vec<(&'static str, u64)>,
 }
 
@@ -116,9 +116,9 @@ struct DeploymentCounts {
     name: String,
     version: String,
     is_running: bool,
-    /// Whether a part of its state is lost, and its operator has to say how to go on.
+    /// True if a part of its state is lost, and its operator has to say how to go on.
     is_damaged: bool,
-    /// Whether it takes documents, and keeps a state of them.
+    /// True if it takes documents, and keeps a state of them.
     follows: bool,
     lags: Vec<(u16, u64)>,
     status: Status,
@@ -472,7 +472,7 @@ impl Snapshot {
     }
 }
 
-/// How many calls each bucket of a histogram has, with the seconds that it goes up to.
+/// Returns the number of calls in each bucket of a histogram, with its upper bound in seconds.
 fn buckets(usage: &Usage) -> Vec<(f64, u64)> {
     let bound = |index: usize| {
         Histogram::bound_ns(index).map_or(f64::MAX, |nanoseconds| nanoseconds as f64 / 1e9)

@@ -87,16 +87,16 @@ use tokio::runtime::{Builder, Handle, Runtime};
 
 /// The largest line and headers of a request, in bytes.
 const HEADER_BYTES_MAX: usize = 64 << 10;
-/// How long they may take to come; also how long a connection may be idle.
+/// Longest time of the headers, and of an idle connection.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The header with which a request to a plugin asks for a state as fresh as itself: `request_plus`.
 const CONSISTENCY: &str = "nacre-consistency";
 
-/// What a node asks as an administrator of another that does not know its key yet.
+/// Requests of a node, as an administrator, to another one that does not know its key yet.
 const JOINING: [&str; 2] = ["/controller/engage", "/controller/addNode"];
 
-/// Which of the node's ports a request came to.
+/// The kind of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Service {
     /// Cluster management, 8091.
@@ -112,7 +112,7 @@ pub enum Service {
 }
 
 impl Service {
-    /// What is served at a port.
+    /// Returns the kind of a port of the table.
     pub fn at(port: &PortSpec) -> Service {
         match port.id {
             Ports::MGMT => Service::Management,
@@ -126,30 +126,30 @@ impl Service {
 
 /// A port to accept connections on.
 pub struct Port {
-    /// Where.
+    /// The listener.
     pub listener: TcpListener,
-    /// What it serves.
+    /// The kind of the port.
     pub service: Service,
-    /// Whether its connections are encrypted.
+    /// True if its connections are encrypted.
     pub encrypted: bool,
 }
 
-/// A request, read and taken apart, of a user who has logged in.
+/// A parsed request of a user who has logged in.
 pub(crate) struct Call {
     front: Arc<Front>,
     service: Service,
-    /// Address of the client, or of what is between it and the node.
+    /// Address of the client, or of a proxy.
     pub from: IpAddr,
     pub node: Arc<Node>,
     pub consensus: Arc<Consensus>,
     pub tls: Arc<Tls>,
     pub claim: Arc<Claim>,
     pub records: Arc<Records>,
-    /// Empty for whoever sets up a node that has no administrator.
+    /// Name of the user; empty during the set-up of a node without an administrator.
     pub user: String,
-    /// Who has logged in; `None` for whoever sets up a node that has no administrator.
+    /// The login; `None` during the set-up of a node without an administrator.
     pub identity: Option<Login>,
-    /// Of the key of a node, if the connection is one of a node.
+    /// Fingerprint of the peer's key, if it is a node.
     pub key: Option<Fingerprint>,
     /// Name and password, if the user logged in with these.
     pub login: Option<(String, String)>,
@@ -160,16 +160,16 @@ pub(crate) struct Call {
     segments: Vec<(&'static str, String)>,
     /// Segments that the rest of the route has taken.
     pub rest: Vec<String>,
-    /// As it came, without `?`.
+    /// Query string without `?`.
     pub query: String,
-    /// What a plugin may see of the headers: no credentials. Names are in lower case.
+    /// Headers that a plugin may see: no credentials. Names are in lower case.
     pub headers: Vec<(String, String)>,
     pub body: Vec<u8>,
-    /// Whose memory the body and the answer take.
+    /// Account for the memory of the body and the answer.
     pub account: Arc<Account>,
     /// For the memory of the body.
     _permit: MemoryPermit,
-    /// Whether the answer must reflect what was written before.
+    /// True if the answer must reflect earlier decisions.
     pub consistent: bool,
 }
 
@@ -186,12 +186,12 @@ impl Call {
         Err(login::forbidden(privilege))
     }
 
-    /// The user who asks, as long as the login holds.
+    /// Returns the request's user, as long as the login holds.
     pub fn holder<'u>(&self, users: &'u Users) -> Option<&'u User> {
         users.holder(self.identity.as_ref()?)
     }
 
-    /// Where an answer to the request is made that takes long.
+    /// Returns the desk for an answer that takes long.
     fn desk(&self) -> Desk {
         let threads = match self.service {
             Service::Query => Handle::current(),
@@ -207,18 +207,18 @@ impl Call {
         }
     }
 
-    /// Refuses users who have no part in `place`, nor see the cluster; of all that there is, users who have no part in
-    /// anything.
+    /// Refuses users who have no role in `place` and do not see the cluster; for the whole cluster, users without any
+    /// role.
     pub fn require_sight(&self, place: Keyspace<'_>) -> Result<(), Reply> {
         if self.sees(place) { Ok(()) } else { self.require(Privilege::ReadCluster, None) }
     }
 
-    /// Whether the user who asks is told of `place`.
+    /// Returns true if the request's user may see `place`.
     pub fn sees(&self, place: Keyspace<'_>) -> bool {
         self.holder(&self.node.users()).is_some_and(|user| user.may_see(place))
     }
 
-    /// Changes what the nodes agree on. Gives the state after it.
+    /// Changes the agreed state. Returns the state after it.
     pub async fn change(&self, change: Change) -> Result<Arc<Cluster>, Reply> {
         let node = Arc::clone(&self.node);
         in_background(move || node.change(&change)).await
@@ -230,12 +230,14 @@ impl Call {
         host.map_or("127.0.0.1", |(_, host)| host)
     }
 
-    /// Where a port of a node is, for the client: a node that is alone may have no name, and is where it was reached.
+    /// Returns the address of a node's port for the client: a node that is alone may have no name, and has the host by
+    /// which it was reached.
     pub fn authority(&self, endpoints: &Endpoints, port: u16) -> String {
         self.named(&endpoints.authority(port))
     }
 
-    /// What a map names, with the host by which this node was reached where the map leaves it to clients.
+    /// Completes an address of a map, which may leave the host to clients, with the host by which this node was
+    /// reached.
     pub fn named(&self, address: &str) -> String {
         let reached: Option<Authority> = self.host().parse().ok();
         let host = reached.as_ref().map_or("127.0.0.1", |authority| authority.host());
@@ -275,7 +277,7 @@ pub struct Threads {
 /// The threads that wait for views and plugins, or run them.
 ///
 /// # Errors
-/// When they cannot be started.
+/// Fails when they cannot be started.
 pub fn answering_threads() -> std::io::Result<Runtime> {
     Builder::new_multi_thread()
         .worker_threads(1)
@@ -336,7 +338,7 @@ struct Door {
 /// Serves `port` on the current runtime until it ends, and connections for queries on that of [`apart::threads`].
 ///
 /// # Errors
-/// When the listener cannot be used.
+/// Fails when the listener cannot be used.
 pub fn serve(front: &Arc<Front>, port: Port) -> std::io::Result<()> {
     let Port { listener, service, encrypted } = port;
     listener.set_nonblocking(true)?;
@@ -381,7 +383,7 @@ pub fn serve(front: &Arc<Front>, port: Port) -> std::io::Result<()> {
 #[derive(Clone)]
 struct Peer {
     from: SocketAddr,
-    /// Who it has shown to be, or not.
+    /// The identity that the peer has proved, if any.
     shown: Shown,
     permit: Arc<Permit>,
 }
@@ -469,14 +471,14 @@ async fn answer_client(
     Ok(reply)
 }
 
-/// Answers what anybody may ask.
+/// Answers requests that need no login.
 fn public(door: &Door, shown: &Shown, head: &Parts) -> Option<Reply> {
     if door.service != Service::Management || head.method != Method::GET {
         return None;
     }
     match head.uri.path() {
         INTRODUCTION => Some(nodes::introduce(&door.node)),
-        // What scripts wait for, before they know a user.
+        // Scripts wait for this path before they know a user.
         "/pools" if shown.user.is_none() && !head.headers.contains_key(AUTHORIZATION) => {
             Some(cluster::for_strangers())
         }
@@ -484,7 +486,7 @@ fn public(door: &Door, shown: &Shown, head: &Parts) -> Option<Reply> {
     }
 }
 
-/// Reads the request and finds out who sent it.
+/// Reads the request and authenticates its user.
 async fn admit(door: &Door, peer: &Peer, head: Parts, incoming: Incoming) -> Result<Call, Reply> {
     let Peer { from, shown, permit } = peer;
     let credentials =
@@ -496,7 +498,7 @@ async fn admit(door: &Door, peer: &Peer, head: Parts, incoming: Incoming) -> Res
     };
     let identity = match &credentials {
         Some((name, _)) if !may_ask(door, shown, name, head.uri.path()) => return Err(no_node()),
-        // Scripts name the administrator whom they are about to create.
+        // Scripts send the administrator whom they are about to create.
         Some(_) if sets_up() && door.node.users().iter().next().is_none() => None,
         Some((name, password)) => {
             let login = login::by_password(&door.node, from.ip(), name, password).await?;
@@ -565,8 +567,8 @@ fn wrong_login_at(service: Service) -> Reply {
     if service == Service::Query { query::unauthorized() } else { wrong_login() }
 }
 
-/// Whether somebody of that name may come over this connection: the nodes' user by that of a node of the cluster, and everybody
-/// else by those for clients, unless a node is to join.
+/// Returns true if a user of that name may use this connection: the nodes' user only on connections of nodes, and other
+/// users only on those of clients, except while a node joins.
 fn may_ask(door: &Door, shown: &Shown, name: &str, path: &str) -> bool {
     match shown.key {
         Some(key) if name == INTERNAL => door.consensus.directory().knows(&key),
@@ -575,7 +577,7 @@ fn may_ask(door: &Door, shown: &Shown, name: &str, path: &str) -> bool {
     }
 }
 
-/// The headers that a plugin may see: credentials are not for it, and what nodes say among each other is not for clients.
+/// Returns the headers that a plugin may see: without credentials, and without those between nodes.
 fn visible(headers: &HeaderMap) -> Vec<(String, String)> {
     let secret = [AUTHORIZATION, COOKIE, PROXY_AUTHORIZATION];
     let is_ours =
@@ -586,8 +588,8 @@ fn visible(headers: &HeaderMap) -> Vec<(String, String)> {
     seen.map(|(name, value)| (name.to_string(), text(value))).collect()
 }
 
-/// Whether a request reads or changes what the nodes agree on. SDKs send each to a node of their choice, and take for granted
-/// that it knows what another one was told before. How they find the nodes waits for nobody.
+/// Returns true if a request reads or changes the agreed state. SDKs send each to a node of their choice, and assume
+/// that it knows the decisions of the others, so the node catches up first. Requests that find the nodes never wait.
 fn concerns_agreed(service: Service, path: &[String]) -> bool {
     let path: Vec<&str> = path.iter().map(String::as_str).collect();
     match service {

@@ -1,4 +1,4 @@
-//! The nodes: what they are, how one joins and leaves. Paths and texts are Couchbase's where clients read them.
+//! The nodes: descriptions, joining and leaving. Paths and texts are Couchbase's where clients read them.
 
 use super::body::{
     Reply, blocking, done, invalid, json_reply, no_node, not_found, ok, refused, reply,
@@ -28,7 +28,7 @@ use std::sync::Arc;
 ///
 /// 7.6.4 is the first whose maps name the cluster and carry its UUID, as the ones here do.
 pub(super) const COMPATIBLE_VERSION: &str = "7.6.4-0000-enterprise";
-/// The same as the number in which nodes state it: major * 65536 + minor.
+/// Compatibility version, as nodes state it: major * 65536 + minor.
 const COMPATIBILITY: u32 = 7 * 0x1_0000 + 6;
 /// Services of Couchbase that there are not here. Tools name them in a topology, with no nodes.
 pub(super) const NO_SERVICES: [&str; 3] = ["fts", "cbas", "backup"];
@@ -98,7 +98,7 @@ fn describe(call: &Call, id: NodeId, endpoints: &Endpoints) -> Value {
             Membership::Active => "active",
             Membership::FailedOver => "inactiveFailed",
         },
-        // Its data is elsewhere, and it is about to be removed.
+        // Its data has moved, and it is about to be removed.
         "leaving": membership == Membership::Leaving,
         "clusterCompatibility": COMPATIBILITY,
         "version": COMPATIBLE_VERSION,
@@ -125,18 +125,18 @@ fn describe(call: &Call, id: NodeId, endpoints: &Endpoints) -> Value {
     described
 }
 
-/// Adds what the system tells of the machine.
+/// Adds the system's description of the machine.
 fn describe_machine(described: &mut Value) {
     let Some(memory) = Memory::of_machine() else { return };
     described["memoryTotal"] = json!(memory.total_bytes);
-    // In MiB: what a node of Couchbase sets aside for documents, and what of that its buckets have.
+    // In MiB: the memory that a node of Couchbase reserves for documents, and the part that its buckets have.
     described["mcdMemoryReserved"] = json!(memory.total_bytes >> 20);
     described["memoryFree"] = json!(memory.free_bytes);
     described["systemStats"] =
         json!({"mem_total": memory.total_bytes, "mem_free": memory.free_bytes});
 }
 
-/// What a node has of all buckets.
+/// Returns a node's totals over all buckets.
 fn interesting_stats(node: &Node) -> Value {
     let usage = node.own_usage();
     let sum = |of: fn(&Usage) -> u64| usage.values().map(of).sum::<u64>();
@@ -152,7 +152,7 @@ fn is_heard(node: &Node, id: NodeId) -> bool {
     node.silence_ns(id).is_some_and(|silence| silence <= SILENCE_NS_MAX)
 }
 
-/// Whether each node is well, by where it is managed: `GET /nodeStatuses`.
+/// Returns the health of each node, by its management address: `GET /nodeStatuses`.
 fn statuses(call: &Call) -> Value {
     let nodes = describe_all(call);
     let nodes = nodes.as_array().into_iter().flatten();
@@ -196,7 +196,7 @@ impl Form {
         field.map(|(_, value)| value.as_str()).filter(|value| !value.is_empty())
     }
 
-    /// Refuses fields that are not among `known`: what is asked for never gets lost.
+    /// Refuses fields that are not among `known`, because an ignored field would be lost.
     pub fn only(&self, known: &[&str]) -> Result<(), Reply> {
         match self.0.iter().find(|(field, _)| !known.contains(&field.as_str())) {
             Some((field, _)) => Err(invalid(field, "Unsupported key")),
@@ -214,13 +214,13 @@ impl Form {
         self.optional(name).map(str::to_owned).ok_or_else(missing)
     }
 
-    /// By what the other node is to be recognised, if whoever asks knows.
+    /// Returns the fingerprint of the other node, if the operator has given it.
     fn fingerprint(&self) -> Result<Option<Fingerprint>, Reply> {
         let named = self.optional("fingerprint").map(str::parse).transpose();
         named.map_err(|error: nacre_cluster::NoFingerprint| failed(format!("fingerprint: {error}")))
     }
 
-    /// What a node is to do for clients; all, when the request does not say.
+    /// Returns the services of the node; all if the request does not say.
     fn services(&self, known: &ServiceTable) -> Result<BTreeSet<ServiceName>, Reply> {
         let known = known.names();
         let Some(named) = self.optional("services") else { return Ok(known) };
@@ -249,7 +249,7 @@ pub(super) fn listed(services: &BTreeSet<ServiceName>) -> String {
 
 /// `POST /node/controller/setupServices`: of this node, as long as it has no part in a cluster.
 async fn set_up_services(call: Call) -> Result<Reply, Reply> {
-    // The quotas are their defaults as long as nobody says otherwise.
+    // The quotas have their default values anyway.
     Form(call.form()).only(&["services", "setDefaultMemQuotas"])?;
     give_services(&call).await
 }
@@ -358,7 +358,7 @@ async fn package(call: Call) -> Result<Reply, Reply> {
         .ok_or_else(not_found)
 }
 
-/// What others must know before they talk to this node as nodes do.
+/// Returns what other nodes must know before they open a link to this node.
 pub(super) fn introduce(node: &Node) -> Reply {
     let endpoints = node.endpoints();
     let Some((tls, fingerprint)) = endpoints.tls.zip(endpoints.fingerprint) else {
@@ -368,7 +368,7 @@ pub(super) fn introduce(node: &Node) -> Reply {
     ok(&json!(Introduction { version, port: tls.mgmt(), fingerprint }))
 }
 
-/// What another node asks on behalf of this one's administrator before this one joins its cluster.
+/// Describes the node to another one, which asks as this node's administrator before it joins.
 fn candidate(call: &Call) -> Result<Reply, Reply> {
     call.key.ok_or_else(no_node)?;
     call.require(Privilege::AdministerCluster, None)?;

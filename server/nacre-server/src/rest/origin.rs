@@ -1,18 +1,18 @@
-//! Protection of people who administer a node against pages that their browser shows meanwhile.
+//! Protection of administrators against web pages that their browser shows at the same time.
 //!
-//! A browser sends requests for any page: with the login that its user has typed, or that a URL names, and from a place in the
-//! network where the page itself is not. What a page may send to another site without being asked are links, forms, and `fetch`
-//! without custom headers. A page whose name is made to resolve to the node (DNS rebinding) is of the same site as the node and may
+//! A browser sends requests for any page: with the login that its user has typed, or that a URL contains, and from
+//! inside the user's network. A page may send links, forms, and `fetch` without custom headers to other sites without
+//! permission. A page whose name is made to resolve to the node (DNS rebinding) has the same origin as the node and may
 //! send and read everything. The rules, in the order in which they are checked:
 //!
 //! ```text
-//! Host is a name that somebody else may own          421   requests of browsers only
+//! Host is a name that a stranger may own          421   requests of browsers only
 //! from another site, and not a link that is followed 403   Sec-Fetch-Site, or else Origin
 //! from a page, and JSON that does not say so          415   Content-Type
 //! ```
 //!
-//! Clients that are not browsers send none of the headers that are looked at, and may use any name for the node. What a page can do
-//! about its own headers was measured and is written in decision 0051.
+//! Clients that are not browsers send none of the headers that are looked at, and may use any name for the node.
+//! Decision 0051 has measurements of the headers that a page can set.
 
 use super::Service;
 use super::body::{Reply, error_reply, reply};
@@ -29,11 +29,12 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// Which site a request comes from, in relation to the node. A page cannot change headers whose names begin with `Sec-`.
+/// Site of the page that made a request, in relation to the node. A page cannot change headers whose names begin with
+/// `Sec-`.
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
-/// How a request was made: by following a link, by a script, for an image.
+/// Mode of a request: a followed link, a script, an image.
 const FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
-/// What a request is for: `document` is a page in a tab of its own.
+/// Destination of a request: `document` is a page in its own tab.
 const FETCH_DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
 const RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
 const OPENER_POLICY: HeaderName = HeaderName::from_static("cross-origin-opener-policy");
@@ -56,11 +57,11 @@ impl Hosts {
         Hosts { names, any }
     }
 
-    /// Returns true if only the node, or somebody whom its operator trusts, can have a page under `host`.
+    /// Returns true if only the node, or someone whom its operator trusts, can have a page under `host`.
     fn allows(&self, host: &str, cluster: impl FnOnce() -> Arc<Cluster>) -> bool {
         let host = normal(host);
         let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(&host);
-        // An address is what it says: no name server can make it mean something else.
+        // An IP address needs no name server, so it cannot be rebound.
         self.any
             || bare.parse::<IpAddr>().is_ok()
             || host == "localhost"
@@ -95,8 +96,9 @@ fn only(headers: &HeaderMap, name: impl hyper::header::AsHeaderName) -> Result<O
 
 /// Returns true if a browser may have sent the request.
 ///
-/// Browsers send `Sec-Fetch-*` to addresses, to `localhost` and with TLS only, so names without TLS are told from other clients by
-/// headers that browsers add to every request. `fetch` of Node.js sends `Sec-Fetch-Mode` alone, which no page can.
+/// Browsers send `Sec-Fetch-*` to addresses, to `localhost` and with TLS only. For names without TLS they are
+/// recognised by headers that browsers add to every request. `fetch` of Node.js sends only `Sec-Fetch-Mode`, which no
+/// page can do.
 fn is_of_browser(headers: &HeaderMap) -> bool {
     if headers.contains_key(ORIGIN) || headers.contains_key(FETCH_SITE) {
         return true;
@@ -237,10 +239,10 @@ pub(super) fn check_type(head: &Parts, service: Service, path: &[String]) -> Res
     }
 }
 
-/// What browsers may do with an answer of the node: nothing but to show it.
+/// Policy for answers of the node: browsers may only show them.
 const POLICY: &str = "default-src 'none'; frame-ancestors 'none'";
-/// The same for an answer of a plugin, which may be a page with styles and small images. Without `allow-…` it has no scripts and no
-/// forms, and is of no origin, so that its links act as those of any other site.
+/// Policy for an answer of a plugin, which may be a page with styles and small images. Without `allow-…` it has no
+/// scripts and no forms, and an opaque origin, so that its links act as those of any other site.
 const PLUGIN_POLICY: &str =
     "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'";
 
@@ -248,7 +250,7 @@ const PLUGIN_POLICY: &str =
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OfPlugin;
 
-/// Adds what keeps browsers from using an answer elsewhere, whatever it is.
+/// Adds the headers that keep browsers from using an answer on other pages.
 pub(super) fn protect(answer: &mut Reply) {
     let is_of_plugin = answer.extensions().get::<OfPlugin>().is_some();
     let policy = if is_of_plugin { PLUGIN_POLICY } else { POLICY };
@@ -263,8 +265,8 @@ pub(super) fn protect(answer: &mut Reply) {
     }
 }
 
-/// Headers by which an answer would change what a browser does with other answers of the node: cookies, where the node is, what may
-/// read it. They are the node's.
+/// Headers by which an answer would change how a browser treats other answers of the node: cookies, the node's
+/// location, permissions to read. Plugins cannot set them.
 const RESERVED: [&str; 13] = [
     "alt-svc",
     "clear-site-data",

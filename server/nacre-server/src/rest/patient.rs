@@ -1,7 +1,7 @@
-//! Connections that end when their client takes nothing.
+//! Connections that end if their client takes nothing.
 //!
-//! What waits to be written is kept until it is: by the connection, by whoever makes the answer. A client that keeps a connection open
-//! and reads nothing would hold that for ever.
+//! Unsent bytes are kept by the connection and by the source of the answer. A client that keeps a connection open and
+//! reads nothing would hold them for ever.
 
 use std::io;
 use std::pin::Pin;
@@ -30,7 +30,7 @@ struct Stall {
 }
 
 impl<S> Patient<S> {
-    /// A stream whose client has `patience` to take what is written.
+    /// Wraps a stream whose client has `patience` to take written bytes.
     pub fn new(stream: S, patience: Duration) -> Patient<S> {
         Patient { stream, patience, stall: None }
     }
@@ -62,7 +62,7 @@ impl<S> Patient<S> {
         Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, reason)))
     }
 
-    /// Is ready once the client has let the time pass.
+    /// Ready once the client has let the time pass.
     fn wait(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let patience = self.patience;
         let stall = self.stall.get_or_insert_with(|| {
@@ -107,7 +107,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // Of an encrypted stream, what was written may wait here.
+        // An encrypted stream may still hold written bytes.
         let flushed = Pin::new(&mut self.stream).poll_flush(context).map_ok(|()| 0);
         self.judge(flushed, 0, context).map_ok(|_| ())
     }

@@ -1,4 +1,4 @@
-//! What a user may do, as tools ask that speak Couchbase's permissions: `POST /pools/default/checkPermissions`.
+//! Checks of a user's rights in terms of Couchbase's permissions: `POST /pools/default/checkPermissions`.
 //!
 //! A permission is `cluster`, a path of objects and, behind an exclamation mark, an operation: `cluster.nodes!read`,
 //! `cluster.bucket[travel].data.docs!write`, `cluster.collection[travel:inventory:airline].n1ql.select!execute`.
@@ -13,9 +13,9 @@ use nacre_http::Access;
 use nacre_node::service::ServiceTable;
 use serde_json::{Map, Value, json};
 
-/// How many are answered at once.
+/// Largest number of permissions in a request.
 const PERMISSIONS_MAX: usize = 1000;
-/// What is named where any bucket will do.
+/// Stands for any bucket.
 const ANY: &str = ".";
 
 pub(super) const ROUTES: &[Route] =
@@ -49,13 +49,13 @@ fn check(call: &Call) -> Result<Reply, Reply> {
 #[derive(Debug, PartialEq)]
 struct Permission<'a> {
     keyspace: Keyspace<'a>,
-    /// What of it, as `data.docs`.
+    /// The part of the object, such as `data.docs`.
     object: &'a str,
     operation: &'a str,
 }
 
 impl<'a> Permission<'a> {
-    /// None when `text` is no permission.
+    /// `None` if `text` is no permission.
     fn read(text: &'a str) -> Option<Permission<'a>> {
         let (path, operation) = text.split_once('!')?;
         let path = path.strip_prefix("cluster")?;
@@ -74,7 +74,8 @@ impl<'a> Permission<'a> {
         is_whole.then_some(Permission { keyspace, object, operation })
     }
 
-    /// Returns what the permission takes here. What this server has not is for those who may do everything.
+    /// Returns the privileges that the permission needs here. Permissions of features that this server does not have
+    /// need all.
     fn privileges(&self, table: &ServiceTable) -> &'static [Privilege] {
         use Privilege as P;
         let of_bucket = self.keyspace.bucket.is_some();

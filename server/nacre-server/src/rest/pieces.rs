@@ -11,31 +11,32 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 use tokio::sync::mpsc;
 
-/// A body, and who gives it its pieces, one of which may wait for the client.
+/// Returns a body and the sender of its pieces. One piece may wait for the client.
 pub(super) fn pieces() -> (Sender, Pieces) {
     let (sender, receiver) = mpsc::channel(1);
     let is_whole = Arc::new(AtomicBool::new(false));
     (Sender { sender, is_whole: Arc::clone(&is_whole) }, Pieces { receiver, is_whole })
 }
 
-/// Gives a body its pieces. Dropped before [`Sender::finish`], it breaks the body off, so that nobody takes it for a whole one.
+/// Sends the pieces of a body. Dropping it before [`Sender::finish`] breaks the body off, so that a client does not
+/// take it for complete.
 pub(super) struct Sender {
     sender: mpsc::Sender<Bytes>,
     is_whole: Arc<AtomicBool>,
 }
 
 impl Sender {
-    /// Sends a piece as soon as the one before is taken. False when nobody is left to read it.
+    /// Sends a piece as soon as the one before is taken. Returns false if the reader has gone.
     pub async fn send(&self, piece: impl Into<Bytes>) -> bool {
         self.sender.send(piece.into()).await.is_ok()
     }
 
-    /// Returns true if nobody is left to read.
+    /// Returns true if the reader has gone.
     pub fn is_closed(&self) -> bool {
         self.sender.is_closed()
     }
 
-    /// Returns once nobody is left to read.
+    /// Returns once the reader has gone.
     pub async fn closed(&self) {
         self.sender.closed().await;
     }
@@ -46,7 +47,7 @@ impl Sender {
     }
 }
 
-/// What a [`Sender`] sends.
+/// The pieces of a [`Sender`].
 pub(super) struct Pieces {
     receiver: mpsc::Receiver<Bytes>,
     is_whole: Arc<AtomicBool>,
@@ -94,7 +95,7 @@ mod tests {
     }
 
     thread_local! {
-        /// Is done whenever a waker is cloned: in the midst of a look for the next piece.
+        /// Run whenever a waker is cloned, which is in the middle of a poll for the next piece.
         static MEANWHILE: RefCell<Box<dyn FnMut()>> = RefCell::new(Box::new(|| {}));
     }
 

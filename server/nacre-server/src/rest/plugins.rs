@@ -40,13 +40,13 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a request waits for a state that reflects what was written before it.
+/// How long a request waits for a state that reflects earlier writes.
 const FRESH_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The header with which a request is about one document: the node that serves it answers alone.
 const KEY: &str = "nacre-key";
 
-/// What a deployer wants. A member that is not listed here is refused.
+/// The wishes of a deployer. Other members are refused.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Wanted {
@@ -131,11 +131,12 @@ async fn upload(call: Call) -> Result<Reply, Reply> {
     Ok(json_reply(StatusCode::CREATED, &describe(&name, &version, package)))
 }
 
-/// Members of a status that hold what deployers have written, and what plugins say of documents.
+/// Members of a status with data of deployers, and messages of plugins about documents.
 const CONFIDENTIAL: [&str; 6] =
     ["config", "log", "last_errors", "last_failures", "dead_letters", "dead_timers"];
 
-/// Refuses who may not see how deployments are doing: whoever sees the cluster and how everything in it does may.
+/// Refuses users who may not see the condition of deployments: that takes the right to manage plugins, or the rights to
+/// read the cluster and its statistics.
 fn require_sight(call: &Call) -> Result<(), Reply> {
     let refused = |refusal| {
         let needs = [Privilege::ReadCluster, Privilege::ReadStats];
@@ -185,7 +186,7 @@ async fn pause(call: Call) -> Result<Reply, Reply> {
     changed(call, Change::PauseDeployment { name: name.clone(), paused: true }, &name).await
 }
 
-/// Has a deployment go on. One whose owner may not do what it does any more belongs to the caller from then on.
+/// Resumes a deployment. If its owner has lost a right, the caller becomes its owner.
 async fn resume(call: Call) -> Result<Reply, Reply> {
     let name = call.segment("name").to_owned();
     let cluster = call.node.cluster();
@@ -199,7 +200,7 @@ async fn resume(call: Call) -> Result<Reply, Reply> {
     changed(call, Change::PauseDeployment { name: name.clone(), paused: false }, &name).await
 }
 
-/// Has a deployment begin again with a new state: where it began before, or where `since` says.
+/// Restarts a deployment with a new state: from its earlier begin, or from `since`.
 async fn replay(call: Call) -> Result<Reply, Reply> {
     let name = call.segment("name").to_owned();
     let cluster = call.node.cluster();
@@ -217,7 +218,7 @@ fn manifest_of(cluster: &Cluster, known: &cluster::Deployment) -> Result<Manifes
     Manifest::read(&package.manifest).map_err(|reason| invalid("_", reason))
 }
 
-/// Refuses callers who may not do with documents what a deployment does.
+/// Refuses callers who lack the rights on documents that a deployment needs.
 fn require_needs(call: &Call, needs: &[Need]) -> Result<(), Reply> {
     let users = call.node.users();
     let lacked = match users.get(&call.user) {
@@ -229,14 +230,14 @@ fn require_needs(call: &Call, needs: &[Need]) -> Result<(), Reply> {
     Err(json_reply(StatusCode::FORBIDDEN, &json!({"errors": {"_": reason}})))
 }
 
-/// Refuses callers who may not read what a deployment reads.
+/// Refuses callers who may not read the documents that a deployment reads.
 fn require_reading(call: &Call, name: &str) -> Result<(), Reply> {
     let cluster = call.node.cluster();
     let known = cluster.plugins.deployment(name).map_err(no_such)?;
     require_needs(call, &packages::reading(known, &manifest_of(&cluster, known)?))
 }
 
-/// The capsules of a deployment, for callers who may read its documents: a capsule holds those of its call.
+/// Returns the capsules of a deployment, for callers who may read its documents: a capsule holds those of its call.
 async fn capsules_of(call: &Call) -> Result<Vec<(String, Capsule)>, Reply> {
     let name = call.segment("name");
     require_reading(call, name)?;
@@ -316,7 +317,7 @@ async fn deploy(call: Call) -> Result<Reply, Reply> {
     changed(call, Change::Deploy { name: name.clone(), deployment }, &name).await
 }
 
-/// Where a deployment begins: what is wanted, or else where the one that is `known` began.
+/// Returns the begin of a deployment: the wanted one, or that of the `known` deployment.
 async fn begin(
     call: &Call,
     wanted: Option<&str>,
@@ -345,7 +346,7 @@ async fn begin(
     };
     Ok(match wanted {
         Some("now") => (Since::Now, token.map(|token| token.to_string())),
-        // As it was given, so that giving it again changes nothing.
+        // Kept as it was given, so that giving it again changes nothing.
         _ => (Since::Everything, wanted.map(str::to_owned)),
     })
 }
@@ -361,7 +362,7 @@ fn no_beginning(refused: changes::Refused) -> Reply {
     }
 }
 
-/// What a package is deployed for.
+/// Returns the world of a deployment of a package.
 fn world_of(manifest: &Manifest, wanted: &Wanted) -> Result<cluster::World, String> {
     let world = match manifest.world {
         World::Service => cluster::World::Service,
@@ -382,7 +383,7 @@ fn world_of(manifest: &Manifest, wanted: &Wanted) -> Result<cluster::World, Stri
     Ok(world)
 }
 
-/// What a deployment is, and how it is doing, as far as the caller may know.
+/// Returns the description and condition of a deployment, as far as the caller may see them.
 fn status(call: &Call, cluster: &Cluster, name: &str) -> Value {
     let mut status = whole_status(call, cluster, name);
     let administers = call.require(Privilege::AdministerPlugins, None).is_ok();
@@ -450,7 +451,7 @@ fn progress(deployment: &Deployment) -> Value {
     value
 }
 
-/// How one is doing that follows no documents.
+/// Describes the condition of a deployment that follows no documents.
 fn progress_of_pure(call: &Call, name: &str) -> Value {
     let plugins = call.node.plugins();
     let Some(pure) = plugins.pure(name) else {

@@ -1,5 +1,5 @@
-//! What `/pools/default` says about the cluster as a whole, and the settings that are written there. Paths, members and texts are
-//! Couchbase's.
+//! The description of the cluster by `/pools/default`, and the settings that are written there. Paths, members and
+//! texts are Couchbase's.
 
 use super::Call;
 use super::body::{Reply, blocking, done, invalid, ok};
@@ -16,8 +16,8 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Quotas of other services than the data service, with the values that a new server of Couchbase has, in MiB. They are kept, and
-/// bound nothing: what such services use here belongs to the quotas of buckets, or to the limits of plugins.
+/// Quotas of other services than the data service, with the values that a new server of Couchbase has, in MiB. They are
+/// kept and have no effect: such services use memory within the quotas of buckets, or the limits of plugins.
 const OTHER_QUOTAS: [(&str, u64); 5] = [
     ("indexMemoryQuota", 512),
     ("ftsMemoryQuota", 512),
@@ -106,7 +106,7 @@ pub(super) async fn describe(call: &Call) -> Result<Value, Reply> {
     Ok(describe_with(call, &usage))
 }
 
-/// The same with what the buckets use.
+/// Describes the pool, with the usage of buckets.
 pub(super) fn describe_with(call: &Call, usage: &BTreeMap<String, Usage>) -> Value {
     let cluster = call.node.cluster();
     let mut pool = json!({
@@ -135,7 +135,7 @@ pub(super) fn describe_with(call: &Call, usage: &BTreeMap<String, Usage>) -> Val
     pool
 }
 
-/// Where everything else is.
+/// Returns the addresses of all other resources.
 fn links(cluster: &Cluster) -> Value {
     let rev = cluster.rev;
     let controller = |name: &str| json!({"uri": format!("/controller/{name}")});
@@ -171,7 +171,7 @@ fn links(cluster: &Cluster) -> Value {
     })
 }
 
-/// The quota of the data service in MiB; what this node has for buckets if it has none.
+/// Returns the quota of the data service in MiB; by default, this node's memory for buckets.
 fn data_quota_mb(call: &Call, cluster: &Cluster) -> u64 {
     let of_node = || call.node.memory().quotas_bytes_max().map_or_else(machine_mb, |max| max >> 20);
     cluster.settings.quotas.data_mb.unwrap_or_else(of_node)
@@ -217,13 +217,14 @@ fn storage_totals(call: &Call, cluster: &Cluster, usage: &BTreeMap<String, Usage
     })
 }
 
-/// What a budget of this node may use, in bytes, and uses, and how often it had no memory left. A member that Couchbase does not have.
+/// Describes a budget of this node: its limit and its usage in bytes, and how often it was exceeded. A member that
+/// Couchbase does not have.
 fn describe_budget(name: &str, budget: &Budget) -> Value {
     let limit = Some(budget.limit()).filter(|limit| *limit < usize::MAX);
     json!({"name": name, "limit": limit, "used": budget.held(), "refusals": budget.refusals()})
 }
 
-/// What `/nodes/self` adds: where the node keeps its data, and how much of memory and disk it uses.
+/// Returns the additional members of `/nodes/self`: paths of the node's data, and its usage of memory and disk.
 pub(super) fn own_storage(call: &Call, node: &Node) -> Value {
     let cluster = node.cluster();
     let folder = call.records.data_dir.display().to_string();

@@ -8,15 +8,15 @@ use nacre_sandbox::Reader;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long it is looked when nobody says, and at most, in seconds.
+/// Default and largest length of a profile, in seconds.
 const SECONDS: (u64, u64) = (5, 60);
 const FAILED: &str = "profile_failed";
 
-/// Counting stacks, which ends with whoever asked for it, and once.
+/// Counts stacks. Dropping it, when the client goes away, ends the counting once.
 struct Counting<'a>(Option<&'a Deployment>);
 
 impl Counting<'_> {
-    /// Ends the lane last that is begun first: who comes next has all of them, or none.
+    /// Lanes end in the reverse order of their begin, so that the next request gets all lanes, or none.
     fn end(&mut self) -> String {
         let readers = self.0.take().map_or(&[][..], Deployment::readers);
         readers.iter().rev().map(Reader::end_profile).collect()

@@ -1,4 +1,5 @@
-//! Queries: `/query/service` and what manages its requests, which the query service answers, and what the node tells of it.
+//! Queries: `/query/service` and the management of its requests, which the query service answers, and the node's
+//! statistics of it.
 
 use super::Call;
 use super::answer::sent;
@@ -22,7 +23,7 @@ const ACTIVE: &str = "/admin/active_requests/{rest...}";
 const COMPLETED: &str = "/admin/completed_requests/{rest...}";
 const SETTINGS: &str = "/admin/settings/{rest...}";
 
-/// The query service checks the rights of those who ask it.
+/// The query service checks the rights of its users itself.
 pub(super) const ROUTES: &[Route] = &[
     get("/", Access::Login, |_| ready(Ok(ok(&json!({"status": "OK"}))))),
     get(SERVICE, Access::Handler, |call| Box::pin(asked(call, SERVICE.into()))),
@@ -50,7 +51,7 @@ pub(super) fn missing() -> Reply {
     error_reply(StatusCode::NOT_FOUND, "not_found", "missing")
 }
 
-/// Has the query service answer at the path of the request.
+/// Lets the query service answer at the path of the request.
 async fn asked_as_named(call: Call) -> Result<Reply, Reply> {
     let path = format!("/{}", call.path.join("/"));
     asked(call, path).await
@@ -62,7 +63,7 @@ fn one_stat(call: &Call) -> Result<Reply, Reply> {
     Ok(ok(&json!({ name: value })))
 }
 
-/// What a client is told who has not logged in: SDKs look for the errors of the query service.
+/// Returns the reply to a request without a login: SDKs look for the errors of the query service.
 pub(super) fn unauthorized() -> Reply {
     let mut reply = super::body::unauthorized();
     let body = json!({
@@ -74,7 +75,7 @@ pub(super) fn unauthorized() -> Reply {
     reply
 }
 
-/// Sets its mark when it is dropped: a client that goes away drops what waits for its answer.
+/// Sets its mark when it is dropped: the handler is dropped when the client goes away.
 struct Waiting(Option<Arc<AtomicBool>>);
 
 impl Drop for Waiting {
@@ -104,7 +105,7 @@ async fn asked(call: Call, path: String) -> Result<Reply, Reply> {
     let reply =
         sent(&desk, "query_failed", move || node.queries().handle(&node, &request, &user, gone))
             .await;
-    // What is left of the answer ends when it cannot be sent.
+    // From here on, sending the answer fails if the client goes away.
     waiting.0 = None;
     reply
 }

@@ -19,24 +19,24 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long a failover may take: leases end, copies are asked.
+/// Longest time of a failover: leases must end, and copies must be polled.
 const FAILOVER_TIMEOUT: Duration = Duration::from_secs(60);
-/// How often it is looked whether it is over.
+/// Interval of checks for its end.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
-/// What Couchbase says too when most nodes are gone.
+/// Couchbase's message when most nodes are lost.
 const UNSAFE: &str = "Cannot safely perform a failover at the moment";
-/// How often those who show the progress of a rebalance may ask for it, in seconds. Source: Couchbase.
+/// Interval at which tools may ask for the progress of a rebalance, in seconds. Source: Couchbase.
 const REFRESH_S: f64 = 0.25;
-/// What a node that falls silent is given, in seconds.
+/// Time for a silent node, in seconds.
 const TIMEOUT_S: RangeInclusive<u64> = 1..=3600;
-/// What is so of automatic failover, whatever is asked: a node is replaced only if no durable write is lost, also during a
-/// rebalance, which ends then; and not more of them than `maxCount`.
+/// Fixed properties of automatic failover: a node is replaced only if no durable write is lost, even during a
+/// rebalance, which ends then; and no more nodes than `maxCount`.
 const UNCHANGING: [(&str, bool); 3] = [
     ("failoverPreserveDurabilityMajority", true),
     ("canAbortRebalance", true),
     ("disableMaxCount", false),
 ];
-/// How long a disk would have to fail, in seconds, if nodes were replaced for that. Source: Couchbase's default.
+/// Period of a disk's failures, in seconds, if nodes were replaced for that. Source: Couchbase's default.
 const DISK_PERIOD_S: u64 = 120;
 /// When a rebalance that has failed is begun again, in seconds.
 const RETRY_AFTER_S: RangeInclusive<u64> = 5..=3600;
@@ -134,7 +134,8 @@ async fn recover(call: Call, names_type: bool) -> Result<Reply, Reply> {
     change(&call, Change::Recover { id, full }).await
 }
 
-/// Whether the copies of a node that was replaced all begin anew, or only those that do not fit any more.
+/// Returns true if the copies of a replaced node all start from nothing, and false if only those do whose history has
+/// diverged.
 fn is_full(form: &Form) -> Result<bool, Reply> {
     match form.optional("recoveryType") {
         Some("delta") => Ok(false),
@@ -154,7 +155,7 @@ async fn change(call: &Call, change: Change) -> Result<Reply, Reply> {
     call.change(change).await.map(|_| done())
 }
 
-/// Stops the rebalance that is under way. Nothing to stop is no error: scripts stop what may have ended already.
+/// Stops the running rebalance. Without one it succeeds too, because scripts stop what may have ended already.
 async fn stop(call: Call) -> Result<Reply, Reply> {
     if call.node.cluster().rebalance.is_none() {
         return Ok(done());
@@ -188,7 +189,7 @@ fn named(call: &Call) -> Result<BTreeSet<NodeId>, Reply> {
     }
 }
 
-/// Who has a share after the rebalance that is asked for.
+/// Returns the nodes that have a share after the requested rebalance.
 fn read_plan(call: &Call, cluster: &Cluster) -> Result<BTreeSet<NodeId>, Reply> {
     let form = Form(call.form());
     let is_known = |field: &str| {
@@ -198,7 +199,7 @@ fn read_plan(call: &Call, cluster: &Cluster) -> Result<BTreeSet<NodeId>, Reply> 
     if let Some((field, _)) = form.0.iter().find(|(field, _)| !is_known(field)) {
         return Err(invalid(field, "Unsupported key"));
     }
-    // All buckets are recovered by what they lack, unless a node is to get everything again.
+    // All buckets are recovered by missing versions only, unless a node is to get everything again.
     let delta = form.optional("deltaRecoveryBuckets").unwrap_or_default();
     let mut delta = delta.split(',').filter(|name| !name.is_empty()).peekable();
     let is_full = delta.peek().is_some() && cluster.recovering.values().any(|full| *full);
@@ -214,7 +215,7 @@ fn read_plan(call: &Call, cluster: &Cluster) -> Result<BTreeSet<NodeId>, Reply> 
     let mismatch = || json_reply(StatusCode::BAD_REQUEST, &json!({"mismatch": 1}));
     let known = list("knownNodes").ok_or_else(mismatch)?;
     let ejected = list("ejectedNodes").ok_or_else(mismatch)?;
-    // What the operator has seen must be what there is.
+    // The nodes must be those that the operator has seen.
     if !known.iter().eq(cluster.nodes.keys()) {
         return Err(mismatch());
     }
@@ -229,8 +230,8 @@ fn read_plan(call: &Call, cluster: &Cluster) -> Result<BTreeSet<NodeId>, Reply> 
     Ok(keep)
 }
 
-/// What nodes do for clients from now on, of those for which that changes: `topology[n1ql]`, `topology[eventing]` and
-/// `topology[index]` name all nodes that do. Tools name services that there are not, too, with no nodes.
+/// Returns the new services of nodes whose services change: `topology[n1ql]`, `topology[eventing]` and
+/// `topology[index]` name all nodes with the service. Tools also name services that do not exist here, without nodes.
 fn read_topology(
     call: &Call,
     cluster: &Cluster,
@@ -271,7 +272,7 @@ fn read_topology(
     Ok(wanted)
 }
 
-/// Has other nodes take the place of some, at once, and waits until they have.
+/// Orders the failover of nodes at once, and waits until it is done.
 async fn fail_over(call: Call) -> Result<Reply, Reply> {
     Form(call.form()).only(&["otpNode", "allowUnsafe"])?;
     let lost = named(&call)?;
@@ -314,7 +315,7 @@ fn is_over(node: &Node, lost: &BTreeSet<NodeId>) -> bool {
     !lost.iter().any(serves)
 }
 
-/// How many vBuckets are where they are to be, of how many, once `nodes` have a share.
+/// Returns how many vBuckets are in place, of how many, once `nodes` have a share.
 fn placed(cluster: &Cluster, keep: &BTreeSet<NodeId>) -> (usize, usize) {
     let nodes = cluster.with_data(keep);
     let mut counts = (0, 0);
@@ -327,7 +328,7 @@ fn placed(cluster: &Cluster, keep: &BTreeSet<NodeId>) -> (usize, usize) {
     counts
 }
 
-/// Whether a rebalance would move nothing.
+/// Returns true if a rebalance would move nothing.
 pub(super) fn is_balanced(cluster: &Cluster) -> bool {
     let stays = |membership| matches!(membership, Membership::Active | Membership::Added);
     let keep = cluster.nodes.iter().filter(|(_, node)| stays(node.membership));
@@ -389,7 +390,7 @@ fn task(cluster: &Cluster) -> Value {
     }
 }
 
-/// Adds what went wrong, when the last rebalance has failed.
+/// Adds the error, if the last rebalance has failed.
 fn add_failure(cluster: &Cluster, told: &mut Value) {
     if let Some(EndedRebalance { outcome: Outcome::Failed { lost }, .. }) = &cluster.last_rebalance
     {
@@ -416,7 +417,7 @@ fn names(cluster: &Cluster, nodes: &BTreeSet<NodeId>) -> Vec<String> {
     known.map(|node| otp_node(&node.endpoints)).collect()
 }
 
-/// What is left to tell of a rebalance that has ended.
+/// Describes a rebalance that has ended.
 fn report(cluster: &Cluster, ended: &EndedRebalance) -> Value {
     let rebalance = &ended.rebalance;
     let message = match &ended.outcome {
@@ -505,7 +506,7 @@ fn read_enabled(form: &Form) -> Result<bool, Reply> {
     }
 }
 
-/// A field, or what is `known` where it is not given.
+/// Returns a field, or the `known` value without it.
 fn read_number(
     form: &Form,
     field: &str,
@@ -525,7 +526,7 @@ mod tests {
     use super::*;
     use nacre_cluster::{Endpoints, GROUP_DEFAULT, Member, Ports};
 
-    /// What couchbase-cli reads without asking whether it is there.
+    /// couchbase-cli reads these members without checking for them.
     #[test]
     fn a_task_says_what_tools_take_for_granted() {
         let mut cluster = Cluster::new("c".into());

@@ -20,7 +20,7 @@ const HEADERS_MAX: usize = 100;
 /// Bytes that are read at a time.
 const READ_BYTES: usize = 16 << 10;
 
-/// What the next bytes of the client are.
+/// The kind of the client's next bytes.
 enum Next {
     /// The head of a request.
     Head,
@@ -36,7 +36,7 @@ pub struct Lenient<S> {
     next: Next,
     /// A head of which the end has not come yet.
     head: BytesMut,
-    /// What the reader can take.
+    /// Bytes ready for the reader.
     ready: Bytes,
 }
 
@@ -51,7 +51,7 @@ impl<S> Lenient<S> {
         &mut self.stream
     }
 
-    /// Takes bytes of the client, and moves what is complete to what the reader can take.
+    /// Takes bytes of the client, and moves complete ones to the reader.
     fn take(&mut self, mut read: BytesMut) {
         let mut ready = BytesMut::new();
         while !read.is_empty() {
@@ -91,7 +91,7 @@ impl<S> Lenient<S> {
         self.ready = ready.freeze();
     }
 
-    /// Gives the reader what has come of a head when the client sends no more.
+    /// Passes an incomplete head to the reader when the client sends no more.
     fn end(&mut self) {
         self.next = Next::Anything;
         self.ready = self.head.split().freeze();
@@ -128,7 +128,7 @@ fn with_encoded_target(head: &[u8]) -> Vec<u8> {
     encoded.chain([&head[line..]]).collect::<Vec<_>>().concat()
 }
 
-/// Returns what comes after a head.
+/// Returns the kind of the bytes after a head.
 fn what_follows(head: &[u8]) -> Next {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut request = httparse::Request::new(&mut headers);

@@ -1,7 +1,8 @@
-//! Routes of the HTTP ports: how a request finds its handler, and what is checked before.
+//! Routes of the HTTP ports: the handler of a request, and the checks before it.
 //!
-//! Each module lists its endpoints as `ROUTES`. A row names the right that a user needs; [`answer`] checks it, so that a handler only
-//! checks what depends on the body or the query. Segments of a path that a row names are read with [`Call::segment`].
+//! Each module lists its endpoints as `ROUTES`. A row names the right that a user needs; [`answer`] checks it, so that
+//! a handler checks only rights that depend on the body or the query. Segments of a path that a row names are read with
+//! [`Call::segment`].
 
 use super::Call;
 use super::body::Reply;
@@ -20,7 +21,7 @@ pub(super) type Route = nacre_http::Route<Handler>;
 pub(super) const READ: Access = Access::Cluster(Privilege::ReadCluster);
 /// Right to change the cluster.
 pub(super) const ADMINISTER: Access = Access::Cluster(Privilege::AdministerCluster);
-/// Right to read and change users, and what decides who is one.
+/// Right to read and change users, and the settings that decide who is a user.
 pub(super) const USERS: Access = Access::Cluster(Privilege::AdministerUsers);
 
 /// Route for GET.
@@ -93,7 +94,7 @@ pub(super) fn body_bytes_max(
 /// for it.
 ///
 /// # Errors
-/// The answer to a user who lacks the right, `not_found` without a route, and what the handler says.
+/// The answer to a user who lacks the right, `not_found` without a route, and the errors of the handler.
 pub(super) async fn answer(
     table: &Table<Handler>,
     mut call: Call,

@@ -1,7 +1,7 @@
 //! Settings of the cluster as a whole, below `/settings`. Paths, fields and texts are Couchbase's.
 //!
-//! A setting that means something here is written and read back. Of all others there is the value that describes what the server does:
-//! a form may repeat it, and is refused with the name of the field if it asks for anything else.
+//! A setting with effect here is stored and shown. All others have the value that describes the server: a form may
+//! repeat it, and is refused with the name of the field if it asks for another one.
 
 use super::body::{Reply, done, invalid, json_reply, ok};
 use super::routes::{ADMINISTER, READ, Route, USERS, get, post, ready};
@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 const REBALANCE: &str = "/settings/rebalance";
 const STATS: &str = "/settings/stats";
 const QUERY: &str = "/settings/querySettings";
-/// The same under both names that Couchbase has for it.
+/// Both names that Couchbase has for the setting.
 const CURL: [&str; 2] =
     ["/settings/querySettings/curlWhitelist", "/settings/querySettings/curlAllowlist"];
 
@@ -143,10 +143,10 @@ fn read_curl(body: &[u8]) -> Result<CurlAccess, Reply> {
 
 const NO_MAIL: &str = "The server sends no mail: watch /metrics and /events instead.";
 
-/// Answers a form that repeats settings which describe what the server does.
+/// Answers a form that repeats fixed settings.
 ///
 /// # Errors
-/// A field that asks for anything else, with the `reason` why it cannot be changed.
+/// A field that asks for another value, with the `reason` why it cannot be changed.
 fn confirm(call: &Call, known: &Value, reason: &str) -> Result<Reply, Reply> {
     let known = known.as_object().cloned().unwrap_or_default();
     fixed::check_because(&known, &call.form(), reason).map(|()| done())
@@ -157,7 +157,7 @@ const NO_DIRECTORY: &str =
 const NO_SASLAUTHD: &str =
     "The server asks no saslauthd: its users are below /settings/rbac/users.";
 
-/// Settings of the query service: what it does, and the URLs that it may read.
+/// Returns the settings of the query service: its behaviour, and the URLs that it may read.
 fn query(call: &Call) -> Value {
     let mut settings = query_settings();
     settings["queryCurlWhitelist"] = describe_curl(&call.node.cluster().settings.curl);
@@ -181,7 +181,7 @@ fn analytics() -> Value {
     json!({"numReplicas": 0})
 }
 
-/// What the query service does, in the words of its settings at Couchbase.
+/// Returns the behaviour of the query service, as Couchbase's settings describe it.
 fn query_settings() -> Value {
     json!({
         "queryTmpSpaceDir": "",

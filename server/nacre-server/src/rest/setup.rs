@@ -1,8 +1,8 @@
-//! What scripts ask that set up a new node: who administers it, and its settings at once. Paths, fields and texts are
+//! Requests of scripts that set up a new node: its administrator and its settings. Paths, fields and texts are
 //! Couchbase's.
 //!
-//! A node that was started with `--unclaimed` has no administrator. Until one is named, clients on the machine itself, and clients
-//! elsewhere that name the token which the node has printed, may do what such scripts do, and nothing else.
+//! A node that was started with `--unclaimed` has no administrator. Until one is named, clients on the machine itself,
+//! and other clients with the token that the node has printed, may make the requests of such scripts, and no others.
 
 use super::Call;
 use super::body::{Reply, error_reply, in_background, invalid, ok};
@@ -28,7 +28,7 @@ const NO_TOKEN: &str = "none";
 /// Headers that proxies add: a request with one may come from another machine, although the proxy is on this one.
 const FORWARDED: [&str; 4] = ["forwarded", "via", "x-forwarded-for", "x-real-ip"];
 
-/// Whether the node waits for somebody to name its administrator, and who may.
+/// State of a node that waits for its administrator to be named, and the token.
 #[derive(Debug, Default)]
 pub struct Claim {
     is_open: AtomicBool,
@@ -47,7 +47,7 @@ impl Claim {
         self.is_open.store(true, Ordering::Release);
     }
 
-    /// Lets nobody claim the node any more. Returns true if somebody could before.
+    /// Ends the set-up. Returns true if it was possible before.
     pub fn close(&self) -> bool {
         self.is_open.swap(false, Ordering::AcqRel)
     }
@@ -57,7 +57,7 @@ impl Claim {
         self.is_open.load(Ordering::Acquire)
     }
 
-    /// How the node can be claimed, for the operator.
+    /// Returns instructions for the operator.
     pub fn describe(&self) -> String {
         let how = match &self.token {
             None => "anybody who reaches it may claim it first".to_owned(),
@@ -70,7 +70,7 @@ impl Claim {
 
     /// Refuses a request to set up the node that comes from another machine and does not name the token.
     ///
-    /// What is only read needs no token: set-up scripts wait for it.
+    /// Requests that only read need no token: set-up scripts wait for the node with them.
     pub(super) fn check(
         &self,
         head: &Parts,
@@ -141,7 +141,8 @@ fn check_port(call: &Call, form: &Form) -> Result<(), Reply> {
     }
 }
 
-/// `POST /settings/web`: names the administrator of a node that has none, or gives the administrator who asks another password.
+/// `POST /settings/web`: names the administrator of a node that has none, or changes the password of the administrator
+/// who asks.
 async fn claim(call: &Call) -> Result<Reply, Reply> {
     let form = Form(call.form());
     check_port(call, &form)?;
@@ -180,7 +181,7 @@ async fn change_password(call: &Call, name: &str, password: &str) -> Result<Repl
     Ok(new_base(call))
 }
 
-/// The name and the password of the administrator, as they are to be.
+/// Returns the new name and password of the administrator.
 fn administrator(call: &Call, form: &Form) -> Result<(String, String), Reply> {
     let wanted = |field: &str| {
         let missing = || invalid(field, "The value must be supplied");
@@ -200,14 +201,14 @@ async fn all_at_once(call: Call) -> Result<Reply, Reply> {
             "username" | "password" | "port" | "hostname" | "services" | "clusterName" => {}
             "indexerStorageMode" => check_storage_mode(field, value)?,
             "sendStats" => read_permission(field, value).map(drop)?,
-            // Tools say so before they know that nodes always encrypt what they say to each other.
+            // Tools send this before they know that nodes always encrypt their links.
             "nodeEncryption" if value == "off" => {}
             field if pool::is_quota(field) => {}
             field if listeners::check_field(&call, field, value)? => {}
             field => return Err(invalid(field, "Unsupported key")),
         }
     }
-    // Nothing is done when the last would fail.
+    // Checked first: nothing is done if the last step would fail.
     check_port(&call, &form)?;
     administrator(&call, &form)?;
     let quotas = pool::read_quotas(&call.node.cluster(), &form.0)?;
@@ -243,7 +244,7 @@ fn web_settings(call: &Call) -> Reply {
     ok(&json!({"port": call.node.endpoints().plain.mgmt(), "username": call.user}))
 }
 
-/// How indexes are kept: there is one way, and an index says itself how many replicas it has.
+/// Returns the storage of indexes: there is one kind, and an index itself names its number of replicas.
 fn known_index_settings() -> Value {
     json!({
         "storageMode": "memory_optimized",
@@ -263,7 +264,7 @@ fn index_settings() -> Reply {
     ok(&known_index_settings())
 }
 
-/// Scripts name the one that their server has: all are taken, and the answer says what is.
+/// Scripts name the mode of their server: all are accepted, and the answer names the real one.
 fn check_storage_mode(field: &str, mode: &str) -> Result<(), Reply> {
     if ["memory_optimized", "plasma", "forestdb"].contains(&mode) {
         return Ok(());

@@ -1,8 +1,8 @@
-//! Bounds of answers that take long: how many of them a node is at, and how long a client may take nothing.
+//! Bounds of answers that take long: the number of answers under way, and the time for which a client may take nothing.
 //!
-//! An answer in pieces holds what it is made from until the client has taken it: an instance of a plugin, a snapshot, a scan. A client
-//! that does not read costs one such place for [`STALLED_MAX`]. Places are counted by user, so that nobody takes those of others, and by
-//! address, so that a password which many programs share cannot either.
+//! An answer in pieces holds its source until the client has taken it: an instance of a plugin, a snapshot, a scan. A
+//! client that does not read costs one such place for [`STALLED_MAX`]. Places are counted by user, so that no user
+//! takes those of others, and by address, so that programs that share a password cannot do so either.
 
 use super::body::{Reply, error_reply};
 use hyper::StatusCode;
@@ -15,8 +15,9 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a client may take nothing of an answer before its connection is closed. Longer than a pause of a garbage collector or a
-/// network that finds another way; short enough that places come free again while an administrator looks for who holds them.
+/// How long a client may take nothing of an answer before its connection is closed. Longer than a pause of a garbage
+/// collector or of a network that reroutes; short enough that places become free again while an administrator looks for
+/// their holder.
 pub(super) const STALLED_MAX: Duration = Duration::from_secs(60);
 
 /// Kinds of answers, which have places of their own.
@@ -28,7 +29,7 @@ pub(super) enum Kind {
     Watch,
 }
 
-/// How many answers of a kind there may be.
+/// Limits of one kind of answers.
 #[derive(Clone, Copy, Debug)]
 struct Limits {
     all: usize,
@@ -129,7 +130,7 @@ impl Drop for Place {
     }
 }
 
-/// What counts as one address: of IPv6 the network, as a host has all addresses of it.
+/// Returns the address that is counted: for IPv6 the network, because a host has all of its addresses.
 fn counted(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {

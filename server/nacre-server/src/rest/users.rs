@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-/// How many users may be asked for at a time. Source: Couchbase.
+/// Number of users in a page. Source: Couchbase.
 const PAGE_USERS: RangeInclusive<usize> = 3..=100;
 
 const DOMAIN: &str = "/settings/rbac/users/{domain}";
@@ -47,7 +47,7 @@ pub(super) const ROUTES: &[Route] = &[
     post("/controller/changePassword", Access::Login, |call| Box::pin(change_password(call))),
 ];
 
-/// The domain that the path names, for callers who may see its users.
+/// Returns the domain that the path names, for callers who may see its users.
 fn domain_of(call: &Call) -> Result<Domain, Reply> {
     let name = call.segment("domain");
     let domain = Domain::ALL.into_iter().find(|domain| domain.name() == name);
@@ -106,7 +106,7 @@ async fn remove_group(call: Call) -> Result<Reply, Reply> {
     change(&call, Edit::RemoveGroup(name)).await
 }
 
-/// What it takes to see and change users of a domain.
+/// Returns the privilege to see and change users of a domain.
 fn need(domain: Domain) -> Privilege {
     match domain {
         Domain::Local => Privilege::AdministerUsers,
@@ -114,7 +114,7 @@ fn need(domain: Domain) -> Privilege {
     }
 }
 
-/// The domains whose users the user who asks may see.
+/// Returns the domains whose users the caller may see.
 ///
 /// # Errors
 /// 403 if there is none.
@@ -124,7 +124,7 @@ fn domains(call: &Call) -> Result<Vec<Domain>, Reply> {
     if seen.is_empty() { Err(forbidden(Privilege::AdministerUsers)) } else { Ok(seen) }
 }
 
-/// Makes a change for the user who asks. Whether it is allowed is decided when its turn comes.
+/// Makes a change for the caller. The rights are checked when the change is applied.
 async fn change(call: &Call, edit: Edit) -> Result<Reply, Reply> {
     let node = Arc::clone(&call.node);
     let change = UserChange { by: Some(asker(call)?), edit };
@@ -186,7 +186,7 @@ fn unknown_group() -> Reply {
     json_reply(StatusCode::NOT_FOUND, &json!("Unknown group."))
 }
 
-/// Every role there is; `*` stands for the part of the data that has to be named.
+/// Returns every role; `*` means that a part of the data has to be named.
 fn roles() -> Value {
     let describe = |kind: &RoleKind| {
         // The C++ core ends the process when a role has no description.
@@ -351,7 +351,7 @@ async fn change_user(call: &Call, mut edit: UserEdit) -> Result<Reply, Reply> {
         }
         check_password(call, password)?;
     }
-    // Nobody has a password hashed for a change that is refused anyway.
+    // Checked first, so that no password is hashed for a refused change.
     permit(call, &Edit::User(edit.clone()))?;
     // Declarative tools send the password each time: the one that the user has replaces nothing, and ends no login.
     if let Some(password) = password
@@ -394,7 +394,7 @@ async fn put_group(call: Call) -> Result<Reply, Reply> {
     change(&call, Edit::PutGroup(group)).await
 }
 
-/// Changes the password of the user who asks; no role is needed for that.
+/// Changes the password of the caller; no role is needed for that.
 async fn change_password(call: Call) -> Result<Reply, Reply> {
     let password = field(&call.form(), "password");
     let password = password.ok_or_else(|| invalid("password", "is missing"))?;
@@ -402,7 +402,7 @@ async fn change_password(call: Call) -> Result<Reply, Reply> {
     set_own_password(&call, &password).await
 }
 
-/// Gives the user who asks another password, which was checked.
+/// Sets the password of the caller, which was checked.
 pub(super) async fn set_own_password(call: &Call, password: &str) -> Result<Reply, Reply> {
     let known = call.node.users().person(&call.user).map(|user| user.password_generation);
     let current = known.ok_or_else(unauthorized)?;

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a query waits for fresh rows when it names no other time.
+/// Default time that a query waits for fresh rows.
 const FRESH_ROWS_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long requests wait for the plugin to be compiled after a first start: a little less than SDKs wait for them.
 const LOADING_PATIENCE: Duration = Duration::from_secs(60);
@@ -67,7 +67,8 @@ fn not_ready() -> Reply {
     )
 }
 
-/// Waits for what needs the plugin, no longer than clients do: nothing is wrong with what was asked.
+/// Waits for something that needs the plugin, no longer than clients do. The reply to a late one blames the server, not
+/// the request.
 async fn in_time<T>(work: impl Future<Output = Result<T, Reply>>) -> Result<T, Reply> {
     tokio::time::timeout(LOADING_PATIENCE, work).await.unwrap_or_else(|_| Err(not_ready()))
 }
@@ -110,7 +111,7 @@ async fn put(call: Call) -> Result<Reply, Reply> {
     Ok(json_reply(StatusCode::CREATED, &json!({"ok": true, "id": id})))
 }
 
-/// Whether a design document may be called that.
+/// Checks the name of a design document.
 fn check_name(name: &str) -> Result<(), &'static str> {
     match name {
         _ if name.trim().is_empty() => Err("a design document needs a name"),
@@ -147,7 +148,7 @@ const MEMBERS: [&str; 16] = [
 /// Members of a view.
 const VIEW_MEMBERS: [&str; 2] = ["map", "reduce"];
 
-/// Whether all members are known: what is misspelt would be ignored, and the view be another one than was meant.
+/// Checks that all members are known: a misspelt one would be ignored, and the view differ from the intended one.
 fn check_members(document: &Value) -> Result<(), String> {
     let unknown = |value: &Value, known: &[&str]| {
         let members = value.as_object().into_iter().flatten();
@@ -168,7 +169,7 @@ fn check_members(document: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether what a design document says of its pace can be. What nobody here knows is left alone.
+/// Checks the options of a design document. Unknown ones are ignored.
 fn check_options(document: &Value) -> Result<(), String> {
     let options = match &document["options"] {
         Value::Null => return Ok(()),
@@ -226,7 +227,7 @@ async fn deployment(call: &Call) -> Result<Arc<Deployment>, Reply> {
     .await
 }
 
-/// How a design document is doing: what it took, what failed, whether it runs.
+/// Describes the condition of a design document: documents, failures and state.
 async fn info(call: Call) -> Result<Reply, Reply> {
     let deployment = deployment(&call).await?;
     let (state, reason) = state_of(&deployment.progress());
@@ -237,7 +238,7 @@ async fn info(call: Call) -> Result<Reply, Reply> {
     Ok(ok(&value))
 }
 
-/// How a deployment is doing, in a word, and why it has stopped.
+/// Returns the condition of a deployment in a word, and why it has stopped.
 pub(super) fn state_of(progress: &Progress) -> (&'static str, Option<String>) {
     match progress {
         Progress::Running => ("running", None),
@@ -248,7 +249,7 @@ pub(super) fn state_of(progress: &Progress) -> (&'static str, Option<String>) {
     }
 }
 
-/// What a deployment took, and what failed.
+/// Returns the counters of a deployment.
 pub(super) fn counts_of(deployment: &Deployment) -> Value {
     let status = deployment.status();
     let lossy = |key: &[u8]| String::from_utf8_lossy(key).into_owned();
@@ -285,13 +286,13 @@ pub(super) fn counts_of(deployment: &Deployment) -> Value {
     })
 }
 
-/// What a plugin has logged.
+/// Returns the log lines of a plugin.
 pub(super) fn log_of(status: &Status) -> Vec<Value> {
     let line = |line: &LogLine| json!({"level": line.level, "message": line.message});
     status.log.iter().map(line).collect()
 }
 
-/// What calls of one kind cost.
+/// Returns the cost of calls of one kind.
 pub(super) fn usage_of(usage: &Usage) -> Value {
     let host_calls = usage.host_calls().filter(|(_, count)| *count > 0);
     let host_calls: serde_json::Map<String, Value> =
@@ -311,7 +312,7 @@ async fn query(call: Call) -> Result<Reply, Reply> {
     let [name, view] = ["name", "view"].map(|name| call.segment(name).to_owned());
     let parameters = body::form(call.query.as_bytes());
     let posted: Value = serde_json::from_slice(&call.body).unwrap_or_default();
-    // As for the parameters that the plugin reads.
+    // The same precedence as for the parameters that the plugin reads.
     let parameter = |wanted: &str| match &posted[wanted] {
         Value::Null => {
             parameters.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.clone())
@@ -362,7 +363,7 @@ async fn query(call: Call) -> Result<Reply, Reply> {
     answered_as(&call.node, &desk, &deployment.name, request, terms, failure.0, shape).await
 }
 
-/// Why there are no rows in time: which view it is, and what may hold it up.
+/// Returns the message of a late query: the view, and a probable cause.
 fn late(name: &str, view: &str, patience: Duration, error: Option<(Vec<u8>, String)>) -> String {
     let mut reason = format!(
         "view {view:?} of design document {name:?} was not up to date within {} ms",
@@ -375,9 +376,9 @@ fn late(name: &str, view: &str, patience: Duration, error: Option<(Vec<u8>, Stri
     reason
 }
 
-/// The answer of a view, which says how many documents could not be mapped: their rows are missing in it.
+/// The answer of a view, with the number of documents that could not be mapped: their rows are missing in it.
 ///
-/// That is a member of `debug_info`, which clients hand on. Official SDKs take `errors` for a query that has failed.
+/// The number is a member of `debug_info`, which clients pass on. Official SDKs would take `errors` for a failed query.
 struct Annotated {
     answer: plugins::Reply,
     note: Option<String>,

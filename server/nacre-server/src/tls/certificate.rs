@@ -1,4 +1,4 @@
-//! Certificates and their keys: made here for a first start, or read from what an operator gives.
+//! Certificates and their keys: created for a first start, or read from an operator's files.
 
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
@@ -12,7 +12,7 @@ use tokio_rustls::rustls::sign::CertifiedKey;
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-/// How long a certificate is valid before it was made: clocks of clients may be behind.
+/// Validity of a certificate before its creation: clocks of clients may be behind.
 const GRACE: Duration = DAY;
 const AUTHORITY_LIFE: Duration = Duration::from_secs(3650 * 24 * 60 * 60);
 /// Each start issues a new one. Some clients refuse certificates for more than 825 days.
@@ -22,7 +22,7 @@ const NODE_LIFE: Duration = Duration::from_secs(800 * 24 * 60 * 60);
 pub struct Authority(String);
 
 impl Authority {
-    /// A new one. `name` tells it from others, for people.
+    /// Creates an authority. `name` tells it from others, for people.
     pub fn generate(name: &str) -> Result<Authority, String> {
         Authority::generate_at(name, SystemTime::now())
     }
@@ -46,9 +46,9 @@ impl Authority {
         String::from_utf8(pem.to_vec()).map(Authority).map_err(|error| unusable(error.to_string()))
     }
 
-    /// Whether it is valid now.
+    /// Returns its present validity.
     pub fn validity(&self) -> Validity {
-        // It was read before.
+        // The certificate was parsed before.
         validity(&self.certificate()).unwrap_or(Validity::Valid)
     }
 
@@ -140,7 +140,7 @@ pub fn check_authority(certificate: &CertificateDer<'_>) -> Result<(), String> {
     Err("the certificate is not that of an authority: it may not sign others".into())
 }
 
-/// Whether a certificate is valid now, by the clock of this machine.
+/// Validity of a certificate at present, by the clock of this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Validity {
     Early,
@@ -172,7 +172,7 @@ fn parse<'a>(certificate: &'a CertificateDer<'_>) -> Result<X509Certificate<'a>,
         .map_err(|error| format!("the certificate cannot be read: {error}"))
 }
 
-/// What people want to know of a certificate.
+/// Description of a certificate for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Description {
     pub subject: String,
@@ -193,7 +193,7 @@ pub fn describe(certificate: &CertificateDer<'_>) -> Result<Description, String>
     })
 }
 
-/// Whether a certificate is valid now, and less than half of its time is over.
+/// Returns true if a certificate is valid now, and less than half of its time is over.
 pub fn is_fresh(about: &Description) -> bool {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs() as i64;
     now >= about.not_before && now <= about.not_before + (about.not_after - about.not_before) / 2

@@ -3,20 +3,20 @@
 use super::certificate::Names;
 use serde::{Deserialize, Serialize};
 
-/// Whether a client has to show a certificate.
+/// Demand for a certificate of the client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Demand {
-    /// It is not asked for one.
+    /// No certificate is requested.
     #[default]
     Disable,
-    /// It may show one, or log in.
+    /// The client may show one, or log in.
     Enable,
     /// A connection without one is refused.
     Mandatory,
 }
 
-/// Where in a certificate a user's name stands.
+/// Part of a certificate that has a user's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Place {
     /// The common name of the subject.
@@ -33,7 +33,7 @@ pub enum Place {
     Email,
 }
 
-/// How a user's name is read: behind `prefix`, up to the first character that is in `delimiter`.
+/// Rule for a user's name: the text after `prefix`, up to the first character in `delimiter`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rule {
@@ -44,7 +44,7 @@ pub struct Rule {
     pub delimiter: String,
 }
 
-/// What an operator chose about clients' certificates. The serialised form is that of REST, and is what is stored.
+/// An operator's settings for clients' certificates. The serialised form is that of REST and of the stored file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClientCertificates {

@@ -6,15 +6,15 @@
 //! ├─ tls/authority-before.pem        the authority before that one, which had expired
 //! ├─ tls/ca.pem                      the certificate of that, for clients
 //! ├─ tls/node.pem                    chain and key that an operator gave by REST, instead of one signed here
-//! ├─ tls/trusted/<id>.pem            authorities whose clients are believed, beside the own one
-//! ├─ tls/clients.json                what is asked of clients' certificates
+//! ├─ tls/trusted/<id>.pem            authorities whose clients are trusted, in addition to the own one
+//! ├─ tls/clients.json                settings for clients' certificates
 //! ├─ tls/settings-key                encrypts the settings: see [`crate::sealed`]
-//! ├─ tls/node-key.pem                by which other nodes recognise this one: see [`node_key`]
+//! ├─ tls/node-key.pem key that identifies this node to others: see [`node_key`]
 //! └─ inbox/chain.pem, pkey.key, CA/  where an operator puts files before asking to take them over
 //! ```
 //!
-//! All of it is read into a [`State`], which is replaced as a whole: a change that cannot be read leaves connections
-//! as they are. A connection uses the state of when it began.
+//! All of it is read into a [`State`], which is replaced as a whole: a change that cannot be read leaves connections as
+//! they are. A connection uses the state of its beginning.
 
 mod certificate;
 mod client;
@@ -45,7 +45,7 @@ use tokio_rustls::rustls::server::{Acceptor, WebPkiClientVerifier, danger::Clien
 use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 use tokio_rustls::server::TlsStream;
 
-/// How long a client may take until the connection is encrypted.
+/// Longest time of a handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The file of the node's own authority.
@@ -60,7 +60,7 @@ const GIVEN: &str = "node.pem";
 pub struct Files {
     /// The certificate and the chain behind it, in PEM.
     pub chain: PathBuf,
-    /// Its private key, in PEM.
+    /// The private key, in PEM.
     pub key: PathBuf,
 }
 
@@ -74,11 +74,11 @@ pub struct Trusted {
     der: CertificateDer<'static>,
 }
 
-/// What TLS does at a moment.
+/// The state of TLS at one time.
 struct State {
     config: Arc<ServerConfig>,
     chain: Vec<CertificateDer<'static>>,
-    /// Whether the node's certificate was signed here.
+    /// True if the node's certificate was signed here.
     generated: bool,
     trusted: Vec<Trusted>,
     clients: ClientCertificates,
@@ -86,10 +86,10 @@ struct State {
     security: Security,
 }
 
-/// What the other side of a connection has proved by its handshake.
+/// The identity that the peer has proved in the handshake.
 #[derive(Clone, Debug, Default)]
 pub struct Shown {
-    /// The user whom the certificate of a client names.
+    /// The user whom the client's certificate names.
     pub user: Option<String>,
     /// The key of a node, of this cluster or of none.
     pub key: Option<Fingerprint>,
@@ -99,13 +99,13 @@ pub struct Shown {
 pub struct Tls {
     folder: PathBuf,
     inbox: PathBuf,
-    /// Where the operator keeps certificate and key, if not here.
+    /// The operator's paths of certificate and key, if given.
     files: Option<Files>,
     /// Host names and addresses for a certificate that is signed here.
     names: Vec<String>,
-    /// Tells an authority that is made here from others, for people.
+    /// Tells authorities that are created here from others, for people.
     authority_name: String,
-    /// How connections of other nodes are taken, for each [`Purpose`].
+    /// Settings for connections of other nodes, for each [`Purpose`].
     management: Arc<ServerConfig>,
     copies: Arc<ServerConfig>,
     state: RwLock<Arc<State>>,
@@ -116,10 +116,10 @@ pub struct Tls {
 }
 
 impl Tls {
-    /// Reads what is in `data_dir`; at a first start makes an authority there. Nodes are shown `node_key`.
+    /// Reads the files in `data_dir`; at a first start, creates an authority there. Nodes are shown `node_key`.
     ///
     /// # Errors
-    /// What is wrong with a file, in a sentence.
+    /// The problem with a file, in a sentence.
     pub fn open(
         data_dir: &Path,
         files: Option<Files>,
@@ -157,7 +157,7 @@ impl Tls {
         })
     }
 
-    /// From now on allows clients what the settings of the node's cluster allow.
+    /// From now on, applies the settings of the node's cluster to clients.
     pub fn follow(&self, node: Arc<Node>) {
         // A second call is about the same node.
         let _ = self.node.set(node);
@@ -180,11 +180,11 @@ impl Tls {
         Arc::clone(&self.state.read())
     }
 
-    /// Encrypts a connection to a port, to which nodes come for `purpose`, if they do; gives it with what the other side has
-    /// shown.
+    /// Encrypts a connection to a port. Nodes use the port for `purpose`, if they use it. Returns the connection and
+    /// the peer's identity.
     ///
     /// # Errors
-    /// Why it could not be encrypted, for the log.
+    /// The reason why it could not be encrypted, for the log.
     pub async fn accept(
         &self,
         stream: TcpStream,
@@ -224,11 +224,10 @@ impl Tls {
         Ok((stream, Shown { user, key: None }))
     }
 
-    /// Takes over the certificate that lies in the inbox or, when the node was given files, in these. From now on it is
-    /// shown to whoever connects.
+    /// Takes over the certificate in the inbox or, if the node was given files, in these. New connections are shown it.
     ///
     /// # Errors
-    /// What is wrong with it; the old one stays.
+    /// The problem with it; the old one stays.
     pub fn reload(&self) -> Result<(), String> {
         let _changing = self.changing.lock();
         if self.files.is_none() {
@@ -246,7 +245,7 @@ impl Tls {
     /// set, and the node may run for years.
     ///
     /// # Errors
-    /// When it cannot be stored.
+    /// Fails when it cannot be stored.
     pub fn renew(&self) -> Result<(), String> {
         let _changing = self.changing.lock();
         let (about, is_generated) = self.certificate();
@@ -262,7 +261,7 @@ impl Tls {
     /// Makes a new authority and a new certificate by it, which count from now on.
     ///
     /// # Errors
-    /// When it cannot be stored.
+    /// Fails when it cannot be stored.
     pub fn regenerate(&self, authority_name: &str) -> Result<(), String> {
         let _changing = self.changing.lock();
         let authority = Authority::generate(authority_name)?;
@@ -272,10 +271,10 @@ impl Tls {
         self.read_state()
     }
 
-    /// Believes the authorities of a text in PEM from now on.
+    /// Trusts the authorities of a text in PEM from now on.
     ///
     /// # Errors
-    /// What is wrong with one of them; none is added then.
+    /// The problem with one of them; none is added then.
     pub fn trust(&self, pem: &[u8]) -> Result<(), String> {
         let _changing = self.changing.lock();
         let known = self.trusted();
@@ -292,7 +291,7 @@ impl Tls {
         self.read_state()
     }
 
-    /// Believes the authorities that lie in the folder `CA` of the inbox from now on.
+    /// Trusts the authorities in the folder `CA` of the inbox from now on.
     ///
     /// # Errors
     /// As for [`Tls::trust`]; those of files before the bad one are added.
@@ -308,7 +307,7 @@ impl Tls {
     /// Believes an authority no longer. Says whether it was believed; the own one always is.
     ///
     /// # Errors
-    /// When the file cannot be removed.
+    /// Fails when the file cannot be removed.
     pub fn distrust(&self, id: u32) -> Result<bool, String> {
         let _changing = self.changing.lock();
         if id == 0 || self.trusted().iter().all(|trusted| trusted.id != id) {
@@ -319,10 +318,10 @@ impl Tls {
         Ok(true)
     }
 
-    /// Changes what is asked of clients' certificates, for connections from now on.
+    /// Changes the settings for clients' certificates, for new connections.
     ///
     /// # Errors
-    /// When it cannot be stored.
+    /// Fails when they cannot be stored.
     pub fn set_clients(&self, clients: &ClientCertificates) -> Result<(), String> {
         let _changing = self.changing.lock();
         let text = serde_json::to_vec(clients).expect("the settings are plain data");
@@ -330,7 +329,7 @@ impl Tls {
         self.read_state()
     }
 
-    /// What is asked of clients' certificates.
+    /// Returns the settings for clients' certificates.
     pub fn clients(&self) -> ClientCertificates {
         self.state.read().clients.clone()
     }
@@ -361,8 +360,8 @@ fn read_authority(path: &Path) -> Result<Authority, String> {
         .map_err(|reason| format!("{}: {reason}: {put_back}", path.display()))
 }
 
-/// Has an authority that has expired replaced by a new one, or by the one before, should that be valid: the clock was wrong when it
-/// was replaced, and clients know that one. An authority that is not valid yet stays: the clock is behind.
+/// Replaces an expired authority by a new one, or by the one before if that is valid: the clock was wrong when that was
+/// replaced, and clients know it. An authority that is not valid yet stays, because the clock is behind.
 fn renew_authority(folder: &Path, name: &str) -> Result<(), String> {
     let (path, path_before) = (folder.join(AUTHORITY), folder.join(BEFORE));
     let now = read_authority(&path)?;

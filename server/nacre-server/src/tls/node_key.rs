@@ -1,4 +1,4 @@
-//! The key by which other nodes recognise this one, and how connections between nodes are encrypted.
+//! The key that identifies this node to others, and the encryption of connections between nodes.
 //!
 //! ```text
 //! a node ──► a port with TLS of another one     ALPN: "nacre/2" for management, "nacre-dcp/1" for copies of documents
@@ -6,9 +6,10 @@
 //!            both compare SHA-256 of that with the fingerprint that the cluster has agreed on
 //! ```
 //!
-//! There is no authority, no name and no date: nothing that an operator gives, renews or lets expire decides who is a node.
-//! Who connects checks the fingerprint within the handshake, before it says anything. Who is connected to takes any key that the
-//! other proves to have, and decides then what may be asked with it: a node that is about to join is nobody's member yet.
+//! There is no authority, no name and no date: membership depends on nothing that an operator gives, renews or lets
+//! expire. The connecting node checks the fingerprint within the handshake, before it sends anything. The other one
+//! accepts any key that the peer proves to have, and decides afterwards which requests it allows: a node that is about
+//! to join is not a member yet.
 
 use nacre_cluster::Fingerprint;
 use rcgen::{KeyPair, PublicKeyData};
@@ -43,14 +44,14 @@ use tokio_rustls::rustls::{
 
 /// The file of the key, in the folder for TLS.
 const FILE: &str = "node-key.pem";
-/// How long the system tries to get bytes through to a machine that is gone.
+/// How long the system tries to send bytes to a lost machine.
 const UNSENT_MAX: Duration = Duration::from_secs(5);
-/// What is read of a connection at a time: rustls alone would have the system asked for each 4 KiB.
+/// Size of a read: rustls alone would make one system call for each 4 KiB.
 const READ_BYTES: usize = 64 << 10;
 /// A connection needs some name. It is neither sent nor compared.
 const NAME: &str = "node.invalid";
 
-/// What nodes want of each other on a port with TLS. A port that serves something else for clients knows none of them.
+/// Purpose of a node's connection to a port with TLS. A port that serves clients otherwise accepts none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// Requests over HTTP, and links.
@@ -60,7 +61,7 @@ pub enum Purpose {
 }
 
 impl Purpose {
-    /// As it stands in the handshake (ALPN, RFC 7301).
+    /// Returns its name in the handshake (ALPN, RFC 7301).
     pub fn protocol(self) -> &'static [u8] {
         match self {
             Purpose::Management => b"nacre/2",
@@ -77,10 +78,10 @@ pub struct NodeKey {
 }
 
 impl NodeKey {
-    /// Reads the key in the folder for TLS, where it is made at a first start.
+    /// Reads the key in the folder for TLS; creates it at a first start.
     ///
     /// # Errors
-    /// What is wrong with the file, in a sentence.
+    /// The problem with the file, in a sentence.
     pub fn open(data_dir: &Path) -> Result<NodeKey, String> {
         let folder = data_dir.join("tls");
         nacre_store::create_private_directory(&folder)
@@ -147,7 +148,7 @@ impl NodeKey {
         Ok((stream, shown))
     }
 
-    /// Each connection begins from nothing: who was a node when a session began may be none when it is taken up again.
+    /// Sessions are not resumed: the peer may have been removed from the cluster since a session began.
     fn client(
         &self,
         purpose: Purpose,
@@ -166,7 +167,7 @@ impl NodeKey {
         Ok(config)
     }
 
-    /// How connections of other nodes are taken.
+    /// Returns the settings for connections of other nodes.
     pub(super) fn server(&self, purpose: Purpose) -> Result<ServerConfig, String> {
         let keys = AlwaysResolvesServerRawPublicKeys::new(Arc::clone(&self.certified));
         let mut config = ServerConfig::builder_with_provider(Arc::clone(&self.provider))
@@ -184,7 +185,7 @@ impl NodeKey {
     }
 }
 
-/// Nodes have each other's choice: AES-128 is what processors do fastest, and more than anybody breaks.
+/// Nodes prefer AES-128: it is the fastest on processors, and no known attack breaks it.
 fn provider() -> CryptoProvider {
     let mut provider = ring::default_provider();
     let is_first =
@@ -203,7 +204,7 @@ pub(super) fn shown(keys: Option<&[CertificateDer<'_>]>) -> Option<Fingerprint> 
     keys?.first().map(|key| fingerprint(key))
 }
 
-/// Has the other side prove that it has the key it shows, which may have to be a certain one.
+/// Makes the peer prove that it has the key it shows, which may have to be a certain one.
 #[derive(Debug)]
 struct Verifier {
     expected: Option<Fingerprint>,
@@ -380,7 +381,7 @@ mod tests {
         let ((_a, first), (_b, second)) = (key(), key());
         for (purpose, expected, words) in [
             (Purpose::Management, Some(first.fingerprint()), "another node answers there"),
-            // Where nodes are not served, the certificate for clients is shown.
+            // A port that does not serve nodes shows the certificate for clients.
             (Purpose::Copies, Some(second.fingerprint()), "HandshakeFailure"),
         ] {
             let (address, taken) = take(&second).await;

@@ -16,10 +16,10 @@ impl Socket {
         Socket(Some(stream))
     }
 
-    /// Has the event loop of the caller tell when there is something to read or room to write.
+    /// Registers the socket with the event loop of the caller.
     ///
     /// # Errors
-    /// What the system reports; the connection is closed then.
+    /// The error of the system; the connection is closed then.
     pub fn move_here(&mut self) -> io::Result<()> {
         let stream = self.0.take().ok_or(io::ErrorKind::NotConnected)?;
         self.0 = Some(TcpStream::from_std(stream.into_std()?)?);

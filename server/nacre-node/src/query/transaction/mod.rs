@@ -186,7 +186,7 @@ impl Transactions {
         prune(&mut self.0.lock(), now);
     }
 
-    /// Returns true if the changes of a transaction that a request of the user with that account has may stay.
+    /// Checks that the changes of a transaction that a request of the user with that account has may stay.
     ///
     /// # Errors
     /// Code 17016 when they are too much.

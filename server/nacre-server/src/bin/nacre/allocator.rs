@@ -6,9 +6,9 @@
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-/// Configuration that the allocator reads when the process starts. Two arenas for all threads, as what one has free is of no use to another; memory
-/// that nobody has taken for a second goes back to the system, by a thread that looks after it; huge pages where
-/// `huge_pages` allows them.
+/// Configuration that the allocator reads when the process starts. Two arenas for all threads, because free memory of
+/// one arena is useless to another; memory that is free for a second goes back to the system, by a background thread;
+/// huge pages where `huge_pages` allows them.
 #[unsafe(export_name = "_rjem_malloc_conf")]
 static CONFIGURATION: &[u8; 81] =
     b"narenas:2,background_thread:true,dirty_decay_ms:1000,muzzy_decay_ms:0,thp:always\0";

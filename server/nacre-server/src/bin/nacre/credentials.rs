@@ -20,7 +20,7 @@ const COVER: u8 = b'x';
 ///
 /// To be called by the only thread, once the arguments were copied.
 pub fn hide() {
-    // Where the system does not say where the arguments are, they stay.
+    // If the system does not report the place of the arguments, they stay.
     let Some((start, length)) = place_of_arguments() else { return };
     // SAFETY: the kernel says that the arguments of this process are there, in memory that it may write to. The standard library has
     // no reference to them: it copies them whenever they are asked for, and no other thread runs that could ask.
@@ -45,7 +45,7 @@ fn cover(bytes: &mut [u8]) {
     }
 }
 
-/// Where the arguments of this process are in its memory, and how many bytes they take.
+/// Returns the place and the length of this process's arguments in its memory.
 fn place_of_arguments() -> Option<(usize, usize)> {
     let mut text = String::new();
     File::open("/proc/self/stat").ok()?.read_to_string(&mut text).ok()?;
@@ -59,10 +59,10 @@ fn place_of_arguments() -> Option<(usize, usize)> {
 /// Reads the password from the file of `--password-file FILE`, as if it were in `NACRE_PASSWORD`; `-` reads a line of standard input,
 /// which a terminal does not show.
 ///
-/// To be called by the only thread, before the command line is parsed.
+/// Must be called while the process has one thread, before the command line is parsed.
 ///
 /// # Errors
-/// When the file cannot be read, for the person who named it.
+/// Fails when the file cannot be read, with a sentence for the user.
 pub fn read_file(arguments: &[OsString]) -> Result<(), String> {
     let Some(file) = file_of(arguments) else { return Ok(()) };
     let path = Path::new(&file);

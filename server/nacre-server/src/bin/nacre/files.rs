@@ -1,4 +1,4 @@
-//! Files of the process: how many can be open, and who can read new ones.
+//! Files of the process: the limit of open files, and the permissions of new ones.
 
 use rustix::fs::Mode;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit, umask};

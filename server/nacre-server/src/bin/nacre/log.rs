@@ -1,8 +1,9 @@
 //! The log of the node: lines for people, on standard error.
 //!
-//! Text in a line may come from anybody: names, reasons, what a function throws. Whoever writes it can neither begin a line of his
-//! own ([`Escaped`]) nor fill the disk of whoever keeps the log ([`Limiter`]): of the lines of one kind, which is the place in the
-//! code that writes them, [`BURST`] are written at once and [`PER_SECOND`] a second after that. How many were left out is logged.
+//! Text in a line may come from strangers: names, reasons, exceptions of functions. It can neither begin a line
+//! ([`Escaped`]) nor fill the disk that keeps the log ([`Limiter`]): of the lines of one kind, which is the place in
+//! the code that writes them, [`BURST`] are written at once and [`PER_SECOND`] a second after that. How many were left
+//! out is logged.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -29,7 +30,7 @@ const SAMPLE_CHARACTERS: usize = 120;
 /// Writes the log to standard error from now on.
 pub fn to_stderr() {
     let wanted = std::env::var("NACRE_LOG").unwrap_or_else(|_| LOG_DEFAULT.into());
-    // What Raft says of nodes that are gone, many times a second, the links say once.
+    // Raft reports lost nodes many times a second; the links report them once.
     let wanted =
         if wanted.contains("openraft") { wanted } else { format!("{wanted},openraft=off") };
     let (filter, refused) = match EnvFilter::try_new(wanted) {
@@ -58,7 +59,7 @@ fn write_field(writer: &mut Writer<'_>, name: &str, value: &dyn Debug) -> fmt::R
     let mut escaped = Escaped(writer);
     match name {
         "message" => write!(escaped, "{value:?}"),
-        // Where a line of another logger comes from.
+        // Metadata of a line from the `log` crate.
         name if name.starts_with("log.") => Ok(()),
         name => write!(escaped, "{name}={value:?}"),
     }
@@ -227,7 +228,7 @@ mod tests {
         }
     }
 
-    /// Returns what `write` logs.
+    /// Returns the log lines of `write`.
     fn logged(write: impl FnOnce()) -> String {
         let sink = Sink::default();
         let fields =
@@ -287,7 +288,7 @@ mod tests {
         assert!(limiter.take(flood, later).0, "there is room again");
     }
 
-    /// Not of size 0: places are told apart by their addresses.
+    /// Not of size 0, because places are told apart by their addresses.
     struct Place(#[expect(dead_code, reason = "gives it a size")] u8);
 
     impl tracing::Callsite for Place {

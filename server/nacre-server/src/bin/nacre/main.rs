@@ -1,4 +1,4 @@
-//! The binary `nacre`: the command line, and what belongs to the process as a whole.
+//! The binary `nacre`: the command line, and the process as a whole.
 //!
 //! `main` reads the command line and hands over to [`nacre_server`] for a node and to [`nacre_cli`] for every other command.
 #![expect(
@@ -53,9 +53,10 @@ enum Command {
     Bench(bench::Bench),
 }
 
-/// Makes a command end in silence when nobody reads what it prints any more, as before `| head`.
+/// Makes a command end in silence when the reader of its output has gone, as before `| head`.
 ///
-/// Not for a node, which must outlive the reader of its log. Sockets are not concerned: the standard library sends without the signal.
+/// Not for a node, which must outlive the reader of its log. Sockets are not concerned: the standard library sends
+/// without the signal.
 fn end_with_the_reader() {
     // SAFETY: no other thread runs yet, and the default action of a signal has no code of ours.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };

@@ -2,12 +2,11 @@
 
 use nacre_server::Priority;
 
-/// Niceness of background threads. Measured beside an
-/// endless map function: with 10 the p99 of reads nearly doubles, with 19 it stays within a quarter. The price: on a saturated machine a view
-/// falls behind until there is air again.
+/// Niceness of background threads. Measured beside an endless map function: with 10 the p99 of reads nearly doubles,
+/// with 19 it stays within a quarter. The price: on a saturated machine a view falls behind until there is time again.
 const BACKGROUND_NICENESS: i32 = 19;
-/// Time slice of background threads, in nanoseconds: the least that Linux takes, from 6.12 on, and a fourteenth of what it gives to
-/// others on two processors.
+/// Time slice of background threads, in nanoseconds: the smallest that Linux accepts, from 6.12 on, and a fourteenth of
+/// the slice of other threads on two processors.
 const BACKGROUND_SLICE_NS: u64 = 100_000;
 /// Niceness of urgent threads, where this process has the right to it. On a busy machine other nodes would otherwise take this one for
 /// lost.
@@ -23,7 +22,7 @@ pub fn apply(priority: Priority) {
     }
 }
 
-/// Batch threads interrupt nobody when they wake, as the thread of a plugin that fails and rests does again and again.
+/// A batch thread that wakes preempts no other thread. The thread of a failing plugin wakes again and again.
 fn be_background() {
     let wanted = libc::sched_attr {
         size: size_of::<libc::sched_attr>() as u32,
@@ -35,7 +34,7 @@ fn be_background() {
         sched_deadline: 0,
         sched_period: 0,
     };
-    // SAFETY: it reads what is wanted, whose size is told; with 0 it changes the calling thread.
+    // SAFETY: the call reads `raw`, whose size is in it; pid 0 means the calling thread.
     let refused = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const wanted, 0) } != 0;
     if refused {
         be_nice(BACKGROUND_NICENESS);
@@ -107,7 +106,7 @@ mod tests {
             started(Priority::Urgent, true, false),
             (BACKGROUND_NICENESS, libc::SCHED_BATCH)
         );
-        // Without the right to come before others, it runs as most do, or as nice as who has started it.
+        // Without the right to a higher priority, it runs with the default one, or with that of its parent.
         for (by, is_urgent, wanted, otherwise) in [
             (Priority::Usual, true, URGENT_NICENESS, 0),
             (Priority::Background, false, 0, BACKGROUND_NICENESS),

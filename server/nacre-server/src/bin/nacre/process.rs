@@ -32,7 +32,7 @@ impl NodeProcess {
 /// Catches SIGINT and SIGTERM from now on. The future is ready when one of them has come.
 ///
 /// # Errors
-/// When the system does not let the process catch them.
+/// Fails when the system does not let the process catch them.
 pub fn stop_signals() -> io::Result<impl Future<Output = ()>> {
     tokio::spawn(huge_pages::allow_when_large());
     let mut interrupt = signal(SignalKind::interrupt())?;

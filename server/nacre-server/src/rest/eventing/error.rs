@@ -1,4 +1,4 @@
-//! Refusals as clients of Eventing read them: a name, a number, and what happened.
+//! Refusals in the form of Eventing's clients: a name, a number, and a description.
 
 use crate::rest::body::{Reply, json_reply};
 use hyper::StatusCode;

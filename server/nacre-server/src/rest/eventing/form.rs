@@ -1,6 +1,6 @@
 //! Definitions of functions as clients write and read them: the JSON that Couchbase exports.
 //!
-//! What has no meaning here is kept as it came and told back; a value that would have one and is not possible is refused.
+//! Settings without effect here are kept and returned unchanged; an unsupported value of one with effect is refused.
 
 use super::error::Kind;
 use crate::rest::body::Reply;
@@ -52,7 +52,7 @@ pub(super) struct Scope {
     pub scope: String,
 }
 
-/// What a function listens to and reaches.
+/// Source and bindings of a function.
 #[derive(Deserialize, Default)]
 pub(super) struct Config {
     #[serde(default)]
@@ -67,7 +67,7 @@ pub(super) struct Config {
     metadata_scope: String,
     #[serde(default)]
     metadata_collection: String,
-    // Exports have null where there is none.
+    // Exports have null for missing lists.
     #[serde(default)]
     buckets: Option<Vec<Bucket>>,
     #[serde(default)]
@@ -131,7 +131,7 @@ pub(super) fn read(body: &[u8]) -> Result<Vec<Written>, Reply> {
     all.into_iter().map(|one| serde_json::from_value(one).map_err(wrong)).collect()
 }
 
-/// What a client wants to become of a function, when its settings say that.
+/// Returns the state that a client's settings ask for, if any.
 pub(super) fn wanted_state(settings: &Map<String, Value>) -> Result<Option<FunctionState>, Reply> {
     let flag = |name: &str| settings.get(name).map(|value| value.as_bool());
     match (flag("deployment_status"), flag("processing_status")) {
@@ -159,7 +159,8 @@ fn keyspace(bucket: &str, scope: &str, collection: &str) -> FunctionKeyspace {
 }
 
 impl Config {
-    /// Puts what is configured into a definition. Secrets that are left out, as clients read them, stay what they are while their server stays the same.
+    /// Puts a configuration into a definition. Omitted secrets, as clients read them, stay as long as their server is
+    /// the same.
     pub fn apply(self, definition: &mut FunctionDefinition) -> Result<(), Reply> {
         if self.source_bucket.is_empty() || self.metadata_bucket.is_empty() {
             return Err(invalid("depcfg needs source_bucket and metadata_bucket"));
@@ -231,7 +232,7 @@ impl Url {
     }
 }
 
-/// What a client has written, as a definition. Secrets that are left out stay those of the `known` one, as [`Config::apply`] says.
+/// Makes a definition of a client's form. Omitted secrets are those of the `known` one, as in [`Config::apply`].
 pub(super) fn definition(
     written: Written,
     known: Option<&FunctionDefinition>,
@@ -294,16 +295,16 @@ const NUMBERS: [(&str, u32, u32); 14] = [
     ("worker_count", 1, 64),
 ];
 
-/// What `log_level` may be.
+/// Values of `log_level`.
 const LOG_LEVELS: [&str; 5] = ["ERROR", "WARNING", "INFO", "DEBUG", "TRACE"];
 
-/// Whether a text is a version such as `7.2.0`, be it of a Couchbase that is yet to come.
+/// Returns true if a text is a version such as `7.2.0`, be it of a Couchbase that is yet to come.
 fn is_version(text: &str) -> bool {
     let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
     text.split('.').count() == 3 && text.split('.').all(is_number)
 }
 
-/// Whether settings may be, those included that mean nothing here: what is wrong would be told back as if it held.
+/// Checks settings, including those without effect: a wrong value would be returned as if it were in force.
 fn check_settings(all: &Map<String, Value>) -> Result<(), Reply> {
     let given = |name: &str| all.get(name).filter(|value| !value.is_null());
     for (name, min, max) in NUMBERS {
@@ -329,7 +330,7 @@ fn check_settings(all: &Map<String, Value>) -> Result<(), Reply> {
     }
 }
 
-/// Puts settings into a definition, beside those that it has.
+/// Adds settings to a definition.
 pub(super) fn apply_settings(
     definition: &mut FunctionDefinition,
     settings: Map<String, Value>,
@@ -367,7 +368,7 @@ pub(super) fn apply_settings(
         Some(Some("request")) => true,
         Some(_) => return Err(invalid("n1ql_consistency is none or request")),
     };
-    // As at Couchbase: code is strict unless its definition brings headers of its own.
+    // As at Couchbase: code is strict unless its definition has its own headers.
     definition.headers = match all.get("handler_headers") {
         None | Some(Value::Null) => vec![STRICT.to_owned()],
         Some(_) => lines("handler_headers")?,
@@ -397,7 +398,7 @@ pub(super) fn describe(id: &FunctionId, function: &Function) -> Value {
         "depcfg": describe_config(&function.definition),
         "settings": describe_settings(function),
     });
-    // What Couchbase does not have is told when it is there.
+    // Members that Couchbase does not have are shown only if they are set.
     if !function.definition.modules.is_empty() {
         told["modules"] = json!(function.definition.modules);
     }
@@ -466,7 +467,7 @@ pub(super) fn describe_settings(function: &Function) -> Value {
     let state = function.state;
     all.insert("deployment_status".into(), (state != FunctionState::Undeployed).into());
     all.insert("processing_status".into(), (state == FunctionState::Deployed).into());
-    // What clients insist on.
+    // Clients require this member.
     all.entry("log_level").or_insert("INFO".into());
     all.entry("worker_count").or_insert(1.into());
     all.entry("language_compatibility").or_insert("7.2.0".into());

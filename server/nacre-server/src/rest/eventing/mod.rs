@@ -99,7 +99,7 @@ pub(super) const ROUTES: &[Route] = &[
     post("/resetStatsCounters", Access::Handler, |call| Box::pin(reset(call))),
 ];
 
-/// The function that the path names, for callers who may manage it.
+/// Returns the function that the path names, for callers who may manage it.
 fn managed(call: &Call) -> Result<FunctionId, Reply> {
     let id = call.function_id(call.segment("name"));
     call.must_manage(&id)?;
@@ -151,7 +151,7 @@ impl Call {
         self.holder(&self.node.users()).is_some_and(|user| user.may(privilege, keyspace))
     }
 
-    /// Whether the user may see and change functions of that scope.
+    /// Returns true if the user may see and change functions of that scope.
     fn may_manage(&self, id: &FunctionId) -> bool {
         let (bucket, scope) =
             id.scope.as_ref().map(|(bucket, scope)| (&bucket[..], &scope[..])).unzip();
@@ -159,7 +159,7 @@ impl Call {
     }
 
     fn must_manage(&self, id: &FunctionId) -> Result<(), Reply> {
-        // It would be taken for the names of bucket and scope.
+        // A slash would separate the names of bucket and scope.
         if id.name.contains('/') {
             return Err(Kind::InvalidConfig.reply("the name of a function has no slash"));
         }
@@ -169,8 +169,8 @@ impl Call {
         }
     }
 
-    /// A function does what its bindings say, so that nobody defines one who could not do that. Who administers all
-    /// functions may.
+    /// Checks that the caller may do everything that the bindings of a function do. Administrators of all functions
+    /// may.
     fn must_reach(&self, definition: &FunctionDefinition) -> Result<(), Reply> {
         if self.may(Privilege::AdministerEventing, Keyspace::default()) {
             return Ok(());
@@ -214,7 +214,7 @@ async fn import(call: Call) -> Result<Reply, Reply> {
     Ok(ok(&Value::Array(stored)))
 }
 
-/// What a change was answered with.
+/// Returns the reply to a change.
 fn done(status: &str) -> Value {
     json!({"code": 0, "info": {"status": status, "warnings": []}})
 }
@@ -231,7 +231,7 @@ async fn put(call: &Call, written: Written, named: Option<&FunctionId>) -> Resul
         if named.name != id.name {
             return Err(Kind::NameMismatch.reply("the name in the path is not that in the body"));
         }
-        // What the query says counts, and what it leaves open the body says.
+        // The scope of the query has precedence; the body completes it.
         id.scope = named.scope.clone().or(id.scope);
     }
     call.must_manage(&id)?;
@@ -261,7 +261,7 @@ async fn store(
         number: call.node.random() as u32 >> 1,
         definition: Box::new(definition),
     };
-    // Whether it may be is told before whether it can run.
+    // Validity is checked before the ability to run.
     let change = put(definition.clone());
     (*call.node.cluster()).clone().apply(&change).map_err(|refusal| error::refused(&refusal))?;
     let (node, checked) = (Arc::clone(&call.node), id.clone());
@@ -279,7 +279,7 @@ async fn set_state(call: &Call, id: &FunctionId, state: FunctionState) -> Result
     call.change_function(change).await.map(drop)
 }
 
-/// Has a function go on whose state is damaged: with a new one, from now on or with all documents once more.
+/// Lets a function with a damaged state go on with a new one, from now on or with all documents again.
 async fn restart(call: &Call, id: &FunctionId, from: &str) -> Result<Reply, Reply> {
     let since = match from {
         "now" => Since::Now,
@@ -300,7 +300,7 @@ async fn become_state(
     let cluster = call.node.cluster();
     let function = find(&cluster, id)?;
     match (function.state, state) {
-        // One that does not run cannot be paused or resumed, and clients tell the two apart.
+        // A function that does not run cannot be paused or resumed, and clients distinguish the two.
         (FunctionState::Undeployed, FunctionState::Paused) => {
             return Err(Kind::NotBootstrapped.reply("the function is not deployed"));
         }
@@ -328,7 +328,7 @@ async fn become_state(
     let is_held = state == FunctionState::Deployed
         && functions::held(&call.node, &function.definition).is_some();
     if is_held {
-        // Its owner may not do what it does any more. Whoever resumes it may, and answers for it from now on.
+        // Its owner has lost a right. The caller who resumes it has the rights, and becomes its owner.
         let owner = call.user.clone();
         call.change_function(Change::SetFunctionOwner { id: id.to_string(), owner }).await?;
     }
@@ -423,7 +423,7 @@ fn config(call: &Call) -> Result<Reply, Reply> {
     Ok(ok(&json!({"enable_debugger": false, "allow_interbucket_recursion": allowed})))
 }
 
-/// What holds for all functions; members that are left out stay.
+/// Settings for all functions. Omitted members stay.
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Wanted {
@@ -468,7 +468,7 @@ fn log(call: &Call) -> Result<Reply, Reply> {
     Ok(reply(StatusCode::OK, "text/plain; charset=utf-8", log))
 }
 
-/// What `describe` makes of the status of the function that the query names.
+/// Returns the counters of the function that the query names, in the form that `describe` makes of its status.
 fn counts(call: &Call, describe: fn(&Status) -> Value) -> Result<Reply, Reply> {
     let id = asked(call)?;
     let deployment = call.node.plugins().deployment(&functions::deployment_name(&id));

@@ -1,4 +1,4 @@
-//! How functions are doing: status, statistics, and what they said.
+//! Status, statistics and logs of functions.
 
 use nacre_cluster::{Function, FunctionId, FunctionState};
 use nacre_node::Node;
@@ -7,7 +7,7 @@ use nacre_node::plugins::functions::{self, FunctionStatus};
 use nacre_sandbox::{Histogram, Status};
 use serde_json::{Map, Value, json};
 
-/// What the code did.
+/// Counters of execution.
 const EXECUTION: [&str; 13] = [
     "on_update_success",
     "on_update_failure",
@@ -68,7 +68,7 @@ pub(super) fn execution(status: &Status) -> Value {
 
 pub(super) fn failures(status: &Status) -> Value {
     let count = |name: &str| status.metrics.get(name).copied().unwrap_or_default();
-    // What ran out of its time is cut off by the engine, or by the host together with all that it did.
+    // A handler that exceeds its time is ended by the engine, or by the host together with all its effects.
     let killed = (status.dead_letter_count + status.dead_timer_count) as f64;
     json!({
         "bucket_op_exception_count": number(count("bucket_op_exception_count")),
@@ -120,7 +120,7 @@ pub(super) fn all(id: &FunctionId, deployment: Option<&Deployment>) -> Value {
     })
 }
 
-/// What a function said, the newest first, `bytes_max` at most.
+/// Returns the log of a function, newest line first, at most `bytes_max` bytes.
 pub(super) fn log(deployment: Option<&Deployment>, bytes_max: usize) -> String {
     let status = deployment.map(Deployment::status).unwrap_or_default();
     let killed = status.dead_letters.iter().map(|dead| {

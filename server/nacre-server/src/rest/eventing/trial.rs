@@ -1,4 +1,4 @@
-//! Trying a function: a dry run, which tells what it would do, and a replay, which gives it again what it had.
+//! Trials of a function: a dry run, which shows its effects, and a replay, which processes history again.
 
 use super::error::Kind;
 use super::form::{self, Written};
@@ -18,7 +18,7 @@ use std::sync::Arc;
 /// Changes that are tried when nothing is said.
 const LAST: usize = 10;
 
-/// What a dry run is about.
+/// Options of a dry run.
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields)]
 struct Asked {
@@ -59,7 +59,7 @@ impl Asked {
     }
 }
 
-/// Runs a function over documents and tells what it would do.
+/// Runs a function over documents and returns the effects that it would have.
 pub(super) async fn dry_run(call: &Call, id: &FunctionId) -> Result<Reply, Reply> {
     let wrong = |error: serde_json::Error| Kind::Unmarshal.reply(&format!("the body: {error}"));
     let asked: Asked = match call.body.is_empty() {
@@ -80,7 +80,7 @@ pub(super) async fn dry_run(call: &Call, id: &FunctionId) -> Result<Reply, Reply
         }
     };
     call.must_reach(&function.definition)?;
-    // Whoever looks sees what they may see.
+    // The dry run has the rights of the caller.
     function.definition.owner.clone_from(&call.user);
     let (node, name) = (Arc::clone(&call.node), id.clone());
     let tried = blocking("the dry run", move || {
@@ -173,7 +173,7 @@ fn by_kind(effects: &[Effect]) -> Map<String, Value> {
     kinds
 }
 
-/// A write, with what the document is then; without, when it is gone.
+/// Describes a write, with the document after it, unless it is deleted.
 fn written(keyspace: &str, id: &str, operation: &str, after: &Option<Found>) -> Value {
     let mut told = json!({"keyspace": keyspace, "id": id, "operation": operation});
     if let Some(found) = after {
@@ -198,7 +198,7 @@ fn timer(name: &str, set: Option<&Timer>) -> Value {
     told
 }
 
-/// What is to be given again.
+/// Options of a replay.
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields)]
 struct Again {
@@ -213,7 +213,7 @@ struct Again {
     since_ms: u64,
     #[serde(default)]
     vbuckets: Option<Vec<u16>>,
-    /// What handlers failed with, of that the last.
+    /// True to replay only the documents that failed last.
     #[serde(default)]
     failed: bool,
 }
@@ -252,7 +252,7 @@ fn parts(again: &Again, deployment: &Deployment) -> Vec<Replay> {
         let errors = status.last_errors.iter().map(|error| (error.vbid, error.seqno.0));
         let dead = status.dead_letters.iter().map(|dead| (dead.vbid, dead.seqno.0));
         let failed = errors.chain(dead).filter(|(vbid, _)| is_wanted(*vbid));
-        // What has failed several times is given once, or each time would double it.
+        // A document that has failed several times is replayed once; otherwise each failure would double it.
         let failed: BTreeSet<(Vbid, u64)> = failed.collect();
         return failed.into_iter().map(|(vbid, seqno)| range(vbid, seqno, seqno)).collect();
     }
