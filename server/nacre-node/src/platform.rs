@@ -46,7 +46,7 @@ pub trait Platform: BucketEnv {
     /// Compiles a component, or loads the code compiled earlier under the same `digest`. Takes seconds.
     ///
     /// # Errors
-    /// What is wrong with the component.
+    /// The mistake in the component.
     fn load_plugin(&self, name: &str, digest: &str, component: &[u8]) -> Result<Plugin, String>;
 
     /// Sends the requests of functions and plugins, to addresses only that `outgoing` allows once they are resolved.

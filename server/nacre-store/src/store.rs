@@ -85,7 +85,7 @@ pub struct Usage {
 ///
 /// Writers go on meanwhile: what they overwrite stays readable to the scan.
 pub struct Scan {
-    /// The stored high seqno when the scan began: where the reader stands afterwards.
+    /// The stored high seqno when the scan began: the reader's position after it.
     pub end: Seqno,
     /// From which seqno on no version is missing, in collections that keep history; `None` when that is nowhere so, or
     /// was not asked for.
@@ -116,19 +116,19 @@ pub trait Store: Send + Sync {
     /// Fails when the vBucket cannot be read.
     fn scan(&self, vbid: Vbid, after: Seqno, which: Which) -> Result<Scan, Error>;
 
-    /// The stored version of a key (collection prefix first), tombstone or not. Cheap, from several threads at once,
-    /// and beside commits.
+    /// Returns the stored version of a key (collection prefix first), tombstone or not. Cheap, and can be called from
+    /// several threads at once and during commits.
     ///
     /// # Errors
     /// Fails when it cannot be read.
     fn get(&self, vbid: Vbid, key: &[u8]) -> Result<Option<Document>, Error>;
 
-    /// Gives the current version of every key of every vBucket, each once, in the order that is cheapest to read.
+    /// Passes the current version of every key of every vBucket to `each`, once, in the order that is cheapest to read.
     ///
-    /// Meant for warmup: beside commits it is not one state.
+    /// Meant for warmup: during commits the versions are not of one state.
     ///
     /// # Errors
-    /// Fails when something cannot be read; what was given before is intact.
+    /// Fails when something cannot be read; the documents before are intact.
     fn visit(&self, each: &mut dyn FnMut(Vbid, Document)) -> Result<(), Error> {
         for (vbid, _) in self.records()? {
             for document in self.scan(vbid, Seqno::ZERO, Which::Current)?.documents {
@@ -138,7 +138,7 @@ pub trait Store: Send + Sync {
         Ok(())
     }
 
-    /// What the store takes on disk.
+    /// Returns the space of the store on disk.
     fn usage(&self) -> Usage;
 
     /// Does one bounded step of giving space back, if more than `fragmentation_percent` (0..=100) of a part of the store
@@ -163,7 +163,7 @@ pub trait Store: Send + Sync {
         false
     }
 
-    /// How much history each vBucket has that has some.
+    /// Returns the size of the history of each vBucket that has one.
     fn history(&self) -> Vec<(Vbid, HistorySize)> {
         Vec::new()
     }
@@ -174,7 +174,7 @@ pub trait Store: Send + Sync {
     }
 }
 
-/// Gives every stored version to `each`, and checks what it gave against the records: what warmup does before a bucket
+/// Passes every stored version to `each`, and checks their number against the records. Warmup does this before a bucket
 /// serves.
 ///
 /// # Errors

@@ -115,7 +115,7 @@ impl Plugins {
     /// Waits until the component that runs views is there: compiling it takes seconds after a first start.
     ///
     /// # Errors
-    /// Why it cannot run.
+    /// The reason why it cannot run.
     pub async fn views_are_loaded(&self) -> Result<(), String> {
         loop {
             let changed = self.changed();
@@ -200,7 +200,7 @@ impl Plugins {
     /// A component that comes with the binary.
     ///
     /// # Errors
-    /// Why it cannot run.
+    /// The reason why it cannot run.
     pub(crate) fn load_shipped(&self, node: &Node, code: &Code) -> Result<Plugin, String> {
         let runtime = self.runtime_or_load(node, code)?;
         let plugin = runtime.plugin.clone();

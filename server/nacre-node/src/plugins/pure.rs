@@ -133,7 +133,7 @@ impl Pure {
         &self.spec.version
     }
 
-    /// Why it cannot run, if it cannot.
+    /// The reason why it cannot run, if it cannot.
     pub fn failure(&self) -> Option<&str> {
         match &self.running {
             Running::Failed(reason) => Some(reason),

@@ -78,7 +78,7 @@ impl Lane {
 /// Connects to another node of the cluster, as that is known now.
 ///
 /// # Errors
-/// Why not, for people.
+/// The reason why not, for people.
 pub async fn connect(
     directory: &Directory,
     to: NodeId,

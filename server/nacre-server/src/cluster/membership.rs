@@ -158,7 +158,7 @@ pub struct Seat {
 /// Adds the node at `to` to the cluster of this one; gives its name. Takes seconds, and is bounded.
 ///
 /// # Errors
-/// Why not, for people.
+/// The reason why not, for people.
 pub fn add(consensus: &Arc<Consensus>, to: &Other, seat: Seat) -> Result<String, String> {
     let Some(_entering) = consensus.entering.try_lock() else {
         return Err("Another node is just being added.".into());
@@ -469,7 +469,7 @@ pub fn join(
 /// Removes the node with that name from the cluster. One that serves has to be failed over first.
 ///
 /// # Errors
-/// Why not, for people.
+/// The reason why not, for people.
 pub fn eject(consensus: &Arc<Consensus>, otp: &str) -> Result<(), String> {
     let cluster = consensus.node().cluster();
     let found = cluster.nodes.iter().find(|(_, known)| is_named(&known.endpoints, otp));

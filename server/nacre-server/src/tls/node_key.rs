@@ -128,7 +128,7 @@ impl NodeKey {
     /// other has shown.
     ///
     /// # Errors
-    /// Why not, for people.
+    /// The reason why not, for people.
     pub async fn connect(
         &self,
         address: &str,

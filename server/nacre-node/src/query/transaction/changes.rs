@@ -136,7 +136,7 @@ impl Changes {
     /// Changes a document, of which the version `committed` is stored; gives the new version.
     ///
     /// # Errors
-    /// Why it cannot be changed so.
+    /// The reason why the change is refused.
     pub fn apply(
         &mut self,
         keyspace: &DatabaseKeyspace,
