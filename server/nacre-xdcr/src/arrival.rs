@@ -1,4 +1,4 @@
-//! The receiving side: what a bucket stores of a version that arrives.
+//! The receiving side: decides what a bucket stores of a version that arrives.
 //!
 //! ```text
 //! receive(local, arriving) ─► Keep      the version here stays, and the sender is answered that one exists
@@ -6,8 +6,8 @@
 //!                         └─► Ask       a resolver decides ─► settle(verdict) ─► Store
 //! ```
 //!
-//! Both are functions: whoever calls them holds the vBucket still, or writes under the condition that the version here
-//! is still the one that was compared ([`nacre_vbucket::Rule::Over`]).
+//! Both are pure functions: the caller holds the lock of the vBucket, or writes under the condition that the local
+//! version is still the one that was compared ([`nacre_vbucket::Rule::Over`]).
 
 use crate::{Judgement, Known, Malformed, Policy, Side, Site, attribute, judge};
 use nacre_types::{Cas, DATATYPE_JSON, DATATYPE_XATTR, Document, Kind, Meta};
@@ -18,7 +18,7 @@ use nacre_vbucket::{Verdict, Version};
 /// nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arriving {
-    /// Its metadata.
+    /// The metadata.
     pub meta: Meta,
     /// Attributes, if the datatype says so, and body.
     pub value: Vec<u8>,
@@ -60,10 +60,10 @@ impl Arriving {
     }
 }
 
-/// What becomes of a version that arrived.
+/// The decision about a version that arrived.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Nothing: the version here stays.
+    /// The local version stays.
     Keep,
     /// This is stored, under exactly this CAS and revision.
     Store(Arriving),
@@ -71,11 +71,11 @@ pub enum Outcome {
     Ask,
 }
 
-/// Decides about a version that arrives at `site`. `next_cas` is the CAS that a write here would get, if it is to be
-/// greater than both versions.
+/// Decides about a version that arrives at `site`. `next_cas` is a CAS greater than that of both versions, for a write
+/// under a CAS of this bucket.
 ///
 /// # Errors
-/// [`Malformed`] when the attributes of the version that arrives are no attributes, or its history is no history.
+/// [`Malformed`] when the attributes or the history of the version that arrives cannot be read.
 pub fn receive(
     local: Option<&Document>,
     arriving: &Arriving,
@@ -85,7 +85,8 @@ pub fn receive(
 ) -> Result<Outcome, Malformed> {
     let incoming = arriving.known()?;
     let Some(local) = local else { return Ok(Outcome::Store(arriving.clone())) };
-    // What is here was checked when it came; a client's own attribute of that name counts as none.
+    // The local version was checked when it arrived. An attribute of that name that a client has written counts as
+    // none.
     let here = known_here(local, site);
     let bodies = (Some(arriving.split()?.1), local.is_resident().then(|| local.body()));
     let sides = (
@@ -111,11 +112,11 @@ pub fn receive(
     })
 }
 
-/// What is stored after a resolver has decided between the version here and the one that arrived: a merge of both under
-/// `next_cas`, whatever it decided.
+/// Returns the version to store after a resolver has decided between the local version and the one that arrived. Every
+/// decision is a merge of both under `next_cas`.
 ///
-/// Of a body that the resolver made, attributes, flags and expiry are those of the version with the greater CAS, unless
-/// that one was deleted and the other one was not.
+/// A body of the resolver gets attributes, flags and expiry of the version with the greater CAS, unless that one was
+/// deleted and the other one was not.
 ///
 /// # Errors
 /// [`Malformed`] as from [`receive`].
@@ -145,7 +146,7 @@ pub fn settle(
     let mut meta = Meta { cas: next_cas, ..base.meta };
     meta.rev = arriving.meta.rev.max(local.meta.rev) + 1;
     if matches!(verdict, Verdict::Merged(_)) && meta.kind != Kind::Alive {
-        // What both had deleted is there again, and the time of its deletion is no expiry.
+        // The resolver has brought back a document that both sides had deleted; the time of a deletion is no expiry.
         (meta.kind, meta.expiry) = (Kind::Alive, 0);
     }
     let history = match (incoming.history, here.history) {
@@ -159,7 +160,7 @@ pub fn settle(
     joined(meta, xattrs, body, history.as_ref())
 }
 
-/// What is known about a version that lies at `site`.
+/// Returns what is known about a version stored at `site`.
 pub fn known_here(local: &Document, site: &Site) -> Known {
     let xattrs = if local.is_resident() { local.xattrs() } else { &[] };
     Known::of(&local.meta, xattrs, site).unwrap_or_else(|Malformed| {

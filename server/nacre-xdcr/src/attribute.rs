@@ -1,4 +1,4 @@
-//! How histories are stored: the system attributes `_vv` and `_mou`, as Couchbase has them.
+//! The stored form of histories: the system attributes `_vv` and `_mou`, as in Couchbase.
 //!
 //! ```text
 //! "_vv": {"cvCas": "0x…", "src": "…", "ver": "0x…", "mv": ["…@…", …], "pv": ["…@…", …]}
@@ -31,13 +31,13 @@ pub struct Malformed;
 /// A bucket that takes part in replication.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Site {
-    /// Its name in histories.
+    /// Name of the bucket in histories.
     pub id: SourceId,
     /// Versions below this CAS were written before the bucket kept histories (`vbucketsMaxCas` of the vBucket).
     pub since: Cas,
 }
 
-/// What is known about a version: what to compare, and its history.
+/// Knowledge about a version: the values to compare, and its history.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Known {
     /// The CAS to compare: not that of a change of metadata only.
@@ -51,8 +51,8 @@ pub struct Known {
 }
 
 impl Known {
-    /// What is known about a version with these attributes that arrives from elsewhere: without its history, nobody here can
-    /// know who made it.
+    /// Returns what is known about an arriving version with these attributes. Without a history, this bucket cannot
+    /// know which one made it.
     ///
     /// # Errors
     /// [`Malformed`].
@@ -63,7 +63,7 @@ impl Known {
         Ok(Known { history, ..known })
     }
 
-    /// What is known about a version with these attributes, as it lies at `site`.
+    /// Returns what is known about a version with these attributes that is stored at `site`.
     ///
     /// | CAS of the version | history |
     /// | --- | --- |
@@ -95,7 +95,7 @@ impl Known {
         })
     }
 
-    /// The metadata to compare. That a version has a history, which replication wrote, is no difference.
+    /// Returns the metadata to compare. The attribute that replication has written does not count as a difference.
     pub fn compared(&self, meta: &Meta) -> Meta {
         let without_history = self.history.is_some() && !self.has_others;
         let kept = if without_history { !DATATYPE_XATTR } else { u8::MAX };
@@ -103,10 +103,10 @@ impl Known {
     }
 }
 
-/// A section of attributes with `history`, which is that of the version with this CAS.
+/// Returns a section of attributes with `history`, which is that of the version with this CAS.
 ///
 /// # Errors
-/// [`Malformed`] when the section is none.
+/// [`Malformed`] when `xattrs` is not a section of attributes.
 pub fn stamp(xattrs: &[u8], history: &History, cas: Cas) -> Result<Vec<u8>, Malformed> {
     let mut attributes = Xattrs::parse(xattrs).map_err(|_| Malformed)?;
     attributes.set(HISTORY, &encode(history, cas)).map_err(|_| Malformed)?;
@@ -152,7 +152,7 @@ pub fn parse(text: &[u8]) -> Result<(History, Cas), Malformed> {
     Ok((history, number(&written.cv_cas)?))
 }
 
-/// What Sync Gateway notes about a change of metadata only.
+/// Sync Gateway's note about a change of metadata only.
 struct Update {
     cas: Cas,
     previous_rev: u64,

@@ -1,9 +1,10 @@
-//! How far a vBucket has been replicated, as it is stored.
+//! Stored records of how far a vBucket has been replicated.
 //!
-//! A record says: everything of the source's history up to a position is at the target, in what the target had up to a
-//! seqno. It holds for as long as both are still part of their histories. A record is made in this order: the position
-//! at the source is noted *first*, then the target is asked how far its history is. So the target has answered for all
-//! of it before it says its seqno; asked the other way round, it could lose what it wrote in between and still fit.
+//! A record states that everything of the source's history up to a position is at the target, in the target's history
+//! up to a seqno. It holds for as long as both are still part of their histories. A record is made in this order: the
+//! position at the source is noted *first*, then the target is asked for its seqno. So the target has acknowledged all
+//! of these versions before it reports its seqno. In the other order, it could lose writes from in between, and the
+//! record would still fit its history.
 
 use nacre_dcp::{Resume, ResumePoint, resume};
 use nacre_types::{FailoverLog, Seqno, VbUuid, Vbid};
@@ -15,7 +16,7 @@ pub const RECORDS_MAX: usize = 5;
 /// The history of the source's vBucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceState {
-    /// Its branches.
+    /// The failover log.
     pub log: FailoverLog,
     /// The last seqno.
     pub high_seqno: Seqno,
@@ -26,13 +27,13 @@ pub struct SourceState {
 /// The history of a vBucket of the target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TargetState {
-    /// Its branches.
+    /// The failover log.
     pub log: FailoverLog,
     /// The last seqno.
     pub high_seqno: Seqno,
 }
 
-/// Where a target's vBucket was.
+/// Position of a target's vBucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TargetPoint {
     /// The branch of its history.
@@ -103,7 +104,7 @@ impl Records {
         self.0.remove(least.expect("there are more than two"));
     }
 
-    /// Drops what is no part of the source's history any more.
+    /// Drops records that are no part of the source's history any more.
     pub fn roll_back(&mut self, source: &SourceState) {
         self.0.retain(|record| record.fits_source(source));
     }
@@ -117,12 +118,12 @@ impl Records {
         self.0.iter().find(|record| record.fits_source(source) && record.fits_target(targets))
     }
 
-    /// Drops what not both sides have.
+    /// Drops records that do not fit the histories of both sides.
     pub fn forget_others(&mut self, source: &SourceState, targets: &BTreeMap<Vbid, TargetState>) {
         self.0.retain(|record| record.fits_source(source) && record.fits_target(targets));
     }
 
-    /// They, newest first.
+    /// Iterates over the records, newest first.
     pub fn iter(&self) -> impl Iterator<Item = &Record> {
         self.0.iter()
     }

@@ -1,4 +1,4 @@
-//! Which documents leave a bucket, and as what.
+//! The documents that leave a bucket, and their form.
 
 use nacre_types::{DATATYPE_JSON, Document, Kind};
 use nacre_value::xattr::Xattrs;
@@ -15,14 +15,14 @@ const TRANSACTION_RECORDS: &[u8] = b"_txn:atr-";
 
 /// A condition on documents, such as a filter expression.
 pub trait Condition: Send + Sync {
-    /// Whether a document fulfils it.
+    /// Returns true if a document fulfils the condition.
     ///
     /// # Errors
-    /// What keeps it from being known. Such a document is not sent.
+    /// The reason why that cannot be decided. Such a document is not sent.
     fn holds(&self, document: &Document) -> Result<bool, String>;
 }
 
-/// What does not go. The default leaves out only what never goes.
+/// Documents that are not sent. The default leaves out only documents that are never sent.
 #[derive(Clone, Default)]
 pub struct Filter {
     /// Deletions do not go (`filterDeletion`).
@@ -31,12 +31,12 @@ pub struct Filter {
     pub drops_expirations: bool,
     /// Documents lose their expiry (`filterBypassExpiry`).
     pub strips_expiry: bool,
-    /// What is not JSON does not go (`filterBinary`).
+    /// Documents that are not JSON are not sent (`filterBinary`).
     pub drops_binary: bool,
     /// Documents that a transaction is about to write do not go, instead of going without that attribute
     /// (`filterBypassUncommittedTxn`).
     pub drops_uncommitted: bool,
-    /// What living documents must fulfil (`filterExpression`).
+    /// Condition for documents that are not deleted (`filterExpression`).
     pub condition: Option<Arc<dyn Condition>>,
 }
 
@@ -53,21 +53,21 @@ impl fmt::Debug for Filter {
     }
 }
 
-/// What becomes of a document.
+/// The decision about a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Passage {
-    /// It goes as it is.
+    /// It is sent as it is.
     Whole,
-    /// It goes without the attribute of a transaction.
+    /// It is sent without the attribute of a transaction.
     WithoutTransaction,
-    /// It does not go.
+    /// It is not sent.
     Dropped,
-    /// It does not go, as it could not be judged.
+    /// It is not sent, because the condition could not be evaluated.
     Unclear(String),
 }
 
 impl Filter {
-    /// What becomes of `document`, in the order that Couchbase looks at it.
+    /// Decides about `document`, in Couchbase's order of checks.
     pub fn pass(&self, document: &Document) -> Passage {
         let name = document.name();
         let is_own = name == TRANSACTION_CLIENTS || name.starts_with(TRANSACTION_RECORDS);
@@ -88,7 +88,8 @@ impl Filter {
         if dropped {
             return Passage::Dropped;
         }
-        // Deletions of what was left out go, too: which version they ended is not known any more.
+        // Deletions of documents that were left out are sent, too: the version before the deletion is not known any
+        // more.
         if let Some(condition) = self.condition.as_ref().filter(|_| document.is_alive()) {
             match condition.holds(document) {
                 Ok(false) => return Passage::Dropped,

@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 /// The newest known version of some sources.
 pub type Versions = BTreeMap<SourceId, Cas>;
 
-/// How two histories relate.
+/// The relation of two histories.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Relation {
     /// Each contains the other.
@@ -49,7 +49,7 @@ impl History {
         History { source, version, merged: Versions::new(), previous: Versions::new() }
     }
 
-    /// Who made the current version.
+    /// Returns the source of the current version.
     pub fn source(&self) -> &SourceId {
         &self.source
     }
@@ -88,7 +88,7 @@ impl History {
         knows(&other.source, other.version) || (other.is_merge() && joined())
     }
 
-    /// How it relates to `other`.
+    /// Returns the relation of this history to `other`.
     pub fn relation(&self, other: &History) -> Relation {
         match (self.contains(other), other.contains(self)) {
             (true, true) => Relation::Equal,
@@ -98,7 +98,8 @@ impl History {
         }
     }
 
-    /// What stands for it in the history of a version that follows: the versions that were joined, or else its own.
+    /// Returns the versions that represent this one in the history of its successor: the merged versions, or else its
+    /// own.
     fn represented(&self) -> Versions {
         match self.is_merge() {
             true => self.merged.clone(),
@@ -122,7 +123,7 @@ impl History {
         History::make(source, version, Versions::new(), previous)
     }
 
-    /// The history of what `source` made of this one and `other`.
+    /// Returns the history of a merge by `source` of this version and `other`.
     #[must_use]
     pub fn merge(&self, other: &History, source: SourceId, version: Cas) -> History {
         let mut merged = self.represented();
@@ -144,7 +145,7 @@ impl History {
 
     /// Forgets the versions of other sources that are older than `before`.
     ///
-    /// What is forgotten can look like a conflict later; so nothing newer than the lag of any replication may go.
+    /// A forgotten version can look like a conflict later, so `before` must be older than the lag of any replication.
     pub fn prune(&mut self, before: Cas) {
         self.previous.retain(|_, version| *version >= before);
     }

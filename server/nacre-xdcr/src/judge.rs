@@ -1,21 +1,21 @@
-//! Which of two versions stays, and when a resolver is asked.
+//! Decides which of two versions stays, or that a resolver must be asked.
 //!
 //! In a bucket with a resolver, histories decide first:
 //!
 //! | relation of the version that arrives | what happens |
 //! | --- | --- |
-//! | contained in the one here | the one here stays |
-//! | contains the one here, and has the greater CAS | it is taken over |
-//! | contains the one here, and has not | it is taken over under a CAS of this bucket, as a merge of one side |
+//! | contained in the local one | the local one stays |
+//! | contains the local one, and has the greater CAS | it is taken over |
+//! | contains the local one, and has no greater CAS | it is taken over under a CAS of this bucket, as a merge of one side |
 //! | equal | the greater pair of CAS and source stays; nothing happens for the same |
 //! | in conflict, both deleted | the same |
 //! | in conflict | the resolver is asked, and every answer is recorded as a merge |
 //!
-//! That every answer is recorded is what makes three and more clusters converge: "keep this one" is not transitive, and a
-//! cluster that did not see the decision would take it again, perhaps the other way round.
+//! Recording every answer makes three and more clusters converge: "keep this one" is not transitive, and a cluster that
+//! did not see the decision would decide again, perhaps the other way round.
 //!
-//! Of a version without a history nobody knows what it contains: the resolver is asked, unless it is the same version, or has
-//! the same body. The latter keeps two clusters that send no histories from merging their merges for ever.
+//! The content of a version without a history is unknown: the resolver is asked, unless it is the same version, or has
+//! the same body. Without the second exception, two clusters that send no histories would merge their merges for ever.
 //!
 //! Without a resolver, the rule of the bucket decides, whatever the histories say.
 
@@ -23,7 +23,7 @@ use crate::{Known, Relation, SourceId};
 use nacre_types::{Cas, Kind, Meta};
 use nacre_vbucket::Resolution;
 
-/// Who decides in a bucket.
+/// The rule of a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
     /// The rule of the bucket.
@@ -41,25 +41,25 @@ impl Policy {
     }
 }
 
-/// A version with what is known about it.
+/// A version, and what is known about it.
 #[derive(Clone, Copy, Debug)]
 pub struct Side<'a> {
-    /// Its metadata.
+    /// The metadata.
     pub meta: &'a Meta,
-    /// What its attributes say.
+    /// Knowledge from the attributes.
     pub known: &'a Known,
-    /// Its body, where that is at hand.
+    /// The body, if it was read.
     pub body: Option<&'a [u8]>,
 }
 
 impl<'a> Side<'a> {
-    /// What versions of equal histories are ordered by.
+    /// Returns the order of versions with equal histories.
     fn rank(self) -> (Cas, Option<&'a SourceId>) {
         (self.meta.cas, self.known.history.as_ref().map(|history| history.source()))
     }
 }
 
-/// What becomes of a version that arrives.
+/// The decision about a version that arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Judgement {
     /// The version here stays.
@@ -104,7 +104,7 @@ fn takes_by_rule(rule: Resolution, incoming: Side<'_>, local: Side<'_>) -> bool 
     if rule.takes(&metas[0], &metas[1]) || rule.takes(&metas[1], &metas[0]) {
         return rule.takes(&metas[0], &metas[1]);
     }
-    // What the rule cannot tell apart would stay different for ever.
+    // Versions that the rule considers equal would stay different for ever.
     let sources = [incoming, local].map(|it| it.known.history.as_ref().map(|it| it.source()));
     matches!(sources, [Some(arriving), Some(here)] if arriving > here)
 }

@@ -4,24 +4,24 @@
 //! source's history ─► Pipeline: filter ─► map ─► look up? ─► judge? ─► write ─► position ─► Record
 //!                        │  ▲                      │                     │
 //!                effects ▼  │ inputs               ▼                     ▼
-//!              whoever has sockets, the clock and the vBucket: a service, or a simulation
+//!              the owner of sockets, clock and vBucket: a service, or a simulation
 //!
 //! target: a version arrives ─► receive() ─► Keep │ Store │ Ask ─► resolver ─► settle() ─► Store
 //! ```
 //!
-//! - [`Pipeline`] is one active vBucket of the source on its way to a bucket of another cluster: [`Input`] in, [`Effect`]s
-//!   out. It finds where to go on ([`Records`]), keeps as much on its way as the target takes ([`Window`]), and waits when
-//!   that has trouble. What one document meets never blocks another.
-//! - [`History`] is which versions went into a version; [`attribute`] is how documents carry it; [`Known`] is what is known
-//!   about a version, computed when it is needed.
-//! - [`judge`] says which of two versions stays; [`receive`] and [`settle`] say what the target stores.
-//! - [`Filter`] and [`Mapping`] say what leaves the bucket.
+//! - [`Pipeline`] is one active vBucket of the source on its way to a bucket of another cluster: [`Input`] in,
+//!   [`Effect`]s out. It resumes from a record ([`Records`]), keeps as many bytes on their way as the target takes
+//!   ([`Window`]), and waits when the target has trouble. Trouble with one document never blocks another.
+//! - [`History`] lists the versions that went into a version; [`attribute`] has its stored form; [`Known`] is the
+//!   knowledge about a version, computed when it is needed.
+//! - [`judge`] decides which of two versions stays; [`receive`] and [`settle`] decide what the target stores.
+//! - [`Filter`] and [`Mapping`] select the documents that leave the bucket, and their collections.
 //!
 //! Invariants:
 //! - no I/O, no clock, no randomness: `now` and a seed are arguments;
 //! - the position of a record never passes a version that the target has not answered for;
-//! - after [`Effect::Rested`], nothing is wanted until the next [`Input::Start`];
-//! - whatever is lost, repeated or out of order on the way, the target ends with what the source has.
+//! - after [`Effect::Rested`], there are no effects until the next [`Input::Start`];
+//! - even if messages are lost, repeated or out of order, the target ends with the documents of the source.
 
 mod arrival;
 pub mod attribute;

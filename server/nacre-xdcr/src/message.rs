@@ -1,4 +1,4 @@
-//! What goes into a pipeline, and what it wants done.
+//! Inputs and effects of a pipeline.
 
 use crate::{Arriving, Records, SourceState, TargetState};
 use nacre_dcp::ResumePoint;
@@ -6,116 +6,116 @@ use nacre_types::{Cas, Document, Meta, Seqno, Vbid};
 use nacre_vbucket::Verdict;
 use std::collections::BTreeMap;
 
-/// Which run of a pipeline a request belongs to: it grows each time the pipeline goes back to a record, and answers to
-/// requests of an earlier run mean nothing.
+/// The run of a pipeline that a request belongs to. It grows each time the pipeline goes back to a record; answers to
+/// requests of an earlier run are ignored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Run(pub u32);
 
-/// What happens to a pipeline.
+/// An input of a pipeline.
 #[derive(Clone, Debug)]
 pub enum Input {
-    /// It is to run: the vBucket is active here, and its history is this.
+    /// Starts the pipeline: the vBucket is active here, with this history.
     Start(SourceState),
     /// The vBucket's history is another one now: a branch has begun, or the pipeline's position is no part of it any more.
     SourceChanged(SourceState),
     /// Answers [`Effect::AskTarget`]; `None` when one of the vBuckets could not be reached.
     Target {
-        /// That of the request.
+        /// Run of the request.
         run: Run,
         /// The vBuckets that were asked for.
         states: Option<BTreeMap<Vbid, TargetState>>,
     },
     /// Answers [`Effect::Read`], as soon as there is something.
     Portion {
-        /// That of the request.
+        /// Run of the request.
         run: Run,
         /// Consecutive versions, with their values.
         documents: Vec<Document>,
-        /// Where the reader stands after them.
+        /// The reader's position after them.
         position: ResumePoint,
         /// The greatest seqno of a deletion that the source had forgotten when they were read.
         purge_seqno: Seqno,
     },
     /// Answers one key of [`Effect::LookUp`].
     LookedUp {
-        /// That of the request.
+        /// Run of the request.
         run: Run,
         /// Names the version that the key was looked up for.
         seqno: Seqno,
-        /// What there is.
+        /// The result.
         found: Found,
     },
     /// Answers one operation of [`Effect::Write`].
     Written {
-        /// That of the request.
+        /// Run of the request.
         run: Run,
         /// Names the version.
         seqno: Seqno,
-        /// What the target said.
+        /// The answer of the target.
         answer: Answer,
     },
     /// Answers [`Effect::Resolve`]; `None` when the resolver has not decided.
     Resolved {
-        /// That of the request.
+        /// Run of the request.
         run: Run,
         /// Names the version.
         seqno: Seqno,
-        /// What is kept.
+        /// The version to keep.
         verdict: Option<Verdict>,
     },
     /// Answers [`Effect::Merge`]: whether it was written, or the version is not the newest any more. Else it is tried again.
     Merged {
-        /// That of the request.
+        /// Run of the request.
         run: Run,
         /// Names the version.
         seqno: Seqno,
         /// True if there is nothing left to do.
         is_done: bool,
     },
-    /// A connection to the target has ended, or a vBucket of the target has another owner: what was sent may have no answer.
+    /// A connection to the target has ended, or a vBucket of the target has another owner: requests may have no answer.
     LinkLost,
     /// The user gives a version that was put aside up.
     Skip {
         /// The key, collection prefix first.
         key: Vec<u8>,
     },
-    /// It is to rest.
+    /// Stops the pipeline.
     Pause,
     /// Time has passed.
     Tick,
 }
 
-/// What the target has of a key.
+/// The target's version of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// Nothing, not even a tombstone.
+    /// The target has none, not even a tombstone.
     Nothing,
     /// This; the value as far as it was [wanted](Wanted).
     Version(Arriving),
-    /// It could not be looked up.
+    /// The look-up failed.
     Failed(Answer),
 }
 
-/// What the target says to a version.
+/// The target's answer to a version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// It has it.
+    /// The target has stored it.
     Stored,
-    /// It has one that stays.
+    /// The target keeps its own.
     Kept,
-    /// It has another one than was looked up.
+    /// The target has another version than the one that was looked up.
     Changed,
     /// The vBucket is elsewhere.
     NotMyVbucket,
-    /// It cannot now; try again.
+    /// The target cannot store it now: try again.
     Busy,
-    /// It does not know the collection.
+    /// The target does not know the collection.
     NoCollection,
-    /// It never will: too big, malformed, too far in the future, not allowed.
+    /// The target will never store it: too big, malformed, too far in the future, not allowed.
     Refused(String),
 }
 
-/// How much of a version is looked up.
+/// The part of a version to look up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Wanted {
     /// Metadata; an empty value, and the datatype without attributes unless there are some.
@@ -126,12 +126,12 @@ pub enum Wanted {
     Whole,
 }
 
-/// What must be there for a write to happen.
+/// Condition of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Over {
     /// The target judges.
     Anything,
-    /// Nothing; the target does not judge.
+    /// No condition; the target does not judge.
     Nothing,
     /// The version, or the tombstone, with this CAS; the target does not judge.
     Version(Cas),
@@ -146,13 +146,13 @@ pub struct Operation {
     pub vbid: Vbid,
     /// The key with the target's collection, prefix first.
     pub key: Vec<u8>,
-    /// Its metadata, with the kind that says whether it is a deletion or an expiration, and its value.
+    /// The metadata, with the kind that tells a deletion from an expiration, and the value.
     pub version: Arriving,
     /// Under which condition.
     pub over: Over,
-    /// True if the bucket counts by time, which a target demands to be told (`FORCE_ACCEPT`).
+    /// True if the bucket compares times, which the request must state (`FORCE_ACCEPT`).
     pub by_time: bool,
-    /// True if the value is to be compressed.
+    /// True if the value should be compressed.
     pub compresses: bool,
 }
 
@@ -186,7 +186,7 @@ pub struct Merge {
     pub local: Document,
     /// The target's version.
     pub target: Arriving,
-    /// What the resolver decided.
+    /// The decision of the resolver.
     pub verdict: Verdict,
 }
 
@@ -199,60 +199,60 @@ pub enum Notice {
     DeletionsForgotten,
     /// The source has another history from this seqno on.
     SourceRolledBack(Seqno),
-    /// The target has another history: what it may have lost is sent again.
+    /// The target has another history: versions that it may have lost are sent again.
     TargetRolledBack,
     /// A document could not be judged by the filter.
     Unclear {
-        /// Its key, prefix first.
+        /// The key, collection prefix first.
         key: Vec<u8>,
         /// Why.
         reason: String,
     },
     /// A version was put aside; the others go on.
     Stuck {
-        /// Its key, prefix first.
+        /// The key, collection prefix first.
         key: Vec<u8>,
         /// Why.
         reason: String,
     },
-    /// What was put aside has gone, or was superseded.
+    /// A version that was put aside has been sent, or was superseded.
     Freed {
-        /// Its key, prefix first.
+        /// The key, collection prefix first.
         key: Vec<u8>,
     },
 }
 
-/// What a pipeline wants done. Everything but notices is answered by an [`Input`].
+/// An effect of a pipeline. Each one except notices is answered by an [`Input`].
 #[derive(Clone, Debug)]
 pub enum Effect {
     /// Ask how far the histories of these vBuckets of the target are, at their owners now.
     AskTarget {
         /// For the answer.
         run: Run,
-        /// Which.
+        /// The vBuckets.
         vbids: Vec<Vbid>,
     },
-    /// Read what follows in the source's history.
+    /// Reads on in the source's history.
     Read {
         /// For the answer.
         run: Run,
         /// After this.
         after: ResumePoint,
     },
-    /// Look up what the target has.
+    /// Looks up the target's versions.
     LookUp {
         /// For the answers.
         run: Run,
-        /// How much of it.
+        /// The part to look up.
         wanted: Wanted,
-        /// Of which keys.
+        /// The keys.
         keys: Vec<Lookup>,
     },
     /// Write to the target.
     Write {
         /// For the answers.
         run: Run,
-        /// What.
+        /// The writes.
         operations: Vec<Operation>,
     },
     /// Ask the resolver.
@@ -261,7 +261,7 @@ pub enum Effect {
         run: Run,
         /// Names the version.
         seqno: Seqno,
-        /// What about.
+        /// The conflict.
         conflict: Box<Conflict>,
     },
     /// Write a decision here.
@@ -270,19 +270,19 @@ pub enum Effect {
         run: Run,
         /// Names the version.
         seqno: Seqno,
-        /// What.
+        /// The merge.
         merge: Box<Merge>,
     },
-    /// Find out who has this vBucket of the target now.
+    /// Finds the present owner of a vBucket of the target.
     Reroute {
-        /// Which.
+        /// The vBucket.
         vbid: Vbid,
     },
-    /// Store the records beside the vBucket.
+    /// Stores the records with the vBucket.
     Save(Records),
-    /// Tell the user.
+    /// Informs the user.
     Notify(Notice),
-    /// It rests, and has nothing on its way.
+    /// The pipeline rests, and has nothing on its way.
     Rested,
 }
 

@@ -1,34 +1,36 @@
-//! What a pipeline is told about its replication.
+//! Settings of a replication, for its pipelines.
 
 use crate::{Filter, Policy, Site};
 use nacre_types::{CollectionId, Vbid};
 use std::collections::BTreeMap;
 
-/// Which side judges between versions.
+/// The side that judges between versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Judge {
-    /// The target, when it is written to. The source asks beforehand only to save sending what would be refused.
+    /// The target, when it is written to. The source compares before only to avoid sending versions that would be
+    /// refused.
     Target,
-    /// The source: it looks up what the target has, decides, and writes over just that. For targets that know no resolvers.
+    /// The source: it looks up the target's version, decides, and writes over exactly that version. For targets without
+    /// resolvers.
     Source,
 }
 
-/// What is done with versions that come from the target.
+/// Handling of versions that come from the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Echo {
-    /// The target is asked whether it has them, as it may have lost them since. That costs a few bytes each.
+    /// The target is asked whether it still has them, because it may have lost them. That costs a few bytes each.
     LookUp,
-    /// They are not sent, as Couchbase does. What the target has lost by a failover does not come back.
+    /// They are not sent, as with Couchbase. Versions that the target has lost by a failover do not come back.
     Skip,
 }
 
-/// Which collection of the target a collection of the source goes to.
+/// Mapping of the source's collections to those of the target.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Mapping {
-    /// That with the same number.
+    /// To the collection with the same number.
     #[default]
     Same,
-    /// Those that are named; no other is replicated.
+    /// To named collections; others are not replicated.
     Named(BTreeMap<CollectionId, CollectionId>),
 }
 
@@ -55,17 +57,17 @@ pub struct Settings {
     pub source_vbuckets: u16,
     /// vBuckets of the target's bucket.
     pub target_vbuckets: u16,
-    /// Who decides between versions.
+    /// The rule of the decision.
     pub policy: Policy,
-    /// Where that happens.
+    /// The side that decides.
     pub judge: Judge,
     /// True if histories are sent.
     pub keeps_histories: bool,
-    /// What is done with versions that the target made.
+    /// Handling of versions that the target made.
     pub echo: Echo,
-    /// Which documents go.
+    /// The documents to send.
     pub filter: Filter,
-    /// Where they go.
+    /// Their collections at the target.
     pub mapping: Mapping,
     /// Documents below this many bytes are sent without asking for metadata first (`optimisticReplicationThreshold`).
     pub optimistic_bytes: usize,
@@ -75,13 +77,13 @@ pub struct Settings {
     pub batch_count: usize,
     /// The least and the greatest window, in bytes.
     pub window_bytes: (usize, usize),
-    /// How often the target is asked how far it is, and a record is made (`checkpointInterval`).
+    /// Interval of questions to the target, and of records (`checkpointInterval`).
     pub checkpoint_ns: u64,
-    /// How long an answer may take the first time; each time twice as long, at most 300 s.
+    /// Timeout of the first answer; it doubles each time, up to 300 s.
     pub timeout_ns: u64,
-    /// How often the target may have trouble with one version before it is put aside.
+    /// Number of failures of one version before it is put aside.
     pub attempts_max: u32,
-    /// How long what was put aside rests between attempts.
+    /// Pause between attempts of a version that was put aside.
     pub rest_ns: u64,
     /// Any number; it spreads attempts of many pipelines over time.
     pub seed: u64,
@@ -114,8 +116,8 @@ impl Settings {
         }
     }
 
-    /// The vBuckets of the target that keys of this vBucket may belong to: those with the same remainder by what both
-    /// numbers of vBuckets have in common.
+    /// Returns the vBuckets of the target that keys of this vBucket may belong to: the ones with the same remainder
+    /// modulo the greatest common divisor of both numbers of vBuckets.
     pub fn targets(&self) -> impl Iterator<Item = Vbid> + use<> {
         let common = greatest_common_divisor(self.source_vbuckets, self.target_vbuckets).max(1);
         let own = self.vbid.0 % common;

@@ -23,7 +23,7 @@ impl SourceId {
         SourceId(STANDARD_NO_PAD.encode(digest).into())
     }
 
-    /// A name that nobody has.
+    /// Returns a name that no bucket has.
     pub(crate) fn nobody() -> SourceId {
         SourceId("".into())
     }

@@ -1,4 +1,4 @@
-//! Records as they are stored beside a vBucket: JSON, so that a later version can add to it.
+//! The stored form of records, kept with a vBucket: JSON, so that a later version can add to it.
 
 use crate::{Malformed, RECORDS_MAX, Record, Records, TargetPoint};
 use nacre_dcp::ResumePoint;
@@ -29,10 +29,10 @@ impl Records {
         serde_json::to_vec(&records).expect("numbers can be written")
     }
 
-    /// Reads what [`Records::encode`] has written.
+    /// Reads the text of [`Records::encode`].
     ///
     /// # Errors
-    /// [`Malformed`] for anything else. Whoever has no records that it can read begins at zero.
+    /// [`Malformed`] for any other text. A pipeline without readable records begins at zero.
     pub fn decode(text: &[u8]) -> Result<Records, Malformed> {
         let records: Vec<StoredRecord> = serde_json::from_slice(text).map_err(|_| Malformed)?;
         let is_whole = |record: &StoredRecord| {

@@ -1,4 +1,4 @@
-//! How much may be on its way: grows while the target keeps up, and shrinks when it does not.
+//! The window: bytes on their way, which grows while the target keeps up, and shrinks when it does not.
 
 /// Bytes without an answer, within limits that adapt.
 ///
@@ -35,7 +35,7 @@ impl Window {
         self.used += bytes;
     }
 
-    /// Notes that something sent needs no place any more, for whatever reason.
+    /// Frees the place of a request, for any reason.
     pub fn free(&mut self, bytes: usize) {
         debug_assert!(bytes <= self.used);
         self.used = self.used.saturating_sub(bytes);
@@ -57,7 +57,7 @@ impl Window {
         }
     }
 
-    /// Nothing is on its way any more.
+    /// Frees everything.
     pub fn clear(&mut self) {
         self.used = 0;
     }

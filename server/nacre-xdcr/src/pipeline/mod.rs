@@ -9,11 +9,11 @@
 //!    └────────────────────────────┴───────────────────────────────────────────────┘
 //! ```
 //!
-//! Each time it begins to check, a new [`Run`] begins: what was on its way means nothing any more, and is sent again from the
+//! Each check begins a new [`Run`]: answers to earlier requests are ignored, and their versions are sent again from the
 //! record.
 //!
-//! The target is asked how far it is at each checkpoint, also when nothing was sent: what it lost by a failover while
-//! nothing happened is noticed that way.
+//! The target is asked for its position at each checkpoint, even if nothing was sent: otherwise a loss by a failover in
+//! a quiet time would go unnoticed.
 
 mod outstanding;
 mod progress;
@@ -42,11 +42,11 @@ const STUCK_MAX: usize = 1000;
 pub struct Counts {
     /// Versions read from history.
     pub received: u64,
-    /// Of them, versions that do not go.
+    /// Of these, versions that are not sent.
     pub filtered: u64,
     /// Versions that were looked up at the target.
     pub looked_up: u64,
-    /// Of them, versions that were not sent, as the target has them or one that stays.
+    /// Of these, versions that were not sent because the target has them, or a greater one.
     pub kept_at_source: u64,
     /// Versions that were sent, each time.
     pub sent: u64,
@@ -60,7 +60,7 @@ pub struct Counts {
     pub superseded: u64,
     /// Versions that a user gave up.
     pub skipped: u64,
-    /// Versions that are done, in whatever way.
+    /// Versions that are done, in any way.
     pub done: u64,
     /// Times that a version had to be sent or looked up again.
     pub retried: u64,
@@ -76,12 +76,12 @@ enum State {
     Pausing,
 }
 
-/// What the target is asked for.
+/// Purpose of a question to the target.
 #[derive(Clone, Copy, Debug)]
 enum Purpose {
-    /// Where to go on.
+    /// To find where to go on.
     Begin,
-    /// Whether its histories are still the same.
+    /// To check that its histories are still the same.
     Verify,
     /// A record: everything up to here is done.
     Record(ResumePoint),
@@ -108,11 +108,11 @@ pub struct Pipeline {
     window: Window,
     is_reading: bool,
     asked: Option<Asked>,
-    /// When the target is asked next, whatever for.
+    /// When the target is asked next, for any purpose.
     ask_at_ns: u64,
     /// When a record is due.
     record_at_ns: u64,
-    /// How often in a row the target could not be asked.
+    /// Number of failed questions in a row.
     unreachable: u32,
     counts: Counts,
 }
@@ -140,7 +140,7 @@ impl Pipeline {
         }
     }
 
-    /// Takes in what has happened, and gives what is to be done.
+    /// Takes an input and returns the effects.
     pub fn step(&mut self, input: Input, now: Now) -> Vec<Effect> {
         let mut effects = Vec::new();
         self.take(input, now, &mut effects);
@@ -175,7 +175,7 @@ impl Pipeline {
         &self.settings
     }
 
-    /// The records as they are to be stored.
+    /// Returns the records in their present state.
     pub fn records(&self) -> &Records {
         &self.records
     }
@@ -206,7 +206,7 @@ impl Pipeline {
         self.state == State::Streaming
     }
 
-    /// What is on its way.
+    /// Returns the window of bytes on their way.
     pub fn window(&self) -> &Window {
         &self.window
     }
@@ -267,7 +267,7 @@ impl Pipeline {
         self.ask(Purpose::Begin, now, effects);
     }
 
-    /// Whatever is on its way means nothing any more.
+    /// Ends the run: answers to its requests are ignored.
     fn leave_run(&mut self) {
         self.run.0 += 1;
         self.outstanding.clear();
@@ -422,7 +422,7 @@ impl Pipeline {
         }
     }
 
-    /// Does what is due.
+    /// Carries out timers that are due.
     fn keep_time(&mut self, now: Now, effects: &mut Vec<Effect>) {
         if self.state == State::Resting {
             return;
@@ -466,7 +466,7 @@ impl Pipeline {
         effects.push(Effect::Rested);
     }
 
-    /// What is on its way may have no answer, and the target may have lost what it had.
+    /// Handles a lost link: requests may have no answer, and the target may have lost earlier versions.
     fn lose_link(&mut self, now: Now) {
         for seqno in self.outstanding.on_their_way() {
             self.wait_after_trouble(seqno, now);
@@ -478,7 +478,7 @@ impl Pipeline {
         self.verify_soon(now);
     }
 
-    /// Has the target asked whether its histories are still the same.
+    /// Orders a check of the target's histories.
     fn verify_soon(&mut self, now: Now) {
         if self.state == State::Streaming {
             self.ask_at_ns = self.ask_at_ns.min(now.monotonic_ns + BACKOFF_NS);
@@ -503,7 +503,7 @@ impl Pipeline {
         }
     }
 
-    /// How long an answer is waited for.
+    /// Returns the timeout of an answer.
     fn timeout_ns(&self, attempts: u32) -> u64 {
         let factor = 1u64 << attempts.min(16);
         self.settings.timeout_ns.saturating_mul(factor).min(TIMEOUT_NS_MAX)
@@ -524,7 +524,7 @@ fn notify_freed(item: &Item, effects: &mut Vec<Effect>) {
     }
 }
 
-/// What is sent of a document's attributes, before its history.
+/// Returns the attributes of a document that are sent, before its history.
 fn attributes_of(item: &Item) -> Vec<u8> {
     match item.without_transaction {
         true => Filter::without_transaction(item.document.xattrs()),

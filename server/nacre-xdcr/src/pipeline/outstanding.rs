@@ -1,16 +1,16 @@
-//! The versions that were read and are not done, each with what it waits for.
+//! The versions that were read and are not done, and the phase of each.
 
 use crate::Arriving;
 use crate::message::{Over, Wanted};
 use nacre_types::{Document, Seqno, Vbid};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a version waits for.
+/// The phase of a version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// Its turn.
+    /// Waits for its turn.
     Queued,
-    /// What the target has.
+    /// Waits for the target's version.
     LookingUp,
     /// The resolver of the source.
     Resolving,
@@ -23,41 +23,41 @@ pub(super) enum Phase {
 }
 
 impl Phase {
-    /// Returns true if the target is to answer.
+    /// Returns true if the target has to answer.
     fn is_on_its_way(self) -> bool {
         matches!(self, Phase::LookingUp | Phase::Writing)
     }
 }
 
-/// What is done with a version when its turn comes.
+/// The next step of a version when its turn comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Task {
-    /// It is found out.
+    /// Decides about it.
     Decide,
-    /// The target is asked what it has.
+    /// Asks the target for its version.
     LookUp(Wanted),
-    /// It is written.
+    /// Writes it.
     Write(Over),
 }
 
 /// A version that is not done.
 #[derive(Debug)]
 pub(super) struct Item {
-    /// It.
+    /// The version.
     pub document: Document,
-    /// Its key with the target's collection.
+    /// The key with the target's collection.
     pub key: Vec<u8>,
     /// The target's vBucket.
     pub vbid: Vbid,
     /// True if it goes without the attribute of a transaction.
     pub without_transaction: bool,
-    /// What happens next.
+    /// The next step.
     pub task: Task,
     /// The target's version, when it is in conflict.
     pub rival: Option<Arriving>,
-    /// How often there was trouble.
+    /// Number of failures.
     pub attempts: u32,
-    /// How many versions were done when there was trouble first.
+    /// Number of versions that were done at the first failure.
     pub done_before: u64,
     /// True if it was put aside.
     pub is_stuck: bool,
@@ -91,7 +91,7 @@ impl Item {
     }
 }
 
-/// They, by seqno.
+/// The outstanding versions, by seqno.
 #[derive(Debug, Default)]
 pub(super) struct Outstanding {
     items: BTreeMap<Seqno, Item>,
@@ -99,7 +99,7 @@ pub(super) struct Outstanding {
     timers: BTreeSet<(u64, Seqno)>,
     newest: BTreeMap<Vec<u8>, Seqno>,
     stuck: usize,
-    /// Bytes of what is neither on its way nor put aside.
+    /// Bytes of versions that are neither on their way nor put aside.
     held_bytes: usize,
 }
 
@@ -109,17 +109,17 @@ impl Outstanding {
         self.items.first_key_value().map(|(seqno, _)| *seqno)
     }
 
-    /// How many there are.
+    /// Returns the number of versions.
     pub fn len(&self) -> usize {
         self.items.len()
     }
 
-    /// How many were put aside.
+    /// Returns the number of versions that were put aside.
     pub fn stuck(&self) -> usize {
         self.stuck
     }
 
-    /// Bytes in memory of what waits.
+    /// Returns the bytes of waiting versions in memory.
     pub fn held_bytes(&self) -> usize {
         self.held_bytes
     }
@@ -155,8 +155,8 @@ impl Outstanding {
         self.remove(older).map(|(item, _)| item)
     }
 
-    /// Has a version wait for something, until `timer_ns` if that is given. Gives how many bytes of the window it no longer
-    /// takes.
+    /// Sets the phase of a version, until `timer_ns` if that is given. Returns the bytes of the window that become
+    /// free.
     pub fn set_phase(&mut self, seqno: Seqno, phase: Phase, timer_ns: Option<u64>) -> usize {
         let Some(item) = self.items.get_mut(&seqno) else { return 0 };
         let bytes = item.document.memory_bytes();
@@ -233,7 +233,7 @@ impl Outstanding {
         self.timers.first().map(|(timer, _)| *timer)
     }
 
-    /// Those that the target is to answer.
+    /// Returns the versions that the target has to answer.
     pub fn on_their_way(&self) -> Vec<Seqno> {
         let of_target = self.items.iter().filter(|(_, item)| item.phase.is_on_its_way());
         of_target.map(|(seqno, _)| *seqno).collect()

@@ -1,9 +1,9 @@
-//! How far a run of a pipeline has read, and up to where everything is done.
+//! Positions of a run: how far it has read, and up to where everything is done.
 
 use nacre_dcp::ResumePoint;
 use nacre_types::Seqno;
 
-/// Where a run is in the source's history.
+/// Positions of a run in the source's history.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Progress {
     read: ResumePoint,
@@ -18,7 +18,7 @@ impl Progress {
         Progress { read: from, snapshots: vec![(snapshot_start, snapshot_end)] }
     }
 
-    /// Where the next read begins.
+    /// Returns where the next read begins.
     pub fn read(&self) -> ResumePoint {
         self.read
     }

@@ -1,4 +1,4 @@
-//! What happens to each version: looked up, judged, written, tried again, put aside.
+//! The steps of each version: look-up, decision, write, retries, putting aside.
 
 use super::outstanding::{Item, Phase, Task};
 use super::{Pipeline, attributes_of};
@@ -9,18 +9,18 @@ use nacre_types::{Now, Seqno};
 use nacre_vbucket::{Resolution, Verdict};
 use std::collections::BTreeMap;
 
-/// What a look-up takes of the window beside the key.
+/// Bytes that a look-up takes of the window, without the key.
 const LOOKUP_BYTES: usize = 128;
-/// What was refused for good is tried so often before it is put aside.
+/// Number of permanent refusals before a version is put aside.
 const REFUSALS_MAX: u32 = 3;
 
-/// What trouble there was with a version.
+/// A failure of a version.
 enum Trouble {
     /// The target, or a resolver, cannot now.
     Busy(&'static str),
     /// The target never will.
     Refused(String),
-    /// It has no answer, or has to go elsewhere; that is nothing to do with the version.
+    /// There is no answer, or the version has to go to another node: the version itself is not the cause.
     Link,
 }
 
@@ -74,7 +74,7 @@ impl Pipeline {
         }
     }
 
-    /// What happens first with a version; `None` when it does not go.
+    /// Returns the first step of a version; `None` if it is not sent.
     fn first_task(&self, item: &Item) -> Option<Task> {
         let settings = &self.settings;
         let look_up = Some(Task::LookUp(self.wanted()));
@@ -84,7 +84,8 @@ impl Pipeline {
         let known = arrival::known_here(&item.document, &settings.source);
         if let Some(history) = known.history.filter(|it| *it.source() == settings.target.id) {
             match settings.echo {
-                // A merge of the target is not its own version only: it may have lost the merge and not what was joined.
+                // A merge that the target made is checked: the target may have lost the merge, but not the merged
+                // versions.
                 Echo::Skip if !history.is_merge() => return None,
                 Echo::LookUp | Echo::Skip => return look_up,
             }
@@ -93,7 +94,7 @@ impl Pipeline {
         if is_small { Some(Task::Write(Over::Anything)) } else { look_up }
     }
 
-    /// How much of a version is looked up at first.
+    /// Returns the part of a version to look up at first.
     fn wanted(&self) -> Wanted {
         match (self.settings.policy, self.settings.keeps_histories) {
             (Policy::Rule(_), false) => Wanted::Meta,
@@ -135,7 +136,7 @@ impl Pipeline {
         let strips = self.settings.filter.strips_expiry && document.is_alive();
         let meta = if strips { without_expiry(document.meta) } else { document.meta };
         let known = arrival::known_here(document, &self.settings.source);
-        // A change of metadata only is still told by its attribute.
+        // A change of metadata only is sent with its attribute.
         let is_written = known.cas == document.meta.cas;
         let history = known.history.filter(|_| self.settings.keeps_histories && is_written);
         let body = if document.is_alive() { document.body() } else { &[] };
@@ -181,7 +182,7 @@ impl Pipeline {
                 self.finish(seqno, effects);
             }
             Judgement::Ask if by_source && was_whole => {
-                // As the target would send it: only here is it known whose version it is.
+                // Completed as the target would send it: only here is it known which bucket made the version.
                 let (attributes, body) = version.split().unwrap_or((&[], &version.value));
                 let history = target.history.as_ref();
                 let stamped = arrival::joined(version.meta, attributes, body, history);
@@ -234,8 +235,8 @@ impl Pipeline {
         self.set_phase(seqno, Phase::Merging, None);
     }
 
-    /// What the resolver decided was written here, or is about a version that is not the newest any more. Either way, a later
-    /// version is on its way.
+    /// The decision of the resolver was written here, or concerns a version that is not the newest any more. In both
+    /// cases a later version follows.
     pub(super) fn merged(
         &mut self,
         seqno: Seqno,
@@ -304,14 +305,14 @@ impl Pipeline {
         }
     }
 
-    /// Has a version wait a while, and be tried again.
+    /// Delays the next attempt of a version.
     pub(super) fn wait_after_trouble(&mut self, seqno: Seqno, now: Now) {
         let Some(item) = self.outstanding.get_mut(seqno) else { return };
         if item.attempts == 0 {
             item.done_before = self.counts.done;
         }
         item.attempts = item.attempts.saturating_add(1);
-        // What the target has is looked up again where the decision rests on it.
+        // If the source judges, its decision depends on the target's version, which is looked up again.
         if self.settings.judge == Judge::Source {
             item.task = Task::Decide;
         }
