@@ -63,6 +63,8 @@ impl Fenced {
             Some(Ordering::Greater) | None => {}
         }
         self.said = Some((cluster.uuid.clone(), fence.said));
+        // New fences hold at once. Earlier ones are lifted in `learn` only, when the agreed state has caught up with
+        // the leader's.
         self.nodes.extend(&fence.lost);
         self.later = Some((fence.rev, fence.lost.clone()));
         Ok(true)
@@ -124,6 +126,7 @@ impl Node {
                     continue;
                 }
                 let Some(member) = cluster.nodes.get(peer) else { continue };
+                // The UUID tells a bucket from an earlier one of the same name, whose follower may not have ended yet.
                 if self.followed.lock().insert((bucket.uuid.clone(), *peer)) {
                     let follower = Follower::new(Arc::clone(self), Arc::clone(&bucket), *peer);
                     self.platform.link(&member.endpoints, Box::new(follower));

@@ -216,6 +216,7 @@ impl Vbucket {
             return Err(OutOfOrder);
         }
         match self.received.back_mut() {
+            // {} => Portions of one snapshot have the same end; only the first one opens it.
             Some(known) if known.1 == end => {}
             _ => self.received.push_back((start, end)),
         }

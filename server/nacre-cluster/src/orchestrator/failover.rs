@@ -151,6 +151,8 @@ impl Orchestrator {
             chains.insert(name.clone(), moved.collect());
         }
         let memberships = lost.iter().map(|node| (*node, Membership::FailedOver)).collect();
+        // Kept until the outcome is known: the proposal may be decided later, and its nodes must stay fenced until
+        // then.
         self.proposed = lost;
         effects.push(Effect::Propose(Change::MoveCopies { memberships, chains }));
         self.failover = None;
@@ -168,6 +170,7 @@ fn replaced(chain: &Chain, lost: &BTreeSet<NodeId>, poll: &Poll, name: &str, vbi
     let active = chain.active().filter(serves);
     let best = active.or_else(|| {
         let left = chain.copies.iter().flatten().copied().filter(|node| !lost.contains(node));
+        // Reversed, because `max_by_key` returns the last of equal copies: the first in the chain should win.
         left.rev().max_by_key(|node| poll.standing(*node, name, vbid).map(Standing::rank))
     });
     let mut replaced = chain.without(&all, best);

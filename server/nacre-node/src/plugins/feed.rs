@@ -168,6 +168,9 @@ impl Feed {
         let Some(mut from) = self.place(vbid)? else { return Ok(false) };
         let mut has_nothing = false;
         loop {
+            // A deployment may begin later than history, with a token of a consumer that may be older than a failover.
+            // So its begin is compared with the failover log like any other position, and the loop ends because a
+            // rollback only lowers the seqno.
             if from.seqno == Seqno::ZERO && !std::mem::replace(&mut has_nothing, true) {
                 from = self.deployment.spec.beginning(vbid);
             }
@@ -186,6 +189,8 @@ impl Feed {
                     if self.deployment.spec.old {
                         stream = stream.with_history();
                     }
+                    // Set only after the rollback: a watermark above the state would let a consistent query read too
+                    // early.
                     self.deployment.processed.reset(vbid, consistent(&from));
                     self.streams[vbid.index()] = Some(stream);
                     return Ok(true);
@@ -314,6 +319,7 @@ impl Feed {
     /// repeat effects, the position is kept.
     pub(super) fn release(&mut self, vbid: Vbid) -> Result<(), Error> {
         self.close(vbid);
+        // A batch that waits for another try may have documents of the vBucket, which its next node handles.
         if let Some(batch) = &mut self.retry {
             batch.documents.retain(|(of, _)| *of != vbid);
             batch.progress.remove(&vbid);

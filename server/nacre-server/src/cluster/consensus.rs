@@ -244,6 +244,7 @@ impl Consensus {
         let spaces = self.platform.spaces();
         let failed = |error: nacre_store::Error| error.to_string();
         let known = spaces.names().map_err(failed)?;
+        // Checked before the log is opened, which would create an empty one.
         if !known.iter().any(|known| known.starts_with(SPACE)) {
             self.check_lost_log()?;
         }
@@ -269,6 +270,7 @@ impl Consensus {
         self.election.begin();
         self.runtime.spawn(Arc::clone(&self.election).run(raft.clone()));
         let known = Known::default();
+        // A fresh cell for each Raft: a late confirmation of the one before must not count for this one.
         *self.leadership.lock() = Arc::clone(&known);
         self.runtime.spawn(confirm(Weak::clone(&self.this), raft.clone(), known));
         self.directory.replace(Some(raft));
@@ -632,6 +634,7 @@ impl Agreement for Consensus {
 async fn lead(raft: &Raft, abdicates: &Arc<AtomicBool>, request: Request) -> Answer {
     if let Request::Change(Voters::Remove(id)) = &request {
         let metrics = raft.metrics().borrow().clone();
+        // openraft's leader cannot remove itself: it falls silent, and the caller asks its successor.
         if id.0 == metrics.id && metrics.state == ServerState::Leader {
             abdicate(raft, Arc::clone(abdicates));
             return Answer::NotLeader(None);

@@ -371,6 +371,7 @@ impl Connection {
             let (consumed, next) = self.output.add(&mut self.session, receive);
             self.progress(consumed);
             self.rest.drain(..consumed);
+            // Gives the memory back: an idle connection must hold no buffer.
             if self.rest.is_empty() {
                 self.rest = Vec::new();
             }
@@ -446,6 +447,8 @@ impl Thread {
                     }
                 }
             }
+            // Writes are submitted after all completions of the round were handled, so that each connection gets one
+            // write.
             while let Some(index) = self.list.pop() {
                 self.look_at(index, now)?;
             }

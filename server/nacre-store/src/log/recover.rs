@@ -77,6 +77,7 @@ pub(super) fn open(
             return Err(opening.damaged(format!("{name} has a damaged header, and batch {batch}")));
         }
     }
+    // The note is not synced, so it may claim less than there is, but never more.
     if replay.batch < acknowledged {
         return Err(opening.damaged(format!(
             "{acknowledged} batches were acknowledged, but the log ends after {}",
@@ -84,6 +85,8 @@ pub(super) fn open(
         )));
     }
     replay.check_counts()?;
+    // The last batch may be in the cache of the operating system only, because the process before could not sync it. It
+    // is written again, so that everything that readers see survives a power cut.
     replay.write_last_again()?;
     let Replay { mut locations, batch, .. } = replay;
     locations.batch = batch;

@@ -78,9 +78,12 @@ impl Attempt {
         let names = self.names(&record);
         let mut moved = Vec::new();
         let staged = self.stage(&names, &wanted, &mut moved, documents, left);
+        // The edit of the record decides: it is one write of one document, so there is no state in between.
         let committed = staged.and_then(|()| self.decide(&names, &moved, documents));
         match committed {
             Ok(()) => Ok(self.unstage(&moved, documents)),
+            // Err(stopped), => Neither undone nor finished here: the record may say COMMITTED. A cleanup finds out once
+            // the transaction has expired.
             Err(stopped @ Stopped::Ambiguous(_)) => Err(stopped),
             Err(stopped) => {
                 self.abort(&wanted, documents);
@@ -156,6 +159,8 @@ impl Attempt {
         number: usize,
         documents: &dyn Documents,
     ) -> Result<u64, Stopped> {
+        // An insertion first tries to create a tombstone with the staged body. If the key exists, it may be the
+        // tombstone of a removed document or of another transaction, so it is read like any other document.
         let operation = format!("{}-{number}", self.id);
         let is_new = staged.kind == Kind::Insert && staged.stored_cas == 0;
         let mut cas = staged.stored_cas;
@@ -255,6 +260,8 @@ impl Attempt {
                 }
             };
             let done = documents.write(place, step).map(drop);
+            // The transaction has committed, so a changed document is no reason to stop: `settle` looks at it and tries
+            // again.
             is_whole &= done.or_else(|_| self.settle(staged.kind, place, true, documents)).is_ok();
         }
         is_whole && self.forget(documents)
