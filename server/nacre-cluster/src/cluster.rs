@@ -139,7 +139,7 @@ impl Cluster {
             .ok_or_else(|| Refusal::BucketNotFound { bucket: name.to_owned() })
     }
 
-    /// Applies `change`; gives the collections that it dropped.
+    /// Applies `change`. Returns the collections that it dropped.
     ///
     /// # Errors
     /// [`Refusal`]; nothing has changed then.

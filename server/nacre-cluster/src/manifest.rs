@@ -177,7 +177,7 @@ impl Manifest {
         Ok(())
     }
 
-    /// Gives the collections that went with the scope.
+    /// Returns the collections that went with the scope.
     pub(crate) fn drop_scope(&mut self, name: &str) -> Result<Vec<CollectionId>, Refusal> {
         let index = self.scopes.iter().position(|scope| scope.name == name);
         let index = index.ok_or_else(|| Refusal::ScopeNotFound { scope: name.to_owned() })?;

@@ -378,7 +378,7 @@ impl<E> Producer<E> {
         self.streams.get(&serial).is_some_and(|found| found.stream.is_backfilling())
     }
 
-    /// Lets go of the scans that are not being read at the moment. They begin again where their streams are.
+    /// Closes the scans that are not being read at the moment. They begin again where their streams are.
     pub fn let_go_of_scans(&mut self) {
         // Streams that have begun a scan come before all others.
         for serial in &self.waiting {

@@ -396,8 +396,8 @@ impl Node {
         self.replace(agreed, vec![position])
     }
 
-    /// Gives up the state of this node for `cluster`, of which it becomes the node `id`. Users, groups and everything
-    /// that was decided before are forgotten.
+    /// Replaces the state of this node by `cluster`, in which it becomes the node `id`. Users, groups and all earlier
+    /// decisions are forgotten.
     ///
     /// # Errors
     /// The error of the disk.

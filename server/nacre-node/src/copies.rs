@@ -1,4 +1,4 @@
-//! The copies of a bucket's vBuckets on this node: which part each has, and how history comes to those that follow.
+//! The copies of a bucket's vBuckets on this node: their roles, and the nodes that they follow.
 
 use crate::node::Node;
 use crate::replication::Follower;
@@ -51,7 +51,7 @@ impl Fenced {
         self.nodes.contains(&peer) || must_be_told && !is_told
     }
 
-    /// Takes the word of a leader. Says whether it is new.
+    /// Takes a fence of a leader. Returns true if it is new.
     ///
     /// # Errors
     /// [`Outdated`] when there was a later one: nothing has changed then.
@@ -83,8 +83,7 @@ impl Fenced {
 }
 
 impl Node {
-    /// Gives the vBuckets of a bucket the parts that their chains have for this node. Chains that are as `before` are passed
-    /// over.
+    /// Sets the roles of a bucket's vBuckets on this node, as their chains say. Chains that are as `before` are skipped.
     pub(crate) fn arrange(&self, before: &[Chain], config: &nacre_cluster::Bucket) {
         self.arrange_keeping(before, config, retention_of(&self.cluster(), self.id()));
     }
@@ -135,7 +134,7 @@ impl Node {
         }
     }
 
-    /// A follower is no more. There is another one if it is needed again by now.
+    /// Called when a follower has ended. Starts another one if it is needed again by now.
     pub(crate) fn follower_ended(self: &Arc<Node>, bucket: &Bucket, peer: NodeId) {
         self.followed.lock().remove(&(bucket.uuid.clone(), peer));
         if !self.is_stopping() {
@@ -143,10 +142,10 @@ impl Node {
         }
     }
 
-    /// Follows lost nodes no more as a leader says, and others again once that is safe.
+    /// Stops following lost nodes, as a leader's fence says, and follows others again once that is safe.
     ///
     /// # Errors
-    /// [`Outdated`] when another word has come before that is later.
+    /// [`Outdated`] when a later fence has come before.
     pub(crate) fn fence(self: &Arc<Node>, fence: &Fence) -> Result<(), Outdated> {
         let is_news = {
             let (mut fenced, cluster) = (self.fenced.write(), self.cluster());

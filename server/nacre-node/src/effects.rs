@@ -178,7 +178,7 @@ impl Node {
         before: &Cluster,
         after: &Cluster,
     ) -> Result<(), Error> {
-        // One that was dropped and made again, or flushed, is another one.
+        // A bucket that was dropped and created again, or flushed, counts as another one.
         let same = |a: &nacre_cluster::Bucket, b: &nacre_cluster::Bucket| {
             (&a.uuid, a.flushes) == (&b.uuid, b.flushes)
         };
@@ -243,7 +243,7 @@ impl Node {
     }
 }
 
-/// Returns the scopes and collections of a bucket that `after` has no more.
+/// Returns the scopes and collections of a bucket that do not exist in `after`.
 fn dropped<'a>(
     bucket: &'a Arc<Bucket>,
     before: &Manifest,

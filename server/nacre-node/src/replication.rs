@@ -341,7 +341,7 @@ impl Follower {
         }
     }
 
-    /// Says how far a copy has come, if that is news.
+    /// Acknowledges the seqno of a copy, if that has changed.
     fn acknowledge(&mut self, vbid: Vbid, out: &mut Vec<u8>) {
         let Some(incoming) = self.streams.get_mut(&vbid) else { return };
         if !incoming.is_open {

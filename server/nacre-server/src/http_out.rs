@@ -17,7 +17,7 @@ use ureq::http::Uri;
 use ureq::unversioned::resolver::{DefaultResolver, ResolvedSocketAddrs, Resolver};
 use ureq::unversioned::transport::{DefaultConnector, NextTimeout};
 
-/// Says whether requests may be sent somewhere, or why not.
+/// Decides whether requests may be sent to a destination.
 trait Rules: Send + Sync + 'static {
     fn nodes_at(&self, port: u16) -> Vec<String>;
     fn check(&self, destination: &Destination<'_>) -> Result<(), String>;
@@ -57,7 +57,7 @@ impl HttpClient {
     }
 }
 
-/// Gives the addresses of a host that may be reached.
+/// Returns the addresses of a host that may be reached.
 struct Checked<R> {
     rules: R,
     resolver: DefaultResolver,

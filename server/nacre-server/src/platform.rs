@@ -175,7 +175,7 @@ impl SystemPlatform {
         })
     }
 
-    /// Says how states are kept.
+    /// Sets the options for states.
     pub fn keep_states(&mut self, options: StateOptions) {
         self.state_options = options;
     }

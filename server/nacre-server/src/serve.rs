@@ -411,7 +411,8 @@ fn run<S: Future<Output = ()>>(
     Ok(())
 }
 
-/// Gives an administrator the password that was prepared while the node was stopped, as soon as the nodes can agree on it.
+/// Sets the password of an administrator that was prepared while the node was stopped, as soon as the nodes can agree
+/// on it.
 fn finish_password_reset(node: &Arc<Node>) -> Result<(), String> {
     const PAUSE: Duration = Duration::from_secs(1);
     let node = Arc::clone(node);

@@ -55,7 +55,7 @@ pub struct ScanEntry {
     pub value: Vec<u8>,
 }
 
-/// Some entries in order, and whether there are no more.
+/// Entries in order, and whether there are no more.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Page {
     /// The entries.
@@ -146,7 +146,7 @@ fn behind_prefix(prefix: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Gives false when there is a value already.
+/// Returns false when there is a value already.
 fn put<T>(place: &mut Option<T>, value: T) -> bool {
     place.replace(value).is_none()
 }

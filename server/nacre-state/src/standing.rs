@@ -110,7 +110,7 @@ impl Track {
         Track { standing, floor: standing.moment, steps: VecDeque::new() }
     }
 
-    /// A commit; gives the bytes that are kept for it.
+    /// A commit. Returns the bytes that are kept for it.
     pub fn push(
         &mut self,
         standing: Standing,

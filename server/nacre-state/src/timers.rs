@@ -113,7 +113,7 @@ impl Timers {
         true
     }
 
-    /// The timers of a vBucket fire here from now on, or no more.
+    /// Starts or stops the timers of a vBucket on this node.
     pub fn serve(&mut self, vbid: Vbid, is_served: bool) {
         let home = Some(vbid);
         let timers: Vec<_> =

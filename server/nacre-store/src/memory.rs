@@ -21,7 +21,7 @@ impl Stored {
         self.by_seqno.get(&self.by_key.get(key)?.0)
     }
 
-    /// A version is current no more.
+    /// A version is not current any more.
     fn supersede(&mut self, seqno: Seqno, kept: bool) {
         if let Some(old) = self.by_seqno.remove(&seqno.0)
             && kept

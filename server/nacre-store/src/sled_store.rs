@@ -131,7 +131,7 @@ impl SledStore {
         Ok(())
     }
 
-    /// Adds the rows of one commit to `batch`; gives the number of documents that the vBucket has afterwards.
+    /// Adds the rows of one commit to `batch`. Returns the number of documents that the vBucket has afterwards.
     fn stage(
         &self,
         writer: &mut Writer,

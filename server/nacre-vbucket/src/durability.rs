@@ -196,12 +196,12 @@ impl Prepares {
         Some(prepare)
     }
 
-    /// Removes a prepare; gives the key under which it is in history.
+    /// Removes a prepare. Returns the key under which it is in history.
     pub fn end(&mut self, seqno: Seqno) -> Option<Box<[u8]>> {
         self.remove(seqno).map(|prepare| prepare.document.key().into())
     }
 
-    /// Removes the prepare of `key`; gives its seqno.
+    /// Removes the prepare of `key`. Returns its seqno.
     pub fn remove_key(&mut self, key: &[u8]) -> Option<Seqno> {
         let seqno = self.seqno_of(key)?;
         self.remove(seqno).map(|_| seqno)

@@ -40,7 +40,7 @@ impl Graveyard {
 impl Vbucket {
     /// Turns documents whose expiry has passed into tombstones.
     ///
-    /// Gives how many, and the keys of those whose attributes must be [restored](Vbucket::restore) first.
+    /// Returns how many, and the keys of those whose attributes must be [restored](Vbucket::restore) first.
     pub fn expire(&mut self, now: Now) -> (usize, Vec<Box<[u8]>>) {
         let mut incomplete = Vec::new();
         if self.read_only || self.state != VbState::Active {
@@ -61,7 +61,7 @@ impl Vbucket {
         (buried, incomplete)
     }
 
-    /// Forgets tombstones of before `unix_s`, those of scopes and collections among them. Gives how many.
+    /// Forgets tombstones of before `unix_s`, those of scopes and collections among them. Returns how many.
     ///
     /// The version with the highest seqno stays.
     pub fn purge(&mut self, unix_s: u32) -> usize {

@@ -49,7 +49,7 @@ impl Vbucket {
         })
     }
 
-    /// Deletes about `percent` of the documents, the least read first: how a bucket without a store makes room. Gives
+    /// Deletes about `percent` of the documents, the least read first: how a bucket without a store makes room. Returns
     /// how many.
     pub fn discard(&mut self, percent: u8, now: Now) -> usize {
         if self.read_only || self.state != VbState::Active {

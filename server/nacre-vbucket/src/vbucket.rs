@@ -269,8 +269,8 @@ impl Vbucket {
 
     /// Carries out `command` on `key` (collection prefix first).
     ///
-    /// Gives the reply and the seqno of the mutation it made, if any: a read of a document whose expiry has
-    /// passed makes one too.
+    /// Returns the reply and the seqno of the mutation it made, if any: a read of a document whose expiry has passed
+    /// makes one too.
     ///
     /// # Errors
     /// [`Refusal`]; nothing has changed then, but for an expired document that was buried.

@@ -74,7 +74,7 @@ pub enum Input {
     },
     /// A connection to the target has ended, or a vBucket of the target has another owner: requests may have no answer.
     LinkLost,
-    /// The user gives a version that was put aside up.
+    /// Drops a version that was put aside, by order of the user.
     Skip {
         /// The key, collection prefix first.
         key: Vec<u8>,

@@ -271,7 +271,7 @@ impl Orchestrator {
         polls.flat_map(|poll| poll.late(ANSWER_NS_MAX, now)).collect()
     }
 
-    /// Takes in a message that is for the leader; gives the answer, if there is one. `leads`: as for
+    /// Takes in a message that is for the leader. Returns the answer, if there is one. `leads`: as for
     /// [`tick`](Orchestrator::tick).
     pub fn hear(
         &mut self,

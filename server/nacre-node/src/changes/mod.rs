@@ -140,7 +140,7 @@ impl Stand {
         end: Seqno(u64::MAX),
     };
 
-    /// Notes where a message leads; gives the document that it shows.
+    /// Notes where a message leads. Returns the document that it shows.
     fn take(&mut self, message: Message) -> Option<Document> {
         let point = &mut self.point;
         match message {

@@ -107,7 +107,7 @@ impl Others {
         })
     }
 
-    /// Takes vBuckets out of the questions to nodes that are not to be asked about them any more; gives them.
+    /// Takes vBuckets out of the questions to nodes that are not to be asked about them any more. Returns them.
     pub fn take_back(&mut self, is_wrong: impl Fn(Vbid, NodeId) -> bool) -> Vbids {
         let mut taken = Vbids::default();
         for asked in &mut self.asked {

@@ -104,8 +104,8 @@ impl Token {
     }
 }
 
-/// The branch that a point names: `vb_uuid` itself, or the newest one in `log` of which only the lowest bits are given. One
-/// that the log does not have stays as it is, and is the branch of a stranger.
+/// The branch that a point names: `vb_uuid` itself, or the newest one in `log` of which only the lowest bits are given.
+/// A branch that the log does not have stays as it is, and matches none.
 pub(crate) fn resolve(vb_uuid: VbUuid, log: &FailoverLog) -> VbUuid {
     if vb_uuid.0 & !0xffff_ffff != SHORTENED {
         return vb_uuid;

@@ -162,8 +162,8 @@ impl Feed {
         }
     }
 
-    /// Begins to read a vBucket where the partition stopped, or where both histories part. Gives false while another node
-    /// has not finished with it.
+    /// Begins to read a vBucket where the partition stopped, or where both histories part. Returns false while another
+    /// node has not finished with it.
     fn open(&mut self, vbid: Vbid) -> Result<bool, Error> {
         let Some(mut from) = self.place(vbid)? else { return Ok(false) };
         let mut has_nothing = false;
@@ -219,7 +219,8 @@ impl Feed {
         self.partition.rollback(vbid, to)
     }
 
-    /// Reads a vBucket on the branch of history that it is on now. Gives false while another node has not finished with it.
+    /// Reads a vBucket on the branch of history that it is on now. Returns false while another node has not finished
+    /// with it.
     fn follow_branch(&mut self, vbid: Vbid, branch: VbUuid) -> Result<bool, Error> {
         if branch != self.branches[vbid.index()] {
             // The documents that were read may not be part of the history.
@@ -293,7 +294,7 @@ impl Feed {
         Ok(batch)
     }
 
-    /// Adds the versions that those of a portion took the place of, as far as they are kept; gives their bytes.
+    /// Adds the versions that those of a portion took the place of, as far as they are kept. Returns their bytes.
     fn find_previous(
         &self,
         vbid: Vbid,
@@ -436,8 +437,8 @@ impl Feed {
         }
     }
 
-    /// One line for each kind of failure, however many documents failed, and no more for a while: user code may fail on all
-    /// documents, in batches of one. How many there were is counted in the status.
+    /// Logs one line for each kind of failure, however many documents failed, and then none for a while: user code may
+    /// fail on all documents, in batches of one. The status has the number.
     fn log(&mut self, report: &Report) {
         let now_ns = self.platform.now().monotonic_ns;
         let has_failures = !report.errors.is_empty() || !report.dead_letters.is_empty();
@@ -511,8 +512,8 @@ impl Feed {
         seqnos.all(|(index, seqno)| self.deployment.processed.get(Vbid(index as u16)) >= *seqno)
     }
 
-    /// Calls the plugin with the timers that are due; gives whether there were any. A node that may not serve at the moment
-    /// may have been replaced: then they fire elsewhere.
+    /// Calls the plugin with the timers that are due. Returns whether there were any. A node that may not serve at the
+    /// moment may have been replaced: then they fire elsewhere.
     fn fire_timers(&mut self) -> Result<bool, Failure> {
         let now = self.platform.now();
         if self.partition.next_timer_us().is_none_or(|due_us| due_us > now.unix_ns / 1000)

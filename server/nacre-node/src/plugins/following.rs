@@ -146,8 +146,8 @@ impl Feed {
         Ok(false)
     }
 
-    /// Serves the first vBucket before anything is called: the timers that `OnDeploy` sets belong to it. Gives false while
-    /// another node has not finished with it.
+    /// Serves the first vBucket before anything is called: the timers that `OnDeploy` sets belong to it. Returns false
+    /// while another node has not finished with it.
     pub(super) fn begins(&mut self) -> Result<bool, Error> {
         let keeps_places = self.deployment.spec.keeps_places();
         if !self.has_begun && keeps_places && self.bucket.served(Vbid(0)).is_some() {

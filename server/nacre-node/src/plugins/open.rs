@@ -73,7 +73,8 @@ impl From<String> for Unopened {
     }
 }
 
-/// Opens the rows of a lane. Those that only fold are built again when some are lost; of others, the operator decides.
+/// Opens the rows of a lane. A state that only folds is built again if rows are lost; the operator decides about
+/// others.
 fn open_storage(
     node: &Node,
     spec: &Spec,

@@ -298,10 +298,10 @@ impl Reply {
         (self.given.status, &self.given.headers)
     }
 
-    /// The next piece of the body; none after the last. Takes as long as the plugin does.
+    /// Returns the next piece of the body; `None` after the last. Takes as long as the plugin does.
     ///
     /// # Errors
-    /// Why there is no more of it.
+    /// The reason why the rest is missing.
     pub fn next_piece(&mut self) -> Result<Option<Vec<u8>>, String> {
         loop {
             if let Some(piece) = self.given.next_piece().map_err(|error| error.to_string())? {

@@ -198,7 +198,7 @@ impl PartitionsFeed {
         Ok(pause.map_or(Next::Wait, Next::After))
     }
 
-    /// All that there was is in the state. Gives false when it could not take the place yet that it was built for.
+    /// All that there was is in the state. Returns false when it could not take the place yet that it was built for.
     fn cover(&self) -> bool {
         for vbid in (0..self.bucket.vbucket_count()).map(Vbid) {
             if !self.deployment.coverage.is_known(vbid) {

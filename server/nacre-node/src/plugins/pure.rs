@@ -215,7 +215,7 @@ struct Allowance {
 }
 
 impl Allowance {
-    /// Takes up to `wanted`; gives how many there were.
+    /// Takes up to `wanted`. Returns how many there were.
     fn take(&mut self, wanted: usize, now_ns: u64) -> usize {
         if now_ns.saturating_sub(self.begun_ns) >= CAPSULES_WINDOW_NS {
             *self = Allowance { begun_ns: now_ns, taken: 0 };

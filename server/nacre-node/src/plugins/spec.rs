@@ -181,7 +181,7 @@ impl Spec {
         self.paused |= self.held.is_some();
     }
 
-    /// Returns true if it does something outside of its state, which happens again when the state is built again.
+    /// Returns true if it has effects outside of its state, which a rebuild of the state would repeat.
     pub fn has_effects(&self) -> bool {
         self.kind.has_effects(self)
     }

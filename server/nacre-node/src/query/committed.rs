@@ -42,7 +42,8 @@ impl Session {
         })
     }
 
-    /// Asks for something of each ID where its vBucket is served, again while some of them move; gives it in the order of the IDs.
+    /// Asks for something of each ID where its vBucket is served, again while some of them move. Returns it in the
+    /// order of the IDs.
     fn by_id<T>(
         &self,
         owners: &Owners,

@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Requests above which those are let go whose node must have forgotten to.
+/// With more requests than this, those are dropped that their nodes have not reported as ended.
 const ASKERS_MAX: usize = 1024;
 /// A request takes less than this, in nanoseconds.
 const LIFETIME_NS: u64 = 120_000_000_000;

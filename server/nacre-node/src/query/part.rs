@@ -356,7 +356,7 @@ fn rest_of(after: &Place, span: &Span, reverse: bool) -> Span {
     }
 }
 
-/// Says that an answer is not of the kind that was asked for.
+/// Returns the failure of a reply of the wrong kind.
 pub(super) fn unexpected() -> Failure {
     failure(code::INTERNAL, "a node answers something else")
 }

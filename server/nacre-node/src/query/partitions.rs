@@ -49,7 +49,7 @@ impl IndexPart {
 }
 
 impl Source<'_> {
-    /// Asks for partitions of an index, each where it is; gives the answers in the order of `parts`.
+    /// Asks for partitions of an index, each where it is. Returns the answers in the order of `parts`.
     ///
     /// # Errors
     /// Why some of them cannot be had.

@@ -32,7 +32,7 @@ const SCANS_MAX: usize = 64;
 /// Returns true once the client has left. Called about a hundred times a second.
 pub type Gone = Arc<dyn Fn() -> bool + Send + Sync>;
 
-/// One that says so as soon as `mark` is set.
+/// Returns a `Gone` that reads `mark`.
 pub(super) fn gone_by(mark: &Arc<AtomicBool>) -> Gone {
     let mark = Arc::clone(mark);
     Arc::new(move || mark.load(Ordering::Relaxed))
@@ -594,7 +594,7 @@ fn goes_on(known: &IndexScan, scan: &IndexScan) -> bool {
     of(known) == of(scan)
 }
 
-/// Says which entry a page ended with.
+/// Returns the cursor of the last entry of a page.
 fn cursor(Place { span, key, id, number }: &Place) -> Vec<u8> {
     let mut out = [(*span as u32).to_be_bytes(), number.to_be_bytes()].concat();
     out.extend_from_slice(&(key.len() as u32).to_be_bytes());

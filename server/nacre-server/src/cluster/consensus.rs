@@ -49,7 +49,7 @@ const ELECTION_MS: (u64, u64) = (350, 600);
 const _: () = assert!((ELECTION_MS.1 * 2 + HEARTBEAT_MS) * 1_000_000 + 4 * TICK_NS < LEASE_NS);
 /// How long a piece of a snapshot may take; the last one includes opening buckets.
 const SNAPSHOT_PIECE_MS: u64 = 30_000;
-/// The size of a piece: others on the same connection wait for no more.
+/// Size of a piece: other frames on the same connection wait for one piece at most.
 const SNAPSHOT_PIECE_BYTES: u64 = 256 << 10;
 /// A snapshot is taken after so many entries.
 const ENTRIES_A_SNAPSHOT: u64 = 256;
@@ -107,7 +107,7 @@ enum Answer {
 pub enum Voters {
     /// A node learns, and then votes.
     Add(NodeId, Place),
-    /// A node votes no more.
+    /// Removes a voter.
     Remove(NodeId),
 }
 
@@ -330,8 +330,8 @@ impl Consensus {
         self.questions.reset();
     }
 
-    /// Gives up everything for another cluster, of which this node becomes `id`. One with other nodes takes it in as soon
-    /// as their leader lets it learn.
+    /// Replaces the state of this node by another cluster, in which it becomes `id`. A cluster with other nodes admits
+    /// it as soon as their leader lets it learn.
     ///
     /// # Errors
     /// The error of the disk.
@@ -434,7 +434,7 @@ impl Consensus {
             if others.is_empty() {
                 others = self.directory.others();
             }
-            // One that knows no leader asks the others in turn: it may be that only this node does not hear of it.
+            // Without a known leader the other nodes are asked in turn: perhaps only this node does not hear of it.
             let answer = match hint.take().or(known.map(NodeId)).or_else(|| others.pop_first()) {
                 Some(id) if id == own => Ok(lead(&raft, &self.abdicates, parse(&bytes)?).await),
                 Some(id) => {

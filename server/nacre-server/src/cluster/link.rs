@@ -93,7 +93,7 @@ pub async fn connect(
         .await
         .map_err(|error| format!("{address}: {error}"))?;
     tokio::spawn(connection.with_upgrades());
-    // A newcomer does not know where it is while it has a state of before it came.
+    // A newcomer has an old state at first, and does not know its own address.
     let endpoints = node.endpoints();
     let at = endpoints.host.as_ref().and_then(|_| endpoints.internal()).unwrap_or_default();
     let login = STANDARD.encode(format!("{user}:{password}"));

@@ -80,7 +80,7 @@ impl Log {
         stored.map_err(std::io::Error::other)?.map_err(std::io::Error::other)
     }
 
-    /// Removes the entries of `range` from memory; gives their rows, to be removed.
+    /// Removes the entries of `range` from memory. Returns their rows, to be removed.
     fn remove(&self, range: impl RangeBounds<u64>) -> Vec<Write> {
         let mut held = self.held.lock();
         let indexes: Vec<u64> = held.entries.range(range).map(|(index, _)| *index).collect();

@@ -155,7 +155,7 @@ pub struct Seat {
     pub group: String,
 }
 
-/// Adds the node at `to` to the cluster of this one; gives its name. Takes seconds, and is bounded.
+/// Adds the node at `to` to the cluster of this one. Returns its name. Takes seconds, and is bounded.
 ///
 /// # Errors
 /// The reason why not, for people.
@@ -327,7 +327,7 @@ fn name_this(node: &Arc<Node>, local: &str) -> Result<(), String> {
     node.change(&change).map(drop).map_err(|error| error.to_string())
 }
 
-/// Gives a new member the next number.
+/// Assigns the next ID to a new member.
 fn put(node: &Arc<Node>, member: &Member) -> Result<(NodeId, Arc<Cluster>), String> {
     loop {
         let id = node.cluster().next_node();
@@ -340,7 +340,7 @@ fn put(node: &Arc<Node>, member: &Member) -> Result<(NodeId, Arc<Cluster>), Stri
     }
 }
 
-/// Gives a newcomer its new cluster.
+/// Sends a newcomer its new cluster.
 fn engage(
     caller: Caller<'_>,
     to: &Login,

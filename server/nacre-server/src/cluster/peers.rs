@@ -202,7 +202,7 @@ async fn say_that_we_are_there(peers: Arc<Peers>) {
         ticks.tick().await;
         peers.tidy();
         for id in peers.directory.others() {
-            // One that waits says as much as many.
+            // One waiting sign of life is as good as many.
             let idle = |link: &Link| link.messages.capacity() == MESSAGES_MAX;
             if peers.with_link(id, idle) {
                 peers.send(id, Vec::new());

@@ -216,7 +216,7 @@ mod tests {
     use super::*;
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    /// One that is over when somebody says so.
+    /// A link that is over when the flag is set.
     struct Idle(Arc<AtomicBool>);
 
     impl Link for Idle {

@@ -59,7 +59,7 @@ impl Door {
         Peer { confidential, user, is_node, address: Some(from.ip()) }
     }
 
-    /// Says that a node is not let in. One that was removed tries again and again.
+    /// Logs that a node is refused. A removed node tries again and again.
     fn turn_away(&self, from: SocketAddr) {
         let strangers = self.strangers.fetch_add(1, Ordering::Relaxed) + 1;
         if strangers.is_power_of_two() {
@@ -87,7 +87,7 @@ struct Accepted {
     permit: Permit,
 }
 
-/// Gives a connection to the thread whose turn it is.
+/// Passes a connection to the thread whose turn it is.
 type Deal = Box<dyn FnMut(Accepted) + Send>;
 
 /// Serves `ports` with `threads` threads for each way to serve, until the process ends; with `io_uring` where there is one.

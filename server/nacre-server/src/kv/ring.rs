@@ -371,7 +371,7 @@ impl Connection {
             let (consumed, next) = self.output.add(&mut self.session, receive);
             self.progress(consumed);
             self.rest.drain(..consumed);
-            // Gives the memory back: an idle connection must hold no buffer.
+            // Frees the memory: an idle connection must hold no buffer.
             if self.rest.is_empty() {
                 self.rest = Vec::new();
             }

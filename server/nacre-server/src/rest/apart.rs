@@ -30,7 +30,7 @@ static MAKES_ROOM: Mutex<()> = Mutex::new(());
 /// Reports to the thread that makes room that another one serves.
 static SERVES: Mutex<Option<mpsc::SyncSender<()>>> = Mutex::new(None);
 
-/// Says that this thread serves.
+/// Reports that this thread serves.
 fn serves() {
     if let Some(tell) = SERVES.lock().take() {
         let _ = tell.send(());
@@ -52,7 +52,7 @@ struct At {
     has_made_room: bool,
 }
 
-/// Says while it lives which connection the thread is at.
+/// Marks the connection that the thread serves, while it lives.
 struct Turn;
 
 impl Turn {
@@ -113,7 +113,7 @@ fn make_room() {
         *SERVES.lock() = Some(tell);
         // They would wait for this thread to have nothing else to do.
         YIELDED.take().into_iter().for_each(Waker::wake);
-        // Another thread comes to this, if to nothing else, as this one does not.
+        // Schedule a task so that an idle worker wakes up and takes over this thread's connections.
         tokio::spawn(async { serves() });
         let told = tokio::task::block_in_place(|| told.recv_timeout(TAKEN_OVER_WITHIN));
         let has_made_room = told.is_ok();
@@ -175,7 +175,7 @@ async fn with_waker(mut work: impl FnMut(&Waker)) {
     .await;
 }
 
-/// Does `work` here, if the thread makes room when that takes long; gives it back otherwise.
+/// Runs `work` here, if the thread makes room when that takes long. Returns it otherwise.
 ///
 /// The outcome is an error when it has panicked.
 pub(super) fn here<T, W: FnOnce() -> T>(work: W) -> Result<std::thread::Result<T>, W> {

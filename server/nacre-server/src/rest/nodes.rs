@@ -254,7 +254,7 @@ async fn set_up_services(call: Call) -> Result<Reply, Reply> {
     give_services(&call).await
 }
 
-/// Gives this node the services of the form.
+/// Sets the services of this node from the form.
 pub(super) async fn give_services(call: &Call) -> Result<Reply, Reply> {
     let services = Form(call.form()).services(call.node.service_table())?;
     let node = Arc::clone(&call.node);

@@ -41,7 +41,7 @@ impl Sender {
         self.sender.closed().await;
     }
 
-    /// Says that there is nothing more.
+    /// Ends the body properly.
     pub fn finish(self) {
         self.is_whole.store(true, Ordering::Release);
     }

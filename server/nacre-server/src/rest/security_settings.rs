@@ -39,7 +39,7 @@ fn show(call: &Call) -> Result<Reply, Reply> {
     known.get(call.segment("field")).map(ok).ok_or_else(not_found)
 }
 
-/// Gives a field the value that it has in a new cluster.
+/// Resets a field to its value in a new cluster.
 async fn reset(call: Call) -> Result<Reply, Reply> {
     let mut security = call.node.cluster().settings.security.clone();
     let usual = Security::default();

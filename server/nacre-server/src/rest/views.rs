@@ -349,7 +349,7 @@ async fn query(call: Call) -> Result<Reply, Reply> {
         headers: Vec::new(),
         body: call.body,
     };
-    // One that has stopped stays so until it is replaced.
+    // A deployment that has stopped stays so until it is replaced.
     let failure = ("view_failed", StatusCode::INTERNAL_SERVER_ERROR);
     let patience = terms.patience;
     let shape = |answer: Result<plugins::Reply, Missing>| match answer {

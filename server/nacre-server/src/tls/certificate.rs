@@ -27,7 +27,7 @@ impl Authority {
         Authority::generate_at(name, SystemTime::now())
     }
 
-    /// One that was made at another time.
+    /// Creates an authority as of another time.
     pub(super) fn generate_at(name: &str, made: SystemTime) -> Result<Authority, String> {
         let key = KeyPair::generate().map_err(|error| error.to_string())?;
         let mut params = params(&format!("nacre {name}"), Vec::new(), AUTHORITY_LIFE)?;

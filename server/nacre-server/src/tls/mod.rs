@@ -304,7 +304,7 @@ impl Tls {
         Ok(())
     }
 
-    /// Believes an authority no longer. Says whether it was believed; the own one always is.
+    /// Stops trusting an authority. Returns true if it was trusted; the own one always is.
     ///
     /// # Errors
     /// Fails when the file cannot be removed.

@@ -123,9 +123,9 @@ impl NodeKey {
         self.fingerprint
     }
 
-    /// Connects to a node at `address`, and encrypts. With `expected` there is no connection to one that has another key;
-    /// without, the first one that answers is believed, as with a host that one logs in to for the first time. Gives the key that the
-    /// other has shown.
+    /// Connects to a node at `address`, and encrypts. With `expected` there is no connection to one that has another
+    /// key; without, the first one that answers is believed, as with a host that one logs in to for the first time.
+    /// Returns the key that the other has shown.
     ///
     /// # Errors
     /// The reason why not, for people.
@@ -344,7 +344,7 @@ mod tests {
         assert!(refused.contains("node-key.pem is unusable"), "{refused}");
     }
 
-    /// A node that takes one connection, for management; gives the key that it was shown.
+    /// A node that takes one connection, for management. Returns the key that it was shown.
     async fn take(
         key: &Arc<NodeKey>,
     ) -> (String, tokio::task::JoinHandle<Result<Option<Fingerprint>, String>>) {

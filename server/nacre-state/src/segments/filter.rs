@@ -32,7 +32,7 @@ impl Filter {
 
     /// Returns false if `key` was certainly not added to the filter that is stored as `bits`.
     pub fn may_have(bits: &[u8], key: &[u8]) -> bool {
-        // One that is empty says nothing.
+        // An empty filter excludes no key.
         bits.is_empty()
             || probes(xxh3_64(key), bits.len() * 8).all(|bit| bits[bit / 8] & (1 << (bit % 8)) != 0)
     }

@@ -353,7 +353,7 @@ impl SegmentWriter {
         self.add_to(at + 1, &key, Some(&place))
     }
 
-    /// Writes the block of a level; gives its first key, and where it is.
+    /// Writes the block of a level. Returns its first key, and where it is.
     fn write_block(&mut self, at: usize) -> io::Result<(Vec<u8>, Vec<u8>)> {
         let level = &mut self.levels[at];
         let bytes = level.block.take();

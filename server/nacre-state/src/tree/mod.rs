@@ -87,7 +87,7 @@ impl Leaf {
         (*kind == APART).then(|| usize::from(rest[0]))
     }
 
-    /// Gives the bytes of the value that was there before.
+    /// Returns the bytes of the value that was there before.
     fn put(&mut self, key: &[u8], value: Value<'_>) -> Option<usize> {
         let found = self.keys.find(key);
         let before = found.ok().map(|index| {
@@ -113,7 +113,7 @@ impl Leaf {
         before
     }
 
-    /// Gives the bytes of the value that was there.
+    /// Returns the bytes of the value that was there.
     fn delete(&mut self, key: &[u8]) -> Option<usize> {
         let index = self.keys.find(key).ok()?;
         let bytes = self.value(index).bytes().len();
@@ -279,7 +279,7 @@ impl Node {
         Some(Split { key, right: Arc::new(right) })
     }
 
-    /// Gives the bytes of the value that was there.
+    /// Returns the bytes of the value that was there.
     fn delete(node: &mut Arc<Node>, key: &[u8]) -> Option<usize> {
         match Arc::make_mut(node) {
             Node::Leaf(leaf) => leaf.delete(key),
@@ -370,7 +370,7 @@ impl Tree {
         }
     }
 
-    /// Puts a value there; gives the bytes of the one before. Keys have 1 to [`KEY_BYTES_MAX`] bytes.
+    /// Puts a value there. Returns the bytes of the one before. Keys have 1 to [`KEY_BYTES_MAX`] bytes.
     pub fn put(&mut self, key: &[u8], value: Value<'_>) -> Option<usize> {
         let root = self.root.get_or_insert_with(|| Arc::new(Node::Leaf(Leaf::default())));
         let (before, split) = Node::put(root, key, value);
@@ -384,7 +384,7 @@ impl Tree {
         before
     }
 
-    /// Removes a key; gives the bytes of the value that was there.
+    /// Removes a key. Returns the bytes of the value that was there.
     pub fn delete(&mut self, key: &[u8]) -> Option<usize> {
         // Looked up first, so that no node is copied for an absent key.
         self.get(key)?;

@@ -193,7 +193,7 @@ impl Versions {
         self.history.bytes += u64::from(version.location.bytes);
     }
 
-    /// A current version is current no more: it leaves a hole, or stays as history. Gives the version.
+    /// A current version is not current any more: it leaves a hole, or stays as history. Returns the version.
     fn supersede(&mut self, old: Old) -> Option<Version> {
         let position = self.position(old.seqno).filter(|at| self.ordered[*at].is_current())?;
         let version = self.ordered[position].0;

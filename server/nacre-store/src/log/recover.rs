@@ -167,7 +167,7 @@ impl Opening<'_> {
         write().map_err(|error| failed(&*self.disk, "create", error))
     }
 
-    /// Opens the note; gives the number of batches that it says were synced.
+    /// Opens the note. Returns the number of batches that it says were synced.
     fn note(&self) -> Result<(Arc<dyn DiskFile>, u64), Error> {
         let file = self.check(NOTE, self.disk.open(NOTE).map_err(Fault::from))?;
         let mut found = [0; 12];
@@ -241,7 +241,7 @@ struct Replay<'a> {
 }
 
 impl Replay<'_> {
-    /// Reads all batches after those that the table reflects; gives where the next one goes.
+    /// Reads all batches after those that the table reflects. Returns where the next one goes.
     fn run(
         &mut self,
         head: &Head,

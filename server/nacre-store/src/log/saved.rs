@@ -122,7 +122,7 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Writes the rest and syncs; gives the length of the file.
+    /// Writes the rest and syncs. Returns the length of the file.
     ///
     /// # Errors
     /// Fails when the disk refuses.

@@ -62,7 +62,7 @@ pub(super) struct Item {
     /// True if it was put aside.
     pub is_stuck: bool,
     phase: Phase,
-    /// When it waits no longer, if it does not wait for ever.
+    /// End of the phase; `None` if it has no limit.
     timer_ns: Option<u64>,
     /// Bytes that it takes of the window.
     charged: usize,
@@ -141,7 +141,7 @@ impl Outstanding {
         self.newest.get(key).copied()
     }
 
-    /// Adds a version. Gives the older one of the same key, if that has not been sent and so need not be.
+    /// Adds a version. Returns the older one of the same key, if that has not been sent and so need not be.
     pub fn add(&mut self, item: Item) -> Option<Item> {
         let seqno = item.document.meta.seqno;
         let older = self.newest.insert(item.document.key().to_vec(), seqno);
@@ -184,7 +184,7 @@ impl Outstanding {
         }
     }
 
-    /// Puts a version aside, which is about to wait. Gives whether it was not before.
+    /// Puts a version aside, which is about to wait. Returns whether it was not before.
     pub fn put_aside(&mut self, seqno: Seqno) -> bool {
         let Some(item) = self.items.get_mut(&seqno) else { return false };
         if item.is_stuck {
@@ -198,7 +198,7 @@ impl Outstanding {
         true
     }
 
-    /// Takes a version out. Gives how many bytes of the window it no longer takes, too.
+    /// Takes a version out. Returns how many bytes of the window it no longer takes, too.
     pub fn remove(&mut self, seqno: Seqno) -> Option<(Item, usize)> {
         let charged = self.set_phase(seqno, Phase::Queued, None);
         self.queue.remove(&seqno);

@@ -64,7 +64,7 @@ pub(super) trait WorkloadKind: Sync {
     /// Returns true if a deployment only keeps its state, which can be rebuilt from history at any time.
     fn is_fold(&self, spec: &Spec) -> bool;
 
-    /// Returns true if a deployment does something outside of its state, which happens again when the state is built again.
+    /// Returns true if a deployment has effects outside of its state, which a rebuild of the state would repeat.
     fn has_effects(&self, spec: &Spec) -> bool {
         spec.acts_outside()
     }

@@ -286,7 +286,7 @@ impl Attempt {
         }
     }
 
-    /// Finishes an entry whose time is over, as its state says. Gives whether it is gone.
+    /// Finishes an entry whose time is over, as its state says. Returns whether it is gone.
     pub fn finish(&self, entry: &Entry, documents: &dyn Documents) -> bool {
         let commits = match entry.state.as_str() {
             state::COMMITTED => true,

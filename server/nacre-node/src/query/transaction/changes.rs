@@ -133,7 +133,7 @@ impl Changes {
         self.put(place, staged);
     }
 
-    /// Changes a document, of which the version `committed` is stored; gives the new version.
+    /// Changes a document, of which the version `committed` is stored. Returns the new version.
     ///
     /// # Errors
     /// The reason why the change is refused.

@@ -22,8 +22,8 @@ const GRACE: Duration = Duration::from_secs(5);
 const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Node {
-    /// Finishes the transactions whose time is over and that are recorded in vBuckets which this node serves. Gives how many
-    /// were. May wait for other nodes: not for a thread that others wait for.
+    /// Finishes the transactions whose time is over and that are recorded in vBuckets which this node serves. Returns
+    /// how many were. May wait for other nodes: not for a thread that others wait for.
     pub fn finish_lost_transactions(self: &Arc<Node>) -> usize {
         let buckets: Vec<Arc<Bucket>> = self.buckets.read().values().cloned().collect();
         buckets.iter().map(|bucket| self.finish_lost_of(bucket)).sum()

@@ -1,13 +1,14 @@
-//! Transactions of statements. The node that is asked to begin one keeps it, and all its statements come to this node.
+//! Transactions of statements. The node that begins a transaction keeps it, and receives all of its statements.
 //!
 //! ```text
 //! BEGIN ─► Transactions ◄─ join, leave ─► Session: statements see Changes over the stored documents
 //!                │
-//! COMMIT ────────┴─► Attempt: the way into the stored documents, as the SDKs go it
+//! COMMIT ────────┴─► Attempt: writes the stored documents, with the SDKs' protocol
 //! ```
 //!
-//! Until it commits, a transaction that begins here is in the memory of its node alone: when the node ends, it is as if it had
-//! never been. One that an SDK has begun may have staged documents, which are left to the SDK then.
+//! Until it commits, a transaction that begins here is in the memory of its node alone: when the node ends, the
+//! transaction is gone without a trace. A transaction that an SDK has begun may have staged documents, which the SDK
+//! cleans up then.
 
 mod attempt;
 mod changes;
@@ -127,7 +128,7 @@ impl Transactions {
         Ok(())
     }
 
-    /// Gives a transaction to a request.
+    /// Lends a transaction to a request.
     ///
     /// # Errors
     /// Code 17004 when `user` has none of this id, 17005 when the statement comes too late, 17010 when its time is over, 17013

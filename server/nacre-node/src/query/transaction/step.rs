@@ -199,7 +199,7 @@ impl dyn Documents + '_ {
         }
     }
 
-    /// Writes; gives the new version.
+    /// Writes. Returns the new version.
     ///
     /// # Errors
     /// As [`Documents::step`].

@@ -240,7 +240,7 @@ async fn put(call: &Call, written: Written, named: Option<&FunctionId>) -> Resul
     let known = cluster.functions.get(&id).ok().map(|known| &known.definition);
     let definition = form::definition(written, known)?;
     store(call, &id, definition).await?;
-    // One that was paused elsewhere has nothing here to go on with, and waits to be deployed.
+    // A function that was paused in another cluster has no state here to resume, and waits to be deployed.
     if wanted == Some(FunctionState::Deployed) {
         become_state(call, &id, FunctionState::Deployed, false).await?;
     }

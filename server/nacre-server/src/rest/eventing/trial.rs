@@ -218,7 +218,7 @@ struct Again {
     failed: bool,
 }
 
-/// Gives a function that runs a part of history again.
+/// Makes a running function process a part of history again.
 pub(super) async fn replay(call: &Call, id: &FunctionId) -> Result<Reply, Reply> {
     let wrong = |error: serde_json::Error| Kind::Unmarshal.reply(&format!("the body: {error}"));
     let again: Again = serde_json::from_slice(&call.body).map_err(wrong)?;
