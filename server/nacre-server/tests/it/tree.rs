@@ -71,11 +71,11 @@ fn pages_about_the_code_name_files_and_constants_that_exist() {
             }
             if path.extension().is_some_and(|extension| extension == "rs") {
                 let text = std::fs::read_to_string(&path).unwrap();
-                words.extend(
-                    text.split(|c| !is_of_name(c))
-                        .filter(|word| is_constant(word))
-                        .map(str::to_owned),
-                );
+                // Names of the wire are text in the conformance suite.
+                let definitions =
+                    text.lines().filter(|line| line.contains("const ") || line.contains('"'));
+                let names = definitions.flat_map(|line| line.split(|c| !is_of_name(c)));
+                words.extend(names.filter(|word| is_constant(word)).map(str::to_owned));
             }
             files.push(format!("/{}", path.strip_prefix(root).unwrap().display()));
         }
@@ -92,7 +92,10 @@ fn pages_about_the_code_name_files_and_constants_that_exist() {
         // Every second piece is between backticks.
         for code in text.split('`').skip(1).step_by(2) {
             let exists = match code.ends_with(".rs") && !code.contains(' ') {
-                true => files.iter().any(|file| file.ends_with(&format!("/{code}"))),
+                true => {
+                    let end = format!("/{code}");
+                    files.iter().any(|file| file.ends_with(&end))
+                }
                 false if is_constant(code) => words.contains(code),
                 false => continue,
             };
@@ -114,10 +117,11 @@ fn is_of_name(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_'
 }
 
-/// Returns true for names of constants that have two words at least: shorter ones may be anything.
+/// Returns true for names of constants that have two words at least: shorter ones may be anything. Environment variables are none.
 fn is_constant(word: &str) -> bool {
     word.contains('_')
         && word.starts_with(|c: char| c.is_ascii_uppercase())
+        && !word.starts_with("NACRE_")
         && word.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_')
 }
 
