@@ -298,6 +298,14 @@ enum Pause {
     Broken(String),
 }
 
+/// The reason why an answer ends before it is complete.
+enum End {
+    /// The client has left, takes nothing, or has lost the right to read.
+    Client(&'static str),
+    /// The node cannot go on.
+    Broken(String),
+}
+
 impl Answer {
     async fn run(mut self) {
         let told = match self.wanted.feed {
@@ -307,12 +315,20 @@ impl Answer {
         };
         match told {
             Ok(()) => self.sender.finish(),
-            Err(why) => tracing::debug!("changes break off: {why}"),
+            Err(End::Client(why)) => tracing::debug!("changes break off: {why}"),
+            Err(End::Broken(why)) => {
+                tracing::warn!("changes break off: {why}");
+                if matches!(self.wanted.feed, Feed::Events) {
+                    // A comment of server-sent events: clients skip it, and people read it.
+                    let line = why.replace(['\r', '\n'], " ");
+                    self.sender.send(format!(": the changes break off: {line}\n\n")).await;
+                }
+            }
         }
     }
 
     /// One JSON object. With a time to wait, it ends with the first changes or when the time is over.
-    async fn results(&mut self, wait: Option<Duration>) -> Result<(), String> {
+    async fn results(&mut self, wait: Option<Duration>) -> Result<(), End> {
         let deadline = tokio::time::Instant::now() + wait.unwrap_or_default();
         let mut piece = String::from("{\"results\":[\n");
         loop {
@@ -334,7 +350,7 @@ impl Answer {
                     }
                 }
                 Pause::End => break,
-                Pause::Broken(why) => return Err(why),
+                Pause::Broken(why) => return Err(End::Broken(why)),
             }
         }
         piece.push_str(&format!("\n],\n\"last_seq\":\"{}\"}}\n", self.changes.token().short()));
@@ -342,7 +358,7 @@ impl Answer {
     }
 
     /// Sends server-sent events: one for each change, some of them followed by the client's position.
-    async fn events(&mut self) -> Result<(), String> {
+    async fn events(&mut self) -> Result<(), End> {
         let mut piece = String::new();
         let begun = tokio::time::Instant::now();
         let mut heartbeat = begun + HEARTBEAT;
@@ -371,20 +387,20 @@ impl Answer {
                     }
                 }
                 Pause::End => return Ok(()),
-                Pause::Broken(why) => return Err(why),
+                Pause::Broken(why) => return Err(End::Broken(why)),
             }
         }
     }
 
     /// Fails when the client has left, and when its user has lost the right to read.
-    fn check_reader(&mut self) -> Result<(), String> {
+    fn check_reader(&mut self) -> Result<(), End> {
         if self.sender.is_closed() {
-            return Err("the client is gone".into());
+            return Err(End::Client("the client is gone"));
         }
         let version = self.reader.node.users_version();
         if version != std::mem::replace(&mut self.users_version, version) && !self.reader.may_read()
         {
-            return Err("the right to read is gone".into());
+            return Err(End::Client("the right to read is gone"));
         }
         Ok(())
     }
@@ -463,7 +479,7 @@ impl Answer {
     }
 
     /// Sends the gathered piece, and lets other tasks run.
-    async fn send(&mut self, piece: &mut String) -> Result<(), String> {
+    async fn send(&mut self, piece: &mut String) -> Result<(), End> {
         if piece.is_empty() {
             tokio::task::yield_now().await;
             return Ok(());
@@ -471,8 +487,8 @@ impl Answer {
         // Open reads of the client keep the store from giving back space.
         match tokio::time::timeout(STALLED_MAX, self.sender.send(std::mem::take(piece))).await {
             Ok(true) => Ok(()),
-            Ok(false) => Err("the client is gone".into()),
-            Err(_) => Err("the client takes nothing".into()),
+            Ok(false) => Err(End::Client("the client is gone")),
+            Err(_) => Err(End::Client("the client takes nothing")),
         }
     }
 }

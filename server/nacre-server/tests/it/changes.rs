@@ -54,9 +54,13 @@ impl Events {
 
     /// The next line that begins so, without its beginning.
     pub fn next(&mut self, begin: &str) -> String {
+        let mut comment = String::new();
         loop {
             let mut line = String::new();
-            assert!(self.0.read_line(&mut line).unwrap() > 0, "the stream has ended");
+            assert!(self.0.read_line(&mut line).unwrap() > 0, "the stream has ended{comment}");
+            if line.starts_with(": ") {
+                comment = line.clone();
+            }
             if let Some(rest) = line.strip_prefix(begin) {
                 return rest.trim_end().to_owned();
             }
