@@ -5,7 +5,7 @@
 //! ├─ node/         settings of the node, and the log of the agreement
 //! ├─ tls/          keys and certificates: see [`crate::tls`]
 //! ├─ buckets/      a directory for each bucket
-//! ├─ states/ state of plugins, rebuilt if it is lost
+//! ├─ states/       state of plugins, rebuilt if it is lost
 //! ├─ plugins/      compiled plugins
 //! ├─ capsules/     failed calls of plugins
 //! └─ reserve       space for the next start on a full disk

@@ -7,7 +7,7 @@
 //!  every node ── Ask { at } ──► the leader            "I am here", a few times a second
 //!             ◄── Grant { at } ──                     "serve until at + LEASE" by the asker's own clock
 //!  the leader ── Poll ──► nodes ── Report ──►         how far each copy is; a polled node stops following the lost ones
-//!             ── Change::MoveCopies ──► all            the new active copies
+//!             ── Change::MoveCopies ──► all           the new active copies
 //! ```
 //!
 //! A node that cannot reach the leader stops serving when its lease ends. The leader replaces a node only after the

@@ -7,9 +7,11 @@
 //! number    vBuckets, then for each that has a history, in order:
 //!   number    vBucket
 //!   8 bytes   UUID of the branch
-//!   3 numbers seqno, distance back to the start of the snapshot, distance on to its end ```
+//!   3 numbers seqno, distance back to the start of the snapshot, distance on to its end
+//! ```
 //!
-//! in base64 for URLs; numbers are LEB128. That form is stored. Consumers get a shorter one, because a URL or a header may be limited to 8 KiB:
+//! in base64 for URLs; numbers are LEB128. That form is stored. Consumers get a shorter one, because a URL or a
+//! header may be limited to 8 KiB:
 //!
 //! ```text
 //! 1 byte    version, 2
@@ -23,7 +25,8 @@
 //!   3 numbers vBucket, how far the snapshot begins before its seqno, how far it ends behind it
 //! ```
 //!
-//! The node that serves a vBucket knows its branches, and finds the right one by four bytes ([`resolve`]). Fewer bytes would match another branch too often, and a consumer would not learn that it has lost history.
+//! The node that serves a vBucket knows its branches, and finds the right one by four bytes ([`resolve`]). Fewer
+//! bytes would match another branch too often, and a consumer would not learn that it has lost history.
 
 use super::Gone;
 use base64::Engine;

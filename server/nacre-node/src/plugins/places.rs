@@ -4,7 +4,7 @@
 //! ```text
 //! serves a vBucket:   Partition ─► each second to all nodes: the progress (PluginMessage::Told)
 //! has a copy of it:   Copier ─► missing changes? (PluginMessage::Follow) ─► Partition, which keeps timers that do not fire
-//! will serve it: progress, and busy? (PluginMessage::Places) ─► Copier ─► Partition::serve
+//! will serve it:      progress, and busy? (PluginMessage::Places) ─► Copier ─► Partition::serve
 //! ```
 //!
 //! A node serves a vBucket only from a copy that is as far as that of any node that answers. A position and the timers

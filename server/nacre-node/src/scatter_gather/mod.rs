@@ -1,8 +1,8 @@
 //! Scatter-gather over the nodes: each node answers for the vBuckets that it serves.
 //!
 //! ```text
-//! Node::gather ─► owners of vBuckets ─┬─►  PeerMessage::answer, on this node
-//!                                  └─► Platform::ask ─► Node::answer ─► Service::answer ─► PeerMessage::answer, on another one
+//! Node::gather ─► owners of vBuckets ─┬─► PeerMessage::answer, on this node
+//!                                     └─► Platform::ask ─► Node::answer ─► Service::answer ─► PeerMessage::answer, on another one
 //! ```
 //!
 //! A reply is about exactly the vBuckets of the message. A node that does not serve all of them, or did not while it

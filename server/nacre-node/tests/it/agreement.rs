@@ -1,4 +1,4 @@
-//! How the agreed state of a node changes, is stored, and is taken over from another node.
+//! Changes of a node's agreed state, its storage, and its transfer from another node.
 
 use crate::world::{World, local, nobody, other_node, request};
 use nacre_auth::{Group, Refused, Role, User};
@@ -166,7 +166,7 @@ fn roles_on_what_is_dropped_end_with_it() {
             users.get("ann").unwrap().roles.iter().map(Role::to_string).collect();
         roles.join(" ")
     };
-    // As whoever changes the password proposes it, who has looked before that.
+    // As a proposer that has read the user before changes the password.
     let stale = node.users().get("ann").unwrap().clone();
     node.change(&Change::DropScope { bucket, scope }).unwrap();
     assert_eq!(left(&node), "data_reader[b] data_reader[*]");

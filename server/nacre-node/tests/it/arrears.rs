@@ -1,4 +1,4 @@
-//! What was agreed on while the disk of a node was full.
+//! Decisions that were made while the disk of a node was full.
 
 use crate::world::World;
 use nacre_cluster::{BucketSettings, Change};
@@ -22,7 +22,7 @@ fn assert_put_off(outcome: Result<(), Error>) {
     assert!(matches!(outcome, Err(Error::Effect(_))), "{outcome:?}");
 }
 
-/// Time passes, and what waits takes its turn.
+/// Lets time pass, and waiting tasks take their turn.
 fn later(world: &World) {
     world.wait(5);
     world.run_tasks();

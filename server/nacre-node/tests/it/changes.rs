@@ -14,7 +14,7 @@ fn open(node: &Arc<Node>, since: Since) -> Result<Changes, Refused> {
     Changes::open(node, &bucket, CollectionId::DEFAULT, wanted, nobody())
 }
 
-/// What there is, while workers work.
+/// Returns the present changes, while workers work.
 fn told(world: &World, changes: &mut Changes) -> Vec<String> {
     let mut told = Vec::new();
     loop {
@@ -55,7 +55,7 @@ fn a_token_is_good_after_a_crash_that_lost_nothing_of_it() {
     };
     assert!(why.contains("only seqno 2"), "{why}");
 
-    // The same of who follows the whole bucket.
+    // The same for a consumer of the whole bucket.
     let bucket = node.bucket("b").unwrap();
     assert!(start(&node, &bucket, Since::Token(lost)).is_err());
     let now = start(&node, &bucket, Since::Now).unwrap();
@@ -103,7 +103,7 @@ fn changes_end_with_their_bucket() {
     assert!(open(&node, Since::Token(token)).is_ok(), "it had taken nothing");
 }
 
-/// Who asks the others, on the first of three nodes.
+/// A reader of changes on the first of three nodes.
 struct Asker {
     nodes: Nodes,
     changes: Changes,
@@ -128,7 +128,7 @@ impl Asker {
         Asker { nodes, changes, told: Vec::new() }
     }
 
-    /// Takes what there is now; gives the questions that have come of it.
+    /// Takes the present changes. Returns the new questions.
     fn take(&mut self) -> Vec<Asked> {
         loop {
             match self.changes.next_change() {
@@ -146,7 +146,7 @@ impl Asker {
         }
     }
 
-    /// Has questions answered, and takes what comes of it.
+    /// Answers questions, and takes the results.
     fn answer(&mut self, asked: Vec<Asked>) -> Vec<Asked> {
         asked.into_iter().for_each(|asked| answer(&self.nodes.nodes, asked));
         self.take()
@@ -171,7 +171,7 @@ fn answer(nodes: &[Option<Arc<Node>>], (to, question, told): Asked) {
     told(Ok(nodes[to.0 as usize - 1].as_ref().unwrap().answer(&question)));
 }
 
-/// To whom they go.
+/// The receivers of questions.
 fn receivers(asked: &[Asked]) -> Vec<u64> {
     asked.iter().map(|(to, ..)| to.0).collect()
 }
@@ -225,7 +225,7 @@ fn changes_are_told_once_wherever_their_vbuckets_are_and_however_late_answers_co
     assert_eq!(asker.told, ["a=4", "e=4"]);
     asker.told.clear();
     assert_eq!(receivers(&asker.answer(waiting)), [0; 0]);
-    // It is not told what comes when it does not serve them, but by who does then.
+    // It gets no changes of vBuckets that it does not serve, except from their node.
     asker.hand_over(1, 2);
     asker.set(1, &["a"], "5");
     let asked = asker.take();

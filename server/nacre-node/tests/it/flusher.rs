@@ -1,4 +1,4 @@
-//! What reaches the store, and what happens when it cannot.
+//! Writes to the store, and failures of it.
 
 use crate::world::{Connection, World};
 use nacre_cluster::{BucketSettings, Change};

@@ -1,4 +1,4 @@
-//! What a node says about buckets that keep superseded versions.
+//! A node's description of buckets that keep superseded versions.
 
 use crate::world::World;
 use nacre_cluster::{

@@ -1,4 +1,4 @@
-//! What nodes tell each other of indexes.
+//! Messages between nodes about indexes.
 
 use crate::world::World;
 use nacre_auth::{Role, User};
@@ -55,7 +55,7 @@ fn a_node_without_documents_asks_the_others_whether_an_index_is_built() {
     assert_eq!(states, [(&"by_n".into(), &"building".into())], "as at any node");
 }
 
-/// What `ask` returns, while the other node answers all that the one of this world asks.
+/// Returns the result of `ask`, while the other node answers all questions of this world's node.
 fn while_asked<T: Send>(world: &World, other: &Arc<Node>, ask: impl FnOnce() -> T + Send) -> T {
     *world.asked.lock().unwrap() = Some(Vec::new());
     std::thread::scope(|scope| {

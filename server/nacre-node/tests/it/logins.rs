@@ -1,4 +1,4 @@
-//! Logins over the key-value protocol: where passwords are hashed, what failed ones cost, and when a login ends.
+//! Logins over the key-value protocol: hashing of passwords, the price of failures, and the end of a login.
 
 use crate::world::{World, answers, nobody, request};
 use nacre_auth::{Credentials, Domain, Edit, User, UserChange, UserEdit};
@@ -41,7 +41,7 @@ impl Client {
         (answers(&out).iter().map(|answer| answer.status).collect(), next)
     }
 
-    /// Logs in; gives the status once the password is hashed, unless the answer is held back.
+    /// Logs in. Returns the status once the password is hashed, unless the answer is held back.
     fn log_in(&mut self, world: &World, password: &str) -> Option<u16> {
         assert_eq!(self.send(&plain(password)).0, NOTHING, "it is not hashed on this thread");
         world.run_tasks();
@@ -93,7 +93,7 @@ fn a_connection_is_closed_after_a_few_failed_logins() {
     let (answered, next) = client.resume();
     assert_eq!(answered, [AUTH_ERROR]);
     assert!(matches!(next, Next::Close(_)), "{next:?}");
-    // One that logs in between begins anew.
+    // A successful login in between resets the count.
     let mut patient = Client::new(&node, "10.0.0.2");
     for _ in 0..4 {
         patient.log_in(&world, "wrong");
@@ -184,7 +184,7 @@ fn admin() -> UserEdit {
     UserEdit { name: "admin".into(), ..UserEdit::default() }
 }
 
-/// A node on which another administrator is left whatever becomes of `admin`.
+/// A node that keeps another administrator than `admin`.
 fn node(world: &Arc<World>) -> Arc<Node> {
     let node = world.node();
     let roles = vec!["admin".parse().unwrap()];
@@ -224,7 +224,7 @@ fn a_user_who_is_created_again_between_two_requests_is_another_one() {
     };
     again();
     assert_eq!(client.send(&config()).0, [AUTH_STALE]);
-    // The same for a login that no password was needed for.
+    // The same for a login without a password.
     let peer = Peer { user: Some("admin".into()), ..Peer::default() };
     client.session = Session::new(Arc::clone(&node) as _, peer, nobody());
     assert_eq!(client.send(&config()).0, [SUCCESS]);
@@ -242,7 +242,7 @@ fn a_locked_user_is_out_at_once_and_cannot_come_back() {
     assert_eq!(client.send(&config()).0, [AUTH_STALE]);
     assert_eq!(client.log_in(&world, "password"), Some(AUTH_ERROR));
     change(&node, UserEdit { locked: Some(false), ..admin() });
-    // It was seen before.
+    // The login was checked before.
     assert_eq!(client.send(&plain("password")).0, [SUCCESS]);
 }
 

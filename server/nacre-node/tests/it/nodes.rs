@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// What the nodes have agreed on, in order, and who leads them.
+/// The decisions of the nodes, in order, and the leader.
 #[derive(Default)]
 struct Council {
     log: Mutex<Vec<Proposal>>,
@@ -24,7 +24,7 @@ struct Council {
 }
 
 impl Council {
-    /// Has a node apply what it has not applied yet; gives what came of the last.
+    /// Applies missing decisions to a node. Returns the outcome of the last.
     fn catch_up(&self, node: &Arc<Node>) -> Result<Arc<Cluster>, Error> {
         let log = self.log.lock().unwrap().clone();
         let position = node.position()?.map(|bytes| u64::from_be_bytes(bytes.try_into().unwrap()));
@@ -57,7 +57,7 @@ impl Agreement for Seat {
         if term.is_some_and(|term| term != self.council.elections.load(Ordering::Relaxed)) {
             return Err(Error::Refused(Refusal::LedByAnother));
         }
-        // Nothing may come between this proposal and what came of it.
+        // Nothing may come between this proposal and its outcome.
         self.council.catch_up(node).ok();
         self.council.log.lock().unwrap().push(proposal.clone());
         self.council.catch_up(node)
@@ -76,21 +76,21 @@ struct Wire {
     to: usize,
     link: Box<dyn Link>,
     session: Session,
-    /// What the session has not consumed, and what the link has not.
+    /// Bytes that the session has not consumed, and those that the link has not.
     towards: Vec<u8>,
     back: Vec<u8>,
 }
 
 pub struct Nodes {
     pub worlds: Vec<Arc<World>>,
-    /// None while a node is down.
+    /// `None` while a node is down.
     pub nodes: Vec<Option<Arc<Node>>>,
     wires: Vec<Wire>,
     /// The links that wait for their peer to come back.
     waiting: Vec<(usize, usize, Box<dyn Link>)>,
     /// Pairs between which nothing arrives.
     pub cut: Vec<(usize, usize)>,
-    /// Nodes that hear of nobody, and learn of no decision.
+    /// Nodes that receive no messages and no decisions.
     pub isolated: BTreeSet<usize>,
     /// Nodes that learn of no decision.
     pub unaware: BTreeSet<usize>,
@@ -98,7 +98,7 @@ pub struct Nodes {
     orchestrated: bool,
 }
 
-/// How long a slice of time is, in milliseconds.
+/// Length of a slice of time, in milliseconds.
 const SLICE_MS: u64 = 50;
 
 impl Nodes {
@@ -107,7 +107,7 @@ impl Nodes {
         Nodes::with(count, BucketSettings { replicas, ..BucketSettings::default() })
     }
 
-    /// The same with other settings of the bucket.
+    /// Like [`Nodes::new`], with other settings of the bucket.
     pub fn with(count: usize, settings: BucketSettings) -> Nodes {
         let worlds: Vec<Arc<World>> = (0..count).map(|index| World::at(index as u16)).collect();
         let mut cluster = Cluster::new("c".repeat(32));
@@ -154,7 +154,7 @@ impl Nodes {
         nodes
     }
 
-    /// Starts a node with what it has stored.
+    /// Starts a node with its stored state.
     pub fn start(&mut self, index: usize) {
         let node = self.worlds[index].bare_node();
         let council = Arc::clone(&self.council);
@@ -170,7 +170,7 @@ impl Nodes {
     /// The process of a node is gone.
     pub fn kill(&mut self, index: usize) {
         self.worlds[index].crash();
-        // Nothing of it works any more; this only keeps what is left of it from connecting again.
+        // Its tasks do not run any more; this only keeps its remains from connecting again.
         self.nodes[index].iter().for_each(|node| node.stop());
         self.worlds[index].links.lock().unwrap().clear();
         self.worlds[index].sent.lock().unwrap().clear();
@@ -215,7 +215,7 @@ impl Nodes {
         }
     }
 
-    /// Has the copies of all vBuckets where `copies` says, numbers of nodes from 1.
+    /// Moves the copies of all vBuckets to `copies`, numbers of nodes from 1.
     pub fn place(&self, copies: &[u64]) {
         let copies: Vec<_> =
             copies.iter().map(|node| (*node > 0).then_some(NodeId(*node))).collect();
@@ -264,7 +264,7 @@ impl Nodes {
         isolated || self.cut.contains(&(one, other)) || self.cut.contains(&(other, one))
     }
 
-    /// Brings messages to those who are up and not cut off; says whether there were any.
+    /// Delivers messages to nodes that are up and not cut off; returns true if there were any.
     fn deliver(&self) -> bool {
         let mut delivered = false;
         for (from, world) in self.worlds.iter().enumerate() {
@@ -277,7 +277,7 @@ impl Nodes {
                 }
             }
         }
-        // What was decided is known to all, sooner or later.
+        // Every decision becomes known to all nodes, sooner or later.
         let learns =
             |index: &usize| !self.isolated.contains(index) && !self.unaware.contains(index);
         self.nodes

@@ -259,7 +259,7 @@ fn a_rebalance_that_loses_a_node_leaves_the_copies_where_they_are() {
     assert!(write_durably(&mut nodes, 3, "2"));
 }
 
-/// Whoever has no lease serves nobody, and asks more often than who has one.
+/// A node without a lease serves nobody, and asks more often than a node with one.
 #[test]
 fn a_node_that_lost_its_lease_has_one_soon_after_there_is_a_leader() {
     let mut nodes = three_with(&[2, 1]);

@@ -22,7 +22,7 @@ fn two_with_one_write() -> Nodes {
     nodes
 }
 
-/// What a node has of the key `k` and its vBucket.
+/// A node's version of the key `k`, and its vBucket.
 fn copy(nodes: &Nodes, index: usize, key: &str) -> Option<String> {
     let bucket = nodes.nodes[index].as_ref()?.bucket("b")?;
     let vbucket = bucket.vbucket(Vbid(0))?;
@@ -189,7 +189,7 @@ fn a_copy_with_another_history_begins_anew() {
     assert_eq!(copy(&nodes, 0, "k").as_deref(), Some("2"));
     assert_eq!(copy(&nodes, 0, "other"), None);
     assert_eq!(high_seqno(&nodes, 0), high_seqno(&nodes, 1));
-    // It is on its disk as well.
+    // The write is on its disk as well.
     nodes.kill(0);
     nodes.start(0);
     assert_eq!(copy(&nodes, 0, "k").as_deref(), Some("2"));
@@ -274,7 +274,7 @@ fn times_begun_anew(nodes: &Nodes, index: usize) -> u32 {
     vbucket.generation()
 }
 
-/// Has the copies of some vBuckets where `copies` says, in a new term, and node 2 as `part` says.
+/// Moves the copies of some vBuckets to `copies`, in a new term; node 2 gets the role `part`.
 fn move_copies(
     nodes: &Nodes,
     part: Option<Membership>,
@@ -332,7 +332,7 @@ fn a_node_that_was_failed_over_keeps_its_copies_until_a_rebalance_has_passed_the
     nodes.run();
     assert_eq!(stand(&nodes, 0), (VbState::Dead, 0, 1), "it was given to others by a plan");
 
-    // Failed over without haste, and recovered without what it has.
+    // Failed over in an orderly way, and recovered from nothing.
     move_copies(&nodes, None, 0..1, &[1, 2]);
     nodes.run();
     let (id, keep) = ("g".repeat(32), [NodeId(1)].into());
@@ -346,7 +346,7 @@ fn a_node_that_was_failed_over_keeps_its_copies_until_a_rebalance_has_passed_the
     assert_eq!(stand(&nodes, 0), (VbState::Dead, 0, 2));
 }
 
-/// Nothing of what it had is unknown to the next one.
+/// The next active copy knows all of its history.
 #[test]
 fn an_active_copy_that_was_killed_follows_the_next_one_from_where_it_was() {
     let mut nodes = Nodes::new(2, 1);
@@ -459,7 +459,8 @@ fn heartbeats_do_not_count_as_taken_in() {
     assert_eq!(high_seqno(&nodes, 1), high_seqno(&nodes, 0));
 }
 
-/// It was committed: that there are too few copies by now, or that the user may not write any more, does not undo it.
+/// The write was committed: that there are too few copies by now, or that the user has lost the right, does not undo
+/// it.
 #[test]
 fn a_durable_write_that_counts_is_never_refused() {
     let mut nodes = Nodes::new(2, 1);
@@ -477,7 +478,7 @@ fn a_durable_write_that_counts_is_never_refused() {
     client.give(&durable(1, 1000, &set("2")));
     nodes.run();
     let node = nodes.nodes[0].as_ref().unwrap();
-    // Somebody has to be left who may do everything.
+    // A user with all rights has to remain.
     node.put_user(User::new("root", "password", vec![Role::admin()], node.new_salt())).unwrap();
     node.put_user(User::new("admin", "password", Vec::new(), node.new_salt())).unwrap();
     assert_eq!(client.resume()[0].status, 0xa3, "nobody tells a stranger more");
@@ -498,7 +499,7 @@ fn with_a_copy_in_memory_only() -> Nodes {
     nodes
 }
 
-/// What it had stored did not even say that it was the active copy.
+/// Its stored record did not even say that it was the active copy.
 #[test]
 fn a_copy_that_was_promoted_and_stored_nothing_since_serves_nobody_after_a_crash() {
     let mut nodes = with_a_copy_in_memory_only();
@@ -526,8 +527,7 @@ fn chain(nodes: &Nodes) -> Chain {
     nodes.nodes.iter().flatten().next().unwrap().cluster().buckets["b"].chains[0].clone()
 }
 
-/// Has the first vBucket served by the first node of `copies` in the next term, as one that was `chosen`. Says in which term that
-/// is.
+/// Lets the first node of `copies` serve the first vBucket in the next term, as `chosen`. Returns the term.
 fn begin_term(nodes: &Nodes, copies: &[u64], chosen: Option<Chosen>) -> u64 {
     let copies = copies.iter().map(|node| Some(NodeId(*node))).collect();
     let after = Chain { term: chain(nodes).term + 1, chosen, ..Chain::new(copies) };
@@ -543,7 +543,7 @@ fn doubted(nodes: &Nodes, index: usize) -> Option<u64> {
     vbucket.doubted()
 }
 
-/// What was known of it when it was chosen is no longer so: it was killed since, and had not stored what it had.
+/// The state at its choice is lost: the node was killed since, and had not stored it.
 #[test]
 fn a_copy_that_has_less_than_when_it_was_chosen_leaves_it_to_others() {
     let mut nodes = with_a_copy_in_memory_only();
@@ -575,7 +575,7 @@ fn with_a_copy_in_doubt() -> Nodes {
     nodes
 }
 
-/// It was to go on as the active one when the others decided about something else, and was killed meanwhile.
+/// It was to go on as the active copy when the others decided about something else, and was killed meanwhile.
 #[test]
 fn a_copy_in_doubt_does_not_serve_because_others_think_that_it_does() {
     let nodes = with_a_copy_in_doubt();
@@ -588,7 +588,7 @@ fn a_copy_in_doubt_does_not_serve_because_others_think_that_it_does() {
     assert_eq!(doubted(&nodes, 0), None);
 }
 
-/// Others are about to be asked how much of it they have. Whoever refused would have clients take their time to come back.
+/// The leader is about to poll the copies. A refusal would make clients wait long before they come back.
 #[test]
 fn requests_wait_while_their_vbucket_is_in_doubt() {
     let mut nodes = with_a_copy_in_doubt();
@@ -605,7 +605,7 @@ fn requests_wait_while_their_vbucket_is_in_doubt() {
     assert_eq!(reader.get("k").value, b"2");
 }
 
-/// Clients give up a connection for seconds on which half of what they ask for takes too long.
+/// Clients give up a connection for seconds if half of their requests take too long.
 #[test]
 fn fewer_requests_wait_on_a_connection_than_it_has_answered() {
     let nodes = with_a_copy_in_doubt();
@@ -646,7 +646,7 @@ fn the_last_copy_commits_what_it_inherits_without_waiting_for_others() {
     let mut client = nodes.connect(0);
     client.set("k", "1");
     nodes.run();
-    // The prepare arrives, and what is said about it is lost.
+    // The prepare arrives, and its acknowledgement is lost.
     nodes.worlds[1].store().inject(Some(Fault::Full));
     client.give(&durable(3, 10_000, &set("2")));
     nodes.run();
@@ -661,8 +661,8 @@ fn the_last_copy_commits_what_it_inherits_without_waiting_for_others() {
     assert_eq!(client.set("k", "3").status, 0);
 }
 
-/// The store erases only what it had before: of a prepare and its commit in one batch the prepare was left, and came to life
-/// again with the next start.
+/// The store erases only versions that it had before: if a prepare and its commit were in one batch, the prepare was
+/// left, and came to life again with the next start.
 #[test]
 fn a_durable_write_that_was_stored_with_its_commit_does_not_come_back() {
     let mut nodes = Nodes::new(2, 1);
@@ -690,8 +690,8 @@ fn a_durable_write_that_was_stored_with_its_commit_does_not_come_back() {
     assert_eq!(nodes.connect(1).get("k").value, b"later");
 }
 
-/// Who had followed the bucket before was in the way of who was to follow it now.
-/// That it was given up is erased where it is stored: a copy that was away then is not told.
+/// An earlier follower of the bucket kept the next one from starting. The abort is erased where it is stored: a copy
+/// that was away does not receive it.
 #[test]
 fn a_durable_write_that_was_given_up_while_a_copy_was_away_is_forgotten_there() {
     let mut nodes = Nodes::new(2, 1);
@@ -713,7 +713,7 @@ fn a_durable_write_that_was_given_up_while_a_copy_was_away_is_forgotten_there() 
     nodes.worlds[0].store().inject(None);
     nodes.pass(1500);
     for _ in 0..2 {
-        // What has ended is erased with what comes next.
+        // An ended prepare is erased with the next commit.
         assert_eq!(nodes.connect(0).set("other", "1").status, 0);
         nodes.pass(500);
     }
@@ -775,7 +775,7 @@ fn a_node_of_an_ephemeral_bucket_serves_nothing_after_a_restart_until_others_wer
     }
 }
 
-/// Holds all vBuckets, which `next` are to have.
+/// Holds all vBuckets for `next`.
 fn hold(nodes: &mut Nodes, next: [u64; 2]) {
     let node = nodes.nodes.iter().flatten().next().unwrap();
     let cluster = node.cluster();
@@ -814,7 +814,7 @@ fn a_durable_write_that_is_under_way_ends_where_its_vbucket_is_held() {
     assert_eq!(client.resume()[0].status, 0xa3, "it may be there, or not");
 }
 
-/// Whoever refused would send clients back and forth between two nodes of which neither serves.
+/// A refusal would send clients back and forth between two nodes that do not serve.
 #[test]
 fn requests_wait_while_their_vbucket_is_handed_over() {
     let mut nodes = Nodes::new(2, 1);
@@ -873,7 +873,7 @@ fn a_client_that_goes_astray_is_given_each_map_once_at_a_time_if_it_wants() {
     assert!(stray(&mut client), "what it was given may have been of another bucket");
 }
 
-/// Both are decided before who follows looks again: nothing has changed, but that the copy is empty.
+/// Both are decided before the follower looks again: nothing has changed, except that the copy is empty.
 #[test]
 fn a_copy_that_was_given_up_and_wanted_again_has_everything() {
     let mut nodes = Nodes::new(2, 1);

@@ -1,4 +1,4 @@
-//! Every opcode for every role on every part of the data, against a table of who may do what.
+//! Every opcode for every role on every part of the data, against a table of rights.
 
 use crate::world::{World, nobody, request};
 use nacre_auth::{RoleKind, User};
@@ -9,7 +9,7 @@ use nacre_protocol::Opcode;
 use std::collections::BTreeSet;
 use std::sync::{Arc, LazyLock};
 
-/// What an opcode does, as far as rights go. Written down here once more, so that a change has to be meant.
+/// The access of an opcode. Written down a second time, so that a change has to be intended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Does {
     /// Something that needs no login.
@@ -21,7 +21,7 @@ enum Does {
     Count,
     Read,
     Write,
-    /// Writes and answers with what was there.
+    /// Writes, and returns the value before.
     Exchange,
     /// Takes over versions of another cluster.
     Replicate,
@@ -106,7 +106,7 @@ fn well_formed(opcode: Opcode, cid: u8) -> Vec<u8> {
 
 /// Makes `someone` a user with this role.
 fn appoint(node: &Arc<Node>, role: &str) {
-    // Deriving what is kept of a password takes milliseconds, and the table has many roles.
+    // Deriving the stored form of a password takes milliseconds, and the table has many roles.
     static TEMPLATE: LazyLock<User> =
         LazyLock::new(|| User::new("someone", "password", Vec::new(), [0; 32]));
     let mut user = TEMPLATE.clone();
@@ -149,7 +149,7 @@ fn every_opcode_is_allowed_to_the_roles_of_the_table_and_to_nobody_else() {
         .unwrap();
     }
     let cid = node.bucket("b").unwrap().manifest().collection("s", "c").unwrap().id as u8;
-    // Where a role may reach, and whether it then covers the bucket and the collection `s.c`.
+    // Keyspaces of a role, and whether it covers the bucket and the collection `s.c`.
     let places = [
         ("*", true, true),
         ("b", true, true),
@@ -193,7 +193,7 @@ fn every_opcode_is_allowed_to_the_roles_of_the_table_and_to_nobody_else() {
                     Does::Write => write,
                     Does::Exchange => read && write,
                     Does::Replicate => is_in(REPLICATORS) && covers_here,
-                    // Which part of the bucket is asked for with each stream.
+                    // The part of the bucket that each stream asks for.
                     Does::Stream => is_in(STREAMERS) && opens,
                 };
                 let refused = is_refused(&mut session, &well_formed(opcode, cid), &node);
@@ -237,7 +237,7 @@ fn attributes_of_the_system_need_a_right_of_their_own() {
     assert!(!write("data_writer[b]", "own"));
     assert!(write("data_writer[b]", "_sync.rev"));
     assert!(!write("mobile_sync_gateway[b]", "_sync.rev"));
-    // Not even their names are told without it.
+    // Without it, not even their names are shown.
     assert!(!write("mobile_sync_gateway[b]", "_rev"));
     let names = |role: &str| {
         appoint(&node, role);

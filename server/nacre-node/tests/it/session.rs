@@ -56,7 +56,7 @@ fn a_client_that_counts_is_told_what_each_request_has_used() {
     assert_eq!(used(&request(0xc5, &[0, 1, 0], b"d", b"a")), (1, 0), "SUBDOC_GET");
 }
 
-/// What a connection holds is taken from the share of its user, beyond what is read at a time.
+/// Memory of a connection counts against the share of its user, except for one read.
 #[test]
 fn a_frame_for_which_there_is_no_memory_is_answered_and_the_connection_goes_on() {
     const MIB: usize = 1 << 20;

@@ -1,4 +1,4 @@
-//! Transactions whose client is gone: what it has written down is finished, as an SDK would write it.
+//! Transactions whose client is gone: their records are finished, as an SDK would do it.
 
 use crate::world::{Connection, World, request};
 use nacre_node::Node;
@@ -10,7 +10,7 @@ const OP_GET: u8 = 0x00;
 const OP_SET: u8 = 0x01;
 const OP_MULTI_MUTATION: u8 = 0xd1;
 const OP_DICT_UPSERT: u8 = 0xc8;
-/// Flags of a path: make what it stands in; an attribute; the value is a macro.
+/// Flags of a path: create the parent; an attribute; the value is a macro.
 const CREATE: u8 = 0x01;
 const ATTRIBUTE: u8 = 0x04;
 const MACRO: u8 = 0x10;

@@ -1,4 +1,5 @@
-//! The world of a node under test: a clock that stands, chance from a counter, stores in memory, tasks by hand.
+//! The world of a node under test: a clock that is set by hand, a counter for random numbers, stores in memory, tasks
+//! that are stepped by hand.
 
 pub use crate::connection::*;
 pub use nacre_node::Node;
@@ -23,7 +24,7 @@ pub struct World {
     chance: AtomicU64,
     spaces: MemorySpaces,
     stores: Mutex<BTreeMap<String, Arc<FaultStore<MemoryStore>>>>,
-    /// Whether stores can be neither made nor removed.
+    /// True if stores can be neither created nor removed.
     pub is_full: AtomicBool,
     /// Each with whether it wants another step without being woken.
     tasks: Mutex<Vec<(Box<dyn Task>, bool)>>,
@@ -33,7 +34,7 @@ pub struct World {
     pub links: Mutex<Vec<(u16, Box<dyn Link>)>>,
     /// Messages to other nodes.
     pub sent: Mutex<Vec<(NodeId, Vec<u8>)>>,
-    /// Questions to other nodes, to be answered by hand; with none here, nobody is there to be asked.
+    /// Questions to other nodes, to be answered by hand; with `None`, no other node can be reached.
     pub asked: Mutex<Option<Vec<Asked>>>,
     /// The port for keys of the node in this world.
     port: u16,
@@ -69,7 +70,7 @@ impl World {
         self.node_with(BucketSettings::default())
     }
 
-    /// The same, where `b` has been chosen to be otherwise.
+    /// Like [`World::node`], where `b` has other settings.
     pub fn node_with(self: &Arc<World>, settings: BucketSettings) -> Arc<Node> {
         let node = self.bare_node();
         if node.bucket("b").is_none() {
@@ -87,7 +88,7 @@ impl World {
         Node::open(Arc::clone(self) as Arc<_>, self.endpoints()).unwrap()
     }
 
-    /// Where the node of this world would be reached.
+    /// Endpoints of this world's node.
     pub fn endpoints(&self) -> Endpoints {
         let plain = Ports::from([
             ("mgmt", 1),
@@ -99,7 +100,7 @@ impl World {
         Endpoints { host: None, plain, tls: None, fingerprint: None }
     }
 
-    /// What a node keeps for itself, to be written before it is opened.
+    /// Settings of the node, to be written before it is opened.
     pub fn settings(&self) -> Arc<dyn Space> {
         self.spaces.open("node").unwrap()
     }
@@ -114,7 +115,7 @@ impl World {
         *self.held_up.lock().unwrap() = None;
     }
 
-    /// Has the first task of that name take one step.
+    /// Steps the first task of that name once.
     pub fn step_once(&self, name: &str) {
         let mut tasks = self.tasks.lock().unwrap();
         let found = tasks.iter_mut().find(|(task, _)| task.name() == name);
@@ -168,7 +169,7 @@ impl World {
         }
     }
 
-    /// How many stores of buckets there are.
+    /// Number of buckets' stores.
     pub fn store_count(&self) -> usize {
         self.stores.lock().unwrap().len()
     }

@@ -3,22 +3,22 @@
 //! ```text
 //! addNode on a member       asks the newcomer for its port with TLS                  GET  /_nacre/node
 //!                           notes the key that it shows there; later requests accept only that key
-//!                           asks for its identity, as its administrator                  GET  /controller/engage
+//!                           asks for its identity, as its administrator             GET  /controller/engage
 //!                           assigns its ID: Change::PutNode
 //!                           gives it the cluster: uuid, secret, nodes               POST /controller/engage
-//!                           has the leader let it learn, and then vote
+//!                           lets the leader admit it as a learner, then as a voter
 //! doJoinCluster elsewhere   asks a member to add this node
-//! ejectNode on a member     has the leader take its vote away: Change::DropNode
-//!                           informs it, by its ID: it may be back as another one  POST /controller/leave
+//! ejectNode on a member     lets the leader remove its vote: Change::DropNode
+//!                           informs it, by its ID: it may be back as another one    POST /controller/leave
 //! ```
 //!
 //! A failure in between leaves a node that `ejectNode` can remove.
 //!
 //! ```text
 //! failOver with allowUnsafe on a node that is left, when most nodes are gone
-//!                           asks the other remaining nodes for their state            GET  /controller/engage
+//!                           asks the other remaining nodes for their state          GET  /controller/engage
 //!                           goes on alone, with another secret
-//!                           sends it to each of them, and admits them as voters        POST /controller/regroup
+//!                           sends it to each of them, and admits them as voters     POST /controller/regroup
 //!                           lets the remaining copies take over: Change::FailOver
 //! ```
 //!

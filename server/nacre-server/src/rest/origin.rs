@@ -6,9 +6,9 @@
 //! send and read everything. The rules, in the order in which they are checked:
 //!
 //! ```text
-//! Host is a name that a stranger may own          421   requests of browsers only
+//! Host is a name that a stranger may own             421   requests of browsers only
 //! from another site, and not a link that is followed 403   Sec-Fetch-Site, or else Origin
-//! from a page, and JSON that does not say so          415   Content-Type
+//! from a page, and JSON that does not say so         415   Content-Type
 //! ```
 //!
 //! Clients that are not browsers send none of the headers that are looked at, and may use any name for the node.

@@ -9,8 +9,8 @@
 //! ├─ tls/trusted/<id>.pem            authorities whose clients are trusted, in addition to the own one
 //! ├─ tls/clients.json                settings for clients' certificates
 //! ├─ tls/settings-key                encrypts the settings: see [`crate::sealed`]
-//! ├─ tls/node-key.pem key that identifies this node to others: see [`node_key`]
-//! └─ inbox/chain.pem, pkey.key, CA/  where an operator puts files before asking to take them over
+//! ├─ tls/node-key.pem                key that identifies this node to others: see [`node_key`]
+//! └─ inbox/chain.pem, pkey.key, CA/  where an operator puts files for the node to take over
 //! ```
 //!
 //! All of it is read into a [`State`], which is replaced as a whole: a change that cannot be read leaves connections as

@@ -16,7 +16,7 @@ fn header(opcode: u8, key: u16, extras: u8, body: u32) -> Vec<u8> {
     bytes
 }
 
-/// Whether the server closes a connection on which `bytes` arrive.
+/// Returns true if the server closes a connection on which `bytes` arrive.
 fn closes(address: &str, bytes: &[u8]) -> bool {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();

@@ -120,7 +120,7 @@ impl SmartClient {
 struct Acknowledged(BTreeMap<Vec<u8>, Option<u64>>);
 
 impl Acknowledged {
-    /// Writes durably, one key after another, while `goes_on` says so. Gives the longest time that a write took.
+    /// Writes durably, one key after another, while `goes_on` says so. Returns the longest time that a write took.
     fn write_while(
         &mut self,
         client: &mut SmartClient,

@@ -1,4 +1,4 @@
-//! A plugin under write load whose node is killed, which is upgraded, paused and built anew, again and again: what it
+//! A plugin under write load whose node is killed, which is upgraded, paused and built again, again and again: what it
 //! has folded is always what there is, no document twice and none left out.
 //!
 //! `NACRE_ONCE_CYCLES` makes it longer.
@@ -58,7 +58,7 @@ fn expected(server: &Server) -> Value {
     }
 }
 
-/// Disturbs a node once; gives the node that runs afterwards.
+/// Disturbs a node once. Returns the node that runs afterwards.
 fn disturb(
     server: Server,
     directory: &Path,

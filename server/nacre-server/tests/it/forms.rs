@@ -322,7 +322,7 @@ const FORMS: &[Form] = &[
     Form { post: "/nodeInit", with: "", read: "/pools/default", fields: NODE_INIT },
 ];
 
-/// Whether the value that is read is the one that was posted, in any of the ways in which answers write values.
+/// Returns true if the value that is read is the one that was posted, in any of the ways in which answers write values.
 fn is_same(read: &Value, (field, posted, _): &Field) -> bool {
     match (*field, read) {
         ("ramQuotaMB", read) => read.as_u64() == posted.parse::<u64>().ok().map(|mb| mb << 20),

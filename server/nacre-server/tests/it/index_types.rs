@@ -135,7 +135,7 @@ fn an_index_since_now_passes_over_what_was() {
     assert_eq!(listed(&server, ""), ["y=b", "z=a"]);
 }
 
-/// As after a crash that the store of documents has lost more in than that of the index: it begins anew, where it first began.
+/// As after a crash that the store of documents has lost more in than that of the index: it begins again, where it first began.
 #[test]
 fn an_index_since_now_that_begins_anew_passes_over_what_was() {
     let (directory, before) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());

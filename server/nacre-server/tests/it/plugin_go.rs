@@ -36,7 +36,7 @@ fn command(folder: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// Does a chore of `nacre plugin`; gives whether it went well, and what it said.
+/// Does a chore of `nacre plugin`. Returns whether it went well, and what it said.
 fn chore(command: &mut Command) -> (bool, String) {
     let output = command.output().unwrap();
     let told = [output.stdout, output.stderr].concat();

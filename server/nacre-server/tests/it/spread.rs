@@ -785,7 +785,7 @@ fn a_consumer_goes_on_from_its_token_after_a_failover() {
     nodes[0].wait_until("the failover", |node| {
         node.json("/pools/default")["nodes"][2]["clusterMembership"] == "inactiveFailed"
     });
-    // What the node that is gone had committed last is committed anew by the one that took over, and until then no change.
+    // What the node that is gone had committed last is committed again by the one that took over, and until then no change.
     let read = |key: &String| client.call(key.as_bytes(), OP_GET, 0, b"").0;
     assert!(keys.iter().map(read).all(|status| status == 0));
     let mut tokens = Vec::new();

@@ -153,7 +153,7 @@ fn changes_gather_until_somebody_asks() {
     assert_eq!(posted("?stale=ok", r#"{"stale": "maybe"}"#), 0, "it is refused");
 }
 
-/// Its state is made anew when that is lost; whoever is content with old rows does not see it grow.
+/// Its state is made again when that is lost; whoever is content with old rows does not see it grow.
 #[test]
 fn a_view_answers_after_a_restart_from_all_that_it_answered_from_before() {
     let directory = tempfile::tempdir().unwrap();

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! file     "nacre segment 1\n" | blocks | footer
-//! block entries of the segment, or of an index: the first key and the place of each block below
+//! block    entries of the segment, or of an index: the first key and the place of each block below
 //! index    offset u64 | bytes u32 | filter of the keys below, where these are entries of the segment
 //! footer   offset of the root u64 | its bytes u32 | levels u32 | entries u64 | bytes of keys and values u64 | crc u32
 //! ```

@@ -14,7 +14,7 @@ const VALUE_BYTES: usize = 400;
 /// Rows of a commit, as many as a feed that lags takes at once.
 const COMMIT_ROWS: u64 = 8192;
 
-/// MiB of rows; 1024 shows what the limits of memory are for.
+/// MiB of rows; 1024 shows the purpose of the memory limits.
 fn state_mb() -> u64 {
     let mb = std::env::var("NACRE_STATE_MB").ok().and_then(|mb| mb.parse().ok());
     mb.unwrap_or(96)

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 const STEPS: u64 = 90;
 
-/// How many workloads: one unless more were asked for.
+/// Number of workloads: one by default.
 fn seeds() -> std::ops::Range<u64> {
     let asked = std::env::var("NACRE_CRASH_SEEDS").ok();
     0..asked.map_or(1, |asked| asked.parse().expect("NACRE_CRASH_SEEDS is a number"))
@@ -30,8 +30,8 @@ fn open(disk: &Arc<SimDisk>, create: bool, seed: u64) -> Result<LogStore, Error>
     LogStore::open_on(Arc::clone(disk) as Arc<_>, create, options(seed))
 }
 
-/// A disk that went through commits, compaction and restarts, and what was given to it. `created` is when the store
-/// was there.
+/// A disk that went through commits, compaction and restarts, and the writes to it. `created` is the time at which the
+/// store existed.
 struct Run {
     disk: Arc<SimDisk>,
     model: Model,
@@ -67,7 +67,7 @@ fn run(seed: u64, steps: u64) -> Run {
     Run { disk, model, created }
 }
 
-/// What a power cut may leave, in some ways.
+/// Losses of a power cut.
 pub fn losses(number: u64) -> [Loss; 6] {
     let (one, other) = (number, !number);
     [
@@ -133,7 +133,7 @@ fn fail_again(disk: &Arc<SimDisk>, store: LogStore, seed: u64, place: &str) -> u
     points
 }
 
-/// Compaction and the saving of the table go on in a thread of their own, beside commits.
+/// Compaction and the saving of the table run on another thread, during commits.
 #[test]
 fn whenever_the_power_fails_beside_compaction_acknowledged_commits_are_there() {
     let mut points = 0;
@@ -164,7 +164,7 @@ fn whenever_the_power_fails_beside_compaction_acknowledged_commits_are_there() {
         let mut replay = disk.replay();
         for now in 1..=disk.operation_count() {
             assert!(replay.step());
-            // How many operations there are is a matter of chance here.
+            // The number of operations is random here.
             if now % (1 + disk.operation_count() / 2000) != 0 {
                 continue;
             }
@@ -195,17 +195,17 @@ fn files(root: &Path, folder: &Path, found: &mut Files) {
     }
 }
 
-/// What may be left of the files when the power fails in the middle of a commit: each sector as it was before or after.
+/// Files after a power cut in the middle of a commit: each sector as it was before or after.
 fn torn(before: &Files, after: &Files, chance: &mut Chance) -> Files {
     let mut found = Files::new();
     for (name, new) in after {
         let mut left = before.get(name).cloned().unwrap_or_default();
         if name.ends_with("acknowledged") {
-            // It is written when all else is synced.
+            // Written after everything else was synced.
             found.insert(name.clone(), left);
             continue;
         }
-        // What was allocated and not written is zeros.
+        // Allocated and unwritten bytes are zeros.
         left.resize(new.len().max(left.len()), 0);
         for (old, new) in left.chunks_mut(512).zip(new.chunks(512)) {
             if chance.below(2) == 0 {
@@ -293,7 +293,7 @@ fn every_flipped_bit_is_noticed_or_means_nothing() {
     assert!(noticed * 20 > flips, "{noticed} of {flips}");
 }
 
-/// As above, but the process was killed: there is a log to replay, and the note is what the system remembers of it.
+/// As above, but the process was killed: there is a log to replay, and the note is in the cache of the system.
 #[test]
 fn every_flipped_bit_in_a_log_that_must_be_replayed_is_noticed_or_means_nothing() {
     let mut noticed = 0;
@@ -362,7 +362,7 @@ fn a_full_disk_changes_nothing_and_the_same_commits_go_through_later() {
     changes_nothing(Trouble::Full);
 }
 
-/// The same where there are no descriptors for a new segment.
+/// The same for a lack of descriptors for a new segment.
 #[test]
 fn a_want_of_descriptors_changes_nothing_and_the_same_commits_go_through_later() {
     changes_nothing(Trouble::Exhausted);
@@ -409,7 +409,7 @@ fn changes_nothing(trouble: Trouble) {
     assert!(refused > 20);
 }
 
-/// After a sync that failed, no commit is taken; another process finds what the operating system shows, goes on, and a
+/// After a failed sync, no commit is taken; another process reads the cache of the operating system, goes on, and a
 /// power cut after that loses nothing.
 #[test]
 fn a_failed_sync_stops_the_store_until_it_is_opened_again() {

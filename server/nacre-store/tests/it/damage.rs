@@ -79,8 +79,8 @@ fn a_damaged_note_is_reported() {
     assert!(message.contains("acknowledged") && message.contains("checksum"), "{message}");
 }
 
-/// Wherever the database file is cut or a byte of it is turned, a start either finds everything or says by name what is
-/// wrong. It never serves less without a word.
+/// Wherever the database file is cut or a byte of it is flipped, a start either finds everything or names the damage.
+/// It never silently serves less.
 #[test]
 fn no_cut_and_no_turned_byte_goes_unnoticed() {
     let original = filled();

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 struct World {
     disk: Arc<SimDisk>,
     store: OnceLock<Weak<LogStore>>,
-    /// What was given to the store, and the chance for what comes next.
+    /// The writes to the store, and the random choices for the next.
     given: Mutex<(Model, Chance)>,
     intrusions: Mutex<Vec<String>>,
 }
@@ -85,7 +85,7 @@ fn commits_in_the_middle_of_compaction_and_of_saving_are_neither_lost_nor_double
         world.store.set(Arc::downgrade(&store)).unwrap();
         for _ in 0..30 {
             (0..3).for_each(|_| world.commit(&store));
-            // No loop until there is nothing to do: each step is given new work by what it is interrupted with.
+            // Not a loop until everything is compacted: each step gets new work by its interruptions.
             store.compact(5).unwrap();
             store.compact(5).unwrap();
             world.judge(&*store);

@@ -1,4 +1,4 @@
-//! What only the log store promises.
+//! Guarantees of the log store only.
 
 use crate::{commit, shown, tombstone, version};
 use nacre_store::{Commit, Disk, Error, LogOptions, LogStore, SimDisk, Store, load_all};

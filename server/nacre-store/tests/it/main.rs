@@ -1,4 +1,4 @@
-//! One suite for all back ends, and what only files can suffer.
+//! One suite for all back ends, and the damage that only files can suffer.
 #![expect(clippy::disallowed_methods, reason = "these tests damage files on purpose")]
 
 mod crash;
@@ -52,7 +52,7 @@ pub fn erased(name: &str, seqno: u64) -> (Box<[u8]>, Seqno) {
     (DocKey::new(CollectionId(8), name.as_bytes()).prefixed().into(), Seqno(seqno))
 }
 
-/// The same in a collection that keeps history from `start` on.
+/// Like [`commit`], in a collection that keeps history from `start` on.
 pub fn kept(start: u64, commit: Commit) -> Commit {
     let record = VbRecord { history_start: Some(Seqno(start)), ..commit.record };
     Commit { record, history: [CollectionId(8)].into(), ..commit }

@@ -1,4 +1,4 @@
-//! What a store must hold: a workload by chance, and every state that each vBucket went through, its history included.
+//! The expected content of a store: a random workload, and every state of each vBucket, including its history.
 
 use crate::{commit, erased, tombstone, version};
 use nacre_store::{Commit, Error, Store, Which, load_all};
@@ -9,7 +9,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 pub const VBUCKETS: u16 = 4;
 const KEYS: u64 = 14;
 
-/// The same seed, the same choices.
+/// The same seed gives the same choices.
 pub struct Chance(pub u64);
 
 impl Chance {
@@ -29,7 +29,7 @@ type History = BTreeMap<u64, Document>;
 /// A state in a few bytes.
 fn fingerprint(record: &VbRecord, contents: &Contents, history: &History) -> u64 {
     let mut hasher = DefaultHasher::new();
-    // The purge seqno tells commits apart that change no document.
+    // The purge seqno distinguishes commits that change no document.
     (record.high_seqno.0, record.purge_seqno.0, record.max_cas.0).hash(&mut hasher);
     assert_eq!(record.document_count, contents.len() as u64);
     for (key, document) in contents {
@@ -43,7 +43,7 @@ fn fingerprint(record: &VbRecord, contents: &Contents, history: &History) -> u64
     hasher.finish()
 }
 
-/// What a store gives beside the current versions, which it must give as well, in order.
+/// Returns the versions of a store besides the current ones, which it must return as well, in order.
 fn history_of(store: &dyn Store, vbid: Vbid, current: &Contents) -> Result<History, Error> {
     let mut history = History::new();
     let (mut last, mut given) = (Seqno::ZERO, 0);
@@ -91,7 +91,7 @@ struct Vbucket {
     states: Vec<(u64, usize, usize)>,
 }
 
-/// What was given to a store.
+/// The writes to a store.
 pub struct Model {
     vbuckets: Vec<Vbucket>,
     commits: u64,
@@ -109,7 +109,7 @@ impl Model {
         Model { vbuckets, commits: 0, keeps_history: true }
     }
 
-    /// Where history begins after the next commit: on and off, and forwards.
+    /// Returns where history begins after the next commit: on and off, and forwards.
     fn next_start(chance: &mut Chance, start: Option<u64>, high: u64) -> Option<u64> {
         match (chance.below(40), start) {
             (0, _) => None,
@@ -181,8 +181,8 @@ impl Model {
             .collect()
     }
 
-    /// Notes what a store is about to be given, at a time of its disk. Erased keys at the high seqno are taken out of the
-    /// commits, as no vBucket asks for that.
+    /// Notes writes before they are passed to a store, at a time of its disk. Erased keys at the high seqno are removed
+    /// from the commits, because no vBucket has such.
     pub fn begin(&mut self, commits: &mut [Commit], now: usize) {
         for commit in commits {
             let vbucket = &mut self.vbuckets[commit.vbid.index()];
@@ -229,7 +229,7 @@ impl Model {
         }
     }
 
-    /// Judges what a store holds at a time of its disk: of each vBucket a prefix of its commits, with everything that was
+    /// Judges the content of a store at a time of its disk: each vBucket has a prefix of its commits, with everything
     /// acknowledged and nothing that had not begun.
     pub fn judge(&self, found: &[u64], now: usize) -> Result<(), String> {
         for ((vbid, vbucket), state) in (0..).map(Vbid).zip(&self.vbuckets).zip(found) {
@@ -269,7 +269,7 @@ impl Model {
         model
     }
 
-    /// Compares what a store gives by key with what it must.
+    /// Compares the look-ups of a store with the model.
     pub fn check_keys(&self, store: &dyn Store) {
         for (vbid, vbucket) in (0..).map(Vbid).zip(&self.vbuckets) {
             for name in 0..KEYS {

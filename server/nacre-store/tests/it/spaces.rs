@@ -1,4 +1,4 @@
-//! Spaces that are logs: whatever a crash or a damaged bit leaves, the rows are those after some batch.
+//! Spaces that are logs: after any crash or damaged bit, the rows are those after some batch.
 
 use crate::crash::losses;
 use crate::model::Chance;
@@ -8,7 +8,7 @@ use nacre_store::{
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Small enough for files to be written anew now and then.
+/// Small, so that files are rewritten now and then.
 const SLACK_BYTES: u64 = 4 << 10;
 const NAME: &str = "plugins/a space of its own";
 
@@ -29,7 +29,7 @@ fn open(disk: &Arc<SimDisk>) -> (LogSpaces, Arc<dyn Space>) {
     try_open(disk, OnDamage::Refuse).unwrap()
 }
 
-/// The space, or what is left of it.
+/// The space, or its remains.
 fn open_damaged(disk: &Arc<SimDisk>) -> (LogSpaces, Arc<dyn Space>) {
     try_open(disk, OnDamage::Forget).unwrap()
 }
@@ -57,7 +57,7 @@ fn change(rows: &mut Rows, writes: &[Write]) {
     }
 }
 
-/// What was done to a space, and what it had after each step, from before the first on.
+/// The writes to a space, and its rows after each step, from before the first on.
 struct Run {
     disk: Arc<SimDisk>,
     /// Rows after a step, and how many operations of the disk there were when it had ended.
@@ -125,7 +125,7 @@ fn whenever_the_power_fails_there_are_the_rows_after_some_batch() {
                 let (spaces, space) = try_open(&replay.cut(loss), on_damage).unwrap();
                 let found = rows(&*space);
                 run.judge(&found, now, &format!("seed {seed}, operation {now}, {loss:?}"));
-                // It goes on from there.
+                // The next process goes on.
                 let writes = writes(&mut Chance(number));
                 space.apply(&writes, true).unwrap();
                 drop((spaces, space));
@@ -195,7 +195,7 @@ fn what_was_synced_and_is_damaged_is_told() {
             disk.flip(&name, bit);
             match try_open(&disk, OnDamage::Refuse) {
                 Ok((_spaces, space)) => {
-                    // It may have been written anew with the last ones: then its last batch is without rows.
+                    // The file may have been rewritten with the last ones: then its last batch has no rows.
                     let found = rows(&*space);
                     assert!([&before, &now].contains(&&found), "bit {bit} of {name}");
                 }
@@ -246,7 +246,7 @@ fn what_is_read_is_sure_to_stay_although_it_could_not_be_synced_before() {
     disk.trouble(0, Trouble::Sync);
     space.apply(&row(b"c"), true).unwrap_err();
     drop((spaces, space));
-    // The next process finds what the operating system shows.
+    // The next process reads the cache of the operating system.
     let disk = disk.copy();
     let (_spaces, space) = open(&disk);
     let found = rows(&*space);
@@ -291,7 +291,7 @@ fn nothing_is_durable_after_a_sync_that_failed() {
     assert!(error.contains("could not be synced"), "{error}");
     let lost = disk.cut(Loss::Everything);
     assert_eq!(rows(&*open(&lost).1).into_keys().collect::<Vec<_>>(), [b"a"]);
-    // What is written anew is synced anew.
+    // A rewritten file is synced again.
     space.clear().unwrap();
     write(b"d").unwrap();
     drop(spaces);

@@ -1,4 +1,4 @@
-//! What every back end must do.
+//! Tests that every back end must pass.
 
 use crate::{commit, erased, kept, shown, shown_all, tombstone, version};
 use nacre_store::{
@@ -124,7 +124,7 @@ fn erased_keys_are_gone_without_a_trace_unless_they_changed_since() {
     });
 }
 
-/// What a vBucket's history that is thrown away leaves behind.
+/// The commit of a vBucket whose history was thrown away.
 fn begun_anew(erased: Vec<(Box<[u8]>, Seqno)>) -> Commit {
     let mut empty = commit(3, vec![version(0, "a", "")]);
     empty.documents.clear();
@@ -194,7 +194,7 @@ fn a_scan_sees_one_state_while_writers_go_on() {
         let mut seen = Vec::new();
         for (index, document) in scan.documents.enumerate() {
             seen.push(document.unwrap());
-            // Overwrites something ahead of the scan, behind it, and what it is about to read.
+            // Overwrites something ahead of the scan, behind it, and at its position.
             let n = 601 + index as u64;
             let key = [(index * 7) % 600 + 1, index / 2 + 1, (index + 1) % 600 + 1][index % 3];
             store.commit(&[commit(0, vec![version(n, &format!("k{key}"), "new")])]).unwrap();

@@ -39,11 +39,11 @@ fn key(index: usize) -> DocKey {
 
 struct World {
     vbucket: Vbucket,
-    /// Value and expiry of what exists.
+    /// Value and expiry of existing documents.
     model: BTreeMap<usize, (u8, u32)>,
     now: Now,
     max_cas: Cas,
-    /// Everything that ever happened, by replaying what cursors see.
+    /// The state rebuilt by replaying what cursors read.
     replayed: BTreeMap<Vec<u8>, Document>,
     read_to: Seqno,
 }
@@ -141,7 +141,7 @@ impl World {
         self.apply(key, &command)
     }
 
-    /// Reads what is new in portions, as a cursor does.
+    /// Reads new history in portions, as a cursor does.
     fn replay(&mut self) {
         while self.read_to < self.vbucket.high_seqno() {
             let drained =

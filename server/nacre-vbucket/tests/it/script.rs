@@ -6,12 +6,12 @@
 //! durable set k 1            as a durable write that must be stored within 10 seconds
 //! wait 16                    lets both clocks run, in seconds
 //! persist                    everything is stored
-//! complete  expire           durable writes that have come to their end; what has expired
+//! complete  expire           durable writes that have ended; expired documents
 //! purge SECONDS              forgets tombstones that are older
-//! begins NAME  ends NAME     what happens to a scope or a collection
+//! begins NAME  ends NAME     an event of a scope or a collection
 //! copies 1,2,0 1,3,2         the nodes of the copies, this one on node 1: of one list or of two, 0 where there is none
-//! acknowledge NODE SEQNO     what the copy there says; it begins anew where there is no seqno
-//! anew  serves TERM          this copy begins anew, and follows; it is the active one in that term
+//! acknowledge NODE SEQNO     an acknowledgement of the copy there; without a seqno, the copy starts again
+//! anew  serves TERM          this copy starts again, and follows; it is the active one in that term
 //! ```
 //!
 //! CAS values are written `#1`, `#2`, … in the order in which they were first seen, so that a transcript does not

@@ -56,10 +56,11 @@ type Model = BTreeMap<usize, (Vec<u8>, u32)>;
 struct World {
     vbucket: Vbucket,
     eviction: Eviction,
-    /// What is on disk, by prefixed key, and the record beside it.
+    /// Content of the disk by prefixed key, and the record.
     stored: BTreeMap<Vec<u8>, Document>,
     record: VbRecord,
-    /// What readers see, and what they will see once the durable writes are stored, by the seqnos of their prepares.
+    /// The documents that readers see, and those that they will see once the durable writes are stored, by the seqnos
+    /// of their prepares.
     model: Model,
     pending: BTreeMap<Seqno, (usize, Option<Vec<u8>>)>,
     /// The model as of each seqno, to go back to after a crash.
@@ -94,7 +95,7 @@ impl World {
         }
     }
 
-    /// Applies a command as a node does: what is not in memory is read from the store first.
+    /// Applies a command as a node does: a document that is not in memory is read from the store first.
     fn apply(
         &mut self,
         index: usize,
@@ -174,7 +175,7 @@ impl World {
         self.vbucket.set_persisted(drained.snapshot_end, usize::MAX);
     }
 
-    /// The process ends; another one begins with what is stored.
+    /// The process ends; another one begins with the stored state.
     fn crash(&mut self) {
         let record = self.record.clone();
         let stored_to = record.high_seqno;
@@ -187,7 +188,7 @@ impl World {
         let (_, state) = self.states.range(..=stored_to).next_back().expect("it began empty");
         self.model = state.clone();
         self.states.retain(|seqno, _| *seqno <= stored_to);
-        // What was prepared and stored comes back; what was committed or given up before does not.
+        // Stored prepares come back; committed and aborted ones do not.
         let prepared: Vec<Seqno> = self
             .stored
             .values()
@@ -333,7 +334,7 @@ proptest! {
         world.complete();
         world.forget_expired();
         world.vbucket.expire(world.now);
-        // Of what was evicted whole, nobody knows that it has expired until somebody asks.
+        // A document that was evicted with its metadata expires only when it is read.
         (0..KEYS).for_each(|key| world.check(key));
         prop_assert_eq!(world.vbucket.alive_count(), world.model.len() as u64);
     }

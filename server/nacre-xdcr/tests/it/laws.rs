@@ -1,4 +1,4 @@
-//! Laws of histories and of what they decide, over random ones.
+//! Laws of histories and of decisions by them, over random ones.
 
 use nacre_types::{Cas, Document, Kind, Meta};
 use nacre_vbucket::{Resolution, Verdict};
@@ -15,7 +15,7 @@ fn site(number: usize) -> Site {
     Site { id: id(number), since: Cas::ANY }
 }
 
-/// What happens to one document at several sites.
+/// An event of one document at several sites.
 #[derive(Clone, Debug)]
 enum Event {
     /// A client writes or deletes.
@@ -39,7 +39,7 @@ struct World {
     sites: Vec<Vec<Arriving>>,
     clock: Vec<u64>,
     asked: usize,
-    /// How each site decides: for itself, for the other, or a body of both.
+    /// The decision of each site: its own version, the other one, or a body of both.
     verdicts: Vec<u8>,
 }
 
@@ -65,7 +65,7 @@ impl World {
         let before = self.newest(number);
         let rev = before.as_ref().map_or(1, |before| before.meta.rev + 1);
         let kind = if deletes { Kind::Deleted } else { Kind::Alive };
-        // As clients do: attributes stay, unless the document is made anew.
+        // As clients do: attributes stay, unless the document is created again.
         let kept = before.filter(|it| it.is_alive() || deletes).map(|it| it.xattrs().to_vec());
         let attributes = kept.unwrap_or_default();
         let body = if deletes { String::new() } else { format!("{}", cas.0) };
@@ -85,7 +85,7 @@ impl World {
         Arriving { meta: Meta { datatype, ..version.meta }, value }
     }
 
-    /// Gives whether something has changed.
+    /// Returns whether something has changed.
     fn arrive(&mut self, from: usize, version: &Arriving, to: usize) -> bool {
         let arriving = self.sent(from, version);
         let local = self.newest(to);
@@ -120,7 +120,7 @@ impl World {
         }
     }
 
-    /// Each site sends its newest version to the others, until nothing changes. Gives the number of rounds.
+    /// Each site sends its newest version to the others, until nothing changes. Returns the number of rounds.
     fn settle_down(&mut self, links: &[(usize, usize)]) -> usize {
         for round in 0..50 {
             let mut has_changed = false;

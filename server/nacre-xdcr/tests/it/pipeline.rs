@@ -48,7 +48,7 @@ fn document_of(name: &str, seqno: u64, history: &History) -> Document {
     Document::new(meta, plain.key(), &[&attributes[..], b"x"].concat())
 }
 
-/// A pipeline with its clock, and what it wanted last.
+/// A pipeline with its clock and its last effects.
 struct Stage {
     pipeline: Pipeline,
     now_ns: u64,
@@ -163,7 +163,7 @@ impl Stage {
         })
     }
 
-    /// Has a record made when the target has come to `high`.
+    /// Makes a record while the target is at `high`.
     fn checkpoint(&mut self, entries: &[(u64, u64)], high: u64) -> Option<(u64, u64)> {
         self.pass(self.pipeline.settings().checkpoint_ns);
         self.target(entries, high);
@@ -205,7 +205,7 @@ fn a_target_that_lost_something_is_sent_it_again() {
         stage.pass(0);
         stage.effects = vec![Effect::Read { run, after: ResumePoint::default() }];
     }
-    // Nothing is sent, and yet it is noticed.
+    // The loss is noticed although nothing is sent.
     stage.pass(stage.pipeline.settings().checkpoint_ns);
     stage.target(&[(8, 15), (7, 0)], 15);
     assert_eq!(stage.notices(), [&Notice::TargetRolledBack]);
@@ -258,7 +258,7 @@ fn forgotten_deletions_are_said_and_everything_is_sent_again() {
     assert_eq!(stage.notices(), [&Notice::DeletionsForgotten]);
     stage.target(&[(7, 0)], 5);
     assert_eq!(stage.reads_after(), Some(0));
-    // The same when a record is too old to begin with.
+    // The same for a record that is too old to begin with.
     let records = {
         let mut stage = Stage::streaming(settings(RULE));
         let run = stage.run();
