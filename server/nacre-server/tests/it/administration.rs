@@ -1,4 +1,4 @@
-//! What an operator does to a node apart from its data: its administrator, its audit log, what it allows over TLS.
+//! An operator's work on a node apart from its data: its administrator, its audit log, its TLS settings.
 
 use crate::process::{PASSWORD, Server, USER, port_base};
 use nacre_conformance::http;
@@ -43,7 +43,7 @@ fn a_lost_password_is_reset_on_the_machine_of_a_stopped_node() {
     assert_eq!(login(&server, USER, PASSWORD), 401);
     server.stop();
 
-    // Another user can be made an administrator, and keeps what it had.
+    // Another user can become an administrator, and keeps its own roles.
     assert!(reset(directory.path(), "ann", NEW).status.success());
     let mut server = Server::start_unclaimed(directory.path(), base);
     server.wait_for("the password", |server| (login(server, "ann", NEW) == 200).then_some(()));
@@ -54,7 +54,7 @@ fn a_lost_password_is_reset_on_the_machine_of_a_stopped_node() {
         ann["roles"].as_array().unwrap().iter().map(|role| &role["role"]).collect();
     assert_eq!((&ann["name"], roles), (&json!("Ann"), vec![&json!("admin"), &json!("ro_admin")]));
     server.stop();
-    // It counts once.
+    // The new password is set once.
     let server = Server::start_unclaimed(directory.path(), base);
     assert_eq!(login(&server, USER, NEW), 200);
 }
@@ -71,7 +71,7 @@ fn the_audit_log_has_refused_logins_and_administrative_requests() {
     assert_eq!(enabled.status, 200, "{}", enabled.text());
     assert_eq!(login(&server, "eve", "wrong password"), 401);
     assert_eq!(server.rest("DELETE", "/pools/default/buckets/b", "").unwrap().status, 200);
-    // Other requests are in the log too, in an order that nobody promises.
+    // Other requests are in the log too, in any order.
     let mut has = |id: u64, user: &str| {
         server.wait_for(&format!("{id} of {user} in the audit log"), |_| {
             let text = std::fs::read_to_string(&path).ok()?;

@@ -1,5 +1,5 @@
-//! What no client should send: each gets its status or a closed connection, the node serves on, and nothing that was
-//! written is lost.
+//! Input that no client should send: each gets its status or a closed connection, the node serves on, and no written
+//! document is lost.
 
 use crate::process::{BUCKET, PASSWORD, Server, USER};
 use std::io::{Read, Write};

@@ -1,4 +1,4 @@
-//! `nacre bench` from outside: what it counts, and what it says when it cannot.
+//! `nacre bench` from outside: its counts, and its errors.
 
 use crate::process::{BUCKET, PASSWORD, Server, USER};
 use crate::queries::serving;
@@ -62,7 +62,7 @@ fn each_workload_of_ycsb_has_its_operations() {
     let sums: Vec<_> = found.iter().filter(|row| row["operation"] == "all").collect();
     assert_eq!(sums.len(), 3, "{found:?}");
     assert!(sums.iter().all(|row| row["operations"] == "200"), "{sums:?}");
-    // What was inserted is not loaded again, and does not stand in the way of another run.
+    // Inserted documents are not loaded again, and do not disturb another run.
     let again = [
         "--no-load",
         "--workload",

@@ -40,7 +40,7 @@ impl Events {
         Events::open_at(server.port_base, PATH, query, headers)
     }
 
-    /// Those of the collection at `path`, from the node at `port_base`.
+    /// Opens the changes of the collection at `path`, from the node at `port_base`.
     pub fn open_at(port_base: u16, path: &str, query: &str, headers: &str) -> Events {
         let mut stream = TcpStream::connect(("127.0.0.1", port_base + 1)).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
@@ -73,7 +73,8 @@ impl Events {
     }
 }
 
-/// Each of these once, and none whose deletion is there too: what the flusher took in between is told as it was.
+/// Returns each ID once, without those whose deletion follows: versions that the flusher took in between may have been
+/// sent.
 fn newest(mut ids: Vec<String>) -> Vec<String> {
     let gone: Vec<_> =
         ids.iter().filter_map(|id| id.strip_prefix('-').map(str::to_owned)).collect();

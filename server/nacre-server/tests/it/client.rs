@@ -191,7 +191,7 @@ fn requests_follow_vbuckets_to_another_node() {
         all.as_array().unwrap().iter().map(|node| node["otpNode"].as_str().unwrap()).collect();
     assert_eq!(bucket.map().servers().len(), 1);
     nodes[0].succeed("POST", "/controller/rebalance", &format!("knownNodes={}", known.join(",")));
-    // Nothing is asked of the client but to write, while vBuckets move.
+    // The client only writes, while vBuckets move.
     let state = RefCell::new((bucket, 0));
     nodes[0].wait_until("the rebalance", |node| {
         let (bucket, written) = &mut *state.borrow_mut();

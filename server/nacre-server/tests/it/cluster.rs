@@ -10,9 +10,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// How long a node may take until it has what the others have.
+/// How long a node may take to catch up with the others.
 const PATIENCE: Duration = Duration::from_secs(90);
-/// What nodes that can join say of themselves, as `cluster::membership` has it.
+/// Version in the description of nodes that can join, as in `cluster::membership`.
 pub const VERSION: u64 = 21;
 
 /// A node with its data directory, to be stopped and started again.
@@ -157,7 +157,7 @@ fn what_is_changed_on_any_node_is_seen_on_all() {
     assert_eq!(memberships[1]["clusterMembership"], "inactiveAdded");
 }
 
-/// SDKs ask one node after the other, and take for granted that the next one knows what the last was told.
+/// SDKs ask one node after the other, and assume that the next one knows the decisions of the last.
 #[test]
 fn each_node_knows_what_another_one_was_told_before() {
     let nodes = three();
@@ -228,7 +228,7 @@ fn a_node_joins_late_gets_everything_and_is_clean_when_it_was_removed() {
     assert_eq!(late.json("/pools")["uuid"], uuid);
     assert_eq!((first.node_count(), late.node_count()), (2, 2));
 
-    // It may come back elsewhere, and the other finds it again.
+    // It may come back at another address, and the other node finds it again.
     late.server.take().unwrap().stop();
     late.port_base = port_base();
     late.restart();
@@ -256,7 +256,7 @@ fn a_node_joins_late_gets_everything_and_is_clean_when_it_was_removed() {
     late.wait_until("the state", |node| node.has_bucket("b"));
 }
 
-/// What a newcomer is given first is a state of when there was the first node alone: it must let the leader go on.
+/// The first state of a newcomer is from when there was the first node alone: it must not disturb the leader.
 #[test]
 fn a_node_joins_although_the_first_one_does_not_lead() {
     let mut nodes = three();
@@ -403,7 +403,7 @@ fn a_node_that_was_removed_while_it_was_away_is_not_let_in_again() {
     nodes[2].restart();
     nodes[0].succeed("POST", "/pools/default/buckets", "name=b&ramQuotaMB=100");
     nodes[1].wait_until("the bucket", |node| node.has_bucket("b"));
-    // It still believes to be one of three, and cannot change anything.
+    // It still counts itself as one of three, and cannot change anything.
     let (status, text) = nodes[2].ask("PUT", "/settings/rbac/users/local/x", "password=secret1");
     assert_eq!(status, 503, "{text}");
     assert!(!nodes[2].has_bucket("b") && !nodes[0].has_user("x"));
@@ -439,7 +439,7 @@ fn nobody_is_another_node_without_the_secret_of_the_cluster() {
             assert_eq!(say(key, line, Some(("@nacre", "x"))), 403, "{line}");
         }
     }
-    // The user of the nodes is nobody's to see, make, change or remove.
+    // No user may see, create, change or remove the user of the nodes.
     let path = "/settings/rbac/users/local/@nacre";
     assert_eq!(node.ask("GET", path, "").0, 404);
     assert_eq!(node.ask("DELETE", path, "").0, 404);

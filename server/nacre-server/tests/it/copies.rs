@@ -13,7 +13,7 @@ const BUCKET: &str = "copies";
 const OP_SET: u8 = 0x01;
 pub const OP_GET: u8 = 0x00;
 const OP_INCREMENT: u8 = 0x05;
-/// How much is added, what a new counter begins with, and that it does not expire.
+/// Increment, initial value of a new counter, and no expiry.
 const BY_ONE_FROM_ONE: [u8; 20] = [0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0];
 const NOT_MY_VBUCKET: u16 = 0x07;
 const TEMPORARY_FAILURE: u16 = 0x86;
@@ -115,7 +115,7 @@ impl SmartClient {
     }
 }
 
-/// What was acknowledged of each key.
+/// Acknowledged writes of each key.
 #[derive(Default)]
 struct Acknowledged(BTreeMap<Vec<u8>, Option<u64>>);
 
@@ -289,11 +289,11 @@ fn a_node_that_is_killed_is_replaced_and_nothing_durable_is_lost() {
     acknowledged.check(&mut client);
     acknowledged.write_while(&mut client, 3, |round| round < 100);
     acknowledged.check(&mut client);
-    // Clients are told of nobody who does not serve: what they keep for a node that is gone is not sent elsewhere.
+    // Clients see only nodes that serve: requests for a lost node are not sent to another one.
     assert_eq!(client.servers.len(), 2, "{:?}", client.servers);
     let map = nodes[0].json(&format!("/pools/default/b/{BUCKET}"));
     assert_eq!(map["nodesExt"].as_array().unwrap().len(), 2, "{map}");
-    // It is gone for good: the rebalance that takes it out needs nothing of it.
+    // It is lost for good: the rebalance that removes it needs nothing of it.
     rebalance(&nodes, &[]);
     acknowledged.write_while(&mut client, 1, |round| round < 100 || is_rebalancing(&nodes[0]));
     nodes[0].wait_until("it is no part of the cluster", |node| {
@@ -388,7 +388,7 @@ fn those_who_are_left_go_on_when_an_operator_says_so() {
     let map = nodes[1].json(&format!("/pools/default/b/{BUCKET}"));
     assert_eq!(map["revEpoch"], 2, "clients take it for newer than what the others may have");
 
-    // Who comes back is one of no cluster: nobody talks to it, and it serves nobody.
+    // A node that comes back belongs to no cluster: no other node accepts it, and it serves nobody.
     nodes[2].restart();
     let kv = |node: &Node| ("127.0.0.1", node.port_base + 10);
     let mut stranger = KvClient::connect(kv(&nodes[2]), USER, PASSWORD, BUCKET).unwrap();
@@ -459,7 +459,7 @@ fn a_statement_waits_ten_seconds_for_a_copy_that_is_gone_and_not_for_ever() {
     assert!((10..30).contains(&waited), "{waited} s");
 }
 
-/// Both nodes of two were told to go on alone. Neither takes the other for one of its own any more, and what either has stays
+/// Both nodes of two were ordered to go on alone. Neither accepts the other any more, and the documents of both stay
 /// until an operator decides for one.
 #[test]
 fn two_nodes_that_both_went_on_alone_stay_apart() {

@@ -1,5 +1,5 @@
-//! kill -9 under write load, again and again: what was observed to be persisted, or acknowledged as durable, is there
-//! afterwards, seqnos and CAS never go back, and a view says what a recomputation from scratch says.
+//! kill -9 under write load, again and again: everything that was seen to be persisted, or acknowledged as durable, is
+//! there afterwards, seqnos and CAS never go back, and a view equals a recomputation from scratch.
 //!
 //! `NACRE_KILL_CYCLES` makes it longer.
 
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 const CYCLES: u64 = 20;
 const KEYS: u32 = 300;
-/// How long each cycle writes before the process is killed, in milliseconds: from one to the other.
+/// Range of the time for which each cycle writes before the process is killed, in milliseconds.
 const LOAD_MS: std::ops::Range<u64> = 100..700;
 
 /// Sent before each kill, and no answer waited for.
@@ -25,7 +25,7 @@ const OP_OBSERVE_SEQNO: u8 = 0x91;
 /// Levels of durability as the protocol numbers them: once the active node has it on disk, once a majority has.
 const DURABLE: [u8; 2] = [2, 3];
 
-/// One write of a key: its number (the document's `n`; deletes have one too), and where it lies in history.
+/// One write of a key: its number (the document's `n`; deletes have one too), and its position in history.
 #[derive(Clone, Copy, Debug)]
 struct Write {
     n: u64,
@@ -33,7 +33,7 @@ struct Write {
     /// Acknowledged at a level that outlives the process.
     durable: bool,
     seqno: u64,
-    /// Unknown for what was not acknowledged.
+    /// `None` for a write that was not acknowledged.
     cas: Option<u64>,
 }
 
@@ -42,7 +42,7 @@ struct Model {
     next_n: u64,
     /// Writes of each key since the last one known to be persisted, that one first.
     keys: HashMap<u32, Vec<Write>>,
-    /// Of each vBucket: greatest CAS seen, and greatest seqno known to be persisted.
+    /// For each vBucket: greatest CAS seen, and greatest seqno known to be persisted.
     max_cas: HashMap<u16, u64>,
     persisted: HashMap<u16, u64>,
     durable_count: u64,
@@ -69,7 +69,7 @@ fn request(client: &KvClient, key: u32, n: u64, deleted: bool, level: u8) -> Req
     Request { opcode: OP_SET, extras: vec![2, 0, 0, 0, 0, 0, 0, 0], value, ..request }
 }
 
-/// None in most cases, as durable writes take so long that little else would be written.
+/// Mostly none, because durable writes take so long that few other writes would be made.
 fn draw_level(random: &mut StdRng) -> u8 {
     if random.random_range(0..20) == 0 { DURABLE[random.random_range(0..2)] } else { 0 }
 }
@@ -112,7 +112,7 @@ impl Model {
         }
     }
 
-    /// Sends writes whose answers nobody will see: each may be there afterwards, or not.
+    /// Sends writes without reading their answers: each may be there afterwards, or not.
     fn leave_in_flight(&mut self, client: &mut KvClient, random: &mut StdRng) {
         for _ in 0..IN_FLIGHT {
             let key = random.random_range(0..KEYS);
@@ -135,7 +135,7 @@ impl Model {
         *known = persisted;
     }
 
-    /// Compares a restarted node with what was observed; what it kept of the rest becomes known.
+    /// Compares a restarted node with the observations; the fate of other writes becomes known.
     fn check(&mut self, client: &mut KvClient) -> BTreeMap<u32, u64> {
         let mut alive = BTreeMap::new();
         for key in 0..KEYS {

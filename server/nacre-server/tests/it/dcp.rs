@@ -52,7 +52,8 @@ fn expected(count: u32) -> BTreeMap<String, String> {
     (0..count).filter(|n| n % 3 != 0).map(body).collect()
 }
 
-/// Reads on until `documents` is what `expected` says, acknowledging; seqnos ascend in each vBucket, within snapshots.
+/// Reads on until `documents` equals `expected`, with acknowledgements; seqnos ascend in each vBucket, within
+/// snapshots.
 fn follow(
     consumer: &mut Consumer,
     documents: &mut BTreeMap<String, String>,

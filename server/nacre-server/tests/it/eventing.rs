@@ -1,6 +1,6 @@
-//! Functions on a node: over REST, across crashes, and within what their authors may do.
+//! Functions on a node: over REST, across crashes, and within the rights of their authors.
 //!
-//! `NACRE_FEED_USERS`, `NACRE_FEED_FOLLOWEES` and `NACRE_TIMERS` make the long ones longer.
+//! `NACRE_FEED_USERS`, `NACRE_FEED_FOLLOWEES` and `NACRE_TIMERS` make the long tests longer.
 
 use crate::process::{BUCKET, PASSWORD, Server, USER};
 use nacre_conformance::http::{self, Answer};
@@ -177,7 +177,7 @@ fn a_function_copies_documents_and_is_paused_resumed_and_undeployed() {
     wait_for_status(&mut server, "copy", "undeployed");
     command(&server, "copy", "deploy");
     server.wait_for("all over again", |_| copies.get("a").filter(|copy| *copy == json!([1])));
-    // What is said survives a pause; what is counted begins with each opening.
+    // Log lines survive a pause; counters begin with each opening.
     let (_, stats) = ask(&server, "GET", "/getExecutionStats?name=copy", &Value::Null);
     assert_eq!(stats["on_update_failure"], 0);
     assert_eq!(ask(&server, "GET", "/resetStatsCounters?name=copy", &Value::Null).0, 200);
@@ -190,7 +190,7 @@ fn a_function_copies_documents_and_is_paused_resumed_and_undeployed() {
     server.wait_for("a copy after the restart", |_| copies.get("c"));
 }
 
-/// Of versions that follow each other at once, a function that did not ask would see the last.
+/// Of versions in quick succession, an ordinary function would see the last.
 #[test]
 fn a_function_that_asks_is_told_every_version_with_the_one_before() {
     let directory = tempfile::tempdir().unwrap();
@@ -513,7 +513,7 @@ fn every_feed_has_every_row_although_the_node_is_killed_twice() {
     wait_for_items(&mut server, users + total + total * followees);
     let mut feeds = Collection::open(&server, "feeds");
     for user in 0..users {
-        // Who a user follows, and when they did something: the rows of the feed in their order.
+        // The users whom a user follows, with the time of an action: the rows of the feed in their order.
         let followed = |time: &u64| {
             let author = time % users;
             (1..=followees).any(|step| (author + step) % users == user)

@@ -1,4 +1,4 @@
-//! Queries of functions: what they see and change, with whose rights, and how they end.
+//! Queries of functions: their results and changes, their rights, and their ends.
 
 use crate::eventing::{Collection, ask, collections, define, deploy, eventing, function, get};
 use crate::process::{BUCKET, PASSWORD, Server, USER};
@@ -73,7 +73,7 @@ fn a_query_of_a_function_writes_elsewhere_and_never_what_would_wake_it() {
     assert_eq!((&answers[1][1], &answers[2]), (&json!(3000), &json!([42])), "{answers}");
     assert_eq!(answers[3][0], "N1QLError", "{answers}");
     assert_eq!(answers[4], json!([]));
-    // What is counted is told when the batch has ended.
+    // Counters are reported when the batch has ended.
     server.wait_for("three failures", |server| {
         (get(server, "/getFailureStats?name=writes")["n1ql_op_exception_count"] == 3).then_some(())
     });

@@ -78,7 +78,7 @@ fn a_dry_run_tells_what_a_function_would_do_and_does_nothing() {
     assert_eq!(b["writes"], Value::Null);
     assert_eq!(of(&answer, "c")["outcome"], "filtered");
     assert_eq!(of(&answer, "none")["outcome"], "missing");
-    // Nothing has happened.
+    // The dry run has had no effect.
     assert_eq!(dst.get("old"), Some(json!(1)));
     assert_eq!([dst.get("a"), dst.get("count"), dst.get("q")], [None, None, None]);
     // Another definition, of a function that need not be there.
@@ -136,7 +136,7 @@ fn documents_that_handlers_failed_with_are_given_again() {
         let (status, answer) = ask(server, "POST", path, body);
         assert_eq!(status, 200, "{answer}");
     };
-    // They fail once more, and are still given once.
+    // They fail again, and are still replayed once.
     replay(&mut server, &json!({"failed": true}));
     server.wait_for("the same failures", |server| failures(server, 20));
     dst.put("open", &json!(1));
@@ -146,19 +146,19 @@ fn documents_that_handlers_failed_with_are_given_again() {
     server.wait_for("those that failed", |_| {
         (0..20).all(|n| count(&mut dst, &format!("d{n}")) == 1).then_some(())
     });
-    // All once more, and what is new as well.
+    // All documents again, and new ones as well.
     replay(&mut server, &json!({}));
     source.put("new", &json!({"n": 1}));
     server.wait_for("all of them", |_| {
         (0..20).all(|n| count(&mut dst, &format!("d{n}")) == 2).then_some(())
     });
     server.wait_for("the new one", |_| dst.get("new"));
-    // What was given is told before the vBuckets that have nothing are through.
+    // The documents are reported before the vBuckets without any are through.
     let ended = json!({"parts_remaining": 0, "documents": 40});
     server.wait_for("the end of the replay", |server| {
         (get(server, "/api/v1/stats")[0]["replay"] == ended).then_some(())
     });
-    // Nothing was written since a time that has yet to come.
+    // Nothing was written since a time in the future.
     replay(&mut server, &json!({"since_ms": 4_000_000_000_000_u64}));
     server.wait_for("the end", |server| {
         (get(server, "/api/v1/stats")[0]["replay"]["parts_remaining"] == 0).then_some(())

@@ -38,7 +38,7 @@ fn a_function_in_typescript_of_two_files_runs_and_fails_where_its_author_sees() 
         let answer = ask(server, "GET", "/getAppLog?name=typed", &Value::Null).1;
         answer.as_str().is_some_and(|log| log.contains(told)).then_some(())
     });
-    // It is told back as it was written, and imported from that.
+    // The code is returned as it was written, and imported in that form.
     let mut exported = get(&server, "/api/v1/functions/typed");
     assert_eq!((&exported["appcode"], &exported["language"]), (&json!(MAIN), &json!("typescript")));
     assert_eq!(exported["modules"], json!({"./order.ts": ORDER}));
@@ -75,7 +75,7 @@ fn what_is_wrong_with_typescript_is_told_with_its_place() {
     let module = json!({"./m.ts": "export const a: number = 1;\nnamespace N { let b = 1 }"});
     let module = refusal("import './m.ts'; export function OnUpdate() {}", module);
     assert!(module.contains("./m.ts: ") && module.contains("line 2, column 1"), "{module}");
-    // Nothing but types may be wrong with what is left.
+    // The rest must be correct apart from its types.
     let left = refusal("function OnUpdate(doc: any) {\n  doc.\n}", json!({}));
     assert!(left.contains("line 3, column 1"), "{left}");
     let name = refusal("function OnUpdate() {}", json!({"../m.ts": ""}));

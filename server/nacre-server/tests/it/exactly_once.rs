@@ -1,5 +1,5 @@
-//! A plugin under write load whose node is killed, which is upgraded, paused and built again, again and again: what it
-//! has folded is always what there is, no document twice and none left out.
+//! A plugin under write load that is upgraded, paused and rebuilt, and whose node is killed, again and again: its state
+//! always reflects all documents, each once.
 //!
 //! `NACRE_ONCE_CYCLES` makes it longer.
 
@@ -15,7 +15,7 @@ use std::time::Duration;
 
 const CYCLES: u64 = 8;
 const KEYS: u32 = 400;
-/// How long there is load before and after what disturbs it, in milliseconds: from one to the other.
+/// Range of the time with load before and after each disturbance, in milliseconds.
 const LOAD_MS: std::ops::Range<u64> = 20..120;
 
 const OP_DELETE: u8 = 0x04;
@@ -24,7 +24,7 @@ fn name(key: u32) -> Vec<u8> {
     format!("once_{key}").into_bytes()
 }
 
-/// Writes and deletes at random until told to stop, or until the node is gone. Some documents fail in the plugin.
+/// Writes and deletes at random until stopped, or until the node is gone. Some documents fail in the plugin.
 fn load(client: &mut KvClient, random: &mut StdRng, stop: &AtomicBool) {
     while !stop.load(Ordering::Relaxed) {
         let name = name(random.random_range(0..KEYS));
@@ -45,7 +45,7 @@ fn load(client: &mut KvClient, random: &mut StdRng, stop: &AtomicBool) {
     }
 }
 
-/// How many documents have a number, as their owners read them.
+/// The numbers of documents, as their owners read them.
 fn expected(server: &Server) -> Value {
     let mut client = server.client();
     let has_number = |key: &u32| {

@@ -1,13 +1,13 @@
-//! The forms of Couchbase's REST, field by field: what is posted is read back, or refused by the name of the field.
+//! The forms of Couchbase's REST, field by field: a posted value is read back, or refused by the name of the field.
 
 use crate::process::Server;
 use nacre_conformance::http::escape;
 use serde_json::Value;
 
-/// A field with a value that it does not have at first, and the JSON pointer of the value in what is read.
+/// A field with a value that differs from its first one, and the JSON pointer of the value in the response.
 type Field = (&'static str, &'static str, &'static str);
 
-/// A form: where it is posted, what goes with each field, where it is read.
+/// A form: its path, further fields, and the path of the response.
 struct Form {
     post: &'static str,
     with: &'static str,

@@ -56,7 +56,7 @@ fn history_is_chosen_for_a_bucket_and_for_each_collection() {
     assert_eq!(collection(&server, "default", "c")["history"], false);
 }
 
-/// The bodies that a document had in its first versions, as a consumer is told that wants history.
+/// Returns the bodies of a document's first versions, as a consumer gets them that wants history.
 fn bodies(server: &Server, vbid: u16, versions: u64) -> Vec<String> {
     let client = KvClient::connect(server.kv_address(), USER, PASSWORD, "h").unwrap();
     let mut consumer = Consumer::open(client, "history", PRODUCER).unwrap();

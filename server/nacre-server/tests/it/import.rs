@@ -1,10 +1,10 @@
-//! `nacre import` from outside: what is in a file is in the bucket, and what was there before is not lost without a word.
+//! `nacre import` from outside: the content of a file is in the bucket, and no existing document is silently lost.
 
 use crate::process::{BUCKET, PASSWORD, Server};
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
 
-/// Imports what `input` holds from standard input.
+/// Imports `input` from standard input.
 fn import(
     (node, bucket): (&str, &str),
     format: &str,

@@ -1,4 +1,4 @@
-//! Somebody who is no node, with as much of one as a test gives: a key, the secret, the address of a node.
+//! A peer that is not a node, with the parts of one that a test gives it: a key, the secret, the address of a node.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -28,10 +28,10 @@ use tokio_rustls::rustls::{
     ServerConnection, SignatureScheme, StreamOwned,
 };
 
-/// How nodes say what they want on a port with TLS.
+/// Protocols of nodes on a port with TLS.
 pub const MANAGEMENT: &[u8] = b"nacre/2";
 pub const COPIES: &[u8] = b"nacre-dcp/1";
-/// How long nodes may take over what is asked here.
+/// How long nodes may take for a request.
 const PATIENCE: Duration = Duration::from_secs(90);
 
 /// Bytes in both directions.
@@ -63,7 +63,7 @@ impl Key {
         Sha256::digest(&self.0.cert[0]).iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// Connects as a node does, and believes whoever answers.
+    /// Connects as a node does, and accepts any peer.
     pub fn connect(&self, port: u16, protocol: &[u8]) -> io::Result<Box<dyn Stream>> {
         let keys = AlwaysResolvesClientRawPublicKeys::new(Arc::clone(&self.0));
         let mut config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
@@ -198,7 +198,7 @@ impl ClientCertVerifier for Anybody {
     }
 }
 
-/// Sends one request over HTTP; its status and what comes behind the headers.
+/// Sends one request over HTTP. Returns its status and the bytes after the headers.
 pub fn ask(
     stream: &mut dyn Stream,
     line: &str,
@@ -232,13 +232,13 @@ fn message(stream: &mut dyn Stream) -> io::Result<(String, String)> {
 fn answer(stream: &mut dyn Stream, status: u16, body: &str) {
     let head = format!("HTTP/1.1 {status} x\r\nContent-Type: application/json\r\n");
     let length = body.len();
-    // Whoever does not listen any more has what it wants.
+    // Fails if the reader has gone, which then has everything it needs.
     let _ = write!(stream, "{head}Connection: close\r\nContent-Length: {length}\r\n\r\n{body}");
     let _ = stream.flush();
 }
 
-/// Answers each request as a node that can be added would, with what `candidate` makes of its description, until the test
-/// ends; refuses the cluster that it is given, which can be received. The port is one without TLS.
+/// Answers each request as a node that can be added would, with `candidate` applied to its description, until the test
+/// ends; refuses the cluster that it is sent, which can be received. The port has no TLS.
 pub fn newcomer(
     key: Key,
     version: u64,

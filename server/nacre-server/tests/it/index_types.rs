@@ -72,7 +72,7 @@ fn entries_follow_documents_through_upgrades_and_restarts() {
     client.delete(b"b", 0).unwrap();
     assert_eq!(listed(&server, ""), ["w=a", "z=a"]);
 
-    // The same format of entries: the next version goes on with them.
+    // The same format of entries: the next version continues with them.
     assert_eq!(upload(&server, "index-type", "2", "").0, 201);
     deploy(&server, "2");
     client.set(b"c", br#"["m"]"#).unwrap();
@@ -84,7 +84,7 @@ fn entries_follow_documents_through_upgrades_and_restarts() {
     server.wait_for("the index", |server| (status(server)["state"] == "running").then_some(()));
     assert_eq!(listed(&server, ""), ["m=c", "w=a", "z=a"]);
     assert_eq!(status(&server)["documents"], 0);
-    // Another format: built beside, while the one before answers.
+    // Another format: built next to the old version, which answers meanwhile.
     assert_eq!(upload(&server, "index-type", "3", "state_version = \"2\"").0, 201);
     deploy(&server, "3");
     assert_eq!(listed(&server, "prefix=m"), ["m=c"]);
@@ -135,7 +135,8 @@ fn an_index_since_now_passes_over_what_was() {
     assert_eq!(listed(&server, ""), ["y=b", "z=a"]);
 }
 
-/// As after a crash that the store of documents has lost more in than that of the index: it begins again, where it first began.
+/// As after a crash in which the store of documents has lost more than that of the index: the index starts again at its
+/// first begin.
 #[test]
 fn an_index_since_now_that_begins_anew_passes_over_what_was() {
     let (directory, before) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());

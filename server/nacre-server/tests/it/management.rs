@@ -1,4 +1,4 @@
-//! What tools read of a node and its buckets over REST, and what they may change of them.
+//! Descriptions of a node and its buckets for tools over REST, and the changes that tools may make.
 
 use crate::process::{BUCKET, PASSWORD, Server, USER};
 use nacre_conformance::http::{self, Answer};
@@ -43,7 +43,7 @@ fn a_node_without_a_name_is_where_it_was_reached() {
     let nodes = json_of(&server, &format!("/pools/default/buckets/{BUCKET}/nodes"));
     assert_eq!(nodes, json!({"servers": [{"hostname": host}]}));
     assert_eq!(json_of(&server, "/nodeStatuses")[&host]["status"], "healthy");
-    // Where clients know best, they are left to it.
+    // Parts that clients know best are left to them.
     let terse = json_of(&server, &format!("/pools/default/b/{BUCKET}"));
     let named = terse["vBucketServerMap"]["serverList"][0].as_str().unwrap();
     assert!(named.starts_with("$HOST:"), "{named}");

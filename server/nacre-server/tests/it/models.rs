@@ -1,5 +1,5 @@
-//! Views and indexes against brute force: random documents, updates and deletions, kill -9 and clean stops between them;
-//! every answer that is to be fresh is what a count over the documents as they are gives.
+//! Views and indexes against brute force: random documents, updates and deletions, kill -9 and clean stops between
+//! them; every consistent answer equals a count over the present documents.
 //!
 //! `NACRE_MODEL_CYCLES` makes it longer: each has 100 queries.
 
@@ -24,7 +24,7 @@ const DESIGN: &str = r#"{"views": {
     }
 }}"#;
 
-/// What is known to be there, read back by key: after a kill nobody else knows.
+/// The known documents, read back by key, because after a kill they are not known otherwise.
 type Documents = BTreeMap<String, Value>;
 
 fn key(number: u32) -> String {
@@ -47,7 +47,7 @@ fn write(client: &mut KvClient, random: &mut StdRng) {
         let key = key(random.random_range(0..KEYS));
         if random.random_range(0..5) == 0 {
             let vbid = client.vbid(key.as_bytes());
-            // What is not there cannot be deleted, which is as well.
+            // Deleting a missing document fails, which does no harm.
             client.request(0x04, vbid, &client.wire_key(0, key.as_bytes()), &[], &[], 0).unwrap();
         } else {
             let body = any_document(random).to_string();
@@ -177,7 +177,7 @@ fn fresh_answers_equal_brute_force_whatever_stops_the_node() {
             server.kill()
         }
         server = Server::start_at(directory.path(), port_base);
-        // Whatever was left of the writes: views and indexes are of the same documents.
+        // Whichever writes have survived, views and indexes reflect the same documents.
         let documents = read(&mut server.client());
         server.put_design("warm", r#"{"views": {}}"#);
         for _ in 0..QUERIES / 4 {

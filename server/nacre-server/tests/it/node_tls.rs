@@ -1,4 +1,4 @@
-//! What is between nodes: nobody else reads it, and nobody else can take part in it.
+//! Links between nodes: no stranger can read them, or take part in them.
 
 use crate::cluster::{Node, VERSION};
 use crate::impostor::{self, COPIES, Key, MANAGEMENT, Stream};
@@ -10,7 +10,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 
-/// What only nodes ask of each other.
+/// Requests that only nodes make.
 const INTERNAL: [&str; 6] = [
     "GET /_nacre/link",
     "GET /_nacre/packages/0",
@@ -20,7 +20,7 @@ const INTERNAL: [&str; 6] = [
     "POST /controller/leave",
 ];
 
-/// The cluster as `node` gives it to who joins: to somebody here, who then does not.
+/// The cluster as `node` sends it to a newcomer, which the test plays and which then does not join.
 fn state_of(node: &Node) -> Value {
     let (port, given) = impostor::newcomer(Key::new(), VERSION, |candidate| candidate);
     let form = format!("hostname=127.0.0.1:{port}&user=a&password=b");
@@ -84,7 +84,7 @@ fn nobody_is_a_node_without_the_key_of_one_whatever_else_they_have() {
     for line in INTERNAL {
         refused(&mut *come(&stranger), line, None, 401, "log in");
     }
-    // Who shows a key is asked for no certificate: it can do nothing else with a password than join.
+    // A peer that shows a key is asked for no certificate: with a password it can do nothing but join.
     for key in [&stranger, &Key::of_node(first.data_dir())] {
         refused(&mut *come(key), "GET /pools/default", admin, 403, "with the keys that it knows");
     }
@@ -104,7 +104,7 @@ fn nobody_is_a_node_without_the_key_of_one_whatever_else_they_have() {
     assert_eq!(status, 101, "{text}");
     refused(&mut *come(&known), INTERNAL[1], node, 404, "");
 
-    // The same where documents are copied.
+    // The same for copies of documents.
     let mut in_the_clear = impostor::connect(second.port_base + 10).unwrap();
     assert_eq!(log_in(&mut in_the_clear, secret), Some(0x20));
     let mut as_client = tls::connect(keys, &authority, None, tls::BOTH).unwrap();
@@ -115,7 +115,7 @@ fn nobody_is_a_node_without_the_key_of_one_whatever_else_they_have() {
     assert_eq!(log_in(&mut *other_key, secret), None, "the connection is closed");
     let mut with_both = known.connect(keys, COPIES).unwrap();
     assert_eq!(log_in(&mut *with_both, secret), Some(0));
-    // What is for nodes on one port is for nobody on another.
+    // A protocol of nodes on one port is not served on another.
     assert!(known.connect(second.port_base + 12, MANAGEMENT).is_err());
     assert!(known.connect(keys, MANAGEMENT).is_err());
     assert_eq!(second.json("/pools/default")["nodes"].as_array().unwrap().len(), 2);
@@ -153,7 +153,7 @@ fn a_node_is_added_only_with_the_key_that_is_asked_for() {
     assert!(status == 400 && text.contains("another node answers there"), "{text}");
     let (status, text) = add(&other.address(), "abc");
     assert!(status == 400 && text.contains("64 hexadecimal digits"), "{text}");
-    // Somebody in between, who passes on what the node says of itself.
+    // A proxy that passes on the node's description.
     let named = fingerprint.clone();
     let (port, given) = impostor::newcomer(Key::new(), VERSION, move |mut candidate| {
         candidate["endpoints"]["fingerprint"] = named.as_str().into();
@@ -234,7 +234,7 @@ type Seen = Arc<Mutex<BTreeMap<u16, Vec<u8>>>>;
 /// Management without TLS, keys with it, and management with it.
 const PORTS: [u16; 3] = [0, 9, 11];
 
-/// Stands before a node under another address, and notes what goes through.
+/// Listens in front of a node under another address, and records the bytes.
 fn eavesdrop(port_base: u16, address: &'static str, seen: &Seen) {
     for offset in [0, 1, 2, 5, 9, 10, 11, 12, 13, 16] {
         let port = port_base + offset;
@@ -264,7 +264,7 @@ fn copy(mut from: TcpStream, mut to: TcpStream, seen: &Seen, offset: u16) {
     let _ = to.shutdown(Shutdown::Write);
 }
 
-/// Also the proof that what is looked for could be seen: what is asked in the clear is.
+/// Also shows that the search would find something: a request without TLS is found.
 #[test]
 fn who_listens_between_nodes_learns_neither_documents_nor_the_secret() {
     let (first, second) = (Node::start(), Node::start());

@@ -10,10 +10,10 @@ use crate::spread::{
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-/// All orders of a kind, the largest first, with what is read of them: pages of a kind are on one node.
+/// All orders of a kind, the largest first, covered by the index: pages of a kind are on one node.
 const BY_KIND: &str = "CREATE INDEX by_kind ON spread(kind, n DESC, text) PARTITION BY HASH(kind)";
 
-/// How many questions of others about indexes each node was asked.
+/// Returns how many questions about indexes each node was asked.
 fn answered(nodes: &[Node]) -> Vec<u64> {
     let of = |node: &Node| -> u64 {
         let (_, text) = node.ask("GET", "/metrics", "");
@@ -59,14 +59,14 @@ fn one_value_is_on_one_node_and_a_range_on_all() {
     );
     let mut holders = BTreeSet::new();
     for kind in 0..7 {
-        // All that was written is in the index, whoever is asked.
+        // The index has all writes, whichever node is asked.
         for node in &nodes {
             assert_eq!(rows(node, &page_of(kind)), expected_page(kind));
         }
         let found = (0..3).map(|asked| touched(&nodes, asked, &page_of(kind)).0);
         let found: Vec<_> = found.collect();
         let others: BTreeSet<usize> = found.iter().flatten().copied().collect();
-        // The node that has it is touched from the two others, and asks nobody itself.
+        // The two other nodes ask the one that has it, which asks nobody itself.
         assert_eq!(others.len(), 1, "{found:?}");
         assert!(found.iter().all(|touched| touched.len() <= 1), "{found:?}");
         holders.extend(others);
@@ -122,7 +122,7 @@ fn partitions_move_and_a_copy_takes_over_without_a_gap() {
     ask_while_rebalancing(&nodes, |node, round| {
         ask_all(node, ["request_plus", "not_bounded"][round % 2]);
     });
-    // Copies are built beside what answers meanwhile.
+    // Copies are built while the present ones answer.
     let alter = |with: &str| format!("ALTER INDEX by_kind ON {BUCKET} WITH {with}");
     rows(&nodes[1], &alter(r#"{"action": "replica_count", "num_replica": 1}"#));
     let listed =
@@ -134,7 +134,7 @@ fn partitions_move_and_a_copy_takes_over_without_a_gap() {
     let answer = ask(&nodes[0], &json!({"statement": alter(r#"{"action": "move"}"#)}));
     assert!(answer["errors"][0]["msg"].as_str().unwrap().contains("cannot be moved"), "{answer}");
     nodes[2].kill();
-    // What is in memory and has another copy is there at once.
+    // Entries in memory with another copy are available at once.
     for kind in 0..7 {
         assert_eq!(rows_at(&nodes[0], "not_bounded", &page_of(kind)), expected_page(kind));
     }

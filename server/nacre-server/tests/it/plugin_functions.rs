@@ -81,7 +81,7 @@ fn define(server: &Server, names: &[&str]) {
     }
 }
 
-/// What a call is said to have failed of.
+/// Returns the exception of a call.
 fn exception(answer: &Value) -> &str {
     assert_eq!(answer["errors"][0]["code"], 10109, "{answer}");
     let reason = &answer["errors"][0]["reason"];
@@ -106,7 +106,7 @@ fn a_function_of_a_plugin_is_called_by_queries_until_it_is_undeployed() {
     deploy(&server, "1");
     assert_eq!(rows(&server, "SELECT RAW f_count(1, MISSING, {\"a\": [2]})"), json!([3]));
     assert_eq!(rows(&server, "EXECUTE FUNCTION f_count()"), json!([0]));
-    // One instance for each request: what it remembers is seen by nobody else.
+    // One instance for each request: its variables are not shared.
     let counted = "SELECT RAW MAX(f_calls()) FROM ARRAY_RANGE(0, 10) AS r";
     assert_eq!(rows(&server, counted), json!([10]));
     assert_eq!(rows(&server, counted), json!([10]));
@@ -196,7 +196,7 @@ fn what_functions_have_no_use_for_is_refused_with_a_reason() {
         let (code, answer) = ask(&server, method, path, "", b"");
         assert!(code == 400 && answer.to_string().contains(why), "{path}: {code} {answer}");
     }
-    // A service is none that has functions.
+    // A service has no functions.
     let service = json!({"package": "sums", "version": "1", "bucket": BUCKET, "config": {"name": "d", "views": {}}});
     assert_eq!(crate::plugins::upload(&server, "1", "").0, 201);
     assert_eq!(put(&server, "sums", &service).0, 200);

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// Does what documents and requests say.
+/// Does what documents and requests order.
 const TRIAL: &str = include_str!("plugin_go/trial.go");
 const CAPABILITIES: &str = "
 [capabilities]
@@ -23,7 +23,7 @@ memory_mb = 64
 [events]
 old = true
 ";
-/// What can be done to documents, each with what comes of it.
+/// Operations on documents, each with its result.
 const ON_DOCUMENTS: &str = r#"[
     "done", "there is such a document already", "done", "the document has another version", "done",
     "done", "a part of the mutation cannot be done: ", "{\"m\":{\"deep\":\"x\"}}",
@@ -36,7 +36,7 @@ fn command(folder: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// Does a chore of `nacre plugin`. Returns whether it went well, and what it said.
+/// Runs a command of `nacre plugin`. Returns true if it succeeded, and its output.
 fn chore(command: &mut Command) -> (bool, String) {
     let output = command.output().unwrap();
     let told = [output.stdout, output.stderr].concat();
@@ -124,7 +124,7 @@ fn what_cannot_be_built_in_go_is_told_in_a_line() {
     assert_eq!((told.lines().count(), told.contains("this is go1.23.4")), (1, true), "{told}");
 }
 
-/// The linker keeps a method that is not called, so that it can be told why.
+/// The linker keeps a method that is not called, so that the build can report it.
 #[test]
 fn a_method_in_go_that_would_not_be_called_is_told() {
     let folder = tempfile::tempdir().unwrap();
@@ -161,7 +161,7 @@ fn deploy(server: &Server, bucket: &str) {
     assert!(is_done, "{told}");
 }
 
-/// What the plugin answers once it has seen every write before.
+/// Returns the plugin's answer once it has seen every earlier write.
 fn answer(server: &Server, path: &str) -> (u16, Value) {
     let fresh = "Nacre-Consistency: request_plus\r\n";
     ask(server, "GET", &format!("/_plugin/trial/{path}"), fresh, b"")
@@ -228,7 +228,7 @@ fn a_plugin_in_go_folds_documents_and_answers() {
     let wanted: Value = serde_json::from_str(ON_DOCUMENTS).unwrap();
     let (_, found) = answer(&server, "kv");
     for (found, wanted) in found.as_array().unwrap().iter().zip(wanted.as_array().unwrap()) {
-        // Which part of it is said behind.
+        // Of a text that ends with a colon, only the beginning is compared.
         let begun = wanted.as_str().filter(|text| text.ends_with(": ")).unwrap_or("\0");
         let begins = found.as_str().is_some_and(|found| found.starts_with(begun));
         assert!(found == wanted || begins, "{found}, not {wanted}");

@@ -1,4 +1,4 @@
-//! `nacre plugin build`: what projects come to.
+//! `nacre plugin build`: the results of projects.
 
 use std::process::Command;
 

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 const EXISTS: u16 = 0x02;
 const NOT_MY_VBUCKET: u16 = 0x07;
 const TEMPORARY_FAILURE: u16 = 0x86;
-/// Of 2020.
+/// A CAS of 2020.
 const CAS: u64 = 1_600_000_000_000_000_000;
 
 /// SetWithMeta; the later a version is, the greater its number.
@@ -102,7 +102,7 @@ fn a_resolver_that_ends_badly_fails_one_write_and_holds_up_nobody() {
     assert_eq!(json!(failed), json!(["loop", "trap", "refuse", "large"]), "{told}");
     assert_eq!(told["last_failures"][0]["reason"], "took longer than 50 ms");
     assert_eq!(told["state"], "running");
-    // Those that were not refused, and not too large; but where the machine is slow, that takes too long instead.
+    // Calls that were neither refused nor too large; on a slow machine, these take too long instead.
     let kept: Vec<_> = kept_calls(directory.path())
         .into_iter()
         .map(|call| match call {
@@ -140,7 +140,7 @@ fn a_resolver_that_ends_badly_fails_one_write_and_holds_up_nobody() {
     assert_eq!(set(&mut other, "k", "bb", 1).status, 0);
 }
 
-/// The bucket's own rule would keep what is there.
+/// The bucket's own rule would keep the local version.
 #[test]
 fn after_a_restart_nothing_is_decided_before_the_resolver_is_there() {
     let directory = tempfile::tempdir().unwrap();

@@ -131,7 +131,7 @@ fn a_package_is_deployed_upgraded_and_removed() {
     assert_eq!(deploy(&server, "1", CONFIG).0, 200);
     assert_eq!(sum(&server), 300);
 
-    // The same format of state: the next version goes on with it.
+    // The same format of state: the next version continues with it.
     assert_eq!(upload(&server, "2", "").0, 201);
     let (code, upgraded) = deploy(&server, "2", CONFIG);
     assert_eq!((code, &upgraded["running_version"]), (200, &json!("2")));
@@ -139,7 +139,7 @@ fn a_package_is_deployed_upgraded_and_removed() {
     assert_eq!(sum(&server), 400);
     assert_eq!(status(&server)["documents"], 100, "it took none of the first 300 again");
 
-    // Another format: it is built beside, while the other answers.
+    // Another format: it is built next to the old version, which answers meanwhile.
     assert_eq!(upload(&server, "3", "state_version = \"2\"").0, 201);
     assert_eq!(deploy(&server, "3", CONFIG).0, 200);
     assert_eq!(sum(&server), 400);
@@ -193,7 +193,7 @@ fn a_deployment_resumes_after_a_kill() {
     let mut server = Server::start(directory.path());
     server
         .wait_for("the deployment", |server| (status(server)["state"] == "running").then_some(()));
-    // Some writes may be gone, which is for the store to say: the state follows what there is.
+    // Some writes may be lost, which is the store's affair: the state follows the present documents.
     write(&server, 0..250);
     assert_eq!(sum(&server), 250);
 }
@@ -212,7 +212,7 @@ fn a_deployment_since_now_passes_over_what_was() {
     assert_eq!(sum(&server), 7);
 }
 
-/// The state of a deployment once a version that is built beside has taken its place.
+/// Returns the state of a deployment once the version that is built next to it has replaced it.
 fn sum_once_built(server: &mut Server, documents: u64) -> Value {
     server.wait_for("what is built", |server| {
         let status = status(server);
@@ -405,7 +405,7 @@ fn what_has_failed_is_not_begun_again_for_another() {
     }
     let untouched = bad(&server);
     assert_eq!((&untouched["state"], &untouched["writer"]["calls"]), (&json!("failed"), &calls));
-    // What it failed on is there for its author.
+    // The failed call is kept for its author.
     let capsules = |path: &str| ask(&server, "GET", &format!("/deployments/{path}"), "", b"");
     let (code, told) = capsules("bad/capsules");
     assert_eq!(code, 200);
@@ -416,7 +416,7 @@ fn what_has_failed_is_not_begun_again_for_another() {
     assert_eq!(capsules("bad/capsules/1").0, 404);
     assert_eq!(capsules("good/capsules").1, json!([]));
     assert_eq!(capsules("nobody/capsules").0, 404);
-    // Whoever has mended the cause says so.
+    // The author orders another try after mending the cause.
     let (code, told) = ask(&server, "POST", "/deployments/bad/resume", "", b"");
     assert_eq!((code, &told["state"]), (200, &json!("running")));
 }
@@ -440,7 +440,7 @@ fn what_could_not_be_opened_is_opened_once_that_can_be() {
         |server: &Server| ask(server, "GET", "/deployments/lost", "", b"").1["state"].clone();
     server.wait_for("the failure", |server| (state(server) == "failed").then_some(()));
     assert_eq!(ask(&server, "POST", "/plugins", "", &package).0, 201);
-    // Whatever changes is an occasion to look again.
+    // Any change is an occasion to look again.
     assert_eq!(ask(&server, "POST", "/deployments/other/pause", "", b"").0, 200);
     assert_eq!(state(&server), "running");
 }

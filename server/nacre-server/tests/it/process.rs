@@ -93,7 +93,8 @@ impl Server {
         Server::spawn(bare(data_dir, port_base), port_base, &["--unclaimed"])
     }
 
-    /// Starts one whose data directory is a disk of so many MiB, which is gone with it, as is what [`Server::disk`] names.
+    /// Starts a node whose data directory is a disk of this many MiB, which is removed with it, as is the path of
+    /// [`Server::disk`].
     pub fn start_on_disk(data_dir: &Path, mib: usize) -> Server {
         let port_base = port_base();
         let node = command(data_dir, port_base, BUCKET);
@@ -106,7 +107,7 @@ impl Server {
         Server::spawn(command, port_base, &[])
     }
 
-    /// Where others find the disk of such a node.
+    /// Returns the path of such a node's disk.
     pub fn disk(&self, data_dir: &Path) -> PathBuf {
         PathBuf::from(format!("/proc/{}/root{}", self.process.id(), data_dir.display()))
     }
@@ -119,7 +120,7 @@ impl Server {
                 server.process.try_wait().unwrap().is_none(),
                 "the node ended while it started"
             );
-            // It answers, also where the administrator has another password.
+            // The node answers, even if the administrator has another password.
             let answer = server.rest("GET", "/pools", "");
             answer.is_ok_and(|answer| [200, 401].contains(&answer.status)).then_some(())
         });
@@ -198,13 +199,13 @@ impl Server {
         value["rows"].as_array().unwrap_or_else(|| panic!("no rows: {value}")).clone()
     }
 
-    /// As `kill -9`: nothing is written any more.
+    /// Like `kill -9`: nothing is written any more.
     pub fn kill(mut self) {
         self.process.kill().unwrap();
         self.process.wait().unwrap();
     }
 
-    /// As an operator stops it.
+    /// Like an operator's stop.
     pub fn stop(mut self) {
         // SAFETY: kill takes numbers only, and the process is a child that was not waited for.
         unsafe { libc::kill(self.process.id() as i32, libc::SIGTERM) };

@@ -1,4 +1,4 @@
-//! Queries from outside: limits, cancelling, who may see what, and statements that no client should send.
+//! Queries from outside: limits, cancelling, rights, and statements that no client should send.
 
 use crate::process::{BUCKET, PASSWORD, Server, USER};
 use base64::Engine;
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 /// Rows of a cross join that no machine ever finishes.
 const ENDLESS: &str = "SELECT COUNT(*) FROM ARRAY_RANGE(0, 10000) AS a, ARRAY_RANGE(0, 10000) AS b, ARRAY_RANGE(0, 10000) AS c";
-/// How much longer than its time-out a query may take on a machine that does much else.
+/// How much longer than its timeout a query may take on a busy machine.
 const SLACK: Duration = Duration::from_secs(20);
 
 fn address(server: &Server) -> String {
@@ -62,7 +62,7 @@ pub fn serving(directory: &std::path::Path) -> Server {
 fn a_query_ends_at_its_timeout_whatever_it_does() {
     let directory = tempfile::tempdir().unwrap();
     let server = serving(directory.path());
-    // The second is one call of a function, within which the guest asks nobody for the time.
+    // The second one is a single call of a function, within which the guest never reads the time.
     let one_step = "SELECT REGEXP_CONTAINS(REPEAT('ab', 5000000), '(a|b|ab){200}c')";
     for statement in [ENDLESS, one_step] {
         let begun = Instant::now();
@@ -145,7 +145,7 @@ fn connections_share_threads_but_do_not_wait_for_each_other() {
     let number = |bytes: &[u8]| u64::from_be_bytes(bytes.try_into().unwrap());
     let (uuid, seqno) = (number(&written[..8]), number(&written[8..]));
     let vbid = nacre_conformance::kv::vbid(b"k", 1024).to_string();
-    // What was never written is waited for.
+    // Waits for a seqno that was never written.
     let waits = json!({
         "statement": "SELECT RAW META(d).id FROM default AS d WHERE META(d).id > ''",
         "scan_consistency": "at_plus", "scan_wait": "60s",
@@ -211,7 +211,7 @@ fn a_query_ends_when_its_client_goes_away() {
     let rows = "SELECT a, b FROM ARRAY_RANGE(0, 100000) AS a, ARRAY_RANGE(0, 100000) AS b";
     // The one has no row ever, the other has them faster than anybody takes them.
     let statements = [ENDLESS, rows];
-    // Alone, and beside many clients.
+    // Alone, and next to many clients.
     let mut crowd = Vec::new();
     for (size, statement) in [0, 64].into_iter().flat_map(|size| statements.map(|s| (size, s))) {
         crowd.resize_with(size, || TcpStream::connect(address(&server)).unwrap());

@@ -1,5 +1,5 @@
-//! Statements about users, roles and sequences, extended attributes, and the setting for the time of requests: by who may, and by
-//! who may not.
+//! Statements about users, roles and sequences, extended attributes, and the setting for the time of requests: with the
+//! rights and without.
 
 use crate::process::{BUCKET, PASSWORD, Server, USER};
 use crate::queries::serving;
@@ -48,7 +48,7 @@ fn users_groups_and_roles_are_made_and_given_by_statements() {
     rows(&server, USER, &format!("CREATE GROUP readers ROLES query_select ON {BUCKET}"));
     rows(&server, USER, "ALTER USER ann GROUPS readers");
     assert_eq!(rows(&server, "ann", &own), json!([0]));
-    // Who may query may not administer, and sees no one else.
+    // A user who may query may not administer, and sees no other user.
     for statement in [
         "GRANT admin TO ann",
         "CREATE USER bob PASSWORD \"password\"",

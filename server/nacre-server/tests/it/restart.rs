@@ -1,4 +1,4 @@
-//! Stops and starts: what is kept, and what is said about a directory that cannot be used.
+//! Stops and starts: kept data, and errors of unusable directories.
 
 use crate::process::{BUCKET, PASSWORD, Server, USER, failed_start};
 use nacre_conformance::kv::KvClient;
@@ -66,7 +66,7 @@ fn collections_users_and_design_documents_survive_a_restart() {
     assert_eq!(reader.set(b"k", b"2").unwrap().status, 0x24, "ann may only read");
 }
 
-/// What a node says is wrong with it, and its status.
+/// Returns the problems of a node, and its status.
 fn problems(server: &Server) -> (String, String) {
     let answer = server.rest("GET", "/nodes/self", "").unwrap().json().unwrap();
     (answer["problems"].to_string(), answer["status"].as_str().unwrap().to_owned())
@@ -156,8 +156,8 @@ fn a_port_that_is_taken_is_named_with_what_to_do() {
     );
 }
 
-/// A query that asks for fresh rows while the streams of a node that has just started are being opened. The rows were
-/// up to date already, and once nobody told the query so.
+/// A query with `stale=false` while the streams of a node that has just started are being opened. The rows were up to
+/// date already, and nothing woke the query in an earlier version.
 #[test]
 fn fresh_rows_are_there_at_once_after_a_restart() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! What single nodes of a cluster do: services, and the groups that copies are spread over.
+//! Roles of single nodes of a cluster: services, and the groups over which copies are spread.
 
 use crate::cluster::Node;
 use crate::copies::{is_rebalancing, rebalance};
@@ -89,7 +89,7 @@ fn a_node_without_data_answers_queries_for_those_that_have_it() {
     ask(asked, &format!("UPSERT INTO {BUCKET} (KEY, VALUE) {}", values.join(", ")));
     let statement = format!("SELECT RAW n FROM {BUCKET} WHERE n BETWEEN 7 AND 9 ORDER BY n");
     assert_eq!(ask(asked, &statement), json!([7, 8, 9]));
-    // What is spread by value is where `index` was asked for, with or without data.
+    // Partitions are on the nodes with `index`, with or without data.
     ask(asked, &format!("CREATE INDEX spread ON {BUCKET}(n) PARTITION BY HASH(n)"));
     let told = other.json("/getIndexStatus");
     let hosts = |name: &str| {
@@ -110,7 +110,7 @@ fn a_node_without_data_answers_queries_for_those_that_have_it() {
         [json!(["kv", "eventing", "index"]), json!(["n1ql", "index"]), json!(["kv", "index"])];
     assert_eq!(listed.collect::<Vec<_>>(), expected);
 
-    // What a node answers may change while it is there.
+    // A node's answer may change while it runs.
     let otp = |n: usize| format!("ns_1%40{}", nodes[n].address());
     let all = format!("{},{},{}", otp(0), otp(1), otp(2));
     let rebalance = |topology: &str| {

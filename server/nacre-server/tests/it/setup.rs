@@ -1,10 +1,10 @@
-//! Nodes without an administrator, set up by what scripts send that set up Couchbase.
+//! Nodes without an administrator, set up by the requests of scripts for Couchbase.
 
 use crate::process::{PASSWORD, Server, USER, port_base};
 use nacre_conformance::http::{self, Answer};
 use serde_json::{Value, json};
 
-/// A request to the management port, by somebody or by nobody.
+/// Sends a request to the management port, with or without a login.
 fn ask(server: &Server, login: Option<(&str, &str)>, what: (&str, &str), form: &str) -> Answer {
     let address = format!("127.0.0.1:{}", server.port_base);
     let kind = "application/x-www-form-urlencoded";
@@ -24,7 +24,7 @@ fn a_script_sets_up_a_node_step_by_step() {
     };
     assert_eq!(by_nobody(("GET", "/pools"), "").0, 200);
     assert_eq!(by_nobody(("GET", "/pools/default/nodeServices"), "").0, 200);
-    // Nothing else is anybody's business.
+    // All other requests are refused.
     for what in [
         ("GET", "/pools/default"),
         ("GET", "/settings/web"),

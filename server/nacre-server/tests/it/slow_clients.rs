@@ -46,7 +46,7 @@ fn idle_connections_cost_little_memory() {
         stream.write_all(&bare(0x0a)).unwrap();
         stream.read_exact(&mut [0; 24]).unwrap();
     };
-    // What the first ones cost is paid once.
+    // The cost of the first clients is paid once.
     let mut first: Vec<TcpStream> = (0..50).map(|_| connect(&address)).collect();
     first.iter_mut().for_each(greet);
     let before = server.memory_bytes();
@@ -85,7 +85,7 @@ fn a_client_that_does_not_read_is_not_read_from() {
         }
         assert_eq!(answers, COUNT * 24, "every request has its answer");
     };
-    // What buffers cost that are used again is paid once: by clients that read, one for each thread.
+    // The cost of reused buffers is paid once: by clients that read, one for each thread.
     let mut readers: Vec<TcpStream> = (0..2).map(|_| connect(&server.kv_address())).collect();
     for reader in &mut readers {
         reader.set_nonblocking(true).unwrap();
@@ -96,7 +96,8 @@ fn a_client_that_does_not_read_is_not_read_from() {
     stream.set_nonblocking(true).unwrap();
     let before = server.memory_bytes();
     let mut sent = 0;
-    // As much as the node and the sockets between take. It serves others meanwhile, which shows that it has had time.
+    // As much as the node and the sockets between take. The node serves others meanwhile, which shows that it has had
+    // time.
     let mut stalled = 0;
     while stalled < 20 {
         let already = sent;
@@ -203,7 +204,7 @@ fn long_frames_that_come_in_pieces_are_put_together_between_short_ones() {
         }
     }
 
-    // One that is cut off is not written, and nobody else is held up.
+    // A frame that is cut off is not written, and delays no other client.
     let whole = set("cut", text(1_000_000)).encode(0);
     let mut begun: Vec<TcpStream> = (0..3).map(|_| connect(&server.kv_address())).collect();
     for stream in &mut begun {

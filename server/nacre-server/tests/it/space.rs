@@ -1,4 +1,4 @@
-//! Space on the disk: what is overwritten is given back, and what finds none waits for it.
+//! Disk space: the space of overwritten documents is given back, and writes without space wait for it.
 
 use crate::process::{BUCKET, Server};
 use serde_json::Value;

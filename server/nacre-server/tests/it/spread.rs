@@ -1,5 +1,5 @@
-//! Queries, views and changes of what is spread over several real nodes: the same answer from each of them, also while
-//! vBuckets move and after a node was lost.
+//! Queries, views and changes over several real nodes: the same answer from each of them, even while vBuckets move and
+//! after the loss of a node.
 
 use crate::changes::Events;
 use crate::cluster::{Node, three};
@@ -62,7 +62,7 @@ pub fn fill(node: &Node) {
     }
 }
 
-/// What any node answers, whatever has moved.
+/// Checks the answer of a node, wherever vBuckets have moved.
 pub fn check(node: &Node, consistency: &str, count: u64) {
     let rows = |statement: &str| rows_at(node, consistency, statement);
     assert_eq!(rows(&format!("SELECT RAW COUNT(*) FROM {BUCKET}")), json!([count]));
@@ -85,7 +85,7 @@ fn view(node: &Node, query: &str) -> Value {
     http(node, 1, "GET", &format!("/{BUCKET}/_design/d/_view/{query}"), "")
 }
 
-/// The same for views, of which `stale` says how fresh they are.
+/// The same for views with this value of `stale`.
 fn check_views(node: &Node, stale: &str, count: u64) {
     let view = |query: &str| view(node, &format!("{query}&stale={stale}"));
     let all = view("by_n?limit=2&skip=700");
@@ -154,13 +154,13 @@ fn each_node_answers_queries_for_all_of_them() {
     assert_eq!(lengths.sum::<u64>(), 6000 * DOCUMENTS, "more than a node tells at a time");
     let wrong = view(&nodes[1], "by_n?limit=few");
     assert_eq!(wrong["error"], "query_parse_error", "{wrong}");
-    // What is prepared on one is executed on any.
+    // A statement that is prepared on one node is executed on any.
     rows(&nodes[0], &format!("PREPARE nth AS SELECT RAW n FROM {BUCKET} WHERE n = $1"));
     let execute = |node: &Node| ask(node, &json!({"prepared": "nth", "args": [17]}));
     nodes.iter().for_each(|node| assert_eq!(execute(node)["results"], json!([17])));
     rows(&nodes[1], "DELETE FROM system:prepareds WHERE name = 'nth'");
     nodes.iter().for_each(|node| assert_eq!(execute(node)["errors"][0]["code"], 4040));
-    // What one changes the others see.
+    // Other nodes see the changes of one.
     let updated = format!("UPDATE {BUCKET} SET seen = true WHERE n < 50 RETURNING RAW n");
     assert_eq!(rows(&nodes[2], &updated).as_array().unwrap().len(), 50);
     let seen = format!("SELECT RAW COUNT(*) FROM {BUCKET} WHERE n < 100 AND seen");
@@ -175,7 +175,7 @@ fn each_node_answers_queries_for_all_of_them() {
     assert_eq!(twice["errors"][0]["code"], 12009, "{twice}");
 }
 
-/// Sets a flag once it is dropped, also by whoever panics.
+/// Sets a flag when it is dropped, even by a panic.
 struct SetAtLast<'a>(&'a AtomicBool);
 
 impl Drop for SetAtLast<'_> {
@@ -229,7 +229,7 @@ fn queries_see_each_document_once_while_vbuckets_move() {
         let stale = if consistency == "request_plus" { "false" } else { "ok" };
         nodes[..2].iter().for_each(|node| check_views(node, stale, DOCUMENTS));
     }
-    // Alone among three, a node stops serving: whoever asks is told, and does not wait for ever.
+    // Alone among three, a node stops serving: clients get an error, and do not wait for ever.
     nodes[1].kill();
     for statement in [
         "UPSERT INTO spread (KEY, VALUE) VALUES ('alone', 1)",
@@ -241,8 +241,8 @@ fn queries_see_each_document_once_while_vbuckets_move() {
     }
 }
 
-/// A node may have heard of a view and not have it yet when vBuckets come to it: their rows were there for whoever asked, and
-/// still are.
+/// A node may know of a view and not have it yet when vBuckets come to it: clients had their rows before, and still
+/// have them.
 #[test]
 fn a_view_keeps_its_rows_while_vbuckets_move_to_a_node_that_has_yet_to_load_it() {
     let nodes = [Node::start(), Node::start_cold()];
@@ -304,7 +304,7 @@ fn write_batch(node: &Node, prefix: &str) {
 
 const BATCH: u64 = 300;
 
-/// How often each document of some batches was handled, once all of the last are.
+/// Returns how often each document of some batches was handled, once all of the last were.
 fn handled(node: &Node, prefixes: &[&str]) -> Vec<(String, u64)> {
     let count_of = |prefix: &str| {
         let statement = format!(
@@ -377,14 +377,14 @@ fn functions_go_on_where_another_node_stopped() {
     rebalance(&nodes, &[]);
     write_batch(&nodes[1], "b");
     nodes[0].wait_until("the rebalance", |node| !is_rebalancing(node));
-    // Whatever is handled again in a vBucket is so before what comes last.
+    // Repeated documents of a vBucket are handled before later ones.
     write_batch(&nodes[2], "c");
     once(&nodes, &["a", "b", "c"]);
     nodes[2].kill();
     wait_for_failover(&nodes[0]);
     write_batch(&nodes[0], "d");
     drop(handled(&nodes[0], &["d"]));
-    // What was handled in the last second may be handled again.
+    // Documents that were handled in the last second may be handled again.
     once(&nodes, &["a"]);
     let deployed = format!("SELECT RAW d.`count` FROM {BUCKET}._default.dst d USE KEYS 'OnDeploy'");
     assert_eq!(rows(&nodes[0], &deployed), json!([1]));
@@ -400,7 +400,7 @@ const CHAINS: &str = "
     }
     function OnUpdate(doc, meta) { createTimer(Fire, new Date(0), meta.id, {id: meta.id, n: 0}) }";
 
-/// How often what begins with `prefix` was counted.
+/// Returns the counters of documents whose keys begin with `prefix`.
 fn counted(node: &Node, prefix: &str) -> BTreeMap<String, u64> {
     let statement = format!(
         "SELECT RAW [META(d).id, d.`count`] FROM {BUCKET}._default.dst d WHERE META(d).id LIKE '{prefix}%'"
@@ -435,7 +435,7 @@ fn wait_for_firings(node: &Node, count: usize) {
     });
 }
 
-/// What was counted once each of `count` chains has ended.
+/// Returns the counters once each of `count` chains has ended.
 fn end_chains(node: &Node, count: usize) -> BTreeMap<String, u64> {
     rows(node, &format!("UPSERT INTO {BUCKET}._default.dst (KEY, VALUE) VALUES ('end', 1)"));
     node.wait_until("the ends", |node| counted(node, "ended:").len() == count);
@@ -458,7 +458,7 @@ fn timers_move_with_their_vbuckets_and_fire_once() {
         nodes[0].wait_until("the rebalance", |node| !is_rebalancing(node));
         wait_for_firings(&nodes[0], count);
     }
-    // What is paused moves as well.
+    // Paused functions move as well.
     function(&nodes[0], "/pause", "");
     rebalance(&nodes[..2], &[&nodes[1]]);
     nodes[0].wait_until("the rebalance", |node| !is_rebalancing(node));
@@ -512,7 +512,7 @@ fn a_rebalance_that_removes_a_node_waits_for_its_handlers() {
     nodes[0].wait_until("a handler", |node| !counted(node, "begun:").is_empty());
     rebalance(&nodes, &[&nodes[2]]);
     nodes[0].wait_until("the rebalance", |node| !is_rebalancing(node));
-    // Whatever is handled again is so before what comes last.
+    // Repeated documents are handled before later ones.
     write(1);
     let all = 2 * slow.len() as u64;
     nodes[0].wait_until("the last", |node| counted(node, "done:").values().sum::<u64>() >= all);
@@ -529,11 +529,11 @@ fn timers_of_a_lost_node_fire_on_others() {
     rebalance(&nodes, &[]);
     nodes[0].wait_until("the rebalance", |node| !is_rebalancing(node));
     begin_chains(&nodes[0], 0..60);
-    // Long enough for the place behind the documents to be told: nobody sets these timers again.
+    // Long enough for the position after the documents to be reported: the timers are not set again.
     (0..8).for_each(|_| wait_for_firings(&nodes[0], 60));
     nodes[2].kill();
     wait_for_failover(&nodes[0]);
-    // None is missing; what the node did in its last second may be done again.
+    // None is missing; effects of the node's last second may be repeated.
     wait_for_firings(&nodes[0], 60);
     drop(end_chains(&nodes[1], 60));
 }
@@ -555,7 +555,7 @@ export function merge({ path }, parts) {
 }
 "#;
 
-/// SDKs ask one node after the other, and take for granted that the next one knows what the last was told.
+/// SDKs ask one node after the other, and assume that the next one knows the decisions of the last.
 #[test]
 fn each_node_tells_of_functions_what_was_done_at_another_one_before() {
     let nodes = nodes_with_bucket(0);
@@ -612,7 +612,7 @@ fn a_plugin_answers_for_all_nodes_or_for_the_one_that_has_a_document() {
         }
         let (status, answer) = get("k1", fresh);
         assert_eq!(status, 500, "{answer}");
-        // What nodes say among each other no client says.
+        // Clients cannot send the headers that nodes use among each other.
         let spoofed = format!("{fresh}Nacre-Vbuckets: 0\r\nNacre-Part: me\r\n");
         assert_eq!(get("count", &spoofed), (200, json!(DOCUMENTS)));
     }
@@ -620,7 +620,7 @@ fn a_plugin_answers_for_all_nodes_or_for_the_one_that_has_a_document() {
 
 const CHANGES: &str = "/spread/_default/_default/_changes";
 
-/// The rows of an answer of changes, and where it leaves who asked.
+/// Returns the rows of an answer of changes, and the token after them.
 fn changes(node: &Node, query: &str) -> (Vec<Value>, String) {
     let answer = http(node, 1, "GET", &format!("{CHANGES}?{query}"), "");
     let rows = answer["results"].as_array().unwrap_or_else(|| panic!("{query}: {answer}"));
@@ -685,7 +685,7 @@ fn each_node_tells_the_changes_of_all_of_them() {
             assert_eq!(changes(node, &format!("since={}", news.1)).0, [Value::Null; 0]);
         }
     }
-    // One waits for what happens to vBuckets of each node.
+    // One client waits for a vBucket of each node.
     let mut client = SmartClient::new(&nodes, BUCKET);
     let mut since = changes(&nodes[0], "since=now").1;
     for n in 0..12 {
@@ -703,7 +703,7 @@ fn each_node_tells_the_changes_of_all_of_them() {
     assert_eq!((rows.len(), ids(&changes(&nodes[2], &format!("since={token}")).0).len()), (0, 0));
 }
 
-/// Takes the events of a node into a map until that is what it is to be.
+/// Takes the events of a node into a map until it equals `expected`.
 fn follow(node: &Node, expected: &Mutex<Option<BTreeMap<String, u64>>>) -> usize {
     let mut events = Events::open_at(node.port_base, CHANGES, "include_docs=true", "");
     assert_eq!(events.next("HTTP/1.1 "), "200 OK");
@@ -779,19 +779,19 @@ fn a_consumer_goes_on_from_its_token_after_a_failover() {
     write(&mut client, &keys, 1);
     let (first, middle) = changes(&nodes[2], "limit=150");
     let (_, whole) = changes(&nodes[2], &format!("since={middle}"));
-    // What most copies have of a second write, they have of all before it.
+    // A copy with the second write has all writes before it.
     write(&mut client, &keys, 2);
     nodes[2].kill();
     nodes[0].wait_until("the failover", |node| {
         node.json("/pools/default")["nodes"][2]["clusterMembership"] == "inactiveFailed"
     });
-    // What the node that is gone had committed last is committed again by the one that took over, and until then no change.
+    // The last commit of the lost node is committed again by its successor, and no change is sent before.
     let read = |key: &String| client.call(key.as_bytes(), OP_GET, 0, b"").0;
     assert!(keys.iter().map(read).all(|status| status == 0));
     let mut tokens = Vec::new();
     for (node, since) in [(&nodes[0], &whole), (&nodes[1], &whole), (&nodes[0], &middle)] {
         let (rows, token) = changes(node, &format!("include_docs=true&since={since}"));
-        // Where only some was told of a snapshot, the rest of it may come in the version that it had.
+        // A client that got a part of a snapshot may get the rest of it from the successor's history.
         let mut found = BTreeMap::new();
         found.extend(rows.iter().map(|row| (row["id"].to_string(), &row["doc"]["n"])));
         assert_eq!((found.len(), first.len()), (400, 150));

@@ -1,4 +1,4 @@
-//! Encrypted connections: what a client sees of them, and what an operator changes without a restart.
+//! Encrypted connections: their properties for a client, and an operator's changes without a restart.
 
 use crate::process::{BUCKET, PASSWORD, Server, USER};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
@@ -252,7 +252,8 @@ fn a_certificate_of_a_client_logs_in_the_user_it_names() {
     assert!(refused.is_err(), "{refused:?}");
 }
 
-/// The commands of the binary believe a node's own authority when they are given it, and say what is missing when not.
+/// The commands of the binary trust a node's own authority when it is passed to them, and report the missing one
+/// otherwise.
 #[test]
 fn the_operator_says_which_versions_and_cipher_suites_clients_may_use() {
     let directory = tempfile::tempdir().unwrap();
@@ -269,7 +270,7 @@ fn the_operator_says_which_versions_and_cipher_suites_clients_may_use() {
     for port in [mgmt, kv] {
         assert!(!connects(port, &TLS12) && connects(port, &TLS13), "{port}");
     }
-    // A choice that would let nobody connect any more is refused.
+    // A setting that would exclude every client is refused.
     let old = "cipherSuites=%5B%22TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256%22%5D";
     assert_eq!(set(old).0, 400);
     assert_eq!(set("tlsMinVersion=tlsv1.2").0, 200);

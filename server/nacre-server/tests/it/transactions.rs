@@ -1,4 +1,4 @@
-//! Transactions of statements from outside: what they see, what others see, and how they end.
+//! Transactions of statements from outside: isolation, visibility and ends.
 
 use crate::cluster::three;
 use crate::copies::{is_rebalancing, rebalance};
@@ -8,7 +8,7 @@ use nacre_conformance::http;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
-/// How long a condition may take on a machine that does much else.
+/// How long a condition may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn ask_as(port_base: u16, user: &str, request: &Value) -> Value {
@@ -75,7 +75,7 @@ fn fill(port_base: u16, bucket: &str) {
     rows(port_base, &format!("CREATE INDEX large ON {bucket}(n DESC) WHERE n > 100"));
 }
 
-/// What every way to documents shows, of the bucket with the changes of [`change`].
+/// Checks all ways to documents of the bucket, with the changes of [`change`].
 fn check_changed(rows: &dyn Fn(&str) -> Value, bucket: &str) {
     let all = [0, 2, 4, 5, 6, 7, 8, 9, 30, 100, 200];
     for (statement, expected) in [

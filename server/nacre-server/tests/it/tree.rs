@@ -8,7 +8,7 @@ use std::process::Command;
 
 /// Lines of a file of sources, at most.
 const LINES_MAX: usize = 1000;
-/// Folders that hold what others wrote, or what was built.
+/// Folders with code of others, or build output.
 const NOT_SOURCES: [&str; 5] = ["target", "node_modules", "dist", "venv", "__pycache__"];
 const ARCHITECTURE: &str = "../../ARCHITECTURE.md";
 /// Words of the architecture, at most: more belongs to the pages about the internals.
@@ -169,7 +169,8 @@ fn no_file_is_too_long_to_be_of_one_subject() {
     assert!(long.is_empty(), "{long:?}");
 }
 
-/// Files outside of its crate that may name a service: a row in the registry, the manifest of the server, and what is written about it.
+/// Files outside of its crate that may name a service: a row in the registry, the manifest of the server, and its
+/// documentation.
 const NAMING_A_SERVICE_MAX: usize = 3;
 
 #[test]

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
 const LIBRARIES: &str = "/evaluator/v1/libraries";
-/// How much longer than its time-out a query may take on a machine that does much else.
+/// How much longer than its timeout a query may take on a busy machine.
 const SLACK: Duration = Duration::from_secs(20);
 
 fn send(port_base: u16, user: &str, method: &str, path: &str, body: &str) -> Answer {
@@ -23,7 +23,7 @@ fn library(server: &Server, method: &str, name: &str, code: &str) -> (u16, Strin
     (answer.status, answer.text())
 }
 
-/// Stores a library that is none of a scope.
+/// Stores a global library.
 fn put(server: &Server, name: &str, code: &str) {
     assert_eq!(library(server, "POST", &format!("/{name}"), code).0, 200);
 }

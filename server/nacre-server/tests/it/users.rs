@@ -94,7 +94,7 @@ fn ask_as(
     (answer.status, answer.text())
 }
 
-/// Who may see and change users of each domain, and groups.
+/// Roles that may see and change users of each domain, and groups.
 const LOCAL: &str = "admin security_admin security_admin_local";
 const EXTERNAL: &str = "admin security_admin security_admin_external";
 /// Requests about users: those before [`TOP`] need the role for the domain, the others a full administrator.

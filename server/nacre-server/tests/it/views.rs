@@ -81,7 +81,7 @@ fn a_design_document_that_is_none_is_refused_with_the_reason() {
     assert_eq!(server.views("GET", &format!("/{BUCKET}/_design/bad"), "").status, 404);
 }
 
-/// Every document but one is harmless; the view must have the rows of all others, and say what became of that one.
+/// Every document but one is harmless; the view must have the rows of all others, and report the failure of that one.
 #[test]
 fn user_code_of_every_temper_costs_only_its_own_document() {
     let directory = tempfile::tempdir().unwrap();
@@ -114,7 +114,7 @@ fn user_code_of_every_temper_costs_only_its_own_document() {
     }
 }
 
-/// A design document may let changes gather; who asks for them has them taken.
+/// A design document may let changes gather; a query that needs them makes the feed take them.
 #[test]
 fn changes_gather_until_somebody_asks() {
     let directory = tempfile::tempdir().unwrap();
@@ -126,8 +126,7 @@ fn changes_gather_until_somebody_asks() {
         let answer: Value = server.views("GET", &path, "").json().unwrap();
         answer["rows"].as_array().unwrap().len()
     };
-    // The feed may still be on its way to the end of what it was asked for before: a write that stays unseen shows that
-    // it rests.
+    // The feed may still be taking earlier changes: a write that stays unseen shows that it rests.
     let mut written = 0;
     server.wait_for("a change that is left to gather", |server| {
         client.set(format!("k{written}").as_bytes(), b"{}").unwrap();
@@ -140,7 +139,7 @@ fn changes_gather_until_somebody_asks() {
     });
     client.set(b"last", b"{}").unwrap();
     assert_eq!(rows(&server, "false"), written + 1);
-    // What the body of a query says counts more.
+    // The body of a query has precedence.
     client.set(b"later", b"{}").unwrap();
     let posted = |path: &str, body: &str| {
         let path = format!("/{BUCKET}/_design/d/_view/v{path}");
@@ -153,7 +152,7 @@ fn changes_gather_until_somebody_asks() {
     assert_eq!(posted("?stale=ok", r#"{"stale": "maybe"}"#), 0, "it is refused");
 }
 
-/// Its state is made again when that is lost; whoever is content with old rows does not see it grow.
+/// A lost state is built again; a query that accepts old rows does not see it grow.
 #[test]
 fn a_view_answers_after_a_restart_from_all_that_it_answered_from_before() {
     let directory = tempfile::tempdir().unwrap();
