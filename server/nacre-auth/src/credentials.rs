@@ -35,7 +35,7 @@ pub struct Credentials {
 impl Credentials {
     /// Hashes `password` with `salt`, which has to be random.
     ///
-    /// Takes about 7 ms, by design: three times [`ITERATIONS`] rounds. Not for a thread that others wait for.
+    /// Takes about 7 ms, by design: three times [`ITERATIONS`] rounds. Do not call it on a thread that others wait for.
     pub fn derive(password: &str, salt: [u8; SALT_BYTES]) -> Credentials {
         Credentials::stretched(password, salt, ITERATIONS)
     }
@@ -130,7 +130,7 @@ impl Salted {
         }
     }
 
-    /// Checks a client's proof over `message`; gives the server's signature if it holds.
+    /// Checks a client's proof over `message`. Returns the server's signature if it holds.
     pub(crate) fn check(&self, hash: Hash, message: &[u8], proof: &[u8]) -> Option<Vec<u8>> {
         let signature = hash.hmac(&self.stored_key, &[message]);
         if proof.len() != signature.len() {

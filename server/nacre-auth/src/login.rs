@@ -56,7 +56,8 @@ impl PasswordCheck {
         &self.name
     }
 
-    /// Hashes the password, which takes milliseconds. Gives the login if the password is right, which is remembered then.
+    /// Hashes the password, which takes milliseconds. Returns the login if the password is right, which is remembered
+    /// then.
     pub fn run(self) -> Option<Login> {
         let is_right = self.credentials.verify(&self.password);
         let login = self.login.filter(|_| is_right)?;

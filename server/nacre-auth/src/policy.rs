@@ -8,17 +8,17 @@ use serde::{Deserialize, Serialize};
 pub struct PasswordPolicy {
     /// The least number of characters.
     pub min_length: usize,
-    /// Whether there must be a capital letter.
+    /// True if there must be a capital letter.
     pub enforce_uppercase: bool,
-    /// Whether there must be a small letter.
+    /// True if there must be a small letter.
     pub enforce_lowercase: bool,
-    /// Whether there must be a digit.
+    /// True if there must be a digit.
     pub enforce_digits: bool,
-    /// Whether there must be one of `@%+\/'"!#$^?:,(){}[]~\`-_`.
+    /// True if there must be one of `@%+\/'"!#$^?:,(){}[]~\`-_`.
     pub enforce_special_chars: bool,
 }
 
-/// Whether a rule holds, which characters satisfy it, and what these are called.
+/// A rule: whether it is in force, the characters that satisfy it, and their name.
 type Rule = (bool, fn(char) -> bool, &'static str);
 
 /// What counts as special.
@@ -37,7 +37,7 @@ impl Default for PasswordPolicy {
 }
 
 impl PasswordPolicy {
-    /// Whether `password` is good enough.
+    /// Checks that `password` is good enough.
     ///
     /// # Errors
     /// What it lacks, for the person who chose it.

@@ -115,7 +115,7 @@ macro_rules! roles {
                 match self { $(RoleKind::$kind => $doc.trim_ascii(),)* }
             }
 
-            /// Whether the role names a part of the data.
+            /// Returns true if the role names a part of the data.
             pub fn is_parameterised(self) -> bool {
                 self.reach() != Reach::Cluster
             }
@@ -355,7 +355,7 @@ impl Role {
         Keyspace { bucket: name(0), scope: name(1), collection: name(2) }
     }
 
-    /// Whether it permits `privilege` on all of `keyspace`.
+    /// Returns true if it permits `privilege` on all of `keyspace`.
     pub fn permits(&self, privilege: Privilege, keyspace: Keyspace<'_>) -> bool {
         if self.kind == RoleKind::Admin {
             return true;

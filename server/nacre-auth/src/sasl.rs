@@ -148,7 +148,7 @@ impl Session {
         }
     }
 
-    /// Checks `c=biws,r=<nonce>,p=<proof>`; gives the server's signature.
+    /// Checks `c=biws,r=<nonce>,p=<proof>`. Returns the server's signature.
     fn check(&self, message: &[u8]) -> Option<Vec<u8>> {
         let (without_proof, proof) = std::str::from_utf8(message).ok()?.rsplit_once(",p=")?;
         let proof = STANDARD.decode(proof).ok()?;

@@ -135,7 +135,7 @@ impl User {
         own.chain(self.inherited.iter().map(|(group, role)| (role, Some(group.as_str()))))
     }
 
-    /// Whether one of the roles permits `privilege` on all of `keyspace`.
+    /// Returns true if one of the roles permits `privilege` on all of `keyspace`.
     pub fn may(&self, privilege: Privilege, keyspace: Keyspace<'_>) -> bool {
         self.all_roles().any(|(role, _)| role.permits(privilege, keyspace))
     }
@@ -197,7 +197,7 @@ impl fmt::Debug for User {
 /// The serialised form is the record a node persists.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Group {
-    /// Its name.
+    /// The name.
     pub name: String,
     /// What it is for; may be empty.
     #[serde(default)]

@@ -66,7 +66,7 @@ impl Users {
         }
     }
 
-    /// Adds a user as it was stored, or replaces one; gives the one that was there.
+    /// Adds a user as it was stored, or replaces one. Returns the one that was there.
     pub fn insert(&mut self, mut user: User) -> Option<User> {
         self.generation = self.generation.max(user.generation).max(user.password_generation);
         user.inherited = inherited(&user.groups, &self.groups);
@@ -115,7 +115,7 @@ impl Users {
         }
     }
 
-    /// Removes a user; gives what was there.
+    /// Removes a user. Returns what was there.
     pub fn remove(&mut self, domain: Domain, name: &str) -> Option<User> {
         let removed = self.table(domain).remove(name)?;
         self.old_count -= usize::from(is_old(&removed));
@@ -178,7 +178,7 @@ impl Users {
         self.inherit();
     }
 
-    /// Removes a group, also from its users; gives what was there.
+    /// Removes a group, also from its users. Returns what was there.
     pub fn remove_group(&mut self, name: &str) -> Option<Group> {
         let removed = self.groups.remove(name)?;
         self.everybody().for_each(|user| user.groups.retain(|group| group != name));

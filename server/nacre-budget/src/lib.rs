@@ -248,7 +248,7 @@ impl Account {
         self.total.by_purpose[purpose as usize].fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Adds bytes to the account alone; gives what it held before.
+    /// Adds bytes to the account alone. Returns what it held before.
     fn try_hold(&self, bytes: usize) -> Result<usize, Exceeded> {
         let bytes_max = self.bytes_max();
         let fits = |held: usize| held.checked_add(bytes).filter(|sum| *sum <= bytes_max);

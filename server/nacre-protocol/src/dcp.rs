@@ -149,7 +149,7 @@ pub struct Message<'a> {
 }
 
 impl Message<'_> {
-    /// Appends the frame to `out`; gives its length in bytes.
+    /// Appends the frame to `out`. Returns its length in bytes.
     pub fn encode(&self, out: &mut Vec<u8>) -> usize {
         let Message { vbid, opaque, stream_id, payload } = *self;
         let Payload { opcode, cas, datatype, extras, key, value } = payload;

@@ -103,7 +103,7 @@ impl Features {
         agreed
     }
 
-    /// Whether `feature` is in the set.
+    /// Returns true if `feature` is in the set.
     pub fn has(self, feature: Feature) -> bool {
         self.0 & 1 << feature as u16 != 0
     }

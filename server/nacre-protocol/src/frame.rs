@@ -164,7 +164,7 @@ pub fn missing_bytes(input: &[u8]) -> usize {
     announced_body_bytes(input).map_or(0, |body| (HEADER_BYTES + body).saturating_sub(input.len()))
 }
 
-/// Reads the frame at the start of `input`; gives it and its length in bytes.
+/// Reads the frame at the start of `input`. Returns it and its length in bytes.
 ///
 /// `Ok(None)` when the input ends within the frame: read more and call again.
 ///

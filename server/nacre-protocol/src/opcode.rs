@@ -219,8 +219,8 @@ impl Opcode {
         (twin, true)
     }
 
-    /// Whether answers to such requests may come in another order, where client and server have agreed on that. All others
-    /// change or show the state of the connection.
+    /// Returns true if answers to such requests may come in another order, where client and server have agreed on that.
+    /// All others change or show the state of the connection.
     pub fn may_be_reordered(self) -> bool {
         use Opcode::*;
         self.addresses_document()
@@ -229,7 +229,7 @@ impl Opcode {
             || matches!(self, GetClusterConfig | GetCollectionsManifest | GetCollectionId | GetScopeId)
     }
 
-    /// Whether the key of the request names a document, and so carries a collection id where negotiated.
+    /// Returns true if the key of the request names a document, and so carries a collection id where negotiated.
     pub fn addresses_document(self) -> bool {
         use Opcode::*;
         matches!(

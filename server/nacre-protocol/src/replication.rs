@@ -40,7 +40,7 @@ pub enum Told {
     Noop,
 }
 
-/// Appends the message that tells `document`; gives its length in bytes.
+/// Appends the message that tells `document`. Returns its length in bytes.
 pub fn encode_version(vbid: u16, opaque: u32, document: &Document, out: &mut Vec<u8>) -> usize {
     let meta = document.meta;
     let (seqno, rev) = (meta.seqno.0, meta.rev);

@@ -189,7 +189,7 @@ pub enum Request<'a> {
     },
     /// Choose a bucket.
     SelectBucket {
-        /// Its name.
+        /// The name.
         name: &'a [u8],
     },
     /// The error map, up to this version.
@@ -407,7 +407,7 @@ fn store_version<'a>(frame: &Frame<'a>, opcode: Opcode) -> Option<Request<'a>> {
     })
 }
 
-/// Whether `list` is a whole number of entries: vBucket, key length, key.
+/// Returns true if `list` is a whole number of entries: vBucket, key length, key.
 fn is_observe_list(list: &[u8]) -> bool {
     let mut fields = Fields(list);
     while !fields.0.is_empty() {

@@ -38,7 +38,7 @@ statuses! {
     Locked = 0x09, "LOCKED", "The document is locked", ["item-locked", "item-only", "retry-later"];
     /// The document is not locked.
     NotLocked = 0x0e, "NOT_LOCKED", "The document is not locked", ["item-only"];
-    /// The connection must authenticate anew.
+    /// The connection must authenticate again.
     AuthStale = 0x1f, "AUTH_STALE", "Authenticate again", ["conn-state-invalidated", "auth"];
     /// The CAS of a version from elsewhere cannot be taken over.
     CasInvalid = 0x0f, "CAS_VALUE_INVALID", "The CAS is invalid, or too far in the future", ["item-only", "invalid-input"];

@@ -1,6 +1,6 @@
 //! The host's side of all worlds, generated from `plugins/wit`.
 //!
-//! One world that has everything, which no plugin implements: so that a type is the same whatever world it is used in.
+//! One world that has everything, and that no plugin implements: so a type is the same in all worlds.
 
 wasmtime::component::bindgen!({
     path: "../../plugins/wit",
@@ -40,7 +40,7 @@ use std::fmt;
 use wasmtime::component::{Instance, InstancePre};
 use wasmtime::{AsContextMut, Result};
 
-/// What a plugin is, by what it exports.
+/// The world of a plugin, which follows from its exports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum World {
@@ -56,7 +56,7 @@ pub enum World {
 }
 
 impl World {
-    /// All worlds, each with the interface that tells it from the others.
+    /// All worlds, each with the interface that identifies it.
     const MARKS: [(World, &str); 4] = [
         (World::Service, "nacre:plugin/feed@0.1.0"),
         (World::Resolver, "nacre:plugin/resolution@0.1.0"),
@@ -64,7 +64,7 @@ impl World {
         (World::IndexType, "nacre:plugin/projection@0.1.0"),
     ];
 
-    /// As `plugins/wit` spells it.
+    /// Returns the name in `plugins/wit`.
     pub fn as_str(self) -> &'static str {
         match self {
             World::Service => "service",
@@ -74,7 +74,8 @@ impl World {
         }
     }
 
-    /// Whether a plugin of this world may import `capability`: pure ones may only say what they do, and functions also query.
+    /// Returns true if a plugin of this world may import `capability`: stateless ones may only log, and functions may
+    /// also query.
     pub fn has(self, capability: Capability) -> bool {
         match self {
             World::Service => true,
@@ -100,7 +101,7 @@ impl fmt::Display for World {
     }
 }
 
-/// Where a component keeps the exports of its world; their types are checked.
+/// Indices of the exports of a component's world; their types are checked.
 #[derive(Clone)]
 pub struct Indices {
     lifecycle: lifecycle::GuestIndices,
@@ -113,7 +114,7 @@ pub struct Indices {
 }
 
 impl Indices {
-    /// Those of `world`.
+    /// Returns the indices for `world`.
     pub fn new(world: World, pre: &InstancePre<Data>) -> Result<Indices> {
         let is = |wanted: World| (world == wanted).then_some(pre);
         let service = is(World::Service);
@@ -154,7 +155,7 @@ impl Indices {
     }
 }
 
-/// What can be called; an interface of another world is an error and no panic.
+/// The callable exports. A call to an interface of another world is an error, not a panic.
 pub struct Exports {
     pub lifecycle: lifecycle::Guest,
     feed: Option<feed::Guest>,

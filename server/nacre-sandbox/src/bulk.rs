@@ -1,18 +1,18 @@
 //! Copies and fills of a few bytes, done by the component itself.
 //!
-//! WebAssembly has an instruction for each, and the engine calls the process for it: right for a page, dear for the name of
-//! a field, of which parsers and interpreters copy thousands. So before a component is compiled, its modules get two
-//! functions that copy and fill up to [`SHORT_BYTES`] by loads and stores and leave more to the instruction, and call
-//! them in its place:
+//! WebAssembly has an instruction for each, and the engine calls the process for it: right for a page, but expensive
+//! for the name of a field, of which parsers and interpreters copy thousands. So before a component is compiled, its
+//! modules get two functions that copy and fill up to [`SHORT_BYTES`] by loads and stores and leave longer ones to the
+//! instruction, and calls of them replace it:
 //!
 //! ```text
 //! local.get 0  local.get 1  local.get 2  memory.copy      becomes      local.get 0  local.get 1  local.get 2  call $copy
 //! ```
 //!
-//! Invariants: whatever the bytes, the outcome is a component that does what the one before did, or none; the engine
-//! validates it as it does any other, so that a mistake here cannot open the sandbox. The functions come last: no index
-//! moves, and stacks name the functions that they did. What traps still traps, except that a part of the bytes may be
-//! written then, which nobody sees as the instance is gone.
+//! Invariants: for any bytes, the result is an equivalent component, or none; the engine validates it like any other,
+//! so that a mistake here cannot open the sandbox. The functions come last: no index moves, and stacks name the same
+//! functions as before. Traps remain traps, except that a part of the bytes may be written, which is invisible because
+//! the instance is dropped.
 
 use wasm_encoder::reencode::{self, Reencode, ReencodeComponent};
 use wasm_encoder::{
@@ -21,10 +21,10 @@ use wasm_encoder::{
 };
 use wasmparser::{Operator, Parser, Payload, TypeRef};
 
-/// Names what is done here, for artefacts of other versions.
+/// Version of this transformation, which separates artefacts of different versions.
 pub const REVISION: u32 = 1;
 
-/// What is copied and filled without the instruction.
+/// Largest number of bytes that are copied and filled without the instruction.
 const SHORT_BYTES: i32 = 64;
 /// Copies whose length is a constant up to this the engine does in place.
 const CONSTANT_BYTES: i32 = 128;
@@ -39,7 +39,7 @@ pub fn shorten(component: &[u8]) -> Option<Vec<u8>> {
 }
 
 struct Components {
-    /// Whether a module was changed.
+    /// True if a module was changed.
     any: bool,
 }
 
@@ -69,9 +69,9 @@ impl ReencodeComponent for Components {
     }
 }
 
-/// Where the two functions of a module go.
+/// Indices of the two functions of a module.
 struct Functions {
-    /// Of their type.
+    /// Index of their type.
     type_index: u32,
     copy_index: u32,
     /// The constant that was put on the stack last.
@@ -79,7 +79,7 @@ struct Functions {
 }
 
 impl Functions {
-    /// Those of `module`, if it has something to copy or fill.
+    /// Returns the functions of `module`, if it copies or fills.
     fn of(module: &[u8]) -> Option<Functions> {
         let (mut types, mut functions, mut memories, mut any) = (0, 0, Vec::new(), false);
         for payload in Parser::new(0).parse_all(module) {
@@ -126,7 +126,7 @@ fn has_bulk(body: &wasmparser::FunctionBody<'_>) -> wasmparser::Result<bool> {
     Ok(false)
 }
 
-/// Whether it copies or fills in the first memory.
+/// Returns true if the operator copies or fills in the first memory.
 fn is_bulk(operator: &Operator<'_>) -> bool {
     matches!(
         operator,
@@ -194,7 +194,7 @@ const FROM: u32 = 1;
 const BYTE: u32 = 1;
 const BYTES: u32 = 2;
 
-/// How wide a load or store is.
+/// Width of a load or store.
 #[derive(Clone, Copy)]
 enum Width {
     W1,
@@ -244,22 +244,22 @@ fn at(offset: u64) -> MemArg {
     MemArg { offset, align: 0, memory_index: 0 }
 }
 
-/// Puts the address onto the stack that is so far before the end of what begins at `start`.
+/// Pushes the address `bytes` before the end of the range that begins at `start`.
 fn before_end(code: &mut InstructionSink<'_>, start: u32, bytes: i32) {
     code.local_get(start).local_get(BYTES).i32_add().i32_const(bytes).i32_sub();
 }
 
-/// Begins what is done for `least` bytes or more.
+/// Begins the code for `least` bytes or more.
 fn from(code: &mut InstructionSink<'_>, least: i32) {
     code.local_get(BYTES).i32_const(least).i32_ge_u().if_(BlockType::Empty);
 }
 
-/// `copy(to, from, bytes)`. All is loaded before anything is stored, as both may overlap: the first and the last bytes,
-/// which meet in the middle, and beyond twice the widest load those beside them.
+/// `copy(to, from, bytes)`. All loads come before the stores, because the ranges may overlap: the first and the last
+/// bytes, which meet in the middle, and beyond twice the widest load those next to them.
 fn copy() -> Function {
     let mut function = Function::new([]);
     let mut code = function.instructions();
-    // To nothing, or beyond what is short: the instruction, which knows what traps.
+    // For no bytes, or long ranges: the instruction, which also traps correctly.
     code.local_get(BYTES).i32_const(1).i32_sub().i32_const(SHORT_BYTES).i32_ge_u();
     code.if_(BlockType::Empty);
     code.local_get(TO).local_get(FROM).local_get(BYTES).memory_copy(0, 0).return_().end();
@@ -387,7 +387,7 @@ mod tests {
 
     type Arguments = (u32, u32, u32, u32);
 
-    /// What calls give, none where they trap.
+    /// Results of calls; `None` for a trap.
     fn outcomes(component: &[u8], calls: &[Arguments]) -> Vec<Option<u64>> {
         let engine = Engine::default();
         let component = Component::new(&engine, component).unwrap();

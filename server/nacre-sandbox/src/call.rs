@@ -1,4 +1,4 @@
-//! What an instance sees during one call: a state, and what the call has beyond it.
+//! The view of an instance during one call: a state, and the call's data.
 
 use crate::Account;
 use crate::capability::{Database, Queries};
@@ -6,7 +6,7 @@ use nacre_state::{State, View, Writes};
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-/// The item of a call that is at work, and what the items before it have left.
+/// The current item of a call, and the results of the items before it.
 pub struct Turn {
     /// The position of the item in the call.
     pub index: usize,
@@ -34,10 +34,10 @@ impl Failure {
 /// Characters of an error message that are kept.
 const MESSAGE_CHARS_MAX: usize = 2000;
 
-/// What an instance sees during one call: the state, and who answers for what is beyond it.
+/// The view of an instance during one call: the state, and access to the outside.
 #[derive(Default)]
 pub struct CallView {
-    /// The state, and what the call writes to it.
+    /// The state, and the writes of the call to it.
     pub view: View,
     /// The database as the request that is answered may see it.
     pub database: Option<Arc<dyn Database>>,
@@ -47,7 +47,7 @@ pub struct CallView {
     pub account: Option<Arc<Account>>,
     /// The tick at which the request has to be answered, when that is before the deadline.
     pub ends_tick: Option<u64>,
-    /// How many items the call has.
+    /// Number of items of the call.
     pub items_count: usize,
     /// The item that is at work, when the plugin has named it. The other writes of the view are those since it began.
     pub turn: Option<Turn>,

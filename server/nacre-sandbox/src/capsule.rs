@@ -1,7 +1,7 @@
-//! A call that failed, with all that is needed to make it again.
+//! A failed call, with everything that is needed to repeat it.
 //!
-//! A capsule is one JSON file: the call, the entries of the state that it saw, and what it was answered from outside.
-//! [`crate::replay`] makes the call again.
+//! A capsule is one JSON file: the call, the entries of the state that it saw, and the answers that it got from
+//! outside. [`crate::replay`] repeats the call.
 
 use crate::capability::{
     Counted, DocumentReply, Found, HttpError, HttpResponse, KvError, Looked, Mutated,
@@ -45,21 +45,21 @@ impl<'de> Deserialize<'de> for Bytes {
 pub struct Capsule {
     /// The version of this format.
     pub format: u32,
-    /// What the plugin was called.
+    /// Name of the plugin.
     pub plugin: String,
     /// The version that it gave.
     pub plugin_version: String,
     /// The hash of its component.
     pub content_hash: String,
-    /// What the deployment was called.
+    /// Name of the deployment.
     pub deployment: String,
-    /// Its configuration.
+    /// The configuration.
     pub config: String,
-    /// Its own keyspace.
+    /// The own keyspace.
     pub keyspace: String,
-    /// What it could use up.
+    /// Its limits.
     pub limits: CapsuleLimits,
-    /// What it could do outside.
+    /// Its grants.
     pub grants: CapsuleGrants,
     /// The call.
     pub call: Call,
@@ -67,11 +67,11 @@ pub struct Capsule {
     pub state: Vec<(Bytes, Bytes)>,
     /// The timers that it saw.
     pub timers: Vec<DueTimer>,
-    /// What it was answered from outside, in order.
+    /// The answers from outside, in order.
     pub answers: Vec<Answer>,
-    /// How it ended.
+    /// The reason of its end.
     pub reason: String,
-    /// Whether nothing was left out for its size: only then can it be made again.
+    /// True if nothing was left out for its size: only then can it be made again.
     pub is_whole: bool,
 }
 
@@ -119,7 +119,7 @@ pub enum Call {
     Rollback {
         /// The vBucket.
         vb: u16,
-        /// Where to.
+        /// The seqno.
         seqno: u64,
     },
     /// `timer-handler.on-timer`.
@@ -159,11 +159,11 @@ pub struct DueTimer {
     /// The vBucket that it belongs to, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vb: Option<u16>,
-    /// Its name.
+    /// The name.
     pub name: String,
     /// Microseconds since the Unix epoch.
     pub due_us: u64,
-    /// What it gives.
+    /// The payload.
     pub payload: Bytes,
 }
 
@@ -222,7 +222,7 @@ impl From<&CapsuleVersion> for Version {
     }
 }
 
-/// What a call was given from outside.
+/// An answer from outside.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 #[expect(missing_docs, reason = "the answers of kv and http-out")]
@@ -318,7 +318,7 @@ impl Call {
 }
 
 impl Capsule {
-    /// What is to be kept of a call that ended with `error`; none when the call itself was not at fault.
+    /// Returns the capsule of a call that ended with `error`; `None` if the call itself was not at fault.
     pub(crate) fn of(
         context: &Context,
         call: Call,
@@ -389,7 +389,7 @@ impl Capsule {
     /// Reads a capsule.
     ///
     /// # Errors
-    /// What is wrong with the text.
+    /// The mistake in the text.
     pub fn from_json(text: &str) -> Result<Capsule, String> {
         let capsule: Capsule = serde_json::from_str(text).map_err(|error| error.to_string())?;
         match capsule.format {

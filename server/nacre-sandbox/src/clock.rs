@@ -4,17 +4,18 @@ use parking_lot::{Condvar, Mutex};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// How much longer than a call that failed its deployment rests after it: what keeps failing within moments takes a
-/// tenth of the time, and of what goes with it, such as memory that the kernel has to clear.
+/// Factor between the time of a failed call and the rest after it: a deployment that fails continuously takes a tenth
+/// of the time, and of resources such as memory that the kernel has to clear.
 const REST_TIMES: u32 = 9;
 /// A rest at most.
 const REST_MAX: Duration = Duration::from_millis(250);
-/// A rest at least: what fails at once would otherwise wake so often that one in a hundred requests to others meets it.
+/// Shortest rest: a call that fails at once would otherwise wake so often that one in a hundred requests of others
+/// meets it.
 const REST_MIN: Duration = Duration::from_millis(10);
-/// Ticks that one wake counts for at most. What is more is time in which others had the processors, so that calls did not
-/// have it either.
+/// Ticks that one wake counts for at most. The excess is time in which other threads had the processors, so that calls
+/// did not have it either.
 const TICKS_MAX: u64 = 2;
-/// Ticks without a call after which nobody has to tick: to be woken costs the first call after that some microseconds.
+/// Ticks without a call after which ticking stops: waking costs the next call some microseconds.
 const IDLE_TICKS: u64 = 100;
 
 /// Ticks of a millisecond for deadlines, and the embedder's clock and pauses.
@@ -25,7 +26,7 @@ pub struct Clock {
     /// Calls that run, and the tick at which one ran last.
     calls: AtomicU32,
     called_tick: AtomicU64,
-    /// Whether who ticks waits for a call to begin, and how it is told.
+    /// True if the ticking thread waits for a call to begin, and its wake-up.
     is_still: AtomicBool,
     stillness: Mutex<()>,
     call_begins: Condvar,
@@ -54,19 +55,19 @@ impl Clock {
         }
     }
 
-    /// Tells the embedder that a call of this thread takes long, and goes on.
+    /// Informs the embedder that a call of this thread takes long and goes on.
     pub fn goes_on(&self) {
         (self.goes_on)();
     }
 
-    /// Has the calling thread rest after a call that began at `begun_ns` has failed.
+    /// Makes the calling thread rest after a call that began at `begun_ns` has failed.
     pub fn rest(&self, begun_ns: u64) {
         let took = Duration::from_nanos(self.now_ns().saturating_sub(begun_ns));
         (self.pause)((REST_TIMES * took).clamp(REST_MIN, REST_MAX));
     }
 
-    /// Counts the milliseconds that have passed since it was last called; gives how many. A thread that sleeps for one wakes
-    /// later than that, and a deadline of a second would be a tenth of it late if each wake counted for one.
+    /// Counts the milliseconds that have passed since it was last called. Returns how many. A thread that sleeps for
+    /// one wakes later than that, and a deadline of a second would be a tenth of it late if each wake counted for one.
     pub fn tick(&self) -> u64 {
         let passed = self.uncounted_ms().min(TICKS_MAX);
         self.ticks.fetch_add(passed, Ordering::Relaxed);
@@ -83,7 +84,8 @@ impl Clock {
         self.now_ns() / 1_000_000
     }
 
-    /// With those that who ticks is late to count: a call that begins now must not pay for them.
+    /// Returns the ticks, including those that the ticking thread is late to count: a call that begins now must not pay
+    /// for them.
     pub fn ticks(&self) -> u64 {
         if self.is_still.load(Ordering::Relaxed) {
             self.catch_up();
@@ -92,12 +94,12 @@ impl Clock {
         self.ticks.load(Ordering::Relaxed) + late.min(TICKS_MAX)
     }
 
-    /// Counts all of the time in which nobody ticked. No call ran in it.
+    /// Counts all of the time without ticking. No call ran in it.
     fn catch_up(&self) {
         self.ticks.fetch_add(self.uncounted_ms(), Ordering::Relaxed);
     }
 
-    /// A call begins, which runs for as long as what this gives lives.
+    /// Begins a call, which ends when the returned value is dropped.
     pub fn begin_call(&self) -> Running<'_> {
         self.calls.fetch_add(1, Ordering::SeqCst);
         if self.is_still.load(Ordering::SeqCst) {
@@ -109,7 +111,7 @@ impl Clock {
         Running(self)
     }
 
-    /// Whether no call runs, nor has for a while.
+    /// Returns true if no call runs, nor has for a while.
     pub fn is_idle(&self) -> bool {
         let called = self.called_tick.load(Ordering::Relaxed);
         self.calls.load(Ordering::SeqCst) == 0 && self.ticks().saturating_sub(called) > IDLE_TICKS
@@ -119,7 +121,7 @@ impl Clock {
     pub fn await_call(&self) {
         let mut held = self.stillness.lock();
         self.is_still.store(true, Ordering::SeqCst);
-        // Who began a call just before has not seen that, and is seen here; who does after that waits for the lock.
+        // A call that began just before has not seen the flag, and is seen here; a later one waits for the lock.
         while self.is_still.load(Ordering::SeqCst) && self.calls.load(Ordering::SeqCst) == 0 {
             self.call_begins.wait(&mut held);
         }
@@ -161,7 +163,7 @@ mod tests {
         assert_eq!(passed, [0, 1, 1, 2, 0, 1]);
         assert_eq!([10_000_000, 10_001_000].map(tick_at), [TICKS_MAX, 1]);
         assert_eq!(clock.ticks(), 8);
-        // Until it wakes, what it will count is known already.
+        // Until the thread wakes, the ticks that it will count are known already.
         let ticks = [10_001_900, 10_002_100, 10_090_000].map(|us| {
             now_us.store(us, Ordering::Relaxed);
             clock.ticks()

@@ -1,4 +1,4 @@
-//! A plugin with what it runs with: where instances come from, and where what they leave is kept.
+//! A plugin with its setup: creates instances, and keeps their results.
 
 use crate::abi::World;
 use crate::capability::{LogLine, MetricChanges};
@@ -20,14 +20,14 @@ pub const LOG_LINES_MAX: usize = 1000;
 /// Capsules that a deployment keeps.
 const CAPSULES_MAX: usize = 4;
 
-/// What an instance is for.
+/// The role of an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     Writer,
     Reader,
 }
 
-/// What all instances of a deployment share.
+/// State shared by all instances of a deployment.
 pub struct Context {
     pub plugin: Plugin,
     pub setup: Setup,
@@ -42,7 +42,7 @@ pub struct Context {
 }
 
 impl Context {
-    /// Links `plugin`, of the world `world`, with what `setup` grants it.
+    /// Links `plugin`, of the world `world`, with the grants of `setup`.
     pub fn new(plugin: Plugin, setup: Setup, world: World) -> Result<Arc<Context>, Error> {
         if plugin.world() != world {
             return Err(Error::World { plugin: plugin.name().into(), is: plugin.world(), world });
@@ -99,7 +99,7 @@ impl Context {
         self.metrics.lock().clone()
     }
 
-    /// Keeps what `call` would need to be made again, if it was itself at fault for its `error`.
+    /// Keeps a capsule of `call`, if it was itself at fault for its `error`.
     pub fn keep(&self, call: Call, journal: &Journal, error: &Error) {
         let Some(capsule) = Capsule::of(self, call, journal, error) else { return };
         let mut capsules = self.capsules.lock();

@@ -1,4 +1,4 @@
-//! What can go wrong with a plugin, by who must act.
+//! Errors of plugins, by who must act.
 
 use crate::{Exceeded, World};
 use std::time::Duration;
@@ -10,33 +10,33 @@ pub enum Error {
     /// The engine could not be set up; the operator must give the process more address space.
     #[error("the WebAssembly engine could not start: {0}")]
     Engine(String),
-    /// The bytes are no component of the world `service`. Who built the plugin must act.
+    /// The bytes are not a component of the world `service`. The author of the plugin must act.
     #[error("not a plugin: {0}")]
     Component(String),
-    /// The component is larger than what the compiler is given. Who built the plugin must act.
+    /// The component is too large for the compiler. The author of the plugin must act.
     #[error("{what} {found}, more than {limit}")]
     Size {
-        /// What was measured.
+        /// The measured quantity.
         what: &'static str,
-        /// How much of it there is.
+        /// Its value.
         found: u64,
         /// The limit.
         limit: u64,
     },
-    /// The plugin is of another world than is needed. Who deploys it must act.
+    /// The plugin is of another world than needed. The deployer must act.
     #[error("plugin {plugin:?} is of the world {is}, not {world}")]
     World {
         /// The name given at load.
         plugin: String,
-        /// What it is.
+        /// World of the plugin.
         is: World,
-        /// What was asked for.
+        /// World that is needed.
         world: World,
     },
     /// A capsule cannot be replayed, or not with this plugin.
     #[error("cannot be replayed: {0}")]
     Capsule(String),
-    /// The component wants something that is not granted. Who built or deploys the plugin must act.
+    /// The component imports something that is not granted. The author or the deployer must act.
     #[error("plugin {plugin:?} imports {import:?}, which is not granted")]
     Import {
         /// The name given at load.
@@ -52,7 +52,7 @@ pub enum Error {
     Config {
         /// The deployment.
         deployment: String,
-        /// What the plugin said.
+        /// Message of the plugin.
         message: String,
     },
     /// A call took longer than the deadline. The author of the plugin or its user code must act.
@@ -71,16 +71,17 @@ pub enum Error {
         /// The limit.
         limit_bytes: usize,
     },
-    /// The node has no memory for the call, or the user who asks has used up his share of it. Try again when others have ended.
+    /// The node has no memory for the call, or the user has used up the user's share of it. Try again when other calls
+    /// have ended.
     #[error("{deployment}: {exceeded}")]
     NodeMemory {
         /// The deployment.
         deployment: String,
-        /// What there was too little of.
+        /// The exceeded limit.
         exceeded: Exceeded,
     },
-    /// The state would grow beyond what the node's memory leaves to it. The operator must give the node more memory, or remove what
-    /// is not needed.
+    /// The state would grow beyond the node's memory for it. The operator must give the node more memory, or remove
+    /// states.
     #[error(
         "{deployment}: the state needs more than the {limit_bytes} bytes that this node has for it: start the node with more --memory, or remove what takes it"
     )]
@@ -90,7 +91,7 @@ pub enum Error {
         /// The most that it could have.
         limit_bytes: usize,
     },
-    /// The state would grow beyond what is granted. The operator must grant more.
+    /// The state would grow beyond its limit. The operator must raise it.
     #[error("{deployment}: the state needs more than {limit_bytes} bytes")]
     State {
         /// The deployment.
@@ -98,12 +99,12 @@ pub enum Error {
         /// The limit.
         limit_bytes: usize,
     },
-    /// The answer was larger than is granted. Who asked must ask for less.
+    /// The answer was larger than its limit. The user must ask for less.
     #[error("{deployment}: a result of {bytes} bytes, more than {limit_bytes}")]
     Result {
         /// The deployment.
         deployment: String,
-        /// What it had.
+        /// Its size.
         bytes: usize,
         /// The limit.
         limit_bytes: usize,
@@ -113,7 +114,7 @@ pub enum Error {
     Trap {
         /// The deployment.
         deployment: String,
-        /// What the engine says, and the last words of the plugin.
+        /// Message of the engine, and the last words of the plugin.
         reason: String,
     },
     /// The plugin asked for the call to be made again later.
@@ -121,15 +122,15 @@ pub enum Error {
     Retry {
         /// The deployment.
         deployment: String,
-        /// What the plugin said.
+        /// Message of the plugin.
         message: String,
     },
-    /// The plugin refused a request. Who asked must act.
+    /// The plugin refused a request. The user must act.
     #[error("{deployment}: {message}")]
     Reject {
         /// The deployment.
         deployment: String,
-        /// What the plugin said.
+        /// Message of the plugin.
         message: String,
     },
     /// The plugin cannot go on with its state: it must be rebuilt.
@@ -137,7 +138,7 @@ pub enum Error {
     Fatal {
         /// The deployment.
         deployment: String,
-        /// What the plugin said.
+        /// Message of the plugin.
         message: String,
     },
     /// The storage failed. The operator must act; the partition is stopped when this was a commit.
@@ -145,10 +146,11 @@ pub enum Error {
     Storage {
         /// The deployment.
         deployment: String,
-        /// What the storage said.
+        /// Message of the storage.
         message: String,
     },
-    /// The partition is stopped, now or since an earlier call. The reason says who must act; opening it again starts it.
+    /// The partition is stopped, now or since an earlier call. The reason says who must act; opening it again starts
+    /// it.
     #[error("{deployment} is stopped: {reason}")]
     Stopped {
         /// The deployment.
@@ -162,13 +164,13 @@ pub enum Error {
     Busy {
         /// The deployment.
         deployment: String,
-        /// What the engine says.
+        /// Message of the engine.
         message: String,
     },
 }
 
 impl Error {
-    /// Whether the same call may succeed later without anyone acting.
+    /// Returns true if the same call may succeed later without anyone acting.
     pub fn is_retryable(&self) -> bool {
         matches!(self, Error::Retry { .. } | Error::Busy { .. } | Error::NodeMemory { .. })
     }
@@ -178,7 +180,7 @@ impl Error {
         matches!(self, Error::State { .. } | Error::NodeState { .. })
     }
 
-    /// Whether the call killed its instance: what it was fed may be to blame.
+    /// Returns true if the call killed its instance: its input may be to blame.
     pub(crate) fn is_poison(&self) -> bool {
         matches!(
             self,

@@ -19,19 +19,19 @@ pub const CALL_EVENTS_MAX: usize = 8192;
 /// Bytes of one call at most, unless a single document or timer is larger.
 const CALL_BYTES_MAX: usize = 16 << 20;
 
-/// What a batch makes of the state; nothing of it is visible yet.
+/// The state after a part of a batch; nothing of it is visible yet.
 pub struct Fed {
     pub state: State,
     pub writes: Writes,
 }
 
 impl Fed {
-    /// Nothing has changed yet.
+    /// Creates the result of an empty batch.
     pub fn new(state: State) -> Fed {
         Fed { state, writes: Writes::default() }
     }
 
-    /// Takes over what a call has left.
+    /// Takes over the results of a call.
     pub fn take(&mut self, call: CallView) {
         if let Some(turn) = call.turn {
             self.take_done(turn);
@@ -39,13 +39,13 @@ impl Fed {
         self.take_view(call.view);
     }
 
-    /// Takes over what the host itself has changed.
+    /// Takes over changes of the host itself.
     pub fn take_view(&mut self, view: View) {
         self.state = view.state;
         self.writes.extend(view.writes.unwrap_or_default());
     }
 
-    /// Takes over what the items have left that were done when a call was ended.
+    /// Takes over the results of the items that were done before a call was ended.
     fn take_done(&mut self, turn: Turn) {
         self.state = turn.state;
         self.writes.extend(turn.writes);
@@ -65,12 +65,12 @@ impl From<Error> for Halt {
     }
 }
 
-/// What the feed needs of its partition.
+/// The parts of a partition that the feed needs.
 pub trait Writer {
     fn limits(&self) -> Limits;
 
-    /// Runs `call` on the writer instance with a view of `state`, and gives what it leaves; replaces the instance when
-    /// it fails. The plugin may say at which of `items_count` items it works.
+    /// Runs `call` on the writer instance with a view of `state`, and returns its results; replaces the instance if it
+    /// fails. The plugin may name the current one of `items_count` items.
     fn call<T>(
         &mut self,
         state: State,
@@ -78,7 +78,7 @@ pub trait Writer {
         call: impl FnOnce(&mut Instance, CallView) -> Result<T, Error>,
     ) -> Result<(T, CallView), Error>;
 
-    /// Runs what the host itself does to a state that may have `bytes_max` bytes, and names what ends it.
+    /// Runs the host's own change of a state that may have `bytes_max` bytes, and names the reason if it ends early.
     fn fold<T>(
         &self,
         bytes_max: usize,
@@ -88,16 +88,16 @@ pub trait Writer {
     /// The item that the call which failed last was at, and which could not be processed so far.
     fn take_turn(&mut self) -> Option<(Turn, Vec<Failure>)>;
 
-    /// Keeps what the call that failed last would need to be made again.
+    /// Keeps a capsule of the call that failed last.
     fn keep(&mut self, call: Call, error: &Error);
 
-    /// Why no more calls are to be made for now, if so.
+    /// Returns why no more calls may be made for now, if so.
     fn interrupted(&self) -> Option<Error>;
 }
 
 /// Items that are given to a plugin in order, some at a time.
 pub trait Work {
-    /// What its items are called.
+    /// Name of its items.
     const ITEMS: &'static str;
 
     fn count(&self) -> usize;
@@ -121,7 +121,7 @@ pub trait Work {
     fn call_of(&self, at: usize) -> Call;
 }
 
-/// How work is cut into calls; kept from batch to batch.
+/// The division of work into calls; kept from batch to batch.
 pub struct Cut {
     /// Items of the next call.
     items: usize,
@@ -136,7 +136,7 @@ impl Default for Cut {
 }
 
 impl Cut {
-    /// Feeds `work` in calls of bounded size; gives how many items are done, and why it went no further.
+    /// Feeds `work` in calls of bounded size. Returns how many items are done, and why it went no further.
     ///
     /// `fed` and `report` are filled as far as it comes.
     ///
@@ -152,12 +152,12 @@ impl Cut {
         report: &mut Report,
     ) -> (usize, Result<(), Error>) {
         let mut at = 0;
-        // The end of the range that failed last: poison lies before it, or its calls were too large.
+        // The end of the range that failed last: poison is before it, or its calls were too large.
         let mut suspects_end = 0;
         let mut too_large = false;
         self.items = (self.items * 2).min(CALL_EVENTS_MAX);
         while at < work.count() {
-            // Of items that are poison each takes its time, however many there are.
+            // Each poison item takes time, and there may be many.
             if let Some(interrupted) = writer.interrupted() {
                 return (at, Err(interrupted));
             }
@@ -193,7 +193,7 @@ impl Cut {
                 self.items = if at_work.is_some() { 1 } else { items.len().div_ceil(2) };
                 continue;
             }
-            // The item is not to blame for what others have taken.
+            // The item is not to blame for memory that others have taken.
             if error.is_retryable() {
                 return (at, Err(error));
             }
@@ -225,7 +225,7 @@ fn cut(work: &impl Work, items: Range<usize>) -> Range<usize> {
 /// Documents for `feed.on-batch`.
 pub struct Documents<'a> {
     pub documents: &'a [(Vbid, Document)],
-    /// The versions before, of those who want them.
+    /// The versions before, for plugins that want them.
     pub previous: &'a Previous,
     pub now: Now,
 }
@@ -286,8 +286,8 @@ impl Work for Documents<'_> {
     }
 }
 
-/// What is told of those of `documents` that could not be processed. A plugin may name one that does not exist; there is nobody to
-/// tell.
+/// Returns the errors of `documents` that could not be processed. A plugin may name one that does not exist, which is
+/// ignored.
 fn errors(
     documents: &[(Vbid, Document)],
     failures: impl IntoIterator<Item = Failure>,
@@ -347,7 +347,7 @@ impl Work for Projected<'_> {
     }
 
     fn park(&self, at: usize, fed: &mut Fed, report: &mut Report, reason: String) {
-        // Its entries are those of a version that is no more.
+        // Its entries are those of an earlier version.
         let mut view = View::writing(fed.state.clone(), usize::MAX);
         nacre_state::fold(&mut view, &self.0.documents[at..=at], Vec::new(), self.1)
             .expect("what only removes is never refused");
@@ -375,7 +375,7 @@ impl DueTimers {
         writes.timers.insert((home, Arc::clone(name)), None);
     }
 
-    /// Takes over what those of `timers` have left that fired; the others are still set, but for those that they set anew or
+    /// Takes over the results of fired `timers`; the others are still set, except for those that were set again or
     /// cancelled.
     fn take_done(timers: &[&(Home, Arc<str>, Arc<Timer>)], turn: Turn, fed: &mut Fed) {
         let (fired, others) = timers.split_at(turn.index);

@@ -20,13 +20,13 @@ use wasmtime::{Config, Engine, InstanceAllocationStrategy, PoolingAllocationConf
 /// limit, an error that code can catch, and not a trap.
 pub(crate) const WASM_STACK_BYTES: usize = 4 << 20;
 
-/// What every component may import: it has types and nothing to call.
+/// An interface that every component may import: it has types and no functions.
 const TYPES: &str = "nacre:plugin/types@0.1.0";
 /// The interface that services need no grant for.
 const TURN: &str = "nacre:plugin/turn@0.1.0";
 
-/// How many instances live at once. Each takes 4 GiB of address space (not of memory), which spares every
-/// memory access of a guest a check; where address space is rationed, fewer must do.
+/// Number of instances that live at once. Each takes 4 GiB of address space (not of memory), which saves a check for
+/// every memory access of a guest; smaller numbers are tried if address space is limited.
 const INSTANCE_COUNTS: [u32; 3] = [512, 64, 8];
 
 /// The WebAssembly engine of a process. Clones share it.
@@ -37,11 +37,11 @@ pub struct Host {
 }
 
 impl Host {
-    /// Starts the engine. `monotonic_ns` is a clock, in nanoseconds, for what [`crate::Usage`] shows, and for how long calls
-    /// took that failed. After each of them, the thread of the writer lets time pass by `pause`, such as [`std::thread::sleep`]:
-    /// nine times as long as the call took, but 10 ms at least and a quarter of a second at most, so that what does nothing but
-    /// fail leaves the machine to others. A call that takes long tells `goes_on` of that, on its thread, every two milliseconds:
-    /// others may be waiting for the thread.
+    /// Starts the engine. `monotonic_ns` is a clock, in nanoseconds, for what [`crate::Usage`] shows, and for how long
+    /// calls took that failed. After each of them, the thread of the writer rests by `pause`, such as
+    /// [`std::thread::sleep`]: nine times as long as the call took, but 10 ms at least and a quarter of a second at
+    /// most, so that a deployment that only fails leaves the machine to others. A long call reports to `goes_on`, on
+    /// its thread, every two milliseconds: other work may be waiting for the thread.
     ///
     /// # Errors
     /// [`Error::Engine`] when the process has too little address space.
@@ -66,8 +66,8 @@ impl Host {
     /// Advances the clock of deadlines by the milliseconds that have passed; to be called about every millisecond, from any
     /// thread. After more than two without a tick only two count: others had the processors, and calls did not either.
     ///
-    /// Gives whether to go on. If not, no plugin has been called for a tenth of a second, and the thread that ticks may rest
-    /// in [`Host::await_call`].
+    /// Returns whether to go on. If not, no plugin has been called for a tenth of a second, and the thread that ticks
+    /// may rest in [`Host::await_call`].
     pub fn tick(&self) -> bool {
         for _ in 0..self.clock.tick() {
             self.engine.increment_epoch();
@@ -88,11 +88,11 @@ impl Host {
         format!("{}-{:016x}", env!("CARGO_PKG_VERSION"), hasher.finish())
     }
 
-    /// Compiles a component to an artefact for [`Host::load`]. Takes seconds of CPU time, and cannot be interrupted:
-    /// what would take minutes is refused before it begins.
+    /// Compiles a component to an artefact for [`Host::load`]. Takes seconds of CPU time, and cannot be interrupted: a
+    /// component that would take minutes is refused before.
     ///
     /// # Errors
-    /// [`Error::Component`] when the bytes are no component, [`Error::Size`] when it is too large.
+    /// [`Error::Component`] when the bytes are not a component, [`Error::Size`] when it is too large.
     pub fn compile(&self, component: &[u8]) -> Result<Vec<u8>, Error> {
         size::check_bytes(component)?;
         check_kind(component)?;
@@ -108,8 +108,8 @@ impl Host {
     /// Loads an artefact of [`Host::compile`] as the plugin `name`.
     ///
     /// # Safety
-    /// The bytes are run as machine code: they must come from [`Host::compile`] and from nowhere else. (Bytes that were
-    /// damaged since are found out.)
+    /// The bytes are run as machine code: they must come from [`Host::compile`] and from nowhere else. (Later damage is
+    /// detected.)
     ///
     /// # Errors
     /// [`Error::Artefact`] when another version made it or it is damaged, [`Error::Import`] when it imports what its
@@ -199,13 +199,13 @@ impl Plugin {
         &self.content_hash
     }
 
-    /// What it is.
+    /// Returns the world of the plugin.
     pub fn world(&self) -> World {
         self.world
     }
 
-    /// The capabilities that it imports, and so needs to be granted. One that a plugin does not use is not among them,
-    /// whatever its world has.
+    /// Returns the capabilities that it imports, and so needs to be granted. Unused capabilities of its world are not
+    /// among them.
     pub fn imports(&self) -> &[Capability] {
         &self.imports
     }
@@ -215,7 +215,7 @@ impl Plugin {
         &self.exports
     }
 
-    /// What the plugin says it is: a JSON object with at least `name`, `version` and `limits`.
+    /// Returns the plugin's description of itself: a JSON object with at least `name`, `version` and `limits`.
     ///
     /// # Errors
     /// As for any call: the plugin may trap or take too long.
@@ -238,7 +238,7 @@ impl Plugin {
         })
     }
 
-    /// The component with what it is granted, and nothing else.
+    /// Returns the component linked with its grants, and nothing else.
     pub(crate) fn link(&self, setup: &Setup) -> Result<InstancePre<Data>, Error> {
         let denied = self.imports.iter().find(|import| !setup.grants.allows(**import));
         if let Some(denied) = denied.filter(|_| !setup.runs_script) {
@@ -255,14 +255,14 @@ impl Plugin {
 /// Checks whether `plugin` would run with `setup`, without a partition.
 ///
 /// # Errors
-/// [`Error::Import`] when it wants more than is granted, [`Error::Config`] with what the plugin says about its
+/// [`Error::Import`] when it imports more than is granted, [`Error::Config`] with the plugin's message about its
 /// configuration; other errors as for any call.
 pub fn validate(plugin: &Plugin, setup: Setup) -> Result<(), Error> {
     let context = Context::new(plugin.clone(), setup, plugin.world())?;
     Instance::configured(&context, Role::Reader).map(drop)
 }
 
-/// Tells by the first bytes what is no component, in words of who made the file.
+/// Recognises other files by their first bytes, and names what they are for the author.
 ///
 /// They are the magic, a version, and the layer: 0 of a core module, 1 of a component. Source: the binary format of the
 /// component model.

@@ -16,7 +16,7 @@ use wasmtime::{
     PoolConcurrencyLimitError, ResourceLimiter, Store, Trap, UpdateDeadline, WasmBacktrace,
 };
 
-/// Native stack that must be left before a call: what Wasm may use, and the host functions below it.
+/// Native stack that must be free before a call: the part that Wasm may use, and the host functions below it.
 const RED_ZONE_BYTES: usize = WASM_STACK_BYTES + (512 << 10);
 /// Native stack that is made when it is not.
 const GROWN_STACK_BYTES: usize = RED_ZONE_BYTES + (512 << 10);
@@ -24,7 +24,7 @@ const GROWN_STACK_BYTES: usize = RED_ZONE_BYTES + (512 << 10);
 const QUESTION_TICKS: u64 = 2;
 /// Elements of one table; QuickJS needs some thousands.
 const TABLE_ELEMENTS_MAX: usize = 100_000;
-/// Bytes that a guest may pass to the host in one call, however small its results are to be.
+/// Bytes that a guest may pass to the host in one call, even if its results must be small.
 const HOST_CALL_BYTES_MIN: usize = 1 << 20;
 
 /// Why the host ended a call that a capability was used in.
@@ -61,7 +61,7 @@ impl Refused {
     }
 }
 
-/// What the host keeps beside an instance.
+/// The host's data of an instance.
 pub struct Data {
     pub context: Arc<Context>,
     pub view: CallView,
@@ -107,10 +107,11 @@ impl Data {
         }
     }
 
-    /// Counts a call into the host; refuses it where only the log may be used, and what is linked but not granted.
+    /// Counts a call into the host; refuses it where only the log may be used, and interfaces that are linked but not
+    /// granted.
     pub fn count(&mut self, capability: Capability) -> wasmtime::Result<()> {
         self.host_calls[capability as usize] += 1;
-        // What has an error of its own for it says so itself.
+        // Capabilities with their own error for it return that.
         let says_so =
             matches!(capability, Capability::Kv | Capability::HttpOut | Capability::Query);
         if !self.is_running && capability != Capability::Log {
@@ -122,7 +123,7 @@ impl Data {
         Ok(())
     }
 
-    /// Takes what is held for the guest for memory of its instance.
+    /// Charges the bodies that are held for the guest to the memory of its instance.
     pub fn charge_held(&mut self) -> wasmtime::Result<()> {
         self.limiter.held_bytes = self.held.bytes();
         let bytes = self.limiter.bytes.saturating_add(self.limiter.held_bytes);
@@ -141,14 +142,14 @@ impl Data {
         self.limiter.hold(0);
     }
 
-    /// How long the call, or its item, has taken.
+    /// Returns the time that the call, or its item, has taken.
     fn passed(&self) -> Duration {
         let now = self.context.plugin.clock.ticks();
         Duration::from_millis(now.saturating_sub(self.begun_tick))
     }
 
-    /// How long the call, or its item, may still take; an error, which ends it, when that is over. Once the deadline has
-    /// passed it is what is left of the grace.
+    /// Returns the time left for the call, or its item; an error, which ends it, when there is none. After the deadline
+    /// it is the rest of the grace.
     pub fn time_left(&self) -> wasmtime::Result<Duration> {
         let now = self.context.plugin.clock.ticks();
         let limits = self.context.setup.limits;
@@ -170,7 +171,7 @@ impl Data {
         QUESTION_TICKS.min(left)
     }
 
-    /// Whether the call may go on, and when to ask again.
+    /// Returns when to ask again whether the call may go on. An error ends the call.
     fn may_go_on(&self) -> wasmtime::Result<UpdateDeadline> {
         let is_over = self.view.database.as_ref().is_some_and(|database| database.is_over());
         if is_over {
@@ -202,7 +203,7 @@ impl turn::Host for Data {
     }
 
     fn failed(&mut self, index: u32, message: String) -> wasmtime::Result<()> {
-        // A plugin may name an event that does not exist, or one again and again; there is nobody to tell.
+        // A plugin may name an event that does not exist, or the same one again and again; both are ignored.
         let CallView { failures, items_count, .. } = &mut self.view;
         if failures.len() < *items_count {
             failures.push(Failure::new(index, &message));
@@ -220,18 +221,18 @@ struct Limiter {
     bytes: usize,
     /// Bytes of documents that the host holds for the instance.
     held_bytes: usize,
-    /// What the last growth that was refused would have been beyond.
+    /// The limit that refused the last growth.
     refused: Option<Beyond>,
     of_deployment: Arc<AtomicUsize>,
-    /// For its memory and what is held for it.
+    /// Permit for its memory and the held bodies.
     permit: Permit,
 }
 
 /// A limit that an instance would have passed.
 enum Beyond {
-    /// That of its deployment.
+    /// The limit of the deployment.
     Limit,
-    /// What the node has left.
+    /// The memory of the node.
     Budget(Exceeded),
 }
 
@@ -283,7 +284,7 @@ impl Drop for Limiter {
     }
 }
 
-/// An instance. After an error of a call it must be dropped, whatever the error.
+/// An instance. It must be dropped after any error of a call.
 pub struct Instance {
     context: Arc<Context>,
     role: Role,
@@ -298,8 +299,7 @@ impl Instance {
         let plugin = &context.plugin;
         let mut store = Store::new(&plugin.engine, Data::new(Arc::clone(context), role));
         store.limiter(|data| &mut data.limiter);
-        // What one call of the guest into the host may carry, or a result bring back; checked before anything is
-        // copied.
+        // Limits the bytes of one call of the guest into the host, and of a result; checked before anything is copied.
         store.set_hostcall_fuel(limits.result_bytes.saturating_add(HOST_CALL_BYTES_MIN));
         let _running = plugin.clock.begin_call();
         store.set_epoch_deadline(limits.deadline_ticks());
@@ -342,7 +342,7 @@ impl Instance {
         }
     }
 
-    /// What it was made of.
+    /// Returns the context of the instance.
     pub fn context(&self) -> &Context {
         &self.context
     }
@@ -353,7 +353,7 @@ impl Instance {
         self.context.plugin.clock.ticks().saturating_add(ticks)
     }
 
-    /// Calls the instance with `view` as its state; what it wrote is in [`Instance::take_view`].
+    /// Calls the instance with `view` as its state; [`Instance::take_view`] returns its writes.
     pub fn call<T>(
         &mut self,
         view: CallView,
@@ -378,7 +378,7 @@ impl Instance {
         self.go_on(call)
     }
 
-    /// How long the call may still go on in further parts, if it has limited that itself.
+    /// Returns how long the call may go on in further parts, if it has limited that itself.
     pub fn time_left(&self) -> Option<Duration> {
         let ends_tick = self.store.data().view.ends_tick?;
         let left_ms = ends_tick.saturating_sub(self.context.plugin.clock.ticks());
@@ -393,7 +393,7 @@ impl Instance {
     /// Charges its memory to idle instances.
     ///
     /// # Errors
-    /// [`Exceeded`] when these have as much as they may: the instance is to be dropped.
+    /// [`Exceeded`] when these have as much as they may: the instance must be dropped.
     pub fn charge_to_nobody(&mut self) -> Result<(), Exceeded> {
         let idle = self.context.setup.budgets.of_idle();
         self.store.data_mut().limiter.permit.hand_to(&idle, Purpose::Idle)
@@ -422,7 +422,7 @@ impl Instance {
             stacker::maybe_grow(RED_ZONE_BYTES, GROWN_STACK_BYTES, || call(exports, store));
         let elapsed_ns = clock.now_ns().saturating_sub(begun_ns);
         let data = self.store.data_mut();
-        // They end with the call.
+        // Queries end with the call.
         data.queries = OpenQueries::default();
         let deployment = self.context.setup.name.clone();
         let outcome = match outcome {
@@ -435,7 +435,7 @@ impl Instance {
         self.context.count(self.role, elapsed_ns, &data.host_calls, outcome.is_err());
         self.context.add_log(std::mem::take(&mut data.log));
         let metrics = std::mem::take(&mut data.metrics);
-        // What was counted for items that are done is not counted again.
+        // Metrics of items that are done are not counted again.
         if outcome.is_ok() || self.store.data().view.turn.is_some() {
             self.context.change_metrics(metrics);
         }
@@ -467,13 +467,13 @@ impl Instance {
         })
     }
 
-    /// What the last call asked the host.
+    /// Takes the journal of the last call.
     pub fn take_journal(&mut self) -> Journal {
         std::mem::take(&mut self.store.data_mut().journal)
     }
 }
 
-/// Names the limit that a state has reached: `granted` bytes, or what the node has left.
+/// Returns the error for the limit that a state has reached: `granted` bytes, or the node's memory.
 pub fn state_full(deployment: String, granted: usize, bytes_max: usize) -> Error {
     match bytes_max < granted {
         true => Error::NodeState { deployment, limit_bytes: bytes_max },
@@ -481,7 +481,7 @@ pub fn state_full(deployment: String, granted: usize, bytes_max: usize) -> Error
     }
 }
 
-/// Names what ended a call from within.
+/// Returns the error for a call that ended from within.
 fn failure(error: &wasmtime::Error, data: &mut Data) -> Error {
     let deployment = data.context.setup.name.clone();
     let limits = data.context.setup.limits;
@@ -514,7 +514,7 @@ fn failure(error: &wasmtime::Error, data: &mut Data) -> Error {
             Error::Memory { deployment, limit_bytes: limits.memory_bytes }
         }
         _ => {
-            // What stands before it is a backtrace of addresses.
+            // The text before it is a backtrace of addresses.
             let root = || error.root_cause().to_string();
             let cause = trap.map_or_else(root, ToString::to_string);
             let reason = match data.log.iter().rfind(|line| line.level == "error") {

@@ -1,7 +1,7 @@
-//! What a call asked the host, so that it can be made again elsewhere.
+//! The questions of a call to the host, so that the call can be repeated elsewhere.
 //!
 //! Of the state only the questions are noted: their answers are still in the snapshot that the call began with, which
-//! costs nothing to keep. What came from outside (`kv`, `http-out`) cannot be asked again, and is kept as it was.
+//! costs nothing to keep. Answers from outside (`kv`, `http-out`) cannot be asked for again, and are kept.
 
 use crate::capsule::Answer;
 use nacre_state::{SCAN_BYTES_MAX, State, Value};
@@ -33,7 +33,7 @@ impl Journal {
         *self = Journal { before: before.clone(), ..Journal::default() };
     }
 
-    /// The call asks for what is not noted: it cannot be made again.
+    /// Marks a question that is not noted: the call cannot be repeated.
     pub fn cut(&mut self) {
         self.is_cut = true;
     }
@@ -84,7 +84,7 @@ impl Journal {
         !self.is_cut
     }
 
-    /// Whether something was not noted.
+    /// Returns true if something was not noted.
     pub fn is_cut(&self) -> bool {
         self.is_cut
     }
@@ -94,7 +94,7 @@ impl Journal {
         &self.answers
     }
 
-    /// The entries and timers that the call could see of what there was before it; none when they cannot be read any more.
+    /// Returns the entries and timers from before the call that it could see; `None` if they cannot be read any more.
     pub fn seen(&self) -> Option<State> {
         let mut seen = State::default();
         for read in &self.reads {

@@ -11,12 +11,12 @@
 //!                      KeySpace ── snapshot ──► Reader, Reader, … ◄── Request
 //! ```
 //!
-//! A plugin is a fold over the change stream plus readers of the state it folds into. What a call writes is
-//! committed together with the progress it reflects, or not at all; readers see the last commit.
+//! A plugin is a fold over the change stream plus readers of the state it folds into. The writes of a call are
+//! committed together with the progress that they reflect, or not at all; readers see the last commit.
 //!
 //! Invariants:
 //! - Nothing is linked but the interfaces of `plugins/wit` that a component imports; there is no WASI.
-//! - The deadline is armed anew before every call; an instance that trapped is dropped, never called again.
+//! - The deadline is set before every call; an instance that trapped is dropped, never called again.
 //! - A document that kills its instance is found by narrowing the batch, parked as a [`DeadLetter`] and skipped.
 //! - A commit that fails stops the partition: memory and storage may differ then.
 //! - No thread, clock, file or socket. The embedder calls [`Host::tick`] about once a millisecond while plugins are

@@ -1,4 +1,4 @@
-//! What a deployment may use up.
+//! The limits of a deployment.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use std::time::Duration;
 pub struct Limits {
     /// Linear memory of one instance, in bytes.
     pub memory_bytes: usize,
-    /// How long one call may take, or one item of it where the plugin says which is at work; counted in ticks of a
+    /// Longest time of one call, or of one item where the plugin names the current one; counted in ticks of a
     /// millisecond.
     pub deadline: Duration,
-    /// How much longer it may go on: for a plugin that ends what takes too long by itself.
+    /// Additional time for a plugin that ends long work by itself.
     pub grace: Duration,
     /// Keys and values of the state, in bytes. A partition that would grow beyond is stopped.
     pub state_bytes: usize,
@@ -18,7 +18,7 @@ pub struct Limits {
     pub result_bytes: usize,
     /// Body of the answer to a request that the plugin sends, in bytes.
     pub http_bytes: usize,
-    /// How many documents in a row may kill their instance before the partition is stopped.
+    /// Number of documents in a row that may kill their instance before the partition is stopped.
     pub errors_max: u32,
 }
 

@@ -1,4 +1,4 @@
-//! `plugin.toml`: what a plugin is, what it asks for, and what it can do with less than.
+//! `plugin.toml`: description, requested capabilities and limits of a plugin.
 //!
 //! ```toml
 //! name = "orders-by-mail"
@@ -21,15 +21,15 @@ use nacre_types::{PLUGIN_NAME_BYTES_MAX, check_plain_name};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// What a package says of itself. A key that is not listed here is refused, so that a typo is not taken for nothing.
+/// A package's description of itself. An unknown key is refused, so that a typo is not ignored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
-    /// Its name: letters, digits, `-` and `_`, a letter or digit first; at most 64.
+    /// The name: letters, digits, `-` and `_`, a letter or digit first; at most 64.
     pub name: String,
-    /// Its version. What has another version may differ; what has the same is the same.
+    /// The version. Packages with the same version have the same content.
     pub version: String,
-    /// A sentence for who chooses.
+    /// A sentence for users who choose a plugin.
     #[serde(default)]
     pub description: String,
     /// The world of its component.
@@ -41,7 +41,7 @@ pub struct Manifest {
     /// The file of the package that is JavaScript, in place of a component.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub script: Option<String>,
-    /// The files of the package that the script imports, such as `lib/dates.js`: as JavaScript, whatever their names end with.
+    /// Files of the package that the script imports, such as `lib/dates.js`: as JavaScript, whatever their extension.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub modules: Vec<String>,
     /// Names the format of its state: a version with the same goes on with the state of the one before, a version with
@@ -51,18 +51,18 @@ pub struct Manifest {
     /// The form of its state, of a plugin that keeps one; that of the node when it is not named.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<StateForm>,
-    /// What it asks for.
+    /// Capabilities that it asks for.
     #[serde(default)]
     pub capabilities: Capabilities,
     /// Limits that it wants to be lower than the node's.
     #[serde(default)]
     pub limits: Wanted,
-    /// What it is to be told of documents.
+    /// The form of events.
     #[serde(default)]
     pub events: Events,
 }
 
-/// What a plugin is told of documents beside what they are.
+/// Additional parts of events.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Events {
@@ -75,7 +75,7 @@ fn first() -> String {
     "1".into()
 }
 
-/// What reaches beyond the plugin's own state, which needs to be granted. State, timers, log and metrics do not.
+/// Capabilities beyond the plugin's own state, which need to be granted. State, timers, log and metrics do not.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Capabilities {
@@ -87,15 +87,15 @@ pub struct Capabilities {
     pub http_out: Vec<String>,
 }
 
-/// Collections as `scope.collection`; `scope.*` stands for all of a scope, `*` for all of the deployment's bucket. Those of
+/// Collections as `scope.collection`; `scope.*` means all of a scope, `*` all of the deployment's bucket. Those of
 /// another bucket have its name in front: `bucket.scope.collection`, `bucket.scope.*`, `bucket.*.*`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Keyspaces {
-    /// Those it reads.
+    /// Collections that it reads.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub read: Vec<String>,
-    /// Those it writes, and reads.
+    /// Collections that it writes and reads.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub write: Vec<String>,
 }
@@ -106,10 +106,10 @@ impl Keyspaces {
     }
 }
 
-/// Whether `pattern` covers all that `wanted`, a keyspace or a pattern, does.
+/// Returns true if `pattern` covers everything that `wanted`, a keyspace or a pattern, does.
 ///
-/// Scopes and collections have no dot in their names, buckets may: so names are taken from the end, and one that stands
-/// before two others is a bucket. `*` alone is all of the own bucket.
+/// Scopes and collections have no dot in their names, buckets may: so names are taken from the end, and a name before
+/// two others is a bucket. `*` alone is all of the own bucket.
 pub(crate) fn covers(pattern: &str, wanted: &str) -> bool {
     let (pattern, wanted) = (Names::of(pattern), Names::of(wanted));
     let is_covered = |pattern: &str, wanted: &str| pattern == "*" || pattern == wanted;
@@ -137,7 +137,7 @@ impl Names<'_> {
     }
 }
 
-/// Whether `text` has one of the forms that [`Keyspaces`] names.
+/// Returns true if `text` has one of the forms that [`Keyspaces`] names.
 fn is_keyspace(text: &str) -> bool {
     let is_name = |name: &str| !name.is_empty() && !name.contains('*');
     let Names { bucket, scope, collection } = Names::of(text);
@@ -152,7 +152,7 @@ fn is_keyspace(text: &str) -> bool {
     }
 }
 
-/// Whether `text` is `host` or `host:port`; an address of IPv6 stands in brackets.
+/// Returns true if `text` is `host` or `host:port`; an IPv6 address is in brackets.
 fn is_host(text: &str) -> bool {
     let (host, port) = match text.rsplit_once(':') {
         Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
@@ -169,10 +169,10 @@ fn is_host(text: &str) -> bool {
 }
 
 impl Capabilities {
-    /// Whether each pattern is one.
+    /// Checks the patterns.
     ///
     /// # Errors
-    /// The one that is none.
+    /// Names the invalid one.
     pub fn check(&self) -> Result<(), String> {
         let keyspaces = [("kv.read", &self.kv.read), ("kv.write", &self.kv.write)];
         for (name, patterns) in keyspaces {
@@ -188,10 +188,10 @@ impl Capabilities {
         }
     }
 
-    /// Whether `granted` is of use to who asks for this: what it never asked for is not to be granted by mistake.
+    /// Checks that `granted` contains only requested capabilities, so that nothing is granted by mistake.
     ///
     /// # Errors
-    /// What is not.
+    /// Names the excess.
     pub fn check_grants(&self, granted: &Capabilities) -> Result<(), String> {
         granted.check()?;
         let wants =
@@ -217,7 +217,7 @@ impl Capabilities {
         }
     }
 
-    /// What of this is not in `granted`, in words: `write documents of shop.lookup`.
+    /// Returns the capabilities that are not in `granted`, in words: `write documents of shop.lookup`.
     pub fn missing_from(&self, granted: &Capabilities) -> Vec<String> {
         let lacks = |patterns: &[String], wanted: &str| {
             !patterns.iter().any(|pattern| covers(pattern, wanted))
@@ -243,14 +243,14 @@ impl Capabilities {
     }
 }
 
-/// Limits as a manifest or a deployer states them; what is not stated is the node's.
+/// Limits in a manifest or from a deployer; missing ones are the node's.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Wanted {
     /// Memory of one instance, in MiB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_mb: Option<u32>,
-    /// How long one call may take, in milliseconds.
+    /// Longest time of one call, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline_ms: Option<u32>,
     /// Keys and values of the state, in MiB.
@@ -259,7 +259,7 @@ pub struct Wanted {
     /// Body of one answer, in MiB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result_mb: Option<u32>,
-    /// How many documents in a row may kill it.
+    /// Number of documents in a row that may kill it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub errors_max: Option<u32>,
 }
@@ -277,7 +277,7 @@ impl Wanted {
         limits.into_iter().find(|(_, limit)| *limit == Some(0)).map(|(name, _)| name)
     }
 
-    /// The lower of `limits` and what is wanted.
+    /// Returns the lower values of `limits` and these.
     pub fn within(&self, limits: Limits) -> Limits {
         let bytes = |wanted: Option<u32>, limit: usize| {
             wanted.map_or(limit, |mb| limit.min((mb as usize) << 20))
@@ -300,7 +300,7 @@ impl Manifest {
     /// Reads a `plugin.toml`.
     ///
     /// # Errors
-    /// What is wrong with it and where, for its author.
+    /// The mistake and its place, for its author.
     pub fn read(text: &str) -> Result<Manifest, String> {
         let manifest: Manifest =
             toml::from_str(text).map_err(|error| format!("plugin.toml: {error}"))?;
@@ -339,11 +339,11 @@ impl Manifest {
         }
     }
 
-    /// Whether it can be deployed: limits and patterns are looked at before a package is taken, and those that were taken
-    /// earlier go on.
+    /// Checks that it can be deployed: limits and patterns are checked before a package is accepted, and packages that
+    /// were accepted earlier stay valid.
     ///
     /// # Errors
-    /// What is wrong with it, for its author.
+    /// The mistake, for its author.
     pub fn check(&self) -> Result<(), String> {
         if let Some(name) = self.limits.nothing() {
             return Err(format!(
@@ -353,7 +353,7 @@ impl Manifest {
         self.capabilities.check().map_err(|reason| format!("plugin.toml: {reason}"))
     }
 
-    /// What a deployment of the package may do once all that it asks for is granted.
+    /// Returns the grants of a deployment of the package with all requested capabilities.
     pub fn grants(&self) -> Grants {
         let Capabilities { kv, http_out } = &self.capabilities;
         let keyspaces = |patterns: &[String], write: bool| -> Vec<KeyspaceGrant> {
@@ -367,7 +367,7 @@ impl Manifest {
         }
     }
 
-    /// Whether its state has blobs wherever it is deployed.
+    /// Returns true if its state has blobs wherever it is deployed.
     pub fn has_blobs(&self) -> bool {
         self.state == Some(StateForm::Segmented)
     }
@@ -383,7 +383,7 @@ impl Manifest {
     }
 }
 
-/// Whether a script can import `name` from beside it, and no path leads out.
+/// Returns true if a script can import `name` as a module of the package: the path does not lead out of it.
 fn is_module(name: &str) -> bool {
     let is_script = [".js", ".ts"].iter().any(|end| name.ends_with(end));
     is_script && name.split('/').all(|part| !matches!(part, "" | "." | ".."))

@@ -81,8 +81,8 @@ fn number_of(kind: Kind) -> u8 {
     }
 }
 
-/// Appends one event whose key starts at `at` of the arena, and the version before it at `previous_at`, or 0; gives where
-/// the next key starts.
+/// Appends one event whose key starts at `at` of the arena, and the version before it at `previous_at`, or 0. Returns
+/// where the next key starts.
 fn pack_event(
     vbid: Vbid,
     document: &Document,

@@ -9,7 +9,7 @@ use std::io::Read;
 pub const PACKAGE_BYTES_MAX: usize = 32 << 20;
 /// Files of a package.
 const FILES_MAX: usize = 64;
-/// Where the manifest lies.
+/// Name of the manifest.
 const MANIFEST: &str = "plugin.toml";
 
 /// Names a package or a component by its content: SHA-256 in hexadecimal, 64 characters.
@@ -20,7 +20,7 @@ pub fn digest(bytes: &[u8]) -> String {
 /// A plugin as it is uploaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Package {
-    /// What it says of itself.
+    /// The manifest.
     pub manifest: Manifest,
     /// The text of the manifest.
     pub manifest_text: String,
@@ -31,7 +31,7 @@ impl Package {
     /// Makes a package of a manifest and the files around it, by name.
     ///
     /// # Errors
-    /// What is wrong with them, for the author.
+    /// The mistake, for the author.
     pub fn new(manifest_text: String, files: BTreeMap<String, Vec<u8>>) -> Result<Package, String> {
         let manifest = Manifest::read(&manifest_text)?;
         if let Some(name) = manifest.files().find(|name| !files.contains_key(*name)) {
@@ -43,7 +43,7 @@ impl Package {
     /// Reads an archive.
     ///
     /// # Errors
-    /// What is wrong with it, for who made it.
+    /// The mistake, for its author.
     pub fn read(archive: &[u8]) -> Result<Package, String> {
         if archive.len() > PACKAGE_BYTES_MAX {
             return Err(format!("a package has at most {PACKAGE_BYTES_MAX} bytes"));
@@ -61,7 +61,7 @@ impl Package {
             let name = String::from_utf8(entry.path_bytes().into_owned())
                 .map_err(|_| "the name of a file is not UTF-8")?;
             let name = name.strip_prefix("./").unwrap_or(&name).to_owned();
-            // What an entry claims is bounded by what the archive holds.
+            // The claimed size of an entry is bounded by that of the archive.
             let mut content = Vec::new();
             entry.read_to_end(&mut content).map_err(broken)?;
             files.insert(name, content);
@@ -113,10 +113,10 @@ impl Package {
         archive.into_inner().expect("writing to memory does not fail")
     }
 
-    /// The same code as another version, with a state of its own.
+    /// Returns the same code as another version, with a separate state.
     ///
     /// # Errors
-    /// When the version is none.
+    /// Fails when the version is invalid.
     pub fn as_version(&self, version: &str) -> Result<Package, String> {
         let manifest = Manifest {
             version: version.to_owned(),

@@ -27,12 +27,12 @@ pub struct Partition {
     storage: Box<dyn StateStorage>,
     /// The vBuckets whose timers fire here, with the first moment of that.
     served: BTreeMap<Vbid, Moment>,
-    /// Where it has begun to serve vBuckets since the last commit.
+    /// Standings of vBuckets that it has begun to serve since the last commit.
     begun: BTreeMap<Vbid, Standing>,
-    /// Those of them that have moved on and were not told of.
+    /// vBuckets whose progress has not been reported.
     moved: BTreeSet<Vbid>,
     status: Status,
-    /// How many documents were taken of the batch that is to be given again.
+    /// Number of documents that were taken of a batch that will be repeated.
     taken: usize,
     documents_cut: Cut,
     timers_cut: Cut,
@@ -44,11 +44,11 @@ pub struct Partition {
 struct Slot {
     context: Arc<Context>,
     instance: Option<Instance>,
-    /// What the instance that was lost last had asked.
+    /// Journal of the instance that was lost last.
     wreck: Journal,
     /// The item that it was at.
     turn: Option<(Turn, Vec<Failure>)>,
-    /// Whether somebody waits for the partition to come back.
+    /// True if somebody waits for the partition to come back.
     is_interrupted: Box<dyn Fn() -> bool + Send>,
     /// The account of the deployment.
     account: Arc<Account>,
@@ -56,21 +56,21 @@ struct Slot {
     charged_bytes: usize,
 }
 
-/// Memory that a state takes: nodes of the tree are not full, and values lie in blocks of the allocator.
+/// Returns the memory of a state: nodes of the tree are not full, and values are in blocks of the allocator.
 fn memory_of(state: &State) -> usize {
     let bytes = state.memory_bytes();
     bytes + bytes / 4
 }
 
 impl Slot {
-    /// Bytes that the state may have: what its limit grants, or less where the node has less memory for it. What a segmented
-    /// state has in memory is bounded by its flushes.
+    /// Returns the bytes that the state may have: its limit, or less if the node has less memory for it. The part of a
+    /// segmented state in memory is bounded by its flushes.
     fn state_bytes_max(&self, state: &State) -> usize {
         if !state.space.is_resident() {
             return self.limits().state_bytes;
         }
         let room = self.account.room().saturating_add(self.charged_bytes);
-        // As `memory_of` has it, the other way round.
+        // The inverse of `memory_of`.
         self.limits().state_bytes.min(room / 5 * 4)
     }
 }
@@ -99,13 +99,13 @@ impl Writer for Slot {
             Ok(value) => {
                 let view = instance.take_view();
                 let is_large = instance.memory_bytes() > IDLE_BYTES_MAX;
-                // Others wait for what it does not need until its next batch.
+                // Other deployments wait for memory that it does not need until its next batch.
                 if !is_large || !self.context.setup.budgets.writers.is_tight() {
                     self.instance = Some(instance);
                 }
                 Ok((value, view))
             }
-            // What an instance remembers of a call that came to nothing is not true.
+            // The instance may remember results of the failed call, so it is dropped.
             Err(error) => {
                 self.wreck = instance.take_journal();
                 let CallView { turn, failures, .. } = instance.take_view();
@@ -217,41 +217,41 @@ impl Partition {
         })
     }
 
-    /// Has batches and timers be given up between two calls whenever `is_interrupted` says so: they end with [`Error::Busy`], and
-    /// what is done of them counts.
+    /// Gives up batches and timers between two calls whenever `is_interrupted` returns true: they end with
+    /// [`Error::Busy`], and the results so far count.
     pub fn interrupt_when(&mut self, is_interrupted: impl Fn() -> bool + Send + 'static) {
         self.slot.is_interrupted = Box::new(is_interrupted);
     }
 
-    /// Where the feed of a vBucket goes on.
+    /// Returns where the feed of a vBucket goes on.
     pub fn progress(&self, vbid: Vbid) -> ResumePoint {
         self.standing(vbid).point
     }
 
-    /// Where the feed goes on, for all vBuckets that were ever fed, in order.
+    /// Returns where the feed goes on, for all vBuckets that were ever fed, in order.
     pub fn progress_of_all(&self) -> impl Iterator<Item = (Vbid, ResumePoint)> {
         let published = self.shared.published.read();
         let points = published.tracks.iter().map(|(vbid, track)| (*vbid, track.standing.point));
         points.collect::<Vec<_>>().into_iter()
     }
 
-    /// How far it has come with a vBucket.
+    /// Returns the progress in a vBucket.
     pub fn standing(&self, vbid: Vbid) -> Standing {
         let published = self.shared.published.read();
         published.tracks.get(&vbid).map(|track| track.standing).unwrap_or_default()
     }
 
-    /// Whether it was ever fed, or told where to begin.
+    /// Returns true if it was ever fed, or was given a begin.
     pub fn is_begun(&self) -> bool {
         !self.shared.published.read().tracks.is_empty()
     }
 
-    /// The timers of a vBucket fire here from now on: the node serves it under `term`, and began to at `begun`, by a clock
-    /// that goes on after a restart. It is stored with what comes next: a process that ends before that begins anew where this
-    /// one did.
+    /// Starts the timers of a vBucket on this node, which serves it under `term` since `begun`, by a clock that goes on
+    /// after a restart. The change is stored with the next commit: a process that ends before starts again from the
+    /// same progress.
     ///
     /// # Errors
-    /// Why the partition has stopped, if it has.
+    /// The reason why the partition has stopped, if it has.
     pub fn serve(&mut self, vbid: Vbid, term: u64, begun: u64) -> Result<(), Error> {
         let mut fed = Fed::new(self.shared.snapshot()?);
         fed.state.timers.serve(vbid, true);
@@ -263,7 +263,7 @@ impl Partition {
         Ok(())
     }
 
-    /// The timers of a vBucket fire elsewhere from now on; they are kept for who asks.
+    /// Stops the timers of a vBucket on this node; they are kept for followers.
     pub fn release(&mut self, vbid: Vbid) {
         if self.served.remove(&vbid).is_some() {
             self.moved.remove(&vbid);
@@ -271,7 +271,7 @@ impl Partition {
         }
     }
 
-    /// Whether the timers of a vBucket fire here.
+    /// Returns true if the timers of a vBucket fire here.
     pub fn serves(&self, vbid: Vbid) -> bool {
         self.served.contains_key(&vbid)
     }
@@ -281,12 +281,12 @@ impl Partition {
         self.served.keys().copied()
     }
 
-    /// Whether it has come further with any of them since [`Partition::take_moved`].
+    /// Returns true if it has come further with any of them since [`Partition::take_moved`].
     pub fn has_moved(&self) -> bool {
         !self.moved.is_empty()
     }
 
-    /// Those of them with which it has come further since this was called last.
+    /// Returns the vBuckets with progress since the last call.
     pub fn take_moved(&mut self) -> BTreeSet<Vbid> {
         std::mem::take(&mut self.moved)
     }
@@ -351,7 +351,7 @@ impl Partition {
     /// are part of the commit.
     ///
     /// # Errors
-    /// [`Error::Retry`] or [`Error::Busy`]: try again, with what is left of the batch after [`Partition::taken`]. Any
+    /// [`Error::Retry`] or [`Error::Busy`]: try again, with the batch after [`Partition::taken`]. Any
     /// other error has stopped the partition, without any effect of this batch.
     pub fn on_batch(&mut self, batch: &Batch, now: Now) -> Result<Report, Error> {
         self.taken = 0;
@@ -377,14 +377,14 @@ impl Partition {
         self.finish(fed, progress, report, done, outcome)
     }
 
-    /// How many documents of the batch that was last refused for now are in the state all the same, from its first on: they
-    /// are not to be given again.
+    /// Returns how many documents of the last refused batch are in the state all the same, from its first on: they must
+    /// not be passed again.
     pub fn taken(&self) -> usize {
         self.taken
     }
 
-    /// Calls the plugin with the timers that are due, some hundreds at most; what it writes and that they have fired
-    /// become visible in one commit. There may be more: [`Partition::next_timer_us`] tells.
+    /// Calls the plugin with due timers, some hundreds at most; its writes and the removal of the timers become visible
+    /// in one commit. [`Partition::next_timer_us`] shows whether there are more.
     ///
     /// # Errors
     /// As for [`Partition::on_batch`]; those that have fired do not fire again.
@@ -400,14 +400,14 @@ impl Partition {
         self.finish(fed, BTreeMap::new(), report, done, outcome)
     }
 
-    /// When the next timer is due, in microseconds since the Unix epoch; none when there is none, or the partition is
-    /// stopped.
+    /// Returns when the next timer is due, in microseconds since the Unix epoch; `None` if there is none, or the
+    /// partition is stopped.
     pub fn next_timer_us(&self) -> Option<u64> {
         let published = self.shared.published.read();
         published.state.timers.next().filter(|_| published.stopped.is_none())
     }
 
-    /// Commits what `done` items have left, unless the partition is to stop.
+    /// Commits the results of `done` items, unless the partition must stop.
     fn finish(
         &mut self,
         fed: Fed,
@@ -429,14 +429,14 @@ impl Partition {
                 Err(error)
             }
             Err(error) => {
-                // Nothing was taken, but what it did to the plugin is worth knowing.
+                // No document was taken, but the failures count.
                 self.status.add(&Report { documents: 0, timers: 0, ..report });
                 Err(self.stop_unless_retryable(error))
             }
         }
     }
 
-    /// Cuts the state back to `to` in the history of `vbid`; gives where the feed goes on, `to` or earlier.
+    /// Cuts the state back to `to` in the history of `vbid`. Returns where the feed goes on, `to` or earlier.
     ///
     /// # Errors
     /// As for [`Partition::on_batch`].
@@ -465,7 +465,7 @@ impl Partition {
         Ok(point)
     }
 
-    /// One call of a rollback; gives the seqno reached, or none when there is more to do.
+    /// One call of a rollback. Returns the seqno reached, or none when there is more to do.
     fn rollback_part(
         &mut self,
         vbid: Vbid,
@@ -528,9 +528,9 @@ impl Partition {
         Ok(())
     }
 
-    /// Gives the memory of the state back, and stays stopped for `reason`, also when it is opened again, until the node has more
-    /// than `limit_bytes` for it: after an error for which [`Error::is_state_full`] holds, and in the other partitions of the
-    /// same deployment then.
+    /// Returns the memory of the state back, and stays stopped for `reason`, also when it is opened again, until the
+    /// node has more than `limit_bytes` for it: after an error for which [`Error::is_state_full`] holds, and in the
+    /// other partitions of the same deployment then.
     pub fn abandon(&mut self, reason: &str, limit_bytes: usize) {
         self.slot.instance = None;
         let mut published = self.shared.published.write();
@@ -538,12 +538,13 @@ impl Partition {
         drop(published);
         self.charge(0);
         if let Err(message) = self.storage.stop(reason, limit_bytes) {
-            // It is stopped in any case, and once more when it is opened and grows again.
+            // It is stopped in any case; if the reason was not stored, it stops again after the next open.
             self.shared.published.write().stopped = Some(format!("{reason} ({message})"));
         }
     }
 
-    /// Has the storage keep nothing back: when there is nothing to do, and before another takes over.
+    /// Makes the storage keep nothing back: called when there is nothing to do, and before another deployment takes
+    /// over.
     ///
     /// # Errors
     /// [`Error::Storage`]; the partition is stopped then.
@@ -554,7 +555,7 @@ impl Partition {
         })
     }
 
-    /// As [`Partition::settle`], and waits until all of it survives a power cut.
+    /// As [`Partition::settle`], and waits until everything survives a power cut.
     ///
     /// # Errors
     /// [`Error::Storage`]; the partition goes on.
@@ -575,12 +576,12 @@ impl Partition {
         self.shared.status(&self.status)
     }
 
-    /// Calls that failed since this was called last, each with what is needed to make it again; the last few of them.
+    /// Takes the capsules of failed calls since the last call of this function; the last few of them.
     pub fn take_capsules(&self) -> Vec<Capsule> {
         self.slot.context.take_capsules()
     }
 
-    /// Commits what was done here: where it stands then.
+    /// Commits changes, with the new positions.
     fn commit(&mut self, fed: Fed, mut points: BTreeMap<Vbid, ResumePoint>) -> Result<(), Error> {
         for (home, _) in fed.writes.timers.keys() {
             if let Some(vbid) = home {
@@ -606,7 +607,7 @@ impl Partition {
 
     fn keep(&mut self, mut fed: Fed, standings: &[(Vbid, Standing)]) -> Result<(), Error> {
         let setup = &self.slot.context.setup;
-        // The state must not tell of documents that a crash can still take back.
+        // The state must not reflect documents that a crash can still take back.
         if let Err(error) = setup.documents.settle() {
             let (deployment, message) = (setup.name.clone(), error.to_string());
             return Err(Error::Retry { deployment, message });
@@ -642,7 +643,7 @@ impl Partition {
         Ok(())
     }
 
-    /// Shows readers and other nodes what was done.
+    /// Publishes changes to readers and other nodes.
     fn show(&mut self, fed: Fed, standings: &[(Vbid, Standing)]) {
         let is_served = |vbid| self.served.contains_key(&vbid);
         self.moved.extend(standings.iter().map(|(vbid, _)| *vbid).filter(|vbid| is_served(*vbid)));
@@ -665,7 +666,7 @@ impl Partition {
     }
 }
 
-/// Where the vBuckets of a batch stand once its first `count` documents are taken, and stood `before`.
+/// Returns the positions of a batch's vBuckets after its first `count` documents, given those `before`.
 fn progress_of(
     batch: &Batch,
     count: usize,
@@ -679,8 +680,8 @@ fn progress_of(
             return Some((*vbid, *point));
         }
         let seqno = last(*vbid).map(|(_, document): &(Vbid, Document)| document.meta.seqno)?;
-        // Where snapshots begin and end within the batch is not known: it is no end of one, and all is consistent up to
-        // where it stood before, whatever the batch leaves out since because a later version is in it.
+        // Snapshots within the batch are not known: the position is at no end of one, and consistent only up to the
+        // position before, because the batch omits versions that a later one in it replaced.
         let before = before(*vbid);
         let is_between = before.seqno == before.snapshot_end;
         let since = if is_between { before.seqno.next() } else { before.snapshot_start };
@@ -713,7 +714,7 @@ mod tests {
         Batch { documents, progress, ..Batch::default() }
     }
 
-    /// What a node says that has the history up to 7, and another one from there.
+    /// The answer of a node that has the history up to 7, and another one from there.
     fn after_failover(place: &ResumePoint) -> Resume {
         let log = vec![(VbUuid(2), Seqno(7)), (VbUuid(1), Seqno(0))];
         resume(place, &FailoverLog::from_entries(log).unwrap(), Seqno(30), Seqno::ZERO)

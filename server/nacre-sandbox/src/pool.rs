@@ -1,7 +1,8 @@
 //! Instances of a deployment that wait for their next call.
 //!
-//! What a call leaves in an instance, such as globals and prototypes of JavaScript, the next one finds. So an instance that has
-//! answered one user is for no other: requests of a user find their own, or a new one.
+//! The next call finds everything that a call leaves in an instance, such as globals and prototypes of JavaScript. So
+//! an instance that has answered one user never answers another: a user's request gets one of the user's own, or a new
+//! one.
 
 use crate::Error;
 use crate::context::{Context, Role};
@@ -11,17 +12,18 @@ use std::sync::Arc;
 
 /// Idle instances that are kept. More may run at once; they are dropped afterwards, with all that they remembered.
 const IDLE_MAX: usize = 16;
-/// Linear memory of an idle instance that is kept, in bytes. A larger one gives its memory back, as linear memory never shrinks: making
-/// another one takes less than what has filled this one did.
+/// Largest linear memory of an idle instance, in bytes. A larger one is dropped, because linear memory never shrinks:
+/// creating another one takes less time than filling that memory did.
 pub const IDLE_BYTES_MAX: usize = 16 << 20;
 
-/// The user for whom an instance is called; `None` where the plugin is part of the server, and keeps users apart by itself.
+/// The user for whom an instance is called; `None` if the plugin is part of the server, and keeps users apart by
+/// itself.
 pub type User = Option<Arc<str>>;
 
 /// Any number of instances for callers on any thread.
 pub struct Pool {
     pub context: Arc<Context>,
-    /// Each with the user whom it has answered, the one that was used last at the end.
+    /// Instances with the users whom they have answered, the last used one at the end.
     idle: Mutex<Vec<(User, Instance)>>,
 }
 

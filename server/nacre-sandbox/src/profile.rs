@@ -1,4 +1,4 @@
-//! Where calls spend their time: their stacks, once a tick, while somebody wants to know.
+//! A profile of calls: their stacks, once a tick, while one is being made.
 
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -6,11 +6,11 @@ use std::fmt::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 use wasmtime::WasmBacktrace;
 
-/// Frames of a stack that are told; of a deeper one the innermost.
+/// Largest number of frames of a stack; of a deeper one, the innermost.
 const FRAMES_MAX: usize = 64;
-/// Stacks that are told apart.
+/// Largest number of different stacks.
 const STACKS_MAX: usize = 10_000;
-/// What stands for all others.
+/// Name of all others.
 const OTHERS: &str = "others";
 
 /// Counts the stacks of all instances of a deployment.
@@ -42,7 +42,8 @@ impl Profiler {
         *stacks.entry(if known { stack } else { OTHERS.into() }).or_default() += 1;
     }
 
-    /// Ends counting; gives a line for each stack, from the outermost frame to the innermost, and how often it was seen.
+    /// Ends counting. Returns a line for each stack, from the outermost frame to the innermost, and how often it was
+    /// seen.
     pub fn end(&self) -> String {
         self.is_on.store(false, Ordering::Release);
         let stacks = std::mem::take(&mut *self.stacks.lock());
@@ -62,7 +63,7 @@ fn folded(backtrace: &WasmBacktrace) -> String {
             stack.push(';');
         }
         match frame.func_name() {
-            // What separates frames, and lines.
+            // Characters that separate frames and lines are replaced.
             Some(name) => stack
                 .extend(name.chars().map(|it| if it == ';' || it.is_control() { ':' } else { it })),
             None => {

@@ -16,7 +16,7 @@ use wasmtime::Store;
 
 fn open(plugin: Plugin, setup: Setup, world: World) -> Result<Pool, Error> {
     let pool = Pool::new(Context::new(plugin, setup, world)?);
-    // What is wrong with the configuration is found now, and not by the first caller.
+    // Creates an instance now, so that a mistake in the configuration is found before the first call.
     pool.give_back(None, pool.take(&None)?);
     Ok(pool)
 }
@@ -69,7 +69,7 @@ impl Resolver {
     /// Prepares a resolver; [`crate::Limits::pure`] suits its `setup`.
     ///
     /// # Errors
-    /// [`Error::World`] when `plugin` is none; others as for any call.
+    /// [`Error::World`] when `plugin` is not a resolver; others as for any call.
     pub fn open(plugin: Plugin, setup: Setup) -> Result<Resolver, Error> {
         Ok(Resolver { pool: open(plugin, setup, World::Resolver)? })
     }
@@ -95,12 +95,12 @@ impl Resolver {
         })
     }
 
-    /// What it tells about itself: its calls are those of readers.
+    /// Returns its status: its calls are those of readers.
     pub fn status(&self) -> Status {
         status(&self.pool)
     }
 
-    /// As for a partition: calls that failed since somebody asked last.
+    /// Takes the capsules of failed calls, as for a partition.
     pub fn take_capsules(&self) -> Vec<Capsule> {
         self.pool.context.take_capsules()
     }
@@ -115,12 +115,12 @@ impl Functions {
     /// Prepares the functions; [`crate::Limits::pure`] suits their `setup`.
     ///
     /// # Errors
-    /// [`Error::World`] when `plugin` is none; others as for any call.
+    /// [`Error::World`] when `plugin` has no functions; others as for any call.
     pub fn open(plugin: Plugin, setup: Setup) -> Result<Functions, Error> {
         Ok(Functions { pool: open(plugin, setup, World::Functions)? })
     }
 
-    /// Calls the function `name` with `arguments`, a JSON array; gives its result as JSON.
+    /// Calls the function `name` with `arguments`, a JSON array. Returns its result as JSON.
     ///
     /// # Errors
     /// [`Error::Reject`] when there is no such function or it refuses its arguments; others as for any call.
@@ -132,8 +132,8 @@ impl Functions {
         )
     }
 
-    /// An instance for one caller, who finds in it what earlier calls have left, and nobody else does. Its memory is that of
-    /// `account`, if there is one.
+    /// Returns an instance for one caller, which finds the results of its own earlier calls in it, and of no others.
+    /// Its memory is charged to `account`, if there is one.
     ///
     /// # Errors
     /// As for any call; [`Error::NodeMemory`] when the account has too little.
@@ -142,12 +142,12 @@ impl Functions {
         Ok(Caller { instance, account })
     }
 
-    /// What they tell about themselves: their calls are those of readers.
+    /// Returns their status: their calls are those of readers.
     pub fn status(&self) -> Status {
         status(&self.pool)
     }
 
-    /// As for a partition: calls that failed since somebody asked last, those of callers among them.
+    /// Takes the capsules of failed calls, as for a partition, including those of callers.
     pub fn take_capsules(&self) -> Vec<Capsule> {
         self.pool.context.take_capsules()
     }
@@ -157,15 +157,15 @@ fn function(name: &str, arguments: &str) -> Call {
     Call::Function { name: name.to_owned(), arguments: arguments.to_owned() }
 }
 
-/// An instance of functions that one caller keeps. After an error of a call it must be dropped, whatever the error.
+/// An instance of functions that one caller keeps. It must be dropped after any error of a call.
 pub struct Caller {
     instance: Instance,
     account: Option<Arc<Account>>,
 }
 
 impl Caller {
-    /// As [`Functions::call`]; ends after `left` if that is before the deadline. What the function queries is answered by
-    /// `queries`.
+    /// As [`Functions::call`]; ends after `left` if that is before the deadline. `queries` answers queries of the
+    /// function.
     ///
     /// # Errors
     /// As [`Functions::call`].
@@ -185,7 +185,7 @@ impl Caller {
         if let Err(error) = &called {
             let journal = instance.take_journal();
             let context = instance.context();
-            // Where the request had less time, the function may be as quick as it has to be.
+            // If the request had less time than the deadline, the function is not to blame.
             let is_cut_short =
                 matches!(error, Error::Deadline { .. }) && left < context.setup.limits.deadline;
             if !is_cut_short {

@@ -1,4 +1,4 @@
-//! Plugins without a state by a script: calls and conflicts, with what is expected of each.
+//! Scripts for plugins without a state: calls and conflicts, with the expected results.
 //!
 //! ```json
 //! {"config": {}, "steps": [
@@ -11,7 +11,7 @@
 //! ]}
 //! ```
 //!
-//! A conflict is decided from both sides, as two clusters do, which have to come to the same body.
+//! A conflict is decided from both sides, as two clusters would, and both must have the same result.
 
 use crate::{Error, Functions, Plugin, Resolver, Setup, World};
 use nacre_types::Cas;
@@ -23,13 +23,13 @@ use serde_json::{Value, json};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PureScript {
-    /// What it shows, in a sentence.
+    /// A sentence about the script's purpose.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub about: String,
     /// The configuration of the deployment.
     #[serde(default = "no_config")]
     pub config: Value,
-    /// What is asked, and what is expected of it.
+    /// The calls, and the expected results.
     pub steps: Vec<PureStep>,
 }
 
@@ -44,10 +44,10 @@ pub struct PureStep {
     /// The function.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call: Option<String>,
-    /// What it is given.
+    /// The arguments.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub arguments: Vec<Value>,
-    /// What it gives.
+    /// The result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<Value>,
     /// The version that is here.
@@ -67,22 +67,22 @@ pub struct PureStep {
     pub error: Option<String>,
 }
 
-/// A version of a document, with only what matters.
+/// A version of a document, with the parts that matter.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Side {
-    /// The body: JSON, or a text, which is none.
+    /// The body: JSON, or a text that is not JSON.
     #[serde(skip_serializing_if = "Value::is_null")]
     pub body: Value,
-    /// Whether it is a tombstone.
+    /// True if it is a tombstone.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub deleted: bool,
     /// When it was written, in nanoseconds since the Unix epoch.
     pub cas: u64,
-    /// How often the document was changed.
+    /// The revision.
     #[serde(skip_serializing_if = "is_zero")]
     pub rev: u64,
-    /// What clients say about the format.
+    /// Flags of clients.
     #[serde(skip_serializing_if = "is_zero")]
     pub flags: u32,
     /// Seconds since the Unix epoch; 0 for never.
@@ -115,7 +115,7 @@ impl Side {
 }
 
 impl PureStep {
-    /// The members that differ from what `actual` shows, each with both values. An error that is not expected is one.
+    /// Returns the members that differ from `actual`, each with both values. An unexpected error is one.
     pub fn differences(&self, actual: &PureStep) -> Vec<(&'static str, Value, Value)> {
         let members = [
             ("result", json!(self.result), json!(actual.result)),
@@ -135,7 +135,7 @@ enum Stage {
     Resolver(Resolver),
 }
 
-/// Plays a script; gives it with what really came in place of what was expected.
+/// Plays a script. Returns it with the actual results in place of the expected ones.
 ///
 /// # Errors
 /// As for [`Functions::open`] and [`Resolver::open`].
@@ -196,7 +196,7 @@ fn decide(resolver: &Resolver, local: &Version, remote: &Version) -> Result<Verd
     resolver.resolve(b"document", local, remote).map_err(|error| error.to_string())
 }
 
-/// What is there afterwards: a body, and whether it is a tombstone.
+/// Returns the version after a decision: a body, and whether it is a tombstone.
 fn kept<'a>(verdict: &'a Verdict, local: &'a Version, remote: &'a Version) -> (&'a [u8], bool) {
     match verdict {
         Verdict::KeepLocal => (&local.body, local.is_deleted),

@@ -21,22 +21,22 @@ use std::sync::Arc;
 use std::time::Duration;
 use wasmtime::Store;
 
-/// What a partition shows to its readers.
+/// The published state of a partition.
 #[derive(Default)]
 pub struct Published {
     pub state: State,
-    /// How far it has come with each vBucket that was ever fed or followed.
+    /// Progress of each vBucket that was ever fed or followed.
     pub tracks: BTreeMap<Vbid, Track>,
     /// Bytes of the steps of all of them.
     pub steps_bytes: usize,
     pub stopped: Option<String>,
 }
 
-/// Bytes of steps that are kept for those who follow. Who is further behind is told all timers.
+/// Largest size of the steps that are kept for followers. A follower that is further behind gets all timers.
 const STEPS_BYTES_MAX: usize = 8 << 20;
 
 impl Published {
-    /// Takes over what a commit has made; of the vBuckets that `is_served` the steps are kept.
+    /// Takes over a commit; steps are kept for vBuckets that are served.
     pub fn take(
         &mut self,
         fed: Fed,
@@ -67,7 +67,7 @@ impl Published {
     }
 }
 
-/// What the writer and the readers of a partition share.
+/// State shared by the writer and the readers of a partition.
 pub struct Shared {
     pub published: RwLock<Published>,
     pool: Pool,
@@ -90,7 +90,7 @@ impl Shared {
         }
     }
 
-    /// The counters of the writer as they were, with what is true now of all else.
+    /// Returns the counters of the writer, and the present values of everything else.
     pub fn status(&self, of_writer: &Status) -> Status {
         let published = self.published.read();
         let context = &self.pool.context;
@@ -129,7 +129,7 @@ pub struct Request {
     pub path: String,
     /// The query string as it came, without `?`.
     pub query: String,
-    /// What the plugin may see of the headers, their names in lower case; credentials are not for it.
+    /// Headers that the plugin may see, with names in lower case, without credentials.
     pub headers: Vec<Header>,
     /// The body.
     #[serde(with = "serde_bytes")]
@@ -171,13 +171,13 @@ impl Reader {
         Reader { shared }
     }
 
-    /// A reader of a plugin that keeps no state: what it answers from comes with each request.
+    /// Creates a reader of a plugin that keeps no state: its data come with each request.
     ///
     /// # Errors
     /// As for [`crate::Partition::open`].
     pub fn stateless(plugin: Plugin, setup: Setup) -> Result<Reader, Error> {
         let shared = Shared::new(Context::new(plugin, setup, World::Service)?);
-        // What is wrong with the configuration is found now, and not by the first caller.
+        // Creates an instance now, so that a mistake in the configuration is found before the first call.
         shared.pool.give_back(None, shared.pool.take(&None)?);
         Ok(Reader { shared: Arc::new(shared) })
     }
@@ -209,7 +209,7 @@ impl Reader {
         self.handle_for(request, now, None)
     }
 
-    /// As [`Reader::handle`], with memory of `account` if there is one.
+    /// As [`Reader::handle`], with memory charged to `account` if there is one.
     ///
     /// # Errors
     /// As for [`Reader::handle`]; [`Error::NodeMemory`] when the account has too little.
@@ -226,14 +226,14 @@ impl Reader {
         })
     }
 
-    /// How far it has come with each vBucket.
+    /// Returns the progress in each vBucket.
     pub fn moments(&self) -> BTreeMap<Vbid, Moment> {
         let published = self.shared.published.read();
         let tracks = published.tracks.iter();
         tracks.map(|(vbid, track)| (*vbid, track.standing.moment)).collect()
     }
 
-    /// What somebody who follows a vBucket lacks, or the first of it; about `bytes_max` at most.
+    /// Returns the changes that a follower of a vBucket lacks, or their first part; about `bytes_max` at most.
     pub fn share(&self, vbid: Vbid, lacking: Lacking, bytes_max: usize) -> Share {
         let published = self.shared.published.read();
         let none = Track::default();
@@ -263,8 +263,8 @@ impl Reader {
         self.shared.pool.context.count(Role::Reader, elapsed_ns, &[], false);
     }
 
-    /// What the partition tells about itself: `of_writer` as [`crate::Partition::status`] gave it, brought up to date
-    /// but for the documents and timers that the writer has taken since.
+    /// Returns the partition's status: `of_writer` from [`crate::Partition::status`], brought up to date except for
+    /// documents and timers that the writer has taken since.
     pub fn status(&self, of_writer: &Status) -> Status {
         self.shared.status(of_writer)
     }
@@ -281,7 +281,7 @@ impl Reader {
         self.shared.pool.context.profiler.end()
     }
 
-    /// As for a partition: calls that failed since somebody asked last.
+    /// Takes the capsules of failed calls, as for a partition.
     pub fn take_capsules(&self) -> Vec<Capsule> {
         self.shared.pool.context.take_capsules()
     }
@@ -344,7 +344,7 @@ impl Reader {
     }
 }
 
-/// The header that names the user who asks. The embedder sets it, and lets no client do so.
+/// Header with the name of the request's user. The embedder sets it, and removes it from clients' requests.
 pub const USER_HEADER: &str = "nacre-user";
 
 fn user_of(request: &abi::Request) -> User {
@@ -362,8 +362,8 @@ pub struct Answer {
     rest: Option<Rest>,
 }
 
-/// What is needed to go on with an answer. An instance that is dropped with it remembers half an answer, and is not used
-/// again.
+/// The data for going on with an answer. An instance that is dropped with it has answered half a request, and is not
+/// used again.
 struct Rest {
     shared: Arc<Shared>,
     request: abi::Request,
@@ -413,7 +413,7 @@ impl Answer {
         Ok(Some(body))
     }
 
-    /// How long the rest of the answer may take, if the request limits that. Time in which nobody asks for the next piece counts.
+    /// Returns how long the rest of the answer may take, if the request limits that. Time between pieces counts.
     pub fn time_left(&self) -> Option<Duration> {
         self.rest.as_ref()?.instance.time_left()
     }
@@ -447,7 +447,7 @@ fn header((name, value): Header) -> types::Header {
     types::Header { name, value }
 }
 
-/// Keeps what the request that failed would need to be made again.
+/// Keeps a capsule of a failed request.
 fn keep(context: &Context, request: abi::Request, instance: &mut Instance, error: &Error) {
     let abi::Request { method, path, query, headers, body, now_us } = request;
     let request = CapsuleRequest {

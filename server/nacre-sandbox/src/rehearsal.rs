@@ -1,7 +1,7 @@
-//! What a plugin would do: documents are given to it as they are, and its effects are told instead of made.
+//! Dry runs of a plugin: it gets documents as they are, and its effects are recorded instead of made.
 //!
-//! What it writes is seen by what it reads afterwards, and by nobody else. A request is answered with status 200 and
-//! nothing in it. Timers are told, and do not fire.
+//! Its later reads see its writes, and no other reader does. A request is answered with status 200 and an empty body.
+//! Timers are recorded, and do not fire.
 
 use crate::capability::{
     DatabaseKeyspace, DocumentCall, DocumentReply, Documents, Found, Http, HttpError, HttpRequest,
@@ -23,32 +23,32 @@ pub enum Effect {
     Document {
         /// `scope.collection`, or `bucket.scope.collection`.
         keyspace: String,
-        /// Its key.
+        /// The key.
         key: Vec<u8>,
-        /// What is done to it: `store`, `remove`, `count`, `touch` or `mutate`.
+        /// The operation: `store`, `remove`, `count`, `touch` or `mutate`.
         operation: &'static str,
-        /// What it is then; none when it is gone.
+        /// The document afterwards; `None` if it is deleted.
         after: Option<Found>,
     },
     /// A query writes a document.
     Row {
-        /// Its collection.
+        /// The collection.
         keyspace: DatabaseKeyspace,
-        /// How.
+        /// The mutation.
         mutation: Mutation,
     },
     /// A request is sent.
     Request(HttpRequest),
-    /// A timer is set, or cancelled where there is none.
+    /// A timer is set, or cancelled if `set` is `None`.
     Timer {
-        /// Its name.
+        /// The name.
         name: String,
-        /// When it is due, and what it gives.
+        /// Its time and payload.
         set: Option<Timer>,
     },
 }
 
-/// Bytes of the effects of all documents that are tried: who tries them holds them all.
+/// Largest size of the effects of all documents in a dry run, which are held in memory together.
 const EFFECTS_BYTES_MAX: usize = 32 << 20;
 
 /// Said where an effect is one too many.
@@ -61,7 +61,7 @@ pub struct Effects(Arc<Mutex<Noted>>);
 #[derive(Default)]
 struct Noted {
     effects: Vec<Effect>,
-    /// Of all that was ever noted.
+    /// Bytes of all effects so far.
     bytes: usize,
 }
 
@@ -82,7 +82,7 @@ impl Effect {
 }
 
 impl Effects {
-    /// Notes what would be done; gives false, and notes nothing, when that is too much.
+    /// Records an effect. Returns false, and records nothing, if there are too many.
     pub fn add(&self, effect: Effect) -> bool {
         let mut noted = self.0.lock();
         noted.bytes = noted.bytes.saturating_add(effect.bytes());
@@ -98,16 +98,16 @@ impl Effects {
     }
 }
 
-/// What a plugin would do with one document.
+/// The effects of a plugin on one document.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Rehearsed {
-    /// What it would do, those things before an error included.
+    /// The effects, including those before an error.
     pub effects: Vec<Effect>,
-    /// What went wrong.
+    /// The error.
     pub error: Option<String>,
-    /// What it said.
+    /// The log lines.
     pub log: Vec<LogLine>,
-    /// What it counted.
+    /// The counters.
     pub counted: BTreeMap<String, f64>,
 }
 
@@ -119,8 +119,8 @@ pub struct Rehearsal {
 }
 
 impl Rehearsal {
-    /// Starts `plugin` with an empty state. What `setup` reaches is read, and not changed; whoever gives its queries sees to
-    /// it that their effects are noted in `effects` as well.
+    /// Starts `plugin` with an empty state. Documents and hosts of `setup` are read, and not changed; the
+    /// implementation of its queries must record their effects in `effects` as well.
     ///
     /// # Errors
     /// As for [`Partition::open`].
@@ -140,7 +140,7 @@ impl Rehearsal {
     /// Gives it a document, with the version before if that is known.
     ///
     /// # Errors
-    /// What ends the plugin for good. What is wrong with one document is told in what is given.
+    /// The error that ends the plugin. The failure of one document is in the result.
     pub fn play(
         &mut self,
         vbid: Vbid,
@@ -178,11 +178,11 @@ impl Rehearsal {
     }
 }
 
-/// Documents as they are, with what was written over them.
+/// Documents, with writes on top of them.
 struct Overlay {
     beneath: Arc<dyn Documents>,
     written: MemoryDocuments,
-    /// Those that were written, and may be gone.
+    /// Keys that were written, or removed.
     known: Mutex<BTreeSet<(String, Vec<u8>)>>,
     effects: Effects,
 }
@@ -243,7 +243,7 @@ impl Http for Unsent {
     }
 }
 
-/// A storage that keeps nothing, and tells of timers.
+/// A storage that keeps nothing, and records timers.
 struct Ledger(Effects);
 
 impl StateStorage for Ledger {

@@ -19,11 +19,11 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Makes the call of a capsule again with `plugin`, which may be another version of what failed.
+/// Repeats the call of a capsule with `plugin`, which may be another version than the failed one.
 ///
 /// # Errors
-/// What the call ends with: when plugin and engine are those that failed, an error with the capsule's reason.
-/// [`Error::Capsule`] when it is not whole, or `plugin` asks for something that the failed call did not.
+/// The error of the call: with the same plugin and engine, an error with the capsule's reason. [`Error::Capsule`] when
+/// it is not complete, or `plugin` asks for something that the failed call did not.
 pub fn replay(plugin: &Plugin, capsule: &Capsule) -> Result<(), Error> {
     if !capsule.is_whole {
         return Err(Error::Capsule("the call was too large to be kept whole".into()));
@@ -147,7 +147,7 @@ fn call(context: &Arc<Context>, capsule: &Capsule) -> Result<(), Error> {
     Ok(())
 }
 
-/// Stands for all that is outside.
+/// Replaces everything outside of the sandbox.
 struct Answers {
     left: Mutex<VecDeque<Answer>>,
     missed: Mutex<Option<String>>,

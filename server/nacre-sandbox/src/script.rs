@@ -1,4 +1,4 @@
-//! A plugin on a stage: documents, time and requests by a script, its answers beside what the script expects.
+//! Scripts for plugins: documents, time and requests, and the comparison of answers with expected ones.
 //!
 //! ```json
 //! {"config": {}, "steps": [
@@ -14,7 +14,7 @@
 //!
 //! Requests to a plugin of the world `index-type` are scans: `GET /scan?prefix=ca`.
 //!
-//! Time stands still but for `advance_ms`, so that a script gives the same each time.
+//! Time passes only by `advance_ms`, so that a script has the same result each time.
 
 use crate::{Documents, Error, MemoryDocuments, Partition, Plugin, Reader, Request, Setup, World};
 use nacre_dcp::{Batch, ResumePoint};
@@ -38,7 +38,7 @@ const COLLECTION: CollectionId = CollectionId(8);
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Script {
-    /// What it shows, in a sentence.
+    /// A sentence about the script's purpose.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub about: String,
     /// The configuration of the deployment.
@@ -47,7 +47,7 @@ pub struct Script {
     /// Documents that are there for `kv`, by `scope.collection` and key.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub documents: BTreeMap<String, BTreeMap<String, Value>>,
-    /// What happens, and what is expected then.
+    /// Events, and expected results.
     pub steps: Vec<Step>,
 }
 
@@ -55,7 +55,7 @@ fn no_config() -> Value {
     json!({})
 }
 
-/// One step: something that happens, or something to look at, with what is expected of it.
+/// One step: an event, or an observation, with the expected result.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Step {
@@ -74,7 +74,7 @@ pub struct Step {
     /// Somebody asks: method, path and query.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<String>,
-    /// What they send along.
+    /// The body.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body: Option<Value>,
     /// The status of the answer.
@@ -83,7 +83,7 @@ pub struct Step {
     /// The body of the answer: JSON, or text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer: Option<Value>,
-    /// What the plugin said about documents and timers that it could not take.
+    /// The plugin's errors of documents and timers that it could not process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub errors: Option<Vec<String>>,
     /// All entries of its state.
@@ -92,14 +92,14 @@ pub struct Step {
     /// All documents that `kv` sees, by `scope.collection` and key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub documents: Option<Value>,
-    /// What it has logged since the last look: level and text.
+    /// Log lines since the last observation: level and text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log: Option<Vec<String>>,
 }
 
 impl Step {
-    /// The members that differ from what `actual` shows, each with both values. What is not expected is not compared,
-    /// errors excepted.
+    /// Returns the members that differ from `actual`, each with both values. Only expected members are compared, and
+    /// errors.
     pub fn differences(&self, actual: &Step) -> Vec<(&'static str, Value, Value)> {
         let no_errors = Some(Vec::new());
         let members = [
@@ -121,9 +121,9 @@ impl Step {
     }
 }
 
-/// Plays a script; gives it with what really came in place of what was expected.
+/// Plays a script. Returns it with the actual results in place of the expected ones.
 ///
-/// `setup` says what the plugin may do; its configuration is the script's, and its documents are those of the stage.
+/// `setup` has the grants of the plugin; the configuration is the script's, and documents are in memory.
 ///
 /// # Errors
 /// As for [`Partition::open`] and any call that stops the partition.
@@ -141,7 +141,7 @@ pub fn play(plugin: &Plugin, setup: Setup, script: &Script) -> Result<Script, Er
     Ok(Script { steps, ..script.clone() })
 }
 
-/// What documents cost a plugin.
+/// The cost of documents.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Measured {
     /// Time of the writer, a document, in nanoseconds.
@@ -193,7 +193,7 @@ struct Stage {
     documents: Arc<MemoryDocuments>,
     seqnos: BTreeMap<Vbid, u64>,
     now: Now,
-    /// Whether requests are scans, which the plugin does not answer.
+    /// True if requests are scans, which the plugin does not answer.
     is_index: bool,
     /// Lines of the log that were shown.
     lines_seen: usize,
@@ -312,12 +312,12 @@ impl Stage {
         }
         match self.reader.handle(&request, self.now).and_then(|answer| answer.whole()) {
             Ok(response) => (response.status, value_of(&response.body)),
-            // As the node answers for a plugin that fails.
+            // Like the node's answer for a plugin that fails.
             Err(error) => (500, error.to_string().into()),
         }
     }
 
-    /// As the node answers for an index.
+    /// Like the node's answer for an index.
     fn scan(&self, request: &Request) -> (u16, Value) {
         if request.path != "/scan" {
             return (404, "an index answers GET /scan?…, and nothing else".into());
@@ -360,7 +360,7 @@ fn point(seqno: u64) -> ResumePoint {
     ResumePoint { vb_uuid: VbUuid(1), seqno, snapshot_start: seqno, snapshot_end: seqno }
 }
 
-/// Bytes as a script shows them: text, or what is no text escaped.
+/// Returns bytes as a script shows them: text, with other bytes escaped.
 fn shown(bytes: &[u8]) -> String {
     match std::str::from_utf8(bytes) {
         Ok(text) => text.to_owned(),

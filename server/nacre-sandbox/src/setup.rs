@@ -1,40 +1,41 @@
-//! What a plugin runs with.
+//! The setup of a plugin.
 
 use crate::capability::{Documents, Grants, Http, NoDocuments, NoHttp, NoQueries, Queries};
 use crate::{Budgets, Limits};
 use nacre_state::IndexForm;
 use std::sync::Arc;
 
-/// A deployment as the host sees it: what the plugin is configured with, what it may do, and through whom.
+/// A deployment as the host sees it: configuration, rights, limits, and access to the outside.
 #[derive(Clone)]
 pub struct Setup {
-    /// What messages call the deployment.
+    /// Name of the deployment in messages.
     pub name: String,
     /// JSON for `lifecycle.init`.
     pub config: String,
     /// `scope.collection` that the plugin means when it names no other.
     pub keyspace: String,
-    /// What an index keeps.
+    /// Form of an index.
     pub index: IndexForm,
-    /// What it may use up.
+    /// Its limits.
     pub limits: Limits,
-    /// What it may do.
+    /// Its grants.
     pub grants: Grants,
-    /// Whether the plugin runs a script, whose wishes are not among its imports: what it is not granted is then refused
-    /// when it is used, and not when it is deployed.
+    /// True if the plugin runs a script, whose needs are not among its imports: a missing grant is then refused at its
+    /// use, and not at the deployment.
     pub runs_script: bool,
     /// The documents behind `kv`.
     pub documents: Arc<dyn Documents>,
     /// The connections behind `http-out`.
     pub http: Arc<dyn Http>,
-    /// What answers behind `query`.
+    /// Answers queries.
     pub queries: Arc<dyn Queries>,
-    /// What its memory is taken from, below `limits`.
+    /// Budgets of its memory, below `limits`.
     pub budgets: Budgets,
 }
 
 impl Setup {
-    /// A deployment on the default collection, with default limits, that may do what concerns nobody else.
+    /// Creates a setup on the default collection, with default limits, and grants that concern only the deployment
+    /// itself.
     pub fn new(name: impl Into<String>, config: impl Into<String>) -> Setup {
         Setup {
             name: name.into(),

@@ -1,7 +1,7 @@
-//! Whether a component is small enough to be compiled: the compiler takes no deadline.
+//! Checks that a component is small enough to be compiled, because the compiler has no deadline.
 //!
-//! Time and memory of a compilation grow with the code, and faster than it within one function. What is bounded here is
-//! far above what compilers of real languages make, and is counted in one pass without recursion.
+//! Time and memory of a compilation grow with the code, and faster than it within one function. The bounds are far
+//! above the output of real compilers, and are checked in one pass without recursion.
 
 use crate::Error;
 use wasmparser::{FunctionBody, Operator, Parser, Payload};
@@ -26,12 +26,12 @@ const TABLE_ELEMENTS_MAX: u64 = 100_000;
 /// Pages of 64 KiB that a memory begins with: 4 GiB.
 const MEMORY_PAGES_MAX: u64 = 65_536;
 
-/// Measures the bytes of `component`, whatever they are.
+/// Measures the bytes of `component`, whether or not they are valid.
 pub fn check_bytes(component: &[u8]) -> Result<(), Error> {
     at_most("bytes of the component", component.len() as u64, COMPONENT_BYTES_MAX)
 }
 
-/// Measures what is in `component`.
+/// Measures the content of `component`.
 pub fn check(component: &[u8]) -> Result<(), Error> {
     let (mut functions, mut modules, mut locals) = (0, 0, 0);
     for payload in Parser::new(0).parse_all(component) {
@@ -66,7 +66,7 @@ pub fn check(component: &[u8]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Measures one function; gives how many local variables it has.
+/// Measures one function. Returns how many local variables it has.
 fn function(body: &FunctionBody<'_>) -> Result<u64, Error> {
     at_most("bytes of a function", body.range().len() as u64, FUNCTION_BYTES_MAX)?;
     let mut locals = 0;

@@ -1,4 +1,4 @@
-//! What a partition tells about itself.
+//! The status of a partition.
 
 use crate::{LOG_LINES_MAX, LogLine, Usage};
 use nacre_types::{Seqno, Vbid};
@@ -9,11 +9,11 @@ use std::collections::{BTreeMap, VecDeque};
 pub struct DocumentError {
     /// The vBucket of the document.
     pub vbid: Vbid,
-    /// Its seqno.
+    /// The seqno.
     pub seqno: Seqno,
-    /// Its key, without collection.
+    /// The key, without collection.
     pub key: Vec<u8>,
-    /// What the plugin said.
+    /// Message of the plugin.
     pub message: String,
 }
 
@@ -22,26 +22,26 @@ pub struct DocumentError {
 pub struct DeadLetter {
     /// The vBucket of the document.
     pub vbid: Vbid,
-    /// Its seqno.
+    /// The seqno.
     pub seqno: Seqno,
-    /// Its key, without collection.
+    /// The key, without collection.
     pub key: Vec<u8>,
-    /// How the instance ended.
+    /// The end of the instance.
     pub reason: String,
 }
 
 /// A timer that killed the instance it was given to, and was removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeadTimer {
-    /// Its name.
+    /// The name.
     pub name: String,
     /// When it was due, in microseconds since the Unix epoch.
     pub due_us: u64,
-    /// How the instance ended.
+    /// The end of the instance.
     pub reason: String,
 }
 
-/// What became of one batch, of documents or of timers.
+/// The result of one batch of documents or of timers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// Documents taken, those with errors included.
@@ -81,7 +81,7 @@ pub struct Status {
     pub readers: Usage,
     /// Linear memory of all instances that live, in bytes.
     pub memory_bytes: usize,
-    /// What the plugin says about itself, by name.
+    /// Numbers that the plugin reports about itself, by name.
     pub metrics: BTreeMap<String, f64>,
     /// Keys, values and timers of the state, in bytes.
     pub state_bytes: usize,
@@ -93,7 +93,7 @@ pub struct Status {
     pub stopped: Option<String>,
 }
 
-/// How many recent events of each kind are kept.
+/// Number of recent events of each kind that are kept.
 const KEPT: usize = 32;
 
 impl Status {
@@ -108,7 +108,7 @@ impl Status {
         keep(&mut self.dead_timers, report.dead_timers.iter().cloned(), KEPT);
     }
 
-    /// What several partitions of one deployment tell about it together.
+    /// Combines the status of several partitions of one deployment.
     #[must_use]
     pub fn and(mut self, other: Status) -> Status {
         self.documents += other.documents;
@@ -133,7 +133,7 @@ impl Status {
     }
 }
 
-/// Adds to what is kept, of which the last `count_max` stay.
+/// Appends to kept events, of which the last `count_max` stay.
 pub(crate) fn keep<T>(kept: &mut VecDeque<T>, new: impl IntoIterator<Item = T>, count_max: usize) {
     kept.extend(new);
     let surplus = kept.len().saturating_sub(count_max);

@@ -4,7 +4,7 @@ use crate::{Error, Functions, Limits, Plugin, Setup};
 use serde_json::json;
 use std::time::Duration;
 
-/// How long one file may take.
+/// Longest time for one file.
 const DEADLINE: Duration = Duration::from_secs(10);
 
 /// The shipped component `typescript`, opened.

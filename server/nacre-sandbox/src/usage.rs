@@ -1,11 +1,11 @@
-//! What calls cost.
+//! The cost of calls.
 
 use crate::capability::Capability;
 
 /// Times of calls, counted in buckets that double: the first up to 1 µs, the next up to 2, 4, 8, …, the last all above.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Histogram {
-    /// How many calls each bucket has.
+    /// Number of calls in each bucket.
     pub counts: [u64; Histogram::BUCKETS],
 }
 
@@ -13,7 +13,7 @@ impl Histogram {
     /// Up to 2^26 µs, a little more than a minute, and above.
     pub const BUCKETS: usize = 28;
 
-    /// What the bucket at `index` goes up to, in nanoseconds; none for the last.
+    /// Returns the upper bound of the bucket at `index`, in nanoseconds; `None` for the last.
     pub fn bound_ns(index: usize) -> Option<u64> {
         (index + 1 < Histogram::BUCKETS).then(|| 1000 << index)
     }
@@ -25,8 +25,8 @@ impl Histogram {
         self.counts[index.min(Histogram::BUCKETS - 1)] += 1;
     }
 
-    /// The bound of the bucket that holds the call at `share` (0.5 is the median), in nanoseconds: none when there are
-    /// no calls, or it lies in the last.
+    /// Returns the upper bound of the bucket with the call at `share` (0.5 is the median), in nanoseconds: `None` if
+    /// there are no calls, or if it is the last bucket.
     pub fn quantile_ns(&self, share: f64) -> Option<u64> {
         let total: u64 = self.counts.iter().sum();
         let rank = (total as f64 * share).ceil().max(1.0) as u64;

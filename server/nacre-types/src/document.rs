@@ -18,7 +18,7 @@ pub const DATATYPE_XATTR: u8 = 0x04;
 /// know.
 pub const DATATYPE_LEVEL_SHIFT: u8 = 4;
 
-/// Whether a document is alive, and if not, how it ended.
+/// State of a version: alive, or the way in which the document ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// The document exists.
@@ -26,7 +26,7 @@ pub enum Kind {
     Alive,
     /// A client deleted it.
     Deleted,
-    /// Its expiry passed.
+    /// The expiry passed.
     Expired,
     /// A durable write that was given up: stands in the place of its prepare, and never where documents are.
     Aborted,
@@ -127,7 +127,7 @@ impl Document {
         }
     }
 
-    /// Whether the value is there. Of a stub, only metadata and key mean anything.
+    /// Returns true if the value is there. Of a stub, only metadata and key mean anything.
     pub fn is_resident(&self) -> bool {
         self.resident
     }
@@ -178,7 +178,7 @@ impl Document {
         value.split_at((section + 4).min(value.len()))
     }
 
-    /// Whether there is an extended-attribute section.
+    /// Returns true if there is an extended-attribute section.
     pub fn has_xattrs(&self) -> bool {
         self.meta.datatype & DATATYPE_XATTR != 0
     }
@@ -194,7 +194,7 @@ impl Document {
         self.split().1
     }
 
-    /// Whether this version is a document and not a tombstone.
+    /// Returns true if this version is a document and not a tombstone.
     pub fn is_alive(&self) -> bool {
         self.meta.kind == Kind::Alive
     }

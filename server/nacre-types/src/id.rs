@@ -133,7 +133,7 @@ impl CollectionId {
         CollectionId(leb128_decode(key).map_or(0, |(id, _)| id))
     }
 
-    /// Whether documents of clients live in it.
+    /// Returns true if documents of clients live in it.
     pub fn holds_documents(self) -> bool {
         self == CollectionId::DEFAULT || self.0 >= 8
     }

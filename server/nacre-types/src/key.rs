@@ -24,7 +24,7 @@ pub fn leb128_encode(mut value: u32, out: &mut Vec<u8>) {
     out.push(value as u8);
 }
 
-/// Reads an unsigned LEB128 number of at most 32 bits; gives it and the bytes behind it.
+/// Reads an unsigned LEB128 number of at most 32 bits. Returns it and the bytes behind it.
 ///
 /// `None` when the bytes end within the number or the number is too large.
 pub fn leb128_decode(bytes: &[u8]) -> Option<(u32, &[u8])> {

@@ -41,18 +41,18 @@ impl Vbids {
         }
     }
 
-    /// Whether one is among them.
+    /// Returns true if one is among them.
     pub fn contains(&self, vbid: Vbid) -> bool {
         self.0.get(vbid.index() / 64).is_some_and(|word| word >> (vbid.index() % 64) & 1 == 1)
     }
 
-    /// Whether all of another set are among them.
+    /// Returns true if all of another set are among them.
     pub fn holds(&self, others: &Vbids) -> bool {
         let rest = others.0.iter().enumerate();
         rest.into_iter().all(|(at, word)| word & !self.0.get(at).unwrap_or(&0) == 0)
     }
 
-    /// Whether there is none.
+    /// Returns true if there is none.
     pub fn is_empty(&self) -> bool {
         self.0.iter().all(|word| *word == 0)
     }

@@ -13,7 +13,7 @@ use std::ops::Range;
 /// survives what passed here.
 pub const DEPTH_MAX: usize = 1024;
 
-/// Whether `bytes` are one JSON value, with white space around it allowed.
+/// Returns true if `bytes` are one JSON value, with white space around it allowed.
 pub fn is_json(bytes: &[u8]) -> bool {
     shape::<false>(bytes).is_some()
 }
@@ -38,8 +38,8 @@ pub(crate) fn shape<const LIST: bool>(bytes: &[u8]) -> Option<Shape> {
 /// Validates `text` as one JSON value, and tells of each member when it is an object: where the name lies between its
 /// quotation marks, and where the value lies. Escapes in names are left as they are.
 ///
-/// Gives how many containers are around the innermost value, at most [`DEPTH_MAX`]; none when it is no JSON, of which some
-/// members may have been told already.
+/// Returns how many containers are around the innermost value, at most [`DEPTH_MAX`]; none when it is no JSON, of which
+/// some members may have been told already.
 pub fn members(text: &str, tell: impl FnMut(Range<usize>, Range<usize>)) -> Option<usize> {
     scan::<false>(text.as_bytes(), tell).map(|shape| shape.depth)
 }
@@ -169,7 +169,8 @@ pub(crate) fn space_end(bytes: &[u8], mut at: usize) -> usize {
     at
 }
 
-/// Skips `"name" :` and the space behind it; gives where the name lies between its quotation marks, and the end of it all.
+/// Skips `"name" :` and the space behind it. Returns where the name lies between its quotation marks, and the end of it
+/// all.
 fn name_end(bytes: &[u8], at: usize) -> Option<(Range<usize>, usize)> {
     if *bytes.get(at)? != b'"' {
         return None;

@@ -85,7 +85,7 @@ impl<'p> Path<'p> {
         &self.components
     }
 
-    /// Whether this is the root of the document.
+    /// Returns true if this is the root of the document.
     pub fn is_root(&self) -> bool {
         self.components.is_empty()
     }

@@ -90,7 +90,7 @@ impl<'a> Xattrs<'a> {
         self.pairs.iter().map(|(key, value)| (key.as_ref(), value.as_ref()))
     }
 
-    /// Whether there are no attributes.
+    /// Returns true if there are no attributes.
     pub fn is_empty(&self) -> bool {
         self.pairs.is_empty()
     }
@@ -122,12 +122,12 @@ impl<'a> Xattrs<'a> {
     }
 }
 
-/// Whether `key` names a system attribute, which a tombstone keeps.
+/// Returns true if `key` names a system attribute, which a tombstone keeps.
 pub fn is_system(key: &str) -> bool {
     key.starts_with('_')
 }
 
-/// Whether `key` may name an attribute: 1 to [`KEY_BYTES_MAX`] bytes without control characters and without the
+/// Returns true if `key` may name an attribute: 1 to [`KEY_BYTES_MAX`] bytes without control characters and without the
 /// signs that paths and JSON give a meaning to.
 pub fn is_key(key: &str) -> bool {
     let forbidden = |byte: u8| byte < 0x20 || b"\"\\`.[]".contains(&byte);

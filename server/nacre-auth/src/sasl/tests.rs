@@ -56,7 +56,7 @@ impl Client {
     }
 }
 
-/// Plays a whole exchange; gives the user if the server let the client in and signed rightly.
+/// Plays a whole exchange. Returns the user if the server let the client in and signed rightly.
 fn log_in(mechanism: Mechanism, client: &Client) -> Option<String> {
     let users = users();
     let Step::Continue { reply, session } =

@@ -1,7 +1,7 @@
 //! `blob`: the files of a state.
 //!
-//! Bytes are read where they lie in the memory of the plugin. A call that has used blobs cannot be made again from a capsule: they are
-//! too large to be kept with it.
+//! Bytes are read directly from the memory of the plugin. A call that has used blobs cannot be replayed from a capsule:
+//! blobs are too large to be stored in it.
 
 use crate::abi::nacre::plugin::blob::{Host, Info};
 use crate::capability::Capability;

@@ -19,7 +19,7 @@ enum Bytes {
 }
 
 impl Body {
-    /// The bytes, copied unless nobody else has them.
+    /// Returns the bytes, copied unless this is their only owner.
     pub fn into_vec(self) -> Vec<u8> {
         match self.0 {
             Bytes::Own(bytes) => Arc::unwrap_or_clone(bytes),

@@ -1,4 +1,4 @@
-//! `database`: what queries read, change and define, through what the embedder gives for each request.
+//! `database`: reads, changes and definitions of queries, through the embedder's object for each request.
 
 use crate::abi::nacre::plugin::database as abi;
 use crate::capability::{Body, Capability};
@@ -12,7 +12,7 @@ use wasmtime::Result;
 /// Documents that one call reads or changes.
 const DOCUMENTS_MAX: usize = 1024;
 
-/// How long one call may wait for what it asks, however long the request may take.
+/// Longest time that one call may wait, however long the request may take.
 const CALL_TIME_MAX: Duration = Duration::from_secs(75);
 
 /// Why a call does not succeed.
@@ -21,20 +21,20 @@ const CALL_TIME_MAX: Duration = Duration::from_secs(75);
 pub struct Failure {
     /// The code that clients of the query service know it by.
     pub code: u32,
-    /// What is wrong, for the user.
+    /// The reason, for the user.
     pub message: String,
-    /// Whether the same request may succeed later.
+    /// True if the same request may succeed later.
     pub retry: bool,
 }
 
 /// A collection.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DatabaseKeyspace {
-    /// Its bucket.
+    /// The bucket.
     pub bucket: String,
-    /// Its scope.
+    /// The scope.
     pub scope: String,
-    /// Its name.
+    /// The name.
     pub collection: String,
 }
 
@@ -45,28 +45,28 @@ pub struct DatabaseIndex {
     pub id: String,
     /// The statement that made it.
     pub definition: String,
-    /// Whether it has all documents.
+    /// True if it has all documents.
     pub online: bool,
 }
 
 /// A document.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Row {
-    /// Its key.
+    /// The key.
     pub id: String,
     /// The body.
     pub body: Body,
     /// The version.
     pub cas: u64,
-    /// What clients say about the format of the body.
+    /// Flags of clients for the format of the body.
     pub flags: u32,
     /// Seconds since the Unix epoch; 0 for never.
     pub expiry: u32,
-    /// Whether the body is JSON.
+    /// True if the body is JSON.
     pub is_json: bool,
 }
 
-/// How fresh what is read must be.
+/// Consistency of an index.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Consistency {
     /// `scan_consistency`; empty for `not_bounded`.
@@ -80,7 +80,7 @@ pub struct Consistency {
 pub struct IndexScan {
     /// The index.
     pub index: String,
-    /// Of these partitions only; of all when there are none.
+    /// The partitions to read; all if empty.
     pub partitions: Vec<u16>,
     /// Disjoint and in order.
     pub spans: Vec<Span>,
@@ -90,14 +90,14 @@ pub struct IndexScan {
     pub cursor: Option<Vec<u8>>,
     /// Entries wanted at most.
     pub limit: usize,
-    /// How fresh they must be.
+    /// Consistency.
     pub consistency: Consistency,
 }
 
 /// Some entries: keys and ids of documents.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IndexPage {
-    /// They, in order.
+    /// The entries, in order.
     pub entries: Vec<(Vec<u8>, String)>,
     /// When there are more: where to go on.
     pub cursor: Option<Vec<u8>>,
@@ -112,23 +112,23 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// None yet, with room for so many.
+    /// Creates an empty list with room for this many rows.
     pub fn with_capacity(count: usize) -> Rows {
         Rows { ids: String::new(), rows: Vec::with_capacity(count) }
     }
 
-    /// Adds a document; what `row` has for a key is not looked at.
+    /// Adds a document; the key in `row` is ignored.
     pub fn add(&mut self, id: &str, row: Row) {
         self.ids.push_str(id);
         self.rows.push((id.len() as u32, row));
     }
 
-    /// How many there are.
+    /// Returns the number of rows.
     pub fn len(&self) -> usize {
         self.rows.len()
     }
 
-    /// Whether there is none.
+    /// Returns true if there are no rows.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
@@ -154,31 +154,31 @@ impl FromIterator<Row> for Rows {
 /// Documents of entries of an index.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IndexedRows {
-    /// Those of the entries that were looked at. What is gone is left out.
+    /// The documents of the entries that were read. Deleted ones are left out.
     pub rows: Rows,
     /// The key of the last of these entries.
     pub last: Option<Vec<u8>>,
-    /// Whether there are no entries behind it.
+    /// True if there are no entries behind it.
     pub is_whole: bool,
 }
 
-/// What is done to a document.
+/// An action on a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Action {
-    /// It must not be there.
+    /// Inserts; the document must not exist.
     Insert,
-    /// Whatever is there.
+    /// Stores in any case.
     Upsert,
-    /// It must be there.
+    /// Replaces; the document must exist.
     Replace,
-    /// It must be there.
+    /// Removes; the document must exist.
     Remove,
 }
 
 /// A change of a document.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mutation {
-    /// What is done.
+    /// The action.
     pub action: Action,
     /// To which document.
     pub id: String,
@@ -187,7 +187,7 @@ pub struct Mutation {
     pub body: Vec<u8>,
     /// The version it must have, for [`Action::Replace`] and [`Action::Remove`]; 0 for any.
     pub cas: u64,
-    /// When it expires, as clients say it; none keeps what the document has.
+    /// Expiry as clients send it; `None` keeps the document's.
     pub expiry: Option<u32>,
 }
 
@@ -196,9 +196,9 @@ pub struct Mutation {
 pub enum RowRefusal {
     /// There is one already.
     Exists,
-    /// There is none.
+    /// The document does not exist.
     NotFound,
-    /// It has another version.
+    /// The document has another version.
     CasMismatch,
     /// Something else.
     Other(Failure),
@@ -207,34 +207,34 @@ pub enum RowRefusal {
 /// An index to be made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NewIndex {
-    /// Of which collection.
+    /// The collection.
     pub keyspace: DatabaseKeyspace,
-    /// Its name.
+    /// The name.
     pub name: String,
     /// The statement that makes it.
     pub definition: String,
-    /// Its keys, as text; none of a primary index.
+    /// The keys, as text; none of a primary index.
     pub keys: Vec<String>,
-    /// Which documents it has, as text.
+    /// Condition that selects documents, as text.
     pub condition: Option<String>,
-    /// Whether it is built later.
+    /// True if it is built later.
     pub deferred: bool,
-    /// How its entries are spread; none where they are with their documents.
+    /// Distribution of its entries; `None` if they are stored with their documents.
     pub partitioning: Option<NewPartitioning>,
 }
 
-/// How the entries of an index are spread.
+/// Distribution of an index's entries.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NewPartitioning {
     /// By which expressions, as text.
     pub by: Vec<String>,
     /// Over how many partitions.
     pub count: u16,
-    /// How many copies each has beside the first.
+    /// Copies of each partition in addition to the first.
     pub replicas: u8,
 }
 
-/// A change of what there is.
+/// A change of definitions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Definition {
     /// A new index.
@@ -243,7 +243,7 @@ pub enum Definition {
     DropIndex(DatabaseKeyspace, String),
     /// Indexes are built.
     BuildIndexes(DatabaseKeyspace, Vec<String>),
-    /// The partitions of the index of that name are to have so many copies beside the first.
+    /// Sets the number of additional copies of an index's partitions.
     SetIndexReplicas(DatabaseKeyspace, String, u8),
     /// A new scope: bucket, name.
     CreateScope(String, String),
@@ -259,16 +259,16 @@ pub enum Definition {
     DropFunction(FunctionPath),
 }
 
-/// How a transaction is begun.
+/// Options of a new transaction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TransactionSettings {
     /// After which time it is over; none for the usual one.
     pub timeout: Option<Duration>,
-    /// How durable its writes are, as clients name it; empty for the usual.
+    /// Durability of its writes, as clients name it; empty for the default.
     pub durability: String,
     /// The collection that keeps its record, as a path; empty for the default collection of the first document's bucket.
     pub records: String,
-    /// `txdata`: what an SDK has done of it so far; empty when it begins here.
+    /// `txdata`: the SDK's description of it; empty if it begins here.
     pub staged: String,
 }
 
@@ -279,11 +279,11 @@ pub enum TransactionStep {
     Begin(TransactionSettings),
     /// The request belongs to it from now on. With the number of the statement, if there is one.
     Join(String, Option<u64>),
-    /// The request belongs to it no longer; whether what it has changed stays.
+    /// Ends the request's part in it. True to keep the request's changes.
     Leave(bool),
     /// A place to go back to.
     Savepoint(String),
-    /// Undoes what was changed since then.
+    /// Undoes the changes since the savepoint.
     RollbackTo(String),
     /// Makes all changes at once.
     Commit,
@@ -291,12 +291,12 @@ pub enum TransactionStep {
     Rollback,
 }
 
-/// Where a function of the query language belongs.
+/// Path of a function of the query language.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FunctionPath {
-    /// Its bucket and scope; none of one that belongs to the whole cluster.
+    /// The bucket and scope; none of one that belongs to the whole cluster.
     pub scope: Option<(String, String)>,
-    /// Its name.
+    /// The name.
     pub name: String,
 }
 
@@ -305,22 +305,22 @@ pub struct FunctionPath {
 pub enum Script {
     /// JavaScript with a function of the same name.
     Code(String),
-    /// A function of a library in JavaScript: where that belongs, and what the function is called there.
+    /// A function of a JavaScript library: the library's path, and the name of the function in it.
     Library(FunctionPath, String),
-    /// A function of a plugin: its deployment, and what the function is called there.
+    /// A function of a plugin: the deployment, and the name of the function in it.
     Deployed(String, String),
 }
 
 /// A function to be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewFunction {
-    /// Where.
+    /// The path.
     pub path: FunctionPath,
     /// The statement that makes it.
     pub text: String,
-    /// What it runs, if that is code of a user.
+    /// The script to run, for code of a user.
     pub script: Option<Script>,
-    /// Whether it may take the place of another.
+    /// True if it may take the place of another.
     pub replace: bool,
 }
 
@@ -361,7 +361,7 @@ pub trait Database: Send + Sync {
         Ok(vec![None; ids.len()])
     }
 
-    /// Does what a statement about users, groups, roles, collections or sequences says, in JSON.
+    /// Carries out a statement, in JSON, about users, groups, roles, collections or sequences.
     fn administer(&self, _request: &str) -> Outcome<String> {
         let message = "this statement is not supported".to_owned();
         Err(Failure { code: 1001, message, retry: false })
@@ -385,7 +385,7 @@ pub trait Database: Send + Sync {
     /// documents are large.
     fn scan_documents(&self, scan: &IndexScan, left: Duration) -> Outcome<IndexedRows>;
 
-    /// How many documents there are.
+    /// Returns the number of documents.
     fn count(&self, keyspace: &DatabaseKeyspace) -> Outcome<u64>;
 
     /// Changes documents, each for itself.
@@ -402,7 +402,7 @@ pub trait Database: Send + Sync {
     /// The documents of a keyspace that the request's transaction has changed, by their ids; `None` for those it has removed.
     fn staged(&self, keyspace: &DatabaseKeyspace) -> Outcome<Vec<(String, Option<Row>)>>;
 
-    /// Changes what there is.
+    /// Changes a definition.
     fn define(&self, definition: &Definition) -> Outcome<()>;
 
     /// The statement that made a function.
@@ -429,10 +429,10 @@ pub trait Database: Send + Sync {
     /// 64 bits of chance.
     fn chance(&self) -> u64;
 
-    /// Who asks.
+    /// Returns the request's user.
     fn user(&self) -> String;
 
-    /// Whether nobody waits for the answer any more; asked while the instance runs.
+    /// Returns true if the client has left. Called while the instance runs.
     fn is_over(&self) -> bool {
         false
     }
@@ -443,7 +443,7 @@ pub trait Database: Send + Sync {
     /// Makes or removes a note. One below `request/` goes when the request has ended.
     fn note(&self, key: &str, value: Option<Vec<u8>>);
 
-    /// The keys of notes that begin with `prefix`: those of the user, and all of them for users who manage requests.
+    /// Returns the keys of notes that begin with `prefix`: those of the user, and all for users who manage requests.
     fn notes(&self, prefix: &str) -> Outcome<Vec<String>>;
 }
 
@@ -577,7 +577,7 @@ impl From<abi::Definition> for Definition {
     }
 }
 
-/// What a call answers: inside, why it did not succeed; outside, why the guest ends.
+/// Result of a call: inside, the failure of the operation; outside, the reason why the guest ends.
 type Answer<T> = Result<std::result::Result<T, abi::Failure>>;
 
 impl Data {
@@ -585,7 +585,7 @@ impl Data {
     fn database(&mut self) -> Result<(Arc<dyn Database>, Duration)> {
         self.count(Capability::Database)?;
         let database = self.view.database.clone();
-        // What it answers cannot be asked again elsewhere.
+        // The answer cannot be asked for again on replay.
         self.journal.cut();
         let database = database.ok_or(Refused::Denied(Capability::Database));
         Ok((database.map_err(wasmtime::Error::new)?, self.time_left()?.min(CALL_TIME_MAX)))
@@ -593,7 +593,8 @@ impl Data {
 }
 
 impl Data {
-    /// Holds the bodies of documents for the guest, which is told the rest, unless it wants them alone and all are objects.
+    /// Holds the bodies of documents for the guest, which gets the other parts, unless it wants only the bodies and all
+    /// are objects.
     fn hold_rows(&mut self, Rows { ids, rows }: Rows, alone: bool) -> Result<abi::Holding> {
         let is_object = |row: &Row| row.is_json && row.body.first() == Some(&b'{');
         let (count, mut bytes, mut told_alone) = (rows.len() as u32, 0, alone);

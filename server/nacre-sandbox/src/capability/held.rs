@@ -1,5 +1,5 @@
-//! Bodies of documents that the host holds for an instance while a request is answered: most of them only pass through, and need
-//! not enter the sandbox for that.
+//! Bodies of documents that the host holds for an instance while a request is answered: most of them only pass through,
+//! and need not enter the sandbox.
 //!
 //! ```text
 //! piece of the guest   {"results":[ , , ]}      places   12: document 7, 13: document 8
@@ -15,15 +15,15 @@ use std::collections::VecDeque;
 pub struct Held {
     /// The number of the first in the queue.
     first: u64,
-    /// None where it was let go.
+    /// `None` once a body was released.
     bodies: VecDeque<Option<Body>>,
     bytes: usize,
-    /// Where bodies are in the piece that the call gives.
+    /// Places of bodies in the piece that the call returns.
     places: Vec<(usize, Body)>,
     placed_bytes: usize,
 }
 
-/// What a body costs beside its bytes.
+/// Memory of a body in addition to its bytes.
 const OVERHEAD_BYTES: usize = 64;
 
 fn cost(body: &Body) -> usize {
@@ -31,7 +31,7 @@ fn cost(body: &Body) -> usize {
 }
 
 impl Held {
-    /// Holds bodies; gives the number of the first. The others' count on from it.
+    /// Holds bodies. Returns the number of the first. The others' count on from it.
     pub fn add(&mut self, bodies: impl IntoIterator<Item = Body>) -> u64 {
         let number = self.first + self.bodies.len() as u64;
         for body in bodies {
@@ -41,7 +41,7 @@ impl Held {
         number
     }
 
-    /// Bytes of all that is held, and of what was passed on and is in no piece yet.
+    /// Returns the bytes of all held bodies, and of those that were passed on and are in no piece yet.
     pub fn bytes(&self) -> usize {
         self.bytes + self.placed_bytes
     }
@@ -108,7 +108,7 @@ impl Held {
         Some(body)
     }
 
-    /// Where a number would be in the queue.
+    /// Returns the position of a number in the queue.
     fn at(&self, number: u64) -> Option<usize> {
         number.checked_sub(self.first).and_then(|at| usize::try_from(at).ok())
     }
@@ -154,7 +154,7 @@ impl Held {
 /// Why a piece cannot be filled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Filled {
-    /// It would have so many bytes.
+    /// The piece would have this many bytes.
     TooLarge(usize),
     /// A place is behind its end.
     Outside,

@@ -33,7 +33,7 @@ const TIMEOUT_HEADER: &str = "nacre-timeout-ms";
 pub struct HttpRequest {
     /// `GET`, `POST`, …; a token of HTTP.
     pub method: String,
-    /// Whether the connection is encrypted, and the certificate checked.
+    /// True if the connection is encrypted, and the certificate checked.
     pub is_secure: bool,
     /// Name or address, in lower case; an IPv6 address in brackets.
     pub host: String,
@@ -45,7 +45,7 @@ pub struct HttpRequest {
     pub headers: Vec<Header>,
     /// The body.
     pub body: Vec<u8>,
-    /// How long its answer may take, if the request bounds that itself.
+    /// Time limit of the answer, if the request has one.
     pub timeout: Option<Duration>,
 }
 
@@ -63,13 +63,13 @@ pub struct HttpResponse {
 /// Why there is no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HttpError {
-    /// The host is not granted, or the request is none.
+    /// The host is not granted, or the request is invalid.
     #[error("{0}")]
     Denied(String),
-    /// It did not come in time.
+    /// The answer did not come in time.
     #[error("no answer in time")]
     Timeout,
-    /// It is too large.
+    /// The answer is too large.
     #[error("the answer is too large")]
     TooLarge,
     /// There is no connection.
@@ -167,7 +167,8 @@ pub fn origin(url: &str) -> Option<(bool, String, u16)> {
     parse(url).map(|(is_secure, host, port, _)| (is_secure, host, port))
 }
 
-/// Encryption, host, port and target of a URL. Strict: what has a user, a space or a character beyond ASCII is none.
+/// Parses encryption, host, port and target of a URL. Strict: a URL with a user, a space or a character beyond ASCII is
+/// refused.
 fn parse(url: &str) -> Option<(bool, String, u16, String)> {
     let (is_secure, rest) = match url.split_once("://")? {
         ("https", rest) => (true, rest),

@@ -1,4 +1,4 @@
-//! `kv`: documents, through what the embedder gives.
+//! `kv`: documents, through the embedder.
 
 use crate::abi::nacre::plugin::kv as abi;
 use crate::capability::{Capability, Looked, MutateOptions, Mutated, PathLookup, PathMutation};
@@ -20,11 +20,11 @@ pub struct Found {
     pub body: Vec<u8>,
     /// The version.
     pub cas: Cas,
-    /// What clients say about the format of the body.
+    /// Flags of clients for the format of the body.
     pub flags: u32,
     /// Seconds since the Unix epoch; 0 for never.
     pub expiry: u32,
-    /// Whether the body is JSON.
+    /// True if the body is JSON.
     pub is_json: bool,
 }
 
@@ -34,17 +34,17 @@ pub struct Content {
     /// The body.
     #[serde(with = "serde_bytes")]
     pub body: Vec<u8>,
-    /// What is kept beside it for clients.
+    /// Flags of clients.
     pub flags: u32,
-    /// As clients send it: seconds from now up to 30 days, or since the Unix epoch; 0 for never. None keeps that of the document,
-    /// which is never where there is none.
+    /// Expiry as clients send it: seconds from now up to 30 days, or since the Unix epoch; 0 for never. `None` keeps
+    /// that of the document, which is never for a new one.
     pub expiry: Option<u32>,
 }
 
-/// What must be there for a document to be stored.
+/// Condition for storing a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum StoreMode {
-    /// Nothing.
+    /// The document must not exist.
     Insert,
     /// Anything or nothing.
     Upsert,
@@ -55,7 +55,7 @@ pub enum StoreMode {
 /// A counter after it was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counted {
-    /// Its value.
+    /// The value.
     pub value: u64,
     /// The version of its document.
     pub cas: Cas,
@@ -64,13 +64,13 @@ pub struct Counted {
 /// Why a document was not read or written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub enum KvError {
-    /// There is none.
+    /// The document does not exist.
     #[error("there is no such document")]
     NotFound,
     /// There is one already.
     #[error("there is such a document already")]
     Exists,
-    /// It has another version.
+    /// The document has another version.
     #[error("the document has another version")]
     CasMismatch,
     /// Key or body are too large.
@@ -82,7 +82,7 @@ pub enum KvError {
     /// The same call may succeed later.
     #[error("{0}")]
     Temporary(String),
-    /// Another node serves it. Whoever has several nodes asks that one.
+    /// Another node serves it. An embedder with several nodes asks that one.
     #[error("another node serves the document")]
     Elsewhere,
     /// The keyspace does not exist, or not for this deployment.
@@ -96,7 +96,7 @@ pub enum KvError {
     Path(String),
 }
 
-/// What is done with a document.
+/// An operation on a document.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DocumentCall {
     /// Read it.
@@ -105,7 +105,8 @@ pub enum DocumentCall {
     Store(Content, StoreMode),
     /// Delete it, of that version when one is given.
     Remove(Option<Cas>),
-    /// Add to a counter, which stops at 0; where there is none, the second becomes one with the third as its expiry.
+    /// Adds to a counter, which stops at 0; a missing one is created with the second value, and the third as its
+    /// expiry.
     Count(i64, Option<u64>, u32),
     /// Set when it expires.
     Touch(u32),
@@ -116,24 +117,24 @@ pub enum DocumentCall {
 }
 
 impl DocumentCall {
-    /// Whether it changes the document.
+    /// Returns true if it changes the document.
     pub fn writes(&self) -> bool {
         !matches!(self, DocumentCall::Get | DocumentCall::Lookup(_))
     }
 }
 
-/// What came of it.
+/// The result of an operation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DocumentReply {
     /// The document, of [`DocumentCall::Get`].
     Found(Found),
-    /// Its new version, or that of its tombstone; of [`DocumentCall::Store`], `Remove` and `Touch`.
+    /// The new version, or that of its tombstone; of [`DocumentCall::Store`], `Remove` and `Touch`.
     Stored(Cas),
     /// The counter.
     Counted(Counted),
     /// The parts.
     Looked(Looked),
-    /// What the mutation did.
+    /// Result of the mutation.
     Mutated(Mutated),
 }
 
@@ -156,7 +157,7 @@ pub trait Documents: Send + Sync {
         left: Duration,
     ) -> Outcome<DocumentReply>;
 
-    /// Waits until all that was written through this is on disk, so that a state which tells of it can be kept.
+    /// Waits until all writes through this object are on disk, so that a state that reflects them can be stored.
     fn settle(&self) -> Outcome<()> {
         Ok(())
     }
@@ -198,7 +199,7 @@ impl Documents for NoDocuments {
     }
 }
 
-/// What a capability of documents answers: the outer error ends the call of the plugin.
+/// Result of a capability of documents: the outer error ends the call of the plugin.
 type Answered<T> = Result<std::result::Result<T, abi::Error>>;
 
 impl Data {

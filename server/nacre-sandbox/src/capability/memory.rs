@@ -36,7 +36,7 @@ impl MemoryDocuments {
         held.1.insert((keyspace.to_owned(), key.to_vec()), found);
     }
 
-    /// Stores a document, whatever is there.
+    /// Stores a document in any case.
     pub fn put(&self, keyspace: &str, key: &[u8], content: Content) {
         let stored = self.store(keyspace, key, content, StoreMode::Upsert);
         stored.expect("an upsert into memory succeeds");

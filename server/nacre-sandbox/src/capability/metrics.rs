@@ -11,7 +11,7 @@ pub const METRICS_MAX: usize = 64;
 /// Bytes of a name.
 const NAME_BYTES_MAX: usize = 64;
 
-/// What a call makes of each number: set or not, then added to.
+/// Changes of each number by a call: set or not, then added to.
 #[derive(Default)]
 pub struct MetricChanges {
     changes: BTreeMap<String, (Option<f64>, f64)>,

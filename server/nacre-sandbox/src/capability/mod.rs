@@ -1,7 +1,7 @@
-//! Capabilities: what a plugin can do beyond computing, each an interface that it imports.
+//! Capabilities: abilities of a plugin beyond computing, each an interface that it imports.
 //!
-//! A deployment has what its manifest declares, its deployer grants, and its component imports. The embedder gives the
-//! first two as [`Grants`]; nothing else is linked, so that there is nothing to call.
+//! A deployment has the capabilities that its manifest declares, its deployer grants, and its component imports. The
+//! embedder gives the first two as [`Grants`]; nothing else is linked, so nothing else can be called.
 
 mod blob;
 mod body;
@@ -78,7 +78,7 @@ impl Capability {
         Capability::Database,
     ];
 
-    /// As manifests and `plugins/wit` spell it.
+    /// Returns the name in manifests and `plugins/wit`.
     pub fn as_str(self) -> &'static str {
         match self {
             Capability::State => "state",
@@ -135,14 +135,14 @@ pub struct KeyspaceGrant {
     /// `scope.collection`, `scope.*` or `*` of the deployment's bucket; `bucket.scope.collection`, `bucket.scope.*` or
     /// `bucket.*.*` of another.
     pub keyspace: String,
-    /// Whether they may be changed.
+    /// True if they may be changed.
     pub write: bool,
 }
 
-/// What a deployment may do: declared by its manifest and granted by its deployer.
+/// The rights of a deployment: declared by its manifest and granted by its deployer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Grants {
-    /// Its own key space.
+    /// The own key space.
     pub state: bool,
     /// Files of its own.
     pub blob: bool,
@@ -157,14 +157,14 @@ pub struct Grants {
     /// Hosts that HTTP requests may go to, as `host` (on the port of the scheme) or `host:port`, in lower case; none at
     /// all when it is empty.
     pub http_out: Vec<String>,
-    /// Queries with the rights of whoever defined it. No manifest can ask for them.
+    /// Queries with the rights of the function's owner. No manifest can ask for them.
     pub query: bool,
-    /// The database as who asks may see it. No manifest can ask for it.
+    /// The database with the rights of the request's user. No manifest can ask for it.
     pub database: bool,
 }
 
 impl Grants {
-    /// What concerns nobody but the deployment: state, blobs, log, timers and metrics.
+    /// Returns the capabilities that concern only the deployment itself: state, blobs, log, timers and metrics.
     pub fn own() -> Grants {
         Grants {
             state: true,
@@ -176,7 +176,7 @@ impl Grants {
         }
     }
 
-    /// Whether `capability` is granted, in part at least.
+    /// Returns true if `capability` is granted, in part at least.
     pub fn allows(&self, capability: Capability) -> bool {
         match capability {
             Capability::State => self.state,
@@ -191,7 +191,7 @@ impl Grants {
         }
     }
 
-    /// Whether documents of `keyspace` may be read, or also written.
+    /// Returns true if documents of `keyspace` may be read, and with `write` also written.
     pub(crate) fn allows_keyspace(&self, keyspace: &str, write: bool) -> bool {
         self.kv.iter().any(|grant| covers(&grant.keyspace, keyspace) && (grant.write || !write))
     }

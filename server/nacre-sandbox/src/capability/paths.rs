@@ -1,4 +1,4 @@
-//! Parts of documents: what `kv.lookup-in` and `kv.mutate-in` say, as sub-document operations.
+//! Parts of documents: `kv.lookup-in` and `kv.mutate-in` as sub-document operations.
 
 use super::kv::StoreMode;
 use crate::abi::nacre::plugin::kv as abi;
@@ -12,52 +12,52 @@ use serde::{Deserialize, Serialize};
 /// One part of a lookup.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PathLookup {
-    /// What is read.
+    /// The operation.
     pub operation: LookupOperation,
-    /// Where.
+    /// The path.
     pub path: String,
-    /// Whether the path begins with the name of an extended attribute.
+    /// True if the path begins with the name of an extended attribute.
     pub xattr: bool,
 }
 
-/// What a lookup found.
+/// The result of a lookup.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Looked {
     /// The version of the document.
     pub cas: Cas,
-    /// What each part gives, or why it does not.
+    /// The value of each part, or the reason why there is none.
     pub results: Vec<Result<Vec<u8>, String>>,
 }
 
 /// One part of a mutation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PathMutation {
-    /// What is done.
+    /// The operation.
     pub operation: MutationOperation,
-    /// Where.
+    /// The path.
     pub path: String,
-    /// With what; empty to remove.
+    /// The value; empty to remove.
     pub value: Vec<u8>,
-    /// Whether the path begins with the name of an extended attribute.
+    /// True if the path begins with the name of an extended attribute.
     pub xattr: bool,
-    /// Whether missing parents are made.
+    /// True if missing parents are made.
     pub create_path: bool,
-    /// Whether the value is a macro.
+    /// True if the value is a macro.
     pub expand_macros: bool,
 }
 
-/// How a mutation treats the document as a whole.
+/// Options of a mutation for the document as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MutateOptions {
-    /// What must be there.
+    /// Condition on the document.
     pub mode: StoreMode,
     /// When it expires, as clients send it; none leaves that as it is.
     pub expiry: Option<u32>,
-    /// What is kept beside the body for clients; none leaves that as it is.
+    /// Flags of clients; `None` keeps them.
     pub flags: Option<u32>,
 }
 
-/// What a mutation did.
+/// The result of a mutation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mutated {
     /// The new version of the document.
@@ -88,7 +88,7 @@ impl PathMutation {
     }
 }
 
-/// Why a mutation did not happen, for who wrote it.
+/// Returns the message of a failed mutation, for its author.
 pub fn path_failure(failure: Failure) -> String {
     match failure {
         Failure::Request(error) => error.to_string(),

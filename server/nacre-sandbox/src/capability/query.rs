@@ -1,4 +1,4 @@
-//! `query`: queries in SQL++, answered by the embedder with the rights of whoever defined the deployment.
+//! `query`: queries in SQL++, answered by the embedder with the rights of the deployment's owner.
 
 use crate::abi::nacre::plugin::query as abi;
 use crate::capability::{Capability, Failure};
@@ -10,17 +10,17 @@ use wasmtime::Result;
 
 /// Queries that a call may have begun and not ended.
 const OPEN_MAX: usize = 16;
-/// The code of what is wrong with a call and not with its statement. Source: Couchbase's list of error codes.
+/// Code of an error of the call, not of its statement. Source: Couchbase's list of error codes.
 const INTERNAL: u32 = 5000;
 
-/// What is asked.
+/// A query.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Query {
     /// The text.
     pub text: String,
     /// Values of its parameters as JSON: an object, an array, or empty.
     pub parameters: String,
-    /// Whether it has to see all that was written before it.
+    /// True if it has to see all that was written before it.
     pub is_fresh: bool,
 }
 
@@ -29,7 +29,7 @@ pub trait Queries: Send + Sync {
     /// Begins a query that ends within `left`.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The mistake in it.
     fn begin(
         &self,
         query: &Query,
@@ -73,13 +73,13 @@ impl From<Failure> for abi::Failure {
     }
 }
 
-/// What a call answers: inside, why it did not succeed; outside, why the guest ends.
+/// Result of a call: inside, the failure of the query; outside, the reason why the guest ends.
 type Answer<T> = Result<std::result::Result<T, abi::Failure>>;
 
 impl abi::Host for Data {
     fn begin(&mut self, statement: abi::Statement) -> Answer<u32> {
         self.count(Capability::Query)?;
-        // What is answered cannot be asked again elsewhere.
+        // The answer cannot be asked for again on replay.
         self.journal.cut();
         let left = self.time_left()?;
         let setup = &self.context.setup;

@@ -1,7 +1,7 @@
 //! `state`: the plugin's own key space.
 //!
-//! What plugins call most, so keys and values are read where they lie in the memory of the plugin, and answers are copied
-//! there from the state: nothing is copied on the way.
+//! Plugins call it most often, so keys and values are read directly from the memory of the plugin, and answers are
+//! copied there directly from the state.
 
 use crate::capability::Capability;
 use crate::instance::{Data, Refused};
@@ -9,7 +9,7 @@ use nacre_state::{Bytes, View};
 use wasmtime::component::{ComponentType, Lift, Linker, Lower, WasmList};
 use wasmtime::{Result, StoreContextMut};
 
-/// What `scan` gives.
+/// A result of `scan`.
 #[derive(ComponentType, Lower)]
 #[component(record)]
 struct Entry {
@@ -17,7 +17,7 @@ struct Entry {
     value: Vec<u8>,
 }
 
-/// What `apply` takes.
+/// A change for `apply`.
 #[derive(ComponentType, Lift)]
 #[component(record)]
 struct Change {
@@ -66,7 +66,7 @@ pub fn link(linker: &mut Linker<Data>) -> Result<()> {
     state.func_wrap("scan", scan)
 }
 
-/// Writes what lies in the memory of the plugin, which is read while the view is changed.
+/// Writes entries from the memory of the plugin, which is read while the view is changed.
 fn write(
     store: &mut Store<'_>,
     change: impl FnOnce(&mut View, &Store<'_>) -> Result<(), nacre_state::Refused>,

@@ -91,7 +91,7 @@ enum Request {
     Position,
 }
 
-/// The error of the node that was asked to lead.
+/// Answer of the node that was asked as the leader.
 #[derive(Debug, Serialize, Deserialize)]
 enum Answer {
     /// Decided: the index of the entry, or of the last one; and the reason if it was refused.

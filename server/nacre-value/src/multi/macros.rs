@@ -27,7 +27,7 @@ const CAS: &str = "Mutation.CAS";
 const SEQNO: &str = "Mutation.seqno";
 const VALUE_CRC32C: &str = "Mutation.value_crc32c";
 
-/// Whether `value` is a macro of a known family.
+/// Returns true if `value` is a macro of a known family.
 pub(super) fn is_macro(value: &[u8]) -> bool {
     name(value)
         .is_some_and(|name| [CAS, SEQNO, VALUE_CRC32C].contains(&name) || name.starts_with('$'))

@@ -39,9 +39,9 @@ pub struct Source<'a> {
     pub xattrs: &'a [u8],
     /// The body.
     pub body: &'a [u8],
-    /// Whether the body is JSON, as decided when it was stored.
+    /// True if the body is JSON, as decided when it was stored.
     pub body_is_json: bool,
-    /// Whether this is a tombstone, which has attributes but no body.
+    /// True if this is a tombstone, which has attributes but no body.
     pub deleted: bool,
 }
 
@@ -64,7 +64,7 @@ impl Source<'static> {
 pub enum LookupOperation {
     /// Reads at a path.
     Path(Lookup),
-    /// Gives the whole body, JSON or not. The path is empty.
+    /// Returns the whole body, JSON or not. The path is empty.
     Document,
 }
 
@@ -112,7 +112,7 @@ pub type LookupSpec<'a> = Spec<'a, LookupOperation>;
 /// One operation of a mutation.
 pub type MutationSpec<'a> = Spec<'a, MutationOperation>;
 
-/// Gives the JSON text of a virtual attribute by its name (`$document`, `$XTOC`, `$vbucket`), `None` if unknown.
+/// Returns the JSON text of a virtual attribute by its name (`$document`, `$XTOC`, `$vbucket`), `None` if unknown.
 pub type Virtual<'v> = dyn Fn(&str) -> Option<Vec<u8>> + 'v;
 
 /// Why a mutation did not happen.
@@ -122,7 +122,7 @@ pub enum Failure {
     Request(Error),
     /// An operation failed; the first one in the order of the request.
     Spec {
-        /// Its position in the request, from 0.
+        /// The position in the request, from 0.
         index: u8,
         /// Why.
         error: Error,

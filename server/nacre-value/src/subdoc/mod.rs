@@ -27,11 +27,11 @@ use walk::{Children, Target, value_end, walk};
 /// An operation that reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Lookup {
-    /// Gives the text of the value.
+    /// Returns the text of the value.
     Get,
     /// Gives nothing, and fails when there is no value.
     Exists,
-    /// Gives the number of elements or members, in decimal. The path may be the root.
+    /// Returns the number of elements or members, in decimal. The path may be the root.
     GetCount,
 }
 
@@ -55,12 +55,12 @@ pub enum Mutation {
     /// Adds a string, number or literal to an array that does not hold it yet; compared as text, so that 1.0 is not
     /// 1. The path may be the root.
     ArrayAddUnique,
-    /// Adds a signed 64-bit number to the one that is there, or to 0; gives the sum.
+    /// Adds a signed 64-bit number to the one that is there, or to 0. Returns the sum.
     Counter,
 }
 
 impl Lookup {
-    /// Whether the operation may name the root of the document.
+    /// Returns true if the operation may name the root of the document.
     pub fn permits_root(self) -> bool {
         self == Lookup::GetCount
     }
@@ -80,19 +80,19 @@ impl Mutation {
         Mutation::Counter,
     ];
 
-    /// Whether the operation may name the root of the document.
+    /// Returns true if the operation may name the root of the document.
     pub fn permits_root(self) -> bool {
         use Mutation::*;
         matches!(self, ArrayPushLast | ArrayPushFirst | ArrayAddUnique)
     }
 
-    /// Whether the operation can create missing parents; the flag is an invalid argument for the others.
+    /// Returns true if the operation can create missing parents; the flag is an invalid argument for the others.
     pub fn permits_create_path(self) -> bool {
         use Mutation::*;
         !matches!(self, Delete | Replace | ArrayInsert)
     }
 
-    /// Whether the operation takes a value; all but [`Mutation::Delete`] do.
+    /// Returns true if the operation takes a value; all but [`Mutation::Delete`] do.
     pub fn takes_value(self) -> bool {
         self != Mutation::Delete
     }

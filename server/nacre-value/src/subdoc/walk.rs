@@ -135,7 +135,7 @@ impl<'d> Children<'d> {
         Ok(*self.document.get(at).ok_or(Error::DocumentNotJson)? == close)
     }
 
-    /// Reads `"name" :` at `start`; gives the name's content and where the value begins.
+    /// Reads `"name" :` at `start`. Returns the name's content and where the value begins.
     fn member(&self, start: usize) -> Result<((usize, usize), usize), Error> {
         if self.document.get(start) != Some(&b'"') {
             return Err(Error::DocumentNotJson);
@@ -227,7 +227,7 @@ fn container_end(document: &[u8], mut at: usize, outside: usize) -> Result<usize
     }
 }
 
-/// Whether two string contents mean the same text, however it is escaped.
+/// Returns true if two string contents mean the same text, however it is escaped.
 pub(super) fn same_name(stored: &[u8], name: &str) -> bool {
     if stored == name.as_bytes() {
         return true;
