@@ -86,7 +86,7 @@ mod tests {
     use crate::sasl::{Mechanism, Session, Step};
     use crate::{User, Users};
 
-    /// Returns the server's messages to a client with that name and password.
+    /// Returns true if the server admits a client with that name and password; `None` if it ends the exchange before.
     fn log_in(user: &str, password: &str) -> Option<bool> {
         let mut users = Users::new([7; 32]);
         users.insert(User::new("ann,=", "secret", Vec::new(), [1; crate::SALT_BYTES]));
