@@ -551,7 +551,7 @@ mod tests {
         bucket.set(0, "of the second");
         producer.note(Vbid(0));
         assert_eq!(sent(&mut producer, &bucket), ["0 VbucketGone"], "it asks again, from 1");
-        // Purges while a scan is read are handled the same way.
+        // The same if the branch changes while a scan is read.
         let mut producer = Producer::default();
         bucket.store(1);
         bucket.open(&mut producer, 1, 0, u64::MAX);

@@ -110,8 +110,8 @@ impl Plugins {
         let Some(found) = self.deployment_of(state) else {
             return PluginReply::Places(BTreeMap::new(), Vec::new());
         };
-        // Busy vBuckets are found first: afterwards it makes no progress in the others. A paused or replaced deployment
-        // may be at its last batch.
+        // The busy vBuckets are read before the moments: the moment of a vBucket that is not busy changes no more. A
+        // paused or replaced deployment may still be at its last batch, so it counts while it is fed.
         let is_busy = |vbid: &Vbid| found.is_feeding() && found.coverage.is_known(*vbid);
         let busy = (0..found.bucket.vbucket_count()).map(Vbid).filter(is_busy).collect();
         let moments = found.readers.first().map(|reader| reader.moments());
