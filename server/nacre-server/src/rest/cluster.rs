@@ -120,8 +120,7 @@ fn may_follow(node: &Node, login: Option<&Login>, bucket: Option<&str>) -> bool 
 
 /// The map of a bucket, or of the cluster, again with each change.
 fn map_stream(call: &Call, bucket: Option<&str>) -> Result<Reply, Reply> {
-    // Read only to check that the bucket exists: the stream reads the map that it sends itself, after it has begun to
-    // watch for changes.
+    // Read only to check that the bucket exists: the stream itself reads the map that it sends, so that it misses no change.
     call.node.map(bucket).ok_or_else(not_found)?;
     let place = call.desk().enter(Kind::Watch)?;
     let (node, bucket) = (Arc::clone(&call.node), bucket.map(str::to_owned));

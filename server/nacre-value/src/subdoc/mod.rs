@@ -52,8 +52,8 @@ pub enum Mutation {
     ArrayPushFirst,
     /// Adds one or more elements before the one that the path names, or at the end when it names the length.
     ArrayInsert,
-    /// Adds a string, number or literal to an array that does not hold it yet; compared as text, so that 1.0 is not
-    /// 1. The path may be the root.
+    /// Adds a string, number or literal to an array that does not hold it yet. Values are compared as text, so that 1.0
+    /// differs from 1. The path may be the root.
     ArrayAddUnique,
     /// Adds a signed 64-bit number to the one that is there, or to 0. Returns the sum.
     Counter,
