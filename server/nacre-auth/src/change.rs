@@ -1,9 +1,9 @@
 //! Changes of users and groups, as the nodes agree on them.
 //!
-//! A change names what it changes and nothing else, and is applied to what is there when its turn comes, on each node alike.
-//! Hashing a password takes milliseconds in which other changes are decided: a change that carried the whole record of a user would
-//! undo them. For the same reason the rights of whoever asks are looked at again when the change is applied, and the login
-//! must hold by then.
+//! A change names only the changed fields, and is applied to the present users when its turn comes, in the same way on
+//! each node. Hashing a password takes milliseconds in which other changes are decided: a change that carried the whole
+//! record of a user would undo them. For the same reason the rights of the requester are checked again when the change
+//! is applied, and the login must hold by then.
 
 use crate::login::Login;
 use crate::user::{Domain, Group, User};
@@ -14,18 +14,18 @@ use serde::{Deserialize, Serialize};
 /// A change of users or groups.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct UserChange {
-    /// Who asks for it; `None` for the node itself, which may do everything.
+    /// The requester; `None` for the node itself, which may do everything.
     pub by: Option<Login>,
-    /// What changes.
+    /// The change.
     pub edit: Edit,
 }
 
-/// What changes of users or groups.
+/// A change of users or groups.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Edit {
     /// Fields of a user.
     User(UserEdit),
-    /// The password of the user who asks.
+    /// Sets the password of the requester.
     OwnPassword {
         /// The new password.
         credentials: Credentials,
@@ -43,15 +43,15 @@ pub enum Edit {
     },
     /// A group, new or changed.
     PutGroup(Group),
-    /// Fields of a group; what is `None` stays as it is, or is empty for a group that is created.
+    /// Fields of a group. A field that is `None` stays, or is empty in a new group.
     Group {
         /// The group's name.
         name: String,
         /// True if the group is created and may not be there yet, false if it has to be there.
         is_new: bool,
-        /// What it is for.
+        /// Description of its purpose.
         description: Option<String>,
-        /// What its users may do.
+        /// Roles of its users.
         roles: Option<Vec<Role>>,
     },
     /// Roles that users of domain local and groups get or lose, all or none of them.
@@ -69,16 +69,16 @@ pub enum Edit {
     RemoveGroup(String),
 }
 
-/// Fields of a user; what is `None` stays as it is, or is empty for a user that is created.
+/// Fields of a user. A field that is `None` stays, or is empty for a new user.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct UserEdit {
     /// The user's domain.
     pub domain: Domain,
     /// The user's name.
     pub name: String,
-    /// True if a user who is not there is created.
+    /// True if a missing user is created.
     pub creates: bool,
-    /// True if a user who is there already is refused.
+    /// True if an existing user is refused.
     pub is_new: bool,
     /// A name for people.
     pub display_name: Option<String>,
@@ -122,20 +122,20 @@ pub enum Refused {
     /// Names that begin with `@` belong to the server: the requester takes another one.
     #[error("The username must not begin with @: such names belong to the server.")]
     ReservedName,
-    /// The user who asks was removed, locked or given another password meanwhile: the requester logs in again.
+    /// The requester was removed, locked or given another password meanwhile: log in again.
     #[error("the user who asked for the change was changed meanwhile: log in again")]
     LoginEnded,
-    /// The user who asks lacks the right: somebody else has to do it.
+    /// The requester lacks the right: another user has to make the change.
     #[error("only a user with the right {0:?} may do that")]
     Forbidden(Privilege),
 }
 
 impl Users {
-    /// Applies a change to what is there. Roles on what `is_there` denies are left out: it was dropped meanwhile, and one that is
-    /// created later under the same name is another.
+    /// Applies a change. Roles on keyspaces that `is_there` denies are left out: they were dropped meanwhile, and one
+    /// that is created later under the same name is another.
     ///
     /// # Errors
-    /// Why it is refused, with nothing changed.
+    /// The reason for the refusal, with nothing changed.
     pub fn apply(
         &mut self,
         change: &UserChange,
@@ -188,10 +188,10 @@ impl Users {
         Ok(())
     }
 
-    /// Refuses a change that whoever asks for it may not make.
+    /// Refuses a change that its requester may not make.
     ///
     /// # Errors
-    /// [`Refused::LoginEnded`], or [`Refused::Forbidden`] with what is missing.
+    /// [`Refused::LoginEnded`], or [`Refused::Forbidden`] with the missing right.
     pub fn permit(&self, change: &UserChange) -> Result<(), Refused> {
         let Some(login) = &change.by else { return Ok(()) };
         let by = self.holder(login).ok_or(Refused::LoginEnded)?;

@@ -1,4 +1,4 @@
-//! What is kept of a password.
+//! The stored form of a password.
 
 use crate::hash::Hash;
 use base64::Engine;
@@ -9,10 +9,10 @@ use subtle::ConstantTimeEq;
 
 /// Rounds of PBKDF2 for passwords that are set from now on; a stored record carries the count that it was made with.
 ///
-/// Source: the count of Couchbase 7.6 and later. Measured (SHA extensions): 15,000 rounds take 1.1 ms with SHA-1, 1.4 ms with
-/// SHA-256 and 4.3 ms with SHA-512. A plain password is checked with SHA-256, so that a login costs what it did with 4,096 rounds
-/// of SHA-512, and whoever has stolen the records needs 3.7 times as long for each guess. More would be felt by SCRAM clients,
-/// which do the same work.
+/// Source: the count of Couchbase 7.6 and later. Measured (SHA extensions): 15,000 rounds take 1.1 ms with SHA-1, 1.4
+/// ms with SHA-256 and 4.3 ms with SHA-512. A plain password is checked with SHA-256, so that a login costs as much as
+/// with 4,096 rounds of SHA-512, and a thief of the records needs 3.7 times as long for each guess. More rounds would
+/// be noticeable to SCRAM clients, which do the same work.
 pub const ITERATIONS: u32 = 15_000;
 
 /// Rounds of the records that were made before the count was raised.
@@ -23,8 +23,8 @@ pub const SALT_BYTES: usize = 32;
 
 /// Salted hashes of one password, for each SCRAM mechanism.
 ///
-/// From them a proof of the password can be checked, but neither the password nor a proof be made.
-/// The serialised form is what a node persists, bytes as base64.
+/// They are enough to check a proof of the password, but not to make one, or to find the password. Nodes store the
+/// serialised form, with bytes as base64.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Credentials {
     sha1: Salted,
@@ -40,7 +40,7 @@ impl Credentials {
         Credentials::stretched(password, salt, ITERATIONS)
     }
 
-    /// Hashes a secret that nobody has to remember: one of so many that stretching would only cost time.
+    /// Hashes a random secret: one that is too long to guess, so that stretching would only cost time.
     pub(crate) fn of_secret(secret: &str, salt: [u8; SALT_BYTES]) -> Credentials {
         Credentials::stretched(secret, salt, 1)
     }
@@ -54,8 +54,8 @@ impl Credentials {
         }
     }
 
-    /// Credentials that no password fits, for a user who does not exist: the same for a name and `secret` each time, so that
-    /// asking twice does not distinguish an unknown user from a known one.
+    /// Returns credentials that no password fits, for a user who does not exist. They are the same for a name and
+    /// `secret` each time, so that repeated requests do not distinguish an unknown user from a known one.
     pub(crate) fn made_up(secret: &[u8], name: &str, iterations: u32) -> Credentials {
         // The salt of a known user is one for all mechanisms, and so is this one.
         let salt = Hash::Sha256.hmac(secret, &[b"salt", name.as_bytes()]);
@@ -85,8 +85,8 @@ impl Credentials {
 
     /// Returns true if this is the password. Takes as long as [`Credentials::derive`] for one mechanism.
     ///
-    /// That mechanism is SHA-256, for which processors have instructions. SHA-512 would cost the node three times as much and an
-    /// attacker nothing: whoever has the records guesses against the cheapest of the three.
+    /// That mechanism is SHA-256, for which processors have instructions. SHA-512 would cost the node three times as
+    /// much and an attacker nothing: a thief of the records attacks the cheapest of the three.
     pub fn verify(&self, password: &str) -> bool {
         let Salted { salt, iterations, stored_key, .. } = &self.sha256;
         let candidate = Salted::derive(Hash::Sha256, password, salt, *iterations);

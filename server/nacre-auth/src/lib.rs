@@ -1,7 +1,7 @@
 //! Users, roles and SASL.
 //!
 //! A node keeps no passwords: a [`User`] holds salted hashes, from which SCRAM proofs and plain passwords are both
-//! checked. What a user may do follows from the roles, each with the part of the data it covers.
+//! checked. The rights of a user follow from the roles, each with the part of the data it covers.
 //!
 //! ```text
 //! first connection   AUTH SCRAM-SHA512 ─► sasl::start ─► Continue ─► Session::step ─► Done { user }

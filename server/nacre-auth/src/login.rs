@@ -1,4 +1,4 @@
-//! Logins: who has logged in, and the check of a plain password apart from the table of users.
+//! Logins: users who have logged in, and the check of a plain password outside of the table of users.
 //!
 //! ```text
 //! Users::check(name, password)  ─► Granted             remembered, microseconds
@@ -25,7 +25,7 @@ pub struct Login {
     pub password: Option<u64>,
 }
 
-/// What is known of a name and a password without hashing.
+/// Result of a check without hashing.
 #[derive(Debug)]
 pub enum Check {
     /// The password was right before and is remembered.
@@ -44,9 +44,9 @@ pub struct PasswordCheck {
     pub(crate) login: Option<Login>,
     pub(crate) password: String,
     pub(crate) credentials: Credentials,
-    /// Where the user remembers the password.
+    /// Cell in which the user remembers the password.
     pub(crate) seen: Arc<OnceLock<Vec<u8>>>,
-    /// What is remembered: a keyed hash of the password.
+    /// The remembered value: a keyed hash of the password.
     pub(crate) hash: Vec<u8>,
 }
 

@@ -1,8 +1,8 @@
-//! What a password has to be like.
+//! Rules for new passwords.
 
 use serde::{Deserialize, Serialize};
 
-/// What an operator asks of new passwords. Source: the names, defaults and texts are those of Couchbase's REST.
+/// An operator's rules for new passwords. Source: the names, defaults and texts are those of Couchbase's REST.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct PasswordPolicy {
@@ -21,7 +21,7 @@ pub struct PasswordPolicy {
 /// A rule: whether it is in force, the characters that satisfy it, and their name.
 type Rule = (bool, fn(char) -> bool, &'static str);
 
-/// What counts as special.
+/// Special characters.
 const SPECIAL: &str = "@%+\\/'\"!#$^?:,(){}[]~`-_";
 
 impl Default for PasswordPolicy {
@@ -37,10 +37,10 @@ impl Default for PasswordPolicy {
 }
 
 impl PasswordPolicy {
-    /// Checks that `password` is good enough.
+    /// Checks that `password` fulfils the rules.
     ///
     /// # Errors
-    /// What it lacks, for the person who chose it.
+    /// The rule that it breaks, for the person who chose it.
     pub fn check(&self, password: &str) -> Result<(), String> {
         if password.chars().count() < self.min_length {
             return Err(format!(

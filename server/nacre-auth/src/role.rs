@@ -1,4 +1,4 @@
-//! Roles: what a user may do, and with which part of the data.
+//! Roles: the rights of a user, and their part of the data.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -80,7 +80,7 @@ pub enum Privilege {
     InvokePlugins,
 }
 
-/// How much of the data a role names.
+/// The part of the data that a role names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reach {
     Cluster,
@@ -110,7 +110,7 @@ macro_rules! roles {
                 match self { $(RoleKind::$kind => $title,)* }
             }
 
-            /// What it is for, in a sentence.
+            /// Returns a sentence about its purpose.
             pub fn description(self) -> &'static str {
                 match self { $(RoleKind::$kind => $doc.trim_ascii(),)* }
             }
@@ -120,7 +120,7 @@ macro_rules! roles {
                 self.reach() != Reach::Cluster
             }
 
-            /// How many names the role takes: 0, or 1 for a bucket, 2 with a scope, 3 with a collection.
+            /// Returns how many names the role takes: 0, or 1 for a bucket, 2 with a scope, 3 with a collection.
             pub fn level(self) -> usize {
                 self.reach() as usize
             }
@@ -129,7 +129,7 @@ macro_rules! roles {
                 match self { $(RoleKind::$kind => Reach::$reach,)* }
             }
 
-            /// What it permits within its reach. [`RoleKind::Admin`] permits everything, whatever stands here.
+            /// Returns the rights within its reach. [`RoleKind::Admin`] permits everything, independent of this list.
             fn privileges(self) -> &'static [Privilege] {
                 match self { $(RoleKind::$kind => &[$(Privilege::$privilege,)*],)* }
             }
@@ -247,8 +247,8 @@ roles! {
 }
 
 impl RoleKind {
-    /// Returns true for the roles of administrators: only a full administrator may grant them, and change users and groups that
-    /// have them. Everybody else who administers users could become an administrator otherwise.
+    /// Returns true for the roles of administrators: only a full administrator may grant them, and change users and
+    /// groups that have them. Otherwise other administrators of users could make themselves full administrators.
     ///
     /// Source: Couchbase counts as such every role that permits anything on the security of the cluster, reading included.
     #[must_use]
@@ -265,7 +265,8 @@ impl RoleKind {
 }
 
 impl Privilege {
-    /// What it takes to make and drop functions of queries, and libraries, which are external: those of a scope or global ones.
+    /// Returns the privilege to create and drop functions of queries, and libraries, which are external: those of a
+    /// scope or global ones.
     #[must_use]
     pub fn of_managing(is_external: bool, in_scope: bool) -> Privilege {
         match (is_external, in_scope) {
@@ -276,7 +277,7 @@ impl Privilege {
         }
     }
 
-    /// What it takes to call such functions.
+    /// Returns the privilege to call such functions.
     #[must_use]
     pub fn of_executing(is_external: bool, in_scope: bool) -> Privilege {
         match (is_external, in_scope) {
@@ -318,7 +319,7 @@ impl<'a> Keyspace<'a> {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Role {
-    /// What it permits.
+    /// The kind.
     pub kind: RoleKind,
     /// Bucket, scope and collection, from the left; those not given are all, and the list never ends with `*`
     /// unless it is the bucket.
@@ -337,7 +338,7 @@ pub enum RoleError {
     Parameters {
         /// The role's name.
         name: &'static str,
-        /// What would suit.
+        /// Description of valid values.
         expected: &'static str,
     },
 }
@@ -348,7 +349,7 @@ impl Role {
         Role { kind: RoleKind::Admin, names: Vec::new() }
     }
 
-    /// The bucket, scope and collection it names; `*` and what is not given are `None`.
+    /// Returns the bucket, scope and collection that it names; `*` and missing names are `None`.
     pub fn keyspace(&self) -> Keyspace<'_> {
         let name =
             |level: usize| self.names.get(level).map(String::as_str).filter(|name| *name != "*");
@@ -363,7 +364,7 @@ impl Role {
         let own = self.keyspace();
         let covers = |own: Option<&str>, asked: Option<&str>| own.is_none() || own == asked;
         self.kind.privileges().contains(&privilege)
-            // Whoever administers or uses one bucket may see the cluster it lives in.
+            // A user with any role on a bucket may see the cluster of the bucket.
             && (privilege == Privilege::ReadCluster
                 || covers(own.bucket, keyspace.bucket)
                     && covers(own.scope, keyspace.scope)
@@ -372,7 +373,7 @@ impl Role {
 }
 
 impl Keyspace<'_> {
-    /// Whether it is `other` or a part of it.
+    /// Returns true if it is `other` or a part of it.
     pub fn is_within(self, other: Keyspace<'_>) -> bool {
         let agrees = |own: Option<&str>, other: Option<&str>| other.is_none() || own == other;
         agrees(self.bucket, other.bucket)
@@ -409,7 +410,7 @@ impl FromStr for Role {
         {
             return Err(wrong());
         }
-        // All buckets cannot be narrowed, and all of a level is what not naming it means.
+        // A scope of all buckets is impossible, and naming all of a level is the same as not naming it.
         if names.first().is_some_and(|bucket| bucket == "*") && names.iter().any(|name| name != "*")
         {
             return Err(wrong());

@@ -30,7 +30,7 @@ pub enum Mechanism {
     ScramSha256,
     /// SCRAM over SHA-1.
     ScramSha1,
-    /// The password as it is. Clients use it on encrypted connections, or when told to.
+    /// The plain password. Clients use it on encrypted connections, or when ordered to.
     Plain,
 }
 
@@ -39,8 +39,7 @@ impl Mechanism {
     pub const ALL: [Mechanism; 4] =
         [Mechanism::ScramSha512, Mechanism::ScramSha256, Mechanism::ScramSha1, Mechanism::Plain];
 
-    /// The names of the mechanisms as a server lists them; that which sends the password only where nobody else can
-    /// read it.
+    /// Returns the mechanisms in a server's list; the one that sends the password only if no stranger can read it.
     pub fn list(confidential: bool) -> &'static str {
         if confidential {
             "SCRAM-SHA512 SCRAM-SHA256 SCRAM-SHA1 PLAIN"
@@ -74,7 +73,7 @@ impl Mechanism {
     }
 }
 
-/// What comes of a client's message.
+/// Result of a client's message.
 #[derive(Debug)]
 pub enum Step {
     /// The exchange goes on: send `reply`, and give the next message to `session`.
@@ -89,12 +88,12 @@ pub enum Step {
     Hash(Box<PasswordCheck>),
     /// The client is this user.
     Done {
-        /// Who has logged in.
+        /// The login.
         login: Login,
         /// The server's last message; a SCRAM client checks it. May be empty.
         reply: Vec<u8>,
     },
-    /// The client is not let in. It is not told why.
+    /// The login is refused. The client does not learn why.
     Failed,
 }
 
@@ -186,7 +185,7 @@ fn scram_first(
     if client_nonce.is_empty() || !client_nonce.bytes().all(printable) {
         return None;
     }
-    // Nobody acts as somebody else by SASL here.
+    // Acting as another user is not supported.
     if !acting_as.is_empty() && unescape(acting_as.strip_prefix("a=")?)? != user {
         return None;
     }

@@ -13,7 +13,7 @@ use crate::hash::Hash;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-/// Rounds of stretching that are believed: what nodes log in with needs none, and more would only cost time.
+/// Accepted rounds of stretching: the secret of nodes needs none, and more would only cost time.
 const ITERATIONS: std::ops::RangeInclusive<u32> = 1..=1_000_000;
 /// `n,,` in base64: channel binding is not used.
 const BINDING: &str = "biws";
@@ -27,7 +27,7 @@ pub struct ScramClient {
     first: String,
 }
 
-/// The client's last message, and what the server must say to it.
+/// The client's last message, and the expected answer of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScramProof {
     /// To be sent.
@@ -53,7 +53,7 @@ impl ScramClient {
         format!("n,,{}", self.first).into_bytes()
     }
 
-    /// The answer to the server's challenge; `None` when that is none.
+    /// Returns the answer to the server's challenge; `None` if the challenge is invalid.
     pub fn prove(&self, challenge: &[u8]) -> Option<ScramProof> {
         let challenge = std::str::from_utf8(challenge).ok()?;
         let mut fields = challenge.split(',');

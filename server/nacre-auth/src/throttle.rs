@@ -1,15 +1,15 @@
-//! Failed logins by address: how long the answer to the next one is held back, and when to write a line about them.
+//! Failed logins by address: the delay of the next answer, and the time of log lines.
 //!
 //! ```text
 //! score of an address   1  2  3  4     5      6      7      8      9 …
 //! answer held back      0  0  0  0 ms  62 ms  125 ms 250 ms 500 ms 1 s
 //! ```
 //!
-//! The score rises by one with each failed login and falls by one every [`FORGOTTEN_AFTER_NS`]. Only answers to failed logins are
-//! held back: who knows the password never waits for what others at the same address do.
+//! The score rises by one with each failed login and falls by one every [`FORGOTTEN_AFTER_NS`]. Only answers to failed
+//! logins are delayed: a client with the right password never waits because of others at the same address.
 //!
-//! Invariants: at most [`ADDRESSES_MAX`] addresses are known; when there are more, the one that failed longest ago goes. Nothing here
-//! reads a clock: `now_ns` is a monotonic time in nanoseconds.
+//! Invariants: at most [`ADDRESSES_MAX`] addresses are known; with more, the one that failed longest ago is dropped.
+//! Nothing here reads a clock: `now_ns` is a monotonic time in nanoseconds.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -18,23 +18,23 @@ use std::net::{IpAddr, Ipv6Addr};
 const ADDRESSES_MAX: usize = 4096;
 /// Failed logins that cost nothing: a person mistypes, and a client tries one mechanism after the other.
 const FREE: u32 = 4;
-/// How long the answer to the first login that costs something is held back, in nanoseconds; each further one doubles that.
+/// Delay of the first answer that is delayed, in nanoseconds; each further one doubles it.
 const DELAY_FIRST_NS: u64 = 62_500_000;
-/// How long an answer is held back at most, in nanoseconds. Clients wait longer than that for an answer.
+/// Largest delay of an answer, in nanoseconds. Clients wait longer than that for an answer.
 const DELAY_MAX_NS: u64 = 1_000_000_000;
 /// The highest score. Its delay is [`DELAY_MAX_NS`], and it is forgotten after this many times [`FORGOTTEN_AFTER_NS`].
 const SCORE_MAX: u32 = 12;
 const _: () = assert!(DELAY_FIRST_NS << (SCORE_MAX - FREE - 1) >= DELAY_MAX_NS);
 /// After how long one failed login is forgotten, in nanoseconds.
 const FORGOTTEN_AFTER_NS: u64 = 5_000_000_000;
-/// How often a line is written about one address, and how many lines are written at all in that time.
+/// Interval of lines about one address, and of all lines.
 const REPORT_EVERY_NS: u64 = 10_000_000_000;
 const REPORTS_MAX: u32 = 10;
 
-/// What to do about a failed login.
+/// Handling of a failed login.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// How long the answer is held back, in nanoseconds.
+    /// Delay of the answer, in nanoseconds.
     pub delay_ns: u64,
     /// The failed logins of the address since the last line about it, if a line is due.
     pub report: Option<u64>,
@@ -122,7 +122,7 @@ fn delay_ns(score: u32) -> u64 {
     }
 }
 
-/// What counts as one address: of IPv6 the network that one customer is given, 64 bits.
+/// Returns the address that is counted: for IPv6 the network of one customer, 64 bits.
 pub(crate) fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) if !address.is_loopback() => {

@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 use subtle::ConstantTimeEq;
 
-/// Who vouches for a user.
+/// The authority that vouches for a user.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -16,12 +16,12 @@ pub enum Domain {
     /// The cluster, by a password.
     #[default]
     Local,
-    /// A directory service. The cluster keeps the roles and no password, so that nobody logs in as such a user by password.
+    /// A directory service. The cluster keeps the roles and no password, so that such a user cannot log in by password.
     External,
 }
 
 impl Domain {
-    /// Both.
+    /// Both domains.
     pub const ALL: [Domain; 2] = [Domain::Local, Domain::External];
 
     /// The name in REST requests.
@@ -37,14 +37,14 @@ impl Domain {
     }
 }
 
-/// A user: a name, what is kept of the password, and roles.
+/// A user: a name, the stored form of the password, and roles.
 ///
-/// The serialised form is the record a node persists; what encloses it carries the format's version.
+/// The serialised form is stored by nodes; the enclosing record carries the version of the format.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct User {
     /// The name to log in with.
     pub name: String,
-    /// Who vouches for the user.
+    /// The authority that vouches for the user.
     #[serde(default, skip_serializing_if = "Domain::is_local")]
     pub domain: Domain,
     /// A name for people; may be empty.
@@ -119,7 +119,7 @@ impl User {
         self.set_credentials(Credentials::derive(password, salt));
     }
 
-    /// What is kept of the password.
+    /// Returns the stored form of the password.
     pub fn credentials(&self) -> Option<&Credentials> {
         self.credentials.as_ref()
     }
@@ -145,7 +145,7 @@ impl User {
         self.all_roles().any(|(role, _)| role.kind.is_privileged())
     }
 
-    /// Whether one of the roles permits `privilege` on `bucket` or a part of it.
+    /// Returns true if one of the roles permits `privilege` on `bucket` or a part of it.
     pub fn may_within(&self, privilege: Privilege, bucket: &str) -> bool {
         let permits = |role: &Role| {
             let own = role.keyspace();
@@ -155,8 +155,8 @@ impl User {
         self.all_roles().any(|(role, _)| permits(role))
     }
 
-    /// Whether one of the roles is about `place`, a part of it, or more than it; or lets see the cluster, without being about a
-    /// part of the data. Such a user may see that it is there, and how it is set up.
+    /// Returns true if one of the roles is about `place`, a part of it, or more than it; or permits to see the cluster
+    /// without being about a part of the data. Such a user may see that the place exists, and its settings.
     pub fn may_see(&self, place: Keyspace<'_>) -> bool {
         let meets = |own: Option<&str>, asked: Option<&str>| {
             own.is_none() || asked.is_none() || own == asked
@@ -174,7 +174,7 @@ impl User {
         })
     }
 
-    /// Whether one of the roles covers `bucket` or a part of it, so that the user may see that it is there.
+    /// Returns true if one of the roles covers `bucket` or a part of it, so that the user may see that it exists.
     pub fn may_open(&self, bucket: &str) -> bool {
         let covers = |role: &Role| role.keyspace().bucket.is_none_or(|covered| covered == bucket);
         self.all_roles().any(|(role, _)| covers(role))
@@ -199,10 +199,10 @@ impl fmt::Debug for User {
 pub struct Group {
     /// The name.
     pub name: String,
-    /// What it is for; may be empty.
+    /// Description of its purpose; may be empty.
     #[serde(default)]
     pub description: String,
-    /// What its users may do.
+    /// Roles of its users.
     pub roles: Vec<Role>,
     /// The name of a group in a directory service; kept for the operator.
     #[serde(default)]

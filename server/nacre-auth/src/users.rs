@@ -15,11 +15,11 @@ pub const INTERNAL: &str = "@nacre";
 /// All users and groups, by name.
 #[derive(Clone)]
 pub struct Users {
-    /// Keys what is remembered of passwords; differs between processes.
+    /// Keys the remembered passwords; differs between processes.
     secret: [u8; 32],
     /// Hides which names exist; the same on all nodes of a cluster.
     decoy_secret: Vec<u8>,
-    /// Who the other nodes are: may do everything, is in no list.
+    /// The user of the other nodes: may do everything, and is in no list.
     internal: Option<User>,
     pub(crate) users: BTreeMap<String, User>,
     /// The users of domain external.
@@ -27,7 +27,7 @@ pub struct Users {
     pub(crate) groups: BTreeMap<String, Group>,
     /// The generation that was assigned last.
     pub(crate) generation: u64,
-    /// How many users have a password of before [`ITERATIONS`] was raised.
+    /// Number of users whose password is from before [`ITERATIONS`] was raised.
     old_count: usize,
 }
 
@@ -38,7 +38,7 @@ impl fmt::Debug for Users {
 }
 
 impl Users {
-    /// No users. `secret` is random, one for each process: it keys what is remembered of passwords.
+    /// Creates an empty table. `secret` is random for each process: it keys the remembered passwords.
     pub fn new(secret: [u8; 32]) -> Users {
         Users {
             secret,
@@ -52,11 +52,11 @@ impl Users {
         }
     }
 
-    /// Lets the other nodes of the cluster log in as [`INTERNAL`] with `secret`, which is 32 random bytes in any form; with
-    /// an empty one nobody does.
+    /// Lets the other nodes of the cluster log in as [`INTERNAL`] with `secret`, which is 32 random bytes in any form;
+    /// with an empty one, no login succeeds.
     ///
-    /// What SCRAM answers for names that do not exist is derived from it too: an answer that changed with a restart, or from
-    /// node to node, would give away that there is no such user.
+    /// SCRAM's answers for names that do not exist are derived from it too: an answer that changed with a restart, or
+    /// from node to node, would reveal that there is no such user.
     pub fn set_internal(&mut self, secret: &str, salt: [u8; SALT_BYTES]) {
         let credentials = || Credentials::of_secret(secret, salt);
         let user = || User::with(INTERNAL, Some(credentials()), vec![Role::admin()]);
@@ -82,7 +82,7 @@ impl Users {
         let known = self.of(user.domain, &user.name);
         let generation = known.map(|known| known.generation);
         let same_password = known.filter(|known| known.credentials == user.credentials);
-        // What is remembered is keyed by the secret of a process: a record that comes from another node brings none of it.
+        // Remembered passwords are keyed by the secret of a process, so a record from another node has none.
         let (seen, password_generation) = match same_password {
             Some(known) => (Arc::clone(&known.seen), Some(known.password_generation)),
             None => (Arc::default(), None),
@@ -103,7 +103,7 @@ impl Users {
         self.generation
     }
 
-    /// Has later generations begin after `generation`.
+    /// Makes later generations begin after `generation`.
     pub fn skip_generations(&mut self, generation: u64) {
         self.generation = self.generation.max(generation);
     }
@@ -115,14 +115,14 @@ impl Users {
         }
     }
 
-    /// Removes a user. Returns what was there.
+    /// Removes a user. Returns it.
     pub fn remove(&mut self, domain: Domain, name: &str) -> Option<User> {
         let removed = self.table(domain).remove(name)?;
         self.old_count -= usize::from(is_old(&removed));
         Some(removed)
     }
 
-    /// Who that is: a user of domain local, or [`INTERNAL`].
+    /// Returns a user of domain local, or [`INTERNAL`].
     pub fn get(&self, name: &str) -> Option<&User> {
         if name == INTERNAL { self.internal.as_ref() } else { self.users.get(name) }
     }
@@ -140,8 +140,8 @@ impl Users {
         }
     }
 
-    /// The user who has logged in, as long as the login holds: it ends when the user is removed, also if one of the same name is
-    /// created afterwards, when the password that was given is replaced, and when the user is locked.
+    /// Returns the user of a login, as long as it holds: it ends when the user is removed, even if one of the same name
+    /// is created afterwards, when the password of the login is replaced, and when the user is locked.
     pub fn holder(&self, login: &Login) -> Option<&User> {
         let user = self.get(&login.user)?;
         let holds = user.generation == login.generation
@@ -150,7 +150,8 @@ impl Users {
         holds.then_some(user)
     }
 
-    /// The login of a user whom something other than a password vouches for; `None` if there is none or it is locked.
+    /// Returns the login of a user who is authenticated without a password; `None` if the user does not exist or is
+    /// locked.
     pub fn login_without_password(&self, name: &str) -> Option<Login> {
         let user = self.person(name).filter(|user| !user.locked)?;
         Some(Login { user: user.name.clone(), generation: user.generation, password: None })
@@ -178,7 +179,7 @@ impl Users {
         self.inherit();
     }
 
-    /// Removes a group, also from its users. Returns what was there.
+    /// Removes a group, also from its users. Returns it.
     pub fn remove_group(&mut self, name: &str) -> Option<Group> {
         let removed = self.groups.remove(name)?;
         self.everybody().for_each(|user| user.groups.retain(|group| group != name));
@@ -222,7 +223,7 @@ impl Users {
         }
     }
 
-    /// What is known of a name and a password without hashing, so that the users need not be locked meanwhile.
+    /// Checks a name and a password without hashing, so that the users need not be locked meanwhile.
     ///
     /// HTTP Basic sends the password with each request: a hash of it, keyed by the process secret, is remembered. A password that
     /// is not remembered always takes milliseconds, and one for a name that does not exist takes as long.
@@ -266,7 +267,7 @@ impl Users {
         Hash::Sha256.hmac(&self.secret, &[b"password", password.as_bytes()])
     }
 
-    /// What is kept of the user's password, or something that looks like it.
+    /// Returns the stored form of the user's password, or a made-up one.
     pub(crate) fn credentials(&self, name: &str) -> Credentials {
         let known = self.get(name).and_then(|user| user.credentials.clone());
         known.unwrap_or_else(|| self.decoy(name))
@@ -284,7 +285,7 @@ impl Users {
     }
 }
 
-/// The login of a user who has given the password.
+/// Returns the login of a user who has given the password.
 pub(crate) fn login_of(user: &User) -> Login {
     Login {
         user: user.name.clone(),

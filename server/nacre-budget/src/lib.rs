@@ -1,4 +1,4 @@
-//! Memory that no bucket quota covers: who holds how much of it, and for what.
+//! Memory that no bucket quota covers: its holders, amounts and purposes.
 //!
 //! ```text
 //! Budget (limit) ─┬─ Account "ann"  (share) ─┬─ Permit  request   1 MiB
@@ -6,11 +6,11 @@
 //!                 └─ Account "bob"  (share) ─── Permit  answer    2 MiB
 //! ```
 //!
-//! A [`Permit`] stands for bytes that somebody holds and gives them back when it is dropped. It grows when both its account and the
-//! whole budget have room. An account that holds little is never refused, so that one user who takes all there is cannot keep others
+//! A [`Permit`] holds bytes and gives them back when it is dropped. It grows when both its account and the whole budget
+//! have room. An account that holds little is never refused, so that a user who takes all memory cannot keep others
 //! from small requests.
 //!
-//! Nothing is reserved in advance, and nothing waits here: whoever is refused answers its client, or tries again.
+//! Nothing is reserved in advance, and nothing waits here: a refused caller answers its client, or tries again.
 
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ use std::sync::{Arc, Weak};
 /// Bytes that an account always gets, however full the budget is.
 pub const ACCOUNT_BYTES_MIN: usize = 4 << 20;
 
-/// What memory is held for.
+/// Purpose of held memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Purpose {
     /// Requests that are being read or wait for something.
@@ -73,7 +73,7 @@ pub enum Exceeded {
     Account {
         /// The user or deployment.
         account: String,
-        /// What the budget is for.
+        /// Name of the budget.
         of: &'static str,
         /// The share of one account, in bytes.
         bytes_max: usize,
@@ -81,7 +81,7 @@ pub enum Exceeded {
     /// All accounts together hold all there is.
     #[error("the {} MiB that this node has for {of} are in use", .bytes_max >> 20)]
     All {
-        /// What the budget is for.
+        /// Name of the budget.
         of: &'static str,
         /// The limit of the budget, in bytes.
         bytes_max: usize,
@@ -103,7 +103,7 @@ struct Total {
 }
 
 impl Budget {
-    /// A budget without a limit so far; `of` says in messages what it is for, as in "requests and answers".
+    /// Creates a budget without a limit; `of` is its name in messages, as in "requests and answers".
     pub fn new(of: &'static str) -> Budget {
         Budget(Arc::new(Total {
             of,
@@ -115,17 +115,18 @@ impl Budget {
         }))
     }
 
-    /// Sets the limit, in bytes. What is held beyond it stays until it is given back.
+    /// Sets the limit, in bytes. Bytes beyond it stay until they are given back.
     pub fn set_limit(&self, bytes: usize) {
         self.0.limit.store(bytes, Ordering::Relaxed);
     }
 
-    /// The limit, in bytes; `usize::MAX` when there is none.
+    /// Returns the limit, in bytes; `usize::MAX` if there is none.
     pub fn limit(&self) -> usize {
         self.0.limit.load(Ordering::Relaxed)
     }
 
-    /// Returns true if more than half of the limit is held: what is not needed just now should be given back.
+    /// Returns true if more than half of the limit is held: memory that is not needed at the moment should be given
+    /// back.
     pub fn is_tight(&self) -> bool {
         self.held() > self.limit() / 2
     }
@@ -140,13 +141,13 @@ impl Budget {
         self.0.by_purpose[purpose as usize].load(Ordering::Relaxed)
     }
 
-    /// How often memory was refused.
+    /// Returns the number of refusals.
     pub fn refusals(&self) -> u64 {
         self.0.refusals.load(Ordering::Relaxed)
     }
 
-    /// The account of that name, which may hold as much as `limit` says; made when nobody has it. The limit of one that is there stays
-    /// as it is.
+    /// Returns the account of that name, and creates it with this `limit` if it does not exist. The limit of an
+    /// existing one stays.
     pub fn account(&self, name: &str, limit: AccountLimit) -> Arc<Account> {
         let mut accounts = self.0.accounts.lock();
         if let Some(known) = accounts.get(name).and_then(Weak::upgrade) {
@@ -164,16 +165,16 @@ impl Budget {
     }
 }
 
-/// How much of a budget one account may hold.
+/// The limit of one account within a budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AccountLimit {
     /// One part of so many. At least 1.
     OneOf(usize),
-    /// As much as it needs, also beyond the limit: for what cannot be refused.
+    /// No limit, not even that of the budget: for memory that cannot be refused.
     None,
 }
 
-/// What one user, or one deployment, holds of a budget.
+/// The bytes that one user, or one deployment, holds of a budget.
 #[derive(Debug)]
 pub struct Account {
     total: Arc<Total>,
@@ -248,7 +249,7 @@ impl Account {
         self.total.by_purpose[purpose as usize].fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Adds bytes to the account alone. Returns what it held before.
+    /// Adds bytes to the account alone. Returns the number before.
     fn try_hold(&self, bytes: usize) -> Result<usize, Exceeded> {
         let bytes_max = self.bytes_max();
         let fits = |held: usize| held.checked_add(bytes).filter(|sum| *sum <= bytes_max);
@@ -302,20 +303,20 @@ pub struct Permit {
 }
 
 impl Permit {
-    /// Bytes that it stands for.
+    /// Returns the held bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Whose bytes they are.
+    /// Returns the account of the bytes.
     pub fn account(&self) -> &Arc<Account> {
         &self.account
     }
 
-    /// Holds so many bytes more.
+    /// Holds more bytes.
     ///
     /// # Errors
-    /// [`Exceeded`]; it holds what it held before then.
+    /// [`Exceeded`]; the permit is unchanged then.
     pub fn grow(&mut self, bytes: usize) -> Result<(), Exceeded> {
         if bytes > 0 {
             self.account.try_add(self.purpose, bytes)?;
@@ -324,10 +325,10 @@ impl Permit {
         Ok(())
     }
 
-    /// Holds so many bytes in all.
+    /// Sets the number of held bytes.
     ///
     /// # Errors
-    /// [`Exceeded`], only if that is more than before; it holds what it held before then.
+    /// [`Exceeded`], only if the number grows; the permit is unchanged then.
     pub fn try_set(&mut self, bytes: usize) -> Result<(), Exceeded> {
         if bytes > self.bytes {
             return self.grow(bytes - self.bytes);
@@ -336,7 +337,7 @@ impl Permit {
         Ok(())
     }
 
-    /// Holds so many bytes in all, also where there is no room: for what is held already.
+    /// Sets the number of held bytes, even beyond the limit: for bytes that are held already.
     pub fn set(&mut self, bytes: usize) {
         if bytes > self.bytes {
             self.account.add(self.purpose, bytes - self.bytes);
@@ -415,8 +416,8 @@ impl Budgets {
         self.requests.account(name, OF_USER)
     }
 
-    /// The account of what belongs to no user: parts of requests that other nodes have begun, and of those that several partitions
-    /// answer. No user has a name that begins with `@`.
+    /// Returns the account of memory without a user: parts of requests that other nodes have begun, and of those that
+    /// several partitions answer. No user has a name that begins with `@`.
     pub fn of_parts(&self) -> Arc<Account> {
         self.requests.account("@parts", OF_PARTS)
     }

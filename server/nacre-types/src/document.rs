@@ -14,7 +14,7 @@ pub const DATATYPE_SNAPPY: u8 = 0x02;
 /// Datatype bit: the value starts with a section of extended attributes.
 pub const DATATYPE_XATTR: u8 = 0x04;
 
-/// Where the datatype of a prepared write, which no client sees, keeps its durability level: above the bits that clients
+/// Position of the durability level in the datatype of a prepare, which no client sees: above the bits that clients
 /// know.
 pub const DATATYPE_LEVEL_SHIFT: u8 = 4;
 
@@ -28,18 +28,18 @@ pub enum Kind {
     Deleted,
     /// The expiry passed.
     Expired,
-    /// A durable write that was given up: stands in the place of its prepare, and never where documents are.
+    /// An aborted durable write, in place of its prepare; never in the table of documents.
     Aborted,
 }
 
-/// What the database knows about a document beside its value.
+/// Metadata of a document.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Meta {
     /// Position in the history of the vBucket.
     pub seqno: Seqno,
     /// Version for compare-and-swap.
     pub cas: Cas,
-    /// How often the key was changed, deletions included; starts at 1.
+    /// Number of changes of the key, deletions included; starts at 1.
     pub rev: u64,
     /// Opaque to the server; clients note the format of the body here.
     pub flags: u32,
@@ -54,19 +54,20 @@ pub struct Meta {
 /// One version of a document: metadata, key and value. Immutable; shared by hash table, checkpoint and streams, which each have
 /// a handle of one word: a clone is another handle.
 ///
-/// All of it lies in one block of memory, so that a write costs one allocation, and a read finds the key behind the metadata.
+/// All of it is in one block of memory, so that a write costs one allocation, and a read finds the key behind the
+/// metadata.
 ///
 /// A version whose value was evicted from memory is a [stub](Document::stub): metadata and key.
 #[derive(Clone)]
 pub struct Document(ThinArc<Head, u8>);
 
-/// What stands in front of the key and the value of a [`Document`].
+/// The part of a [`Document`] before the key and the value.
 pub struct Head {
     /// The metadata of this version.
     pub meta: Meta,
     key_bytes: u16,
     resident: bool,
-    /// How often it was read, on a scale of the item pager's; not part of the version.
+    /// Recent reads, on the scale of the item pager; not part of the version.
     hits: AtomicU8,
 }
 
@@ -127,12 +128,12 @@ impl Document {
         }
     }
 
-    /// Returns true if the value is there. Of a stub, only metadata and key mean anything.
+    /// Returns true if the value is in memory. Of a stub, only metadata and key are valid.
     pub fn is_resident(&self) -> bool {
         self.resident
     }
 
-    /// How often it was read lately, on the item pager's scale.
+    /// Returns the recent reads, on the item pager's scale.
     pub fn hits(&self) -> u8 {
         self.hits.load(Ordering::Relaxed)
     }
@@ -147,7 +148,7 @@ impl Document {
         &self.bytes()[..usize::from(self.key_bytes)]
     }
 
-    /// Key and value, as they lie in memory; of a stub, the key.
+    /// Returns key and value, as they are in memory; of a stub, the key.
     pub fn bytes(&self) -> &[u8] {
         &self.0.slice
     }
@@ -168,7 +169,7 @@ impl Document {
         &self.bytes()[usize::from(self.key_bytes)..]
     }
 
-    /// The extended-attribute section (its length word included; empty when there is none) and the body.
+    /// Returns the extended-attribute section (with its length word; empty if there is none) and the body.
     pub fn split(&self) -> (&[u8], &[u8]) {
         let value = self.value();
         if !self.has_xattrs() || value.len() < 4 {
@@ -199,12 +200,12 @@ impl Document {
         self.meta.kind == Kind::Alive
     }
 
-    /// Whether the document's expiry lies at or before `unix_s`.
+    /// Returns true if the document expires at or before `unix_s`.
     pub fn is_expired(&self, unix_s: u32) -> bool {
         self.is_alive() && self.meta.expiry != 0 && self.meta.expiry <= unix_s
     }
 
-    /// Bytes this version occupies in memory: with what counts handles and says how long the rest is.
+    /// Returns the bytes of this version in memory, including counter and length.
     pub fn memory_bytes(&self) -> usize {
         self.bytes().len() + size_of::<Head>() + 2 * size_of::<usize>()
     }

@@ -1,4 +1,4 @@
-//! The identity of a vBucket's history, and the part of a vBucket that is stored beside its documents.
+//! The identity of a vBucket's history, and the stored description of a vBucket.
 
 use crate::{Cas, Seqno, VbUuid};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ pub enum VbState {
     Replica,
     /// Being handed over: operations wait.
     Pending,
-    /// Serves nobody.
+    /// Has no part on this node.
     #[default]
     Dead,
 }
@@ -34,7 +34,7 @@ pub struct FailoverLog {
 }
 
 impl FailoverLog {
-    /// How many branches are remembered; the oldest is forgotten first.
+    /// Number of branches that are remembered; the oldest is forgotten first.
     pub const ENTRIES_MAX: usize = 25;
 
     /// The log of a vBucket that has no history yet.
@@ -82,22 +82,22 @@ impl FailoverLog {
     }
 }
 
-/// What is stored of a vBucket in the same atomic batch as the documents it describes.
+/// Description of a vBucket, stored in the same atomic batch as the documents it describes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VbRecord {
     /// The role of this copy.
     pub state: VbState,
     /// The branches of its history.
     pub failover_log: FailoverLog,
-    /// The term of the chain whose history this copy has wholly: all of what there was when that term began.
+    /// The term of the chain that this copy has completely: it has everything up to the beginning of that term.
     pub term: u64,
     /// The last seqno that is stored.
     pub high_seqno: Seqno,
-    /// The snapshot in which that seqno lies: a replica is consistent only at its end. Both are the high seqno where no
-    /// snapshot is cut.
+    /// The snapshot around that seqno: a replica is consistent only at its end. Both are the high seqno if no snapshot
+    /// is incomplete.
     pub snapshot: (Seqno, Seqno),
-    /// The greatest seqno of a tombstone that was purged; [`Seqno::ZERO`] when none was. A consumer that stands below it
-    /// may have missed a deletion.
+    /// The greatest seqno of a purged tombstone; [`Seqno::ZERO`] if there is none. A consumer at a lower seqno may have
+    /// missed a deletion.
     pub purge_seqno: Seqno,
     /// The greatest revision of a tombstone that was purged: keys that come back count on from there.
     pub purged_rev: u64,

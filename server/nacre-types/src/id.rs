@@ -83,7 +83,7 @@ impl Cas {
     /// "Any version", as a request states it.
     pub const ANY: Cas = Cas(0);
 
-    /// What readers see instead of the CAS of a locked document, so that they cannot guess it.
+    /// CAS that readers see of a locked document, so that they cannot guess the real one.
     pub const LOCKED: Cas = Cas(u64::MAX);
 
     /// The CAS after `self` at wall-clock time `unix_ns`: strictly greater, and close to the clock.
@@ -107,7 +107,7 @@ impl Cas {
 pub struct VbUuid(pub u64);
 
 impl VbUuid {
-    /// Of 64 random bits: 48 of them, since clients in JavaScript read it as a number.
+    /// Creates a UUID from 64 random bits: 48 of them, because clients in JavaScript read it as a number.
     pub fn of_random(bits: u64) -> VbUuid {
         VbUuid(bits >> 16 | 1)
     }
@@ -121,14 +121,14 @@ impl CollectionId {
     /// `_default._default`, where keys without a collection live.
     pub const DEFAULT: CollectionId = CollectionId(0);
 
-    /// Where the history keeps what happened to collections; no client's key is ever in it.
+    /// Collection of the events of scopes and collections in history; no client's key is ever in it.
     pub const SYSTEM: CollectionId = CollectionId(1);
 
-    /// Where the history keeps durable writes that are not committed yet, each under the key that it will have (its
-    /// collection prefix included), so that it can stand beside the committed version.
+    /// Collection of durable writes that are not committed yet, each under the document's own key (with its collection
+    /// prefix), so that it can be stored next to the committed version.
     pub const PREPARED: CollectionId = CollectionId(2);
 
-    /// The collection that a key (its prefix first) lies in.
+    /// Returns the collection of a key (its prefix first).
     pub fn of_key(key: &[u8]) -> CollectionId {
         CollectionId(leb128_decode(key).map_or(0, |(id, _)| id))
     }

@@ -73,7 +73,7 @@ impl DocKey {
         CollectionId(leb128_decode(&self.0).expect("checked when the key was made").0)
     }
 
-    /// The key without its prefix: what the application calls it, and what is hashed to a vBucket.
+    /// Returns the key without its prefix: the application's key, which is hashed to a vBucket.
     pub fn name(&self) -> &[u8] {
         leb128_decode(&self.0).expect("checked when the key was made").1
     }

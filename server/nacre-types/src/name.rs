@@ -1,12 +1,13 @@
-//! Names that stand in paths and file names as they are.
+//! Names that can be used in paths and file names without encoding.
 
 /// The longest name of a plugin's package or deployment, in bytes: it goes into paths and names of threads.
 pub const PLUGIN_NAME_BYTES_MAX: usize = 64;
 
-/// Whether `name` is made of letters, digits, `-` and `_`, a letter or digit first, and has 1 to `bytes_max` of them.
+/// Checks that `name` consists of letters, digits, `-` and `_`, begins with a letter or digit, and has 1 to `bytes_max`
+/// characters.
 ///
 /// # Errors
-/// The reason why not, for whoever has chosen it.
+/// The reason why not, for the person who chose it.
 pub fn check_plain_name(name: &str, bytes_max: usize) -> Result<(), String> {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
     let starts_well = name.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric());

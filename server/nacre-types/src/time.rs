@@ -1,4 +1,4 @@
-//! Time as an argument: what the clock said when a request arrived.
+//! Time as an argument: the clocks at the arrival of a request.
 
 /// The reading of both clocks that a state machine works with; taken by the embedder, once a batch of requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

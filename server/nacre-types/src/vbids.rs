@@ -52,12 +52,12 @@ impl Vbids {
         rest.into_iter().all(|(at, word)| word & !self.0.get(at).unwrap_or(&0) == 0)
     }
 
-    /// Returns true if there is none.
+    /// Returns true if there are none.
     pub fn is_empty(&self) -> bool {
         self.0.iter().all(|word| *word == 0)
     }
 
-    /// They, in order. What came from elsewhere may name vBuckets that there are not.
+    /// Iterates over them, in order. A set from another node may name vBuckets that do not exist.
     pub fn iter(&self) -> impl Iterator<Item = Vbid> + '_ {
         let words = self.0.iter().take(usize::from(u16::MAX) / 64).enumerate();
         words.flat_map(|(index, word)| {

@@ -1,16 +1,17 @@
-//! Whether bytes are JSON, without recursion and without building anything.
+//! Checks that bytes are JSON, without recursion and without building anything.
 //!
-//! Each write asks this, so the scan is a plain loop: containers are bits on a fixed stack, strings are skipped 32 bytes at a
-//! time while they are long, and eight behind that. Accepted is the grammar of RFC 8259 in UTF-8 with any value at the root,
-//! at most [`DEPTH_MAX`] containers deep. Left out on purpose: duplicate names and lone surrogate escapes are not looked for.
+//! Each write is checked, so the scan is a plain loop: containers are bits on a fixed stack, strings are skipped 32
+//! bytes at a time while they are long, and eight behind that. Accepted is the grammar of RFC 8259 in UTF-8 with any
+//! value at the root, at most [`DEPTH_MAX`] containers deep. Left out on purpose: duplicate names and lone surrogate
+//! escapes are not looked for.
 
 use std::ops::Range;
 
 /// The deepest nesting of arrays and objects in a document that counts as JSON.
 ///
 /// Deeper text is stored all the same, as bytes without the JSON mark. Far above what sub-document operations follow
-/// ([`crate::path::DEPTH_MAX`]), and small enough that every later parser with a recursion limit in the thousands
-/// survives what passed here.
+/// ([`crate::path::DEPTH_MAX`]), and small enough that every later parser with a recursion limit in the thousands can
+/// parse accepted text.
 pub const DEPTH_MAX: usize = 1024;
 
 /// Returns true if `bytes` are one JSON value, with white space around it allowed.
@@ -18,7 +19,7 @@ pub fn is_json(bytes: &[u8]) -> bool {
     shape::<false>(bytes).is_some()
 }
 
-/// What validation learnt about a text.
+/// Result of a validation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
     /// Values at the root; 1 unless a list was allowed.
@@ -29,22 +30,22 @@ pub(crate) struct Shape {
 
 /// Validates one value, or with `LIST` one or more values separated by commas (`1,"two",[3]`).
 pub(crate) fn shape<const LIST: bool>(bytes: &[u8]) -> Option<Shape> {
-    // What is no JSON mostly shows that soon.
+    // Text that is not JSON mostly fails soon.
     let shape = scan::<LIST>(bytes, |_, _| {})?;
     // One pass over the whole text is faster than checking each string, as most text is ASCII.
     simdutf8::basic::from_utf8(bytes).ok().map(|_| shape)
 }
 
-/// Validates `text` as one JSON value, and tells of each member when it is an object: where the name lies between its
-/// quotation marks, and where the value lies. Escapes in names are left as they are.
+/// Validates `text` as one JSON value, and reports each member if it is an object: the ranges of the name between its
+/// quotation marks, and of the value. Escapes in names are left as they are.
 ///
-/// Returns how many containers are around the innermost value, at most [`DEPTH_MAX`]; none when it is no JSON, of which
-/// some members may have been told already.
+/// Returns the number of containers around the innermost value, at most [`DEPTH_MAX`]; `None` if it is not JSON, of
+/// which some members may have been reported before.
 pub fn members(text: &str, tell: impl FnMut(Range<usize>, Range<usize>)) -> Option<usize> {
     scan::<false>(text.as_bytes(), tell).map(|shape| shape.depth)
 }
 
-/// Validates text, but for its being UTF-8, and tells of the members of an object at the root.
+/// Validates text, apart from its UTF-8, and reports the members of an object at the root.
 fn scan<const LIST: bool>(
     bytes: &[u8],
     mut tell: impl FnMut(Range<usize>, Range<usize>),
@@ -88,7 +89,7 @@ fn scan<const LIST: bool>(
         if opened {
             continue;
         }
-        // Here a value has ended: close what closes, then go on behind a comma.
+        // A value has ended: close containers, then go on after a comma.
         loop {
             let value_end = at;
             at = space_end(bytes, at);
@@ -169,8 +170,7 @@ pub(crate) fn space_end(bytes: &[u8], mut at: usize) -> usize {
     at
 }
 
-/// Skips `"name" :` and the space behind it. Returns where the name lies between its quotation marks, and the end of it
-/// all.
+/// Skips `"name" :` and the space after it. Returns the range of the name between its quotation marks, and the end.
 fn name_end(bytes: &[u8], at: usize) -> Option<(Range<usize>, usize)> {
     if *bytes.get(at)? != b'"' {
         return None;
@@ -203,10 +203,10 @@ pub fn string_end(bytes: &[u8], at: usize) -> Option<usize> {
     }
 }
 
-/// Bytes that are told apart at once: as many as two registers of 128 bits have.
+/// Bytes that are examined at once: the size of two registers of 128 bits.
 const BLOCK_BYTES: usize = 32;
 
-/// How many bytes at the start of `text` are blocks without anything special.
+/// Returns how many bytes at the start of `text` are blocks without special characters.
 #[inline]
 fn plain_blocks(text: &[u8]) -> usize {
     let (blocks, _) = text.as_chunks::<BLOCK_BYTES>();

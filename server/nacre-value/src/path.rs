@@ -91,7 +91,7 @@ impl<'p> Path<'p> {
     }
 }
 
-/// Splits `[12]rest`, `[-1]rest` or `[12].rest` into the index and what follows it.
+/// Splits `[12]rest`, `[-1]rest` or `[12].rest` into the index and the rest.
 fn index(text: &str) -> Result<(Component<'_>, &str), Error> {
     let (digits, rest) = text[1..].split_once(']').ok_or(Error::Invalid)?;
     if !rest.is_empty() && !rest.starts_with(['[', '.']) {
@@ -108,7 +108,7 @@ fn index(text: &str) -> Result<(Component<'_>, &str), Error> {
     Ok((Component::Index(index), rest))
 }
 
-/// Splits `name.rest`, `` `quoted`.rest `` or `name[0]` into the name and what follows it and its dot.
+/// Splits `name.rest`, `` `quoted`.rest `` or `name[0]` into the name and the rest without its dot.
 fn name(text: &str) -> Result<(Component<'_>, &str), Error> {
     let mut is_quoted = false;
     let end = text.find(|sign| {

@@ -1,4 +1,4 @@
-//! Extended attributes: named JSON values that a document carries beside its body.
+//! Extended attributes: named JSON values that a document has in addition to its body.
 //!
 //! A stored value with the XATTR datatype starts with a section that holds them (integers are big-endian):
 //!
@@ -9,8 +9,8 @@
 //! body of the document
 //! ```
 //!
-//! `{"a":1}` as the attribute `x` is `00 00 00 0e  00 00 00 0a  78 00  7b 22 61 22 3a 31 7d 00`. No attributes are
-//! no section at all, and then the datatype lacks the XATTR bit.
+//! `{"a":1}` as the attribute `x` is `00 00 00 0e  00 00 00 0a  78 00  7b 22 61 22 3a 31 7d 00`. No attributes are no
+//! section at all, and then the datatype lacks the XATTR bit.
 //!
 //! Names that start with an underscore are *system* attributes: they survive the deletion of the document.
 
@@ -80,7 +80,7 @@ impl<'a> Xattrs<'a> {
         self.pairs.len() < before
     }
 
-    /// Drops what a deletion drops: all but the system attributes.
+    /// Drops the attributes that a deletion drops: all except the system attributes.
     pub fn retain_system(&mut self) {
         self.pairs.retain(|pair| is_system(&pair.0));
     }
@@ -150,7 +150,7 @@ fn length_prefix(length: usize) -> [u8; LENGTH_BYTES] {
         .to_be_bytes()
 }
 
-/// What a length and as many bytes cover, and what stands behind.
+/// Splits bytes into the part that a length covers, and the rest.
 fn prefixed(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (length, rest) = bytes.split_first_chunk::<LENGTH_BYTES>()?;
     rest.split_at_checked(usize::try_from(u32::from_be_bytes(*length)).ok()?)

@@ -4,7 +4,7 @@ use crate::Error;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 
-/// How such a string begins. Source: sub-document API, binary values of attributes.
+/// Beginning of such a string. Source: sub-document API, binary values of attributes.
 const PREFIX: &str = "cb-content-base64-encoded:";
 
 /// The JSON text that keeps `bytes`.

@@ -5,7 +5,7 @@ use crate::Error;
 use crate::path::Path;
 use crate::subdoc::{Lookup, lookup_at};
 
-/// What the mutation at hand is given by the vBucket.
+/// Values of the current mutation, from the vBucket.
 ///
 /// A value that is exactly one of these JSON strings is replaced:
 ///
@@ -33,7 +33,7 @@ pub(super) fn is_macro(value: &[u8]) -> bool {
         .is_some_and(|name| [CAS, SEQNO, VALUE_CRC32C].contains(&name) || name.starts_with('$'))
 }
 
-/// The JSON text that stands for the macro `value`.
+/// Returns the JSON text that replaces the macro `value`.
 pub(super) fn expand(
     value: &[u8],
     macros: Macros,

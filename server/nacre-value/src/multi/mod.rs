@@ -3,12 +3,12 @@
 //! A lookup answers each operation for itself; a mutation happens as a whole or not at all. A single sub-document
 //! request is a request of one operation.
 //!
-//! Rules, beside those of each operation:
+//! Rules, in addition to those of each operation:
 //! - Operations on attributes come before operations on the body.
 //! - Attributes whose names start with `$` are virtual: their JSON text comes from the caller, and they are read-only.
 //! - An operation that takes the whole body for itself is the only one on the body.
 //! - With `expand_macros` the value is a macro and nothing else, see [`Macros`].
-//! - Removing the document drops its attributes but for the system ones.
+//! - Removing the document drops its attributes except the system ones.
 //!
 //! CAS checks, expiry and the flags that concern the document as a whole are the caller's.
 //!
@@ -46,8 +46,8 @@ pub struct Source<'a> {
 }
 
 impl Source<'static> {
-    /// What a mutation starts from where no document is: an empty array when the first operation on the body asks
-    /// for one, an empty object otherwise.
+    /// Returns the source of a mutation without a document: an empty array if the first operation on the body needs
+    /// one, an empty object otherwise.
     pub fn missing(specs: &[MutationSpec<'_>]) -> Source<'static> {
         let first = specs.iter().find(|spec| !spec.flags.xattr);
         let path = first.and_then(|spec| match spec.operation {
@@ -59,7 +59,7 @@ impl Source<'static> {
     }
 }
 
-/// What one operation of a lookup does.
+/// One operation of a lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LookupOperation {
     /// Reads at a path.
@@ -68,7 +68,7 @@ pub enum LookupOperation {
     Document,
 }
 
-/// What one operation of a mutation does.
+/// One operation of a mutation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MutationOperation {
     /// Edits at a path.
@@ -97,13 +97,13 @@ pub struct Flags {
 /// One operation of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spec<'a, O> {
-    /// What to do.
+    /// The operation.
     pub operation: O,
-    /// How to do it.
+    /// Its flags.
     pub flags: Flags,
-    /// Where, unparsed.
+    /// The path, unparsed.
     pub path: &'a [u8],
-    /// With what; empty for lookups and deletions.
+    /// The value; empty for lookups and deletions.
     pub value: &'a [u8],
 }
 
@@ -129,29 +129,29 @@ pub enum Failure {
     },
 }
 
-/// What a mutation does to the body.
+/// Effect of a mutation on the body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Body {
-    /// Nothing.
+    /// The body stays.
     Unchanged,
-    /// It becomes this text.
+    /// The body becomes this text.
     Set(Vec<u8>),
     /// The document is removed.
     Removed,
 }
 
-/// What a mutation made.
+/// Result of a mutation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mutated {
     /// The section of attributes, empty if there are none.
     pub xattrs: Vec<u8>,
     /// The body.
     pub body: Body,
-    /// What operations give back (counters do), with their positions in the request.
+    /// Results of operations (of counters), with their positions in the request.
     pub results: Vec<(u8, Vec<u8>)>,
 }
 
-/// What one operation of a lookup gives: a JSON text, nothing for [`Lookup::Exists`], or why not.
+/// Result of one operation of a lookup: a JSON text, empty for [`Lookup::Exists`], or the reason why there is none.
 pub type Answer<'d> = Result<Cow<'d, [u8]>, Error>;
 
 /// Answers each operation of a lookup, in order.
@@ -228,8 +228,8 @@ pub fn mutate(
     let body_start = specs.iter().position(|spec| !spec.flags.xattr).unwrap_or(specs.len());
     let mut results = Vec::new();
 
-    // The body goes first, as a macro may ask for its checksum; its failure is reported last, as its operations
-    // stand last in the request.
+    // The body is changed first, because a macro may need its checksum; its failure is reported last, because its
+    // operations are last in the request.
     let edited_body = mutate_body(source, specs, body_start);
     let body_after = || match &edited_body {
         Ok((Body::Set(body), _)) => crc32c(body),
@@ -343,7 +343,7 @@ fn mutate_body(
     Ok((body, results))
 }
 
-/// Checks what lookups and mutations have in common.
+/// Checks that lookups and mutations share.
 fn check<O: Copy>(
     specs: &[Spec<'_, O>],
     takes_whole_body: impl Fn(O) -> bool,

@@ -14,7 +14,7 @@ pub(super) struct Request<'a> {
     pub(super) create_path: bool,
 }
 
-/// What stands at the path of a push.
+/// The element at the path of a push.
 enum Array<'d> {
     Existing(Children<'d>),
     Created(Vec<u8>),
@@ -193,7 +193,7 @@ impl Request<'_> {
 
     /// Puts a member for `components[matched]` at `gap`, and objects for the steps behind it.
     ///
-    /// Elements cannot be created, as nobody says what would stand before them.
+    /// Elements cannot be created, because the elements before them are unknown.
     fn create(&self, gap: Gap, matched: usize, value: [&[u8]; 3]) -> Result<Vec<u8>, Error> {
         let mut before = Vec::new();
         let mut behind = Vec::new();
@@ -236,7 +236,7 @@ impl Request<'_> {
     }
 }
 
-/// Strings are compared by what they mean, all else as text.
+/// Strings are compared by meaning, everything else as text.
 fn same_primitive(element: &[u8], wanted: &[u8]) -> bool {
     let content = |text: &'_ [u8]| -> Option<(usize, usize)> {
         (text.len() >= 2 && text[0] == b'"').then(|| (1, text.len() - 1))
@@ -250,7 +250,7 @@ fn same_primitive(element: &[u8], wanted: &[u8]) -> bool {
     }
 }
 
-/// Reads a JSON integer: `None` if `text` is none, an error inside if it exceeds 64 bits.
+/// Reads a JSON integer: `None` if `text` is not an integer, an error inside if it exceeds 64 bits.
 fn integer(text: &[u8]) -> Option<Result<i64, std::num::ParseIntError>> {
     let text = std::str::from_utf8(text).ok()?.trim_ascii();
     let digits = text.strip_prefix('-').unwrap_or(text);

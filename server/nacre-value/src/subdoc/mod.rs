@@ -8,10 +8,10 @@
 //! assert_eq!(edited.document, br#"{ "tags": ["a","b","c"] }"#);
 //! ```
 //!
-//! The scan stops at the place it looks for, and an edit copies what lies before and behind: text outside of the
-//! edited place stays byte for byte. Documents are taken to be valid JSON, as they were checked when stored
-//! ([`crate::json::is_json`]); on other bytes an operation fails or changes nothing but its place, and never panics.
-//! Of several members with one name the first counts.
+//! The scan stops at the place it looks for, and an edit copies the text before and after: text outside of the edited
+//! place stays byte for byte. Documents are assumed to be valid JSON, because they were checked when stored
+//! ([`crate::json::is_json`]); on other bytes an operation fails or changes only its place, and never panics. Of
+//! several members with one name the first counts.
 //!
 //! Source: sub-document API of the memcached binary protocol as Couchbase documents it.
 
@@ -98,12 +98,12 @@ impl Mutation {
     }
 }
 
-/// What a mutation made.
+/// Result of a mutation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Edited {
     /// The whole document after the edit.
     pub document: Vec<u8>,
-    /// What goes back to the client: a counter's new value.
+    /// Value for the client: a counter's new value.
     pub result: Option<Vec<u8>>,
 }
 
@@ -123,7 +123,7 @@ pub fn lookup<'d>(
     lookup_at(document, operation, path.components())
 }
 
-/// As [`lookup`], but every operation may name the root: the value of an attribute is a document of its own.
+/// As [`lookup`], but every operation may name the root: the value of an attribute is a separate document.
 pub(crate) fn lookup_at<'d>(
     document: &'d [u8],
     operation: Lookup,

@@ -7,17 +7,17 @@ use crate::path::{Component, DEPTH_MAX};
 /// A member of an object or an element of an array, by positions in the document.
 #[derive(Clone, Copy)]
 pub(super) struct Child {
-    /// Where the member's name, or the element, begins.
+    /// Beginning of the member's name, or of the element.
     pub(super) start: usize,
     /// The content of the member's name, without quotes; empty for an element.
     name: (usize, usize),
-    /// Where the value begins.
+    /// Beginning of the value.
     pub(super) value: usize,
     /// The comma before it, unless it is the first.
     pub(super) comma: Option<usize>,
 }
 
-/// Where a path led.
+/// Result of following a path.
 pub(super) enum Target {
     /// To a value.
     Found(Child),
@@ -238,7 +238,7 @@ pub(super) fn same_name(stored: &[u8], name: &str) -> bool {
     std::str::from_utf8(stored).is_ok_and(|stored| utf16(stored) == utf16(name))
 }
 
-/// The UTF-16 units that a string content stands for. Units rather than characters, as escapes may name half a pair.
+/// Returns the UTF-16 units of a string content. Units rather than characters, because escapes may name half a pair.
 fn utf16(content: &str) -> Vec<u16> {
     let mut units = Vec::with_capacity(content.len());
     let mut rest = content;
