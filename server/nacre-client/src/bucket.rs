@@ -444,7 +444,7 @@ impl Bucket {
                     if map.is_newer_than(&self.map) || self.map == ClusterMap::default() {
                         self.map = map;
                     }
-                    // A node that is alone is where it was reached, whatever it takes for its own address.
+                    // A node that is alone has the address by which it was reached, whatever address it reports.
                     self.adopt(&address);
                     return Ok(());
                 }
@@ -483,7 +483,7 @@ fn refused(opcode: Opcode, key: Key<'_>, status: u16) -> Error {
     Error::Refused { purpose, opcode, status }
 }
 
-/// Separates a document that does not exist from what is an error.
+/// Separates a missing document from an error.
 fn found(response: Response, opcode: Opcode, key: Key<'_>) -> Result<Option<Response>, Error> {
     match response.status {
         status if status == Status::Success as u16 => Ok(Some(response)),

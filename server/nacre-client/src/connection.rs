@@ -60,7 +60,7 @@ pub struct Connection {
     stream: Stream,
     address: String,
     output: Vec<u8>,
-    /// Room for what is read.
+    /// Buffer of received bytes.
     input: Vec<u8>,
     /// Bytes of `input` that were read and not yet looked at.
     unread: Range<usize>,
@@ -297,11 +297,11 @@ impl Connection {
         Ok(seen)
     }
 
-    /// Reads what has come, or waits until something has.
+    /// Reads bytes that have arrived, or waits for some.
     fn read(&mut self) -> Result<(), Error> {
         self.input.copy_within(self.unread.clone(), 0);
         self.unread = 0..self.unread.len();
-        // Room grows with what was received, never with what a frame announces.
+        // The buffer grows with received bytes, never with the announced length of a frame.
         let needed = self.unread.end + READ_BYTES;
         if self.input.len() < needed {
             self.input.resize(needed.next_power_of_two(), 0);
@@ -312,10 +312,10 @@ impl Connection {
         if count == 0 { Err(Error::Closed) } else { Ok(()) }
     }
 
-    /// Returns true if a frame can be had without waiting.
+    /// Returns true if a frame can be read without waiting.
     ///
     /// # Errors
-    /// [`Error::Malformed`] if what was read is no frame.
+    /// [`Error::Malformed`] if the received bytes are not a frame.
     pub fn has_answer(&self) -> Result<bool, Error> {
         decode(&self.input[self.unread.clone()])
             .map(|frame| frame.is_some())

@@ -55,7 +55,7 @@ pub struct FailoverEntry {
 pub enum StreamReply {
     /// The stream begins. The failover log has the newest branch first.
     Accepted(Vec<FailoverEntry>),
-    /// The consumer has to drop what it has above this seqno, and ask again.
+    /// The consumer has to drop its history above this seqno, and ask again.
     Rollback(u64),
 }
 
@@ -125,7 +125,7 @@ pub enum EventKind {
         /// Numbers of manifest, scope and collection, encoded.
         value: Vec<u8>,
     },
-    /// History went on to this seqno with what the stream does not show.
+    /// History went on to this seqno with versions that the stream does not show.
     Advanced(u64),
     /// The stream has ended, for the reason of this number, see [`nacre_protocol::dcp::StreamEnd`].
     End(u32),
@@ -150,7 +150,7 @@ enum Incoming {
     Answer(u32, Response),
     Event(Event, u32),
     Noop(u32),
-    /// A push of the cluster map, and what a later version may send.
+    /// A push of the cluster map, or a request of a later version.
     Other,
 }
 
@@ -265,7 +265,7 @@ impl DcpConsumer {
         }
     }
 
-    /// Acknowledges what was taken in, once that is half of the window: the server stops when the window is full.
+    /// Acknowledges received bytes, once they are half of the window: the server stops when the window is full.
     fn take_in(&mut self) -> Result<(), Error> {
         self.taken_bytes = self.taken_bytes.saturating_add(std::mem::take(&mut self.held_bytes));
         if self.taken_bytes < self.window_bytes / 2 || self.taken_bytes == 0 {

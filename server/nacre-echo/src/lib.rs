@@ -48,7 +48,7 @@ static SPEC: ServiceSpec = ServiceSpec {
     menu: Some(MenuEntry { title: "Echoes", path: "/echoes" }),
 };
 
-/// How long another node may take to say something.
+/// How long another node may take to answer.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The service.
@@ -60,7 +60,7 @@ pub struct Echo {
     dropped: AtomicU64,
 }
 
-/// What a node is told to say.
+/// The text that a node returns.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct EchoMessage(String);
 
@@ -115,7 +115,7 @@ impl Service for Echo {
     }
 }
 
-/// Answers `GET /echo/{text}` with what all nodes say.
+/// Answers `GET /echo/{text}` with the texts of all nodes.
 fn say(node: &Arc<Node>, request: &HttpRequest) -> HttpReply {
     let text = request.parameters.concat();
     let mut said = vec![(node.id().0, text.clone())];

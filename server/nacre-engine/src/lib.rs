@@ -1,4 +1,4 @@
-//! Components as machine code: those that come with the binary, and a cache of what was compiled for this machine.
+//! Components as machine code: those that come with the binary, and a cache of code compiled for this machine.
 //!
 //! ```text
 //! shipped("views") ─► component ─┐
@@ -81,7 +81,7 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Creates an engine that keeps what it compiles in `cache_dir`.
+    /// Creates an engine that keeps compiled code in `cache_dir`.
     pub fn new(cache_dir: PathBuf) -> Engine {
         Engine::with_hooks(cache_dir, Hooks::default())
     }

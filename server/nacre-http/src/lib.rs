@@ -1,4 +1,4 @@
-//! REST plumbing. A service describes what it answers in a table of routes; the server looks requests up in it.
+//! REST plumbing. A service describes its endpoints in a table of routes; the server looks requests up in it.
 //!
 //! ```
 //! use nacre_auth::Privilege;
@@ -17,8 +17,9 @@
 //! assert_eq!(found.parameters.get("group"), Some("a/b"));
 //! ```
 //!
-//! One row says everything that is known of an endpoint before its handler runs: method, path, the right that a user needs, the largest
-//! body. The check of rights, the answer to other methods, and the documented list of endpoints derive from the rows.
+//! One row has everything that is known of an endpoint before its handler runs: method, path, the right that a user
+//! needs, the largest body. The check of rights, the answer to other methods, and the documented list of endpoints
+//! derive from the rows.
 //!
 //! *Invariants:* no two rows have the same method and shape of a path, and which row answers does not depend on their order: literal
 //! segments come before parameters, and those before the rest of a path. A handler runs only after [`Access::check`].

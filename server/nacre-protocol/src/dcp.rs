@@ -1,6 +1,6 @@
-//! DCP: what a client may ask of a stream of history, and the messages that it is sent.
+//! DCP: a client's options for a stream of history, and the messages of the stream.
 //!
-//! A message is a request of the server under the opaque of the stream, which nobody answers. With a stream id the frame
+//! A message is a request of the server under the opaque of the stream, without an answer. With a stream id the frame
 //! is a flexible one. A mutation of `a` in the default collection, seqno 3, revision 1, in vBucket 5 on a stream with
 //! opaque 7:
 //!
@@ -19,7 +19,7 @@ use crate::{HEADER_BYTES, Magic};
 /// The longest name of a connection, in bytes.
 pub const NAME_BYTES_MAX: usize = 200;
 
-/// What a client wants of a connection: flags of [`crate::Request::DcpOpen`].
+/// A client's options for a connection: flags of [`crate::Request::DcpOpen`].
 pub mod open_flag {
     /// The server sends, the client receives.
     pub const PRODUCER: u32 = 0x01;
@@ -33,21 +33,21 @@ pub mod open_flag {
     pub const NO_VALUE_WITH_DATATYPE: u32 = 0x40;
     /// Deletions with the attributes of users as well.
     pub const INCLUDE_DELETED_USER_XATTRS: u32 = 0x100;
-    /// No deletions while a stream that began at 0 reads what is old.
+    /// No deletions while a stream that began at 0 reads the old part of history.
     pub const SKIP_DELETES_IN_BACKFILL: u32 = 0x200;
 }
 
-/// What a client wants of a stream: flags of [`crate::Request::DcpStreamRequest`].
+/// A client's options for a stream: flags of [`crate::Request::DcpStreamRequest`].
 pub mod stream_flag {
-    /// End with what is stored now.
+    /// End with the present content of the store.
     pub const DISK_ONLY: u32 = 0x02;
-    /// End with what there is now.
+    /// End with the present history.
     pub const TO_LATEST: u32 = 0x04;
     /// Only while the vBucket is active.
     pub const ACTIVE_ONLY: u32 = 0x10;
     /// Refuse an unknown branch of history even from the beginning.
     pub const STRICT_VB_UUID: u32 = 0x20;
-    /// Begin with what comes from now on.
+    /// Begin with the next mutation.
     pub const FROM_LATEST: u32 = 0x40;
     /// The client does not mind having missed old deletions.
     pub const IGNORE_PURGED: u32 = 0x80;
@@ -63,7 +63,7 @@ pub enum StreamEnd {
     Closed = 1,
     /// The vBucket is no longer served here.
     StateChanged = 2,
-    /// What is old cannot be read.
+    /// The old part of history cannot be read.
     BackfillFailed = 5,
     /// The scope or all collections that were asked for are gone.
     FilterEmpty = 7,
@@ -71,7 +71,7 @@ pub enum StreamEnd {
     LostPrivileges = 8,
 }
 
-/// Where a snapshot comes from and what is in it: its type on the wire.
+/// Source and content of a snapshot: its type on the wire.
 pub mod snapshot_type {
     /// From memory.
     pub const MEMORY: u32 = 0x01;
@@ -83,7 +83,7 @@ pub mod snapshot_type {
     pub const MAY_DUPLICATE_KEYS: u32 = 0x20;
 }
 
-/// What a system event tells.
+/// Codes of system events.
 pub mod event_code {
     /// A collection was made.
     pub const CREATE_COLLECTION: u32 = 0;
@@ -95,7 +95,7 @@ pub mod event_code {
     pub const DROP_SCOPE: u32 = 4;
 }
 
-/// The parts of a message that depend on what it tells.
+/// The parts of a message that depend on its kind.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Payload<'a> {
     /// One of the constants below.
@@ -125,13 +125,13 @@ impl Payload<'_> {
     pub const EXPIRATION: u8 = 0x59;
     /// The client must answer.
     pub const NOOP: u8 = 0x5c;
-    /// A durable write was prepared. Only copies are told.
+    /// A durable write was prepared. Sent to copies only.
     pub const PREPARE: u8 = 0x60;
-    /// A durable write was given up. Only copies are told.
+    /// A durable write was aborted. Sent to copies only.
     pub const ABORT: u8 = 0x63;
     /// Something happened to a scope or a collection.
     pub const SYSTEM_EVENT: u8 = 0x5f;
-    /// History went on with what the client does not see.
+    /// History went on with versions that the client does not see.
     pub const SEQNO_ADVANCED: u8 = 0x64;
 }
 
@@ -144,7 +144,7 @@ pub struct Message<'a> {
     pub opaque: u32,
     /// The id of the stream, where the client gives ids.
     pub stream_id: Option<u16>,
-    /// What it tells.
+    /// The payload.
     pub payload: Payload<'a>,
 }
 
@@ -199,14 +199,14 @@ pub const SNAPSHOT_2_0: [u8; 1] = [0];
 /// Extras of a snapshot marker of version 2.2, whose fields are a [value](snapshot_value_2_2).
 pub const SNAPSHOT_2_2: [u8; 1] = [2];
 
-/// Value of a snapshot marker of version 2.0: the fields of the first version, then the last seqno that clients may see, and
-/// that of the last durable write that was completed, which is 0 for clients that are told of no prepares.
+/// Value of a snapshot marker of version 2.0: the fields of the first version, then the last seqno that clients may
+/// see, and that of the last durable write that was completed, which is 0 for clients that get no prepares.
 pub fn snapshot_value_2_0(start: u64, end: u64, kind: u32, visible: u64) -> [u8; 36] {
     joined(&[&snapshot_extras(start, end, kind), &visible.to_be_bytes()])
 }
 
-/// Value of a snapshot marker of version 2.2: that of version 2.0, then the purge seqno, and that of the last durable write
-/// that was prepared, which is 0 for clients that are told of none.
+/// Value of a snapshot marker of version 2.2: that of version 2.0, then the purge seqno, and that of the last durable
+/// write that was prepared, which is 0 for clients that get none.
 pub fn snapshot_value_2_2(start: u64, end: u64, kind: u32, visible: u64, purged: u64) -> [u8; 52] {
     joined(&[&snapshot_value_2_0(start, end, kind, visible), &purged.to_be_bytes()])
 }

@@ -1,4 +1,4 @@
-//! What client and server agree on in HELLO.
+//! Features that client and server agree on in HELLO.
 
 macro_rules! features {
     ($($(#[$doc:meta])* $name:ident = $code:literal,)*) => {

@@ -12,7 +12,7 @@ pub const HEADER_BYTES: usize = 24;
 /// drop a connection at about 30 MB.
 pub const BODY_BYTES_MAX: usize = 30 * 1024 * 1024;
 
-/// What kind of frame it is, and how its lengths are laid out.
+/// Kind of a frame, and the layout of its lengths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Magic {
@@ -57,7 +57,7 @@ impl Magic {
 /// Why bytes are not a frame; the stream cannot be followed any further, so the connection must be closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameError {
-    /// The first byte is none of the known magics.
+    /// The first byte is not a known magic.
     UnknownMagic(u8),
     /// The body would be larger than [`BODY_BYTES_MAX`]: the announced bytes.
     TooLarge(usize),
@@ -129,7 +129,7 @@ fn u32_at(bytes: &[u8], offset: usize) -> u32 {
     u32::from_be_bytes([bytes[offset], bytes[offset + 1], bytes[offset + 2], bytes[offset + 3]])
 }
 
-/// What the beginning of a frame tells of it.
+/// The fields at the beginning of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Glance<'a> {
     /// The opcode byte.
@@ -159,7 +159,7 @@ pub fn announced_body_bytes(input: &[u8]) -> Option<usize> {
     (input.len() >= HEADER_BYTES).then(|| u32_at(input, 8) as usize)
 }
 
-/// How many bytes are missing of the frame that `input` begins with; 0 when it is whole, or its header is not.
+/// Returns how many bytes are missing of the frame at the start of `input`; 0 if it is complete, or its header is not.
 pub fn missing_bytes(input: &[u8]) -> usize {
     announced_body_bytes(input).map_or(0, |body| (HEADER_BYTES + body).saturating_sub(input.len()))
 }
@@ -169,7 +169,7 @@ pub fn missing_bytes(input: &[u8]) -> usize {
 /// `Ok(None)` when the input ends within the frame: read more and call again.
 ///
 /// # Errors
-/// [`FrameError`] when what follows cannot be a frame.
+/// [`FrameError`] when the bytes cannot be a frame.
 pub fn decode(input: &[u8]) -> Result<Option<(Frame<'_>, usize)>, FrameError> {
     let Some(&first) = input.first() else { return Ok(None) };
     let magic = Magic::from_byte(first).ok_or(FrameError::UnknownMagic(first))?;

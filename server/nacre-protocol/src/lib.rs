@@ -19,8 +19,8 @@
 //! assert_eq!(length, bytes.len());
 //! ```
 //!
-//! Invariants: decoding never panics and never allocates; a frame is only handed out whole; a length is believed
-//! only after it was checked against [`BODY_BYTES_MAX`]. What a command *means* is not known here.
+//! Invariants: decoding never panics and never allocates; only complete frames are returned; a length is trusted only
+//! after it was checked against [`BODY_BYTES_MAX`]. The crate does not know the *meaning* of a command.
 
 pub mod dcp;
 mod feature;

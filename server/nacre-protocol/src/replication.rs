@@ -1,8 +1,8 @@
 //! History on its way from one copy of a vBucket to another: DCP with nothing left out.
 //!
-//! A version travels as a mutation, deletion or expiration with its attributes and flags; what happened to collections
-//! likewise, under the key that it has in history. A durable write travels as a prepare, and its commit as the mutation
-//! or deletion that it is in history.
+//! A version travels as a mutation, deletion or expiration with its attributes and flags; events of collections
+//! likewise, under their keys in history. A durable write travels as a prepare, and its commit as the mutation or
+//! deletion that it is in history.
 //!
 //! ```text
 //! PREPARE   seqno u64 | revision u64 | flags u32 | expiry u32 | 0 u32 | 0 u8 | deleted u8 | level u8
@@ -18,16 +18,16 @@ use nacre_types::{
     leb128_decode,
 };
 
-/// What an active copy tells another of one stream.
+/// A message of an active copy to another copy, within one stream.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Told {
-    /// What follows lies between these seqnos.
+    /// The following versions are in this snapshot.
     Snapshot {
         /// The first seqno, or before it.
         start: Seqno,
         /// The copy is consistent when it has come here.
         end: Seqno,
-        /// It was read from a disk, and may be large.
+        /// The snapshot was read from a disk, and may be large.
         from_disk: bool,
     },
     /// The next version.
@@ -40,7 +40,7 @@ pub enum Told {
     Noop,
 }
 
-/// Appends the message that tells `document`. Returns its length in bytes.
+/// Appends the message with `document`. Returns its length in bytes.
 pub fn encode_version(vbid: u16, opaque: u32, document: &Document, out: &mut Vec<u8>) -> usize {
     let meta = document.meta;
     let (seqno, rev) = (meta.seqno.0, meta.rev);
@@ -80,7 +80,7 @@ pub fn encode_version(vbid: u16, opaque: u32, document: &Document, out: &mut Vec
     }
 }
 
-/// What a frame tells a copy; `None` when it is no such message, or malformed.
+/// Reads the message of a frame; `None` if it is no such message, or malformed.
 pub fn read(frame: &Frame<'_>) -> Option<Told> {
     if frame.magic != Magic::Request {
         return None;

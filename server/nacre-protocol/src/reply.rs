@@ -15,7 +15,7 @@ pub struct Reply<'a> {
     pub opaque: u32,
     /// CAS of the document, 0 where it has none.
     pub cas: u64,
-    /// How it went.
+    /// Status of the request.
     pub status: Status,
     /// Datatype bits of the value.
     pub datatype: u8,
@@ -27,11 +27,11 @@ pub struct Reply<'a> {
     pub value: &'a [u8],
     /// Microseconds spent in the server, for clients that trace; makes the frame flexible.
     pub duration: Option<u64>,
-    /// What the request has used, for clients that count; makes the frame flexible unless it is nothing.
+    /// Units that the request has used, for clients that count them; if not zero, the frame becomes a flexible one.
     pub units: Units,
 }
 
-/// What a request has used, in the units of Couchbase's serverless service.
+/// Usage of a request, in the units of Couchbase's serverless service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Units {
     /// Begun 4 KiB that were read.
@@ -40,7 +40,7 @@ pub struct Units {
     pub write: u16,
 }
 
-/// Tells a client of a new cluster map; it does not answer.
+/// Push of a new cluster map to a client, which does not answer.
 #[derive(Clone, Copy, Debug)]
 pub struct MapPush<'a> {
     /// The bucket of the connection, or nothing.

@@ -1,4 +1,4 @@
-//! Requests, validated once: what a frame asks for, with every length checked.
+//! Requests, validated once: the content of a frame, with every length checked.
 
 use crate::{Frame, Opcode, Status};
 
@@ -15,7 +15,7 @@ pub struct SubdocSpec<'a> {
     pub value: &'a [u8],
 }
 
-/// What a client asks for. Borrows from the frame.
+/// A client's request. Borrows from the frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request<'a> {
     /// Read a document.
@@ -33,7 +33,7 @@ pub enum Request<'a> {
         opcode: Opcode,
         /// Opaque to the server.
         flags: u32,
-        /// As the client sent it.
+        /// Expiry as the client sent it.
         expiry: u32,
         /// The new body.
         value: &'a [u8],
@@ -46,7 +46,7 @@ pub enum Request<'a> {
         flags: u32,
         /// Absolute Unix seconds, 0 for never; of a deletion, when it happened.
         expiry: u32,
-        /// How often the document was changed there.
+        /// Number of changes of the document there.
         rev: u64,
         /// The version's CAS; that of the frame is a precondition.
         cas: u64,
@@ -70,21 +70,21 @@ pub enum Request<'a> {
         opcode: Opcode,
         /// By how much.
         delta: u64,
-        /// What a missing counter becomes.
+        /// Value of a missing counter.
         initial: u64,
         /// Expiry of a new counter; all ones: do not create one.
         expiry: u32,
     },
     /// Set the expiry.
     Touch {
-        /// As the client sent it.
+        /// Expiry as the client sent it.
         expiry: u32,
         /// Also answer with the document.
         fetch: bool,
     },
     /// Read and lock for some seconds; 0 is the default time.
     GetLocked {
-        /// How long.
+        /// Duration.
         seconds: u32,
     },
     /// Unlock; the CAS of the frame is the lock's.
@@ -133,17 +133,17 @@ pub enum Request<'a> {
     },
     /// Keys of the vBucket, in order.
     GetKeys {
-        /// How many at most.
+        /// Largest number.
         count: u32,
         /// The first that is wanted, with its collection prefix where negotiated.
         from: &'a [u8],
     },
     /// Begin a scan of the vBucket.
     RangeScanCreate {
-        /// JSON: what to scan.
+        /// Options of the scan, JSON.
         options: &'a [u8],
     },
-    /// Read on in a scan. A limit of 0 is none.
+    /// Reads on in a scan. A limit of 0 means no limit.
     RangeScanContinue {
         /// The scan.
         uuid: [u8; 16],
@@ -163,7 +163,7 @@ pub enum Request<'a> {
     GetAllVbSeqnos {
         /// 1 active, 2 replica, 3 pending, 4 dead; none: any state that serves.
         state: Option<u32>,
-        /// Only what concerns this collection.
+        /// Limits the request to this collection.
         collection: Option<u32>,
     },
     /// The branches of the vBucket's history.
@@ -240,9 +240,9 @@ pub enum Request<'a> {
         end: u64,
         /// The branch of history that `start` counts in; 0 for a client that has nothing.
         vb_uuid: u64,
-        /// First and last seqno of the snapshot that `start` lies in.
+        /// First and last seqno of the snapshot that contains `start`.
         snapshot: (u64, u64),
-        /// JSON, or nothing: what of the vBucket it wants.
+        /// JSON, or empty: the part of the vBucket that the client wants.
         filter: &'a [u8],
     },
     /// The client has taken in so many bytes.
@@ -252,14 +252,14 @@ pub enum Request<'a> {
     },
     /// The client's copy of a vBucket has everything up to here.
     DcpSeqnoAcknowledged {
-        /// As its prepares demand.
+        /// Seqno that fulfils the demands of its prepares.
         seqno: u64,
     },
     /// A setting of a DCP connection.
     DcpControl {
-        /// What is set.
+        /// The name of the setting.
         key: &'a [u8],
-        /// To what.
+        /// The value of the setting.
         value: &'a [u8],
     },
     /// Do nothing.
@@ -272,11 +272,11 @@ pub enum Request<'a> {
 
 /// Options of [`Request::StoreVersion`].
 pub mod version_option {
-    /// Required by buckets that resolve conflicts by time, so that nobody sends them versions by mistake.
+    /// Required by buckets that resolve conflicts by time, so that versions are not sent to them by mistake.
     pub const FORCE_ACCEPT: u32 = 0x02;
     /// Give the version a CAS of this cluster.
     pub const REGENERATE_CAS: u32 = 0x04;
-    /// Take the version whatever is there.
+    /// Store the version in any case.
     pub const SKIP_CONFLICT_RESOLUTION: u32 = 0x08;
     /// The deletion is an expiration.
     pub const IS_EXPIRATION: u32 = 0x10;
@@ -343,8 +343,8 @@ fn specs<'a>(value: &'a [u8], writes: bool) -> Result<Vec<SubdocSpec<'a>>, Statu
     if specs.is_empty() { Err(Status::InvalidCombo) } else { Ok(specs) }
 }
 
-/// What may follow in the extras of a sub-document request, known by its length: expiry and flags of a write, and the
-/// document flags. Gives them in that order.
+/// Reads the optional extras of a sub-document request, which their length identifies: expiry and flags of a write, and
+/// the document flags. Gives them in that order.
 fn mutation_options(
     extras: &mut Fields<'_>,
     writes: bool,
@@ -426,7 +426,7 @@ fn is_observe_list(list: &[u8]) -> bool {
 /// Validates the frame of a request; `collections` says whether keys carry a collection id.
 ///
 /// # Errors
-/// The status to answer with: [`Status::UnknownCommand`] or what is wrong with the request.
+/// The status of the answer: [`Status::UnknownCommand`], or the mistake in the request.
 pub fn parse<'a>(frame: &Frame<'a>, collections: bool) -> Result<Request<'a>, Status> {
     let Some(opcode) = frame.opcode() else { return Err(Status::UnknownCommand) };
     if opcode.addresses_document() {
