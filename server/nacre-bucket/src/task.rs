@@ -132,6 +132,15 @@ impl Signal {
         state.compare_exchange(AWAKE, ASLEEP, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
+    /// Has the next wake unpark the current thread, for a thread that steps several tasks: it arms the signal of each, parks itself
+    /// if all could be armed, and then asks each by [`Signal::take`]. Returns false if a wake has arrived already.
+    ///
+    /// # Panics
+    /// Panics if another thread has waited before.
+    pub fn arm(&self) -> bool {
+        self.begin_sleep() || self.0.state.load(Ordering::Acquire) == ASLEEP
+    }
+
     /// Returns true if a wake has arrived since the last call.
     pub fn take(&self) -> bool {
         // Loaded first: an embedder that runs many tasks on one thread asks often.
@@ -159,6 +168,25 @@ mod tests {
         signal.wake();
         signal.wait_at_most(FOREVER);
         assert!(!signal.take());
+    }
+
+    #[test]
+    fn one_thread_sleeps_over_several_signals() {
+        let signals = [Signal::default(), Signal::default()];
+        signals[1].wake();
+        assert!(signals[0].arm());
+        assert!(!signals[1].arm(), "a wake that came before keeps the thread awake");
+        assert!(!signals[0].take());
+        assert!(signals[1].take());
+        thread::scope(|scope| {
+            scope.spawn(|| signals[1].wake());
+            while !signals[1].take() {
+                if signals.iter().all(Signal::arm) {
+                    thread::park();
+                }
+            }
+        });
+        assert!(!signals[0].take());
     }
 
     #[test]

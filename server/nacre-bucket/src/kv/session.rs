@@ -361,6 +361,11 @@ impl Session {
         !self.parked.is_empty() || self.map_sent.is_some() || self.dcp.is_some()
     }
 
+    /// Returns true if requests are under way: [`Session::resume`] answers them when what they wait for has ended.
+    pub fn has_parked(&self) -> bool {
+        !self.parked.is_empty()
+    }
+
     /// Returns why the connection must end at once, whatever is left to send. The session's waiter is woken when that
     /// changes.
     pub fn cut(&self) -> Option<&'static str> {
