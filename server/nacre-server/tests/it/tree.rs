@@ -128,15 +128,17 @@ fn is_constant(word: &str) -> bool {
 #[test]
 fn what_is_embedded_knows_no_wasm_http_consensus_or_runtime() {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let output = Command::new(cargo)
-        .args(["tree", "-p", "nacre-bucket", "-e", "normal", "--prefix", "none", "--offline"])
-        .output()
-        .unwrap();
-    let tree = String::from_utf8(output.stdout).unwrap();
-    let names: Vec<&str> = tree.lines().filter_map(|line| line.split(' ').next()).collect();
-    assert!(names.contains(&"nacre-store"), "{tree}");
-    for absent in ["wasmtime", "hyper", "openraft", "tokio", "nacre-node", "nacre-sandbox"] {
-        assert!(!names.contains(&absent), "nacre-bucket depends on {absent}");
+    for package in ["nacre-bucket", "nacre-embedded", "nacre-embedded-c"] {
+        let output = Command::new(&cargo)
+            .args(["tree", "-p", package, "-e", "normal", "--prefix", "none", "--offline"])
+            .output()
+            .unwrap();
+        let tree = String::from_utf8(output.stdout).unwrap();
+        let names: Vec<&str> = tree.lines().filter_map(|line| line.split(' ').next()).collect();
+        assert!(names.contains(&"nacre-store"), "{tree}");
+        for absent in ["wasmtime", "hyper", "openraft", "tokio", "nacre-node", "nacre-sandbox"] {
+            assert!(!names.contains(&absent), "{package} depends on {absent}");
+        }
     }
 }
 

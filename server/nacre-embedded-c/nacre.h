@@ -1,0 +1,924 @@
+/*
+ * nacre in the process: a folder or memory as a database of JSON documents, without a server.
+ *
+ * Every function that can fail returns a status: NACRE_OK, or a number whose text nacre_error_message() has, in the calling
+ * thread and until its next call. Handles may be used by several threads; each is freed once by the function named for it, and freeing
+ * NULL does nothing. Bytes that go in are copied before the call returns. Nothing is called back: when there may be news for a session
+ * or a listener, the descriptor of nacre_wake_fd() becomes readable.
+ *
+ * Structs begin with `size`, which the caller sets to sizeof the struct, so that later versions can have more members.
+ *
+ * Written by `cargo test -p nacre-embedded-c` from the Rust sources; do not edit.
+ */
+
+#ifndef NACRE_H
+#define NACRE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/*
+ The document was created or changed.
+ */
+#define NACRE_WRITTEN 0
+
+/*
+ The document was deleted.
+ */
+#define NACRE_REMOVED 1
+
+/*
+ The document has expired.
+ */
+#define NACRE_EXPIRED 2
+
+/*
+ Writes are on disk after a while: `sync_delay_us` microseconds.
+ */
+#define NACRE_SYNC_AFTER 0
+
+/*
+ Writes are on disk before they return.
+ */
+#define NACRE_SYNC_ALWAYS 1
+
+/*
+ Writes are on disk after nacre_flush() and nacre_close().
+ */
+#define NACRE_SYNC_NEVER 2
+
+/*
+ The store is nacre's log.
+ */
+#define NACRE_STORE_LOG 0
+
+/*
+ The store is sled, if the library has it.
+ */
+#define NACRE_STORE_SLED 1
+
+/*
+ Writes a document, whether there is one or not.
+ */
+#define NACRE_UPSERT 0
+
+/*
+ Writes a document that must not exist.
+ */
+#define NACRE_INSERT 1
+
+/*
+ Writes a document that must exist.
+ */
+#define NACRE_REPLACE 2
+
+/*
+ The call was carried out.
+ */
+#define NACRE_OK 0
+
+/*
+ No such document.
+ */
+#define NACRE_NOT_FOUND 1
+
+/*
+ The document exists already.
+ */
+#define NACRE_EXISTS 2
+
+/*
+ The document has another version than the one given.
+ */
+#define NACRE_CAS_MISMATCH 3
+
+/*
+ Somebody has locked the document.
+ */
+#define NACRE_LOCKED 4
+
+/*
+ The document is not locked.
+ */
+#define NACRE_NOT_LOCKED 5
+
+/*
+ The document of a counter is no number.
+ */
+#define NACRE_NOT_A_NUMBER 6
+
+/*
+ The document would be too large.
+ */
+#define NACRE_TOO_LARGE 7
+
+/*
+ A part of a document cannot be read or changed.
+ */
+#define NACRE_PATH 8
+
+/*
+ An argument is NULL, out of range, or contradicts another.
+ */
+#define NACRE_INVALID_ARGUMENT 9
+
+/*
+ No such scope.
+ */
+#define NACRE_SCOPE_NOT_FOUND 10
+
+/*
+ No such collection, or it was dropped.
+ */
+#define NACRE_COLLECTION_NOT_FOUND 11
+
+/*
+ The scope or collection exists already.
+ */
+#define NACRE_KEYSPACE_EXISTS 12
+
+/*
+ The folder is open already; the message has the number of the process.
+ */
+#define NACRE_IN_USE 13
+
+/*
+ The folder was written by a newer version.
+ */
+#define NACRE_NEWER 14
+
+/*
+ Files are damaged or missing.
+ */
+#define NACRE_DAMAGED 15
+
+/*
+ The disk is full.
+ */
+#define NACRE_FULL 16
+
+/*
+ The memory quota is used up.
+ */
+#define NACRE_QUOTA_EXCEEDED 17
+
+/*
+ The disk failed, and nothing more is stored.
+ */
+#define NACRE_BROKEN 18
+
+/*
+ The operating system refused an operation on the folder.
+ */
+#define NACRE_IO 19
+
+/*
+ The database was closed.
+ */
+#define NACRE_CLOSED 20
+
+/*
+ The database was opened before fork().
+ */
+#define NACRE_FORKED 21
+
+/*
+ The changes after a token were lost.
+ */
+#define NACRE_GONE 22
+
+/*
+ The session has ended.
+ */
+#define NACRE_SESSION_ENDED 23
+
+/*
+ There is nothing now, or nothing more.
+ */
+#define NACRE_NOTHING 24
+
+/*
+ A defect of this library.
+ */
+#define NACRE_INTERNAL 99
+
+/*
+ Reads the value at a path.
+ */
+#define NACRE_PART_GET 0
+
+/*
+ Fails when there is nothing at a path.
+ */
+#define NACRE_PART_EXISTS 1
+
+/*
+ Reads the number of elements or members.
+ */
+#define NACRE_PART_COUNT 2
+
+/*
+ Reads or replaces the whole body.
+ */
+#define NACRE_PART_DOCUMENT 3
+
+/*
+ Adds or replaces a member.
+ */
+#define NACRE_PART_UPSERT 4
+
+/*
+ Adds a member that must not exist.
+ */
+#define NACRE_PART_INSERT 5
+
+/*
+ Replaces a member or an element that must exist.
+ */
+#define NACRE_PART_REPLACE 6
+
+/*
+ Removes a member or an element.
+ */
+#define NACRE_PART_REMOVE 7
+
+/*
+ Adds elements at the end of an array.
+ */
+#define NACRE_PART_ARRAY_APPEND 8
+
+/*
+ Adds elements at the start of an array.
+ */
+#define NACRE_PART_ARRAY_PREPEND 9
+
+/*
+ Adds elements before one.
+ */
+#define NACRE_PART_ARRAY_INSERT 10
+
+/*
+ Adds a value to an array that does not hold it.
+ */
+#define NACRE_PART_ARRAY_ADD_UNIQUE 11
+
+/*
+ Adds a decimal number to one.
+ */
+#define NACRE_PART_COUNTER 12
+
+/*
+ The path is that of an extended attribute.
+ */
+#define NACRE_PART_XATTR 1
+
+/*
+ Parents that are missing are created.
+ */
+#define NACRE_PART_CREATE_PATH 2
+
+/*
+ Macros in the value are replaced.
+ */
+#define NACRE_PART_EXPAND_MACROS 4
+
+/*
+ An open database.
+ */
+typedef struct nacre nacre;
+
+/*
+ A listener.
+ */
+typedef struct nacre_changes nacre_changes;
+
+/*
+ A collection of an open database.
+ */
+typedef struct nacre_collection nacre_collection;
+
+/*
+ What was read of a document.
+ */
+typedef struct nacre_parts nacre_parts;
+
+/*
+ The documents of a range of keys.
+ */
+typedef struct nacre_scan nacre_scan;
+
+/*
+ A session, logged in as the owner of the database, which is the bucket "default".
+ */
+typedef struct nacre_session nacre_session;
+
+/*
+ A change of a document.
+ */
+typedef struct nacre_change {
+  /*
+   sizeof(nacre_change).
+   */
+  size_t size;
+  /*
+   NACRE_WRITTEN, NACRE_REMOVED or NACRE_EXPIRED.
+   */
+  int kind;
+  /*
+   The collection, "scope.collection".
+   */
+  const char *collection;
+  /*
+   The key.
+   */
+  const uint8_t *key;
+  /*
+   Bytes of the key.
+   */
+  size_t key_size;
+  /*
+   The new body.
+   */
+  const uint8_t *body;
+  /*
+   Bytes of the body.
+   */
+  size_t body_size;
+  /*
+   The new version.
+   */
+  uint64_t cas;
+  /*
+   The place in the history of its vBucket.
+   */
+  uint64_t seqno;
+  /*
+   The memory, for nacre_change_release().
+   */
+  void *owner;
+} nacre_change;
+
+/*
+ Bytes for the caller; freed by nacre_buffer_free().
+ */
+typedef struct nacre_buffer {
+  /*
+   The bytes; NULL if there are none.
+   */
+  uint8_t *data;
+  /*
+   The number of bytes.
+   */
+  size_t size;
+} nacre_buffer;
+
+/*
+ A document as it was read. It does not change; its memory is the database's until it is released.
+ */
+typedef struct nacre_document {
+  /*
+   sizeof(nacre_document).
+   */
+  size_t size;
+  /*
+   The key.
+   */
+  const uint8_t *key;
+  /*
+   Bytes of the key.
+   */
+  size_t key_size;
+  /*
+   The body.
+   */
+  const uint8_t *body;
+  /*
+   Bytes of the body.
+   */
+  size_t body_size;
+  /*
+   The version; UINT64_MAX of a document that somebody else has locked.
+   */
+  uint64_t cas;
+  /*
+   The number that was written with it.
+   */
+  uint32_t flags;
+  /*
+   The Unix second at which it expires; 0 for never.
+   */
+  uint32_t expiry;
+  /*
+   Not 0 if the body is JSON.
+   */
+  int is_json;
+  /*
+   The memory, for nacre_document_release().
+   */
+  void *owner;
+} nacre_document;
+
+/*
+ What is chosen when a database is opened. Members that are 0 are the defaults.
+ */
+typedef struct nacre_options {
+  /*
+   sizeof(nacre_options).
+   */
+  size_t size;
+  /*
+   NACRE_SYNC_AFTER, NACRE_SYNC_ALWAYS or NACRE_SYNC_NEVER.
+   */
+  int sync;
+  /*
+   NACRE_STORE_LOG or NACRE_STORE_SLED, for a folder that is created.
+   */
+  int store;
+  /*
+   Microseconds for NACRE_SYNC_AFTER; 10000 by default.
+   */
+  uint64_t sync_delay_us;
+  /*
+   Memory for documents in MiB, 4 or more; 64 by default.
+   */
+  uint64_t quota_mib;
+  /*
+   The number of vBuckets of a folder that is created, 1 to 1024; 16 by default.
+   */
+  uint32_t vbuckets;
+  /*
+   Bytes of a segment of the log, 65536 or more; 1 MiB by default.
+   */
+  uint32_t segment_bytes;
+  /*
+   Not 0: the library starts no thread, and nacre_poll() is called instead.
+   */
+  int no_thread;
+  /*
+   Not 0: the folder must be a database already.
+   */
+  int no_create;
+} nacre_options;
+
+/*
+ Figures of a database.
+ */
+typedef struct nacre_figures {
+  /*
+   sizeof(nacre_figures).
+   */
+  size_t size;
+  /*
+   Documents that exist.
+   */
+  uint64_t documents;
+  /*
+   Bytes of memory.
+   */
+  uint64_t memory_bytes;
+  /*
+   Bytes of files.
+   */
+  uint64_t disk_bytes;
+  /*
+   Changes that are not on disk yet.
+   */
+  uint64_t unsaved;
+  /*
+   Not 0 while writes wait for space on the disk.
+   */
+  int is_full;
+} nacre_figures;
+
+/*
+ How a document is written. Members that are 0 ask for nothing.
+ */
+typedef struct nacre_write {
+  /*
+   sizeof(nacre_write).
+   */
+  size_t size;
+  /*
+   The version that the document must have.
+   */
+  uint64_t cas;
+  /*
+   A number to store beside the document.
+   */
+  uint32_t flags;
+  /*
+   Seconds up to 30 days, else the Unix second at which the document expires.
+   */
+  uint32_t expiry;
+  /*
+   Not 0: a document that exists keeps its expiry.
+   */
+  int keep_expiry;
+  /*
+   Not 0: the write is on disk before the call returns.
+   */
+  int durable;
+} nacre_write;
+
+/*
+ The version that a write has made.
+ */
+typedef struct nacre_stored {
+  /*
+   sizeof(nacre_stored).
+   */
+  size_t size;
+  /*
+   The version.
+   */
+  uint64_t cas;
+  /*
+   The branch of the vBucket's history.
+   */
+  uint64_t vb_uuid;
+  /*
+   The place in it.
+   */
+  uint64_t seqno;
+  /*
+   The vBucket.
+   */
+  uint32_t vbucket;
+} nacre_stored;
+
+/*
+ An operation on a part of a document.
+ */
+typedef struct nacre_part {
+  /*
+   sizeof(nacre_part).
+   */
+  size_t size;
+  /*
+   One of NACRE_PART_GET to NACRE_PART_COUNTER.
+   */
+  int operation;
+  /*
+   A sum of NACRE_PART_XATTR, NACRE_PART_CREATE_PATH and NACRE_PART_EXPAND_MACROS.
+   */
+  uint32_t flags;
+  /*
+   The path, in UTF-8.
+   */
+  const uint8_t *path;
+  /*
+   Bytes of the path.
+   */
+  size_t path_size;
+  /*
+   JSON to write.
+   */
+  const uint8_t *value;
+  /*
+   Bytes of that.
+   */
+  size_t value_size;
+} nacre_part;
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+/*
+ Listens to the changes of `collection`, or of all with NULL. `since` is NULL for everything that there is, "now" for what is written
+ from now on, or a text of nacre_changes_token().
+ */
+int nacre_changes_open(const struct nacre *db,
+                       const struct nacre_collection *collection,
+                       const char *since,
+                       struct nacre_changes **changes);
+
+/*
+ Takes the next change, and waits for it up to `timeout_ms`. NACRE_NOTHING when there is none. Release the change.
+ */
+int nacre_changes_next(const struct nacre_changes *changes,
+                       uint64_t timeout_ms,
+                       struct nacre_change *change);
+
+/*
+ Gives a change's memory back. Releasing it again does nothing.
+ */
+void nacre_change_release(struct nacre_change *change);
+
+/*
+ Writes where the listener is, as a text to keep for nacre_changes_open(). Free the buffer, whose text has no zero at its end.
+ */
+int nacre_changes_token(const struct nacre_changes *changes,
+                        struct nacre_buffer *token);
+
+/*
+ Ends a listener.
+ */
+void nacre_changes_free(struct nacre_changes *changes);
+
+/*
+ Opens the collection `path`, "scope.collection" or "collection", which is created with its scope if need be; NULL is
+ "_default._default".
+ */
+int nacre_collection_open(const struct nacre *db,
+                          const char *path,
+                          struct nacre_collection **collection);
+
+/*
+ Frees the handle.
+ */
+void nacre_collection_free(struct nacre_collection *collection);
+
+/*
+ Begins a scan of the keys from `start` on and before `end`; NULL for no bound. Ascending by the bytes of keys.
+ */
+int nacre_scan_open(const struct nacre_collection *collection,
+                    const uint8_t *start,
+                    size_t start_size,
+                    const uint8_t *end,
+                    size_t end_size,
+                    struct nacre_scan **scan);
+
+/*
+ Reads the next document; NACRE_NOTHING at the end. Release the document.
+ */
+int nacre_scan_next(const struct nacre_scan *scan, struct nacre_document *document);
+
+/*
+ Ends a scan.
+ */
+void nacre_scan_free(struct nacre_scan *scan);
+
+/*
+ Opens the database in the folder `path`; ":memory:" is a new one in memory. `options` may be NULL.
+ */
+int nacre_open(const char *path, const struct nacre_options *options, struct nacre **db);
+
+/*
+ Stores what there is to store, closes the database and frees the handle, also when it fails. Collections, sessions and listeners
+ of it fail with NACRE_CLOSED from then on, and are freed on their own.
+ */
+int nacre_close(struct nacre *db);
+
+/*
+ Stores all writes that returned before, and waits until they survive a power cut.
+ */
+int nacre_flush(const struct nacre *db);
+
+/*
+ Gives back all the disk space that it can.
+ */
+int nacre_compact(const struct nacre *db);
+
+/*
+ Does what is due, for a database without a thread. `wait_us` gets the microseconds after which something will be due, or
+ UINT64_MAX.
+ */
+int nacre_poll(const struct nacre *db,
+               uint64_t *wait_us);
+
+/*
+ Fills in figures of the database.
+ */
+int nacre_stats(const struct nacre *db, struct nacre_figures *figures);
+
+/*
+ Returns a descriptor that becomes readable when a session or a listener of the database may have news. Wait for it, call
+ nacre_wake_clear(), and then ask each. It is closed with the last handle that needs it. -1 if there is none left.
+ */
+int nacre_wake_fd(const struct nacre *db);
+
+/*
+ Makes the descriptor of nacre_wake_fd() unreadable until there is more.
+ */
+int nacre_wake_clear(const struct nacre *db);
+
+/*
+ Creates a scope.
+ */
+int nacre_scope_create(const struct nacre *db, const char *scope);
+
+/*
+ Drops a scope with its collections and their documents.
+ */
+int nacre_scope_drop(const struct nacre *db, const char *scope);
+
+/*
+ Creates a collection, whose documents live for at most `max_ttl_s` seconds; 0 for no limit.
+ */
+int nacre_collection_create(const struct nacre *db,
+                            const char *scope,
+                            const char *name,
+                            uint32_t max_ttl_s);
+
+/*
+ Drops a collection with its documents.
+ */
+int nacre_collection_drop(const struct nacre *db, const char *scope, const char *name);
+
+/*
+ Returns the collections as JSON: an array of "scope.collection".
+ */
+int nacre_collections(const struct nacre *db, struct nacre_buffer *names);
+
+/*
+ Answers a request of the management protocol about scopes and collections, as SDKs send them: `method` and `path` of HTTP, and
+ a form as its body. `http_status` gets the status, `answer` the body.
+ */
+int nacre_manage(const struct nacre *db,
+                 const char *method,
+                 const char *path,
+                 const uint8_t *body,
+                 size_t body_size,
+                 int *http_status,
+                 struct nacre_buffer *answer);
+
+/*
+ Reads a document. Release it.
+ */
+int nacre_get(const struct nacre_collection *collection,
+              const uint8_t *key,
+              size_t key_size,
+              struct nacre_document *document);
+
+/*
+ Gives a document's memory back to the database. The document is empty then; releasing it again does nothing.
+ */
+void nacre_document_release(struct nacre_document *document);
+
+/*
+ Says in `exists` whether there is such a document: 1 or 0.
+ */
+int nacre_exists(const struct nacre_collection *collection,
+                 const uint8_t *key,
+                 size_t key_size,
+                 int *exists);
+
+/*
+ Writes a document: `mode` is NACRE_UPSERT, NACRE_INSERT or NACRE_REPLACE. `write` and `stored` may be NULL.
+ */
+int nacre_put(const struct nacre_collection *collection,
+              int mode,
+              const uint8_t *key,
+              size_t key_size,
+              const uint8_t *body,
+              size_t body_size,
+              const struct nacre_write *write,
+              struct nacre_stored *stored);
+
+/*
+ Deletes a document.
+ */
+int nacre_remove(const struct nacre_collection *collection,
+                 const uint8_t *key,
+                 size_t key_size,
+                 const struct nacre_write *write,
+                 struct nacre_stored *stored);
+
+/*
+ Sets the expiry of a document, as in nacre_write.
+ */
+int nacre_touch(const struct nacre_collection *collection,
+                const uint8_t *key,
+                size_t key_size,
+                uint32_t expiry);
+
+/*
+ Reads and locks a document for 1 to 30 seconds. Release the document; nacre_unlock() or a write with its CAS ends the lock.
+ */
+int nacre_lock(const struct nacre_collection *collection,
+               const uint8_t *key,
+               size_t key_size,
+               uint32_t seconds,
+               struct nacre_document *document);
+
+/*
+ Unlocks a document.
+ */
+int nacre_unlock(const struct nacre_collection *collection,
+                 const uint8_t *key,
+                 size_t key_size,
+                 uint64_t cas);
+
+/*
+ Adds to a number. A document that is missing becomes `*initial`; with NULL there must be one. `value` gets the sum.
+ */
+int nacre_add(const struct nacre_collection *collection,
+              const uint8_t *key,
+              size_t key_size,
+              int64_t delta,
+              const uint64_t *initial,
+              const struct nacre_write *write,
+              uint64_t *value,
+              struct nacre_stored *stored);
+
+/*
+ Puts bytes behind the body of a document.
+ */
+int nacre_append(const struct nacre_collection *collection,
+                 const uint8_t *key,
+                 size_t key_size,
+                 const uint8_t *data,
+                 size_t data_size,
+                 const struct nacre_write *write,
+                 struct nacre_stored *stored);
+
+/*
+ Puts bytes before the body of a document.
+ */
+int nacre_prepend(const struct nacre_collection *collection,
+                  const uint8_t *key,
+                  size_t key_size,
+                  const uint8_t *data,
+                  size_t data_size,
+                  const struct nacre_write *write,
+                  struct nacre_stored *stored);
+
+/*
+ Frees the bytes of a buffer, which is empty then.
+ */
+void nacre_buffer_free(struct nacre_buffer *buffer);
+
+/*
+ Returns the text of the last failure in this thread. It is valid until the thread's next call that fails.
+ */
+const char *nacre_error_message(void);
+
+/*
+ Returns the version of the library, such as "0.1.0".
+ */
+const char *nacre_version(void);
+
+/*
+ Opens a session.
+ */
+int nacre_session_open(const struct nacre *db, struct nacre_session **session);
+
+/*
+ Takes requests, of which the last may be cut anywhere. `responses` gets whole frames, perhaps none: free it. More may come: see
+ nacre_session_poll(). After a failure, responses may be there all the same, and the session has ended.
+ */
+int nacre_session_receive(const struct nacre_session *session,
+                          const uint8_t *requests,
+                          size_t requests_size,
+                          struct nacre_buffer *responses);
+
+/*
+ Gives responses that have become ready: free them. Called when the descriptor of nacre_wake_fd() was readable.
+ */
+int nacre_session_poll(const struct nacre_session *session,
+                       struct nacre_buffer *responses);
+
+/*
+ Ends a session.
+ */
+void nacre_session_free(struct nacre_session *session);
+
+/*
+ Reads parts of a document, up to 16. Free `found`, whose parts are numbered as those asked for.
+ */
+int nacre_lookup_in(const struct nacre_collection *collection,
+                    const uint8_t *key,
+                    size_t key_size,
+                    const struct nacre_part *parts,
+                    size_t count,
+                    struct nacre_parts **found);
+
+/*
+ Changes parts of a document, up to 16: all or none. `mode` is as for nacre_put(). `results` may be NULL; else free it: the numbers
+ of counters have the new values.
+ */
+int nacre_mutate_in(const struct nacre_collection *collection,
+                    int mode,
+                    const uint8_t *key,
+                    size_t key_size,
+                    const struct nacre_part *parts,
+                    size_t count,
+                    const struct nacre_write *write,
+                    struct nacre_stored *stored,
+                    struct nacre_parts **results);
+
+/*
+ Returns the version of the document.
+ */
+uint64_t nacre_parts_cas(const struct nacre_parts *parts);
+
+/*
+ Gives the value of one part, which is valid until the parts are freed. NACRE_PATH when it could not be read, NACRE_NOTHING when it
+ has no value.
+ */
+int nacre_parts_get(const struct nacre_parts *parts,
+                    size_t index,
+                    const uint8_t **value,
+                    size_t *value_size);
+
+/*
+ Frees parts and their values.
+ */
+void nacre_parts_free(struct nacre_parts *parts);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* NACRE_H */

@@ -1,0 +1,51 @@
+//! The descriptor that becomes readable when there may be news.
+
+use ::nacre::Error;
+use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A pair of sockets: any event loop can wait for one, Node's included. Made when it is first asked for.
+#[derive(Default)]
+pub(crate) struct Wake {
+    pair: OnceLock<(UnixStream, UnixStream)>,
+    has_rung: AtomicBool,
+}
+
+impl Wake {
+    /// Returns the descriptor to wait for.
+    pub fn fd(&self) -> Result<i32, Error> {
+        if self.pair.get().is_none() {
+            let failed =
+                |error| Error::Io { what: format!("make a descriptor to wake by: {error}") };
+            let (reader, writer) = UnixStream::pair().map_err(failed)?;
+            reader.set_nonblocking(true).map_err(failed)?;
+            writer.set_nonblocking(true).map_err(failed)?;
+            let _ = self.pair.set((reader, writer));
+            // What has rung before could not be seen.
+            self.has_rung.store(false, Ordering::Release);
+            self.ring();
+        }
+        let (reader, _) = self.pair.get().expect("it was set above");
+        Ok(reader.as_raw_fd())
+    }
+
+    /// Makes the descriptor readable.
+    pub fn ring(&self) {
+        let Some((_, writer)) = self.pair.get() else { return };
+        if !self.has_rung.swap(true, Ordering::AcqRel) {
+            // Full only when it is readable already.
+            let _ = (&*writer).write_all(&[1]);
+        }
+    }
+
+    /// Makes the descriptor unreadable. Whoever looks for news does so afterwards.
+    pub fn clear(&self) {
+        self.has_rung.store(false, Ordering::Release);
+        let Some((reader, _)) = self.pair.get() else { return };
+        let mut bytes = [0; 64];
+        while matches!((&*reader).read(&mut bytes), Ok(read) if read > 0) {}
+    }
+}

@@ -1,0 +1,43 @@
+// What sdk-js does with the addon, and what the addon refuses. Run with the addon's file and a folder.
+
+const assert = require('node:assert/strict')
+const { constants } = require('node:os')
+
+const [, , file, folder] = process.argv
+const module_ = { exports: {} }
+process.dlopen(module_, file, constants.dlopen.RTLD_NOW)
+const { Database } = module_.exports
+
+assert.throws(() => new Database(folder, { create: false }), /there is no database/)
+assert.throws(() => new Database(folder, { sync: 'sometimes' }), /INVALID_ARGUMENT: .*sync is/)
+assert.throws(() => new Database(folder, { vbuckets: 70_000 }), /INVALID_ARGUMENT: .*1024/)
+const database = new Database(folder, { sync: 'always' })
+assert.throws(() => new Database(folder, {}), new RegExp(`IN_USE: .*process ${process.pid}`))
+
+const session = database.session(() => {})
+const noop = Buffer.alloc(24)
+noop.writeUInt16BE(0x800a)
+assert.equal(session.receive(noop.subarray(0, 11)).length, 0)
+const response = session.receive(noop.subarray(11))
+assert.deepEqual([response.length, response.readUInt16BE()], [24, 0x810a])
+assert.equal(session.poll().length, 0)
+assert.ok(session.ended == null)
+session.receive(Buffer.from('GET / HTTP/1.1\r\nHost: localhost\r\n\r\n'))
+assert.match(session.ended, /the session has ended/)
+
+const scopes = '/pools/default/buckets/default/scopes'
+assert.equal(database.manage('POST', scopes, Buffer.from('name=shop')).status, 200)
+assert.equal(database.manage('POST', scopes, Buffer.from('name=shop')).status, 400)
+assert.match(database.manage('GET', scopes, Buffer.alloc(0)).body, /"shop"/)
+assert.equal(database.manage('GET', '/pools/default', Buffer.alloc(0)).status, 404)
+
+// Closed for all, so that the folder can be opened again at once, whatever the garbage collector still has.
+const open = database.session(() => {})
+database.close()
+database.close()
+assert.throws(() => database.session(() => {}), /CLOSED/)
+open.receive(noop)
+assert.match(open.ended, /closed/)
+open.close()
+new Database(folder, {}).close()
+console.log('all well')

@@ -1,0 +1,305 @@
+//! Listening to changes.
+
+use crate::{Db, Error, token};
+use nacre_bucket::{ChangeConsumer, Waiter};
+use nacre_dcp::{Address, End, Interest, Message, Resume, ResumePoint, Wanted, resume};
+use nacre_types::{Cas, CollectionId, Document, Kind, Seqno, Vbid};
+use parking_lot::{Condvar, Mutex};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Where to begin to listen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Since<'a> {
+    /// With everything that there is: each document once, in its newest version.
+    Start,
+    /// With what is written after this.
+    Now,
+    /// Where another listener was, by its [`Changes::token`].
+    Token(&'a str),
+}
+
+/// What has happened to a document.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChangeKind {
+    /// It was created or changed.
+    Written,
+    /// It was deleted.
+    Removed,
+    /// It has expired.
+    Expired,
+}
+
+/// A change of a document. A document that was changed several times since a listener looked is there once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    document: Document,
+    vbid: Vbid,
+    collection: String,
+}
+
+impl Change {
+    /// Returns the key.
+    pub fn key(&self) -> &[u8] {
+        self.document.name()
+    }
+
+    /// Returns the collection, as `scope.collection`.
+    pub fn collection(&self) -> &str {
+        &self.collection
+    }
+
+    /// Returns the kind of the change.
+    pub fn kind(&self) -> ChangeKind {
+        match self.document.meta.kind {
+            Kind::Alive => ChangeKind::Written,
+            Kind::Expired => ChangeKind::Expired,
+            Kind::Deleted | Kind::Aborted => ChangeKind::Removed,
+        }
+    }
+
+    /// Returns the new body; empty for one that was removed.
+    pub fn body(&self) -> &[u8] {
+        if self.document.is_alive() { self.document.body() } else { &[] }
+    }
+
+    /// Returns the new version.
+    pub fn cas(&self) -> Cas {
+        self.document.meta.cas
+    }
+
+    /// Returns the vBucket and the place in its history.
+    pub fn place(&self) -> (Vbid, Seqno) {
+        (self.vbid, self.document.meta.seqno)
+    }
+}
+
+type Wake = Box<dyn Fn() + Send + Sync>;
+
+/// Wakes a listener that waits, and whoever else was asked for.
+#[derive(Default)]
+struct Bell {
+    has_news: Mutex<bool>,
+    condition: Condvar,
+    wake: Mutex<Option<Wake>>,
+}
+
+impl Waiter for Bell {
+    fn wake(&self) {
+        *self.has_news.lock() = true;
+        self.condition.notify_all();
+        if let Some(wake) = &*self.wake.lock() {
+            wake();
+        }
+    }
+}
+
+/// The changes of a database or of a collection, in the order of the history of each vBucket. No thread belongs to it: whoever reads does
+/// the work, and a listener that is slow keeps no writer waiting.
+pub struct Changes {
+    db: Db,
+    consumer: ChangeConsumer,
+    bell: Arc<Bell>,
+    points: Vec<ResumePoint>,
+    /// The end of the snapshot that each vBucket is in.
+    snapshots: Vec<(Seqno, Seqno)>,
+    ended: Option<Error>,
+}
+
+impl Changes {
+    pub(crate) fn open(
+        db: &Db,
+        collection: Option<CollectionId>,
+        since: Since<'_>,
+    ) -> Result<Changes, Error> {
+        let inner = db.inner();
+        inner.check()?;
+        let count = inner.bucket.vbucket_count();
+        let mut points = match since {
+            Since::Token(text) => token::read(text, count).ok_or_else(|| {
+                Error::InvalidArgument("this is no token of this database".into())
+            })?,
+            Since::Start | Since::Now => vec![ResumePoint::default(); usize::from(count)],
+        };
+        let bell = Arc::new(Bell::default());
+        let waiter = Arc::clone(&bell) as Arc<dyn Waiter>;
+        let mut consumer = ChangeConsumer::new(Arc::clone(&inner.bucket), waiter);
+        for (vbid, point) in (0..count).map(Vbid).zip(&mut points) {
+            consumer.watch(vbid);
+            let ChangeConsumer { bucket, producer, .. } = &mut consumer;
+            let mut vbucket = bucket.active(vbid).ok_or(Error::Closed)?;
+            let (log, high) = (vbucket.failover_log(), vbucket.high_seqno());
+            if since == Since::Now {
+                (point.vb_uuid, point.seqno) = (log.current(), high);
+                (point.snapshot_start, point.snapshot_end) = (high, high);
+            }
+            match resume(point, log, high, vbucket.purge_seqno()) {
+                Resume::Continue => {}
+                Resume::Rollback(Seqno::ZERO) => {
+                    let why = format!("deletions were forgotten, or {vbid} has another history");
+                    return Err(Error::Gone(why));
+                }
+                Resume::Rollback(to) => {
+                    let why = format!("{vbid} ends at {to}, and the token is at {}", point.seqno);
+                    return Err(Error::Gone(why));
+                }
+                Resume::Invalid => {
+                    return Err(Error::InvalidArgument("the token contradicts itself".into()));
+                }
+            }
+            point.vb_uuid = log.current();
+            let interest = match collection {
+                Some(id) => Interest::Collections(BTreeSet::from([id])),
+                None => Interest::Everything,
+            };
+            let wanted = Wanted {
+                interest,
+                end: Seqno(u64::MAX),
+                advances: true,
+                skips_deletes: false,
+                history: false,
+            };
+            let address = Address { vbid, stream_id: None, opaque: 0 };
+            producer.open(&mut vbucket, address, *point, wanted);
+        }
+        let snapshots = points.iter().map(|point| (point.snapshot_start, point.snapshot_end));
+        let snapshots = snapshots.collect();
+        Ok(Changes { db: db.clone(), consumer, bell, points, snapshots, ended: None })
+    }
+
+    /// Has `wake` called, on any thread, when [`Changes::try_next`] may have something. It must return at once; it may call the
+    /// database, but not this listener.
+    pub fn on_ready(&self, wake: impl Fn() + Send + Sync + 'static) {
+        *self.bell.wake.lock() = Some(Box::new(wake));
+    }
+
+    /// Returns the next change, if there is one now.
+    ///
+    /// # Errors
+    /// [`Error::Closed`], [`Error::Forked`], [`Error::CollectionNotFound`] when the collection was dropped, [`Error::Damaged`] when
+    /// history cannot be read from the disk. They are final.
+    pub fn try_next(&mut self) -> Result<Option<Change>, Error> {
+        loop {
+            self.db.inner().check()?;
+            if let Some(error) = &self.ended {
+                return Err(error.clone());
+            }
+            if let Some((address, message)) = self.consumer.next_message() {
+                if let Some(change) = self.take(address.vbid, message) {
+                    return Ok(Some(change));
+                }
+                continue;
+            }
+            if self.consumer.has_scanned() || self.consumer.is_ready() {
+                self.consumer.refresh();
+                self.consumer.begin_scans();
+            } else if self.consumer.producer.holds_scans() {
+                // What has left memory is read by a task, which may be stepped here.
+                self.db.inner().runner.help();
+                if !self.consumer.has_scanned() {
+                    return Ok(None);
+                }
+            } else {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Returns the next change, and waits for it up to `timeout`; `None` when there was none.
+    ///
+    /// # Errors
+    /// As for [`Changes::try_next`].
+    pub fn next_within(&mut self, timeout: Duration) -> Result<Option<Change>, Error> {
+        let until = Instant::now().checked_add(timeout);
+        loop {
+            // Reset first: what comes meanwhile rings again.
+            *self.bell.has_news.lock() = false;
+            if let Some(change) = self.try_next()? {
+                return Ok(Some(change));
+            }
+            let mut has_news = self.bell.has_news.lock();
+            while !*has_news {
+                match until {
+                    Some(until) => {
+                        if self.bell.condition.wait_until(&mut has_news, until).timed_out() {
+                            return Ok(None);
+                        }
+                    }
+                    None => self.bell.condition.wait(&mut has_news),
+                }
+            }
+        }
+    }
+
+    /// Returns where the listener is: behind the last change that it returned. A listener that begins there misses nothing and sees
+    /// nothing twice.
+    pub fn token(&self) -> String {
+        token::write(&self.points)
+    }
+
+    fn take(&mut self, vbid: Vbid, message: Message) -> Option<Change> {
+        let point = &mut self.points[vbid.index()];
+        match message {
+            Message::Snapshot { start, end, .. } => {
+                self.snapshots[vbid.index()] = (start, end);
+                None
+            }
+            Message::Document(document) => {
+                point.seqno = document.meta.seqno;
+                let (start, end) = self.snapshots[vbid.index()];
+                (point.snapshot_start, point.snapshot_end) =
+                    (start.min(point.seqno), end.max(point.seqno));
+                let collection = document.collection();
+                if !collection.holds_documents() {
+                    return None;
+                }
+                let collection = self.name_of(collection)?;
+                Some(Change { document, vbid, collection })
+            }
+            Message::Advanced(seqno) => {
+                let (start, end) = self.snapshots[vbid.index()];
+                point.seqno = seqno;
+                (point.snapshot_start, point.snapshot_end) = (start.min(seqno), end.max(seqno));
+                None
+            }
+            Message::End(end) => {
+                self.ended = Some(match end {
+                    End::NothingOfInterest => Error::CollectionNotFound("it was dropped".into()),
+                    End::BackfillFailed => Error::Damaged {
+                        what: format!("the history of {vbid} cannot be read from the store"),
+                    },
+                    _ => Error::Closed,
+                });
+                None
+            }
+        }
+    }
+
+    /// Names a collection; `None` for one that was dropped since.
+    fn name_of(&self, id: CollectionId) -> Option<String> {
+        let manifest = self.consumer.bucket.manifest();
+        manifest.scopes.iter().find_map(|scope| {
+            let found = scope.collections.iter().find(|found| found.id == id.0)?;
+            Some(format!("{}.{}", scope.name, found.name))
+        })
+    }
+}
+
+/// Waits for each change, and ends with an error when there will be no more.
+impl Iterator for Changes {
+    type Item = Result<Change, Error>;
+
+    fn next(&mut self) -> Option<Result<Change, Error>> {
+        if self.ended.is_some() {
+            return None;
+        }
+        match self.next_within(Duration::MAX) {
+            Ok(change) => change.map(Ok),
+            Err(error) => {
+                self.ended = Some(error.clone());
+                Some(Err(error))
+            }
+        }
+    }
+}

@@ -1,0 +1,408 @@
+//! A database: opened, flushed, closed.
+
+use crate::folder::{self, BUCKET, Folder, NODE, Opened};
+use crate::fork;
+use crate::gate::Gate;
+use crate::host::Host;
+use crate::options::{Options, Sync, Threads};
+use crate::runner::Runner;
+use crate::{Changes, Collection, Error, Session, Since};
+use nacre_bucket::{Bucket, BucketEnv, CopyRetention, Home, events};
+use nacre_cluster::{Change, Cluster};
+use nacre_store::Store;
+use nacre_types::{CollectionId, Now, Vbid};
+use parking_lot::Mutex;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// The path of a database that lives in memory only.
+const IN_MEMORY: &str = ":memory:";
+
+/// An open database. Clones are the same database; it is closed when the last of them, and of its collections, sessions and
+/// listeners, is dropped.
+#[derive(Clone)]
+pub struct Db(Arc<Inner>);
+
+pub(crate) struct Inner {
+    pub bucket: Arc<Bucket>,
+    pub runner: Arc<Runner>,
+    pub host: Arc<Host>,
+    pub options: Options,
+    /// The bucket as the folder has it; one change at a time.
+    cluster: Mutex<Cluster>,
+    /// `None` in memory, and once it was closed.
+    folder: Mutex<Option<Folder>>,
+    gate: Option<Arc<Gate>>,
+    forks: u32,
+    is_closed: AtomicBool,
+}
+
+/// Figures of a database.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Status {
+    /// Documents that exist.
+    pub documents: u64,
+    /// Bytes of memory for documents and the history that is not on disk yet.
+    pub memory_bytes: u64,
+    /// Bytes of the store's files; 0 in memory.
+    pub disk_bytes: u64,
+    /// Changes that are not on disk yet.
+    pub unsaved: u64,
+    /// True while writes wait for space on the disk.
+    pub is_full: bool,
+}
+
+impl Db {
+    /// Opens the database in the folder `path` with the default [`Options`]; `:memory:` is a new one in memory.
+    ///
+    /// # Errors
+    /// See [`Db::open_with`].
+    pub fn open(path: impl AsRef<Path>) -> Result<Db, Error> {
+        Db::open_with(path, Options::default())
+    }
+
+    /// Opens the database in the folder `path`; `:memory:` is a new one in memory.
+    ///
+    /// # Errors
+    /// [`Error::InUse`] when the folder is open already, [`Error::Newer`] and [`Error::Damaged`] for what is in it, [`Error::Full`],
+    /// [`Error::Io`], and [`Error::InvalidArgument`] for options out of range.
+    pub fn open_with(path: impl AsRef<Path>, options: Options) -> Result<Db, Error> {
+        options.check()?;
+        let path = path.as_ref();
+        let opened = match path.as_os_str() == IN_MEMORY {
+            true => folder::in_memory(&options),
+            false => folder::open(path, &options)?,
+        };
+        Db::start(opened, options)
+    }
+
+    /// Opens a database over a store of the caller's, as simulations and tests do. Scopes and collections are not kept. `is_clean`
+    /// means that the store has everything that was ever acknowledged from it.
+    ///
+    /// # Errors
+    /// As for [`Db::open_with`].
+    pub fn open_over(store: Arc<dyn Store>, is_clean: bool, options: Options) -> Result<Db, Error> {
+        options.check()?;
+        Db::start(folder::over(store, is_clean, &options), options)
+    }
+
+    fn start(opened: Opened, options: Options) -> Result<Db, Error> {
+        let Opened { config, store, is_clean, folder } = opened;
+        let runner = Runner::new(Arc::clone(&options.clock), options.sync);
+        let host = Host::new(Arc::clone(&options.clock), Arc::clone(&runner));
+        let env = Arc::clone(&host) as Arc<dyn BucketEnv>;
+        let gate = store.map(Gate::new);
+        let store = gate.clone().map(|gate| gate as Arc<dyn Store>);
+        let bucket = Bucket::open(&config, &env, store, is_clean, Home::alone(NODE))?;
+        host.serve(Arc::clone(&bucket));
+        let mut cluster = Cluster::new(String::new());
+        cluster.buckets.insert(BUCKET.into(), config);
+        if options.threads == Threads::One {
+            let failed = |error| Error::Io { what: format!("start a thread: {error}") };
+            runner.start().map_err(failed)?;
+        }
+        Ok(Db(Arc::new(Inner {
+            bucket,
+            runner,
+            host,
+            options,
+            cluster: Mutex::new(cluster),
+            folder: Mutex::new(folder),
+            gate,
+            forks: fork::generation(),
+            is_closed: AtomicBool::new(false),
+        })))
+    }
+
+    pub(crate) fn inner(&self) -> &Inner {
+        &self.0
+    }
+
+    /// Returns the collection `path`, created with its scope if need be: `scope.collection`, or `collection` in the scope
+    /// `_default`.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for a name that is not allowed, and what the disk refuses.
+    pub fn collection(&self, path: &str) -> Result<Collection, Error> {
+        let (scope, name) = path.split_once('.').unwrap_or(("_default", path));
+        self.0.check()?;
+        if let Some(found) = self.0.bucket.manifest().collection(scope, name) {
+            return Ok(Collection::new(self, CollectionId(found.id)));
+        }
+        if self.0.bucket.manifest().scope(scope).is_none() {
+            match self.create_scope(scope) {
+                Ok(()) | Err(Error::KeyspaceExists(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        match self.create_collection(scope, name, 0) {
+            Ok(()) | Err(Error::KeyspaceExists(_)) => {}
+            Err(error) => return Err(error),
+        }
+        let manifest = self.0.bucket.manifest();
+        let found = manifest.collection(scope, name);
+        let found = found.ok_or_else(|| Error::CollectionNotFound(path.to_owned()))?;
+        Ok(Collection::new(self, CollectionId(found.id)))
+    }
+
+    /// Returns the collection `_default._default`.
+    pub fn default_collection(&self) -> Collection {
+        Collection::new(self, CollectionId::DEFAULT)
+    }
+
+    /// Returns the collections as `scope.collection`, in order of creation.
+    pub fn collections(&self) -> Vec<String> {
+        let manifest = self.0.bucket.manifest();
+        let names = manifest.scopes.iter().flat_map(|scope| {
+            scope.collections.iter().map(|found| format!("{}.{}", scope.name, found.name))
+        });
+        names.collect()
+    }
+
+    /// Returns the scopes, in order of creation.
+    pub fn scopes(&self) -> Vec<String> {
+        self.0.bucket.manifest().scopes.iter().map(|scope| scope.name.clone()).collect()
+    }
+
+    /// Creates a scope.
+    ///
+    /// # Errors
+    /// [`Error::KeyspaceExists`], [`Error::InvalidArgument`] for a name that is not allowed, and what the disk refuses.
+    pub fn create_scope(&self, scope: &str) -> Result<(), Error> {
+        self.0.change(&Change::CreateScope { bucket: BUCKET.into(), scope: scope.into() })
+    }
+
+    /// Drops a scope with its collections and their documents.
+    ///
+    /// # Errors
+    /// [`Error::ScopeNotFound`], [`Error::InvalidArgument`] for `_default`, and what the disk refuses.
+    pub fn drop_scope(&self, scope: &str) -> Result<(), Error> {
+        self.0.change(&Change::DropScope { bucket: BUCKET.into(), scope: scope.into() })
+    }
+
+    /// Creates a collection, whose documents live for at most `max_ttl_s` seconds; 0 for no limit.
+    ///
+    /// # Errors
+    /// [`Error::KeyspaceExists`], [`Error::ScopeNotFound`], [`Error::InvalidArgument`] for a name that is not allowed, and what the
+    /// disk refuses.
+    pub fn create_collection(&self, scope: &str, name: &str, max_ttl_s: u32) -> Result<(), Error> {
+        let max_ttl = i32::try_from(max_ttl_s)
+            .map_err(|_| Error::InvalidArgument("the longest life is at most 68 years".into()))?;
+        let (bucket, scope, collection) = (BUCKET.into(), scope.into(), name.into());
+        self.0.change(&Change::CreateCollection {
+            bucket,
+            scope,
+            collection,
+            max_ttl,
+            history: None,
+        })
+    }
+
+    /// Drops a collection with its documents.
+    ///
+    /// # Errors
+    /// [`Error::ScopeNotFound`], [`Error::CollectionNotFound`], and what the disk refuses.
+    pub fn drop_collection(&self, scope: &str, name: &str) -> Result<(), Error> {
+        let (bucket, scope, collection) = (BUCKET.into(), scope.into(), name.into());
+        self.0.change(&Change::DropCollection { bucket, scope, collection })
+    }
+
+    /// Returns the changes of all collections from `since` on.
+    ///
+    /// # Errors
+    /// [`Error::Gone`] for a token of a history that is lost, [`Error::InvalidArgument`] for one that is none.
+    pub fn changes(&self, since: Since<'_>) -> Result<Changes, Error> {
+        Changes::open(self, None, since)
+    }
+
+    /// Opens a session of the key-value protocol: frames in, frames out, logged in as the owner of the database. `wake` is called,
+    /// on any thread and also within a call of the session, when [`Session::poll`] may have more.
+    ///
+    /// # Errors
+    /// [`Error::Closed`], [`Error::Forked`].
+    pub fn session(
+        &self,
+        wake: impl Fn() + Send + std::marker::Sync + 'static,
+    ) -> Result<Session, Error> {
+        self.0.check()?;
+        Ok(Session::new(self, Box::new(wake)))
+    }
+
+    /// Stores all writes that returned before, and waits until they survive a power cut.
+    ///
+    /// # Errors
+    /// [`Error::Full`] and [`Error::Broken`].
+    pub fn flush(&self) -> Result<(), Error> {
+        self.0.check()?;
+        self.0.flush()
+    }
+
+    /// Does what is due, for a database that was opened with [`Threads::None`]. Returns how long nothing will be due unless somebody
+    /// writes; `None` for ever.
+    ///
+    /// # Errors
+    /// [`Error::Closed`], [`Error::Forked`].
+    pub fn poll(&self) -> Result<Option<Duration>, Error> {
+        self.0.check()?;
+        Ok(self.0.runner.run(false))
+    }
+
+    /// Gives back all the disk space that it can, and returns when that is done.
+    ///
+    /// # Errors
+    /// [`Error::Full`] and [`Error::Broken`] as for [`Db::flush`], and what the disk refuses.
+    pub fn compact(&self) -> Result<(), Error> {
+        self.flush()?;
+        if let Some(store) = &self.0.bucket.store {
+            while store.compact(1)? > 0 {}
+        }
+        Ok(())
+    }
+
+    /// Returns figures of the database.
+    pub fn status(&self) -> Status {
+        let bucket = &self.0.bucket;
+        let (documents, memory_bytes) = bucket.usage();
+        let seqnos = bucket.high_seqnos().into_iter().enumerate();
+        let unsaved = seqnos.map(|(index, high)| {
+            let stored = bucket.persisted.get(Vbid(index as u16));
+            high.0.saturating_sub(stored.0)
+        });
+        Status {
+            documents,
+            memory_bytes,
+            disk_bytes: bucket.disk_usage().disk_bytes,
+            unsaved: if bucket.is_persistent() { unsaved.sum() } else { 0 },
+            is_full: bucket.store_is_waiting(),
+        }
+    }
+
+    /// Stores what there is to store, and closes the database: for its collections, sessions and listeners, too. A second call does
+    /// nothing.
+    ///
+    /// # Errors
+    /// [`Error::Full`] and [`Error::Broken`] when something could not be stored: it is lost then.
+    pub fn close(&self) -> Result<(), Error> {
+        if self.0.forks != fork::current() {
+            return Err(Error::Forked);
+        }
+        self.0.close()
+    }
+}
+
+impl Inner {
+    pub fn now(&self) -> Now {
+        self.options.clock.now()
+    }
+
+    /// Refuses calls after the end, and in a child of the process that opened the database.
+    pub fn check(&self) -> Result<(), Error> {
+        if self.forks != fork::current() {
+            return Err(Error::Forked);
+        }
+        if self.is_closed.load(Ordering::Acquire) {
+            return Err(Error::Closed);
+        }
+        Ok(())
+    }
+
+    /// Changes scopes and collections: in the folder first, then for everybody.
+    fn change(&self, change: &Change) -> Result<(), Error> {
+        self.check()?;
+        let mut cluster = self.cluster.lock();
+        let mut after = cluster.clone();
+        after.apply(change)?;
+        let (old, new) = (&cluster.buckets[BUCKET], &after.buckets[BUCKET]);
+        if let Some(folder) = &*self.folder.lock() {
+            folder.put(new)?;
+        }
+        let now = self.now();
+        self.bucket.configure(&new.settings, &new.manifest);
+        let vb_uuid = || nacre_types::VbUuid::of_random(BucketEnv::random(&*self.host));
+        self.bucket.arrange(&old.chains, &new.chains, NODE, CopyRetention::default(), vb_uuid, now);
+        let events = events::between(&old.manifest, &new.manifest);
+        if !events.is_empty() {
+            self.bucket.record_events(&events, now);
+        }
+        *cluster = after;
+        Ok(())
+    }
+
+    /// Stores what there is, on this thread.
+    pub fn flush(&self) -> Result<(), Error> {
+        if !self.bucket.is_persistent() {
+            return Ok(());
+        }
+        self.runner.flush();
+        self.failure()
+    }
+
+    /// Returns why the store takes nothing, if it does not.
+    pub fn failure(&self) -> Result<(), Error> {
+        if self.bucket.store_is_waiting() {
+            return Err(Error::Full);
+        }
+        if !self.bucket.read_only.lock().is_empty() {
+            return Err(Error::Broken { what: "a write to the disk failed".into() });
+        }
+        Ok(())
+    }
+
+    /// Refuses a write for which there is no memory, after trying to make some, and one that the disk has no space for.
+    pub fn check_room(&self) -> Result<(), Error> {
+        if !self.bucket.refuses_growth() {
+            return Ok(());
+        }
+        // What is on disk can leave memory.
+        self.flush()?;
+        self.runner.help();
+        match self.bucket.refuses_growth() {
+            true => Err(Error::QuotaExceeded),
+            false => Ok(()),
+        }
+    }
+
+    /// Makes a write durable as `sync` says: it has returned from memory already.
+    pub fn settle(&self, sync: Sync) -> Result<(), Error> {
+        if sync == Sync::Always { self.flush() } else { Ok(()) }
+    }
+
+    fn close(&self) -> Result<(), Error> {
+        if self.is_closed.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        let flushed = self.flush();
+        self.bucket.close();
+        self.runner.stop();
+        let seqnos = self.bucket.high_seqnos().into_iter().enumerate();
+        let mut is_behind = false;
+        for (index, high) in seqnos {
+            is_behind |= self.bucket.persisted.get(Vbid(index as u16)) < high;
+        }
+        let folder = self.folder.lock().take();
+        let marked = match folder.as_ref().filter(|_| !is_behind) {
+            Some(folder) => folder.mark_clean(),
+            None => Ok(()),
+        };
+        // First the store, so that whoever finds the folder unlocked finds its store so.
+        self.gate.iter().for_each(|gate| gate.shut());
+        drop(folder);
+        flushed.and(marked)
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if self.forks == fork::current() {
+            // Nobody is left to hear of it; the next open finds what is stored.
+            let _ = self.close();
+            return;
+        }
+        // The parent goes on with these files: nothing here may write to them, not even on the way out.
+        std::mem::forget((Arc::clone(&self.bucket), Arc::clone(&self.host), self.gate.take()));
+        std::mem::forget((self.folder.get_mut().take(), Arc::clone(&self.runner)));
+    }
+}

@@ -1,0 +1,160 @@
+//! Why an operation was refused or failed.
+
+use nacre_vbucket::Refusal;
+
+/// Why an operation was refused or failed. A refused operation has changed nothing, but for [`Error::Full`] and [`Error::Broken`]
+/// of a write that asked to be durable: it is in memory then, and may be stored later.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// No such document.
+    #[error("document not found")]
+    DocumentNotFound,
+    /// The document exists already.
+    #[error("document exists")]
+    DocumentExists,
+    /// The document has another CAS than the one given: read it again.
+    #[error("the document was changed meanwhile (CAS mismatch)")]
+    CasMismatch,
+    /// Somebody has locked the document: try again later, or with the CAS that locking returned.
+    #[error("document locked")]
+    DocumentLocked,
+    /// The document to unlock is not locked.
+    #[error("document not locked")]
+    DocumentNotLocked,
+    /// The document of a counter is not a decimal number.
+    #[error("the document is not a number")]
+    NotANumber,
+    /// The document would exceed 20 MiB, or its attributes 1 MiB.
+    #[error("document too large")]
+    TooLarge,
+    /// An operation on a part of a document failed.
+    #[error("operation {index}: {error}")]
+    Path {
+        /// Number of the operation in the request, from 0 on.
+        index: u8,
+        /// The reason.
+        error: nacre_value::Error,
+    },
+    /// The arguments contradict each other, or one is out of range.
+    #[error("invalid argument: {0}")]
+    InvalidArgument(String),
+    /// There is no such scope, or it was dropped.
+    #[error("scope not found: {0}")]
+    ScopeNotFound(String),
+    /// There is no such collection, or it was dropped.
+    #[error("collection not found: {0}")]
+    CollectionNotFound(String),
+    /// The scope or collection exists already.
+    #[error("{0} exists already")]
+    KeyspaceExists(String),
+    /// The folder is open: in the process `pid`, which may be this one. 0 if it has not said yet which process it is.
+    #[error("the database is in use by process {pid}")]
+    InUse {
+        /// Number of the process.
+        pid: u32,
+    },
+    /// The folder was written by a newer version of nacre: use that one. The folder is unchanged.
+    #[error("the database has format {format}, which is newer than this library knows ({known})")]
+    Newer {
+        /// The format of the folder.
+        format: u32,
+        /// The newest format that this library knows.
+        known: u32,
+    },
+    /// Files are damaged or missing: restore a copy.
+    #[error("the database is damaged: {what}")]
+    Damaged {
+        /// The file, the vBucket or the document, as far as known, and what is wrong with it.
+        what: String,
+    },
+    /// The disk has no space, or the process no descriptors: make room. Reads go on, and writes do by themselves once there is room.
+    #[error("the disk is full")]
+    Full,
+    /// Memory is used up to the quota and nothing can be evicted: delete documents or open with a larger quota.
+    #[error("the memory quota is used up")]
+    QuotaExceeded,
+    /// The disk failed, and nothing more is stored: open the database again.
+    #[error("the store has failed: {what}")]
+    Broken {
+        /// The operation, and the reason of the operating system.
+        what: String,
+    },
+    /// The operating system refused an operation on the folder.
+    #[error("{what}")]
+    Io {
+        /// The operation, and the reason of the operating system.
+        what: String,
+    },
+    /// The database was closed.
+    #[error("the database is closed")]
+    Closed,
+    /// The database was opened by the parent of this process: open it after `fork`, in one of the two.
+    #[error("the database was opened before fork(): open it in this process")]
+    Forked,
+    /// A token does not belong to this history any more: the changes after it were lost in a crash, the files are an older copy, or
+    /// deletions after it were forgotten. Read the documents again, and listen from now on.
+    #[error("the changes after this token are gone: {0}")]
+    Gone(String),
+    /// A session ended because its bytes were no frames, or its client said goodbye.
+    #[error("the session has ended: {0}")]
+    SessionEnded(String),
+}
+
+impl Error {
+    /// Returns true if the same call may succeed later without another change by the caller.
+    pub fn is_retryable(&self) -> bool {
+        matches!(self, Error::DocumentLocked | Error::Full | Error::InUse { .. })
+    }
+
+    /// Names the refusal of a vBucket; `has_cas` if the caller gave a CAS.
+    pub(crate) fn of_refusal(refusal: Refusal, has_cas: bool) -> Error {
+        match refusal {
+            Refusal::NotFound | Refusal::NotStored => Error::DocumentNotFound,
+            Refusal::Exists if has_cas => Error::CasMismatch,
+            Refusal::Exists => Error::DocumentExists,
+            Refusal::Locked => Error::DocumentLocked,
+            Refusal::NotLocked => Error::DocumentNotLocked,
+            Refusal::NotANumber => Error::NotANumber,
+            Refusal::TooBig => Error::TooLarge,
+            Refusal::ReadOnly => Error::Broken { what: "its documents take no writes".into() },
+            refused => match refused.subdoc_error() {
+                Some((Some(index), error)) => Error::Path { index, error },
+                Some((None, error)) => Error::InvalidArgument(error.to_string()),
+                None => Error::InvalidArgument(format!("{refused:?}")),
+            },
+        }
+    }
+}
+
+impl From<nacre_store::Error> for Error {
+    fn from(error: nacre_store::Error) -> Error {
+        use nacre_store::Error as Stored;
+        match error {
+            Stored::Full | Stored::Exhausted { .. } => Error::Full,
+            Stored::Format { found, expected, .. } if found > expected => {
+                Error::Newer { format: found, known: expected }
+            }
+            Stored::InUse { .. } => Error::InUse { pid: 0 },
+            Stored::Io { .. } => Error::Io { what: error.to_string() },
+            damage => Error::Damaged { what: damage.to_string() },
+        }
+    }
+}
+
+impl From<nacre_cluster::Refusal> for Error {
+    fn from(refusal: nacre_cluster::Refusal) -> Error {
+        use nacre_cluster::Refusal as Refused;
+        match refusal {
+            Refused::ScopeNotFound { scope } => Error::ScopeNotFound(scope),
+            Refused::CollectionNotFound { scope, collection } => {
+                Error::CollectionNotFound(format!("{scope}.{collection}"))
+            }
+            Refused::ScopeExists { scope } => Error::KeyspaceExists(scope),
+            Refused::CollectionExists { scope, collection } => {
+                Error::KeyspaceExists(format!("{scope}.{collection}"))
+            }
+            refused => Error::InvalidArgument(refused.to_string()),
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! The folder of a database: its lock, its settings, and the store of its documents.
+//!
+//! ```text
+//! folder/lock        flock'ed while a process has it open; the number of that process
+//! folder/settings/   a space of rows: format, bucket, store, seed, place, clean
+//! folder/documents/  the store
+//! ```
+//!
+//! `place` is the device and inode of the folder. A folder that was copied, restored or moved to another disk has another one, so what it has
+//! is another branch of history from then on: tokens that were given for what came after the copy was made are not mistaken for
+//! what is written to the copy.
+
+use crate::{Error, Options, StoreKind};
+use nacre_cluster::{Bucket, BucketKind, BucketSettings, Chain, EvictionPolicy, Manifest};
+use nacre_store::{LogOptions, LogSpaces, LogStore, OnDamage, Space, Spaces, Store, Write};
+use nacre_types::NodeId;
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{Read, Seek, Write as _};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// The format of the folder. Grows when an older library could not read it.
+const FORMAT: u32 = 1;
+/// The node that has all copies.
+pub(crate) const NODE: NodeId = NodeId(1);
+/// The name of the one bucket.
+pub(crate) const BUCKET: &str = "default";
+
+mod row {
+    pub const FORMAT: &[u8] = b"format";
+    pub const BUCKET: &[u8] = b"bucket";
+    pub const STORE: &[u8] = b"store";
+    pub const SEED: &[u8] = b"seed";
+    pub const PLACE: &[u8] = b"place";
+    pub const CLEAN: &[u8] = b"clean";
+}
+
+/// What a database is opened from.
+pub(crate) struct Opened {
+    pub config: Bucket,
+    /// `None` for a database in memory.
+    pub store: Option<Arc<dyn Store>>,
+    /// True if the last process stored everything, and the folder is where it was.
+    pub is_clean: bool,
+    pub folder: Option<Folder>,
+}
+
+/// A folder that this process has locked.
+pub(crate) struct Folder {
+    settings: Arc<dyn Space>,
+    place: String,
+    /// Unlocked when it is dropped.
+    lock: File,
+}
+
+impl Folder {
+    /// Stores scopes and collections.
+    pub fn put(&self, config: &Bucket) -> Result<(), Error> {
+        Ok(self.settings.apply(&[(row::BUCKET.to_vec(), Some(bytes_of(config)?))], true)?)
+    }
+
+    /// Notes that everything is stored.
+    pub fn mark_clean(&self) -> Result<(), Error> {
+        let place = self.place.clone().into_bytes();
+        let rows: [Write; 2] =
+            [(row::PLACE.to_vec(), Some(place)), (row::CLEAN.to_vec(), Some(Vec::new()))];
+        Ok(self.settings.apply(&rows, true)?)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // Children that were forked meanwhile have the same lock, and would keep it.
+        let _ = self.lock.unlock();
+    }
+}
+
+fn bytes_of(config: &Bucket) -> Result<Vec<u8>, Error> {
+    serde_json::to_vec(config).map_err(|error| Error::InvalidArgument(error.to_string()))
+}
+
+fn random() -> u64 {
+    // Without a source of randomness the clock makes it another number with each start.
+    getrandom::u64().unwrap_or_else(|_| {
+        let now = crate::SystemClock;
+        crate::Clock::now(&now).unix_ns.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    })
+}
+
+/// Returns the bucket of a new database.
+fn new_config(options: &Options, kind: BucketKind) -> Bucket {
+    let eviction_policy = match kind {
+        BucketKind::Persistent => EvictionPolicy::ValueOnly,
+        BucketKind::Ephemeral => EvictionPolicy::None,
+    };
+    let settings = BucketSettings {
+        kind,
+        eviction_policy,
+        ram_quota_mb: options.quota_mib,
+        vbucket_count: options.vbuckets,
+        ..BucketSettings::default()
+    };
+    Bucket {
+        name: BUCKET.into(),
+        uuid: format!("{:016x}{:016x}", random(), random()),
+        settings,
+        manifest: Manifest::default(),
+        design_documents: BTreeMap::new(),
+        indexes: Vec::new(),
+        flushes: 0,
+        chains: vec![Chain::new(vec![Some(NODE)]); usize::from(options.vbuckets)],
+    }
+}
+
+/// Opens a database in memory.
+pub(crate) fn in_memory(options: &Options) -> Opened {
+    let config = new_config(options, BucketKind::Ephemeral);
+    Opened { config, store: None, is_clean: true, folder: None }
+}
+
+/// Opens a database over a store of the caller's.
+pub(crate) fn over(store: Arc<dyn Store>, is_clean: bool, options: &Options) -> Opened {
+    let config = new_config(options, BucketKind::Persistent);
+    Opened { config, store: Some(store), is_clean, folder: None }
+}
+
+/// Opens a folder, which is created if the options say so.
+pub(crate) fn open(path: &Path, options: &Options) -> Result<Opened, Error> {
+    let io = |what: &str| {
+        let what = format!("{what} {}", path.display());
+        move |error: std::io::Error| match error.kind() {
+            std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => Error::Full,
+            _ => Error::Io { what: format!("{what}: {error}") },
+        }
+    };
+    if !options.create && !path.join("settings").exists() {
+        return Err(Error::Io { what: format!("there is no database in {}", path.display()) });
+    }
+    nacre_store::create_private_directory(path).map_err(io("create"))?;
+    let lock = lock(path, &io)?;
+    let metadata = path.metadata().map_err(io("open"))?;
+    let place = format!("{}:{}", metadata.dev(), metadata.ino());
+    let spaces = LogSpaces::open(&path.join("settings"), OnDamage::Refuse)?;
+    let settings = spaces.open("database")?;
+    let rows: BTreeMap<Vec<u8>, Vec<u8>> = settings.load()?.into_iter().collect();
+    let folder = Folder { settings, place, lock };
+    match rows.get(row::BUCKET) {
+        None => create(path, folder, options),
+        Some(config) => reopen(path, folder, &rows, config, options),
+    }
+}
+
+/// Locks the folder for this process.
+fn lock<E>(path: &Path, io: &impl Fn(&str) -> E) -> Result<File, Error>
+where
+    E: FnOnce(std::io::Error) -> Error,
+{
+    let path: PathBuf = path.join("lock");
+    let open = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(path);
+    let mut file = open.map_err(io("lock"))?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            let mut text = String::new();
+            let pid = file.read_to_string(&mut text).ok().and_then(|_| text.trim().parse().ok());
+            return Err(Error::InUse { pid: pid.unwrap_or(0) });
+        }
+        Err(TryLockError::Error(error)) => return Err(io("lock")(error)),
+    }
+    // Padded, so that a longer number of the process before is overwritten. On a full disk the number is missing, and no more.
+    let _ = file.rewind().and_then(|()| writeln!(file, "{:<10}", std::process::id()));
+    Ok(file)
+}
+
+fn create(path: &Path, folder: Folder, options: &Options) -> Result<Opened, Error> {
+    let config = new_config(options, BucketKind::Persistent);
+    let seed = random();
+    // First the store: a folder without settings is created again, over whatever is there of the store.
+    let store = open_store(path, options.store, true, seed, options)?;
+    let text = |text: &str| Some(text.as_bytes().to_vec());
+    let rows: [Write; 5] = [
+        (row::FORMAT.to_vec(), text(&FORMAT.to_string())),
+        (row::STORE.to_vec(), text(options.store.name())),
+        (row::SEED.to_vec(), text(&seed.to_string())),
+        (row::PLACE.to_vec(), text(&folder.place)),
+        (row::BUCKET.to_vec(), Some(bytes_of(&config)?)),
+    ];
+    folder.settings.apply(&rows, true)?;
+    Ok(Opened { config, store: Some(store), is_clean: true, folder: Some(folder) })
+}
+
+fn reopen(
+    path: &Path,
+    folder: Folder,
+    rows: &BTreeMap<Vec<u8>, Vec<u8>>,
+    config: &[u8],
+    options: &Options,
+) -> Result<Opened, Error> {
+    let damaged = |what: &str| Error::Damaged { what: format!("{}: {what}", path.display()) };
+    let text = |row: &[u8]| std::str::from_utf8(rows.get(row).map_or(&[], Vec::as_slice)).ok();
+    let number = |row: &[u8]| text(row).and_then(|text| text.parse::<u64>().ok());
+    let format = number(row::FORMAT).ok_or_else(|| damaged("its format is missing"))?;
+    if format > u64::from(FORMAT) {
+        let format = u32::try_from(format).unwrap_or(u32::MAX);
+        return Err(Error::Newer { format, known: FORMAT });
+    }
+    let kind = match text(row::STORE) {
+        Some("log") => StoreKind::Log,
+        Some("sled") if cfg!(feature = "sled") => StoreKind::Sled,
+        Some(other) => {
+            let what = format!("the store {other} of this folder is not in this library");
+            return Err(Error::InvalidArgument(what));
+        }
+        None => return Err(damaged("the name of its store is no text")),
+    };
+    let seed = number(row::SEED).ok_or_else(|| damaged("its seed is missing"))?;
+    let mut config: Bucket =
+        serde_json::from_slice(config).map_err(|error| damaged(&error.to_string()))?;
+    config.settings.ram_quota_mb = options.quota_mib;
+    let store = open_store(path, kind, false, seed, options)?;
+    let is_clean = rows.contains_key(row::CLEAN) && text(row::PLACE) == Some(folder.place.as_str());
+    if rows.contains_key(row::CLEAN) {
+        // Only once everything that can be refused was opened.
+        folder.settings.apply(&[(row::CLEAN.to_vec(), None)], true)?;
+    }
+    Ok(Opened { config, store: Some(store), is_clean, folder: Some(folder) })
+}
+
+fn open_store(
+    path: &Path,
+    kind: StoreKind,
+    create: bool,
+    seed: u64,
+    options: &Options,
+) -> Result<Arc<dyn Store>, Error> {
+    let path = path.join("documents");
+    Ok(match kind {
+        StoreKind::Log => {
+            let layout = LogOptions { segment_bytes: options.segment_bytes, seed };
+            Arc::new(LogStore::open(&path, create, layout)?)
+        }
+        #[cfg(feature = "sled")]
+        StoreKind::Sled => Arc::new(nacre_store::SledStore::open(&path, create, SLED_CACHE_BYTES)?),
+        #[cfg(not(feature = "sled"))]
+        StoreKind::Sled => {
+            return Err(Error::InvalidArgument("this library has no store sled".into()));
+        }
+    })
+}
+
+/// The cache of sled: documents are in memory already.
+#[cfg(feature = "sled")]
+const SLED_CACHE_BYTES: u64 = 2 << 20;

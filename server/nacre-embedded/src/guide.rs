@@ -1,0 +1,4 @@
+//! The guide, whose code in Rust is run as a test.
+
+#[doc = include_str!("../../../docs/guides/embed.md")]
+struct _Guide;

@@ -1,0 +1,141 @@
+//! What is chosen when a database is opened.
+
+use nacre_types::Now;
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// When a write is on disk, so that it survives a power cut. It survives the end of the process, by a signal too, only once it is on
+/// disk: until then it is in this process's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sync {
+    /// Before the call returns. Threads that write at the same time share a sync.
+    Always,
+    /// At most so long after the call returned, plus the time of one sync.
+    After(Duration),
+    /// At [`Db::flush`](crate::Db::flush), when the database is closed, or when memory demands it.
+    Never,
+}
+
+/// The store of a folder; chosen when the folder is created, and kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StoreKind {
+    /// nacre's log of segments.
+    #[default]
+    Log,
+    /// The embedded database sled. Needs the feature `sled`.
+    Sled,
+}
+
+impl StoreKind {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            StoreKind::Log => "log",
+            StoreKind::Sled => "sled",
+        }
+    }
+}
+
+/// Whose threads do what writes do not wait for: storing, compaction, expiry, eviction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Threads {
+    /// One thread of the library, named `nacre`.
+    #[default]
+    One,
+    /// None: the application calls [`Db::poll`](crate::Db::poll). [`Sync::After`] is a promise only as far as it does so in time.
+    None,
+}
+
+/// The clocks that a database reads.
+pub trait Clock: Send + std::marker::Sync {
+    /// Returns the wall clock and the monotonic clock. The wall clock may step, the monotonic one must not step back.
+    fn now(&self) -> Now;
+}
+
+/// The clocks of the operating system.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    fn now(&self) -> Now {
+        static START: OnceLock<Instant> = OnceLock::new();
+        let monotonic_ns = START.get_or_init(Instant::now).elapsed().as_nanos() as u64;
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Now { unix_ns: unix.as_nanos() as u64, monotonic_ns }
+    }
+}
+
+/// What is chosen when a database is opened. The defaults suit a device with some hundred thousand documents.
+#[derive(Clone)]
+pub struct Options {
+    /// When writes are on disk, where a write does not say otherwise. Default: 10 ms after.
+    pub sync: Sync,
+    /// Memory for documents, in MiB, 4 or more. Values beyond it are evicted and read from the store when asked for; without a
+    /// store, writes are refused. Default: 64.
+    pub quota_mib: u64,
+    /// The number of vBuckets, 1..=1024, of a folder that is created. Each has a history of its own, and one lock. Default: 16.
+    pub vbuckets: u16,
+    /// The store of a folder that is created.
+    pub store: StoreKind,
+    /// Bytes of a segment of the log, 64 KiB or more. Default: 1 MiB.
+    pub segment_bytes: u32,
+    /// Whether a folder that is missing or empty is made a database. Default: true.
+    pub create: bool,
+    /// Whose threads work.
+    pub threads: Threads,
+    /// The clocks.
+    pub clock: Arc<dyn Clock>,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            sync: Sync::After(Duration::from_millis(10)),
+            quota_mib: 64,
+            vbuckets: 16,
+            store: StoreKind::Log,
+            segment_bytes: 1 << 20,
+            create: true,
+            threads: Threads::One,
+            clock: Arc::new(SystemClock),
+        }
+    }
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Options")
+            .field("sync", &self.sync)
+            .field("quota_mib", &self.quota_mib)
+            .field("vbuckets", &self.vbuckets)
+            .field("store", &self.store)
+            .field("segment_bytes", &self.segment_bytes)
+            .field("create", &self.create)
+            .field("threads", &self.threads)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Options {
+    /// The smallest quota, in MiB.
+    pub const QUOTA_MIB_MIN: u64 = 4;
+    /// The smallest segment of the log.
+    pub const SEGMENT_BYTES_MIN: u32 = 64 << 10;
+
+    pub(crate) fn check(&self) -> Result<(), crate::Error> {
+        let refuse = |what: &str| Err(crate::Error::InvalidArgument(what.to_owned()));
+        if !(1..=1024).contains(&self.vbuckets) {
+            return refuse("the number of vBuckets is 1 to 1024");
+        }
+        if !(Options::QUOTA_MIB_MIN..=16 << 20).contains(&self.quota_mib) {
+            return refuse("the memory quota is 4 MiB to 16 TiB");
+        }
+        if self.segment_bytes < Options::SEGMENT_BYTES_MIN {
+            return refuse("a segment has 64 KiB or more");
+        }
+        if self.store == StoreKind::Sled && cfg!(not(feature = "sled")) {
+            return refuse("this library was built without the store sled");
+        }
+        Ok(())
+    }
+}

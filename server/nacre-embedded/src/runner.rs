@@ -1,0 +1,167 @@
+//! The tasks of the bucket on one thread, on the application's, or on both.
+//!
+//! A task is stepped by whoever has its lock: the thread of the library, a caller who polls, or one who waits for a write to be on
+//! disk and therefore steps the flusher itself. So a durable write costs no change of threads, and writers that wait for the flusher's
+//! lock find their writes stored by the one before them.
+
+use crate::{Clock, Sync};
+use nacre_bucket::{Next, Signal, Task};
+use parking_lot::{Mutex, RwLock};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+const NEVER: u64 = u64::MAX;
+/// How long the thread leaves a write to the caller who waits for it to be on disk.
+const CALLER_STORES: Duration = Duration::from_millis(5);
+/// The task that stores.
+const FLUSHER: &str = "flusher";
+
+struct Slot {
+    /// `None` once it is done.
+    task: Mutex<Option<Box<dyn Task>>>,
+    signal: Signal,
+    is_flusher: bool,
+    /// When it takes its next step without being woken, in monotonic nanoseconds.
+    due_ns: AtomicU64,
+}
+
+impl Slot {
+    /// Steps the task until it waits. Without `waits` it is left to whoever steps it already.
+    fn run(&self, clock: &dyn Clock, waits: bool) {
+        let Some(mut task) = (if waits { Some(self.task.lock()) } else { self.task.try_lock() })
+        else {
+            return;
+        };
+        // Taken before the step: what comes meanwhile makes another one.
+        self.signal.take();
+        self.due_ns.store(NEVER, Ordering::Release);
+        while let Some(running) = task.as_mut() {
+            match running.step() {
+                Next::Again => {}
+                Next::Wait => return,
+                Next::After(wait) => {
+                    let due = clock.now().monotonic_ns.saturating_add(wait.as_nanos() as u64);
+                    self.due_ns.fetch_min(due, Ordering::AcqRel);
+                    return;
+                }
+                Next::Done => *task = None,
+            }
+        }
+    }
+}
+
+/// Runs tasks.
+pub(crate) struct Runner {
+    slots: RwLock<Vec<Arc<Slot>>>,
+    clock: Arc<dyn Clock>,
+    /// How long the flusher waits after it was woken; `None` for until it is asked.
+    flush_delay: Option<Duration>,
+    stops: AtomicBool,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Runner {
+    pub fn new(clock: Arc<dyn Clock>, sync: Sync) -> Arc<Runner> {
+        let flush_delay = match sync {
+            Sync::Always => Some(CALLER_STORES),
+            Sync::After(delay) => Some(delay),
+            Sync::Never => None,
+        };
+        let (slots, stops, thread) = Default::default();
+        Arc::new(Runner { slots, clock, flush_delay, stops, thread })
+    }
+
+    /// Adds a task, which takes its first step with the next run.
+    pub fn add(&self, task: Box<dyn Task>) {
+        let signal = task.signal().clone();
+        let is_flusher = task.name() == FLUSHER;
+        let (task, due_ns) = (Mutex::new(Some(task)), AtomicU64::new(0));
+        self.slots.write().push(Arc::new(Slot { task, signal, is_flusher, due_ns }));
+    }
+
+    fn slots(&self) -> Vec<Arc<Slot>> {
+        self.slots.read().clone()
+    }
+
+    /// Starts the thread.
+    pub fn start(self: &Arc<Runner>) -> std::io::Result<()> {
+        let runner = Arc::clone(self);
+        let work = move || runner.work();
+        *self.thread.lock() = Some(thread::Builder::new().name("nacre".into()).spawn(work)?);
+        Ok(())
+    }
+
+    fn work(&self) {
+        while !self.stops.load(Ordering::Acquire) {
+            let wait = self.run(true);
+            // A flusher that is due is not to be woken by each write before.
+            let slots = self.slots();
+            let sleeps = |slot: &Arc<Slot>| {
+                (slot.is_flusher && slot.due_ns.load(Ordering::Acquire) != NEVER)
+                    || slot.signal.arm()
+            };
+            if !slots.iter().all(sleeps) || self.stops.load(Ordering::Acquire) {
+                continue;
+            }
+            match wait {
+                Some(wait) => thread::park_timeout(wait),
+                None => thread::park(),
+            }
+        }
+    }
+
+    /// Steps what is due or was woken. Returns how long nothing will be due, unless something is woken; `None` for ever.
+    /// Without `waits`, a task that another thread steps is left to it.
+    pub fn run(&self, waits: bool) -> Option<Duration> {
+        let mut next_ns = NEVER;
+        for slot in self.slots() {
+            let now_ns = self.clock.now().monotonic_ns;
+            if slot.signal.take() {
+                let delay = if slot.is_flusher { self.flush_delay } else { Some(Duration::ZERO) };
+                if let Some(delay) = delay {
+                    let due = now_ns.saturating_add(delay.as_nanos() as u64);
+                    slot.due_ns.fetch_min(due, Ordering::AcqRel);
+                }
+            }
+            if slot.due_ns.load(Ordering::Acquire) <= now_ns {
+                slot.run(&*self.clock, waits);
+            }
+            next_ns = next_ns.min(slot.due_ns.load(Ordering::Acquire));
+        }
+        let now_ns = self.clock.now().monotonic_ns;
+        (next_ns != NEVER).then(|| Duration::from_nanos(next_ns.saturating_sub(now_ns)))
+    }
+
+    /// Stores what there is to store, on this thread.
+    pub fn flush(&self) {
+        for slot in self.slots().iter().filter(|slot| slot.is_flusher) {
+            slot.run(&*self.clock, true);
+        }
+    }
+
+    /// Steps all tasks but the flusher on this thread, whether they are due or not: for who waits for one of them.
+    pub fn help(&self) {
+        for slot in self.slots().iter().filter(|slot| !slot.is_flusher) {
+            slot.run(&*self.clock, false);
+        }
+    }
+
+    /// Ends the thread, and steps each task until it is done or waits: callers have closed the bucket before.
+    pub fn stop(&self) {
+        self.stops.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.lock().take() {
+            thread.thread().unpark();
+            // The last handle may be dropped by a task, on that very thread.
+            if thread.thread().id() != thread::current().id() {
+                // A task that panicked has said so, and its vBuckets are not stored, which the caller looks at.
+                let _ = thread.join();
+            }
+        }
+        for slot in self.slots() {
+            slot.run(&*self.clock, true);
+        }
+        self.slots.write().clear();
+    }
+}

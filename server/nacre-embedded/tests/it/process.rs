@@ -1,0 +1,149 @@
+//! Processes: a second one, one that is killed, and a child of `fork`.
+
+use crate::{Chance, durable, open};
+use nacre::{Db, Error, Options, StoreKind, Write};
+use std::io::{BufRead, BufReader, Write as _};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// What the child process does, and with which folder.
+const ROLE: &str = "NACRE_EMBEDDED_ROLE";
+const FOLDER: &str = "NACRE_EMBEDDED_FOLDER";
+
+/// Starts this test program again, in one role.
+fn start(role: &str, folder: &Path) -> Child {
+    Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "process::in_another_process", "--nocapture", "--test-threads=1"])
+        .env(ROLE, role)
+        .env(FOLDER, folder)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+/// Returns the lines that a child writes for its parent.
+fn lines(child: &mut Child) -> impl Iterator<Item = String> + use<> {
+    let output = BufReader::new(child.stdout.take().unwrap());
+    output.lines().map_while(Result::ok).filter_map(|line| {
+        let (_, said) = line.split_once('>')?;
+        Some(said.to_owned())
+    })
+}
+
+fn say(line: &str) {
+    let mut output = std::io::stdout().lock();
+    writeln!(output, ">{line}").unwrap();
+    output.flush().unwrap();
+}
+
+/// Not a test by itself: the part of the tests below that other processes have.
+#[test]
+fn in_another_process() {
+    let (Ok(role), Ok(folder)) = (std::env::var(ROLE), std::env::var(FOLDER)) else { return };
+    let folder = Path::new(&folder);
+    match role.as_str() {
+        "holds" => {
+            let db = Db::open(folder).unwrap();
+            db.default_collection().upsert("a", b"1", Write::new()).unwrap();
+            say(&std::process::id().to_string());
+            // Until the parent lets go.
+            let _ = std::io::stdin().lock().lines().next();
+        }
+        writer => {
+            let store = if writer == "sled" { StoreKind::Sled } else { StoreKind::Log };
+            let sync = nacre::Sync::Always;
+            let db = open(folder, &Options { store, sync, ..Options::default() });
+            let docs = db.default_collection();
+            for number in 0u64.. {
+                docs.upsert(format!("k{}", number % 7), &number.to_be_bytes(), Write::new())
+                    .unwrap();
+                docs.upsert("last", &number.to_be_bytes(), Write::new()).unwrap();
+                say(&number.to_string());
+            }
+        }
+    }
+}
+
+#[test]
+fn a_second_process_is_refused_at_once_and_by_number() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut child = start("holds", folder.path());
+    let pid: u32 = lines(&mut child).next().unwrap().parse().unwrap();
+    let begun = Instant::now();
+    assert_eq!(Db::open(folder.path()).map(drop), Err(Error::InUse { pid }));
+    let took = begun.elapsed();
+    assert!(took < Duration::from_millis(10), "{took:?}");
+    // A process that is killed leaves no lock.
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let db = Db::open(folder.path()).unwrap();
+    let own = Error::InUse { pid: std::process::id() };
+    assert_eq!(Db::open(folder.path()).map(drop), Err(own));
+    drop(db);
+    drop(Db::open(folder.path()).unwrap());
+}
+
+#[test]
+fn a_process_that_is_killed_loses_nothing_that_was_durable() {
+    let mut kills = 0;
+    for (store, options) in ["log", "sled"].into_iter().zip(durable()) {
+        let folder = tempfile::tempdir().unwrap();
+        let mut chance = Chance(kills);
+        for _ in 0..4 {
+            let mut child = start(store, folder.path());
+            let mut said = lines(&mut child);
+            let mut acknowledged = 0;
+            for _ in 0..1 + chance.below(60) {
+                acknowledged = said.next().unwrap().parse::<u64>().unwrap();
+            }
+            child.kill().unwrap();
+            // What it said before it ended counts, too.
+            acknowledged = said.last().map_or(acknowledged, |last| last.parse().unwrap());
+            child.wait().unwrap();
+            kills += 1;
+            let db = open(folder.path(), &options);
+            let docs = db.default_collection();
+            let number = |key: &str| {
+                let found = docs.get(key).unwrap()?;
+                Some(u64::from_be_bytes(found.body().try_into().unwrap()))
+            };
+            assert!(number("last") >= Some(acknowledged), "{store}: {acknowledged}");
+            for key in 0..7.min(acknowledged + 1) {
+                let least = acknowledged - (acknowledged + 7 - key) % 7;
+                assert!(number(&format!("k{key}")) >= Some(least), "{store}: k{key}, {least}");
+            }
+        }
+    }
+    println!("{kills} kills of a process: 0 lost");
+}
+
+#[test]
+fn a_child_of_fork_is_refused_and_the_parent_unharmed() {
+    let folder = tempfile::tempdir().unwrap();
+    let db = Db::open(folder.path()).unwrap();
+    let docs = db.default_collection();
+    docs.upsert("a", b"1", Write::new()).unwrap();
+    // SAFETY: the child calls this library, which refuses it, and ends without running anything of the parent's.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let refused = docs.get("a") == Err(Error::Forked)
+            && docs.upsert("a", b"2", Write::new()) == Err(Error::Forked)
+            && db.flush() == Err(Error::Forked)
+            && db.close() == Err(Error::Forked);
+        drop((docs, db));
+        // SAFETY: ends the process at once.
+        unsafe { libc::_exit(if refused { 0 } else { 1 }) };
+    }
+    let mut status = 0;
+    // SAFETY: waits for the child that was made above.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0, "the child was refused by name");
+    docs.upsert("a", b"3", Write::new()).unwrap();
+    db.flush().unwrap();
+    drop((docs, db));
+    let db = Db::open(folder.path()).unwrap();
+    assert_eq!(db.default_collection().get("a").unwrap().unwrap().body(), b"3");
+}
