@@ -87,13 +87,16 @@ class Connection(asyncio.Protocol):
         connection = cls(address, on_map)
         try:
             async with asyncio.timeout(_OPEN_SECONDS_MAX):
-                await asyncio.get_running_loop().create_connection(
-                    lambda: connection,
-                    address.host,
-                    address.port,
-                    ssl=security.tls,
-                    server_hostname=address.host if security.tls else None,
-                )
+                if security.carrier is not None:
+                    security.carrier.connect(connection)
+                else:
+                    await asyncio.get_running_loop().create_connection(
+                        lambda: connection,
+                        address.host,
+                        address.port,
+                        ssl=security.tls,
+                        server_hostname=address.host if security.tls else None,
+                    )
                 await connection._log_in(security)
                 if bucket is not None:
                     await connection._select(bucket)
@@ -188,7 +191,9 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Takes over the socket."""
         self._transport = cast(asyncio.Transport, transport)
-        transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # A database in this process has no socket.
+        if carrier := transport.get_extra_info("socket"):
+            carrier.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         # None of a socket whose peer is gone already.
         if name := transport.get_extra_info("sockname"):
             self.local = str(Address(*name[:2]))
@@ -254,7 +259,7 @@ class Connection(asyncio.Protocol):
     async def _log_in(self, security: Security) -> None:
         # In one burst: the server answers in order and need not be waited for.
         hello = await self.send(_hello())
-        if security.has_certificate:
+        if security.has_certificate or security.carrier is not None:
             return self._agree(await hello)
         login = _Login(security, security.mechanisms[0])
         mechanisms = await self.send(Request(Opcode.SASL_LIST_MECHS))

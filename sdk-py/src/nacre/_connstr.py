@@ -1,9 +1,13 @@
-"""Connection strings: ``couchbase[s]://host[:port][,host[:port]…][/bucket][?option=value&…]``."""
+"""Connection strings: ``couchbase[s]://host[:port][,host[:port]…][/bucket][?option=value&…]``.
+
+``nacre:///path/to/folder[?option=value&…]`` and ``nacre://:memory:`` are databases in this process.
+"""
 
 import re
 from dataclasses import dataclass, field
 from urllib.parse import parse_qsl
 
+from ._embedded import Place
 from .exceptions import InvalidArgumentException
 
 DEFAULT_PORT, DEFAULT_TLS_PORT = 11210, 11207
@@ -31,6 +35,8 @@ class ConnectionString:
     uses_tls: bool = False
     options: dict[str, str] = field(default_factory=dict)
     """``network``, ``trust_certificate`` (a file) and ``tls_verify`` (``none`` or ``peer``)."""
+    place: Place | None = None
+    """The database in this process, in place of a cluster."""
 
     @classmethod
     def parse(cls, text: str) -> "ConnectionString":
@@ -40,9 +46,13 @@ class ConnectionString:
             InvalidArgumentException: it has another scheme, no host, or an unknown option.
         """
         scheme, separator, rest = text.partition("://")
+        if separator and scheme == "nacre":
+            path, _, query = rest.partition("?")
+            place = Place.of(path, dict(parse_qsl(query, keep_blank_values=True)))
+            return cls((Address("embedded", DEFAULT_PORT),), place=place)
         if not separator or scheme not in ("couchbase", "couchbases"):
             raise InvalidArgumentException(
-                f"{text!r} does not start with couchbase:// or couchbases://"
+                f"{text!r} does not start with couchbase://, couchbases:// or nacre://"
             )
         rest, _, query = rest.partition("?")
         options = dict(parse_qsl(query, keep_blank_values=True))

@@ -175,6 +175,14 @@ class HttpClient:
             RequestCanceledException: the connection broke, or the cluster is closed.
             DecodingFailureException: the answer is no HTTP or too large.
         """
+        if self.security.carrier is not None and service == "mgmt":
+            context = ErrorContext(
+                bucket=client.bucket, operation=f"{request.method} {request.path}"
+            )
+            self.check_open(context)
+            carrier = self.security.carrier
+            status, body = carrier.manage(request.method, request.path, request.body)
+            return HttpResponse(status, body, context)
         clock = asyncio.get_running_loop()
         deadline = clock.time() + timeout
         attempt: Attempt | None = None

@@ -4,6 +4,7 @@ import base64
 import ssl
 from dataclasses import dataclass, field
 
+from ._embedded import Carrier
 from .auth import Authenticator, CertificateAuthenticator, PasswordAuthenticator
 from .exceptions import InvalidArgumentException
 
@@ -23,6 +24,8 @@ class Security:
     tls: ssl.SSLContext | None = None
     has_certificate: bool = False
     """The certificate says who the client is: there is no other login."""
+    carrier: Carrier | None = field(default=None, repr=False)
+    """What carries frames to a database in this process, which asks nobody who they are."""
 
     @classmethod
     def of(

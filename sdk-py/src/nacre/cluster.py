@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Self, Unpack
 
 from ._client import KvClient
 from ._connstr import ConnectionString
+from ._embedded import Carrier
 from ._http import HttpClient, HttpRequest, HttpResponse
 from ._security import Security
 from .auth import CertificateAuthenticator, PasswordAuthenticator
@@ -60,6 +61,8 @@ class Cluster:
             options.trust_pem,
             verifies and options.tls_verify != TLSVerifyMode.NONE,
         )
+        if parsed.place is not None:
+            self.security.carrier = Carrier(parsed.place)
         self._network = parsed.options.get("network") or options.network
         self.timeouts = options.timeout_options
         self.preferred_server_group = options.preferred_server_group
@@ -271,6 +274,9 @@ class Cluster:
         self._client.close()
         for bucket in self._buckets.values():
             bucket.client.close()
+        if self.security.carrier is not None:
+            # Stores what there is to store, which may wait for the disk.
+            self.security.carrier.close()
 
     async def http_management(self, request: HttpRequest, timeout: float) -> HttpResponse:
         """Answer of the management service."""
@@ -296,14 +302,17 @@ class Cluster:
 
 async def connect(
     connection_string: str,
-    username: str,
-    password: str,
+    username: str = "",
+    password: str = "",
     *,
     timeouts: ClusterTimeoutOptions | None = None,
     trust_store_path: str | None = None,
     trust_pem: str | None = None,
 ) -> Cluster:
     """Connects to ``couchbase://host[:port]``, or with TLS to ``couchbases://``, and logs in.
+
+    ``nacre:///path/to/folder`` opens a database in this process, which asks for no user; its bucket
+    is ``default``. ``nacre://:memory:`` is a new one in memory.
 
     The certificates of nodes must be signed by an authority in the file ``trust_store_path`` or in
     ``trust_pem``; without both, by one that the machine trusts.

@@ -1,0 +1,412 @@
+"""A database in this process, in place of a cluster: ``connect("nacre:///path/to/folder")``.
+
+    Connection -> CarrierTransport -> nacre_session_receive() -> the database, on the same thread
+                  data_received()  <- responses; later ones ring the descriptor of the loop
+
+The classes of this package speak to it as to a server: the frames are the same, only no network
+carries them. The library is ``libnacre.so``: the environment's ``NACRE_LIBRARY`` names the file;
+else it is beside this package, or where the system's loader finds it.
+
+Threads: one of the library for each database, none of this package.
+"""
+
+import asyncio
+import ctypes
+import os
+import threading
+from collections.abc import Callable, Mapping
+from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_uint32, c_uint64, c_void_p
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+from urllib.parse import unquote
+
+from .exceptions import CouchbaseException, InternalServerFailureException, InvalidArgumentException
+
+IN_MEMORY = ":memory:"
+_OK = 0
+_IN_USE = 13
+_SYNCS = {"after": 0, "always": 1, "never": 2}
+_STORES = {"log": 0, "sled": 1}
+
+
+class DatabaseInUseException(CouchbaseException):
+    """Another process has the folder open; the message has its number."""
+
+
+class _Buffer(ctypes.Structure):
+    _fields_: ClassVar = [("data", c_void_p), ("size", c_size_t)]
+
+
+class _Options(ctypes.Structure):
+    _fields_: ClassVar = [
+        ("size", c_size_t),
+        ("sync", c_int),
+        ("store", c_int),
+        ("sync_delay_us", c_uint64),
+        ("quota_mib", c_uint64),
+        ("vbuckets", c_uint32),
+        ("segment_bytes", c_uint32),
+        ("no_thread", c_int),
+        ("no_create", c_int),
+    ]
+
+
+_SIGNATURES: dict[str, tuple[Any, ...]] = {
+    "nacre_open": (c_char_p, POINTER(_Options), POINTER(c_void_p)),
+    "nacre_close": (c_void_p,),
+    "nacre_flush": (c_void_p,),
+    "nacre_wake_fd": (c_void_p,),
+    "nacre_wake_clear": (c_void_p,),
+    "nacre_manage": (
+        c_void_p,
+        c_char_p,
+        c_char_p,
+        c_char_p,
+        c_size_t,
+        POINTER(c_int),
+        POINTER(_Buffer),
+    ),
+    "nacre_session_open": (c_void_p, POINTER(c_void_p)),
+    "nacre_session_receive": (c_void_p, c_char_p, c_size_t, POINTER(_Buffer)),
+    "nacre_session_poll": (c_void_p, POINTER(_Buffer)),
+}
+
+
+class _Library:
+    """libnacre, loaded once."""
+
+    _loaded: "ClassVar[_Library | None]" = None
+
+    def __init__(self, file: str) -> None:
+        try:
+            self._functions = ctypes.CDLL(file)
+        except OSError as error:
+            raise InvalidArgumentException(
+                f"a database in the process needs libnacre: {error}. "
+                "Name its file in the environment's NACRE_LIBRARY."
+            ) from error
+        for name, arguments in _SIGNATURES.items():
+            function = getattr(self._functions, name)
+            function.argtypes, function.restype = arguments, c_int
+        self._functions.nacre_session_free.argtypes = (c_void_p,)
+        self._functions.nacre_session_free.restype = None
+        self._functions.nacre_buffer_free.argtypes = (POINTER(_Buffer),)
+        self._functions.nacre_buffer_free.restype = None
+        self._functions.nacre_error_message.argtypes = ()
+        self._functions.nacre_error_message.restype = c_char_p
+
+    @classmethod
+    def load(cls) -> "_Library":
+        """The library.
+
+        Raises:
+            InvalidArgumentException: it is not there.
+        """
+        if cls._loaded is None:
+            beside = Path(__file__).with_name("libnacre.so")
+            default = str(beside) if beside.exists() else "libnacre.so"
+            cls._loaded = cls(os.environ.get("NACRE_LIBRARY", default))
+        return cls._loaded
+
+    def call(self, name: str, *arguments: Any) -> int:
+        """Status of a call."""
+        return int(getattr(self._functions, name)(*arguments))
+
+    def require(self, name: str, *arguments: Any) -> None:
+        """Makes a call.
+
+        Raises:
+            CouchbaseException: it failed.
+        """
+        if status := self.call(name, *arguments):
+            raise self.failure(status)
+
+    def failure(self, status: int) -> CouchbaseException:
+        """Error of the last call in this thread."""
+        message = self._functions.nacre_error_message().decode(errors="replace")
+        if status == _IN_USE:
+            return DatabaseInUseException(message)
+        return InternalServerFailureException(message)
+
+    def take(self, buffer: _Buffer) -> bytes:
+        """The bytes of a buffer, which is freed."""
+        taken = ctypes.string_at(buffer.data, buffer.size) if buffer.size else b""
+        self._functions.nacre_buffer_free(byref(buffer))
+        return taken
+
+    def free_session(self, session: c_void_p) -> None:
+        """Ends a session."""
+        self._functions.nacre_session_free(session)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A database and how it is opened, from ``nacre://folder?option=value``."""
+
+    path: str
+    options: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def of(cls, path: str, options: Mapping[str, str]) -> "Place":
+        """Checks what a connection string says.
+
+        Raises:
+            InvalidArgumentException: the path or an option is none.
+        """
+        path = unquote(path)
+        if path != IN_MEMORY and not path.startswith("/"):
+            raise InvalidArgumentException(
+                f"a database is nacre:///path/to/folder or nacre://{IN_MEMORY}, not nacre://{path}"
+            )
+        place = cls(path, tuple(sorted(options.items())))
+        place.native()
+        return place
+
+    def native(self) -> _Options:
+        """The options as the library reads them.
+
+        Raises:
+            InvalidArgumentException: one is unknown or out of range.
+        """
+        native = _Options(size=ctypes.sizeof(_Options))
+        for name, value in self.options:
+            try:
+                match name:
+                    case "sync":
+                        native.sync = _SYNCS[value]
+                    case "store":
+                        native.store = _STORES[value]
+                    case "sync_delay_ms":
+                        native.sync_delay_us = int(value) * 1000
+                    case "quota_mib":
+                        native.quota_mib = int(value)
+                    case "vbuckets":
+                        native.vbuckets = int(value)
+                    case "create":
+                        native.no_create = {"true": 0, "false": 1}[value]
+                    case _:
+                        raise InvalidArgumentException(
+                            "options of a database are create, quota_mib, store, sync, "
+                            f"sync_delay_ms and vbuckets, not {name}"
+                        )
+            except (ValueError, KeyError):
+                raise InvalidArgumentException(f"{name}={value} is out of range") from None
+        return native
+
+
+@dataclass(slots=True, eq=False)
+class Database:
+    """An open database. The clusters of this process that name the same folder share it."""
+
+    place: Place
+    library: _Library
+    handle: c_void_p
+    users: int = 0
+
+    @classmethod
+    def open(cls, place: Place) -> "Database":
+        """Opens the database, or takes the one that is open.
+
+        Raises:
+            DatabaseInUseException: another process has it.
+            CouchbaseException: it cannot be opened.
+        """
+        with _LOCK:
+            database = _OPEN.get(place) if place.path != IN_MEMORY else None
+            if database is None:
+                library = _Library.load()
+                handle = c_void_p()
+                options = place.native()
+                path = os.fsencode(place.path)
+                library.require("nacre_open", path, byref(options), byref(handle))
+                database = cls(place, library, handle)
+                if place.path != IN_MEMORY:
+                    _OPEN[place] = database
+            database.users += 1
+            return database
+
+    def leave(self) -> None:
+        """Closes the database when nobody is left.
+
+        Raises:
+            CouchbaseException: something could not be stored.
+        """
+        with _LOCK:
+            self.users -= 1
+            if self.users:
+                return
+            _OPEN.pop(self.place, None)
+            self.library.require("nacre_close", self.handle)
+
+
+_OPEN: dict[Place, Database] = {}
+"""The databases in folders that this process has open."""
+_LOCK = threading.Lock()
+
+
+@dataclass(slots=True, eq=False)
+class Carrier:
+    """Carries frames between the connections of a cluster and a database."""
+
+    place: Place
+    _database: Database | None = None
+    _loop: asyncio.AbstractEventLoop | None = None
+    _descriptor: int = -1
+    _transports: "set[CarrierTransport]" = field(default_factory=set)
+    _closed: bool = False
+
+    def database(self) -> Database:
+        """The database, opened when it is first needed.
+
+        Raises:
+            CouchbaseException: it cannot be opened.
+        """
+        if self._database is None:
+            if self._closed:
+                raise InvalidArgumentException("the cluster is closed")
+            self._database = Database.open(self.place)
+        return self._database
+
+    def connect(self, protocol: asyncio.Protocol) -> None:
+        """Makes a session for ``protocol``.
+
+        Raises:
+            CouchbaseException: the database cannot be opened.
+        """
+        database = self.database()
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+            self._descriptor = database.library.call("nacre_wake_fd", database.handle)
+            self._loop.add_reader(self._descriptor, self._woken)
+        session = c_void_p()
+        database.library.require("nacre_session_open", database.handle, byref(session))
+        transport = CarrierTransport(self, database, session, protocol, self._loop)
+        self._transports.add(transport)
+        protocol.connection_made(transport)
+
+    def forget(self, transport: "CarrierTransport") -> None:
+        """Has nobody ask a session that has ended."""
+        self._transports.discard(transport)
+
+    def manage(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:
+        """Status and body of the answer to a request about scopes and collections.
+
+        Raises:
+            CouchbaseException: the database refused it.
+        """
+        database = self.database()
+        status, answer = c_int(), _Buffer()
+        arguments = (method.encode(), path.encode(), body, len(body), byref(status), byref(answer))
+        database.library.require("nacre_manage", database.handle, *arguments)
+        return status.value, database.library.take(answer)
+
+    def _woken(self) -> None:
+        if self._database is not None:
+            self._database.library.call("nacre_wake_clear", self._database.handle)
+        # Sessions of other clusters on this database ring the same bell.
+        for carrier in list(_CARRIERS):
+            if carrier._database is not self._database or carrier._loop is None:
+                continue
+            if carrier._loop is self._loop:
+                carrier._ask()
+            elif not carrier._loop.is_closed():
+                carrier._loop.call_soon_threadsafe(carrier._ask)
+
+    def _ask(self) -> None:
+        for transport in list(self._transports):
+            transport.ask()
+
+    def close(self) -> None:
+        """Ends the sessions, and closes the database if nobody else has it."""
+        self._closed = True
+        _CARRIERS.discard(self)
+        for transport in list(self._transports):
+            transport.abort()
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.remove_reader(self._descriptor)
+        database, self._database = self._database, None
+        if database is not None:
+            database.leave()
+
+    def __post_init__(self) -> None:
+        _CARRIERS.add(self)
+
+
+_CARRIERS: set[Carrier] = set()
+
+
+class CarrierTransport(asyncio.Transport):
+    """A session as asyncio knows connections."""
+
+    def __init__(
+        self,
+        carrier: Carrier,
+        database: Database,
+        session: c_void_p,
+        protocol: asyncio.Protocol,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        super().__init__()
+        self._carrier = carrier
+        self._database = database
+        self._session: c_void_p | None = session
+        self._protocol = protocol
+        self._loop = loop
+        self._requests = bytearray()
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """Nothing: there is no socket."""
+        return default
+
+    def is_closing(self) -> bool:
+        """Whether the session has ended."""
+        return self._session is None
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Hands requests over with the next turn of the loop, those of one turn together.
+
+        So writes that are to be on disk share a sync.
+        """
+        if not self._requests:
+            self._later(self._hand_over)
+        self._requests += data
+
+    def _hand_over(self) -> None:
+        requests = bytes(self._requests)
+        self._requests.clear()
+        if self._session is not None:
+            self._handed("nacre_session_receive", _Buffer(), requests, len(requests))
+
+    def ask(self) -> None:
+        """Takes the responses that have become ready."""
+        if self._session is not None:
+            self._handed("nacre_session_poll", _Buffer())
+
+    def _handed(self, name: str, buffer: _Buffer, *arguments: Any) -> None:
+        library = self._database.library
+        status = library.call(name, self._session, *arguments, byref(buffer))
+        error = library.failure(status) if status != _OK else None
+        if responses := library.take(buffer):
+            self._protocol.data_received(responses)
+        if error is not None:
+            self._end(error)
+
+    def _later(self, call: Callable[..., None], *arguments: Any) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon(call, *arguments)
+
+    def close(self) -> None:
+        """Ends the session."""
+        self._end(None)
+
+    def abort(self) -> None:
+        """Ends the session."""
+        self._end(None)
+
+    def _end(self, error: Exception | None) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            self._database.library.free_session(session)
+            self._carrier.forget(self)
+            self._later(self._protocol.connection_lost, error)

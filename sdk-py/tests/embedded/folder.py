@@ -1,0 +1,117 @@
+"""A database in this process: opened, shared, closed, refused. Needs libnacre (NACRE_LIBRARY)."""
+
+import asyncio
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+import nacre
+from nacre import exceptions as e
+from nacre._embedded import DatabaseInUseException
+
+OTHER = """
+import asyncio, sys
+import nacre
+from nacre._embedded import DatabaseInUseException
+
+async def main():
+    try:
+        async with await nacre.connect(sys.argv[1]) as cluster:
+            await cluster.bucket("default").default_collection().upsert("other", 1)
+            print("open")
+    except DatabaseInUseException as error:
+        print(error)
+
+asyncio.run(main())
+"""
+
+
+class FolderTest(unittest.IsolatedAsyncioTestCase):
+    def setUp(self) -> None:
+        self.folder = Path(self.enterContext(tempfile.TemporaryDirectory())) / "db"
+        self.url = f"nacre://{self.folder}"
+
+    async def test_what_is_written_is_there_when_the_folder_is_opened_again(self) -> None:
+        async with await nacre.connect(f"{self.url}?store=log&vbuckets=4&quota_mib=8") as cluster:
+            bucket = cluster.bucket("default")
+            await bucket.collections().create_scope("shop")
+            await bucket.collections().create_collection("shop", "orders")
+            with self.assertRaises(e.CollectionAlreadyExistsException):
+                await bucket.collections().create_collection("shop", "orders")
+            with self.assertRaises(e.ScopeNotFoundException):
+                await bucket.collections().drop_scope("none")
+            await bucket.scope("shop").collection("orders").upsert("o", {"n": 1})
+        async with await nacre.connect(f"{self.url}?create=false") as cluster:
+            bucket = cluster.bucket("default")
+            scopes = await bucket.collections().get_all_scopes()
+            self.assertEqual([scope.name for scope in scopes], ["_default", "shop"])
+            found = await bucket.scope("shop").collection("orders").get("o")
+            self.assertEqual(found.content_as[dict], {"n": 1})
+
+    async def test_clusters_of_one_process_share_a_folder_and_others_are_refused(self) -> None:
+        async with await nacre.connect(self.url) as one, await nacre.connect(self.url) as other:
+            await one.bucket("default").default_collection().upsert("k", 1)
+            found = await other.bucket("default").default_collection().get("k")
+            self.assertEqual(found.content_as[int], 1)
+            self.assertIn("in use by process", await self.in_another_process())
+        self.assertEqual(await self.in_another_process(), "open")
+
+    async def in_another_process(self) -> str:
+        command = [sys.executable, "-c", OTHER, self.url]
+        done = await asyncio.to_thread(
+            subprocess.run, command, capture_output=True, text=True, check=True
+        )
+        return done.stdout.strip()
+
+    async def test_many_requests_at_once_pass(self) -> None:
+        async with await nacre.connect(f"{self.url}?sync=always") as cluster:
+            bucket = cluster.bucket("default")
+            # Connected before, as the loop of a test is slow with so many tasks.
+            await bucket.on_connect()
+            docs = bucket.default_collection()
+            await asyncio.gather(*(docs.upsert(f"k{n}", n) for n in range(1000)))
+            found = await asyncio.gather(*(docs.get(f"k{n}") for n in range(1000)))
+            self.assertEqual([one.content_as[int] for one in found], list(range(1000)))
+
+    async def test_each_memory_is_its_own(self) -> None:
+        memory = "nacre://:memory:"
+        async with await nacre.connect(memory) as one, await nacre.connect(memory) as other:
+            await one.bucket("default").default_collection().upsert("k", 1)
+            exists = await other.bucket("default").default_collection().exists("k")
+            self.assertFalse(exists.exists)
+
+    async def test_other_services_are_not_there(self) -> None:
+        async with await nacre.connect(self.url) as cluster:
+            with self.assertRaises(e.ServiceUnavailableException):
+                await cluster.query("SELECT 1").execute()
+            with self.assertRaises(e.BucketNotFoundException):
+                await cluster.bucket("other").default_collection().get("k")
+            with self.assertRaises(e.CouchbaseException):
+                await cluster.users().get_all_users()
+
+    async def test_what_is_no_database_is_refused_by_name(self) -> None:
+        for wrong in ("nacre://relative", "nacre:///x?sync=often", "nacre:///x?speed=1"):
+            with self.subTest(wrong), self.assertRaises(e.InvalidArgumentException):
+                await nacre.connect(wrong)
+        with self.assertRaises(e.CouchbaseException):
+            await nacre.connect(f"{self.url}?create=false")
+        self.assertFalse(self.folder.exists())
+        self.assertTrue(issubclass(DatabaseInUseException, e.CouchbaseException))
+
+
+class SyncTest(unittest.TestCase):
+    def test_the_classes_without_await_open_a_folder_too(self) -> None:
+        from datetime import timedelta
+
+        from nacre.sync import Cluster, ClusterOptions, PasswordAuthenticator
+
+        with tempfile.TemporaryDirectory() as folder:
+            options = ClusterOptions(PasswordAuthenticator("", ""))
+            cluster = Cluster(f"nacre://{folder}/db", options)
+            cluster.wait_until_ready(timedelta(seconds=5))
+            docs = cluster.bucket("default").default_collection()
+            docs.upsert("k", {"n": 1})
+            self.assertEqual(docs.get("k").content_as[dict], {"n": 1})
+            cluster.close()
