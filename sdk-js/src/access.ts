@@ -5,6 +5,7 @@ import { isIP } from 'node:net'
 import type { SecureContextOptions } from 'node:tls'
 
 import type { Address } from './connection-string.js'
+import type { Database } from './embedded.js'
 import { FeatureNotAvailableError, InvalidArgumentError } from './errors.js'
 import { CouchbaseLogger } from './logger.js'
 
@@ -78,6 +79,8 @@ export class Access {
   readonly tls: SecureContextOptions | undefined
   readonly network: Network
   readonly logger: CouchbaseLogger
+  /** The database in this process that stands for the nodes, if there is one; it asks nobody who they are. */
+  readonly database: Database | undefined
   #authenticator: Authenticator
 
   /** @throws InvalidArgumentError something is missing, or a file cannot be read. */
@@ -86,6 +89,7 @@ export class Access {
     security: SecurityConfig | undefined,
     network: Network = 'auto',
     logger: CouchbaseLogger = new CouchbaseLogger(),
+    database?: Database,
   ) {
     if (!['auto', 'default', 'external'].includes(network)) {
       throw new InvalidArgumentError('the network is auto, default or external')
@@ -93,6 +97,7 @@ export class Access {
     this.tls = security && { ...trusted(security), ...clientCertificate(authenticator) }
     this.network = network
     this.logger = logger
+    this.database = database
     this.#authenticator = this.#checked(authenticator)
   }
 
@@ -104,7 +109,7 @@ export class Access {
 
   /** User and password; nothing if a certificate says who connects. */
   get credentials(): IPasswordAuthenticator | undefined {
-    return 'certificatePath' in this.#authenticator ? undefined : this.#authenticator
+    return this.database || 'certificatePath' in this.#authenticator ? undefined : this.#authenticator
   }
 
   /** Header of HTTP requests that says who asks. */
@@ -137,6 +142,7 @@ export class Access {
   }
 
   #checked(authenticator: Authenticator): Authenticator {
+    if (this.database) return authenticator
     if (authenticator && 'token' in authenticator) {
       throw new FeatureNotAvailableError('the server knows no tokens: connect with a password or certificate')
     }

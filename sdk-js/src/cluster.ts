@@ -2,7 +2,7 @@
 
 import { Access, type Authenticator, type Network, type SecurityConfig } from './access.js'
 import { Bucket } from './bucket.js'
-import { type Address, parseConnectionString, resolveSeeds } from './connection-string.js'
+import { type Address, DEFAULT_PORT, parseConnectionString, resolveSeeds } from './connection-string.js'
 import type { OperationOptions } from './deadline.js'
 import {
   type DiagnosticsOptions,
@@ -17,6 +17,7 @@ import {
 import { InvalidArgumentError, RequestCanceledError } from './errors.js'
 import { HttpClient, type HttpRequest, type HttpResponse } from './http.js'
 import { KvClient } from './kv-client.js'
+import { Database, parsePlace } from './embedded.js'
 import { EventingFunctionManager } from './eventing.js'
 import { Live, type LiveOptions } from './live.js'
 import { CouchbaseLogger, type Logger } from './logger.js'
@@ -111,6 +112,8 @@ export class Cluster implements AsyncDisposable {
     checkOptions('timeouts', options.timeouts)
     checkOptions('security', options.security)
     checkOptions('transactions', options.transactions)
+    const embedded = parsePlace(connectionString)
+    if (embedded) return Cluster.#embedded(Database.open(embedded), options)
     const { text, network, certificate } = splitOptions(connectionString)
     const place = parseConnectionString(text)
     const { username, password, authenticator = { username, password } as Authenticator, security = {} } = options
@@ -122,7 +125,16 @@ export class Cluster implements AsyncDisposable {
       new CouchbaseLogger(options.logger),
     )
     const seeds = await resolveSeeds(place, options.timeouts?.resolveTimeout)
-    const cluster = new Cluster(seeds, access, options)
+    return Cluster.#begin(new Cluster(seeds, access, options))
+  }
+
+  static #embedded(database: Database, options: ConnectOptions): Promise<Cluster> {
+    const nobody = { username: '', password: '' }
+    const access = new Access(nobody, undefined, 'default', new CouchbaseLogger(options.logger), database)
+    return Cluster.#begin(new Cluster([{ host: 'embedded', port: DEFAULT_PORT }], access, options))
+  }
+
+  static async #begin(cluster: Cluster): Promise<Cluster> {
     try {
       const { bootstrapTimeout, connectTimeout } = cluster.timeouts
       await cluster.client.bootstrap({}, bootstrapTimeout ?? connectTimeout)
@@ -295,10 +307,12 @@ export class Cluster implements AsyncDisposable {
 
   /** Ends all connections; requests under way fail. */
   async close(): Promise<void> {
+    const isOpen = !this.#closed
     this.#closed = true
     this.http.close()
     this.client.close()
     for (const bucket of this.#buckets.values()) bucket.client.close()
+    if (isOpen) this.#access.database?.leave()
   }
 
   /** Closes the cluster. */
@@ -336,12 +350,13 @@ function splitOptions(text: string): { text: string; network?: Network; certific
 
 /**
  * Connects to `couchbase://host[:port]`, or `couchbases://` for TLS, and logs in, with a user and password or with
- * options that hold them.
+ * options that hold them. `nacre:///path/to/folder` opens a database in this process, which asks for no user; its bucket
+ * is `default`. `nacre://:memory:` is a new one in memory.
  *
  * @throws AuthenticationFailureError the user or password is wrong.
  * @throws UnambiguousTimeoutError no node answered in time.
  */
-export async function connect(connectionString: string, options: ConnectOptions): Promise<Cluster>
+export async function connect(connectionString: string, options?: ConnectOptions): Promise<Cluster>
 export async function connect(
   connectionString: string,
   username: string,
@@ -350,7 +365,7 @@ export async function connect(
 ): Promise<Cluster>
 export async function connect(
   connectionString: string,
-  user: string | ConnectOptions,
+  user: string | ConnectOptions = {},
   password?: string,
   timeouts: TimeoutConfig = {},
 ): Promise<Cluster> {

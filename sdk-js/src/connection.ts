@@ -12,6 +12,7 @@ import { connect as connectTls } from 'node:tls'
 import { type Access, isCertificateError, PLAIN } from './access.js'
 import { type Address, addressText } from './connection-string.js'
 import { type Deadline, DeadlineOver } from './deadline.js'
+import type { EmbeddedSocket } from './embedded.js'
 import { AuthenticationFailureError, BucketNotFoundError, type ErrorContext } from './errors.js'
 import { encodeRequest, FrameReader, type Request, type Response } from './frame.js'
 import type { CouchbaseLogger } from './logger.js'
@@ -41,7 +42,7 @@ interface Waiting {
 /** A connection, from its beginning until it is `lost`. */
 export class Connection {
   readonly address: Address
-  readonly #socket: Socket
+  readonly #socket: Socket | EmbeddedSocket
   readonly #reader = new FrameReader()
   readonly #waiting = new Map<number, Waiting>()
   #features: ReadonlySet<number> = new Set()
@@ -80,7 +81,7 @@ export class Connection {
     this.#logger = access.logger
     const tls = access.tlsFor(address)
     const { host, port } = address
-    this.#socket = tls ? connectTls({ ...tls, host, port }) : connect({ host, port })
+    this.#socket = access.database?.connect() ?? (tls ? connectTls({ ...tls, host, port }) : connect({ host, port }))
     this.#socket.setNoDelay()
     this.#socket.on('data', (data: Buffer) => this.#receive(data))
     this.#socket.on('error', (error) => this.close(error))

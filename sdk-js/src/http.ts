@@ -83,6 +83,11 @@ export class HttpClient {
   ): Promise<HttpResponse> {
     const context: ErrorContext = { operation: `${request.method} ${request.path}` }
     if (client.bucket !== undefined) context.bucket = client.bucket
+    const { database } = this.#access
+    if (database && service === 'mgmt') {
+      if (this.#closed) throw new RequestCanceledError('the cluster is closed', context)
+      return { ...database.manage(request.method, request.path, request.body), context }
+    }
     const reads = isRead(request)
     return client.within(context, options, defaultMs, reads, (attempt) =>
       this.#attempts(client, service, request, attempt, (stream) => stream.whole()),

@@ -1,0 +1,205 @@
+/**
+ * A database in this process, in place of a cluster: `connect('nacre:///path/to/folder')`.
+ *
+ *     Connection → EmbeddedSocket.write → Session.receive(frames) → responses, in the same turn
+ *                  'data'               ← Session.poll()          ← wake, when a request has waited for the disk
+ *
+ * The classes of this package speak to it as to a server: the frames are the same, only nothing carries them over a
+ * network. The native part is an addon for Node-API: `NACRE_ADDON` names its file; else the package `@nacre/embedded`
+ * has it.
+ */
+
+import { createRequire } from 'node:module'
+import { constants } from 'node:os'
+import { Duplex } from 'node:stream'
+
+import { InvalidArgumentError } from './errors.js'
+
+/** Path of a database that lives in memory only. */
+const IN_MEMORY = ':memory:'
+
+/** What the addon is given. */
+interface NativeOptions {
+  sync?: string
+  syncDelayMs?: number
+  quotaMib?: number
+  vbuckets?: number
+  store?: string
+  create?: boolean
+}
+
+interface NativeSession {
+  receive(requests: Buffer): Buffer
+  poll(): Buffer
+  close(): void
+  readonly ended: string | null
+}
+
+interface NativeDatabase {
+  session(wake: () => void): NativeSession
+  manage(method: string, path: string, body: Buffer): { status: number; body: string }
+  close(): void
+}
+
+interface Addon {
+  Database: new (path: string, options: NativeOptions) => NativeDatabase
+}
+
+let loaded: Addon | undefined
+
+function addon(): Addon {
+  if (loaded) return loaded
+  const { NACRE_ADDON: file } = process.env
+  try {
+    if (file) {
+      const module = { exports: {} }
+      process.dlopen(module, file, constants.dlopen.RTLD_NOW)
+      loaded = module.exports as Addon
+    } else {
+      loaded = createRequire(import.meta.url)('@nacre/embedded') as Addon
+    }
+    return loaded
+  } catch (error) {
+    const message = 'a database in this process needs the addon: install @nacre/embedded, or name its file in NACRE_ADDON'
+    throw new InvalidArgumentError(message, {}, error)
+  }
+}
+
+/** A database, and how it is opened. */
+export interface Place {
+  path: string
+  options: NativeOptions
+}
+
+/**
+ * Reads `nacre:///path/to/folder?option=value` or `nacre://:memory:`; nothing for an address of another scheme.
+ *
+ * @throws InvalidArgumentError the path is not absolute, or an option is unknown or out of range.
+ */
+export function parsePlace(text: string): Place | undefined {
+  const scheme = 'nacre://'
+  if (typeof text !== 'string' || !text.startsWith(scheme)) return undefined
+  const at = text.indexOf('?')
+  const path = decodeURIComponent(text.slice(scheme.length, at < 0 ? undefined : at))
+  if (path !== IN_MEMORY && !path.startsWith('/')) {
+    throw new InvalidArgumentError(`a database is nacre:///path/to/folder or nacre://${IN_MEMORY}, not nacre://${path}`)
+  }
+  const options: NativeOptions = {}
+  for (const [name, value] of new URLSearchParams(at < 0 ? '' : text.slice(at + 1))) {
+    if (name === 'sync' || name === 'store') options[name] = value
+    else if (name === 'create') options.create = value !== 'false'
+    else if (name === 'sync_delay_ms') options.syncDelayMs = numberOf(name, value)
+    else if (name === 'quota_mib') options.quotaMib = numberOf(name, value)
+    else if (name === 'vbuckets') options.vbuckets = numberOf(name, value)
+    else {
+      const known = 'create, quota_mib, store, sync, sync_delay_ms and vbuckets'
+      throw new InvalidArgumentError(`options of a database are ${known}, not ${name}`)
+    }
+  }
+  return { path, options }
+}
+
+function numberOf(name: string, value: string): number {
+  const number = Number(value)
+  if (!/^\d{1,9}$/.test(value)) throw new InvalidArgumentError(`${name}=${value} is out of range`)
+  return number
+}
+
+/** An open database. The clusters of this process that name the same folder share it. */
+export class Database {
+  static readonly #open = new Map<string, Database>()
+  readonly #key: string | undefined
+  readonly #native: NativeDatabase
+  #users = 0
+
+  private constructor(key: string | undefined, native: NativeDatabase) {
+    this.#key = key
+    this.#native = native
+  }
+
+  /**
+   * Opens a database, or takes the one that is open.
+   *
+   * @throws InvalidArgumentError it cannot be opened; the message says why, as that another process has it.
+   */
+  static open({ path, options }: Place): Database {
+    const key = path === IN_MEMORY ? undefined : JSON.stringify([path, options])
+    let database = key === undefined ? undefined : Database.#open.get(key)
+    if (!database) {
+      const { Database: Native } = addon()
+      try {
+        database = new Database(key, new Native(path, options))
+      } catch (error) {
+        throw new InvalidArgumentError(`the database cannot be opened: ${(error as Error).message}`, {}, error)
+      }
+      if (key !== undefined) Database.#open.set(key, database)
+    }
+    database.#users += 1
+    return database
+  }
+
+  /** A session as a socket. */
+  connect(): EmbeddedSocket {
+    return new EmbeddedSocket((wake) => this.#native.session(wake))
+  }
+
+  /** The answer of the management service to a request about scopes and collections; 404 for others. */
+  manage(method: string, path: string, body = ''): { status: number; text: string } {
+    const answer = this.#native.manage(method, path, Buffer.from(body))
+    return { status: answer.status, text: answer.body }
+  }
+
+  /** Closes the database once nobody is left, which stores what there is to store. */
+  leave(): void {
+    this.#users -= 1
+    if (this.#users > 0) return
+    if (this.#key !== undefined) Database.#open.delete(this.#key)
+    this.#native.close()
+  }
+}
+
+/** A session as Node knows connections. */
+export class EmbeddedSocket extends Duplex {
+  /** There is no network, so no address. */
+  readonly localAddress = undefined
+  readonly localPort = undefined
+  readonly #session: NativeSession
+
+  constructor(begin: (wake: () => void) => NativeSession) {
+    super({ allowHalfOpen: false })
+    this.#session = begin(() => {
+      if (!this.destroyed) this.#deliver(this.#session.poll())
+    })
+  }
+
+  /** Nothing: nothing is delayed. */
+  setNoDelay(): this {
+    return this
+  }
+
+  override _read(): void {
+    // Responses come as requests do: whoever reads slowly asks slowly.
+  }
+
+  override _write(chunk: Buffer, _encoding: BufferEncoding, done: (error?: Error | null) => void): void {
+    this.#deliver(this.#session.receive(chunk))
+    done()
+  }
+
+  override _writev(chunks: { chunk: Buffer }[], done: (error?: Error | null) => void): void {
+    this.#deliver(this.#session.receive(Buffer.concat(chunks.map(({ chunk }) => chunk))))
+    done()
+  }
+
+  override _destroy(error: Error | null, done: (error?: Error | null) => void): void {
+    this.#session.close()
+    done(error)
+  }
+
+  #deliver(responses: Buffer): void {
+    if (this.destroyed) return
+    if (responses.length) this.push(responses)
+    const { ended } = this.#session
+    if (ended !== null && ended !== undefined) this.destroy(new Error(ended))
+  }
+}
