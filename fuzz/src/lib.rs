@@ -10,6 +10,7 @@ mod tables;
 
 use nacre_auth::sasl::{Mechanism, Session, Step};
 use nacre_auth::{Role, User, Users};
+use nacre_backup::{Error, decode_block, decode_manifest};
 use nacre_plugin::{Event, Events, pack};
 use nacre_protocol::{decode, parse, replication};
 use nacre_sql::{Condition, index::Definition, key};
@@ -26,7 +27,7 @@ pub use queries::queries;
 pub type Target = fn(&[u8]);
 
 /// Every target by the name of its folder in `corpus`, and how often tests mutate each of the files there.
-pub const TARGETS: [(&str, Target, u64); 10] = [
+pub const TARGETS: [(&str, Target, u64); 12] = [
     ("frames", frames, 30_000),
     ("subdocuments", subdocuments, 30_000),
     ("attributes", attributes, 30_000),
@@ -37,6 +38,8 @@ pub const TARGETS: [(&str, Target, u64); 10] = [
     ("events", events, 30_000),
     ("queries", queries, 1_000),
     ("plans", plans, 1_000),
+    ("blocks", blocks, 30_000),
+    ("manifests", manifests, 30_000),
 ];
 
 /// Reads `bytes` as a connection would: frames, framing extras and requests, or what another node tells, one behind the other.
@@ -166,4 +169,29 @@ pub fn events(bytes: &[u8]) {
     let packed = pack(&all, read.now_us());
     let again = Events::decode(&packed).expect("what was packed can be read");
     assert!(read.iter().eq(again.iter()), "events have changed");
+}
+
+/// Reads `bytes` as blocks of a backup, one behind the other.
+///
+/// Law: a block is never longer than what there is.
+pub fn blocks(bytes: &[u8]) {
+    let (mut rest, mut offset) = (bytes, 0);
+    while let Ok((block, length)) = decode_block(rest, offset, None) {
+        assert!(length <= rest.len(), "a block of {length} bytes in {}", rest.len());
+        let _ = block.for_each(|_| Ok::<(), String>(()));
+        (rest, offset) = (&rest[length..], offset + length as u64);
+    }
+}
+
+/// Reads `bytes` as the manifest of a backup: with its header, and as the body of a header that is right.
+pub fn manifests(bytes: &[u8]) {
+    let read = |bytes: &[u8]| match decode_manifest("fuzz", bytes, None) {
+        Ok(_) | Err(Error::Damaged { .. } | Error::Newer { .. }) => {}
+        Err(error) => panic!("{error:?}"),
+    };
+    read(bytes);
+    let body = bytes.iter().position(|byte| *byte == b'\n').map_or(bytes, |at| &bytes[at + 1..]);
+    let (length, hash) = (body.len(), blake3::hash(body));
+    let header = format!("{{\"format\":1,\"bytes\":{length},\"blake3\":\"{hash}\"}}\n");
+    read(&[header.as_bytes(), body].concat());
 }

@@ -1,8 +1,10 @@
 //! `nacre import`: documents from a JSON or CSV file into a collection.
 
+use crate::backup::{Cluster, ExportedVersion, VersionImporter};
 use crate::loader::{Existing, Loaded, Loader};
 use crate::target::Server;
 use clap::{Args, ValueEnum};
+use flate2::read::MultiGzDecoder;
 use indicatif::{ProgressBar, ProgressStyle};
 use nacre_client::{BASIC_FEATURES, Connection};
 use nacre_types::{leb128_encode, name_bytes_max};
@@ -15,6 +17,8 @@ use std::path::PathBuf;
 const SHOWN_ERRORS_MAX: u64 = 10;
 /// Byte order mark, with which some editors begin a file.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+/// First bytes of a file that gzip has compressed.
+const GZIP: &[u8] = b"\x1f\x8b";
 /// In a pattern of keys: the number of the row, and an identifier that no other row has.
 const ROW_NUMBER: &str = "#MONO_INCR#";
 const UNIQUE: &str = "#UUID#";
@@ -47,6 +51,9 @@ pub struct Import {
     /// file
     #[arg(long, alias = "generate-key")]
     key: Option<String>,
+    /// Read lines of `nacre export --with-meta`: keys, metadata and extended attributes come from them, and newer documents stay
+    #[arg(long, conflicts_with_all = ["key", "insert_only", "infer_types", "collection"])]
+    with_meta: bool,
     /// Leave documents that are there already as they are
     #[arg(long)]
     insert_only: bool,
@@ -67,6 +74,9 @@ pub struct Import {
 /// A sentence: what could not be read or written. Rows that are no documents are counted and end it with an error, after
 /// all others were loaded.
 pub fn import(options: &Import) -> Result<(), String> {
+    if options.with_meta {
+        return import_versions(options);
+    }
     let pattern = options.key.as_deref().ok_or(
         "--key is missing: it says how keys are made, such as customer_%id% of the field id, or #UUID# for new ones",
     )?;
@@ -117,6 +127,37 @@ pub fn import(options: &Import) -> Result<(), String> {
             false => reason,
         });
     }
+    if bad > 0 { Err(format!("{bad} of {rows} rows were not imported")) } else { Ok(()) }
+}
+
+/// Loads lines of an export with metadata.
+fn import_versions(options: &Import) -> Result<(), String> {
+    if options.format != Format::Json {
+        return Err("--with-meta reads JSON: name the format json".to_owned());
+    }
+    let cluster = Cluster::open(&options.server)?;
+    let mut importer = VersionImporter::open(&cluster, &options.bucket)?;
+    let (mut rows, mut bad) = (0, 0);
+    let mut each = |row: Result<String, String>| {
+        if options.limit.is_some_and(|limit| rows >= limit) {
+            return Ok(false);
+        }
+        rows += 1;
+        match row.and_then(|line| ExportedVersion::read(&line)) {
+            Ok(version) => importer.write(&version)?,
+            Err(reason) => {
+                bad += 1;
+                if bad <= SHOWN_ERRORS_MAX {
+                    eprintln!("row {rows}: {reason}");
+                }
+            }
+        }
+        Ok(true)
+    };
+    read(options, &mut each)?;
+    let (written, kept) = importer.finish()?;
+    let plural = if written == 1 { "" } else { "s" };
+    println!("imported {written} document{plural} into {}, left {kept} that were there already or newer", options.bucket);
     if bad > 0 { Err(format!("{bad} of {rows} rows were not imported")) } else { Ok(()) }
 }
 
@@ -172,6 +213,13 @@ fn read(
             std::fs::File::open(&options.file)
                 .map_err(|error| format!("cannot open {name}: {error}"))?,
         ),
+    };
+    let mut input = BufReader::new(input);
+    let start = input.fill_buf().map_err(|error| format!("cannot read {name}: {error}"))?;
+    let is_compressed = start.starts_with(GZIP);
+    let input: Box<dyn Read> = match is_compressed {
+        true => Box::new(MultiGzDecoder::new(input)),
+        false => Box::new(input),
     };
     let mut input = BufReader::new(input);
     let start = input.fill_buf().map_err(|error| format!("cannot read {name}: {error}"))?;

@@ -4,6 +4,7 @@
 //! sh       statements of SQL++          import   documents from a file
 //! cluster  nodes, and a look at them    bench    load, and figures
 //! plugin   projects, packages, deployments
+//! backup   copies of a running cluster      restore   back from them       export   documents as lines
 //! ```
 //!
 //! Each module has an `Options` (or the command's name) for the command line, and a function that runs it and returns a sentence for the
@@ -16,8 +17,10 @@
     reason = "tools of the command line read files, clocks and sockets"
 )]
 
+pub mod backup;
 pub mod bench;
 pub mod cluster;
+pub mod export;
 pub mod import;
 mod loader;
 pub mod plugin;

@@ -227,6 +227,14 @@ impl Server {
         self.url_of(["capi", "capiSSL"], "queries of views")
     }
 
+    /// URL of the service of functions, of this node or of another one of its cluster.
+    ///
+    /// # Errors
+    /// Why it cannot be found out.
+    pub fn functions(&self) -> Result<String, String> {
+        self.url_of(["eventingAdminPort", "eventingSSL"], "requests about functions")
+    }
+
     fn url_of(&self, [plain, encrypted]: [&str; 2], what: &str) -> Result<String, String> {
         let is_encrypted = self.server.is_encrypted();
         let (scheme, port) = if is_encrypted { ("https", encrypted) } else { ("http", plain) };

@@ -1,8 +1,10 @@
 //! One connection to one node.
 
+use crate::frame::Fields;
 use crate::{ClusterMap, Error, Request, Response};
 use nacre_auth::ScramClient;
 use nacre_protocol::{Feature, Frame, Magic, Opcode, Status, decode};
+use nacre_types::Vbid;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use std::io::{self, Read, Write};
@@ -227,6 +229,23 @@ impl Connection {
             .ok_or_else(|| Error::Malformed("the server's answer has no collection id".into()))
     }
 
+    /// Returns the active vBuckets of the node with their high seqnos.
+    ///
+    /// # Errors
+    /// A refusal, and those of the connection.
+    pub fn active_seqnos(&mut self) -> Result<Vec<(Vbid, u64)>, Error> {
+        const ACTIVE: u32 = 1;
+        let (opcode, extras) = (Opcode::GetAllVbSeqnos, ACTIVE.to_be_bytes());
+        let answer =
+            self.call(Request { opcode: opcode as u8, extras: &extras, ..Request::default() })?;
+        if !answer.is_success() {
+            let (purpose, status) = ("read the seqnos of vBuckets".to_owned(), answer.status);
+            return Err(Error::Refused { purpose, opcode, status });
+        }
+        read_seqnos(&answer.value)
+            .ok_or_else(|| Error::Malformed("the server's answer has no seqnos".to_owned()))
+    }
+
     /// Sends a request about no document, and takes nothing but success for an answer.
     pub(crate) fn expect(
         &mut self,
@@ -337,6 +356,16 @@ impl Connection {
         self.flush()?;
         self.receive(Response::of)
     }
+}
+
+/// Reads pairs of vBucket and seqno.
+fn read_seqnos(value: &[u8]) -> Option<Vec<(Vbid, u64)>> {
+    let (entries, rest) = value.as_chunks::<10>();
+    let entry = |entry: &[u8; 10]| {
+        let mut fields = Fields(entry);
+        Some((Vbid(fields.u16()?), fields.u64()?))
+    };
+    if rest.is_empty() { entries.iter().map(entry).collect() } else { None }
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ mod process;
 mod reset_password;
 
 use clap::{Parser, Subcommand};
-use nacre_cli::{bench, cluster, import, plugin, sh};
+use nacre_cli::{backup, bench, cluster, export, import, plugin, sh};
 use nacre_server::{Dev, Serve};
 use process::{NodeProcess, stop_signals};
 use std::process::ExitCode;
@@ -41,6 +41,12 @@ enum Command {
     Dev(Dev),
     /// Load documents from a file.
     Import(import::Import),
+    /// Back up a running cluster, and look at backups.
+    Backup(backup::Options),
+    /// Write documents of a running cluster into a file.
+    Export(export::Export),
+    /// Bring a backup back into a cluster.
+    Restore(backup::Restore),
     /// Ask a node in SQL++.
     Sh(sh::Shell),
     /// Make nodes one cluster, and look at them.
@@ -79,6 +85,9 @@ fn main() -> ExitCode {
         }
         Command::Dev(options) => nacre_server::dev(&options, NodeProcess::begin(), stop_signals),
         Command::Import(options) => import::import(&options),
+        Command::Backup(options) => backup::run(&options),
+        Command::Export(options) => export::export(&options),
+        Command::Restore(options) => backup::restore(&options),
         Command::Sh(options) => sh::sh(&options),
         Command::Cluster(options) => cluster::run(&options),
         Command::ResetPassword(options) => reset_password::run(&options),

@@ -1,0 +1,158 @@
+//! Encryption: a random master key for the repository, wrapped by a key that a passphrase gives, and a key of its own for each object.
+//!
+//! ```text
+//! passphrase ─ PBKDF2-HMAC-SHA256, salt, rounds ─► wrapping key ─ AES-256-GCM ─► master key
+//! master key ─ keyed BLAKE3 of salt and name ─► key of an object ─ AES-256-GCM, nonce = offset ─► block
+//! ```
+//!
+//! *Invariant:* no nonce is used twice with a key: the key of an object depends on its name, which is used once, and on 16 random bytes of
+//! the process that writes it, in case the name was tried before and the attempt was lost.
+
+use crate::Error;
+use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
+use ring::pbkdf2;
+use serde::{Deserialize, Serialize};
+use std::num::NonZeroU32;
+
+/// Rounds of PBKDF2 for a new passphrase. Source: OWASP's recommendation for HMAC-SHA256.
+pub const PASSPHRASE_ROUNDS: u32 = 600_000;
+/// Most rounds that are done for a file that somebody else may have written: a few seconds.
+const ROUNDS_MAX: u32 = 20_000_000;
+/// Domain of the keys that encrypt objects.
+const OBJECT_KEYS: &str = "nacre-backup 1 object key";
+
+/// The master key of a repository, as its file has it: encrypted with a key that a passphrase gives.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeySlot {
+    /// Rounds of PBKDF2-HMAC-SHA256.
+    pub rounds: u32,
+    /// Salt, in hexadecimal.
+    pub salt: String,
+    /// The encrypted master key, in hexadecimal.
+    pub wrapped: String,
+}
+
+/// The master key of a repository.
+#[derive(Clone)]
+pub struct Cipher {
+    master: [u8; 32],
+}
+
+impl KeySlot {
+    /// Wraps a new master key. `random` gives salt and master key.
+    pub fn new(passphrase: &str, rounds: u32, random: [u8; 48]) -> (KeySlot, Cipher) {
+        let (salt, master) = random.split_at(16);
+        let mut wrapped = master.to_vec();
+        aead_of(&stretch(passphrase, salt, rounds.max(1))).seal(0, &mut wrapped);
+        let mut key = [0; 32];
+        key.copy_from_slice(master);
+        let slot = KeySlot { rounds: rounds.max(1), salt: to_hex(salt), wrapped: to_hex(&wrapped) };
+        (slot, Cipher { master: key })
+    }
+
+    /// Opens the master key.
+    ///
+    /// # Errors
+    /// [`Error::Passphrase`], also for a slot that no passphrase opens.
+    pub fn open(&self, passphrase: &str) -> Result<Cipher, Error> {
+        let wrong = Error::Passphrase("the passphrase is wrong");
+        let (salt, wrapped) = (from_hex(&self.salt), from_hex(&self.wrapped));
+        let (Some(salt), Some(mut wrapped)) = (salt, wrapped) else { return Err(wrong) };
+        if self.rounds == 0 || self.rounds > ROUNDS_MAX || wrapped.len() != 48 {
+            return Err(wrong);
+        }
+        let opened = aead_of(&stretch(passphrase, &salt, self.rounds)).open(0, &mut wrapped);
+        let master = opened.and_then(|()| wrapped.try_into().ok());
+        master.map(|master| Cipher { master }).ok_or(wrong)
+    }
+}
+
+impl Cipher {
+    /// Returns the cipher of an object. `salt` are the random bytes of whoever writes it.
+    pub(crate) fn of_object(&self, name: &str, salt: &[u8; 16]) -> ObjectCipher {
+        let domain = blake3::derive_key(OBJECT_KEYS, &self.master);
+        let mut hasher = blake3::Hasher::new_keyed(&domain);
+        hasher.update(salt).update(name.as_bytes());
+        aead_of(hasher.finalize().as_bytes())
+    }
+}
+
+/// Encrypts and decrypts the blocks of one object.
+pub struct ObjectCipher(LessSafeKey);
+
+impl ObjectCipher {
+    /// Encrypts in place; 16 bytes are added. `offset` is used once for the object.
+    pub(crate) fn seal(&self, offset: u64, bytes: &mut Vec<u8>) {
+        let sealed = self.0.seal_in_place_append_tag(nonce(offset), Aad::empty(), bytes);
+        sealed.expect("a block is far shorter than AES-GCM can encrypt");
+    }
+
+    /// Decrypts in place; `None` if the bytes are not those that were encrypted for this offset of this object.
+    pub(crate) fn open(&self, offset: u64, bytes: &mut Vec<u8>) -> Option<()> {
+        let length = self.0.open_in_place(nonce(offset), Aad::empty(), bytes).ok()?.len();
+        bytes.truncate(length);
+        Some(())
+    }
+}
+
+fn nonce(offset: u64) -> Nonce {
+    let mut bytes = [0; 12];
+    bytes[..8].copy_from_slice(&offset.to_le_bytes());
+    Nonce::assume_unique_for_key(bytes)
+}
+
+fn aead_of(key: &[u8; 32]) -> ObjectCipher {
+    let key = UnboundKey::new(&AES_256_GCM, key).expect("the key is 32 bytes long");
+    ObjectCipher(LessSafeKey::new(key))
+}
+
+fn stretch(passphrase: &str, salt: &[u8], rounds: u32) -> [u8; 32] {
+    let mut key = [0; 32];
+    let rounds = NonZeroU32::new(rounds).unwrap_or(NonZeroU32::MIN);
+    pbkdf2::derive(pbkdf2::PBKDF2_HMAC_SHA256, rounds, salt, passphrase.as_bytes(), &mut key);
+    key
+}
+
+pub(crate) fn to_hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+pub(crate) fn from_hex(text: &str) -> Option<Vec<u8>> {
+    let digits: Option<Vec<u8>> =
+        text.chars().map(|digit| digit.to_digit(16).and_then(|digit| u8::try_from(digit).ok())).collect();
+    let digits = digits.filter(|digits| digits.len().is_multiple_of(2))?;
+    Some(digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_passphrase_opens_the_key() {
+        let (slot, cipher) = KeySlot::new("open sesame", 10, [7; 48]);
+        assert_eq!(slot.open("open sesame").unwrap().master, cipher.master);
+        assert!(matches!(slot.open("open"), Err(Error::Passphrase(_))));
+        for broken in [
+            KeySlot { rounds: u32::MAX, ..slot.clone() },
+            KeySlot { salt: "é".into(), ..slot.clone() },
+            KeySlot { wrapped: String::new(), ..slot.clone() },
+        ] {
+            assert!(broken.open("open sesame").is_err(), "{broken:?}");
+        }
+    }
+
+    #[test]
+    fn what_was_encrypted_for_another_place_is_refused() {
+        let (_, cipher) = KeySlot::new("p", 1, [7; 48]);
+        let object = cipher.of_object("a", &[1; 16]);
+        let mut sealed = b"secret".to_vec();
+        object.seal(4, &mut sealed);
+        for (name, salt, offset) in [("b", 1, 4), ("a", 2, 4), ("a", 1, 5)] {
+            let other = cipher.of_object(name, &[salt; 16]);
+            assert_eq!(other.open(offset, &mut sealed.clone()), None);
+        }
+        object.open(4, &mut sealed).unwrap();
+        assert_eq!(sealed, b"secret");
+    }
+}

@@ -1,0 +1,371 @@
+//! Manifests: what a backup consists of.
+//!
+//! A manifest, like every JSON object of a repository, is one line of header and a body:
+//!
+//! ```text
+//! {"format":1,"bytes":512,"blake3":"…","salt":"…"}⏎        salt only where the body is encrypted
+//! {"id":"01J…","buckets":[…],…}
+//! ```
+
+use crate::cipher::{Cipher, from_hex, to_hex};
+use crate::task::OBJECT_BYTES_MAX;
+use crate::{BackupId, Error};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Newest format that is written and read.
+pub const FORMAT: u64 = 1;
+/// Largest JSON object of a repository in bytes.
+pub(crate) const JSON_BYTES_MAX: u64 = 256 << 20;
+/// Longest header line in bytes.
+const HEADER_BYTES_MAX: usize = 512;
+/// Most vBuckets of a bucket. Source: the hash of keys is taken modulo this number or a smaller one.
+const VBUCKETS_MAX: u16 = 1024;
+
+/// A complete backup.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// Identifier, which is part of its name, too.
+    pub id: BackupId,
+    /// Program that wrote it, with its version.
+    pub writer: String,
+    /// Unix milliseconds at which the backup began and was complete.
+    pub time_ms: (u64, u64),
+    /// Buckets, sorted by name.
+    pub buckets: Vec<BucketPart>,
+    /// Objects with blocks, sorted by number.
+    pub objects: Vec<ObjectInfo>,
+    /// Definitions that belong to no bucket, such as functions, as the cluster has answered.
+    pub definitions: BTreeMap<String, serde_json::Value>,
+}
+
+/// A bucket in a backup.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BucketPart {
+    /// Name.
+    pub name: String,
+    /// UUID: a bucket that was deleted and created again has another one.
+    pub uuid: String,
+    /// Number of vBuckets.
+    pub vbuckets: u16,
+    /// The backup that this one continues; none for a full backup.
+    pub parent: Option<Parent>,
+    /// Collections at the end of the backup.
+    pub collections: Vec<Collection>,
+    /// Parts of vBuckets, sorted. Of a vBucket without a part that of the parent counts.
+    pub parts: Vec<VbucketPart>,
+    /// Definitions of the bucket, such as settings and design documents, as the cluster has answered.
+    pub definitions: BTreeMap<String, serde_json::Value>,
+}
+
+/// The backup that another one continues.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Parent {
+    /// Identifier.
+    pub id: BackupId,
+    /// BLAKE3 of the object that is its manifest, in hexadecimal.
+    pub blake3: String,
+}
+
+/// A collection.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Collection {
+    /// Number.
+    pub id: u32,
+    /// Name of its scope.
+    pub scope: String,
+    /// Name.
+    pub name: String,
+    /// Seconds after which documents expire at the latest; 0 for no limit, -1 for none although the bucket has one.
+    pub max_ttl: i64,
+}
+
+/// Records of a vBucket in a backup.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VbucketPart {
+    /// vBucket.
+    pub vbid: u16,
+    /// UUID of the branch of history that `to` is in.
+    pub uuid: u64,
+    /// The backup whose part ends at `from`; none if that is 0.
+    pub base: Option<BackupId>,
+    /// Seqno after which the records begin.
+    pub from: u64,
+    /// Last seqno, at which a snapshot of the source ended.
+    pub to: u64,
+    /// Seqno up to which the parent had come, where that is not a prefix of this history. Its part is not used any more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dropped: Option<u64>,
+    /// Where the records are, in their order.
+    pub runs: Vec<Run>,
+    /// Number of documents that were written.
+    pub sets: u64,
+    /// Number of documents that were deleted or have expired.
+    pub deletions: u64,
+    /// Sum of the fingerprints of all records, modulo 2^64.
+    pub digest: u64,
+}
+
+/// Blocks of a vBucket that follow each other in an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Run {
+    /// Number of the object.
+    pub object: u32,
+    /// Where the blocks begin.
+    pub offset: u64,
+    /// Length in bytes.
+    pub bytes: u64,
+}
+
+/// An object with blocks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ObjectInfo {
+    /// Number in its backup, which gives its name.
+    pub number: u32,
+    /// Length in bytes.
+    pub bytes: u64,
+    /// BLAKE3 in hexadecimal.
+    pub blake3: String,
+}
+
+/// First line of a JSON object.
+#[derive(Serialize, Deserialize)]
+struct Header {
+    format: u64,
+    bytes: u64,
+    blake3: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    salt: Option<String>,
+}
+
+impl Manifest {
+    /// Returns the part of a bucket.
+    pub fn bucket(&self, name: &str) -> Option<&BucketPart> {
+        self.buckets.iter().find(|bucket| bucket.name == name)
+    }
+
+    /// Returns the length of all objects with blocks, in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.objects.iter().fold(0, |sum, object| sum.saturating_add(object.bytes))
+    }
+
+    /// Checks what the rest of the crate relies on.
+    fn check(&self) -> Result<(), String> {
+        let mut objects = BTreeMap::new();
+        for object in &self.objects {
+            if object.bytes > OBJECT_BYTES_MAX {
+                return Err(format!("object {} announces {} bytes", object.number, object.bytes));
+            }
+            objects.insert(object.number, object.bytes);
+        }
+        self.buckets.iter().try_for_each(|bucket| bucket.check(&objects))
+    }
+}
+
+impl BucketPart {
+    /// Returns the part of a vBucket, if it has one here.
+    pub fn part(&self, vbid: u16) -> Option<&VbucketPart> {
+        let at = self.parts.binary_search_by_key(&vbid, |part| part.vbid).ok()?;
+        self.parts.get(at)
+    }
+
+    fn check(&self, objects: &BTreeMap<u32, u64>) -> Result<(), String> {
+        let name = &self.name;
+        if self.vbuckets == 0 || self.vbuckets > VBUCKETS_MAX {
+            return Err(format!("bucket {name} has {} vBuckets", self.vbuckets));
+        }
+        if !self.parts.is_sorted_by(|a, b| a.vbid < b.vbid) {
+            return Err(format!("the vBuckets of {name} are not in order"));
+        }
+        for part in &self.parts {
+            let vbid = part.vbid;
+            let is_range = part.from <= part.to && (part.from == 0) == part.base.is_none();
+            if vbid >= self.vbuckets || !is_range {
+                return Err(format!("vBucket {vbid} of {name} contradicts itself"));
+            }
+            let fits = |run: &Run| {
+                let end = run.offset.checked_add(run.bytes);
+                objects.get(&run.object).zip(end).is_some_and(|(bytes, end)| end <= *bytes)
+            };
+            if !part.runs.iter().all(fits) {
+                return Err(format!("vBucket {vbid} of {name} is in objects that are too short"));
+            }
+            if self.parent.is_none() && part.base.is_some() {
+                return Err(format!("vBucket {vbid} of {name} continues what is not there"));
+            }
+        }
+        let has_all = self.parent.is_some() || self.parts.len() == usize::from(self.vbuckets);
+        if has_all { Ok(()) } else { Err(format!("not all vBuckets of {name} are there")) }
+    }
+}
+
+/// Reads a manifest.
+///
+/// # Errors
+/// [`Error::Damaged`], [`Error::Newer`].
+pub fn decode_manifest(
+    name: &str,
+    bytes: &[u8],
+    cipher: Option<&Cipher>,
+) -> Result<Manifest, Error> {
+    let manifest: Manifest = open_json(name, bytes, cipher)?;
+    manifest.check().map_err(|reason| Error::damaged(name, reason))?;
+    Ok(manifest)
+}
+
+/// Writes an object of JSON. The salt is random, and used for one name only.
+pub(crate) fn seal_json(
+    name: &str,
+    value: &impl Serialize,
+    cipher: Option<(&Cipher, &[u8; 16])>,
+) -> Vec<u8> {
+    let mut body = serde_json::to_vec(value).expect("maps of these types have names for keys");
+    if let Some((cipher, salt)) = cipher {
+        cipher.of_object(name, salt).seal(0, &mut body);
+    }
+    let blake3 = blake3::hash(&body).to_string();
+    let salt = cipher.map(|(_, salt)| to_hex(salt));
+    let header = Header { format: FORMAT, bytes: body.len() as u64, blake3, salt };
+    let mut bytes = serde_json::to_vec(&header).expect("a header is plain data");
+    bytes.push(b'\n');
+    bytes.extend(body);
+    bytes
+}
+
+/// Reads an object of JSON.
+pub(crate) fn open_json<T: DeserializeOwned>(
+    name: &str,
+    bytes: &[u8],
+    cipher: Option<&Cipher>,
+) -> Result<T, Error> {
+    let line_end = bytes.iter().take(HEADER_BYTES_MAX).position(|byte| *byte == b'\n');
+    let (line, body) =
+        line_end.map(|at| (&bytes[..at], &bytes[at + 1..])).ok_or_else(|| Error::damaged(name, "it has no header"))?;
+    let header: serde_json::Value = serde_json::from_slice(line)
+        .map_err(|error| Error::damaged(name, format!("its header: {error}")))?;
+    // The format comes first: what else a later header has is unknown here.
+    match header["format"].as_u64() {
+        Some(FORMAT) => {}
+        Some(found) if found > FORMAT => {
+            return Err(Error::Newer { object: name.to_owned(), found, known: FORMAT });
+        }
+        _ => return Err(Error::damaged(name, "its header names no format")),
+    }
+    let header: Header = serde_json::from_value(header)
+        .map_err(|error| Error::damaged(name, format!("its header: {error}")))?;
+    if header.bytes != body.len() as u64 {
+        return Err(Error::damaged(name, format!("it has {} bytes of {}", body.len(), header.bytes)));
+    }
+    if blake3::hash(body).to_string() != header.blake3 {
+        return Err(Error::damaged(name, "its checksum is wrong"));
+    }
+    let opened = match (&header.salt, cipher) {
+        (None, None) => None,
+        (Some(salt), Some(cipher)) => {
+            let salt = from_hex(salt).and_then(|salt| salt.try_into().ok());
+            let salt: [u8; 16] = salt.ok_or_else(|| Error::damaged(name, "its salt is malformed"))?;
+            let mut opened = body.to_vec();
+            let object = cipher.of_object(name, &salt);
+            object.open(0, &mut opened).ok_or_else(|| Error::damaged(name, "it cannot be decrypted"))?;
+            Some(opened)
+        }
+        (None, Some(_)) => return Err(Error::damaged(name, "it is not encrypted")),
+        (Some(_), None) => return Err(Error::damaged(name, "it is encrypted")),
+    };
+    serde_json::from_slice(opened.as_deref().unwrap_or(body))
+        .map_err(|error| Error::damaged(name, error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::KeySlot;
+
+    fn manifest() -> Manifest {
+        let part = |vbid| VbucketPart {
+            vbid,
+            uuid: 1 << 63,
+            base: None,
+            from: 0,
+            to: 9,
+            dropped: None,
+            runs: vec![Run { object: 0, offset: 20, bytes: 80 }],
+            sets: 1,
+            deletions: 0,
+            digest: u64::MAX,
+        };
+        let bucket = BucketPart {
+            name: "travel".into(),
+            uuid: "u".into(),
+            vbuckets: 2,
+            parent: None,
+            collections: Vec::new(),
+            parts: vec![part(0), part(1)],
+            definitions: BTreeMap::new(),
+        };
+        Manifest {
+            id: BackupId::new(1, 2, None),
+            writer: "nacre 0".into(),
+            time_ms: (1, 2),
+            buckets: vec![bucket],
+            objects: vec![ObjectInfo { number: 0, bytes: 100, blake3: String::new() }],
+            definitions: BTreeMap::new(),
+        }
+    }
+
+    fn refusal(change: impl FnOnce(&mut Manifest)) -> String {
+        let mut manifest = manifest();
+        change(&mut manifest);
+        let bytes = seal_json("m", &manifest, None);
+        decode_manifest("m", &bytes, None).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_manifest_is_what_was_written_also_encrypted() {
+        let bytes = seal_json("m", &manifest(), None);
+        assert_eq!(decode_manifest("m", &bytes, None).unwrap(), manifest());
+        let (_, cipher) = KeySlot::new("p", 1, [3; 48]);
+        let sealed = seal_json("m", &manifest(), Some((&cipher, &[1; 16])));
+        assert!(!String::from_utf8_lossy(&sealed).contains("travel"));
+        assert_eq!(decode_manifest("m", &sealed, Some(&cipher)).unwrap(), manifest());
+        assert!(decode_manifest("other", &sealed, Some(&cipher)).is_err());
+        assert!(decode_manifest("m", &sealed, None).is_err());
+        assert!(decode_manifest("m", &bytes, Some(&cipher)).is_err());
+    }
+
+    #[test]
+    fn a_manifest_that_contradicts_itself_is_refused() {
+        for (expected, said) in [
+            ("announces", refusal(|m| m.objects[0].bytes = 1 << 60)),
+            ("too short", refusal(|m| m.buckets[0].parts[0].runs[0].offset = u64::MAX)),
+            ("too short", refusal(|m| m.buckets[0].parts[0].runs[0].object = 7)),
+            ("contradicts", refusal(|m| m.buckets[0].parts[0].from = 3)),
+            ("contradicts", refusal(|m| m.buckets[0].parts[1].vbid = 2)),
+            ("not in order", refusal(|m| m.buckets[0].parts[1].vbid = 0)),
+            ("not all", refusal(|m| drop(m.buckets[0].parts.pop()))),
+            ("65535 vBuckets", refusal(|m| m.buckets[0].vbuckets = u16::MAX)),
+        ] {
+            assert!(said.contains(expected), "{said}");
+        }
+    }
+
+    #[test]
+    fn truncated_changed_and_newer_manifests_are_refused_by_name() {
+        let bytes = seal_json("m", &manifest(), None);
+        for length in 0..bytes.len() {
+            assert!(decode_manifest("m", &bytes[..length], None).is_err(), "{length} bytes");
+        }
+        for at in 0..bytes.len() {
+            let mut changed = bytes.clone();
+            changed[at] ^= 1;
+            assert!(decode_manifest("m", &changed, None).is_err(), "byte {at}");
+        }
+        let newer = String::from_utf8(bytes).unwrap().replacen(":1,", ":2,", 1);
+        let said = decode_manifest("m", newer.as_bytes(), None).unwrap_err().to_string();
+        assert_eq!(
+            said,
+            "m has format 2, and this version of nacre reads formats up to 1: use a newer one"
+        );
+    }
+}

@@ -1,0 +1,230 @@
+//! Reading a bucket of a backup: the records of a vBucket, oldest first.
+
+use crate::block::decode_block;
+use crate::repository::{manifest_name, object_name};
+use crate::task::{OBJECT_MAGIC, PREFIX_BYTES};
+use crate::{BackupId, BucketPart, Error, Manifest, Record, Repository, Run, StoreError, VbucketPart};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+/// Longest lineage that is followed. A vBucket that changes every minute has one of this length after two months without a full backup.
+const LINEAGE_MAX: usize = 100_000;
+
+/// Number and sum of the fingerprints of documents, which does not depend on their order or vBuckets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Digest {
+    /// Number of documents.
+    pub documents: u64,
+    /// Sum of their fingerprints, modulo 2^64.
+    pub sum: u64,
+}
+
+impl Digest {
+    /// Adds a document by its fingerprint.
+    pub fn add(&mut self, fingerprint: u64) {
+        self.documents += 1;
+        self.sum = self.sum.wrapping_add(fingerprint);
+    }
+}
+
+/// Parts of a vBucket that continue each other, newest first.
+pub type Lineage = Vec<(BackupId, VbucketPart)>;
+
+/// A bucket of a backup.
+pub struct Reader<'a> {
+    repository: &'a Repository,
+    manifest: Arc<(Manifest, String)>,
+    bucket: String,
+    /// The backup that has the part of each vBucket.
+    parts: Vec<BackupId>,
+}
+
+impl<'a> Reader<'a> {
+    /// Opens a bucket of a backup.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if there is no such backup or bucket, [`Error::Damaged`] if a backup that it continues is missing; if the store
+    /// fails.
+    pub fn new(repository: &'a Repository, id: BackupId, bucket: &str) -> Result<Reader<'a>, Error> {
+        let (manifest, parts) = (repository.manifest(id)?, repository.parts(id, bucket)?);
+        Ok(Reader { repository, manifest, bucket: bucket.to_owned(), parts })
+    }
+
+    /// Returns the bucket as the backup's manifest has it.
+    pub fn bucket(&self) -> &BucketPart {
+        self.manifest.0.bucket(&self.bucket).expect("the repository has found its parts")
+    }
+
+    /// Returns the parts of a vBucket, newest first.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] if a part is missing or does not end where the next one begins; if the store fails.
+    pub fn lineage(&self, vbid: u16) -> Result<Lineage, Error> {
+        let mut lineage: Lineage = Vec::new();
+        let mut next = self.parts.get(usize::from(vbid)).copied();
+        while let Some(id) = next {
+            let part = self.part(id, vbid)?;
+            if let Some((younger, last)) = lineage.last() {
+                let name = manifest_name(*younger);
+                if *younger <= id || lineage.len() >= LINEAGE_MAX {
+                    return Err(Error::damaged(&name, format!("vBucket {vbid} continues a younger backup")));
+                }
+                if last.from != part.to {
+                    let (from, to) = (last.from, part.to);
+                    let reason = format!("vBucket {vbid} begins after seqno {from}, but backup {id} has it up to {to}");
+                    return Err(Error::damaged(&name, reason));
+                }
+            }
+            next = part.base;
+            lineage.push((id, part));
+        }
+        Ok(lineage)
+    }
+
+    fn part(&self, id: BackupId, vbid: u16) -> Result<VbucketPart, Error> {
+        let read = match self.repository.manifest(id) {
+            Err(Error::Invalid(_)) => {
+                return Err(Error::damaged(&manifest_name(id), "it is missing, and others continue it"));
+            }
+            read => read?,
+        };
+        let part = read.0.bucket(&self.bucket).and_then(|bucket| bucket.part(vbid)).cloned();
+        part.ok_or_else(|| Error::damaged(&manifest_name(id), format!("it has no vBucket {vbid}")))
+    }
+
+    /// Returns for each vBucket backup, vBucket UUID and last seqno of its parts, newest first.
+    pub(crate) fn resume_points(&self) -> Result<Vec<Vec<(BackupId, u64, u64)>>, Error> {
+        let points = |vbid| {
+            let lineage = self.lineage(vbid)?;
+            Ok(lineage.into_iter().map(|(id, part)| (id, part.uuid, part.to)).collect())
+        };
+        (0..self.bucket().vbuckets).map(points).collect()
+    }
+
+    /// Shows all records of a vBucket to `each`, oldest first. A key occurs as often as it was changed between two backups or snapshots;
+    /// the last record counts.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`]; if the store fails; errors of `each`.
+    pub fn for_each<E: From<Error>>(
+        &self,
+        vbid: u16,
+        mut each: impl FnMut(&VbucketPart, &Record<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        for (id, part) in self.lineage(vbid)?.iter().rev() {
+            self.read_part(*id, part, |record| each(part, record))?;
+        }
+        Ok(())
+    }
+
+    /// Shows the records of one part to `each`, and compares them with what the manifest says.
+    pub(crate) fn read_part<E: From<Error>>(
+        &self,
+        id: BackupId,
+        part: &VbucketPart,
+        mut each: impl FnMut(&Record<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let (mut last, mut sets, mut deletions, mut digest) = (part.from, 0, 0, 0_u64);
+        for run in &part.runs {
+            let mut look = |record: &Record<'_>| {
+                if record.seqno <= last || record.seqno > part.to {
+                    let reason = format!("vBucket {}: seqno {} comes out of order", part.vbid, record.seqno);
+                    return Err(Error::damaged(&object_name(id, run.object), reason).into());
+                }
+                last = record.seqno;
+                *if record.is_document() { &mut sets } else { &mut deletions } += 1;
+                digest = digest.wrapping_add(record.fingerprint());
+                each(record)
+            };
+            self.read_run(id, part.vbid, run, &mut look)?;
+        }
+        if (sets, deletions, digest) != (part.sets, part.deletions, part.digest) {
+            let reason = format!("the records of vBucket {} are not those that were written", part.vbid);
+            return Err(Error::damaged(&manifest_name(id), reason).into());
+        }
+        Ok(())
+    }
+
+    fn read_run<E: From<Error>>(
+        &self,
+        id: BackupId,
+        vbid: u16,
+        run: &Run,
+        each: &mut impl FnMut(&Record<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let name = object_name(id, run.object);
+        let store = self.repository.store();
+        let end = run.offset.saturating_add(run.bytes);
+        let bytes = store.read(&name, run.offset..end).map_err(|error| missing(&name, error))?;
+        if bytes.len() as u64 != run.bytes {
+            return Err(Error::damaged(&name, format!("it ends before byte {end}")).into());
+        }
+        let cipher = match self.repository.cipher() {
+            None => None,
+            Some(cipher) => {
+                let prefix = store.read(&name, 0..PREFIX_BYTES as u64).map_err(Error::from)?;
+                let salt = prefix.strip_prefix(&OBJECT_MAGIC).and_then(|salt| salt.try_into().ok());
+                let salt: [u8; 16] = salt.ok_or_else(|| Error::damaged(&name, "it has no beginning"))?;
+                Some(cipher.of_object(&name, &salt))
+            }
+        };
+        let (mut rest, mut offset) = (&bytes[..], run.offset);
+        while !rest.is_empty() {
+            let at = |reason: String| {
+                Error::damaged(&name, format!("vBucket {vbid}, block at byte {offset}: {reason}"))
+            };
+            let (block, length) = decode_block(rest, offset, cipher.as_ref()).map_err(at)?;
+            if block.vbid != vbid {
+                return Err(at(format!("it is of vBucket {}", block.vbid)).into());
+            }
+            block.for_each(|record| each(&record).map_err(Stop::Caller)).map_err(|stop| match stop {
+                Stop::Caller(error) => error,
+                Stop::Block(reason) => at(reason).into(),
+            })?;
+            rest = &rest[length..];
+            offset += length as u64;
+        }
+        Ok(())
+    }
+
+    /// Returns the digest of the documents of a vBucket by the numbers of their collections. Memory grows with the number of documents.
+    ///
+    /// # Errors
+    /// As [`Reader::for_each`].
+    pub fn digest(&self, vbid: u16) -> Result<BTreeMap<u32, Digest>, Error> {
+        let mut live: HashMap<(u32, Vec<u8>), u64> = HashMap::new();
+        self.for_each(vbid, |_, record| {
+            let key = (record.collection, record.key.to_vec());
+            match record.is_document() {
+                true => drop(live.insert(key, record.fingerprint())),
+                false => drop(live.remove(&key)),
+            }
+            Ok::<(), Error>(())
+        })?;
+        let mut digests: BTreeMap<u32, Digest> = BTreeMap::new();
+        for ((collection, _), fingerprint) in live {
+            digests.entry(collection).or_default().add(fingerprint);
+        }
+        Ok(digests)
+    }
+}
+
+/// Reason why the records of a block are not read further.
+enum Stop<E> {
+    Block(String),
+    Caller(E),
+}
+
+impl<E> From<String> for Stop<E> {
+    fn from(reason: String) -> Stop<E> {
+        Stop::Block(reason)
+    }
+}
+
+/// An object that a manifest names and that is missing is damage.
+fn missing(name: &str, error: StoreError) -> Error {
+    match error {
+        StoreError::Missing(_) => Error::damaged(name, "it is missing"),
+        error => error.into(),
+    }
+}

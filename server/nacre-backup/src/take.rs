@@ -1,0 +1,200 @@
+//! One vBucket of a backup, as a state machine over the messages of its source.
+//!
+//! ```text
+//! request() ─► accepted ─► snapshot, record, … until a snapshot ends at or behind the target ─► complete
+//!     ▲ └────► rolled_back: to the newest earlier part that ends at or below that seqno, else to 0
+//!     └────────────┘
+//! ```
+//!
+//! *Invariants:* a part is complete only where a snapshot ends. The source leaves out of a snapshot the versions that later ones of the same
+//! snapshot replace, so that a seqno within it is no state. For the same reason a rollback to 60 does not keep what a part has up to 60, but
+//! goes back to where an earlier part ends.
+
+use crate::block::BlockBuilder;
+use crate::task::Worker;
+use crate::{BackupId, Error, Record, VbucketPart};
+
+/// Range that is asked of the source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamRequest {
+    /// Seqno after which records are wanted; a snapshot ends there.
+    pub start: u64,
+    /// Last seqno that is wanted; `u64::MAX` for a stream that the consumer ends.
+    pub end: u64,
+    /// UUID of the branch of history in which `start` counts; 0 for a consumer that has nothing.
+    pub vb_uuid: u64,
+}
+
+/// A vBucket that is being backed up.
+pub struct VbucketTake {
+    part: VbucketPart,
+    /// Earlier parts that can be continued, newest first.
+    bases: Vec<(BackupId, u64, u64)>,
+    /// Seqno that the parent has.
+    parent_to: Option<u64>,
+    /// Seqno that the part has to reach.
+    target: u64,
+    position: u64,
+    snapshot_end: u64,
+    is_accepted: bool,
+    block: BlockBuilder,
+}
+
+impl VbucketTake {
+    /// Begins. `lineage` has backup, vBucket UUID and last seqno of earlier parts, newest first; `target` is the high seqno of the source.
+    pub fn new(vbid: u16, lineage: Vec<(BackupId, u64, u64)>, target: u64) -> VbucketTake {
+        let parent_to = lineage.first().map(|(.., to)| *to);
+        // A part that ends at 0 is empty: from there everything begins.
+        let bases = lineage.into_iter().filter(|(.., to)| *to > 0).collect();
+        let part = VbucketPart {
+            vbid,
+            uuid: 0,
+            base: None,
+            from: 0,
+            to: 0,
+            dropped: None,
+            runs: Vec::new(),
+            sets: 0,
+            deletions: 0,
+            digest: 0,
+        };
+        let mut take = VbucketTake {
+            part,
+            bases,
+            parent_to,
+            target,
+            position: 0,
+            snapshot_end: 0,
+            is_accepted: false,
+            block: BlockBuilder::new(vbid),
+        };
+        take.go_to_base();
+        take
+    }
+
+    /// Continues the newest base that is left.
+    fn go_to_base(&mut self) {
+        let newest = self.bases.first().copied();
+        self.part.base = newest.map(|(id, ..)| id);
+        (self.part.uuid, self.part.from) = newest.map_or((0, 0), |(_, uuid, to)| (uuid, to));
+        (self.position, self.snapshot_end) = (self.part.from, self.part.from);
+    }
+
+    /// Returns the request for the stream.
+    pub fn request(&self) -> StreamRequest {
+        let (start, vb_uuid) = (self.part.from, self.part.uuid);
+        // A stream that ends within a snapshot would lack keys whose newer version comes behind the end.
+        let end = if start >= self.target { start } else { u64::MAX };
+        StreamRequest { start, end, vb_uuid }
+    }
+
+    /// Takes in that the source does not share the history above `seqno`.
+    ///
+    /// # Errors
+    /// [`Error::Source`] if nothing was to be shared.
+    pub fn rolled_back(&mut self, seqno: u64) -> Result<(), Error> {
+        if self.bases.is_empty() {
+            return Err(self.malformed(format!("a stream from 0 is to be rolled back to {seqno}")));
+        }
+        // The base that was asked for is not shared, whatever the seqno is.
+        self.bases.remove(0);
+        self.bases.retain(|(_, _, to)| *to <= seqno);
+        self.go_to_base();
+        Ok(())
+    }
+
+    /// Takes in that the stream begins. `failover_log` has vBucket UUID and first seqno of each branch, newest first.
+    ///
+    /// # Errors
+    /// [`Error::Source`] if the log is empty.
+    pub fn accepted(&mut self, failover_log: &[(u64, u64)]) -> Result<(), Error> {
+        let newest = failover_log.first().copied();
+        let (uuid, _) = newest.ok_or_else(|| self.malformed("a failover log has no branch"))?;
+        self.part.uuid = uuid;
+        self.is_accepted = true;
+        Ok(())
+    }
+
+    /// Returns true once the vBucket is complete: the stream can be closed.
+    pub fn is_complete(&self) -> bool {
+        self.is_accepted && self.position >= self.target && self.position >= self.snapshot_end
+    }
+
+    /// Returns the vBucket.
+    pub fn vbid(&self) -> u16 {
+        self.part.vbid
+    }
+
+    /// Takes in that a snapshot begins.
+    ///
+    /// # Errors
+    /// [`Error::Source`] if it ends before what was sent already.
+    pub fn snapshot(&mut self, end: u64) -> Result<(), Error> {
+        if end < self.position {
+            return Err(self.malformed(format!("a snapshot ends at {end}, after {}", self.position)));
+        }
+        self.snapshot_end = end;
+        Ok(())
+    }
+
+    /// Takes in that history has passed `seqno` with what is no document.
+    ///
+    /// # Errors
+    /// [`Error::Source`] if that runs backwards.
+    pub fn advanced(&mut self, seqno: u64) -> Result<(), Error> {
+        if seqno < self.position || seqno > self.snapshot_end {
+            return Err(self.malformed(format!("seqno {seqno} comes out of order")));
+        }
+        self.position = seqno;
+        Ok(())
+    }
+
+    /// Takes in a record, which goes to `worker` with the block that it completes.
+    ///
+    /// # Errors
+    /// [`Error::Source`] if it comes out of order; if the store fails.
+    pub fn record(&mut self, record: &Record<'_>, worker: &mut Worker<'_>) -> Result<(), Error> {
+        if record.seqno <= self.position || record.seqno > self.snapshot_end {
+            return Err(self.malformed(format!("seqno {} comes out of order", record.seqno)));
+        }
+        if self.block.is_better_without(record) {
+            self.put_block(worker)?;
+        }
+        self.block.push(record);
+        self.position = record.seqno;
+        match record.is_document() {
+            true => self.part.sets += 1,
+            false => self.part.deletions += 1,
+        }
+        self.part.digest = self.part.digest.wrapping_add(record.fingerprint());
+        if self.block.is_full() { self.put_block(worker) } else { Ok(()) }
+    }
+
+    fn put_block(&mut self, worker: &mut Worker<'_>) -> Result<(), Error> {
+        worker.append(&mut self.block, &mut self.part.runs)
+    }
+
+    /// Ends the vBucket: its part, or `None` if the parent has all of it.
+    ///
+    /// # Errors
+    /// [`Error::Source`] if it is not complete; if the store fails.
+    pub(crate) fn finish(mut self, worker: &mut Worker<'_>) -> Result<Option<VbucketPart>, Error> {
+        if !self.is_complete() {
+            return Err(self.malformed("the stream ended early"));
+        }
+        if !self.block.is_empty() {
+            self.put_block(worker)?;
+        }
+        let mut part = self.part;
+        part.to = self.position;
+        if part.to == part.from && Some(part.from) == self.parent_to {
+            return Ok(None);
+        }
+        part.dropped = self.parent_to.filter(|to| *to != part.from);
+        Ok(Some(part))
+    }
+
+    fn malformed(&self, reason: impl Into<String>) -> Error {
+        Error::Source { vbid: self.part.vbid, reason: reason.into() }
+    }
+}

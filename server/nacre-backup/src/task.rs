@@ -1,0 +1,395 @@
+//! A backup that is being taken: which vBuckets are complete, and the objects that have them.
+
+use crate::block::BlockBuilder;
+use crate::cipher::ObjectCipher;
+use crate::repository::{begin_name, data_folder, manifest_name, object_name, piece_name, progress_folder};
+use crate::{
+    BackupId, BucketPart, Collection, Error, Manifest, ObjectInfo, Parent, Reader, Repository, Run,
+    StoreError, VbucketPart, VbucketTake,
+};
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Bytes at which an object with blocks is complete.
+pub const OBJECT_BYTES: usize = 16 << 20;
+/// Largest object with blocks in bytes: a block of the largest size more.
+pub const OBJECT_BYTES_MAX: u64 = 64 << 20;
+/// First bytes of an object with blocks; 16 random bytes follow.
+pub(crate) const OBJECT_MAGIC: [u8; 4] = *b"NBK1";
+/// Bytes before the first block.
+pub(crate) const PREFIX_BYTES: usize = 20;
+/// Complete vBuckets that a process that is killed may lose, whatever their size.
+const PENDING_MAX: usize = 64;
+
+const _: () =
+    assert!(OBJECT_BYTES_MAX as usize > OBJECT_BYTES + crate::block::BLOCK_RAW_BYTES_MAX + 4096);
+
+/// A bucket to be backed up.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BucketSource {
+    /// Name.
+    pub name: String,
+    /// UUID.
+    pub uuid: String,
+    /// Number of vBuckets.
+    pub vbuckets: u16,
+}
+
+/// Values that a task cannot make itself.
+#[derive(Clone, Copy, Debug)]
+pub struct TaskOptions {
+    /// Unix milliseconds.
+    pub now_ms: u64,
+    /// Random bytes, never used before.
+    pub random: [u8; 16],
+    /// Take all of history, whatever there is already.
+    pub is_full: bool,
+}
+
+/// What a backup was begun with; a resumed one goes on with it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Begin {
+    started_ms: u64,
+    buckets: Vec<(BucketSource, Option<Parent>)>,
+}
+
+/// vBuckets that are complete, and the objects that have them.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+struct Piece {
+    objects: Vec<ObjectInfo>,
+    /// Bucket by its place in `Begin`, vBucket, and its part, unless the parent has all of it.
+    done: Vec<(usize, u16, Option<VbucketPart>)>,
+}
+
+#[derive(Default)]
+struct Progress {
+    done: BTreeMap<(usize, u16), Option<VbucketPart>>,
+    objects: BTreeMap<u32, ObjectInfo>,
+    next_number: u32,
+}
+
+/// A backup that is being taken, by as many workers as wanted.
+pub struct Task<'a> {
+    repository: &'a Repository,
+    id: BackupId,
+    begin: Begin,
+    salt: [u8; 16],
+    /// Of each bucket, by vBucket: backup, UUID and last seqno of earlier parts, newest first.
+    lineages: Vec<Vec<Vec<(BackupId, u64, u64)>>>,
+    progress: Mutex<Progress>,
+}
+
+impl<'a> Task<'a> {
+    /// Begins a backup. A bucket is continued if the newest backup of it has its UUID and its number of vBuckets.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub fn begin(
+        repository: &'a Repository,
+        buckets: &[BucketSource],
+        options: TaskOptions,
+    ) -> Result<Task<'a>, Error> {
+        let TaskOptions { now_ms, random, is_full } = options;
+        let mut begin = Begin { started_ms: now_ms, buckets: Vec::new() };
+        for source in buckets {
+            let parent = if is_full { None } else { parent_of(repository, source)? };
+            begin.buckets.push((source.clone(), parent));
+        }
+        begin.buckets.sort_by(|(a, _), (b, _)| a.name.cmp(&b.name));
+        // A list may be older than a manifest that was read since.
+        let parents = begin.buckets.iter().filter_map(|(_, parent)| parent.as_ref().map(|parent| parent.id));
+        let newest = parents.chain(repository.backups()?).chain(repository.unfinished()?).max();
+        let id = BackupId::new(now_ms, u128::from_le_bytes(random), newest);
+        let task = Task::new(repository, id, begin, random)?;
+        repository.create_json(&begin_name(id), &task.begin, &task.salt_of(&[0]))?;
+        Ok(task)
+    }
+
+    /// Continues a backup that was interrupted: vBuckets that were complete are kept.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if a bucket is not the one that the backup was begun with, or the backup is complete; [`Error::Damaged`] if the
+    /// interruption was before anything was done. Then the backup has to be removed.
+    pub fn resume(
+        repository: &'a Repository,
+        id: BackupId,
+        buckets: &[BucketSource],
+        options: TaskOptions,
+    ) -> Result<Task<'a>, Error> {
+        if repository.backups()?.contains(&id) && repository.manifest(id).is_ok() {
+            return Err(Error::Invalid(format!("the backup {id} is complete")));
+        }
+        let begin: Begin = repository.read_json(&begin_name(id))?;
+        for (source, _) in &begin.buckets {
+            if !buckets.contains(source) {
+                let reason = format!(
+                    "the bucket {} is not the one of the interrupted backup {id}: discard that", source.name
+                );
+                return Err(Error::Invalid(reason));
+            }
+        }
+        let task = Task::new(repository, id, begin, options.random)?;
+        let mut progress = task.progress.lock();
+        for name in repository.store().list(&progress_folder(id))? {
+            let number = name.rsplit('/').next().and_then(|file| file.strip_suffix(".json")?.parse::<u32>().ok());
+            let Some(number) = number else { continue };
+            progress.next_number = progress.next_number.max(number.saturating_add(1));
+            // One that was not written completely counts for nothing: its vBuckets are taken again.
+            let Ok(piece) = repository.read_json::<Piece>(&name) else { continue };
+            for object in piece.objects {
+                progress.next_number = progress.next_number.max(object.number.saturating_add(1));
+                progress.objects.insert(object.number, object);
+            }
+            progress.done.extend(piece.done.into_iter().map(|(bucket, vbid, part)| ((bucket, vbid), part)));
+        }
+        for name in repository.store().list(&data_folder(id))? {
+            // Written, but by a process that ended before it could say so.
+            let number = name.rsplit('/').next().and_then(|file| file.strip_suffix(".nbk")?.parse::<u32>().ok());
+            progress.next_number = progress.next_number.max(number.map_or(0, |number| number.saturating_add(1)));
+        }
+        let Progress { done, objects, .. } = &mut *progress;
+        // A list may lack the piece that knows an object.
+        done.retain(|_, part| {
+            part.iter().flat_map(|part| &part.runs).all(|run| objects.contains_key(&run.object))
+        });
+        drop(progress);
+        Ok(task)
+    }
+
+    fn new(
+        repository: &'a Repository,
+        id: BackupId,
+        begin: Begin,
+        random: [u8; 16],
+    ) -> Result<Task<'a>, Error> {
+        let mut lineages = Vec::new();
+        for (source, parent) in &begin.buckets {
+            let none = vec![Vec::new(); source.vbuckets.into()];
+            lineages.push(match parent {
+                None => none,
+                Some(parent) => Reader::new(repository, parent.id, &source.name)?.resume_points()?,
+            });
+        }
+        let progress = Mutex::default();
+        Ok(Task { repository, id, begin, salt: random, lineages, progress })
+    }
+
+    /// Returns the identifier of the backup.
+    pub fn id(&self) -> BackupId {
+        self.id
+    }
+
+    /// Returns the buckets, in the order in which their places count.
+    pub fn buckets(&self) -> impl Iterator<Item = &BucketSource> {
+        self.begin.buckets.iter().map(|(source, _)| source)
+    }
+
+    /// Returns the vBuckets of a bucket that are not complete.
+    pub fn remaining(&self, bucket: usize) -> Vec<u16> {
+        let progress = self.progress.lock();
+        let count = self.begin.buckets.get(bucket).map_or(0, |(source, _)| source.vbuckets);
+        (0..count).filter(|vbid| !progress.done.contains_key(&(bucket, *vbid))).collect()
+    }
+
+    /// Creates a worker. Each thread has its own.
+    pub fn worker(&self) -> Worker<'_> {
+        Worker { task: self, object: None, written: Vec::new(), pending: Vec::new() }
+    }
+
+    /// Random bytes for one object: names of JSON objects are used once in a process, and these once for a name.
+    fn salt_of(&self, use_: &[u8]) -> [u8; 16] {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&self.salt).update(use_);
+        let mut salt = [0; 16];
+        salt.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
+        salt
+    }
+
+    fn next_number(&self) -> u32 {
+        let mut progress = self.progress.lock();
+        let number = progress.next_number;
+        progress.next_number = number.saturating_add(1);
+        number
+    }
+
+    /// Completes the backup. `collections` and `definitions` are those at the end, by bucket.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if vBuckets are missing; if the store fails, after which this can be called again.
+    pub fn complete(
+        &self,
+        now_ms: u64,
+        writer: &str,
+        mut about: BTreeMap<String, (Vec<Collection>, BTreeMap<String, serde_json::Value>)>,
+        definitions: BTreeMap<String, serde_json::Value>,
+    ) -> Result<Manifest, Error> {
+        let progress = self.progress.lock();
+        let mut buckets = Vec::new();
+        for (place, (source, parent)) in self.begin.buckets.iter().enumerate() {
+            let mut parts = Vec::new();
+            for vbid in 0..source.vbuckets {
+                match progress.done.get(&(place, vbid)) {
+                    Some(part) => parts.extend(part.clone()),
+                    None => {
+                        let reason = format!("vBucket {vbid} of {} is missing", source.name);
+                        return Err(Error::Invalid(reason));
+                    }
+                }
+            }
+            let (collections, definitions) = about.remove(&source.name).unwrap_or_default();
+            buckets.push(BucketPart {
+                name: source.name.clone(),
+                uuid: source.uuid.clone(),
+                vbuckets: source.vbuckets,
+                parent: parent.clone(),
+                collections,
+                parts,
+                definitions,
+            });
+        }
+        let used: BTreeSet<u32> = buckets
+            .iter()
+            .flat_map(|bucket| bucket.parts.iter().flat_map(|part| part.runs.iter().map(|run| run.object)))
+            .collect();
+        let objects = progress.objects.values().filter(|object| used.contains(&object.number)).cloned();
+        let manifest = Manifest {
+            id: self.id,
+            writer: writer.to_owned(),
+            time_ms: (self.begin.started_ms, now_ms),
+            buckets,
+            objects: objects.collect(),
+            definitions,
+        };
+        self.publish(manifest)
+    }
+
+    /// Writes the manifest, which completes the backup, and removes what was kept for an interruption.
+    fn publish(&self, manifest: Manifest) -> Result<Manifest, Error> {
+        let (store, name) = (self.repository.store(), manifest_name(self.id));
+        let create = || {
+            let salt = self.salt_of(&[b"manifest", &manifest.time_ms.1.to_le_bytes()[..]].concat());
+            self.repository.create_json(&name, &manifest, &salt)
+        };
+        let written = match create() {
+            Err(StoreError::Exists(_)) => match self.repository.manifest(self.id) {
+                // An earlier attempt has succeeded, whatever the store has answered.
+                Ok(read) => return Ok(read.0.clone()),
+                Err(Error::Damaged { .. }) => {
+                    store.remove(&name)?;
+                    create()
+                }
+                Err(error) => return Err(error),
+            },
+            written => written,
+        };
+        written?;
+        // The backup is complete: what is left here is removed with it.
+        for name in store.list(&progress_folder(self.id)).unwrap_or_default() {
+            let _ = store.remove(&name);
+        }
+        Ok(manifest)
+    }
+}
+
+/// Finds the backup that a new one of a bucket can continue.
+fn parent_of(repository: &Repository, source: &BucketSource) -> Result<Option<Parent>, Error> {
+    let Some(read) = repository.latest_with(&source.name)? else { return Ok(None) };
+    let known = read.0.bucket(&source.name);
+    let is_same = |known: &BucketPart| known.uuid == source.uuid && known.vbuckets == source.vbuckets;
+    if !known.is_some_and(is_same) {
+        return Ok(None);
+    }
+    let points = Reader::new(repository, read.0.id, &source.name).and_then(|reader| reader.resume_points());
+    match points {
+        Ok(_) => Ok(Some(Parent { id: read.0.id, blake3: read.1.clone() })),
+        // A chain that is damaged is not continued: a full backup is better than one that cannot be read.
+        Err(error) if error.is_damage() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// An object that is being filled.
+struct OpenObject {
+    number: u32,
+    bytes: Vec<u8>,
+    cipher: Option<ObjectCipher>,
+}
+
+/// Takes vBuckets one after the other, and writes their blocks into objects.
+pub struct Worker<'a> {
+    task: &'a Task<'a>,
+    object: Option<OpenObject>,
+    /// Objects that were written since the last piece of progress.
+    written: Vec<ObjectInfo>,
+    /// vBuckets that are complete as soon as the open object is written.
+    pending: Vec<(usize, u16, Option<VbucketPart>)>,
+}
+
+impl Worker<'_> {
+    /// Begins a vBucket, whose high seqno is `target`.
+    pub fn begin(&self, bucket: usize, vbid: u16, target: u64) -> VbucketTake {
+        let lineages = self.task.lineages.get(bucket);
+        let lineage = lineages.and_then(|lineages| lineages.get(usize::from(vbid)));
+        VbucketTake::new(vbid, lineage.cloned().unwrap_or_default(), target)
+    }
+
+    /// Takes in a complete vBucket.
+    ///
+    /// # Errors
+    /// [`Error::Source`] if it is not complete; if the store fails.
+    pub fn finish(&mut self, bucket: usize, take: VbucketTake) -> Result<(), Error> {
+        let vbid = take.vbid();
+        let part = take.finish(self)?;
+        self.pending.push((bucket, vbid, part));
+        if self.pending.len() >= PENDING_MAX { self.flush() } else { Ok(()) }
+    }
+
+    /// Adds a block to the open object.
+    pub(crate) fn append(&mut self, block: &mut BlockBuilder, runs: &mut Vec<Run>) -> Result<(), Error> {
+        let task = self.task;
+        let object = self.object.get_or_insert_with(|| {
+            let number = task.next_number();
+            let salt = task.salt_of(&number.to_le_bytes());
+            let name = object_name(task.id, number);
+            let cipher = task.repository.cipher().map(|cipher| cipher.of_object(&name, &salt));
+            let bytes = [&OBJECT_MAGIC[..], &salt].concat();
+            OpenObject { number, bytes, cipher }
+        });
+        let offset = object.bytes.len() as u64;
+        block.finish(&mut object.bytes, object.cipher.as_ref());
+        let bytes = object.bytes.len() as u64 - offset;
+        match runs.last_mut() {
+            Some(run) if run.object == object.number && run.offset + run.bytes == offset => {
+                run.bytes += bytes;
+            }
+            _ => runs.push(Run { object: object.number, offset, bytes }),
+        }
+        if object.bytes.len() >= OBJECT_BYTES { self.flush() } else { Ok(()) }
+    }
+
+    /// Writes what has been taken, and that it has.
+    ///
+    /// # Errors
+    /// If the store fails: the worker cannot be used any more, and the backup can be resumed.
+    pub fn flush(&mut self) -> Result<(), Error> {
+        let (task, store) = (self.task, self.task.repository.store());
+        if let Some(OpenObject { number, bytes, .. }) = self.object.take() {
+            store.create(&object_name(task.id, number), &bytes)?;
+            let (length, blake3) = (bytes.len() as u64, blake3::hash(&bytes).to_string());
+            self.written.push(ObjectInfo { number, bytes: length, blake3 });
+        }
+        if self.pending.is_empty() {
+            return Ok(());
+        }
+        let piece =
+            Piece { objects: std::mem::take(&mut self.written), done: std::mem::take(&mut self.pending) };
+        let number = task.next_number();
+        let salt = task.salt_of(&[b"piece", &number.to_le_bytes()[..]].concat());
+        task.repository.create_json(&piece_name(task.id, number), &piece, &salt)?;
+        let mut progress = task.progress.lock();
+        progress.objects.extend(piece.objects.into_iter().map(|object| (object.number, object)));
+        progress.done.extend(piece.done.into_iter().map(|(bucket, vbid, part)| ((bucket, vbid), part)));
+        Ok(())
+    }
+}

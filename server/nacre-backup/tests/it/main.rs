@@ -1,0 +1,7 @@
+//! Backups of a simulated source, into a store that fails.
+
+mod failures;
+mod golden;
+mod simulation;
+mod source;
+mod unreliable;

@@ -1,0 +1,302 @@
+//! Backups of a source that changes, into a store that fails: whatever happened, each complete backup gives the state that the source had.
+//!
+//! `NACRE_BACKUP_SEEDS` says how many seeds to go through.
+
+use crate::source::{Answer, Chance, Message, State, Vbucket, apply, with_record};
+use crate::unreliable::UnreliableStore;
+use nacre_backup::{
+    BackupId, BucketSource, Error, KeySlot, Reader, Repository, Store, Task, TaskOptions,
+    VbucketTake, Worker, verify,
+};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+const SEEDS: u64 = 300;
+const VBUCKETS: u16 = 3;
+const STEPS: u64 = 60;
+const BUCKET: &str = "travel";
+const PASSPHRASE: &str = "open sesame";
+
+struct Simulation {
+    seed: u64,
+    chance: Chance,
+    store: Arc<UnreliableStore>,
+    vbuckets: Vec<Vbucket>,
+    passphrase: Option<&'static str>,
+    /// What each vBucket was when it was taken: last seqno and state. A vBucket whose attempt failed may have been taken twice.
+    taken: BTreeMap<(BackupId, u16), Vec<(u64, State)>>,
+    /// Backups that were reported to be complete.
+    acknowledged: BTreeSet<BackupId>,
+    now_ms: u64,
+}
+
+impl Simulation {
+    fn new(seed: u64) -> Simulation {
+        let mut chance = Chance(seed);
+        let store = Arc::new(UnreliableStore::new(seed));
+        let passphrase = chance.one_in(4).then_some(PASSPHRASE);
+        let slot = passphrase.map(|passphrase| KeySlot::new(passphrase, 1, [seed as u8; 48]).0);
+        Repository::create(&*store, BackupId::new(1, 1, None), slot).unwrap();
+        let vbuckets = (0..VBUCKETS).map(|_| Vbucket::new(&mut chance)).collect();
+        let (taken, acknowledged) = (BTreeMap::new(), BTreeSet::new());
+        Simulation { seed, chance, store, vbuckets, passphrase, taken, acknowledged, now_ms: 1_000 }
+    }
+
+    fn repository(&self) -> Result<Repository, Error> {
+        Repository::open(Arc::clone(&self.store) as Arc<dyn Store>, self.passphrase)
+    }
+
+    fn run(&mut self) {
+        for _ in 0..STEPS {
+            let at = self.chance.below(VBUCKETS.into()) as usize;
+            match self.chance.below(10) {
+                0..5 => {
+                    for _ in 0..self.chance.below(5) {
+                        self.vbuckets[at].change(&mut self.chance);
+                    }
+                }
+                5 => self.vbuckets[at].fail_over(&mut self.chance),
+                6 => self.vbuckets[at].purge(&mut self.chance),
+                7..9 => self.attempt(),
+                _ => self.remove_one(),
+            }
+        }
+        self.store.begin(None, 0, false);
+        self.check();
+        self.damage();
+    }
+
+    /// A process that takes a backup, and may end at any operation of the store.
+    fn attempt(&mut self) {
+        let crash_at = self.chance.one_in(2).then(|| 1 + self.chance.below(40));
+        let failures = if self.chance.one_in(3) { 8 } else { 0 };
+        self.store.begin(crash_at, failures, self.chance.one_in(3));
+        // The clock goes back at times.
+        self.now_ms = (self.now_ms + self.chance.below(1000)).saturating_sub(self.chance.below(300));
+        let outcome = self.take();
+        match outcome {
+            Ok(()) | Err(Error::Store(_) | Error::Invalid(_) | Error::Damaged { .. }) => {}
+            Err(error) => panic!("seed {}: {error:?}", self.seed),
+        }
+        self.store.begin(None, 0, false);
+    }
+
+    fn take(&mut self) -> Result<(), Error> {
+        let repository = self.repository()?;
+        let source = BucketSource { name: BUCKET.into(), uuid: "u".into(), vbuckets: VBUCKETS };
+        let mut random = [0; 16];
+        random[..8].copy_from_slice(&self.chance.next().to_le_bytes());
+        random[8..].copy_from_slice(&self.chance.next().to_le_bytes());
+        let options =
+            TaskOptions { now_ms: self.now_ms, random, is_full: self.chance.one_in(12) };
+        let unfinished = repository.unfinished()?.last().copied();
+        let task = match unfinished {
+            Some(id) if !self.chance.one_in(4) => {
+                match Task::resume(&repository, id, std::slice::from_ref(&source), options) {
+                    // Nothing of it can be continued.
+                    Err(error) if !self.store.is_dead() && error.is_damage() => {
+                        return repository.remove(id);
+                    }
+                    task => task?,
+                }
+            }
+            _ => Task::begin(&repository, &[source], options)?,
+        };
+        for _ in 0..6 {
+            let remaining = task.remaining(0);
+            if remaining.is_empty() {
+                break;
+            }
+            let mut worker = task.worker();
+            let taken = remaining.into_iter().try_for_each(|vbid| {
+                self.take_vbucket(&task, &mut worker, vbid)
+            });
+            match taken.and_then(|()| worker.flush()) {
+                Err(error) if self.store.is_dead() => return Err(error),
+                Err(Error::Store(_)) | Ok(()) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        for _ in 0..4 {
+            match task.complete(self.now_ms, "test", BTreeMap::new(), BTreeMap::new()) {
+                Ok(manifest) => {
+                    self.acknowledged.insert(manifest.id);
+                    return Ok(());
+                }
+                Err(Error::Store(_)) if !self.store.is_dead() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a vBucket; a stream that ends early leaves it for the next round.
+    fn take_vbucket(
+        &mut self,
+        task: &Task<'_>,
+        worker: &mut Worker<'_>,
+        vbid: u16,
+    ) -> Result<(), Error> {
+        let at = usize::from(vbid);
+        let mut take = worker.begin(0, vbid, self.vbuckets[at].high());
+        if self.chance.one_in(8) {
+            // Between the question for the high seqno and the stream.
+            self.vbuckets[at].fail_over(&mut self.chance);
+        }
+        loop {
+            match self.vbuckets[at].ask(take.request()) {
+                Answer::Rollback(seqno) => take.rolled_back(seqno)?,
+                Answer::Accepted(log) => break take.accepted(&log)?,
+            }
+        }
+        let mut position = take.request().start;
+        while !take.is_complete() {
+            if self.vbuckets[at].high() <= position {
+                // What was to come is lost: the stream would wait for a long time.
+                return Ok(());
+            }
+            let messages = self.vbuckets[at].snapshot(position, &mut self.chance);
+            for message in messages {
+                position = feed(&mut take, worker, message)?.unwrap_or(position);
+            }
+            match self.chance.below(8) {
+                0 => {
+                    // The node is gone, and with it the stream.
+                    self.vbuckets[at].fail_over(&mut self.chance);
+                    if !take.is_complete() {
+                        return Ok(());
+                    }
+                    // The state was captured before.
+                    return Ok(());
+                }
+                1 => self.vbuckets[at].change(&mut self.chance),
+                _ => {}
+            }
+        }
+        let state = self.vbuckets[at].state(position);
+        self.taken.entry((task.id(), vbid)).or_default().push((position, state));
+        worker.finish(0, take)
+    }
+
+    fn remove_one(&mut self) {
+        let repository = self.repository().unwrap();
+        let backups = repository.backups().unwrap();
+        if backups.is_empty() {
+            return;
+        }
+        let id = backups[self.chance.below(backups.len() as u64) as usize];
+        self.store.begin(self.chance.one_in(4).then(|| 1 + self.chance.below(30)), 0, false);
+        if repository.remove(id).is_ok() || repository.manifest(id).is_err() {
+            self.acknowledged.remove(&id);
+        }
+        self.store.begin(None, 0, false);
+        if self.repository().unwrap().manifest(id).is_err() {
+            self.acknowledged.remove(&id);
+        }
+    }
+
+    /// Every complete backup is what the source was, and what was reported as complete can be read.
+    fn check(&self) {
+        let (seed, repository) = (self.seed, self.repository().unwrap());
+        for id in &self.acknowledged {
+            assert!(repository.manifest(*id).is_ok(), "seed {seed}: the backup {id} is gone");
+        }
+        for id in repository.backups().unwrap() {
+            if !self.acknowledged.contains(&id) && repository.manifest(id).is_err() {
+                // The process ended while it wrote the manifest.
+                continue;
+            }
+            let verified = verify(&repository, id, true).unwrap();
+            assert_eq!(verified.findings, [], "seed {seed}: {id}");
+            for vbid in 0..VBUCKETS {
+                let restored = restore(&repository, id, vbid).unwrap();
+                self.compare(id, vbid, &restored);
+            }
+        }
+    }
+
+    fn compare(&self, id: BackupId, vbid: u16, restored: &(u64, State)) {
+        let taken = &self.taken[&(id, vbid)];
+        assert!(
+            taken.contains(restored),
+            "seed {}: vBucket {vbid} of {id} is {restored:?}, and was one of {taken:?}",
+            self.seed
+        );
+    }
+
+    /// A bit that flips is noticed, or changes nothing of what is restored.
+    fn damage(&mut self) {
+        let names = self.store.objects.list("backups/").unwrap();
+        for _ in 0..8 {
+            if names.is_empty() {
+                return;
+            }
+            let name = &names[self.chance.below(names.len() as u64) as usize];
+            let bytes = self.store.objects.read(name, 0..u64::MAX).unwrap();
+            let mut changed = bytes.clone();
+            let at = self.chance.below(bytes.len() as u64) as usize;
+            let Some(byte) = changed.get_mut(at) else { continue };
+            *byte ^= 1 << self.chance.below(8);
+            self.store.objects.tamper(name, Some(changed));
+            let repository = self.repository().unwrap();
+            for id in self.acknowledged.clone() {
+                for vbid in 0..VBUCKETS {
+                    match restore(&repository, id, vbid) {
+                        Ok(restored) => self.compare(id, vbid, &restored),
+                        Err(error) => assert!(error.is_damage(), "seed {}: {error:?}", self.seed),
+                    }
+                }
+            }
+            self.store.objects.tamper(name, Some(bytes));
+        }
+    }
+}
+
+/// Hands a message to a vBucket that is being taken; returns the seqno that it has come to.
+fn feed(
+    take: &mut VbucketTake,
+    worker: &mut Worker<'_>,
+    message: Message,
+) -> Result<Option<u64>, Error> {
+    match message {
+        Message::Snapshot(end) => take.snapshot(end).map(|()| None),
+        Message::Advanced(seqno) => take.advanced(seqno).map(|()| Some(seqno)),
+        Message::Record { seqno, key, value } => {
+            with_record(seqno, key, value, |record| take.record(record, worker))?;
+            Ok(Some(seqno))
+        }
+    }
+}
+
+/// Last seqno and state of a vBucket of a backup.
+fn restore(repository: &Repository, id: BackupId, vbid: u16) -> Result<(u64, State), Error> {
+    let reader = Reader::new(repository, id, BUCKET)?;
+    let to = reader.lineage(vbid)?.first().map_or(0, |(_, part)| part.to);
+    let mut state = State::new();
+    reader.for_each(vbid, |_, record| {
+        apply(&mut state, record);
+        Ok::<(), Error>(())
+    })?;
+    Ok((to, state))
+}
+
+#[test]
+fn a_complete_backup_is_what_the_source_was() {
+    let asked = std::env::var("NACRE_BACKUP_SEEDS").ok();
+    let seeds = asked.map_or(SEEDS, |asked| asked.parse().expect("NACRE_BACKUP_SEEDS is a number"));
+    let (mut complete, mut parts, mut dropped) = (0, 0, 0);
+    for seed in 0..seeds {
+        let mut simulation = Simulation::new(seed);
+        simulation.run();
+        let repository = simulation.repository().unwrap();
+        for id in &simulation.acknowledged {
+            let manifest = repository.manifest(*id).unwrap();
+            complete += 1;
+            parts += manifest.0.buckets[0].parts.iter().filter(|part| part.base.is_some()).count();
+            dropped += manifest.0.buckets[0].parts.iter().filter(|part| part.dropped.is_some()).count();
+        }
+    }
+    // A simulation in which nothing happens would show nothing.
+    assert!(complete as u64 > seeds, "{complete} backups");
+    assert!(parts as u64 > seeds && dropped as u64 > seeds / 4, "{parts} increments, {dropped} rolled back");
+}

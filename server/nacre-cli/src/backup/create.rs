@@ -1,0 +1,161 @@
+//! `nacre backup create`.
+
+use super::definitions;
+use super::history::{Cluster, Failure, Source, stream_vbucket};
+use super::{Place, bucket_names, counted, now_ms};
+use crate::target::Server;
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use nacre_backup::{BackupId, BucketSource, Manifest, Repository, Task, TaskOptions};
+use std::collections::BTreeMap;
+
+/// Options of `nacre backup create`.
+#[derive(Args, Clone, Debug)]
+pub(super) struct Create {
+    #[command(flatten)]
+    place: Place,
+    #[command(flatten)]
+    server: Server,
+    /// Bucket; more than one, or all of them without the option
+    #[arg(long)]
+    bucket: Vec<String>,
+    /// Take everything, not only what has changed since the last backup
+    #[arg(long)]
+    full: bool,
+    /// Continue the backup that was interrupted last
+    #[arg(long, conflicts_with_all = ["discard", "full"])]
+    resume: bool,
+    /// Remove backups that were interrupted
+    #[arg(long)]
+    discard: bool,
+    /// Streams at a time
+    #[arg(long, default_value_t = 4)]
+    threads: usize,
+    /// Show no progress
+    #[arg(long)]
+    quiet: bool,
+}
+
+/// Takes a backup.
+///
+/// # Errors
+/// A sentence; what was taken by then can be continued with `--resume`.
+pub(super) fn create(options: &Create) -> Result<(), String> {
+    let cluster = Cluster::open(&options.server)?;
+    let repository = options.place.open_or_create()?;
+    let unfinished = unfinished(options, &repository)?;
+    let names = match &options.bucket[..] {
+        [] => bucket_names(&options.server)?,
+        named => named.to_vec(),
+    };
+    if names.is_empty() {
+        return Err("the cluster has no bucket".to_owned());
+    }
+    let mut sources = BTreeMap::new();
+    for name in &names {
+        sources.insert(name.clone(), Source::open(&cluster, name, options.threads)?);
+    }
+    let buckets: Result<Vec<BucketSource>, String> = sources
+        .iter()
+        .map(|(name, source)| {
+            let described = options.server.call("GET", &definitions::bucket_path(name), b"")?;
+            let uuid = described["uuid"].as_str().ok_or_else(|| format!("the bucket {name} has no uuid"))?;
+            let (uuid, vbuckets) = (uuid.to_owned(), source.vbuckets);
+            Ok(BucketSource { name: name.clone(), uuid, vbuckets })
+        })
+        .collect();
+    let buckets = buckets?;
+    let task_options =
+        TaskOptions { now_ms: now_ms(), random: rand::random(), is_full: options.full };
+    let task = match unfinished {
+        Some(id) => Task::resume(&repository, id, &buckets, task_options)?,
+        None => Task::begin(&repository, &buckets, task_options)?,
+    };
+    let resume = || format!("the backup {} is not complete: --resume continues it", task.id());
+    stream(options, &task, &sources).map_err(|reason| format!("{reason}; {}", resume()))?;
+    let mut missing = Vec::new();
+    let mut about = BTreeMap::new();
+    for bucket in task.buckets() {
+        // Read at the end: what was dropped meanwhile is not in it, and what was created is.
+        let found = definitions::of_bucket(&options.server, &bucket.name, &mut missing)
+            .map_err(|reason| format!("{reason}; {}", resume()))?;
+        about.insert(bucket.name.clone(), found);
+    }
+    let others = definitions::of_cluster(&options.server, &mut missing);
+    let writer = concat!("nacre ", env!("CARGO_PKG_VERSION"));
+    let manifest = task
+        .complete(now_ms(), writer, about, others)
+        .map_err(|error| format!("{error}; {}", resume()))?;
+    for reason in missing {
+        eprintln!("not in the backup: {reason}");
+    }
+    println!("{}", summary(&manifest));
+    Ok(())
+}
+
+/// Finds the backup to continue; removes those that are to be discarded.
+fn unfinished(options: &Create, repository: &Repository) -> Result<Option<BackupId>, String> {
+    let unfinished = repository.unfinished()?;
+    if options.discard {
+        unfinished.iter().try_for_each(|id| repository.remove(*id))?;
+        return Ok(None);
+    }
+    match (options.resume, unfinished.last()) {
+        (true, None) => Err("there is no interrupted backup to resume".to_owned()),
+        (true, Some(id)) => Ok(Some(*id)),
+        (false, _) => Ok(None),
+    }
+}
+
+fn stream(
+    options: &Create,
+    task: &Task<'_>,
+    sources: &BTreeMap<String, Source<'_>>,
+) -> Result<(), String> {
+    for (place, bucket) in task.buckets().enumerate() {
+        let source = sources.get(&bucket.name).ok_or_else(|| {
+            format!("the interrupted backup has the bucket {}: name it, too", bucket.name)
+        })?;
+        let bar = if options.quiet { ProgressBar::hidden() } else { ProgressBar::no_length() };
+        let style = ProgressStyle::with_template("{spinner} {msg}: {human_pos} changes, {per_sec}")
+            .expect("the template is valid");
+        bar.set_style(style);
+        bar.set_message(bucket.name.clone());
+        let streamed = source.stream_all(
+            || task.remaining(place),
+            || task.worker(),
+            |worker, consumer, vbid, high| {
+                let mut take = worker.begin(place, vbid, high);
+                stream_vbucket(consumer, &mut take, |take, record| {
+                    bar.inc(1);
+                    take.record(record, worker).map_err(Failure::from)
+                })?;
+                worker.finish(place, take).map_err(Failure::from)
+            },
+            |mut worker| worker.flush().map_err(String::from),
+        );
+        bar.finish_and_clear();
+        streamed?;
+    }
+    Ok(())
+}
+
+/// `backup 01J… of 2 buckets: 10 documents and 1 deletion, an increment of 01H…`.
+fn summary(manifest: &Manifest) -> String {
+    let parts = || manifest.buckets.iter().flat_map(|bucket| &bucket.parts);
+    let (sets, deletions) = (parts().map(|part| part.sets).sum(), parts().map(|part| part.deletions).sum());
+    let parents = manifest.buckets.iter().filter(|bucket| bucket.parent.is_some()).count();
+    let kind = match parents {
+        0 => "full",
+        count if count == manifest.buckets.len() => "an increment",
+        _ => "partly an increment",
+    };
+    format!(
+        "backup {} of {}, {kind}: {} and {}, {} bytes",
+        manifest.id,
+        counted(manifest.buckets.len() as u64, "bucket"),
+        counted(sets, "document"),
+        counted(deletions, "deletion"),
+        manifest.bytes()
+    )
+}

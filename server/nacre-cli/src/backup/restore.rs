@@ -1,0 +1,297 @@
+//! `nacre restore`.
+
+use super::definitions;
+use super::history::Cluster;
+use super::mapping::Mapping;
+use super::writer::{WriteRule, Writer, Written};
+use super::{Place, counted, find, now_ms};
+use crate::target::Server;
+use clap::{Args, ValueEnum};
+use indicatif::ProgressBar;
+use nacre_backup::{BucketPart, Error, Reader};
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::hash::{BuildHasher, Hash, Hasher};
+
+/// Treatment of expiry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Ttl {
+    /// Documents keep their expiry; those that have expired are left out
+    Keep,
+    /// Documents never expire, also those that have
+    None,
+}
+
+/// Options of `nacre restore`.
+#[derive(Args, Clone, Debug)]
+pub struct Restore {
+    #[command(flatten)]
+    place: Place,
+    /// Backup: its id, the beginning of that, or latest
+    #[arg(default_value = "latest")]
+    backup: String,
+    #[command(flatten)]
+    server: Server,
+    /// Bucket of the backup; more than one, or all of them without the option
+    #[arg(long)]
+    bucket: Vec<String>,
+    /// Put a bucket or a collection elsewhere: from=to, each as bucket or bucket.scope.collection
+    #[arg(long, value_name = "FROM=TO")]
+    mapping: Vec<String>,
+    /// Create buckets that are missing, with the settings that they had
+    #[arg(long)]
+    create_buckets: bool,
+    /// Create design documents and indexes, too; indexes are not built
+    #[arg(long)]
+    definitions: bool,
+    /// Replace documents that are there, also newer ones; without it the newer one stays
+    #[arg(long)]
+    force: bool,
+    /// Restore tombstones of a full backup, too
+    #[arg(long)]
+    tombstones: bool,
+    /// Expiry of documents
+    #[arg(long, value_enum, default_value = "keep")]
+    ttl: Ttl,
+    /// Count what would be restored, and write nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// vBuckets at a time
+    #[arg(long, default_value_t = 4)]
+    threads: usize,
+    /// Show no progress
+    #[arg(long)]
+    quiet: bool,
+}
+
+/// What came of the records of a bucket.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    documents: u64,
+    tombstones: u64,
+    expired: u64,
+    /// Records of collections that were dropped before the backup was complete.
+    dropped: u64,
+    written: Written,
+}
+
+/// Target of a collection: bucket, and number of the collection there; 0 for a dry run.
+type Targets = BTreeMap<u32, (String, u32)>;
+
+/// Restores a backup.
+///
+/// # Errors
+/// A sentence. A restore that was interrupted can be run again: what has been written is not written twice.
+pub fn restore(options: &Restore) -> Result<(), String> {
+    let repository = options.place.open()?;
+    let id = find(&repository, &options.backup)?;
+    let mapping = Mapping::read(&options.mapping)?;
+    let manifest = repository.manifest(id)?;
+    let parts: Vec<&BucketPart> = match &options.bucket[..] {
+        [] => manifest.0.buckets.iter().collect(),
+        named => {
+            let find = |name: &String| {
+                manifest.0.bucket(name).ok_or_else(|| format!("the backup {id} has no bucket {name}"))
+            };
+            named.iter().map(find).collect::<Result<_, String>>()?
+        }
+    };
+    let cluster = match options.dry_run {
+        true => None,
+        false => Some(Cluster::open(&options.server)?),
+    };
+    for part in parts {
+        let targets = targets(options, &mapping, part)?;
+        let reader = Reader::new(&repository, id, &part.name)?;
+        let counts = restore_bucket(options, cluster.as_ref(), &reader, &targets)?;
+        report(options, part, &mapping, &counts);
+        if options.definitions && !options.dry_run {
+            let [bucket, ..] = mapping.target(&part.name, "", "");
+            let (created, failed) = definitions::create_others(&options.server, &bucket, part);
+            println!("created {} of {bucket}", counted(created, "definition"));
+            failed.iter().for_each(|reason| eprintln!("not created: {reason}"));
+        }
+    }
+    Ok(())
+}
+
+/// Finds the collections in which the documents of a bucket are put; creates those that are missing.
+fn targets(options: &Restore, mapping: &Mapping, part: &BucketPart) -> Result<Targets, String> {
+    let mut wanted: BTreeMap<String, Vec<(u32, nacre_backup::Collection)>> = BTreeMap::new();
+    for collection in &part.collections {
+        let [bucket, scope, name] = mapping.target(&part.name, &collection.scope, &collection.name);
+        let target = nacre_backup::Collection { scope, name, ..collection.clone() };
+        wanted.entry(bucket).or_default().push((collection.id, target));
+    }
+    let mut targets = Targets::new();
+    for (bucket, collections) in wanted {
+        if options.dry_run {
+            targets.extend(collections.iter().map(|(id, _)| (*id, (bucket.clone(), 0))));
+            continue;
+        }
+        let path = definitions::bucket_path(&bucket);
+        if !options.server.knows(&path)? {
+            if !options.create_buckets {
+                return Err(format!("there is no bucket {bucket}: --create-buckets creates it"));
+            }
+            definitions::create_bucket(&options.server, &bucket, part)?;
+        }
+        let plain: Vec<_> = collections.iter().map(|(_, target)| target.clone()).collect();
+        let present = definitions::create_collections(&options.server, &bucket, &plain)?;
+        for (id, target) in collections {
+            let found = present.iter().find(|found| found.scope == target.scope && found.name == target.name);
+            if let Some(found) = found {
+                targets.insert(id, (bucket.clone(), found.id));
+            }
+        }
+    }
+    Ok(targets)
+}
+
+fn restore_bucket(
+    options: &Restore,
+    cluster: Option<&Cluster<'_>>,
+    reader: &Reader<'_>,
+    targets: &Targets,
+) -> Result<Counts, String> {
+    let names: std::collections::BTreeSet<&String> = targets.values().map(|(bucket, _)| bucket).collect();
+    let mut rules = BTreeMap::new();
+    for name in names {
+        let described = match cluster {
+            None => serde_json::Value::Null,
+            Some(cluster) => cluster.server.call("GET", &definitions::bucket_path(name), b"")?,
+        };
+        let by_time = described["conflictResolutionType"] == "lww";
+        rules.insert(name.clone(), WriteRule { by_time, force: options.force });
+    }
+    let queue: Mutex<VecDeque<u16>> = Mutex::new((0..reader.bucket().vbuckets).collect());
+    let (total, failed) = (Mutex::new(Counts::default()), Mutex::new(None));
+    let bar = if options.quiet { ProgressBar::hidden() } else { ProgressBar::new(reader.bucket().vbuckets.into()) };
+    let work = || {
+        let mut restorer = Restorer { options, cluster, targets, rules: &rules, writers: BTreeMap::new(), counts: Counts::default() };
+        while failed.lock().is_none() {
+            let Some(vbid) = queue.lock().pop_front() else { break };
+            if let Err(reason) = restorer.restore(reader, vbid) {
+                *failed.lock() = Some(reason);
+            }
+            bar.inc(1);
+        }
+        total.lock().add(&restorer.counts());
+    };
+    std::thread::scope(|scope| (0..options.threads.max(1)).for_each(|_| drop(scope.spawn(work))));
+    bar.finish_and_clear();
+    match failed.into_inner() {
+        Some(reason) => Err(format!("{reason}; the restore can be run again")),
+        None => Ok(total.into_inner()),
+    }
+}
+
+impl Counts {
+    fn add(&mut self, other: &Counts) {
+        self.documents += other.documents;
+        self.tombstones += other.tombstones;
+        self.expired += other.expired;
+        self.dropped += other.dropped;
+        self.written.written += other.written.written;
+        self.written.kept += other.written.kept;
+    }
+}
+
+/// Restores vBuckets, one after the other.
+struct Restorer<'a> {
+    options: &'a Restore,
+    /// None for a dry run.
+    cluster: Option<&'a Cluster<'a>>,
+    targets: &'a Targets,
+    rules: &'a BTreeMap<String, WriteRule>,
+    writers: BTreeMap<String, Writer<'a>>,
+    counts: Counts,
+}
+
+/// Hash of a key in its collection, under a secret of this process.
+type KeyHash = (u64, u64);
+
+impl Restorer<'_> {
+    fn counts(&self) -> Counts {
+        let mut counts = self.counts;
+        for writer in self.writers.values() {
+            counts.written.written += writer.written().written;
+            counts.written.kept += writer.written().kept;
+        }
+        counts
+    }
+
+    /// Restores a vBucket: of each key the newest version, so that the order of writes does not matter.
+    fn restore(&mut self, reader: &Reader<'_>, vbid: u16) -> Result<(), String> {
+        let seeds = [secret(), secret()];
+        let hash = |collection: u32, key: &[u8]| -> KeyHash {
+            let of = |seed: &std::hash::RandomState| {
+                let mut hasher = seed.build_hasher();
+                (collection, key).hash(&mut hasher);
+                hasher.finish()
+            };
+            (of(&seeds[0]), of(&seeds[1]))
+        };
+        // Seqnos rise along a lineage: one names a record.
+        let mut newest: HashMap<KeyHash, u64> = HashMap::new();
+        reader.for_each(vbid, |_, record| {
+            newest.insert(hash(record.collection, record.key), record.seqno);
+            Ok::<(), Error>(())
+        })?;
+        let (has_tombstones, now_s) = (self.options.tombstones, now_ms() / 1000);
+        reader.for_each(vbid, |part, record| {
+            let is_newest =
+                newest.get(&hash(record.collection, record.key)) == Some(&record.seqno);
+            if !is_newest || (!record.is_document() && part.from == 0 && !has_tombstones) {
+                return Ok(());
+            }
+            let Some((bucket, collection)) = self.targets.get(&record.collection) else {
+                self.counts.dropped += 1;
+                return Ok(());
+            };
+            let has_expired = record.expiry != 0 && u64::from(record.expiry) <= now_s;
+            let expiry = if self.options.ttl == Ttl::None { 0 } else { record.expiry };
+            if has_expired && expiry != 0 {
+                self.counts.expired += 1;
+                return Ok(());
+            }
+            match record.is_document() {
+                true => self.counts.documents += 1,
+                false => self.counts.tombstones += 1,
+            }
+            let Some(cluster) = self.cluster else { return Ok(()) };
+            if !self.writers.contains_key(bucket) {
+                let rule = self.rules.get(bucket).copied().ok_or("a bucket has no rule")?;
+                self.writers.insert(bucket.clone(), Writer::open(cluster, bucket, rule)?);
+            }
+            let writer = self.writers.get_mut(bucket).ok_or("a bucket has no writer")?;
+            writer.write(*collection, record, expiry)
+        })?;
+        self.writers.values_mut().try_for_each(Writer::finish)
+    }
+}
+
+#[expect(clippy::disallowed_types, reason = "the order of the map is not visible, and keys of a backup are not to be trusted")]
+fn secret() -> std::hash::RandomState {
+    std::hash::RandomState::new()
+}
+
+fn report(options: &Restore, part: &BucketPart, mapping: &Mapping, counts: &Counts) {
+    let [bucket, ..] = mapping.target(&part.name, "", "");
+    let (documents, tombstones) =
+        (counted(counts.documents, "document"), counted(counts.tombstones, "tombstone"));
+    let mut text = match options.dry_run {
+        true => format!("would restore {documents} and {tombstones} into {bucket}"),
+        false => format!(
+            "restored {documents} and {tombstones} into {bucket}: {} written, {} there already or newer",
+            counts.written.written, counts.written.kept
+        ),
+    };
+    if counts.expired > 0 {
+        text.push_str(&format!("; {} expired", counts.expired));
+    }
+    if counts.dropped > 0 {
+        text.push_str(&format!("; {} of dropped collections", counts.dropped));
+    }
+    println!("{text}");
+}

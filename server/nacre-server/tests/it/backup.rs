@@ -1,0 +1,316 @@
+//! `nacre backup`, `nacre restore` and `nacre export` from outside: what comes back is what was there, whoever was killed meanwhile.
+
+use crate::process::{BUCKET, PASSWORD, Server, USER, port_base};
+use nacre_client::{
+    Bucket, Key, Login, Metadata, PathMutation, PathOperation, StoreOptions, Version,
+};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Runs a command; returns its exit code, and what it has printed and reported.
+fn nacre(server: &Server, arguments: &[&str]) -> (Option<i32>, String, String) {
+    let Output { status, stdout, stderr } = command(server, arguments).output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (status.code(), text(stdout), text(stderr))
+}
+
+fn command(server: &Server, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_nacre"));
+    command.args(arguments).env("NACRE_PASSWORD", PASSWORD);
+    command.env("NACRE_SERVER", format!("http://127.0.0.1:{}", server.port_base));
+    command.stdin(Stdio::null());
+    command
+}
+
+/// Runs a command that has to succeed.
+fn succeed(server: &Server, arguments: &[&str]) -> String {
+    let (code, said, errors) = nacre(server, arguments);
+    assert_eq!(code, Some(0), "{arguments:?}: {said}{errors}");
+    said
+}
+
+fn create_bucket(server: &Server, name: &str, vbuckets: u16) {
+    let form = format!("name={name}&ramQuotaMB=100&numVBuckets={vbuckets}&replicaNumber=0");
+    let answer = server.rest("POST", "/pools/default/buckets", &form).unwrap();
+    assert_eq!(answer.status, 202, "{}", answer.text());
+}
+
+fn open(server: &Server, bucket: &str) -> Bucket {
+    let login = Login { user: USER.into(), password: PASSWORD.into(), bucket: bucket.into() };
+    Bucket::connect(&[server.kv_address()], None, login).unwrap()
+}
+
+fn collection(server: &Server, bucket: &str, scope: &str, name: &str) {
+    let scopes = format!("/pools/default/buckets/{bucket}/scopes");
+    let made = server.rest("POST", &scopes, &format!("name={scope}")).unwrap();
+    assert!([200, 400].contains(&made.status), "{}", made.text());
+    let made = server.rest("POST", &format!("{scopes}/{scope}/collections"), &format!("name={name}"));
+    assert_eq!(made.unwrap().status, 200);
+}
+
+/// Documents of every kind: with attributes, an expiry, flags, bytes that are no JSON, in collections, and deleted ones.
+fn fill(bucket: &mut Bucket, turn: u32) {
+    let (hotels, any) = (bucket.collection_id("inventory.hotel").unwrap(), StoreOptions::default());
+    for n in 0..200_u32 {
+        let (name, value) = (format!("key-{n}"), format!("{{\"n\":{n},\"turn\":{turn}}}"));
+        let key = Key { collection: if n % 2 == 0 { 0 } else { hotels }, name: name.as_bytes() };
+        if n % 10 < turn {
+            // What exists is deleted, every other time.
+            let _ = bucket.delete(key, any);
+            continue;
+        }
+        let options = StoreOptions { flags: n, expiry: if n % 7 == 0 { 90_000 } else { 0 }, ..any };
+        bucket.set(key, value.as_bytes(), options).unwrap();
+        if n % 5 == 0 {
+            let change = PathMutation {
+                operation: PathOperation::Upsert,
+                path: "mark",
+                value: b"[1,2]",
+                is_xattr: true,
+                create_parents: true,
+            };
+            bucket.mutate_in(key, &[change], options).unwrap();
+        }
+    }
+    bucket.set(Key::of_default(b"bytes"), b"\xff\x00no JSON", any).unwrap();
+    let metadata = Metadata { is_deleted: false, flags: 1, expiry: 0, rev: 1 << 40, cas: u64::from(turn + 1) << 40 };
+    let version = Version { metadata, datatype: 1, value: b"{\"from\":\"elsewhere\"}", by_time: false };
+    let _ = bucket.set_version(Key::of_default(b"elsewhere"), version);
+}
+
+#[test]
+fn a_bucket_comes_back_elsewhere_with_another_number_of_vbuckets() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(&directory.path().join("node"));
+    create_bucket(&server, "shop", 64);
+    collection(&server, "shop", "inventory", "hotel");
+    collection(&server, "shop", "inventory", "gone");
+    let mut bucket = open(&server, "shop");
+    let repository = directory.path().join("backups").display().to_string();
+    let create = || succeed(&server, &["backup", "create", &repository, "--bucket", "shop", "--quiet"]);
+    fill(&mut bucket, 0);
+    let gone = bucket.collection_id("inventory.gone").unwrap();
+    bucket.set(Key { collection: gone, name: b"x" }, b"1", StoreOptions::default()).unwrap();
+    let said = create();
+    assert!(said.contains(", full: 203 documents and 0 deletions"), "{said}");
+    fill(&mut bucket, 3);
+    let dropped = "/pools/default/buckets/shop/scopes/inventory/collections/gone";
+    assert_eq!(server.rest("DELETE", dropped, "").unwrap().status, 200);
+    let said = create();
+    assert!(said.contains("an increment: 142 documents and 60 deletions"), "{said}");
+    let said = create();
+    assert!(said.contains("an increment: 0 documents and 0 deletions, 0 bytes"), "{said}");
+
+    let diff = |with: &str| {
+        nacre(&server, &["backup", "diff", &repository, "--bucket", "shop", "--with", with])
+    };
+    assert_eq!(diff("shop").1, "142 documents the same, 0 different\n");
+    create_bucket(&server, "copy", 16);
+    let restore = |options: &[&str]| {
+        let own = ["restore", &repository, "--mapping", "shop=copy", "--quiet"];
+        succeed(&server, &[&own[..], options].concat())
+    };
+    let said = restore(&["--dry-run"]);
+    assert_eq!(said, "would restore 142 documents and 60 tombstones into copy; 1 of dropped collections\n");
+    assert_eq!(diff("copy").0, Some(1), "nothing was written");
+    let said = restore(&[]);
+    let expected = "restored 142 documents and 60 tombstones into copy: 202 written, 0 there already or newer";
+    assert!(said.starts_with(expected), "{said}");
+    assert_eq!(diff("copy"), (Some(0), "142 documents the same, 0 different\n".into(), String::new()));
+    let said = restore(&[]);
+    assert!(said.contains("0 written, 202 there already or newer"), "{said}");
+
+    // A newer document stays, unless the backup is to win.
+    let mut copy = open(&server, "copy");
+    copy.set(Key::of_default(b"key-8"), b"\"newer\"", StoreOptions::default()).unwrap();
+    copy.delete(Key::of_default(b"bytes"), StoreOptions::default()).unwrap();
+    restore(&[]);
+    assert_eq!(copy.get(Key::of_default(b"key-8")).unwrap().unwrap().value, b"\"newer\"");
+    restore(&["--force"]);
+    assert_eq!(copy.get(Key::of_default(b"key-8")).unwrap().unwrap().value, b"{\"n\":8,\"turn\":3}");
+    assert_eq!(copy.get(Key::of_default(b"bytes")).unwrap().unwrap().value, b"\xff\x00no JSON");
+
+    // A bucket that is missing is created as it was.
+    let said = succeed(&server, &["restore", &repository, "--mapping", "shop=third", "--create-buckets", "--quiet"]);
+    assert!(said.contains("into third: 202 written"), "{said}");
+    assert_eq!(diff("third").1, "142 documents the same, 0 different\n");
+
+    let said = succeed(&server, &["backup", "verify", &repository, "--read-data"]);
+    assert!(said.starts_with("3 manifests, ") && said.ends_with(", 405 records\n"), "{said}");
+    let said = succeed(&server, &["backup", "examine", &repository, "key-8", "--in", "shop"]);
+    assert_eq!(said.lines().count(), 2, "{said}");
+    let said = succeed(&server, &["backup", "prune", &repository, "--keep-last", "1"]);
+    assert_eq!(said, "kept 3 backups\n", "the first is the base of the last");
+    server.kill();
+}
+
+#[test]
+fn an_encrypted_repository_and_mistakes_are_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(&directory.path().join("node"));
+    let repository = directory.path().join("backups").display().to_string();
+    let (right, wrong) = (directory.path().join("right"), directory.path().join("wrong"));
+    std::fs::write(&right, "open sesame\n").unwrap();
+    std::fs::write(&wrong, "open\n").unwrap();
+    let (right, wrong) = (right.display().to_string(), wrong.display().to_string());
+    open(&server, BUCKET).set(Key::of_default(b"k"), b"\"visible\"", StoreOptions::default()).unwrap();
+    succeed(&server, &["backup", "create", &repository, "--passphrase-file", &right, "--quiet"]);
+    let failed = |arguments: &[&str]| {
+        let (code, _, errors) = nacre(&server, arguments);
+        assert_eq!(code, Some(1), "{arguments:?}");
+        errors
+    };
+    assert!(failed(&["backup", "list", &repository]).contains("--passphrase-file"));
+    let said = failed(&["backup", "list", &repository, "--passphrase-file", &wrong]);
+    assert!(said.contains("the passphrase is wrong"), "{said}");
+    succeed(&server, &["backup", "verify", &repository, "--read-data", "--passphrase-file", &right]);
+    let seen = Command::new("grep").args(["-rl", "visible", &repository]).output().unwrap();
+    assert!(seen.stdout.is_empty(), "{}", String::from_utf8_lossy(&seen.stdout));
+    let nowhere = directory.path().join("nowhere").display().to_string();
+    assert!(failed(&["restore", &nowhere]).contains("there is no repository"));
+    assert!(failed(&["restore", &repository, "01A", "--passphrase-file", &right]).contains("backup list"));
+    let said = failed(&["backup", "create", &nowhere, "--bucket", "none", "--quiet"]);
+    assert!(said.contains("no such bucket"), "{said}");
+    let said = failed(&["backup", "create", &nowhere, "--resume"]);
+    assert!(said.contains("no interrupted backup"), "{said}");
+    server.kill();
+}
+
+/// Writes documents until it is stopped; a node that is down is waited for.
+fn write_on(server_address: &str, is_over: &AtomicBool) {
+    let login = Login { user: USER.into(), password: PASSWORD.into(), bucket: "shop".into() };
+    let mut bucket = None;
+    let mut n = 0_u64;
+    while !is_over.load(Ordering::Relaxed) {
+        let connected = match bucket.take() {
+            Some(bucket) => Ok(bucket),
+            None => Bucket::connect(&[server_address.to_owned()], None, login.clone()),
+        };
+        let Ok(mut open) = connected else {
+            std::thread::yield_now();
+            continue;
+        };
+        open.set_patience(Duration::ZERO);
+        n += 1;
+        let (name, value) = (format!("key-{}", n % 3000), format!("{{\"n\":{n}}}"));
+        let key = Key::of_default(name.as_bytes());
+        let done = match n % 5 {
+            0 => open.delete(key, StoreOptions::default()),
+            _ => open.set(key, value.as_bytes(), StoreOptions::default()),
+        };
+        // Of a connection that broke nothing is known.
+        if done.is_ok() || done.is_err_and(|error| !error.is_ambiguous() && !error.is_retryable()) {
+            bucket = Some(open);
+        }
+    }
+}
+
+#[test]
+fn whoever_is_killed_a_backup_that_is_complete_is_what_the_bucket_was() {
+    let directory = tempfile::tempdir().unwrap();
+    let (data, port_base) = (directory.path().join("node"), port_base());
+    let mut server = Server::start_at(&data, port_base);
+    create_bucket(&server, "shop", 64);
+    create_bucket(&server, "copy", 16);
+    let repository = directory.path().join("backups").display().to_string();
+    let create = ["backup", "create", &repository, "--bucket", "shop", "--quiet"];
+    let (is_over, address) = (AtomicBool::new(false), server.kv_address());
+    let mut complete = 0;
+    std::thread::scope(|scope| {
+        scope.spawn(|| write_on(&address, &is_over));
+        for turn in 0..12_u64 {
+            let has_unfinished = turn > 0 && is_interrupted(&server, &repository);
+            let more: &[&str] = match (has_unfinished, turn % 3) {
+                (false, _) => &[],
+                (true, 0) => &["--discard"],
+                (true, _) => &["--resume"],
+            };
+            let mut process = command(&server, &[&create[..], more].concat())
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()
+                .unwrap();
+            match turn % 4 {
+                0 | 3 => assert!(process.wait().unwrap().success()),
+                1 => {
+                    until(Duration::from_millis(5 + 20 * turn), || process.try_wait().unwrap().is_some());
+                    let _ = process.kill();
+                    process.wait().unwrap();
+                }
+                _ => {
+                    // The node is gone for a moment; the backup goes on with it.
+                    server.kill();
+                    server = Server::start_at(&data, port_base);
+                    assert!(process.wait().unwrap().success());
+                }
+            }
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    let more: &[&str] = if is_interrupted(&server, &repository) { &["--discard"] } else { &[] };
+    succeed(&server, &[&create[..], more].concat());
+    let list = succeed(&server, &["backup", "list", &repository, "--json"]);
+    let list: serde_json::Value = serde_json::from_str(&list).unwrap();
+    for backup in list.as_array().unwrap() {
+        assert_eq!(backup["state"], "complete", "{backup}");
+        complete += 1;
+        let id = backup["id"].as_str().unwrap();
+        succeed(&server, &["backup", "verify", &repository, id, "--read-data"]);
+    }
+    assert!(complete >= 9, "{list}");
+    succeed(&server, &["backup", "diff", &repository, "--bucket", "shop"]);
+    succeed(&server, &["restore", &repository, "--mapping", "shop=copy", "--quiet"]);
+    succeed(&server, &["backup", "diff", &repository, "--bucket", "shop", "--with", "copy"]);
+    server.kill();
+}
+
+fn is_interrupted(server: &Server, repository: &str) -> bool {
+    Path::new(repository).exists()
+        && nacre(server, &["backup", "list", repository]).1.contains("interrupted")
+}
+
+/// Waits until something is true, or the time is over.
+fn until(time: Duration, mut is_true: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while begun.elapsed() < time && !is_true() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn an_export_with_metadata_is_imported_without_loss() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(&directory.path().join("node"));
+    for (name, vbuckets) in [("shop", 64), ("copy", 16)] {
+        create_bucket(&server, name, vbuckets);
+        collection(&server, name, "inventory", "hotel");
+    }
+    fill(&mut open(&server, "shop"), 3);
+    let file = |name: &str| directory.path().join(name).display().to_string();
+    let (lines, packed, csv) = (file("all.jsonl"), file("all.jsonl.gz"), file("all.csv"));
+    let export = |options: &[&str]| {
+        succeed(&server, &[&["export"], options, &["--bucket", "shop", "--quiet"]].concat())
+    };
+    export(&["json", "--with-meta", "-o", &lines]);
+    export(&["json", "--with-meta", "-o", &packed]);
+    let text = std::fs::read_to_string(&lines).unwrap();
+    assert_eq!(text.lines().count(), 142);
+    assert!(std::fs::metadata(&packed).unwrap().len() < text.len() as u64 / 2);
+    let said = succeed(&server, &["import", "json", &packed, "--with-meta", "--bucket", "copy", "--quiet"]);
+    assert!(said.starts_with("imported 142 documents into copy"), "{said}");
+    let repository = file("backups");
+    succeed(&server, &["backup", "create", &repository, "--bucket", "shop", "--quiet"]);
+    let said = succeed(&server, &["backup", "diff", &repository, "--bucket", "shop", "--with", "copy"]);
+    assert_eq!(said, "142 documents the same, 0 different\n");
+
+    let one = ["--collection", "inventory.hotel", "--include-key", "_id"];
+    let said = export(&[&["json"], &one[..]].concat());
+    assert_eq!(said.lines().count(), 80);
+    assert!(said.lines().all(|line| line.starts_with("{\"_id\":\"key-")), "{said}");
+    export(&[&["csv", "--fields", "_id,n", "-o", &csv], &one[..]].concat());
+    let rows = std::fs::read_to_string(&csv).unwrap();
+    assert!(rows.starts_with("_id,n\n") && rows.contains("key-9,9\n") && rows.lines().count() == 81, "{rows}");
+    server.kill();
+}
