@@ -1,4 +1,4 @@
-//! `cargo xtask sim --mutants`: whether the simulation finds faults that are put in on purpose.
+//! `cargo xtask sim --mutants`: whether the simulations find faults that are put in on purpose.
 
 use crate::command::{cargo, run as run_command, target_dir, workspace};
 use serde::Deserialize;
@@ -12,8 +12,10 @@ use std::process::Command;
 /// How long the seeds may take with one fault, in seconds of a processor: then the kernel ends them.
 const SECONDS_MAX: u64 = 3000;
 
-/// Where the faults are listed.
-const LIST: &str = "server/nacre-sim/mutants.toml";
+/// Files that list the faults.
+const LISTS: [&str; 2] = ["server/nacre-sim/mutants.toml", "server/nacre-backup/mutants.toml"];
+/// Seeds of a simulation that is a test; each takes a few milliseconds.
+const TEST_SEEDS: &str = "2000";
 
 #[derive(Deserialize)]
 struct List {
@@ -24,6 +26,8 @@ struct List {
 #[derive(Deserialize)]
 struct Mutant {
     name: String,
+    /// Package whose tests find it; without one the simulation of whole nodes does.
+    tests: Option<String>,
     file: PathBuf,
     from: String,
     to: String,
@@ -46,10 +50,14 @@ impl Mutant {
 }
 
 fn list() -> Result<Vec<Mutant>, String> {
-    let path = workspace().join(LIST);
-    let text = fs::read_to_string(&path).map_err(|error| format!("{LIST}: {error}"))?;
-    let list: List = toml::from_str(&text).map_err(|error| format!("{LIST}: {error}"))?;
-    Ok(list.mutant)
+    let mut mutants = Vec::new();
+    for name in LISTS {
+        let cannot = |error: &dyn std::fmt::Display| format!("{name}: {error}");
+        let text = fs::read_to_string(workspace().join(name)).map_err(|error| cannot(&error))?;
+        let list: List = toml::from_str(&text).map_err(|error| cannot(&error))?;
+        mutants.extend(list.mutant);
+    }
+    Ok(mutants)
 }
 
 /// Puts one fault after another into a copy of the sources and goes through at most `seeds` seeds with each.
@@ -68,7 +76,10 @@ pub fn run(seeds: u64, only: &[String]) -> Result<(), String> {
         let path = tree.join(&mutant.file);
         let write = |text: &str| fs::write(&path, text).map_err(|error| error.to_string());
         write(&mutated)?;
-        let found = find(&tree, seeds);
+        let found = match &mutant.tests {
+            None => find(&tree, seeds),
+            Some(package) => find_by_tests(&tree, package),
+        };
         write(&original)?;
         match found.map_err(|error| format!("\"{}\": {error}", mutant.name))? {
             Some(seed) => println!("{seed:>6}  {}", mutant.name),
@@ -147,6 +158,29 @@ fn find(tree: &Path, seeds: u64) -> Result<Option<u64>, String> {
     seed.map(Some).ok_or_else(|| {
         format!("it ended without a seed: {}", told.lines().last().unwrap_or_default())
     })
+}
+
+/// The seed at which a test of `package` fails; 0 if it fails without one.
+fn find_by_tests(tree: &Path, package: &str) -> Result<Option<u64>, String> {
+    let mut command = cargo();
+    command.current_dir(tree).env("CARGO_TARGET_DIR", tree.join("target"));
+    command.env("NACRE_BACKUP_SEEDS", TEST_SEEDS).env("RUST_BACKTRACE", "0");
+    let mut build = cargo();
+    build.current_dir(tree).env("CARGO_TARGET_DIR", tree.join("target"));
+    build.args(["test", "--quiet", "--no-run", "-p", package]);
+    run_command(&mut build, "build the tests with the fault")?;
+    let output = command
+        .args(["test", "--quiet", "--no-fail-fast", "-p", package])
+        .output()
+        .map_err(|error| format!("cargo: {error}"))?;
+    if output.status.success() {
+        return Ok(None);
+    }
+    let told = [output.stdout, output.stderr].concat();
+    let told = String::from_utf8_lossy(&told);
+    let seed =
+        told.lines().find_map(|line| line.split_once("seed ")?.1.split(':').next()?.parse().ok());
+    Ok(Some(seed.unwrap_or(0)))
 }
 
 #[cfg(test)]

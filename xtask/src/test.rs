@@ -41,7 +41,7 @@ const TEST_THREADS: &str = "3";
 const SIM_SEEDS: u64 = 1000;
 
 /// The pages whose commands are run, and what their steps are called.
-const LESSONS: [(&str, &str); 10] = [
+const LESSONS: [(&str, &str); 11] = [
     ("lesson on views", "docs/start/first-view.md"),
     ("lesson on functions", "docs/guides/react-to-changes.md"),
     ("lesson on plugins", "docs/start/first-plugin.md"),
@@ -50,6 +50,7 @@ const LESSONS: [(&str, &str); 10] = [
     ("lesson on plans", "docs/guides/read-a-plan.md"),
     ("lesson on clusters", "docs/guides/run-a-cluster.md"),
     ("lesson on looking after a node", "docs/guides/look-after-a-node.md"),
+    ("lesson on backups", "docs/guides/back-up-and-restore.md"),
     ("lesson on moving design documents", "docs/guides/move-design-documents.md"),
     ("lesson on moving handlers", "docs/guides/move-handlers.md"),
 ];

@@ -68,7 +68,11 @@ impl Block {
             rest = left;
         }
         let is_whole = count == self.records && last == Some(self.seqnos.1);
-        if is_whole { Ok(()) } else { Err(format!("there are {count} records, not {}", self.records).into()) }
+        if is_whole {
+            Ok(())
+        } else {
+            Err(format!("there are {count} records, not {}", self.records).into())
+        }
     }
 }
 
@@ -158,13 +162,16 @@ pub fn decode_block(
     if header[..4] != MAGIC || header[7] != 0 {
         return Err("there is no block".to_owned());
     }
-    let u32_at = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+    let u32_at = |at: usize| {
+        u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
+    };
     let u64_at = |at: usize| u64::from(u32_at(at)) | u64::from(u32_at(at + 4)) << 32;
     let (raw_bytes, stored_bytes) = (u32_at(28) as usize, u32_at(32) as usize);
     if raw_bytes > BLOCK_RAW_BYTES_MAX || stored_bytes > BLOCK_RAW_BYTES_MAX + TAG_BYTES {
         return Err(format!("a block announces {raw_bytes} bytes in {stored_bytes}"));
     }
-    let stored = bytes.get(HEADER_BYTES..HEADER_BYTES + stored_bytes).ok_or("a block ends early")?;
+    let stored =
+        bytes.get(HEADER_BYTES..HEADER_BYTES + stored_bytes).ok_or("a block ends early")?;
     if checksum(&header[..36], stored) != u32_at(36) {
         return Err("the checksum of a block is wrong".to_owned());
     }
@@ -204,7 +211,18 @@ mod tests {
 
     fn record<'a>(seqno: u64, key: &'a [u8], value: &'a [u8]) -> Record<'a> {
         let kind = RecordKind::Set;
-        Record { kind, seqno, cas: 7, rev: 1, flags: 2, expiry: 0, datatype: 1, collection: 8, key, value }
+        Record {
+            kind,
+            seqno,
+            cas: 7,
+            rev: 1,
+            flags: 2,
+            expiry: 0,
+            datatype: 1,
+            collection: 8,
+            key,
+            value,
+        }
     }
 
     fn block(records: &[Record<'_>]) -> Vec<u8> {

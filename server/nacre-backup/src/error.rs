@@ -31,7 +31,9 @@ pub enum Error {
         reason: String,
     },
     /// An object was written by a later version of this program.
-    #[error("{object} has format {found}, and this version of nacre reads formats up to {known}: use a newer one")]
+    #[error(
+        "{object} has format {found}, and this version of nacre reads formats up to {known}: use a newer one"
+    )]
     Newer {
         /// Name of the object.
         object: String,

@@ -39,7 +39,8 @@ impl FromStr for BackupId {
     type Err = String;
 
     fn from_str(text: &str) -> Result<BackupId, String> {
-        let id = Ulid::from_string(text).map_err(|_| format!("{text:?} is not the id of a backup"))?;
+        let id =
+            Ulid::from_string(text).map_err(|_| format!("{text:?} is not the id of a backup"))?;
         // One spelling an id: it is part of the names of objects.
         match id.to_string() == text {
             true => Ok(BackupId(id)),
@@ -71,7 +72,13 @@ mod tests {
         let second = BackupId::new(1_000, 7, Some(first));
         assert!(second > first && second.to_string() > first.to_string());
         assert_eq!(second.to_string().parse(), Ok(second));
-        for text in ["", "..", "01ARZ3NDEKTSV4RRFFQ69G5FA", "01arz3ndektsv4rrffq69g5fav", "8ZZZZZZZZZZZZZZZZZZZZZZZZZ"] {
+        for text in [
+            "",
+            "..",
+            "01ARZ3NDEKTSV4RRFFQ69G5FA",
+            "01arz3ndektsv4rrffq69g5fav",
+            "8ZZZZZZZZZZZZZZZZZZZZZZZZZ",
+        ] {
             assert!(text.parse::<BackupId>().is_err(), "{text}");
         }
     }

@@ -240,8 +240,9 @@ pub(crate) fn open_json<T: DeserializeOwned>(
     cipher: Option<&Cipher>,
 ) -> Result<T, Error> {
     let line_end = bytes.iter().take(HEADER_BYTES_MAX).position(|byte| *byte == b'\n');
-    let (line, body) =
-        line_end.map(|at| (&bytes[..at], &bytes[at + 1..])).ok_or_else(|| Error::damaged(name, "it has no header"))?;
+    let (line, body) = line_end
+        .map(|at| (&bytes[..at], &bytes[at + 1..]))
+        .ok_or_else(|| Error::damaged(name, "it has no header"))?;
     let header: serde_json::Value = serde_json::from_slice(line)
         .map_err(|error| Error::damaged(name, format!("its header: {error}")))?;
     // The format comes first: what else a later header has is unknown here.
@@ -255,7 +256,10 @@ pub(crate) fn open_json<T: DeserializeOwned>(
     let header: Header = serde_json::from_value(header)
         .map_err(|error| Error::damaged(name, format!("its header: {error}")))?;
     if header.bytes != body.len() as u64 {
-        return Err(Error::damaged(name, format!("it has {} bytes of {}", body.len(), header.bytes)));
+        return Err(Error::damaged(
+            name,
+            format!("it has {} bytes of {}", body.len(), header.bytes),
+        ));
     }
     if blake3::hash(body).to_string() != header.blake3 {
         return Err(Error::damaged(name, "its checksum is wrong"));
@@ -264,10 +268,13 @@ pub(crate) fn open_json<T: DeserializeOwned>(
         (None, None) => None,
         (Some(salt), Some(cipher)) => {
             let salt = from_hex(salt).and_then(|salt| salt.try_into().ok());
-            let salt: [u8; 16] = salt.ok_or_else(|| Error::damaged(name, "its salt is malformed"))?;
+            let salt: [u8; 16] =
+                salt.ok_or_else(|| Error::damaged(name, "its salt is malformed"))?;
             let mut opened = body.to_vec();
             let object = cipher.of_object(name, &salt);
-            object.open(0, &mut opened).ok_or_else(|| Error::damaged(name, "it cannot be decrypted"))?;
+            object
+                .open(0, &mut opened)
+                .ok_or_else(|| Error::damaged(name, "it cannot be decrypted"))?;
             Some(opened)
         }
         (None, Some(_)) => return Err(Error::damaged(name, "it is not encrypted")),

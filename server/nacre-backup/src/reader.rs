@@ -3,7 +3,9 @@
 use crate::block::decode_block;
 use crate::repository::{manifest_name, object_name};
 use crate::task::{OBJECT_MAGIC, PREFIX_BYTES};
-use crate::{BackupId, BucketPart, Error, Manifest, Record, Repository, Run, StoreError, VbucketPart};
+use crate::{
+    BackupId, BucketPart, Error, Manifest, Record, Repository, Run, StoreError, VbucketPart,
+};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
@@ -45,7 +47,11 @@ impl<'a> Reader<'a> {
     /// # Errors
     /// [`Error::Invalid`] if there is no such backup or bucket, [`Error::Damaged`] if a backup that it continues is missing; if the store
     /// fails.
-    pub fn new(repository: &'a Repository, id: BackupId, bucket: &str) -> Result<Reader<'a>, Error> {
+    pub fn new(
+        repository: &'a Repository,
+        id: BackupId,
+        bucket: &str,
+    ) -> Result<Reader<'a>, Error> {
         let (manifest, parts) = (repository.manifest(id)?, repository.parts(id, bucket)?);
         Ok(Reader { repository, manifest, bucket: bucket.to_owned(), parts })
     }
@@ -67,11 +73,16 @@ impl<'a> Reader<'a> {
             if let Some((younger, last)) = lineage.last() {
                 let name = manifest_name(*younger);
                 if *younger <= id || lineage.len() >= LINEAGE_MAX {
-                    return Err(Error::damaged(&name, format!("vBucket {vbid} continues a younger backup")));
+                    return Err(Error::damaged(
+                        &name,
+                        format!("vBucket {vbid} continues a younger backup"),
+                    ));
                 }
                 if last.from != part.to {
                     let (from, to) = (last.from, part.to);
-                    let reason = format!("vBucket {vbid} begins after seqno {from}, but backup {id} has it up to {to}");
+                    let reason = format!(
+                        "vBucket {vbid} begins after seqno {from}, but backup {id} has it up to {to}"
+                    );
                     return Err(Error::damaged(&name, reason));
                 }
             }
@@ -84,7 +95,10 @@ impl<'a> Reader<'a> {
     fn part(&self, id: BackupId, vbid: u16) -> Result<VbucketPart, Error> {
         let read = match self.repository.manifest(id) {
             Err(Error::Invalid(_)) => {
-                return Err(Error::damaged(&manifest_name(id), "it is missing, and others continue it"));
+                return Err(Error::damaged(
+                    &manifest_name(id),
+                    "it is missing, and others continue it",
+                ));
             }
             read => read?,
         };
@@ -128,7 +142,8 @@ impl<'a> Reader<'a> {
         for run in &part.runs {
             let mut look = |record: &Record<'_>| {
                 if record.seqno <= last || record.seqno > part.to {
-                    let reason = format!("vBucket {}: seqno {} comes out of order", part.vbid, record.seqno);
+                    let reason =
+                        format!("vBucket {}: seqno {} comes out of order", part.vbid, record.seqno);
                     return Err(Error::damaged(&object_name(id, run.object), reason).into());
                 }
                 last = record.seqno;
@@ -139,7 +154,8 @@ impl<'a> Reader<'a> {
             self.read_run(id, part.vbid, run, &mut look)?;
         }
         if (sets, deletions, digest) != (part.sets, part.deletions, part.digest) {
-            let reason = format!("the records of vBucket {} are not those that were written", part.vbid);
+            let reason =
+                format!("the records of vBucket {} are not those that were written", part.vbid);
             return Err(Error::damaged(&manifest_name(id), reason).into());
         }
         Ok(())
@@ -164,7 +180,8 @@ impl<'a> Reader<'a> {
             Some(cipher) => {
                 let prefix = store.read(&name, 0..PREFIX_BYTES as u64).map_err(Error::from)?;
                 let salt = prefix.strip_prefix(&OBJECT_MAGIC).and_then(|salt| salt.try_into().ok());
-                let salt: [u8; 16] = salt.ok_or_else(|| Error::damaged(&name, "it has no beginning"))?;
+                let salt: [u8; 16] =
+                    salt.ok_or_else(|| Error::damaged(&name, "it has no beginning"))?;
                 Some(cipher.of_object(&name, &salt))
             }
         };
@@ -177,10 +194,12 @@ impl<'a> Reader<'a> {
             if block.vbid != vbid {
                 return Err(at(format!("it is of vBucket {}", block.vbid)).into());
             }
-            block.for_each(|record| each(&record).map_err(Stop::Caller)).map_err(|stop| match stop {
-                Stop::Caller(error) => error,
-                Stop::Block(reason) => at(reason).into(),
-            })?;
+            block.for_each(|record| each(&record).map_err(Stop::Caller)).map_err(
+                |stop| match stop {
+                    Stop::Caller(error) => error,
+                    Stop::Block(reason) => at(reason).into(),
+                },
+            )?;
             rest = &rest[length..];
             offset += length as u64;
         }

@@ -60,6 +60,15 @@ impl<'a> Record<'a> {
         self.kind == RecordKind::Set
     }
 
+    /// Returns a hash of key and collection, of 128 bits: nobody finds two keys that have the same.
+    pub fn key_hash(&self) -> u128 {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&self.collection.to_le_bytes()).update(self.key);
+        let mut bytes = [0; 16];
+        bytes.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
+        u128::from_le_bytes(bytes)
+    }
+
     /// Returns a number that depends on all of the record but its seqno and its collection's number, which another bucket does not keep.
     pub fn fingerprint(&self) -> u64 {
         let mut hasher = blake3::Hasher::new();

@@ -89,10 +89,14 @@ impl Repository {
             (None, None) => None,
             (Some(slot), Some(passphrase)) => Some(slot.open(passphrase)?),
             (Some(_), None) => {
-                return Err(Error::Passphrase("the repository is encrypted: name a file with --passphrase-file"));
+                return Err(Error::Passphrase(
+                    "the repository is encrypted: name a file with --passphrase-file",
+                ));
             }
             (None, Some(_)) => {
-                return Err(Error::Passphrase("the repository is not encrypted: leave out the passphrase"));
+                return Err(Error::Passphrase(
+                    "the repository is not encrypted: leave out the passphrase",
+                ));
             }
         };
         Ok(Repository { store, cipher, id: file.id, manifests: Mutex::default() })
@@ -194,7 +198,10 @@ impl Repository {
             }
             let above = self.parent(&read, bucket, parent)?;
             if bucket_of(&above, bucket)?.vbuckets != count {
-                return Err(Error::damaged(&manifest_name(read.0.id), "its parent has other vBuckets"));
+                return Err(Error::damaged(
+                    &manifest_name(read.0.id),
+                    "its parent has other vBuckets",
+                ));
             }
             read = above;
         }
@@ -250,7 +257,9 @@ impl Repository {
     pub fn remove(&self, id: BackupId) -> Result<(), Error> {
         for other in self.backups()? {
             if other > id && self.needs(other)?.contains(&id) {
-                return Err(Error::Invalid(format!("the backup {other} continues {id}: remove that first")));
+                return Err(Error::Invalid(format!(
+                    "the backup {other} continues {id}: remove that first"
+                )));
             }
         }
         self.store.remove(&manifest_name(id))?;
@@ -280,7 +289,8 @@ impl Repository {
 }
 
 fn bucket_of<'a>(read: &'a Read, bucket: &str) -> Result<&'a BucketPart, Error> {
-    let missing = || Error::damaged(&manifest_name(read.0.id), format!("it has no bucket {bucket}"));
+    let missing =
+        || Error::damaged(&manifest_name(read.0.id), format!("it has no bucket {bucket}"));
     read.0.bucket(bucket).ok_or_else(missing)
 }
 

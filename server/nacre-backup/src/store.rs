@@ -249,7 +249,10 @@ mod tests {
         assert_eq!(store.list("").unwrap(), [""; 0]);
         store.create("a/b/c.json", b"one").unwrap();
         store.create("a/d.json", b"").unwrap();
-        assert_eq!(store.create("a/b/c.json", b"two"), Err(StoreError::Exists("a/b/c.json".into())));
+        assert_eq!(
+            store.create("a/b/c.json", b"two"),
+            Err(StoreError::Exists("a/b/c.json".into()))
+        );
         assert_eq!(store.read("a/b/c.json", 0..u64::MAX).unwrap(), b"one");
         assert_eq!(store.read("a/b/c.json", 1..2).unwrap(), b"n");
         assert_eq!(store.read("a/b/c.json", 5..9).unwrap(), b"");

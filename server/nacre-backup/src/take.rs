@@ -131,7 +131,9 @@ impl VbucketTake {
     /// [`Error::Source`] if it ends before what was sent already.
     pub fn snapshot(&mut self, end: u64) -> Result<(), Error> {
         if end < self.position {
-            return Err(self.malformed(format!("a snapshot ends at {end}, after {}", self.position)));
+            return Err(
+                self.malformed(format!("a snapshot ends at {end}, after {}", self.position))
+            );
         }
         self.snapshot_end = end;
         Ok(())

@@ -2,7 +2,9 @@
 
 use crate::block::BlockBuilder;
 use crate::cipher::ObjectCipher;
-use crate::repository::{begin_name, data_folder, manifest_name, object_name, piece_name, progress_folder};
+use crate::repository::{
+    begin_name, data_folder, manifest_name, object_name, piece_name, progress_folder,
+};
 use crate::{
     BackupId, BucketPart, Collection, Error, Manifest, ObjectInfo, Parent, Reader, Repository, Run,
     StoreError, VbucketPart, VbucketTake,
@@ -98,7 +100,8 @@ impl<'a> Task<'a> {
         }
         begin.buckets.sort_by(|(a, _), (b, _)| a.name.cmp(&b.name));
         // A list may be older than a manifest that was read since.
-        let parents = begin.buckets.iter().filter_map(|(_, parent)| parent.as_ref().map(|parent| parent.id));
+        let parents =
+            begin.buckets.iter().filter_map(|(_, parent)| parent.as_ref().map(|parent| parent.id));
         let newest = parents.chain(repository.backups()?).chain(repository.unfinished()?).max();
         let id = BackupId::new(now_ms, u128::from_le_bytes(random), newest);
         let task = Task::new(repository, id, begin, random)?;
@@ -124,7 +127,8 @@ impl<'a> Task<'a> {
         for (source, _) in &begin.buckets {
             if !buckets.contains(source) {
                 let reason = format!(
-                    "the bucket {} is not the one of the interrupted backup {id}: discard that", source.name
+                    "the bucket {} is not the one of the interrupted backup {id}: discard that",
+                    source.name
                 );
                 return Err(Error::Invalid(reason));
             }
@@ -132,7 +136,10 @@ impl<'a> Task<'a> {
         let task = Task::new(repository, id, begin, options.random)?;
         let mut progress = task.progress.lock();
         for name in repository.store().list(&progress_folder(id))? {
-            let number = name.rsplit('/').next().and_then(|file| file.strip_suffix(".json")?.parse::<u32>().ok());
+            let number = name
+                .rsplit('/')
+                .next()
+                .and_then(|file| file.strip_suffix(".json")?.parse::<u32>().ok());
             let Some(number) = number else { continue };
             progress.next_number = progress.next_number.max(number.saturating_add(1));
             // One that was not written completely counts for nothing: its vBuckets are taken again.
@@ -141,12 +148,18 @@ impl<'a> Task<'a> {
                 progress.next_number = progress.next_number.max(object.number.saturating_add(1));
                 progress.objects.insert(object.number, object);
             }
-            progress.done.extend(piece.done.into_iter().map(|(bucket, vbid, part)| ((bucket, vbid), part)));
+            progress
+                .done
+                .extend(piece.done.into_iter().map(|(bucket, vbid, part)| ((bucket, vbid), part)));
         }
         for name in repository.store().list(&data_folder(id))? {
             // Written, but by a process that ended before it could say so.
-            let number = name.rsplit('/').next().and_then(|file| file.strip_suffix(".nbk")?.parse::<u32>().ok());
-            progress.next_number = progress.next_number.max(number.map_or(0, |number| number.saturating_add(1)));
+            let number = name
+                .rsplit('/')
+                .next()
+                .and_then(|file| file.strip_suffix(".nbk")?.parse::<u32>().ok());
+            progress.next_number =
+                progress.next_number.max(number.map_or(0, |number| number.saturating_add(1)));
         }
         let Progress { done, objects, .. } = &mut *progress;
         // A list may lack the piece that knows an object.
@@ -168,7 +181,9 @@ impl<'a> Task<'a> {
             let none = vec![Vec::new(); source.vbuckets.into()];
             lineages.push(match parent {
                 None => none,
-                Some(parent) => Reader::new(repository, parent.id, &source.name)?.resume_points()?,
+                Some(parent) => {
+                    Reader::new(repository, parent.id, &source.name)?.resume_points()?
+                }
             });
         }
         let progress = Mutex::default();
@@ -250,9 +265,12 @@ impl<'a> Task<'a> {
         }
         let used: BTreeSet<u32> = buckets
             .iter()
-            .flat_map(|bucket| bucket.parts.iter().flat_map(|part| part.runs.iter().map(|run| run.object)))
+            .flat_map(|bucket| {
+                bucket.parts.iter().flat_map(|part| part.runs.iter().map(|run| run.object))
+            })
             .collect();
-        let objects = progress.objects.values().filter(|object| used.contains(&object.number)).cloned();
+        let objects =
+            progress.objects.values().filter(|object| used.contains(&object.number)).cloned();
         let manifest = Manifest {
             id: self.id,
             writer: writer.to_owned(),
@@ -261,7 +279,34 @@ impl<'a> Task<'a> {
             objects: objects.collect(),
             definitions,
         };
+        self.check_presence(&manifest)?;
         self.publish(manifest)
+    }
+
+    /// Checks that all that the manifest refers to is still there: somebody may have discarded this backup, or removed its bases.
+    fn check_presence(&self, manifest: &Manifest) -> Result<(), Error> {
+        let store = self.repository.store();
+        for object in &manifest.objects {
+            let name = object_name(self.id, object.number);
+            let bytes = store.size(&name)?;
+            if bytes != object.bytes {
+                return Err(Error::damaged(
+                    &name,
+                    format!("it has {bytes} bytes of {}", object.bytes),
+                ));
+            }
+        }
+        let mut needed = BTreeSet::new();
+        for bucket in &manifest.buckets {
+            let bases = bucket.parts.iter().filter_map(|part| part.base);
+            for id in bucket.parent.iter().map(|parent| parent.id).chain(bases) {
+                if !needed.contains(&id) {
+                    needed.extend(self.repository.needs(id)?);
+                }
+            }
+        }
+        // The repository remembers manifests that it has read, and the store does not.
+        needed.into_iter().try_for_each(|id| Ok(store.size(&manifest_name(id)).map(drop)?))
     }
 
     /// Writes the manifest, which completes the backup, and removes what was kept for an interruption.
@@ -296,11 +341,13 @@ impl<'a> Task<'a> {
 fn parent_of(repository: &Repository, source: &BucketSource) -> Result<Option<Parent>, Error> {
     let Some(read) = repository.latest_with(&source.name)? else { return Ok(None) };
     let known = read.0.bucket(&source.name);
-    let is_same = |known: &BucketPart| known.uuid == source.uuid && known.vbuckets == source.vbuckets;
+    let is_same =
+        |known: &BucketPart| known.uuid == source.uuid && known.vbuckets == source.vbuckets;
     if !known.is_some_and(is_same) {
         return Ok(None);
     }
-    let points = Reader::new(repository, read.0.id, &source.name).and_then(|reader| reader.resume_points());
+    let points =
+        Reader::new(repository, read.0.id, &source.name).and_then(|reader| reader.resume_points());
     match points {
         Ok(_) => Ok(Some(Parent { id: read.0.id, blake3: read.1.clone() })),
         // A chain that is damaged is not continued: a full backup is better than one that cannot be read.
@@ -346,7 +393,11 @@ impl Worker<'_> {
     }
 
     /// Adds a block to the open object.
-    pub(crate) fn append(&mut self, block: &mut BlockBuilder, runs: &mut Vec<Run>) -> Result<(), Error> {
+    pub(crate) fn append(
+        &mut self,
+        block: &mut BlockBuilder,
+        runs: &mut Vec<Run>,
+    ) -> Result<(), Error> {
         let task = self.task;
         let object = self.object.get_or_insert_with(|| {
             let number = task.next_number();
@@ -382,14 +433,18 @@ impl Worker<'_> {
         if self.pending.is_empty() {
             return Ok(());
         }
-        let piece =
-            Piece { objects: std::mem::take(&mut self.written), done: std::mem::take(&mut self.pending) };
+        let piece = Piece {
+            objects: std::mem::take(&mut self.written),
+            done: std::mem::take(&mut self.pending),
+        };
         let number = task.next_number();
         let salt = task.salt_of(&[b"piece", &number.to_le_bytes()[..]].concat());
         task.repository.create_json(&piece_name(task.id, number), &piece, &salt)?;
         let mut progress = task.progress.lock();
         progress.objects.extend(piece.objects.into_iter().map(|object| (object.number, object)));
-        progress.done.extend(piece.done.into_iter().map(|(bucket, vbid, part)| ((bucket, vbid), part)));
+        progress
+            .done
+            .extend(piece.done.into_iter().map(|(bucket, vbid, part)| ((bucket, vbid), part)));
         Ok(())
     }
 }

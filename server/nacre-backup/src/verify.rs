@@ -67,7 +67,10 @@ fn verify_one(
         let store = repository.store();
         let looked = store.size(&name).map_err(Error::from).and_then(|bytes| {
             if bytes != object.bytes {
-                return Err(Error::damaged(&name, format!("it has {bytes} bytes of {}", object.bytes)));
+                return Err(Error::damaged(
+                    &name,
+                    format!("it has {bytes} bytes of {}", object.bytes),
+                ));
             }
             if !has_data {
                 return Ok(());

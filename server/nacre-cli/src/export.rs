@@ -99,7 +99,11 @@ pub fn export(options: &Export) -> Result<(), String> {
     let file = Mutex::new(file);
     let remaining: Mutex<BTreeSet<u16>> = Mutex::new((0..source.vbuckets).collect());
     let counts = Mutex::new((0_u64, 0_u64));
-    let bar = if options.quiet { ProgressBar::hidden() } else { ProgressBar::new(source.vbuckets.into()) };
+    let bar = if options.quiet {
+        ProgressBar::hidden()
+    } else {
+        ProgressBar::new(source.vbuckets.into())
+    };
     source.stream_all(
         || remaining.lock().iter().copied().collect(),
         || (),
@@ -115,7 +119,7 @@ pub fn export(options: &Export) -> Result<(), String> {
                         false => drop(lines.remove(&key)),
                     }
                 }
-                Ok(take.advanced(record.seqno)?)
+                take.advanced(record.seqno).map_err(Failure::from)
             })?;
             let mut file = file.lock();
             let mut own = (0, 0);
@@ -143,7 +147,10 @@ pub fn export(options: &Export) -> Result<(), String> {
     match skipped {
         0 => Ok(()),
         _ => {
-            eprintln!("left out {}, not JSON objects: --with-meta keeps them", counted(skipped, "document"));
+            eprintln!(
+                "left out {}, not JSON objects: --with-meta keeps them",
+                counted(skipped, "document")
+            );
             Ok(())
         }
     }
@@ -157,7 +164,8 @@ fn collections(options: &Export) -> Result<BTreeMap<u32, (String, String)>, Stri
             return Err(format!("the bucket {} has no collection {wanted}", options.bucket));
         }
     }
-    let is_wanted = |path: String| options.collection.is_empty() || options.collection.contains(&path);
+    let is_wanted =
+        |path: String| options.collection.is_empty() || options.collection.contains(&path);
     Ok(present
         .into_iter()
         .filter(|found| is_wanted(format!("{}.{}", found.scope, found.name)))
@@ -206,7 +214,8 @@ fn line(options: &Export, place: &(String, String), record: &Record<'_>) -> Opti
     if options.with_meta {
         return Some(line_with_meta(place, record, xattrs, body));
     }
-    let is_json = record.datatype & DATATYPE_JSON != 0 || serde_json::from_slice::<&RawValue>(body).is_ok();
+    let is_json =
+        record.datatype & DATATYPE_JSON != 0 || serde_json::from_slice::<&RawValue>(body).is_ok();
     let text = std::str::from_utf8(body).ok().filter(|_| is_json)?;
     let key = String::from_utf8_lossy(record.key);
     let added = [
@@ -264,14 +273,18 @@ fn line_with_meta(
     add("flags", record.flags.to_string());
     add("expiry", record.expiry.to_string());
     if !xattrs.is_empty() {
-        let each: Vec<String> =
-            xattrs.iter().map(|(name, value)| format!("{}:{}", Value::from(*name), one_line(value.get()))).collect();
+        let each: Vec<String> = xattrs
+            .iter()
+            .map(|(name, value)| format!("{}:{}", Value::from(*name), one_line(value.get())))
+            .collect();
         add("xattrs", format!("{{{}}}", each.join(",")));
     }
     let text = std::str::from_utf8(body).ok();
     // JSON that is written over several lines would not be the same bytes on one.
     let plain = text.filter(|text| {
-        !text.contains(['\n', '\r']) && text.trim() == *text && serde_json::from_str::<&RawValue>(text).is_ok()
+        !text.contains(['\n', '\r'])
+            && text.trim() == *text
+            && serde_json::from_str::<&RawValue>(text).is_ok()
     });
     match plain {
         Some(text) => add("body", text.to_owned()),
@@ -282,7 +295,8 @@ fn line_with_meta(
 
 fn one_line(json: &str) -> String {
     match json.contains(['\n', '\r']) {
-        true => serde_json::from_str::<Value>(json).map_or_else(|_| json.to_owned(), |value| value.to_string()),
+        true => serde_json::from_str::<Value>(json)
+            .map_or_else(|_| json.to_owned(), |value| value.to_string()),
         false => json.to_owned(),
     }
 }

@@ -157,7 +157,10 @@ fn import_versions(options: &Import) -> Result<(), String> {
     read(options, &mut each)?;
     let (written, kept) = importer.finish()?;
     let plural = if written == 1 { "" } else { "s" };
-    println!("imported {written} document{plural} into {}, left {kept} that were there already or newer", options.bucket);
+    println!(
+        "imported {written} document{plural} into {}, left {kept} that were there already or newer",
+        options.bucket
+    );
     if bad > 0 { Err(format!("{bad} of {rows} rows were not imported")) } else { Ok(()) }
 }
 

@@ -1,8 +1,8 @@
 //! Single cases of what goes wrong with a repository, each with the outcome that it must have.
 
 use nacre_backup::{
-    BackupId, BucketSource, Error, MemoryStore, Reader, Record, RecordKind, Repository, Store, Task,
-    TaskOptions, verify,
+    BackupId, BucketSource, Error, MemoryStore, Reader, Record, RecordKind, Repository, Store,
+    Task, TaskOptions, verify,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -78,7 +78,10 @@ fn an_interrupted_backup_is_listed_as_such_and_is_continued_or_removed() {
     let id = task.id();
     assert!(task.complete(9, "", BTreeMap::new(), BTreeMap::new()).is_err());
     drop(task);
-    assert_eq!((repository.backups().unwrap(), repository.unfinished().unwrap()), (vec![], vec![id]));
+    assert_eq!(
+        (repository.backups().unwrap(), repository.unfinished().unwrap()),
+        (vec![], vec![id])
+    );
     let other = BucketSource { uuid: "v".into(), ..source.clone() };
     let refused = Task::resume(&repository, id, &[other], options(6)).err().unwrap();
     assert!(refused.to_string().contains("discard"), "{refused}");
@@ -87,7 +90,10 @@ fn an_interrupted_backup_is_listed_as_such_and_is_continued_or_removed() {
     assert_eq!(task.remaining(0), [1], "what was complete is not taken again");
     feed(&task, 1, 3, b"1");
     assert_eq!(complete(&task), id);
-    assert_eq!((repository.backups().unwrap(), repository.unfinished().unwrap()), (vec![id], vec![]));
+    assert_eq!(
+        (repository.backups().unwrap(), repository.unfinished().unwrap()),
+        (vec![id], vec![])
+    );
     assert_eq!(store.list("progress/").unwrap(), [""; 0]);
 
     let task = Task::begin(&repository, &[source], options(7)).unwrap();
@@ -134,7 +140,8 @@ fn two_backups_at_once_both_complete_from_the_same_parent() {
     let repository = repository(&store);
     let source = source("u", 1);
     take(&repository, &source, 5, 1);
-    let begin = |now| Task::begin(&repository, std::slice::from_ref(&source), options(now)).unwrap();
+    let begin =
+        |now| Task::begin(&repository, std::slice::from_ref(&source), options(now)).unwrap();
     let (first, second) = (begin(6), begin(7));
     feed(&first, 0, 3, b"1");
     feed(&second, 0, 4, b"1");
@@ -153,7 +160,11 @@ fn damage_is_found_and_named_and_a_damaged_chain_is_not_continued() {
     let bytes = store.read(&object, 0..u64::MAX).unwrap();
     let findings = |has_data| {
         let verified = verify(&repository(&store), id, has_data).unwrap();
-        verified.findings.into_iter().map(|found| format!("{}: {}", found.object, found.reason)).collect::<Vec<_>>()
+        verified
+            .findings
+            .into_iter()
+            .map(|found| format!("{}: {}", found.object, found.reason))
+            .collect::<Vec<_>>()
     };
     let mut changed = bytes.clone();
     *changed.last_mut().unwrap() ^= 4;
@@ -161,7 +172,10 @@ fn damage_is_found_and_named_and_a_damaged_chain_is_not_continued() {
     assert_eq!(findings(false), [""; 0]);
     let found = findings(true).join("\n");
     assert!(found.contains("0.nbk: its checksum is wrong"), "{found}");
-    assert!(found.contains("vBucket 0, block at byte 20: the checksum of a block is wrong"), "{found}");
+    assert!(
+        found.contains("vBucket 0, block at byte 20: the checksum of a block is wrong"),
+        "{found}"
+    );
     assert!(records(&repository(&store), id, 0).unwrap_err().is_damage());
 
     store.tamper(&object, Some(bytes[..50].to_vec()));
@@ -218,4 +232,23 @@ fn a_source_that_contradicts_itself_is_refused() {
     assert!(take.snapshot(3).is_err(), "a snapshot in the past");
     assert!(worker.finish(0, begin()).is_err(), "a stream that ended early");
     assert_eq!(task.remaining(0), [0]);
+}
+
+#[test]
+fn a_backup_that_was_discarded_or_lost_its_base_while_it_ran_is_not_completed() {
+    let store = Arc::new(MemoryStore::default());
+    let ours = repository(&store);
+    let source = source("u", 1);
+    let refused = |task: &Task<'_>| {
+        task.complete(9, "", BTreeMap::new(), BTreeMap::new()).unwrap_err().to_string()
+    };
+    let task = Task::begin(&ours, std::slice::from_ref(&source), options(5)).unwrap();
+    feed(&task, 0, 3, b"1");
+    repository(&store).remove(task.id()).unwrap();
+    assert!(refused(&task).ends_with("0.nbk is missing"));
+    let base = take(&ours, &source, 6, 3);
+    let task = Task::begin(&ours, &[source], options(7)).unwrap();
+    feed(&task, 0, 5, b"1");
+    repository(&store).remove(base).unwrap();
+    assert!(refused(&task).ends_with("manifest.json is missing"));
 }

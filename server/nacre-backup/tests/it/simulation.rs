@@ -72,7 +72,8 @@ impl Simulation {
         let failures = if self.chance.one_in(3) { 8 } else { 0 };
         self.store.begin(crash_at, failures, self.chance.one_in(3));
         // The clock goes back at times.
-        self.now_ms = (self.now_ms + self.chance.below(1000)).saturating_sub(self.chance.below(300));
+        self.now_ms =
+            (self.now_ms + self.chance.below(1000)).saturating_sub(self.chance.below(300));
         let outcome = self.take();
         match outcome {
             Ok(()) | Err(Error::Store(_) | Error::Invalid(_) | Error::Damaged { .. }) => {}
@@ -87,8 +88,7 @@ impl Simulation {
         let mut random = [0; 16];
         random[..8].copy_from_slice(&self.chance.next().to_le_bytes());
         random[8..].copy_from_slice(&self.chance.next().to_le_bytes());
-        let options =
-            TaskOptions { now_ms: self.now_ms, random, is_full: self.chance.one_in(12) };
+        let options = TaskOptions { now_ms: self.now_ms, random, is_full: self.chance.one_in(12) };
         let unfinished = repository.unfinished()?.last().copied();
         let task = match unfinished {
             Some(id) if !self.chance.one_in(4) => {
@@ -108,9 +108,9 @@ impl Simulation {
                 break;
             }
             let mut worker = task.worker();
-            let taken = remaining.into_iter().try_for_each(|vbid| {
-                self.take_vbucket(&task, &mut worker, vbid)
-            });
+            let taken = remaining
+                .into_iter()
+                .try_for_each(|vbid| self.take_vbucket(&task, &mut worker, vbid));
             match taken.and_then(|()| worker.flush()) {
                 Err(error) if self.store.is_dead() => return Err(error),
                 Err(Error::Store(_)) | Ok(()) => {}
@@ -293,10 +293,14 @@ fn a_complete_backup_is_what_the_source_was() {
             let manifest = repository.manifest(*id).unwrap();
             complete += 1;
             parts += manifest.0.buckets[0].parts.iter().filter(|part| part.base.is_some()).count();
-            dropped += manifest.0.buckets[0].parts.iter().filter(|part| part.dropped.is_some()).count();
+            dropped +=
+                manifest.0.buckets[0].parts.iter().filter(|part| part.dropped.is_some()).count();
         }
     }
     // A simulation in which nothing happens would show nothing.
     assert!(complete as u64 > seeds, "{complete} backups");
-    assert!(parts as u64 > seeds && dropped as u64 > seeds / 4, "{parts} increments, {dropped} rolled back");
+    assert!(
+        parts as u64 > seeds && dropped as u64 > seeds / 4,
+        "{parts} increments, {dropped} rolled back"
+    );
 }

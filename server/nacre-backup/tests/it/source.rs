@@ -153,7 +153,8 @@ pub fn with_record<T>(
     value: Option<u64>,
     use_it: impl FnOnce(&Record<'_>) -> T,
 ) -> T {
-    let bytes = value.map_or(Vec::new(), |value| value.to_le_bytes().repeat(1 + (value % 50) as usize));
+    let bytes =
+        value.map_or(Vec::new(), |value| value.to_le_bytes().repeat(1 + (value % 50) as usize));
     let kind = if value.is_some() { RecordKind::Set } else { RecordKind::Deletion };
     let key = [key];
     use_it(&Record {

@@ -59,7 +59,9 @@ pub(super) fn create(options: &Create) -> Result<(), String> {
         .iter()
         .map(|(name, source)| {
             let described = options.server.call("GET", &definitions::bucket_path(name), b"")?;
-            let uuid = described["uuid"].as_str().ok_or_else(|| format!("the bucket {name} has no uuid"))?;
+            let uuid = described["uuid"]
+                .as_str()
+                .ok_or_else(|| format!("the bucket {name} has no uuid"))?;
             let (uuid, vbuckets) = (uuid.to_owned(), source.vbuckets);
             Ok(BucketSource { name: name.clone(), uuid, vbuckets })
         })
@@ -143,7 +145,8 @@ fn stream(
 /// `backup 01J… of 2 buckets: 10 documents and 1 deletion, an increment of 01H…`.
 fn summary(manifest: &Manifest) -> String {
     let parts = || manifest.buckets.iter().flat_map(|bucket| &bucket.parts);
-    let (sets, deletions) = (parts().map(|part| part.sets).sum(), parts().map(|part| part.deletions).sum());
+    let (sets, deletions) =
+        (parts().map(|part| part.sets).sum(), parts().map(|part| part.deletions).sum());
     let parents = manifest.buckets.iter().filter(|bucket| bucket.parent.is_some()).count();
     let kind = match parents {
         0 => "full",

@@ -59,9 +59,8 @@ pub(super) fn of_cluster(server: &Server, missing: &mut Vec<String>) -> Definiti
     };
     add("cluster", server.call("GET", "/pools/default", b""));
     add("deployments", server.call("GET", "/deployments", b""));
-    let functions = server
-        .functions()
-        .and_then(|base| server.call_at(&base, "GET", "/api/v1/export", b""));
+    let functions =
+        server.functions().and_then(|base| server.call_at(&base, "GET", "/api/v1/export", b""));
     add("functions", functions);
     definitions
 }
@@ -98,7 +97,9 @@ pub(super) fn create_bucket(server: &Server, name: &str, part: &BucketPart) -> R
     for (field, place) in SETTINGS {
         match settings.pointer(place) {
             // The description says `membase` where the form says `couchbase`.
-            Some(Value::String(text)) if text == "membase" => form.push((field, "couchbase".into())),
+            Some(Value::String(text)) if text == "membase" => {
+                form.push((field, "couchbase".into()))
+            }
             Some(Value::String(text)) => form.push((field, text.clone())),
             Some(Value::Bool(value)) => form.push((field, value.to_string())),
             Some(value @ Value::Number(_)) => form.push((field, value.to_string())),
@@ -143,7 +144,11 @@ pub(super) fn create_collections(
 }
 
 /// Creates design documents and indexes that are missing. Indexes are not built. Returns what was created, and what could not be.
-pub(super) fn create_others(server: &Server, bucket: &str, part: &BucketPart) -> (u64, Vec<String>) {
+pub(super) fn create_others(
+    server: &Server,
+    bucket: &str,
+    part: &BucketPart,
+) -> (u64, Vec<String>) {
     let (mut created, mut failed) = (0, Vec::new());
     let mut note = |name: String, done: Result<Value, String>| match done {
         Ok(_) => created += 1,
@@ -154,13 +159,19 @@ pub(super) fn create_others(server: &Server, bucket: &str, part: &BucketPart) ->
         let (document, body) = (&row["doc"], &row["doc"]["json"]);
         let Some(id) = document["meta"]["id"].as_str() else { continue };
         let put = server.views().and_then(|base| {
-            server.call_at(&base, "PUT", &format!("/{}/{id}", encoded(bucket)), body.to_string().as_bytes())
+            server.call_at(
+                &base,
+                "PUT",
+                &format!("/{}/{id}", encoded(bucket)),
+                body.to_string().as_bytes(),
+            )
         });
         note(id.to_owned(), put);
     }
     let indexes = part.definitions.get("indexes").and_then(Value::as_array).into_iter().flatten();
     for index in indexes {
-        let (Some(name), Some(statement)) = (index["name"].as_str(), index["definition"].as_str()) else {
+        let (Some(name), Some(statement)) = (index["name"].as_str(), index["definition"].as_str())
+        else {
             continue;
         };
         if part.name != bucket {
@@ -169,9 +180,9 @@ pub(super) fn create_others(server: &Server, bucket: &str, part: &BucketPart) ->
         }
         let statement = deferred(statement);
         let request = json!({"statement": statement}).to_string();
-        let created = server.queries().and_then(|base| {
-            server.call_at(&base, "POST", "/query/service", request.as_bytes())
-        });
+        let created = server
+            .queries()
+            .and_then(|base| server.call_at(&base, "POST", "/query/service", request.as_bytes()));
         note(format!("index {name}"), created);
     }
     (created, failed)

@@ -1,7 +1,7 @@
 //! `nacre backup diff`: a backup against a running cluster.
 
 use super::definitions;
-use super::history::{Cluster, Source, stream_vbucket};
+use super::history::{Cluster, Failure, Source, stream_vbucket};
 use super::{Place, counted, find};
 use crate::target::Server;
 use clap::Args;
@@ -105,7 +105,7 @@ fn of_cluster(options: &Diff) -> Result<Documents, String> {
             let mut own = Documents::new();
             stream_vbucket(consumer, &mut take, |take, record| {
                 apply(&mut own, &names, record);
-                Ok(take.advanced(record.seqno)?)
+                take.advanced(record.seqno).map_err(Failure::from)
             })?;
             documents.lock().append(&mut own);
             remaining.lock().remove(&vbid);

@@ -2,9 +2,7 @@
 
 use crate::target::{Keys, Server};
 use nacre_backup::{Error, Record, RecordKind, VbucketTake};
-use nacre_client::{
-    BASIC_FEATURES, Connection, DcpConsumer, EventKind, StreamRange, StreamReply,
-};
+use nacre_client::{BASIC_FEATURES, Connection, DcpConsumer, EventKind, StreamRange, StreamReply};
 use nacre_protocol::Feature;
 use nacre_protocol::dcp::{open_flag, stream_flag};
 use nacre_types::{DATATYPE_XATTR, Vbid, leb128_decode};
@@ -126,12 +124,22 @@ impl<'a> Source<'a> {
     ///
     /// # Errors
     /// A sentence if there is no such bucket, or no node answers.
-    pub fn open(cluster: &'a Cluster<'a>, bucket: &str, threads: usize) -> Result<Source<'a>, String> {
+    pub fn open(
+        cluster: &'a Cluster<'a>,
+        bucket: &str,
+        threads: usize,
+    ) -> Result<Source<'a>, String> {
         let connection = cluster.connect_any(&[], bucket)?;
         let (vbuckets, servers) =
             (connection.map().vbucket_count(), connection.map().servers().to_vec());
         let servers = Mutex::new(servers);
-        Ok(Source { cluster, bucket: bucket.to_owned(), vbuckets, servers, threads: threads.max(1) })
+        Ok(Source {
+            cluster,
+            bucket: bucket.to_owned(),
+            vbuckets,
+            servers,
+            threads: threads.max(1),
+        })
     }
 
     /// Asks the nodes which vBuckets they serve and how far they are.
@@ -230,9 +238,8 @@ impl<'a> Source<'a> {
                     Err(Failure::Fatal(reason)) => *fatal.lock() = Some(reason),
                 }
             }
-            if fatal.lock().is_none()
-                && let Err(reason) = end(own)
-            {
+            let is_fine = fatal.lock().is_none();
+            if is_fine && let Err(reason) = end(own) {
                 *fatal.lock() = Some(reason);
             }
         };
@@ -258,7 +265,9 @@ impl<'a> Source<'a> {
             let _ = consumer.control("enable_expiry_opcode", "true");
             consumers.insert(address.to_owned(), consumer);
         }
-        consumers.get_mut(address).ok_or_else(|| Failure::Passing("there is no connection".to_owned()))
+        consumers
+            .get_mut(address)
+            .ok_or_else(|| Failure::Passing("there is no connection".to_owned()))
     }
 }
 
@@ -301,7 +310,9 @@ pub(crate) fn stream_vbucket(
             EventKind::Advanced(seqno) | EventKind::System { seqno, .. } => take.advanced(seqno)?,
             EventKind::End(_) if take.is_complete() => return Ok(()),
             EventKind::End(reason) => {
-                return Err(Failure::Passing(format!("the stream of vBucket {vbid} ended: {reason}")));
+                return Err(Failure::Passing(format!(
+                    "the stream of vBucket {vbid} ended: {reason}"
+                )));
             }
             kind => with_record(&kind, |record| each(take, record))?,
         }

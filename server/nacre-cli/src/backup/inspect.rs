@@ -2,7 +2,9 @@
 
 use super::{Place, counted, find, split_path};
 use clap::Args;
-use nacre_backup::{BackupId, Error, Manifest, Reader, Record, Repository, verify as verify_backup};
+use nacre_backup::{
+    BackupId, Error, Manifest, Reader, Record, Repository, verify as verify_backup,
+};
 use nacre_types::{DATATYPE_JSON, DATATYPE_XATTR, Vbid};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -163,9 +165,19 @@ pub(super) fn show(options: &Show) -> Result<(), String> {
         return Ok(());
     }
     let took_ms = read.0.time_ms.1.saturating_sub(read.0.time_ms.0);
-    println!("backup {} ({}), by {}, in {took_ms} ms", read.0.id, described["kind"].as_str().unwrap_or_default(), read.0.writer);
-    for (bucket, about) in read.0.buckets.iter().zip(described["buckets"].as_array().into_iter().flatten()) {
-        let parent = bucket.parent.as_ref().map_or_else(String::new, |parent| format!(", continues {}", parent.id));
+    println!(
+        "backup {} ({}), by {}, in {took_ms} ms",
+        read.0.id,
+        described["kind"].as_str().unwrap_or_default(),
+        read.0.writer
+    );
+    for (bucket, about) in
+        read.0.buckets.iter().zip(described["buckets"].as_array().into_iter().flatten())
+    {
+        let parent = bucket
+            .parent
+            .as_ref()
+            .map_or_else(String::new, |parent| format!(", continues {}", parent.id));
         println!(
             "bucket {}: {} and {} in {} of {}{parent}",
             bucket.name,
@@ -204,7 +216,11 @@ pub(super) fn verify(options: &Verify) -> Result<(), String> {
         counted(verified.manifests, "manifest"),
         counted(verified.objects, "object"),
         verified.bytes,
-        if options.read_data { counted(verified.records, "record") } else { "data not read".to_owned() }
+        if options.read_data {
+            counted(verified.records, "record")
+        } else {
+            "data not read".to_owned()
+        }
     );
     match verified.findings.len() as u64 {
         0 => Ok(()),
@@ -223,7 +239,8 @@ pub(super) fn examine(options: &Examine) -> Result<(), String> {
     for id in repository.backups()? {
         let Ok(read) = repository.manifest(id) else { continue };
         let Some(part) = read.0.bucket(bucket) else { continue };
-        let found = part.collections.iter().find(|found| found.scope == scope && found.name == name);
+        let found =
+            part.collections.iter().find(|found| found.scope == scope && found.name == name);
         let Some(collection) = found.map(|found| found.id) else { continue };
         let vbid = Vbid::of(options.key.as_bytes(), part.vbuckets);
         if part.part(vbid.0).is_none() {
@@ -254,9 +271,10 @@ fn shown(id: BackupId, record: &Record<'_>) -> Value {
     });
     let value = match record.datatype & DATATYPE_XATTR {
         0 => Some(record.value),
-        _ => record.value.first_chunk().and_then(|length| {
-            record.value.get(4 + u32::from_be_bytes(*length) as usize..)
-        }),
+        _ => record
+            .value
+            .first_chunk()
+            .and_then(|length| record.value.get(4 + u32::from_be_bytes(*length) as usize..)),
     };
     let parsed = value.filter(|_| record.datatype & DATATYPE_JSON != 0);
     match parsed.and_then(|value| serde_json::from_slice::<Value>(value).ok()) {
@@ -273,6 +291,11 @@ pub(super) fn prune(options: &Prune) -> Result<(), String> {
     if options.keep_last == 0 {
         return Err("--keep-last is at least 1: the newest backup is always kept".to_owned());
     }
+    if let Some(id) = repository.unfinished()?.first() {
+        return Err(format!(
+            "the backup {id} is being taken, or was interrupted: complete or remove it first"
+        ));
+    }
     let kept = &backups[backups.len().saturating_sub(options.keep_last)..];
     let mut needed = BTreeSet::new();
     for id in kept {
@@ -280,7 +303,8 @@ pub(super) fn prune(options: &Prune) -> Result<(), String> {
             format!("{error}: nothing is removed while a kept backup cannot be read")
         })?);
     }
-    let unneeded: Vec<BackupId> = backups.iter().copied().filter(|id| !needed.contains(id)).rev().collect();
+    let unneeded: Vec<BackupId> =
+        backups.iter().copied().filter(|id| !needed.contains(id)).rev().collect();
     for id in &unneeded {
         if !options.dry_run {
             repository.remove(*id)?;

@@ -48,7 +48,8 @@ impl ExportedVersion {
     /// # Errors
     /// What is wrong with it.
     pub fn read(line: &str) -> Result<ExportedVersion, String> {
-        let line: Line<'_> = serde_json::from_str(line).map_err(|error| format!("no document with metadata: {error}"))?;
+        let line: Line<'_> = serde_json::from_str(line)
+            .map_err(|error| format!("no document with metadata: {error}"))?;
         let bytes = |name: &str, text: &str| {
             STANDARD.decode(text).map_err(|error| format!("{name} is not base64: {error}"))
         };
@@ -72,7 +73,8 @@ impl ExportedVersion {
             value = section(xattrs)?;
         }
         value.extend(body);
-        let (place, rev, flags, expiry) = ((line.scope, line.collection), line.rev, line.flags, line.expiry);
+        let (place, rev, flags, expiry) =
+            ((line.scope, line.collection), line.rev, line.flags, line.expiry);
         Ok(ExportedVersion { key, place, cas, rev, flags, expiry, datatype, value })
     }
 }
@@ -132,7 +134,8 @@ impl<'a> VersionImporter<'a> {
         let described = cluster.server.call("GET", &definitions::bucket_path(bucket), b"")?;
         let by_time = described["conflictResolutionType"] == "lww";
         let present = definitions::present(cluster.server, bucket)?;
-        let collections = present.into_iter().map(|found| ((found.scope, found.name), found.id)).collect();
+        let collections =
+            present.into_iter().map(|found| ((found.scope, found.name), found.id)).collect();
         let writer = Writer::open(cluster, bucket, WriteRule { by_time, force: false })?;
         Ok(VersionImporter { writer, collections, bucket: bucket.to_owned() })
     }
@@ -144,7 +147,10 @@ impl<'a> VersionImporter<'a> {
     pub fn write(&mut self, version: &ExportedVersion) -> Result<(), String> {
         let ExportedVersion { key, place, cas, rev, flags, expiry, datatype, value } = version;
         let collection = self.collections.get(place).ok_or_else(|| {
-            format!("the bucket {} has no collection {}.{}: create it first", self.bucket, place.0, place.1)
+            format!(
+                "the bucket {} has no collection {}.{}: create it first",
+                self.bucket, place.0, place.1
+            )
         })?;
         let record = Record {
             kind: RecordKind::Set,
@@ -180,9 +186,13 @@ mod tests {
 
     #[test]
     fn a_line_is_the_document_that_it_was() {
-        let line = format!(r#"{{"key":"k",{META},"xattrs":{{"xy":true,"a":1.0}},"body":{{"b":1}}}}"#);
+        let line =
+            format!(r#"{{"key":"k",{META},"xattrs":{{"xy":true,"a":1.0}},"body":{{"b":1}}}}"#);
         let version = ExportedVersion::read(&line).unwrap();
-        assert_eq!((&version.key[..], version.cas, version.datatype), (&b"k"[..], 7, DATATYPE_XATTR));
+        assert_eq!(
+            (&version.key[..], version.cas, version.datatype),
+            (&b"k"[..], 7, DATATYPE_XATTR)
+        );
         let attributes = b"\0\0\0\x16\0\0\0\x08xy\0true\0\0\0\0\x06a\x001.0\0";
         assert_eq!(version.value, [&attributes[..], b"{\"b\":1}"].concat());
         let line = format!(r#"{{"key_base64":"/w==",{META},"body_base64":"AQ=="}}"#);
@@ -197,7 +207,9 @@ mod tests {
         assert!(why(format!(r#"{{{META},"body":1}}"#)).contains("key_base64"));
         assert!(why(format!(r#"{{"key":"k",{META}}}"#)).contains("body_base64"));
         assert!(why(format!(r#"{{"key":"k",{META},"body_base64":"!"}}"#)).contains("not base64"));
-        assert!(why(format!(r#"{{"key":"k",{META},"body":1,"xattrs":[1]}}"#)).contains("an object"));
+        assert!(
+            why(format!(r#"{{"key":"k",{META},"body":1,"xattrs":[1]}}"#)).contains("an object")
+        );
         assert!(why(format!(r#"{{"key":"k",{META},"body":1,"other":1}}"#)).contains("other"));
     }
 }

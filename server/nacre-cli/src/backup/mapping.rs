@@ -15,7 +15,8 @@ impl Mapping {
     /// A sentence about one that is malformed.
     pub fn read(pairs: &[String]) -> Result<Mapping, String> {
         let read = |pair: &String| {
-            let (from, to) = pair.split_once('=').ok_or_else(|| format!("{pair:?} is not from=to"))?;
+            let (from, to) =
+                pair.split_once('=').ok_or_else(|| format!("{pair:?} is not from=to"))?;
             let (from, to) = (owned(from)?, owned(to)?);
             match from.len() == to.len() {
                 true => Ok((from, to)),

@@ -16,8 +16,8 @@ mod mapping;
 mod restore;
 mod writer;
 
-pub(crate) use history::{Cluster, Failure, Source, stream_vbucket};
 pub(crate) use definitions::present as present_collections;
+pub(crate) use history::{Cluster, Failure, Source, stream_vbucket};
 pub(crate) use lines::{ExportedVersion, VersionImporter};
 pub use restore::{Restore, restore};
 
@@ -133,7 +133,9 @@ pub(crate) fn find(repository: &Repository, text: &str) -> Result<BackupId, Stri
     };
     match found[..] {
         [id] => Ok(id),
-        [] => Err(format!("there is no complete backup {text}: `nacre backup list` shows those there are")),
+        [] => Err(format!(
+            "there is no complete backup {text}: `nacre backup list` shows those there are"
+        )),
         _ => Err(format!("{text} is the beginning of {} backups", found.len())),
     }
 }

@@ -11,7 +11,6 @@ use indicatif::ProgressBar;
 use nacre_backup::{BucketPart, Error, Reader};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::hash::{BuildHasher, Hash, Hasher};
 
 /// Treatment of expiry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -19,7 +18,8 @@ enum Ttl {
     /// Documents keep their expiry; those that have expired are left out
     Keep,
     /// Documents never expire, also those that have
-    None,
+    #[value(name = "none")]
+    Never,
 }
 
 /// Options of `nacre restore`.
@@ -91,7 +91,10 @@ pub fn restore(options: &Restore) -> Result<(), String> {
         [] => manifest.0.buckets.iter().collect(),
         named => {
             let find = |name: &String| {
-                manifest.0.bucket(name).ok_or_else(|| format!("the backup {id} has no bucket {name}"))
+                manifest
+                    .0
+                    .bucket(name)
+                    .ok_or_else(|| format!("the backup {id} has no bucket {name}"))
             };
             named.iter().map(find).collect::<Result<_, String>>()?
         }
@@ -139,7 +142,9 @@ fn targets(options: &Restore, mapping: &Mapping, part: &BucketPart) -> Result<Ta
         let plain: Vec<_> = collections.iter().map(|(_, target)| target.clone()).collect();
         let present = definitions::create_collections(&options.server, &bucket, &plain)?;
         for (id, target) in collections {
-            let found = present.iter().find(|found| found.scope == target.scope && found.name == target.name);
+            let found = present
+                .iter()
+                .find(|found| found.scope == target.scope && found.name == target.name);
             if let Some(found) = found {
                 targets.insert(id, (bucket.clone(), found.id));
             }
@@ -154,7 +159,8 @@ fn restore_bucket(
     reader: &Reader<'_>,
     targets: &Targets,
 ) -> Result<Counts, String> {
-    let names: std::collections::BTreeSet<&String> = targets.values().map(|(bucket, _)| bucket).collect();
+    let names: std::collections::BTreeSet<&String> =
+        targets.values().map(|(bucket, _)| bucket).collect();
     let mut rules = BTreeMap::new();
     for name in names {
         let described = match cluster {
@@ -166,9 +172,20 @@ fn restore_bucket(
     }
     let queue: Mutex<VecDeque<u16>> = Mutex::new((0..reader.bucket().vbuckets).collect());
     let (total, failed) = (Mutex::new(Counts::default()), Mutex::new(None));
-    let bar = if options.quiet { ProgressBar::hidden() } else { ProgressBar::new(reader.bucket().vbuckets.into()) };
+    let bar = if options.quiet {
+        ProgressBar::hidden()
+    } else {
+        ProgressBar::new(reader.bucket().vbuckets.into())
+    };
     let work = || {
-        let mut restorer = Restorer { options, cluster, targets, rules: &rules, writers: BTreeMap::new(), counts: Counts::default() };
+        let mut restorer = Restorer {
+            options,
+            cluster,
+            targets,
+            rules: &rules,
+            writers: BTreeMap::new(),
+            counts: Counts::default(),
+        };
         while failed.lock().is_none() {
             let Some(vbid) = queue.lock().pop_front() else { break };
             if let Err(reason) = restorer.restore(reader, vbid) {
@@ -208,9 +225,6 @@ struct Restorer<'a> {
     counts: Counts,
 }
 
-/// Hash of a key in its collection, under a secret of this process.
-type KeyHash = (u64, u64);
-
 impl Restorer<'_> {
     fn counts(&self) -> Counts {
         let mut counts = self.counts;
@@ -223,25 +237,15 @@ impl Restorer<'_> {
 
     /// Restores a vBucket: of each key the newest version, so that the order of writes does not matter.
     fn restore(&mut self, reader: &Reader<'_>, vbid: u16) -> Result<(), String> {
-        let seeds = [secret(), secret()];
-        let hash = |collection: u32, key: &[u8]| -> KeyHash {
-            let of = |seed: &std::hash::RandomState| {
-                let mut hasher = seed.build_hasher();
-                (collection, key).hash(&mut hasher);
-                hasher.finish()
-            };
-            (of(&seeds[0]), of(&seeds[1]))
-        };
         // Seqnos rise along a lineage: one names a record.
-        let mut newest: HashMap<KeyHash, u64> = HashMap::new();
+        let mut newest: HashMap<u128, u64> = HashMap::new();
         reader.for_each(vbid, |_, record| {
-            newest.insert(hash(record.collection, record.key), record.seqno);
+            newest.insert(record.key_hash(), record.seqno);
             Ok::<(), Error>(())
         })?;
         let (has_tombstones, now_s) = (self.options.tombstones, now_ms() / 1000);
         reader.for_each(vbid, |part, record| {
-            let is_newest =
-                newest.get(&hash(record.collection, record.key)) == Some(&record.seqno);
+            let is_newest = newest.get(&record.key_hash()) == Some(&record.seqno);
             if !is_newest || (!record.is_document() && part.from == 0 && !has_tombstones) {
                 return Ok(());
             }
@@ -250,7 +254,7 @@ impl Restorer<'_> {
                 return Ok(());
             };
             let has_expired = record.expiry != 0 && u64::from(record.expiry) <= now_s;
-            let expiry = if self.options.ttl == Ttl::None { 0 } else { record.expiry };
+            let expiry = if self.options.ttl == Ttl::Never { 0 } else { record.expiry };
             if has_expired && expiry != 0 {
                 self.counts.expired += 1;
                 return Ok(());
@@ -269,11 +273,6 @@ impl Restorer<'_> {
         })?;
         self.writers.values_mut().try_for_each(Writer::finish)
     }
-}
-
-#[expect(clippy::disallowed_types, reason = "the order of the map is not visible, and keys of a backup are not to be trusted")]
-fn secret() -> std::hash::RandomState {
-    std::hash::RandomState::new()
 }
 
 fn report(options: &Restore, part: &BucketPart, mapping: &Mapping, counts: &Counts) {

@@ -79,7 +79,11 @@ impl<'a> Writer<'a> {
     ///
     /// # Errors
     /// A sentence if it cannot be opened.
-    pub fn open(cluster: &'a Cluster<'a>, bucket: &str, rule: WriteRule) -> Result<Writer<'a>, String> {
+    pub fn open(
+        cluster: &'a Cluster<'a>,
+        bucket: &str,
+        rule: WriteRule,
+    ) -> Result<Writer<'a>, String> {
         let connection = cluster.connect_any(&[], bucket)?;
         let map = connection.map().clone();
         let bucket = bucket.to_owned();
@@ -96,7 +100,12 @@ impl<'a> Writer<'a> {
     ///
     /// # Errors
     /// A sentence if an earlier one was refused.
-    pub fn write(&mut self, collection: u32, record: &Record<'_>, expiry: u32) -> Result<(), String> {
+    pub fn write(
+        &mut self,
+        collection: u32,
+        record: &Record<'_>,
+        expiry: u32,
+    ) -> Result<(), String> {
         let mut options = 0;
         if self.rule.by_time {
             options |= version_option::FORCE_ACCEPT;
@@ -116,7 +125,8 @@ impl<'a> Writer<'a> {
         let mut key = Vec::with_capacity(5 + record.key.len());
         leb128_encode(collection, &mut key);
         key.extend_from_slice(record.key);
-        let opcode = if record.is_document() { Opcode::SetWithMeta } else { Opcode::DeleteWithMeta };
+        let opcode =
+            if record.is_document() { Opcode::SetWithMeta } else { Opcode::DeleteWithMeta };
         let (vbid, value) = (self.map.vbucket_of(record.key), record.value.to_vec());
         self.send(Write { opcode, vbid, datatype: record.datatype, extras, key, value })?;
         if self.waiting.len() >= WAITING_MAX { self.finish() } else { Ok(()) }
@@ -137,10 +147,16 @@ impl<'a> Writer<'a> {
             }
             if begun.elapsed() > PATIENCE {
                 let count = self.waiting.len();
-                return Err(format!("{count} documents cannot be written to {}: {reason}", self.bucket));
+                return Err(format!(
+                    "{count} documents cannot be written to {}: {reason}",
+                    self.bucket
+                ));
             }
             std::thread::sleep(PAUSE);
-            reason = self.learn().err().map_or_else(|| "it is full, or moves".to_owned(), |error| error.to_string());
+            reason = self
+                .learn()
+                .err()
+                .map_or_else(|| "it is full, or moves".to_owned(), |error| error.to_string());
             let before = self.waiting.len();
             for write in std::mem::take(&mut self.waiting) {
                 self.send(write)?;
@@ -239,7 +255,9 @@ impl<'a> Writer<'a> {
             let is = |known: Status| status == known as u16;
             if is(Status::Success) {
                 self.written.written += 1;
-            } else if is(Status::KeyExists) || (is(Status::KeyNotFound) && write.opcode == Opcode::DeleteWithMeta) {
+            } else if is(Status::KeyExists)
+                || (is(Status::KeyNotFound) && write.opcode == Opcode::DeleteWithMeta)
+            {
                 self.written.kept += 1;
             } else if PASSING.iter().any(|passing| is(*passing)) {
                 self.waiting.push(write);
