@@ -126,8 +126,10 @@ impl Vbucket {
         let high = self.high();
         let end = if chance.one_in(2) { high } else { after + 1 + chance.below(high - after) };
         let range = after as usize..end as usize;
+        // Up to the purge seqno the store has nothing but the newest versions: what a forgotten tombstone replaced is gone with it.
+        let known = end.max(self.purged.min(high)) as usize;
         let is_last = |at: usize| {
-            self.history[at + 1..range.end].iter().all(|later| later.key != self.history[at].key)
+            self.history[at + 1..known].iter().all(|later| later.key != self.history[at].key)
         };
         let mut messages = vec![Message::Snapshot(end)];
         let mut last = after;
