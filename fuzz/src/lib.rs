@@ -38,8 +38,8 @@ pub const TARGETS: [(&str, Target, u64); 12] = [
     ("events", events, 30_000),
     ("queries", queries, 1_000),
     ("plans", plans, 1_000),
-    ("blocks", blocks, 30_000),
-    ("manifests", manifests, 30_000),
+    ("blocks", blocks, 20_000),
+    ("manifests", manifests, 5_000),
 ];
 
 /// Reads `bytes` as a connection would: frames, framing extras and requests, or what another node tells, one behind the other.

@@ -32,6 +32,9 @@ impl Digest {
 /// Parts of a vBucket that continue each other, newest first.
 pub type Lineage = Vec<(BackupId, VbucketPart)>;
 
+/// By vBucket: backup, vBucket UUID and last seqno of parts, newest first.
+pub(crate) type ResumePoints = Vec<Vec<(BackupId, u64, u64)>>;
+
 /// A bucket of a backup.
 pub struct Reader<'a> {
     repository: &'a Repository,
@@ -107,7 +110,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Returns for each vBucket backup, vBucket UUID and last seqno of its parts, newest first.
-    pub(crate) fn resume_points(&self) -> Result<Vec<Vec<(BackupId, u64, u64)>>, Error> {
+    pub(crate) fn resume_points(&self) -> Result<ResumePoints, Error> {
         let points = |vbid| {
             let lineage = self.lineage(vbid)?;
             Ok(lineage.into_iter().map(|(id, part)| (id, part.uuid, part.to)).collect())

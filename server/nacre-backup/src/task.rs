@@ -2,6 +2,7 @@
 
 use crate::block::BlockBuilder;
 use crate::cipher::ObjectCipher;
+use crate::reader::ResumePoints;
 use crate::repository::{
     begin_name, data_folder, manifest_name, object_name, piece_name, progress_folder,
 };
@@ -78,7 +79,7 @@ pub struct Task<'a> {
     begin: Begin,
     salt: [u8; 16],
     /// Of each bucket, by vBucket: backup, UUID and last seqno of earlier parts, newest first.
-    lineages: Vec<Vec<Vec<(BackupId, u64, u64)>>>,
+    lineages: Vec<ResumePoints>,
     progress: Mutex<Progress>,
 }
 

@@ -30,7 +30,7 @@ struct Trouble {
 impl UnreliableStore {
     pub fn new(seed: u64) -> UnreliableStore {
         let state = Trouble {
-            chance: Chance(seed ^ 0x5707_e5),
+            chance: Chance(seed ^ 0x5707_e500),
             operation: 0,
             created: BTreeMap::new(),
             crash_at: None,
