@@ -73,6 +73,9 @@ pub struct Export {
     quiet: bool,
 }
 
+/// Extended attributes in their order: names, and values as JSON.
+type Xattrs<'a> = Vec<(&'a str, &'a RawValue)>;
+
 /// Documents of a vBucket by collection and key: each newer version takes the place of the one before.
 type Lines = BTreeMap<(u32, Vec<u8>), Option<Vec<u8>>>;
 
@@ -256,7 +259,7 @@ fn line(options: &Export, place: &(String, String), record: &Record<'_>) -> Opti
 fn line_with_meta(
     (scope, collection): &(String, String),
     record: &Record<'_>,
-    xattrs: Vec<(&str, &RawValue)>,
+    xattrs: Xattrs<'_>,
     body: &[u8],
 ) -> Vec<u8> {
     let mut members = Vec::new();
@@ -302,7 +305,7 @@ fn one_line(json: &str) -> String {
 }
 
 /// Separates extended attributes from the body; `None` if they are malformed.
-fn split_xattrs<'a>(record: &Record<'a>) -> Option<(Vec<(&'a str, &'a RawValue)>, &'a [u8])> {
+fn split_xattrs<'a>(record: &Record<'a>) -> Option<(Xattrs<'a>, &'a [u8])> {
     if record.datatype & DATATYPE_XATTR == 0 {
         return Some((Vec::new(), record.value));
     }

@@ -208,6 +208,15 @@ fn an_encrypted_repository_and_mistakes_are_named() {
     server.kill();
 }
 
+/// Ends the writer when it is dropped, also by a test that fails.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Writes documents until it is stopped; a node that is down is waited for.
 fn write_on(server_address: &str, is_over: &AtomicBool) {
     let login = Login { user: USER.into(), password: PASSWORD.into(), bucket: "shop".into() };
@@ -241,23 +250,26 @@ fn write_on(server_address: &str, is_over: &AtomicBool) {
 fn whoever_is_killed_a_backup_that_is_complete_is_what_the_bucket_was() {
     let directory = tempfile::tempdir().unwrap();
     let (data, port_base) = (directory.path().join("node"), port_base());
-    let mut server = Server::start_at(&data, port_base);
-    create_bucket(&server, "shop", 64);
-    create_bucket(&server, "copy", 16);
+    let mut node = Some(Server::start_at(&data, port_base));
+    let server = node.as_ref().unwrap();
+    create_bucket(server, "shop", 64);
+    create_bucket(server, "copy", 16);
     let repository = directory.path().join("backups").display().to_string();
     let create = ["backup", "create", &repository, "--bucket", "shop", "--quiet"];
     let (is_over, address) = (AtomicBool::new(false), server.kv_address());
     let mut complete = 0;
     std::thread::scope(|scope| {
+        let _ends_with_the_scope = Over(&is_over);
         scope.spawn(|| write_on(&address, &is_over));
         for turn in 0..12_u64 {
-            let has_unfinished = turn > 0 && is_interrupted(&server, &repository);
+            let server = node.as_ref().unwrap();
+            let has_unfinished = turn > 0 && is_interrupted(server, &repository);
             let more: &[&str] = match (has_unfinished, turn % 3) {
                 (false, _) => &[],
                 (true, 0) => &["--discard"],
                 (true, _) => &["--resume"],
             };
-            let mut process = command(&server, &[&create[..], more].concat())
+            let mut process = command(server, &[&create[..], more].concat())
                 .stdout(Stdio::null())
                 .stderr(Stdio::null())
                 .spawn()
@@ -273,29 +285,29 @@ fn whoever_is_killed_a_backup_that_is_complete_is_what_the_bucket_was() {
                 }
                 _ => {
                     // The node is gone for a moment. The backup goes on with it, if it had begun by then.
-                    server.kill();
-                    server = Server::start_at(&data, port_base);
+                    node.take().unwrap().kill();
+                    node = Some(Server::start_at(&data, port_base));
                     process.wait().unwrap();
                 }
             }
         }
-        is_over.store(true, Ordering::Relaxed);
     });
-    let more: &[&str] = if is_interrupted(&server, &repository) { &["--discard"] } else { &[] };
-    succeed(&server, &[&create[..], more].concat());
-    let list = succeed(&server, &["backup", "list", &repository, "--json"]);
+    let server = node.as_ref().unwrap();
+    let more: &[&str] = if is_interrupted(server, &repository) { &["--discard"] } else { &[] };
+    succeed(server, &[&create[..], more].concat());
+    let list = succeed(server, &["backup", "list", &repository, "--json"]);
     let list: serde_json::Value = serde_json::from_str(&list).unwrap();
     for backup in list.as_array().unwrap() {
         assert_eq!(backup["state"], "complete", "{backup}");
         complete += 1;
         let id = backup["id"].as_str().unwrap();
-        succeed(&server, &["backup", "verify", &repository, id, "--read-data"]);
+        succeed(server, &["backup", "verify", &repository, id, "--read-data"]);
     }
     assert!(complete >= 7, "{list}");
-    succeed(&server, &["backup", "diff", &repository, "--bucket", "shop"]);
-    succeed(&server, &["restore", &repository, "--mapping", "shop=copy", "--quiet"]);
-    succeed(&server, &["backup", "diff", &repository, "--bucket", "shop", "--with", "copy"]);
-    server.kill();
+    succeed(server, &["backup", "diff", &repository, "--bucket", "shop"]);
+    succeed(server, &["restore", &repository, "--mapping", "shop=copy", "--quiet"]);
+    succeed(server, &["backup", "diff", &repository, "--bucket", "shop", "--with", "copy"]);
+    node.unwrap().kill();
 }
 
 fn is_interrupted(server: &Server, repository: &str) -> bool {
