@@ -107,7 +107,8 @@ fn of_cluster(options: &Diff) -> Result<Documents, String> {
                 apply(&mut own, &names, record);
                 take.advanced(record.seqno).map_err(Failure::from)
             })?;
-            documents.lock().append(&mut own);
+            // Not `append`, which goes through all that is there.
+            documents.lock().extend(own);
             remaining.lock().remove(&vbid);
             Ok(())
         },
