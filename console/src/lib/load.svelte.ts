@@ -1,0 +1,94 @@
+// What a screen has read: nothing yet, something, or why not.
+
+import { untrack } from 'svelte';
+import { ApiError } from './api';
+import { live } from './live.svelte';
+
+/** Reads something for as long as the screen is there: at once, when the agreed state changes, and each `every` seconds. */
+export class Loaded<T> {
+  value = $state.raw<T | null>(null);
+  error = $state.raw<ApiError | null>(null);
+  loading = $state(true);
+  private turn = 0;
+
+  constructor(
+    private readonly read: (signal: AbortSignal, background: boolean) => Promise<T>,
+    options: { every?: number; onRevision?: boolean } = {},
+  ) {
+    $effect(() => {
+      const stop = new AbortController();
+      // What is read depends on nothing: a screen asks again when it wants something else.
+      untrack(() => void this.run(stop.signal, false));
+      const timer = options.every
+        ? setInterval(() => {
+            if (!document.hidden && !live.paused) void this.run(stop.signal, true);
+          }, options.every * 1000)
+        : undefined;
+      return () => {
+        stop.abort();
+        clearInterval(timer);
+      };
+    });
+    if (options.onRevision) {
+      let seen = live.revision;
+      $effect(() => {
+        if (live.revision !== seen) {
+          seen = live.revision;
+          untrack(() => void this.run(new AbortController().signal, true));
+        }
+      });
+    }
+  }
+
+  /** Reads again. */
+  again = (): Promise<void> => untrack(() => this.run(new AbortController().signal, false));
+
+  private async run(signal: AbortSignal, background: boolean, patience = 10): Promise<void> {
+    const turn = (this.turn += 1);
+    if (!background && this.value === null) this.loading = true;
+    try {
+      const value = await this.read(signal, background);
+      // An answer that was overtaken says what was.
+      if (turn === this.turn && !signal.aborted) [this.value, this.error] = [value, null];
+    } catch (error) {
+      if (turn !== this.turn || signal.aborted) return;
+      // What has just been created may not be served yet.
+      if (error instanceof ApiError && error.status === 503 && this.value === null && patience > 0) {
+        setTimeout(() => {
+          if (turn === this.turn && !signal.aborted) void this.run(signal, background, patience - 1);
+        }, 1000);
+      }
+      this.error = error instanceof ApiError ? error : new ApiError(0, error instanceof Error ? error.message : String(error));
+    } finally {
+      if (turn === this.turn) this.loading = false;
+    }
+  }
+}
+
+/** Says what has happened, at the edge of the screen. */
+class Notices {
+  list = $state<{ id: number; kind: 'good' | 'bad'; text: string }[]>([]);
+  private next = 0;
+  say(text: string, kind: 'good' | 'bad' = 'good'): void {
+    const id = (this.next += 1);
+    this.list.push({ id, kind, text });
+    setTimeout(() => this.drop(id), kind === 'good' ? 4000 : 12_000);
+  }
+  drop(id: number): void {
+    this.list = this.list.filter((notice) => notice.id !== id);
+  }
+}
+export const notices = new Notices();
+
+/** Does something that may fail, and says how it went; true if it went well. */
+export async function attempt(work: () => Promise<unknown>, done = ''): Promise<boolean> {
+  try {
+    await work();
+    if (done) notices.say(done);
+    return true;
+  } catch (error) {
+    if (error instanceof DOMException && error.name === 'AbortError') return false;
+    notices.say(error instanceof Error ? error.message : String(error), 'bad');
+    return false;
+  }
+}

@@ -1,0 +1,40 @@
+// Buckets, and what is in them.
+
+import { get, segment } from '../../lib/api';
+
+export interface Bucket {
+  name: string;
+  uuid: string;
+  bucketType: string;
+  numVBuckets?: number;
+  replicaNumber?: number;
+  storageBackend?: string;
+  evictionPolicy?: string;
+  conflictResolutionType?: string;
+  durabilityMinLevel?: string;
+  maxTTL?: number;
+  compressionMode?: string;
+  quota: { ram: number; rawRAM: number };
+  basicStats: { itemCount: number; memUsed: number; quotaPercentUsed: number; diskUsed: number };
+  controllers: { flush?: string };
+}
+
+export interface Manifest {
+  uid: string;
+  scopes: { name: string; uid: string; collections: { name: string; uid: string; maxTTL?: number; history?: boolean }[] }[];
+}
+
+export const readBuckets = (signal: AbortSignal, background: boolean): Promise<Bucket[]> => get<Bucket[]>('pools/default/buckets?skipMap=true', { signal, background });
+export const readManifest = (bucket: string, signal: AbortSignal, background: boolean): Promise<Manifest> => get<Manifest>(`pools/default/buckets/${segment(bucket)}/scopes`, { signal, background });
+
+/** Refuses names before they are sent; an empty text when a name is good. */
+export function nameProblem(name: string, what: 'bucket' | 'scope'): string {
+  if (name === '') return '';
+  if (what === 'bucket') {
+    if (name.length > 100) return 'At most 100 characters.';
+    return /^[A-Za-z0-9._%-]+$/.test(name) ? '' : 'Letters, digits and . _ - % only.';
+  }
+  if (name.length > 251) return 'At most 251 characters.';
+  if (/^[_%]/.test(name)) return 'It cannot begin with _ or %.';
+  return /^[A-Za-z0-9_%-]+$/.test(name) ? '' : 'Letters, digits and _ - % only.';
+}

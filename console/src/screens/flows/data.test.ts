@@ -1,0 +1,19 @@
+import { expect, it, vi } from 'vitest';
+
+vi.stubGlobal('document', { baseURI: 'http://127.0.0.1:8091/ui/index.html' });
+const { flows, stateOf, secondsLeft, widthOf } = await import('./data');
+
+it('draws buckets and what follows them', () => {
+  const drawn = flows({ 'items:a': 1, 'items:b': 1, 'mutations:a': 10, 'disk_queue:a': 5, 'plugin_lag:index x on b.s.c': 3, 'plugin_documents:index x on b.s.c': 2, 'plugin_lag:alone': 1 });
+  expect(drawn.nodes.map(({ id, column }) => [id, column])).toEqual([['a', 0], ['b', 0], ['disk/a', 1], ['plugin/alone', 1], ['plugin/index x on b.s.c', 1]]);
+  expect(drawn.flows).toEqual([{ from: 'a', to: 'disk/a', rate: 10, remaining: 5 }, { from: 'b', to: 'plugin/index x on b.s.c', rate: 2, remaining: 3 }]);
+  expect(flows(undefined)).toEqual({ nodes: [], flows: [], height: 64 });
+});
+
+it('colours a stream by the time that it is behind', () => {
+  const flow = (rate: number, remaining: number) => ({ from: '', to: '', rate, remaining });
+  expect([flow(0, 0), flow(10, 5), flow(10, 50), flow(10, 500), flow(0, 1)].map(stateOf)).toEqual(['good', 'good', 'warn', 'bad', 'bad']);
+  expect([secondsLeft(flow(2, 4)), secondsLeft(flow(0, 4))]).toEqual([2, null]);
+  expect(widthOf(0)).toBe(2);
+  expect(widthOf(1e9)).toBe(10);
+});

@@ -1,0 +1,15 @@
+import { expect, it } from 'vitest';
+import { type ClusterEvent, attributes, matching } from './data';
+
+const event = (timestamp: string, severity: string, description: string): ClusterEvent => ({ timestamp, severity, description, uuid: timestamp, event_id: 1, component: 'c', node: 'n', extra_attributes: { bucket: 'Shop' } });
+const events = [event('1', 'info', 'Bucket created'), event('3', 'error', 'Disk full'), event('2', 'warn', 'Slow')];
+
+it('finds events by text and severity, the newest first', () => {
+  expect(matching(events, '', 'info').map(({ timestamp }) => timestamp)).toEqual(['3', '2', '1']);
+  expect(matching(events, 'shop', 'warn').map(({ timestamp }) => timestamp)).toEqual(['3', '2']);
+  expect(matching(events, 'created', 'info')).toHaveLength(1);
+});
+
+it('words attributes', () => {
+  expect([attributes({ a: 1, b: { c: 2 } }), attributes(null), attributes('x')]).toEqual(['a: 1 · b: {"c":2}', '', '']);
+});

@@ -1,0 +1,45 @@
+// Users, groups, roles and certificates.
+
+export interface Role {
+  role: string;
+  bucket_name?: string;
+  scope_name?: string;
+  collection_name?: string;
+  origins?: { type: string; name?: string }[];
+}
+export interface RoleKind extends Role {
+  name?: string;
+  desc?: string;
+}
+export interface User {
+  id: string;
+  name?: string;
+  domain: string;
+  roles: Role[];
+  groups?: string[];
+  password_change_date?: string;
+}
+export interface Group {
+  id: string;
+  description?: string;
+  roles: Role[];
+}
+export interface Certificate {
+  subject?: string;
+  node?: string;
+  expires?: string;
+  notAfter?: string;
+}
+
+/** A role as forms have it: `data_reader[bucket:scope:collection]`. */
+export function roleText({ role, bucket_name, scope_name, collection_name }: Role): string {
+  const parts = [bucket_name, scope_name, collection_name].filter((part): part is string => part !== undefined && part !== '');
+  while (parts.length > 1 && parts.at(-1) === '*') parts.pop();
+  return parts.length ? `${role}[${parts.join(':')}]` : role;
+}
+
+/** Whole days until a time; none when it is none. */
+export function daysLeft(until: string | undefined, nowMs: number): number | null {
+  const at = Date.parse(until ?? '');
+  return Number.isNaN(at) ? null : Math.floor((at - nowMs) / 86_400_000);
+}

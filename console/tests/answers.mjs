@@ -1,0 +1,204 @@
+// Answers of a node, made up: every name and value tries to become markup, and numbers do not fit into JavaScript's.
+
+export const XSS = `<img src=x onerror="window.__hacked=1">"'\`${'${1}'}`;
+const NODE = '127.0.0.1:8091';
+const now = () => Math.floor(Date.now() / 1000);
+
+const BUCKETS = ['travel', 'orders', XSS];
+const bucket = (name, index) => ({
+  name,
+  uuid: `${index}`.padStart(32, '0'),
+  bucketType: index === 2 ? 'ephemeral' : 'membase',
+  numVBuckets: 1024,
+  replicaNumber: 1,
+  storageBackend: 'magma',
+  evictionPolicy: 'fullEviction',
+  conflictResolutionType: 'seqno',
+  durabilityMinLevel: 'none',
+  maxTTL: 0,
+  compressionMode: 'passive',
+  quota: { ram: 536870912 * 3, rawRAM: 536870912 },
+  basicStats: { itemCount: 63_288 * (index + 1), memUsed: 180_000_000 * (index + 1), quotaPercentUsed: 11.2 * (index + 3), diskUsed: 91_000_000 },
+  controllers: { flush: '/flush' },
+  vBucketServerMap: {
+    serverList: [NODE, '127.0.0.2:8091', '127.0.0.3:8091'],
+    vBucketMap: Array.from({ length: 1024 }, (_, vbid) => [Math.floor((vbid * 3) / 1024), (Math.floor((vbid * 3) / 1024) + 1 + (vbid % 2)) % 3]),
+  },
+});
+const manifest = {
+  uid: '7',
+  scopes: [
+    { name: '_default', uid: '0', collections: [{ name: '_default', uid: '0' }] },
+    { name: 'inventory', uid: '8', collections: [{ name: 'airline', uid: '8' }, { name: 'hotel', uid: '9', maxTTL: 3600 }, { name: XSS, uid: 'a' }] },
+  ],
+};
+const BIG = '9007199254740993';
+const documents = Array.from({ length: 30 }, (_, index) => ({
+  id: index === 0 ? XSS : `airline_${index + 10}`,
+  cas: '1764340000000000001',
+  expiration: 0,
+  flags: 33554432,
+  bytes: 300 + index,
+  isJson: index !== 5,
+  head: index === 0 ? `{"name": ${JSON.stringify(XSS)}}` : `{"id":${index},"type":"airline","name":"Forty-Mile Air","iata":"Q5","country":"United States","number":${BIG}}`,
+}));
+
+const plan = {
+  '#operator': 'Sequence',
+  '~children': [
+    { '#operator': 'IndexScan3', index: 'def_city', keyspace: 'hotel', as: 'h', spans: [{}, {}] },
+    { '#operator': 'Fetch', keyspace: 'hotel', as: 'h' },
+    { '#operator': 'HashJoin', on_clause: 'h.city = a.city', '~child': { '#operator': 'Sequence', '~children': [{ '#operator': 'PrimaryScan3', index: '#primary', keyspace: 'airport' }, { '#operator': 'Fetch', keyspace: 'airport', as: 'a' }] } },
+    { '#operator': 'Filter', condition: `h.name like "${XSS}"` },
+    { '#operator': 'InitialProject' },
+    { '#operator': 'Limit', expr: '20' },
+  ],
+};
+
+/** What is measured in a second. */
+export function measured(at = now()) {
+  const wave = (base, share, phase) => base * (1 + share * Math.sin(at / 7 + phase));
+  const values = { cpu: wave(34, 0.3, 0), rss: 410_000_000, queries: wave(120, 0.4, 1), query_failures: 0, queries_active: 2, query_seconds: wave(0.9, 0.3, 2) };
+  BUCKETS.forEach((name, index) => {
+    Object.assign(values, {
+      [`reads:${name}`]: wave(5200 / (index + 1), 0.25, index),
+      [`writes:${name}`]: wave(1900 / (index + 1), 0.35, index + 1),
+      [`deletes:${name}`]: wave(140, 0.5, index),
+      [`items:${name}`]: 63_288 * (index + 1) + (at % 600),
+      [`memory:${name}`]: wave(180_000_000 * (index + 1), 0.03, index),
+      [`quota:${name}`]: 536_870_912,
+      [`disk:${name}`]: 91_000_000,
+      [`mutations:${name}`]: wave(2040 / (index + 1), 0.3, index),
+      [`disk_queue:${name}`]: Math.max(0, wave(900, 0.9, index)),
+    });
+  });
+  for (const [name, lag] of [['index def_city on travel.inventory.hotel', 0], ['travel/dev_hotels', 12], ['eventing:enrich', 4800], [XSS, 3]])
+    Object.assign(values, { [`plugin_lag:${name}`]: lag, [`plugin_documents:${name}`]: wave(700, 0.2, lag), [`plugin_calls:${name}`]: wave(40, 0.2, lag), [`plugin_failures:${name}`]: 0, [`plugin_cpu:${name}`]: wave(3 + (lag % 7), 0.2, 1), [`plugin_memory:${name}`]: 12_000_000, [`plugin_state:${name}`]: 3_400_000, [`plugin_p99:${name}`]: 4.1 });
+  return values;
+}
+
+function history(range, names) {
+  const step = range <= 600 ? 1 : range <= 3600 ? 10 : range <= 86_400 ? 60 : 600;
+  const count = Math.floor(range / step);
+  const start = (Math.floor(now() / step) - count + 1) * step;
+  const wanted = Object.keys(measured()).filter((name) => names.includes(name.split(':')[0]));
+  const series = Object.fromEntries(wanted.map((name) => [name, Array.from({ length: count }, (_, index) => measured(start + index * step)[name])]));
+  return { nodes: { [NODE]: { step, start, series } }, missing: [] };
+}
+
+const node = (hostname, index) => ({ hostname, otpNode: `n_${index}@${hostname.split(':')[0]}`, status: 'healthy', clusterMembership: index === 2 ? 'inactiveAdded' : 'active', services: ['kv', 'n1ql', 'index', 'eventing'], version: '7.6.0', thisNode: index === 0, systemStats: {}, interestingStats: { curr_items: 21_000 } });
+
+/** The state of a made-up node: tests change it. */
+export class Node {
+  claimed = true;
+  session = true;
+  conflict = false;
+  empty = false;
+  forbidden = false;
+  broken = false;
+  requests = [];
+
+  /** Answers a request: status and value, where a text is sent as it is. */
+  answer(method, path, query, body) {
+    this.requests.push(`${method} ${path}`);
+    if (path === '/uilogin') return this.login(body);
+    if (path === '/uilogout') return ((this.session = false), [200, '']);
+    if (path === '/pools' && !this.session) return [200, { claimed: this.claimed, pools: [] }];
+    if (path === '/settings/web' && method === 'POST') return ((this.claimed = true), [200, {}]);
+    if (!this.session) return [401, { error: 'unauthorized', reason: 'log in with a user and a password' }];
+    if (path === '/pools') return [200, { claimed: true, pools: [{}], componentsVersion: { nacre: '0.1.0' } }];
+    if (path === '/whoami') return [200, { id: 'Administrator', name: XSS, domain: 'admin', roles: [{ role: 'admin' }] }];
+    if (path === '/pools/default/checkPermissions') return [200, Object.fromEntries(body.split(',').map((one) => [one, !this.forbidden]))];
+    if (this.forbidden) return [403, { message: 'Forbidden. User needs one of the following permissions', permissions: ['ReadCluster'] }];
+    if (this.broken) return [500, { errors: { _: `broken ${XSS}` } }];
+    return this.read(method, path, query, body);
+  }
+
+  login(body) {
+    const fields = new URLSearchParams(body);
+    if (fields.get('password') !== 'password') return [400, { error: 'wrong_login', reason: 'the user or the password is wrong' }];
+    this.session = true;
+    return [200, ''];
+  }
+
+  read(method, path, query, body) {
+    const some = (list) => (this.empty ? [] : list);
+    const docs = /\/docs(?:\/(.+))?$/.exec(path);
+    if (docs) return this.documents(method, docs[1] && decodeURIComponent(docs[1]), body);
+    switch (path) {
+      case '/pools/default':
+        return [200, { clusterName: XSS, nodes: ['127.0.0.1:8091', '127.0.0.2:8091', '127.0.0.3:8091'].map(node), balanced: true, rebalanceStatus: 'none' }];
+      case '/pools/default/tasks':
+        return [200, some([{ type: 'rebalance', status: 'running', progress: 42.5, perNode: { 'n_0@127.0.0.1': { progress: 61 }, 'n_2@127.0.0.3': { progress: 24 } } }])];
+      case '/pools/default/buckets':
+        return method === 'POST' ? [400, { errors: { name: `Bucket ${XSS} exists.` } }] : [200, some(BUCKETS.map(bucket))];
+      case '/_nacre/series':
+        return [200, history(Number(query.get('range')), query.get('names').split(','))];
+      case '/_p/query/query/service': {
+        const { statement } = JSON.parse(body);
+        if (statement.startsWith('EXPLAIN')) return [200, { status: 'success', results: [{ plan }], metrics: { elapsedTime: '1.2ms' } }];
+        if (statement.includes('WRONG')) return [400, { status: 'fatal', errors: [{ code: 3000, msg: `syntax error - line 1, column 8, near '${XSS}'` }] }];
+        const rows = Array.from({ length: 2000 }, (_, index) => `{"id":"hotel_${index}","name":${JSON.stringify(index === 0 ? XSS : `Hotel ${index}`)},"big":${BIG},"city":"Medway","reviews":[{"stars":4}],"free_breakfast":true}`);
+        return [200, `{"status":"success","results":[${rows.join(',')}],"metrics":{"elapsedTime":"12.481ms","resultCount":2000,"resultSize":190000}}`];
+      }
+      case '/indexStatus':
+        return [200, { indexes: some([{ id: 'u1', name: 'def_city', bucket: 'travel', scope: 'inventory', collection: 'hotel', definition: 'CREATE INDEX `def_city` ON `travel`(`city`)', isPrimary: false, secExprs: ['`city`'], where: '', status: 'Ready', progress: 100, hosts: [NODE], partitioned: false, numPartition: 1 }, { id: 'u2', name: XSS, bucket: 'travel', scope: 'inventory', collection: 'hotel', definition: '', isPrimary: true, secExprs: [], where: XSS, status: 'Building', progress: 40, hosts: [NODE], partitioned: true, numPartition: 8 }]) }];
+      case '/deployments':
+        return [200, some([{ name: 'orders-audit', package: 'audit', version: '1.2.0', state: 'running' }, { name: XSS, package: 'x', version: '1', state: 'failed', reason: XSS }])];
+      case '/plugins':
+        return [200, some([{ name: 'audit', version: '1.2.0', digest: 'abcdef0123456789', manifest: { capabilities: { kv: {}, log: {} } } }])];
+      case '/_p/event/api/v1/status':
+        return [200, { apps: some([{ name: 'enrich', composite_status: 'deployed', function_scope: { bucket: '*', scope: '*' } }, { name: 'clean', composite_status: 'paused', function_scope: { bucket: 'travel', scope: 'inventory' }, reason: XSS }]) }];
+      case '/_p/event/api/v1/functions/enrich':
+        return [200, { appname: 'enrich', appcode: "function OnUpdate(doc, meta) {\n  if (doc.type !== 'order') return;\n  doc.total = doc.lines.reduce((sum, line) => sum + line.price, 0);\n  db[meta.id] = doc;\n  log('totalled', meta.id);\n}\n", depcfg: { source_bucket: 'orders' }, settings: {} }];
+      case '/_p/event/api/v1/functions/enrich/dryrun':
+        return [200, { documents: [{ id: 'order_7', outcome: 'OnUpdate', effects: { writes: [{ id: 'order_7', doc: { total: 12.5 } }] } }] }];
+      case '/_p/event/getAppLog':
+        return [200, `2026-11-28T12:00:01Z totalled order_7\n2026-11-28T12:00:02Z ${XSS}\n`];
+      case '/settings/rbac/users':
+        return [200, some([{ id: 'till', name: 'Point of sale', domain: 'local', roles: [{ role: 'data_writer', bucket_name: 'orders' }, { role: 'query_select', bucket_name: 'orders', scope_name: 's', collection_name: 'c' }], groups: ['tills'], password_change_date: '2026-10-01T08:00:00Z' }, { id: XSS, domain: 'local', roles: [], name: XSS }])];
+      case '/settings/rbac/groups':
+        return [200, some([{ id: 'tills', description: XSS, roles: [{ role: 'data_reader', bucket_name: '*' }] }])];
+      case '/settings/rbac/roles':
+        return [200, [{ role: 'admin', name: 'Full Admin', desc: 'May do everything.' }, { role: 'data_reader', name: 'Data Reader', desc: 'Reads documents.', bucket_name: '*' }]];
+      case '/pools/default/certificates':
+      case '/pools/default/trustedCAs':
+        return [200, some([{ subject: `CN=${XSS}`, node: NODE, expires: '2027-01-01T00:00:00Z' }])];
+      case '/events':
+        return [200, { events: some([{ timestamp: '2026-11-28T11:58:00.120Z', uuid: '1', event_id: 8193, component: 'data', severity: 'info', description: 'Bucket created', node: NODE, extra_attributes: { bucket: 'travel' } }, { timestamp: '2026-11-28T11:59:00.120Z', uuid: '2', event_id: 4, component: 'ns_server', severity: 'error', description: 'Node failed over', node: NODE, extra_attributes: { node: XSS } }]) }];
+      case '/settings/autoFailover':
+        return [200, { enabled: true, timeout: 120, maxCount: 1, count: 0 }];
+      case '/settings/rebalance':
+        return [200, { rebalanceMovesPerNode: 4 }];
+      case '/settings/retryRebalance':
+        return [200, { enabled: false, afterTimePeriod: 300, maxAttempts: 1 }];
+      case '/settings/security':
+        return [200, { tlsMinVersion: 'tlsv1.2', honorCipherOrder: true, disableUIOverHttp: false, disableUIOverHttps: false, cipherSuites: [], responseHeaders: {} }];
+      case '/settings/passwordPolicy':
+        return [200, { minLength: 6, enforceUppercase: false, enforceDigits: false }];
+      case '/couchBase/travel/_design/dev_hotels/_view/by_city':
+        return [200, { total_rows: 917, rows: [{ id: 'hotel_1', key: XSS, value: null }, { id: 'hotel_2', key: ['Medway', 4], value: 1 }] }];
+      default:
+    }
+    if (path.endsWith('/scopes')) return [200, manifest];
+    if (path.endsWith('/ddocs')) return [200, { rows: some([{ doc: { meta: { id: '_design/dev_hotels' }, json: { views: { by_city: { map: 'function (doc, meta) {\n  if (doc.city) emit([doc.city, doc.stars], 1);\n}', reduce: '_count' } } } } }]) }];
+    if (path.endsWith('/capsules')) return [200, []];
+    if (/^\/couchBase\/[^/]+\/_design\//.test(path)) return method === 'PUT' ? [201, { ok: true }] : [200, {}];
+    if (path.startsWith('/deployments/')) {
+      const name = decodeURIComponent(path.slice(13));
+      return name === 'orders-audit' ? [200, { name, package: 'audit', version: '1.2.0', world: 'service', state: 'running', owner: 'Administrator', lag: 0, documents: 120, document_errors: 1, last_errors: [{ id: XSS, vbucket: 7, seqno: 9, reason: XSS }], log: [{ level: 'warn', message: XSS }], grants: { kv: {} }, config: {} }] : [404, { errors: { _: `there is no deployment ${name}` } }];
+    }
+    const found = /^\/pools\/default\/buckets\/([^/]+)$/.exec(path);
+    if (found) return [200, bucket(decodeURIComponent(found[1]), 0)];
+    return method === 'GET' ? [404, 'Requested resource not found.'] : [200, ''];
+  }
+
+  documents(method, id, body) {
+    if (!id) return [200, { rows: this.empty ? [] : documents, next: null, count: this.empty ? 0 : documents.length, sorted: true }];
+    const found = (cas, name) => ({ meta: { id, cas, expiration: 0, flags: 33554432 }, json: `{"name": ${JSON.stringify(name)}, "big": ${BIG}, "city": "Medway"}` });
+    if (method === 'GET') return [200, found('1764340000000000001', XSS)];
+    if (this.conflict && new URLSearchParams(body).get('cas') === '1764340000000000001') return [409, { errors: { cas: 'the document has changed' }, now: found('1764340000000000002', 'theirs') }];
+    this.stored = new URLSearchParams(body).get('value');
+    return [200, { cas: '1764340000000000003' }];
+  }
+}
