@@ -1,4 +1,4 @@
-//! Project chores: `cargo xtask demo | test | plugins | bench | sim | chaos | attack | conformance`.
+//! Project chores: `cargo xtask demo | test | plugins | bench | sim | chaos | attack | console | conformance`.
 //!
 //! Each installs or builds what it needs into folders of the project's own, or says in one line what is missing.
 #![expect(
@@ -10,6 +10,7 @@ mod attack;
 mod bench;
 mod chaos;
 mod command;
+mod console;
 mod demo;
 mod examples;
 mod fuzz;
@@ -49,6 +50,8 @@ enum Chore {
     Chaos(chaos::Chaos),
     /// Attack nodes as hostile strangers, users, browsers and neighbours would
     Attack(attack::Attack),
+    /// Build the web console and test it in a browser
+    Console(console::Console),
     /// Look for bytes over which decoders fall
     Fuzz(fuzz::Fuzz),
     /// Run the SDKs' own test suites against a node and write down the results
@@ -67,6 +70,7 @@ fn main() -> ExitCode {
         Chore::Sim(options) => sim::run(&options),
         Chore::Chaos(options) => chaos::run(&options),
         Chore::Attack(options) => attack::run(&options),
+        Chore::Console(options) => console::run(&options),
         Chore::Fuzz(options) => fuzz::run(&options),
         Chore::Conformance(options) => suites::run(&options),
     };

@@ -3,6 +3,7 @@
 use crate::credentials::{Credentials, ITERATIONS, ITERATIONS_BEFORE, SALT_BYTES};
 use crate::hash::Hash;
 use crate::login::{Check, Login, PasswordCheck};
+use crate::session;
 use crate::user::{Domain, Group, User};
 use crate::{Keyspace, Role, RoleKind};
 use std::collections::BTreeMap;
@@ -19,6 +20,8 @@ pub struct Users {
     secret: [u8; 32],
     /// Hides which names exist; the same on all nodes of a cluster.
     decoy_secret: Vec<u8>,
+    /// Signs sessions of browsers; the same on all nodes of a cluster.
+    session_key: Vec<u8>,
     /// The user of the other nodes: may do everything, and is in no list.
     internal: Option<User>,
     pub(crate) users: BTreeMap<String, User>,
@@ -43,6 +46,7 @@ impl Users {
         Users {
             secret,
             decoy_secret: secret.to_vec(),
+            session_key: session::key(&secret),
             internal: None,
             users: BTreeMap::new(),
             external: BTreeMap::new(),
@@ -63,7 +67,13 @@ impl Users {
         self.internal = (!secret.is_empty()).then(user);
         if !secret.is_empty() {
             self.decoy_secret = Hash::Sha256.hmac(secret.as_bytes(), &[b"unknown users"]);
+            self.session_key = session::key(secret.as_bytes());
         }
+    }
+
+    /// The key of [`Users::sign`].
+    pub(crate) fn session_key(&self) -> &[u8] {
+        &self.session_key
     }
 
     /// Adds a user as it was stored, or replaces one. Returns the one that was there.

@@ -12,6 +12,7 @@ use crate::flusher::Flusher;
 use crate::keeper::Keeper;
 use crate::lease::Lease;
 use crate::listeners::HistoryListeners;
+use crate::operations::{OperationCounts, Operations};
 use crate::prefetch::PrefetchStep;
 use crate::range_scan::Scans;
 use crate::waits::Waits;
@@ -79,6 +80,7 @@ pub struct Bucket {
     pub(crate) scans: Scans,
     /// The DCP connections.
     pub(crate) dcp_connections: DcpConnections,
+    pub(crate) operations: Operations,
     /// Wakes the [`Keeper`].
     pub(crate) keeper: Signal,
     /// Wakes the [`Compactor`].
@@ -179,6 +181,7 @@ impl Bucket {
             conflicts: Conflicts::default(),
             scans: Scans::default(),
             dcp_connections: DcpConnections::default(),
+            operations: Operations::default(),
             keeper: Signal::default(),
             compactor: Signal::default(),
             compaction_asked: AtomicBool::new(false),
@@ -350,6 +353,11 @@ impl Bucket {
     /// Locks a vBucket of which this node has a copy.
     pub fn copy(&self, vbid: Vbid) -> Option<MutexGuard<'_, Vbucket>> {
         self.vbucket(vbid).filter(|vbucket| vbucket.state() != VbState::Dead)
+    }
+
+    /// Returns the requests for documents that were answered here since the bucket was opened.
+    pub fn operation_counts(&self) -> OperationCounts {
+        self.operations.counts()
     }
 
     /// Returns the number of documents in the vBuckets that are served here, and the bytes of memory in use.

@@ -3,7 +3,10 @@
 //! Each section is replaced as a whole by a [`SettingsChange`]. Most sections have an effect on every node; the doc comment of a field
 //! says so where a value is only kept and given back, because tools write it and expect to read it again.
 
-use crate::{BucketKind, BucketSettings, Cluster, RAM_QUOTA_TOO_LARGE, Refusal, StorageBackend};
+use crate::{
+    BucketKind, BucketSettings, Cluster, EndSessions, EndedSessions, RAM_QUOTA_TOO_LARGE, Refusal,
+    StorageBackend,
+};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -42,6 +45,8 @@ pub struct ClusterSettings {
     pub curl: CurlAccess,
     /// True if the operator allows the cluster to report its version; kept only, as nothing is ever sent.
     pub send_stats: bool,
+    /// Sessions of browsers that were ended by hand.
+    pub ended_sessions: EndedSessions,
 }
 
 /// Memory of services on each node, in MiB.
@@ -184,6 +189,8 @@ pub enum SettingsChange {
     Curl(CurlAccess),
     /// See [`ClusterSettings::send_stats`].
     SendStats(bool),
+    /// Sessions of browsers that end by hand: added to those that have.
+    EndSessions(EndSessions),
 }
 
 fn refuse<T>(field: &'static str, reason: impl Into<String>) -> Result<T, Refusal> {
@@ -277,6 +284,7 @@ impl Cluster {
                 settings.curl = curl.clone();
             }
             SettingsChange::SendStats(allowed) => settings.send_stats = *allowed,
+            SettingsChange::EndSessions(end) => settings.ended_sessions.end(end)?,
         }
         Ok(())
     }

@@ -32,6 +32,7 @@ mod refusal;
 mod secret;
 mod sequence;
 mod service_name;
+mod sessions;
 mod settings;
 
 pub use address::{Address, check_host};
@@ -62,6 +63,7 @@ pub use refusal::Refusal;
 pub use secret::Secret;
 pub use sequence::{Block, Sequence, Sequences};
 pub use service_name::{NoServiceName, ServiceName};
+pub use sessions::{EndSessions, EndedSessions};
 pub use settings::{
     BucketKind, BucketSettings, CompressionMode, ConflictResolution, EvictionPolicy,
     HistoryRetention, RAM_QUOTA_TOO_LARGE, StorageBackend,

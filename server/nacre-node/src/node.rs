@@ -357,6 +357,11 @@ impl Node {
         self.follow();
     }
 
+    /// Runs a task of a service until it is done.
+    pub fn spawn(&self, task: Box<dyn nacre_bucket::Task>) {
+        self.platform.spawn(task);
+    }
+
     /// Returns true if the node is about to end.
     pub(crate) fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Acquire)

@@ -42,6 +42,9 @@ const fn filterable(id: u32, name: &'static str, description: &'static str) -> A
     AuditKind { id, name, description, filterable: true }
 }
 
+/// A browser has begun a session.
+pub const LOGIN_SUCCESS: AuditKind =
+    kind(8192, "login success", "Successful login to couchbase cluster");
 /// A login was refused.
 pub const LOGIN_FAILURE: AuditKind =
     kind(8193, "login failure", "Unsuccessful attempt to login to couchbase cluster");
@@ -116,7 +119,7 @@ const SET_USER: AuditKind = kind(8232, "set user", "User was created or modified
 /// All kinds, by number.
 pub fn kinds() -> Vec<AuditKind> {
     let mut kinds: Vec<AuditKind> = REQUESTS.iter().map(|(.., kind)| *kind).collect();
-    kinds.extend([LOGIN_FAILURE, ACCESS_FORBIDDEN, OTHER_REQUEST]);
+    kinds.extend([LOGIN_SUCCESS, LOGIN_FAILURE, ACCESS_FORBIDDEN, OTHER_REQUEST]);
     kinds.sort_by_key(|kind| kind.id);
     kinds.dedup();
     kinds

@@ -23,6 +23,7 @@ mod memory;
 mod platform;
 mod ports;
 mod process;
+mod process_usage;
 mod records;
 mod rest;
 mod sealed;

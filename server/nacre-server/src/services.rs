@@ -2,12 +2,16 @@
 //!
 //! A service is a crate of its own that implements [`Service`]; its row here is all that the server knows of it.
 
+use crate::process_usage;
+use nacre_console::Console;
 use nacre_node::service::{self, Service, ServiceTable};
 use std::sync::{Arc, LazyLock};
 
 /// Returns the services of a node.
 pub fn all() -> Vec<Arc<dyn Service>> {
-    service::shipped()
+    let mut services = service::shipped();
+    services.push(Arc::new(Console::new(process_usage::read)));
+    services
 }
 
 /// Returns the same as data.

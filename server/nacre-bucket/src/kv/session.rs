@@ -7,6 +7,7 @@ use super::rights::{self, Need};
 use super::scan::{self, Scanned};
 use super::{admin, dcp, document, snappy};
 use crate::conflict::Decided;
+use crate::operations::OperationCounts;
 use crate::range_scan::ScanOwner;
 use crate::{Bucket, LoginOutcome, Ticket, Waiter};
 use nacre_auth::sasl;
@@ -152,6 +153,8 @@ pub struct Session {
     chosen: Option<Box<str>>,
     /// True if something was written since the consumers of history were last woken.
     wrote: bool,
+    /// What was answered since the counts of the bucket were last raised.
+    counted: OperationCounts,
     parked: Vec<Parked>,
     /// The number of requests that were answered.
     answered: usize,
@@ -260,6 +263,7 @@ impl Session {
             selected: None,
             chosen: None,
             wrote: false,
+            counted: OperationCounts::default(),
             parked: Vec::new(),
             answered: 0,
             dcp: None,
@@ -345,12 +349,13 @@ impl Session {
         self.zero_copy_bodies.iter().map(|body| body.document.body().len()).sum()
     }
 
-    /// Wakes the consumers of history if something was written. Called before the bucket of the connection may
-    /// change.
+    /// Wakes the consumers of history if something was written, and raises the bucket's counts. Called before the bucket of
+    /// the connection may change.
     fn wake_listeners(&mut self) {
-        if std::mem::take(&mut self.wrote)
-            && let Some(selected) = &self.selected
-        {
+        let (wrote, counted) = (std::mem::take(&mut self.wrote), std::mem::take(&mut self.counted));
+        let Some(selected) = &self.selected else { return };
+        selected.bucket.operations.add(counted);
+        if wrote {
             selected.bucket.wake_listeners();
         }
     }
@@ -749,6 +754,9 @@ impl Session {
             Err(refused) => (refused.answer(answer), false),
         };
         self.wrote |= wrote;
+        if !matches!(outcome, Outcome::Park(_)) {
+            self.counted.add(frame.opcode(), wrote);
+        }
         self.key = key;
         outcome
     }

@@ -11,6 +11,7 @@ mod catalog;
 mod committed;
 mod consistency;
 mod deployed;
+mod documents;
 mod enlisted;
 mod failure;
 mod functions;
@@ -45,6 +46,7 @@ use vitals::Counted;
 
 pub use answer::Answer;
 pub(crate) use consistency::Wanted;
+pub use documents::ListedDocuments;
 pub(crate) use failure::{code, retry};
 pub(crate) use of_function::FunctionQueries;
 pub use session::{Gone, Session};

@@ -155,7 +155,7 @@ impl Session {
     }
 
     /// Returns the owners of a keyspace's vBuckets, if the user has the privilege.
-    fn owners(
+    pub(super) fn owners(
         &self,
         privilege: Privilege,
         keyspace: &DatabaseKeyspace,

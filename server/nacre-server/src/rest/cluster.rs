@@ -44,9 +44,10 @@ fn whoami(call: &Call) -> Result<Reply, Reply> {
     Ok(ok(&described))
 }
 
-/// Returns the reply to a request without a login: it only says that there is a server, and of which kind.
-pub(super) fn for_strangers() -> Reply {
+/// Returns the reply to a request without a login: there is a server, of which kind, and whether it has an administrator.
+pub(super) fn for_strangers(is_unclaimed: bool) -> Reply {
     ok(&json!({
+        "claimed": !is_unclaimed,
         "isAdminCreds": false,
         "isEnterprise": true,
         "implementationVersion": COMPATIBLE_VERSION,

@@ -14,6 +14,7 @@ mod changes;
 mod cluster;
 mod collections;
 mod compaction_settings;
+mod console;
 mod dates;
 mod eventing;
 mod events;
@@ -56,6 +57,7 @@ use answer::Desk;
 use audited::Audited;
 use body::in_background;
 pub(crate) use body::{Reply, basic, error_reply, no_node, reply, unauthorized, wrong_login};
+use console::Renewal;
 pub(crate) use dates::date;
 use hyper::body::Incoming;
 use hyper::header::{AUTHORIZATION, COOKIE, HeaderValue, PROXY_AUTHORIZATION, SERVER};
@@ -64,7 +66,7 @@ use hyper::http::uri::Authority;
 use hyper::service::service_fn;
 use hyper::{HeaderMap, Method, Request, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use nacre_auth::{INTERNAL, Keyspace, Login, Privilege, User, Users};
+use nacre_auth::{BrowserSession, INTERNAL, Keyspace, Login, Privilege, User, Users};
 use nacre_cluster::{Change, Cluster, Endpoints, Fingerprint, Ports};
 use nacre_http::Table;
 use nacre_node::Node;
@@ -137,7 +139,10 @@ pub struct Port {
 /// A parsed request of a user who has logged in.
 pub(crate) struct Call {
     front: Arc<Front>,
+    /// The port that the request came to.
     service: Service,
+    /// The port whose endpoints answer.
+    target: Service,
     /// Address of the client, or of a proxy.
     pub from: IpAddr,
     pub node: Arc<Node>,
@@ -149,6 +154,8 @@ pub(crate) struct Call {
     pub user: String,
     /// The login; `None` during the set-up of a node without an administrator.
     pub identity: Option<Login>,
+    /// The session of a browser, if the user logged in with one.
+    pub session: Option<BrowserSession>,
     /// Fingerprint of the peer's key, if it is a node.
     pub key: Option<Fingerprint>,
     /// Name and password, if the user logged in with these.
@@ -436,7 +443,13 @@ async fn answer(
         link::accept(&door.consensus, &peer.shown, request).await
     } else {
         let (head, body) = request.into_parts();
-        answer_client(&door, &peer, head, body).await.unwrap_or_else(|reply| reply)
+        let is_of_console = console::is_of_console(&head.headers);
+        let reply = answer_client(&door, &peer, head, body).await;
+        let mut reply = reply.unwrap_or_else(|reply| reply);
+        if is_of_console {
+            console::hides_challenge(&mut reply);
+        }
+        reply
     };
     if reply.status() == StatusCode::SWITCHING_PROTOCOLS {
         peer.permit.admit();
@@ -460,34 +473,70 @@ async fn answer_client(
     if let Some(reply) = public(door, &peer.shown, &head) {
         return Ok(reply);
     }
+    let body = match console::at_login(door, peer.from, &head, body).await {
+        Ok(reply) => return Ok(reply),
+        Err(body) => body,
+    };
     let named = head.headers.get(AUTHORIZATION);
     let named = named.and_then(|value| body::basic(value.as_bytes())).map(|(name, _)| name);
-    let call = admit(door, peer, head, body).await;
+    let session = session(door, &peer.shown, &head);
+    let renewal = session.as_ref();
+    let renewal =
+        renewal.and_then(|session| Renewal::of(&door.node, session, &head, door.encrypted));
+    let call = admit(door, peer, head, body, session).await;
     let call =
         call.inspect_err(|reply| audited::refused(door, named, peer.from, reply.status()))?;
     let audited = Audited::of(&call);
-    let reply = route(door.service, call).await;
+    let mut reply = route(call).await;
     audited.write(door, peer.from, reply.status());
+    if let Some(renewal) = renewal {
+        renewal.apply(&mut reply);
+    }
     Ok(reply)
+}
+
+/// The session of a request that names no user in another way.
+fn session(door: &Door, shown: &Shown, head: &Parts) -> Option<BrowserSession> {
+    let names_user = head.headers.contains_key(AUTHORIZATION) || shown.user.is_some();
+    let counts = door.service == Service::Management && !names_user && shown.key.is_none();
+    counts.then(|| console::session_of(&door.node, head)).flatten()
 }
 
 /// Answers requests that need no login.
 fn public(door: &Door, shown: &Shown, head: &Parts) -> Option<Reply> {
-    if door.service != Service::Management || head.method != Method::GET {
+    if door.service != Service::Management {
         return None;
     }
+    let cluster = door.node.cluster();
+    if let Some(reply) = console::file(head, &cluster.settings.security, door.encrypted) {
+        return Some(reply);
+    }
+    if head.method != Method::GET {
+        return None;
+    }
+    let has_session = || console::session_of(&door.node, head).is_some();
     match head.uri.path() {
         INTRODUCTION => Some(nodes::introduce(&door.node)),
         // Scripts wait for this path before they know a user.
-        "/pools" if shown.user.is_none() && !head.headers.contains_key(AUTHORIZATION) => {
-            Some(cluster::for_strangers())
+        "/pools"
+            if shown.user.is_none()
+                && !head.headers.contains_key(AUTHORIZATION)
+                && !has_session() =>
+        {
+            Some(cluster::for_strangers(door.claim.is_open()))
         }
         _ => certificates::public(&door.tls, head),
     }
 }
 
 /// Reads the request and authenticates its user.
-async fn admit(door: &Door, peer: &Peer, head: Parts, incoming: Incoming) -> Result<Call, Reply> {
+async fn admit(
+    door: &Door,
+    peer: &Peer,
+    head: Parts,
+    incoming: Incoming,
+    session: Option<BrowserSession>,
+) -> Result<Call, Reply> {
     let Peer { from, shown, permit } = peer;
     let credentials =
         head.headers.get(AUTHORIZATION).and_then(|value| body::basic(value.as_bytes()));
@@ -506,7 +555,9 @@ async fn admit(door: &Door, peer: &Peer, head: Parts, incoming: Incoming) -> Res
         }
         None => {
             let named = shown.user.as_deref();
-            named.and_then(|name| door.node.users().login_without_password(name))
+            let of_session = || session.as_ref().map(|session| session.login.clone());
+            let named = named.and_then(|name| door.node.users().login_without_password(name));
+            named.or_else(of_session)
         }
     };
     match identity {
@@ -517,10 +568,12 @@ async fn admit(door: &Door, peer: &Peer, head: Parts, incoming: Incoming) -> Res
     let path = body::segments(head.uri.path()).ok_or_else(|| {
         error_reply(StatusCode::BAD_REQUEST, "bad_request", "the path is not UTF-8")
     })?;
-    origin::check_type(&head, door.service, &path)?;
+    let found = console::target(door.service, path, door.node.service_table());
+    let (target, path) = found.ok_or_else(body::not_found)?;
+    origin::check_type(&head, target, &path)?;
     let user = identity.as_ref().map(|login| login.user.clone()).unwrap_or_default();
     let account = door.node.memory().budgets().of_user(&user);
-    let bytes_max = routes::body_bytes_max(table_of(door.service), &head.method, &path);
+    let bytes_max = routes::body_bytes_max(table_of(target), &head.method, &path);
     let (body, _permit) = memory::read_body(incoming, &account, bytes_max).await?;
     let query = head.uri.query().unwrap_or_default().to_owned();
     let consistent = match head.headers.get(CONSISTENCY) {
@@ -534,6 +587,7 @@ async fn admit(door: &Door, peer: &Peer, head: Parts, incoming: Incoming) -> Res
     Ok(Call {
         front: Arc::clone(&door.front),
         service: door.service,
+        target,
         from: from.ip(),
         node: Arc::clone(&door.node),
         consensus: Arc::clone(&door.consensus),
@@ -542,6 +596,7 @@ async fn admit(door: &Door, peer: &Peer, head: Parts, incoming: Incoming) -> Res
         records: Arc::clone(&door.front.records),
         user,
         identity,
+        session,
         key: shown.key,
         login: credentials,
         method: head.method,
@@ -602,7 +657,8 @@ fn concerns_agreed(service: Service, path: &[String]) -> bool {
     }
 }
 
-async fn route(service: Service, call: Call) -> Reply {
+async fn route(call: Call) -> Reply {
+    let service = call.target;
     if concerns_agreed(service, &call.path) {
         let node = Arc::clone(&call.node);
         if let Err(reply) =
@@ -643,6 +699,7 @@ static MANAGEMENT: LazyLock<Table<Handler>> = LazyLock::new(|| {
         cluster::ROUTES,
         collections::ROUTES,
         compaction_settings::ROUTES,
+        console::ROUTES,
         events::ROUTES,
         fixed::ROUTES,
         groups::ROUTES,

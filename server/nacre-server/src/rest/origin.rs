@@ -16,10 +16,11 @@
 
 use super::Service;
 use super::body::{Reply, error_reply, reply};
+use super::console::{self, OfConsole};
 use hyper::header::{
     ACCEPT_LANGUAGE, CONTENT_LENGTH, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST, HeaderName,
-    HeaderValue, ORIGIN, REFERER, TRANSFER_ENCODING, UPGRADE_INSECURE_REQUESTS, USER_AGENT,
-    X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
+    HeaderValue, ORIGIN, REFERER, REFERRER_POLICY, TRANSFER_ENCODING, UPGRADE_INSECURE_REQUESTS,
+    USER_AGENT, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
 };
 use hyper::http::request::Parts;
 use hyper::http::uri::Authority;
@@ -36,6 +37,7 @@ const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 const FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
 /// Destination of a request: `document` is a page in its own tab.
 const FETCH_DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
+const PERMISSIONS_POLICY: HeaderName = HeaderName::from_static("permissions-policy");
 const RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
 const OPENER_POLICY: HeaderName = HeaderName::from_static("cross-origin-opener-policy");
 
@@ -253,15 +255,27 @@ pub(super) struct OfPlugin;
 /// Adds the headers that keep browsers from using an answer on other pages.
 pub(super) fn protect(answer: &mut Reply) {
     let is_of_plugin = answer.extensions().get::<OfPlugin>().is_some();
-    let policy = if is_of_plugin { PLUGIN_POLICY } else { POLICY };
+    let is_of_console = answer.extensions().get::<OfConsole>().is_some();
+    let policy = match (is_of_plugin, is_of_console) {
+        (true, _) => PLUGIN_POLICY,
+        (false, true) => console::POLICY,
+        (false, false) => POLICY,
+    };
     let same_origin = HeaderValue::from_static("same-origin");
     let headers = answer.headers_mut();
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(X_FRAME_OPTIONS, HeaderValue::from_static("DENY"));
     headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(policy));
     headers.insert(RESOURCE_POLICY, same_origin.clone());
-    if is_of_plugin {
+    if is_of_plugin || is_of_console {
         headers.insert(OPENER_POLICY, same_origin);
+    }
+    if is_of_console {
+        headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+        headers.insert(
+            PERMISSIONS_POLICY,
+            HeaderValue::from_static("camera=(), microphone=(), geolocation=()"),
+        );
     }
 }
 

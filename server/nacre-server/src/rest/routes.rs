@@ -19,6 +19,8 @@ pub(super) type Route = nacre_http::Route<Handler>;
 
 /// Right to read the settings and the state of the cluster.
 pub(super) const READ: Access = Access::Cluster(Privilege::ReadCluster);
+/// Right to read what is measured.
+pub(super) const READ_STATS: Access = Access::Cluster(Privilege::ReadStats);
 /// Right to change the cluster.
 pub(super) const ADMINISTER: Access = Access::Cluster(Privilege::AdministerCluster);
 /// Right to read and change users, and the settings that decide who is a user.

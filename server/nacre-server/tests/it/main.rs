@@ -8,6 +8,7 @@ mod bench;
 mod changes;
 mod client;
 mod cluster;
+mod console;
 mod copies;
 mod crash;
 mod dcp;

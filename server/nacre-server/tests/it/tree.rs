@@ -146,7 +146,7 @@ fn what_is_embedded_knows_no_wasm_http_consensus_or_runtime() {
 fn no_file_is_too_long_to_be_of_one_subject() {
     let root = Path::new("../..");
     let mut folders: Vec<PathBuf> =
-        ["server", "plugins", "xtask", "conformance", "sdk-js", "sdk-py", "examples"]
+        ["server", "plugins", "xtask", "conformance", "sdk-js", "sdk-py", "examples", "console"]
             .map(|name| root.join(name))
             .into();
     let (mut seen, mut long) = (0, Vec::new());

@@ -1,0 +1,78 @@
+//! Counts of requests for documents, since the bucket was opened.
+//!
+//! A session counts what it answers in plain numbers and adds them once for each read from its connection, so that a request costs no
+//! shared write of its own.
+
+use nacre_protocol::Opcode;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Requests for documents that were answered, by what they did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OperationCounts {
+    /// They changed nothing: they have read, or were refused.
+    pub reads: u64,
+    /// They stored a document.
+    pub writes: u64,
+    /// They removed a document.
+    pub deletes: u64,
+}
+
+impl OperationCounts {
+    /// Counts a request.
+    pub(crate) fn add(&mut self, opcode: Option<Opcode>, wrote: bool) {
+        match (wrote, opcode) {
+            (false, _) => self.reads += 1,
+            (true, Some(Opcode::Delete | Opcode::DeleteQ)) => self.deletes += 1,
+            (true, _) => self.writes += 1,
+        }
+    }
+}
+
+/// The counts of a bucket, shared by its connections.
+#[derive(Debug, Default)]
+pub(crate) struct Operations {
+    reads: AtomicU64,
+    writes: AtomicU64,
+    deletes: AtomicU64,
+}
+
+impl Operations {
+    /// Adds what a session has counted.
+    pub fn add(&self, counts: OperationCounts) {
+        let OperationCounts { reads, writes, deletes } = counts;
+        for (sum, count) in [(&self.reads, reads), (&self.writes, writes), (&self.deletes, deletes)]
+        {
+            if count > 0 {
+                sum.fetch_add(count, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Returns the counts. They are not of one moment.
+    pub fn counts(&self) -> OperationCounts {
+        let of = |sum: &AtomicU64| sum.load(Ordering::Relaxed);
+        OperationCounts {
+            reads: of(&self.reads),
+            writes: of(&self.writes),
+            deletes: of(&self.deletes),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_counted_by_what_they_did() {
+        let operations = Operations::default();
+        let mut counts = OperationCounts::default();
+        counts.add(Some(Opcode::Get), false);
+        counts.add(Some(Opcode::Set), true);
+        counts.add(Some(Opcode::Set), false);
+        counts.add(Some(Opcode::DeleteQ), true);
+        operations.add(counts);
+        operations.add(counts);
+        assert_eq!(operations.counts(), OperationCounts { reads: 4, writes: 2, deletes: 2 });
+    }
+}

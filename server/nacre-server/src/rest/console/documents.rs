@@ -1,0 +1,216 @@
+//! Documents of a collection over HTTP, for people: pages, one document, and writes that name the version they replace.
+//!
+//! Paths and forms are Couchbase's, with CAS as text in addition: it does not fit into a JavaScript number.
+
+use super::super::Call;
+use super::super::body::{Reply, error_reply, invalid, json_reply, ok};
+use super::super::login::forbidden;
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use hyper::StatusCode;
+use nacre_auth::{Keyspace, Privilege};
+use nacre_node::query::{ListedDocuments, Session};
+use nacre_sandbox::{Action, DatabaseKeyspace, Failure, Mutation, Row, RowRefusal};
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a page or a write may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Documents of a page, by default and at most.
+const LIMIT_DEFAULT: usize = 50;
+const LIMIT_MAX: usize = 200;
+/// Longest document ID, in bytes. Source: memcached binary protocol.
+const ID_BYTES_MAX: usize = 250;
+/// Bytes of a document that a page shows.
+const HEAD_BYTES: usize = 200;
+/// The `cas` of a document that must not be there yet.
+const NEW: &str = "0";
+
+fn keyspace(call: &Call) -> DatabaseKeyspace {
+    let in_collection = call.path.iter().any(|segment| segment == "collections");
+    let named = |parameter: &str| match in_collection {
+        true => call.segment(parameter).to_owned(),
+        false => "_default".to_owned(),
+    };
+    DatabaseKeyspace {
+        bucket: call.segment("bucket").to_owned(),
+        scope: named("scope"),
+        collection: named("collection"),
+    }
+}
+
+/// Refuses users without the right in the collection, and then collections that are not there.
+fn require(call: &Call, privilege: Privilege, keyspace: &DatabaseKeyspace) -> Result<(), Reply> {
+    let DatabaseKeyspace { bucket, scope, collection } = keyspace;
+    let place = Keyspace { bucket: Some(bucket), scope: Some(scope), collection: Some(collection) };
+    let may = call.holder(&call.node.users()).is_some_and(|user| user.may(privilege, place));
+    if !may {
+        return Err(forbidden(privilege));
+    }
+    let cluster = call.node.cluster();
+    let found = cluster.bucket(bucket).ok();
+    match found.and_then(|bucket| bucket.manifest.collection(scope, collection)) {
+        Some(_) => Ok(()),
+        None => Err(error_reply(StatusCode::NOT_FOUND, "not_found", "there is no such collection")),
+    }
+}
+
+fn id_of(call: &Call) -> Result<String, Reply> {
+    let id = call.segment("id").to_owned();
+    match (1..=ID_BYTES_MAX).contains(&id.len()) {
+        true => Ok(id),
+        false => Err(invalid("id", format!("an ID has 1 to {ID_BYTES_MAX} bytes"))),
+    }
+}
+
+/// Does `work` with the documents as the user sees them.
+async fn with_session<T: Send + 'static>(
+    call: &Call,
+    work: impl FnOnce(&Session) -> Result<T, Failure> + Send + 'static,
+) -> Result<T, Reply> {
+    let (node, user) = (Arc::clone(&call.node), call.user.clone());
+    let done = move || work(&Session::new(&node, &user, Arc::new(|| false)));
+    call.desk().work("the work on documents", done).await?.map_err(|failure| {
+        let status = match failure.retry {
+            true => StatusCode::SERVICE_UNAVAILABLE,
+            false => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        error_reply(status, "failed", &failure.message)
+    })
+}
+
+pub(super) async fn list(call: Call) -> Result<Reply, Reply> {
+    let keyspace = keyspace(&call);
+    require(&call, Privilege::ReadData, &keyspace)?;
+    let limit = call.parameter("limit").map_or(Ok(LIMIT_DEFAULT), |limit| limit.parse());
+    let Some(limit) = limit.ok().filter(|limit| (1..=LIMIT_MAX).contains(limit)) else {
+        return Err(invalid("limit", format!("a number, 1 to {LIMIT_MAX}")));
+    };
+    let prefix = call.parameter("prefix").unwrap_or_default();
+    let after = call.parameter("after");
+    if prefix.len() > ID_BYTES_MAX || after.as_ref().is_some_and(|id| id.len() > ID_BYTES_MAX) {
+        return Err(invalid("prefix", format!("an ID has at most {ID_BYTES_MAX} bytes")));
+    }
+    let listed = with_session(&call, move |session| {
+        session.list_documents(&keyspace, &prefix, after.as_deref(), limit, PATIENCE)
+    });
+    let ListedDocuments { rows, next, count, is_sorted } = listed.await?;
+    let rows: Vec<Value> = rows.iter().map(in_page).collect();
+    Ok(ok(&json!({"rows": rows, "next": next, "count": count, "sorted": is_sorted})))
+}
+
+/// A document in a page: its beginning is enough.
+fn in_page(row: &Row) -> Value {
+    let body: &[u8] = &row.body;
+    let head = &body[..body.len().min(HEAD_BYTES)];
+    let mut described = meta(row);
+    described["bytes"] = json!(body.len());
+    described["isJson"] = json!(row.is_json);
+    described["head"] = json!(match row.is_json {
+        true => String::from_utf8_lossy(head).trim_end_matches('\u{fffd}').to_owned(),
+        false => String::new(),
+    });
+    described
+}
+
+fn meta(row: &Row) -> Value {
+    json!({
+        "id": row.id,
+        "cas": row.cas.to_string(),
+        "flags": row.flags,
+        "expiration": row.expiry,
+    })
+}
+
+/// A document as a whole: JSON as text, so that no number of it is rounded on its way.
+fn whole(row: &Row) -> Value {
+    let body: &[u8] = &row.body;
+    match std::str::from_utf8(body) {
+        Ok(text) if row.is_json => json!({"meta": meta(row), "json": text}),
+        _ => json!({"meta": meta(row), "base64": BASE64_STANDARD.encode(body)}),
+    }
+}
+
+pub(super) async fn show(call: Call) -> Result<Reply, Reply> {
+    let keyspace = keyspace(&call);
+    require(&call, Privilege::ReadData, &keyspace)?;
+    let id = id_of(&call)?;
+    let found =
+        with_session(&call, move |session| session.find_document(&keyspace, &id, PATIENCE)).await?;
+    found.as_ref().map(|row| ok(&whole(row))).ok_or_else(no_document)
+}
+
+fn no_document() -> Reply {
+    error_reply(StatusCode::NOT_FOUND, "not_found", "there is no such document")
+}
+
+pub(super) async fn store(call: Call) -> Result<Reply, Reply> {
+    let keyspace = keyspace(&call);
+    require(&call, Privilege::WriteData, &keyspace)?;
+    let id = id_of(&call)?;
+    let fields = call.form();
+    let field = |name: &str| fields.iter().find(|(known, _)| known == name).map(|(_, text)| text);
+    let value = field("value").ok_or_else(|| invalid("value", "the document, as JSON"))?;
+    if let Err(error) = serde_json::from_str::<&RawValue>(value) {
+        let (line, column) = (error.line(), error.column());
+        let reason = format!("not JSON at line {line}, column {column}: {error}");
+        return Err(invalid("value", reason));
+    }
+    let expiry = field("expiry").map(|text| text.parse::<u32>()).transpose();
+    let expiry = expiry.map_err(|_| invalid("expiry", "seconds, or 0 for never"))?;
+    let cas = field("cas").map(|text| text.parse::<u64>()).transpose();
+    let cas = cas.map_err(|_| invalid("cas", "the version, as it was given"))?;
+    let action = match (cas, field("cas").map(String::as_str)) {
+        (None, _) => Action::Upsert,
+        (Some(_), Some(NEW)) => Action::Insert,
+        (Some(_), _) => Action::Replace,
+    };
+    let body = value.trim().as_bytes().to_vec();
+    let mutation = Mutation { action, id, body, cas: cas.unwrap_or_default(), expiry };
+    write(&call, keyspace, mutation).await
+}
+
+pub(super) async fn remove(call: Call) -> Result<Reply, Reply> {
+    let keyspace = keyspace(&call);
+    require(&call, Privilege::WriteData, &keyspace)?;
+    let id = id_of(&call)?;
+    let cas = call.parameter("cas").map_or(Ok(0), |text| text.parse());
+    let cas = cas.map_err(|_| invalid("cas", "the version, as it was given"))?;
+    let mutation = Mutation { action: Action::Remove, id, body: Vec::new(), cas, expiry: None };
+    write(&call, keyspace, mutation).await
+}
+
+async fn write(
+    call: &Call,
+    keyspace: DatabaseKeyspace,
+    mutation: Mutation,
+) -> Result<Reply, Reply> {
+    let id = mutation.id.clone();
+    let written = {
+        let keyspace = keyspace.clone();
+        with_session(call, move |session| session.write_document(&keyspace, mutation, PATIENCE))
+    };
+    match written.await? {
+        Ok(cas) => Ok(ok(&json!({"cas": cas.to_string()}))),
+        Err(RowRefusal::NotFound) => Err(no_document()),
+        Err(RowRefusal::Exists | RowRefusal::CasMismatch) => {
+            let may_read = require(call, Privilege::ReadData, &keyspace).is_ok();
+            let now = match may_read {
+                true => {
+                    with_session(call, move |session| {
+                        session.find_document(&keyspace, &id, PATIENCE)
+                    })
+                    .await?
+                }
+                false => None,
+            };
+            let reason = "the document has changed";
+            let now = now.as_ref().map(whole);
+            let told = json!({"errors": {"cas": reason}, "now": now});
+            Err(json_reply(StatusCode::CONFLICT, &told))
+        }
+        Err(RowRefusal::Other(failure)) => Err(invalid("value", failure.message)),
+    }
+}

@@ -1,0 +1,86 @@
+//! `cargo xtask console`: builds the web console and tests it in a browser.
+
+use crate::command::{run as run_command, workspace};
+use crate::node::{self, Node};
+use clap::Args;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Options of `cargo xtask console`.
+#[derive(Args, Debug)]
+pub struct Console {
+    /// Only build it
+    #[arg(long)]
+    build: bool,
+    /// Take the screenshots of the manual again
+    #[arg(long)]
+    shots: bool,
+}
+
+/// Ports of the node that the tests use: far from the defaults and from those of other chores.
+const PORT_BASE: u16 = 19_700;
+
+/// Builds the console, then a node with it, and tests both in a browser.
+///
+/// # Errors
+/// What is missing, does not build, or fails.
+pub fn run(options: &Console) -> Result<(), String> {
+    build()?;
+    if options.build {
+        return Ok(());
+    }
+    unit()?;
+    browser(None, options.shots)?;
+    let binary = node::build("dev")?;
+    browser(Some(&binary), options.shots)
+}
+
+fn folder() -> PathBuf {
+    workspace().join("console")
+}
+
+fn npm(arguments: &[&str]) -> Command {
+    let mut npm = Command::new("npm");
+    npm.args(arguments).current_dir(folder());
+    npm
+}
+
+/// Installs what `console/package-lock.json` names, checks the sources and builds them into `console/dist`.
+fn build() -> Result<(), String> {
+    let locked = std::fs::read(folder().join("package-lock.json")).unwrap_or_default();
+    let marker = folder().join("node_modules/.installed");
+    if std::fs::read(&marker).unwrap_or_default() != locked {
+        run_command(
+            &mut npm(&["ci", "--silent", "--no-audit", "--no-fund", "--ignore-scripts"]),
+            "install what the console is built with (npm of Node 20 or later is needed, and a package registry in reach)",
+        )?;
+        std::fs::write(&marker, locked)
+            .map_err(|error| format!("cannot write {}: {error}", marker.display()))?;
+    }
+    run_command(&mut npm(&["run", "--silent", "check"]), "find the console's sources right")?;
+    run_command(&mut npm(&["run", "--silent", "build"]), "build the console")
+}
+
+fn unit() -> Result<(), String> {
+    run_command(&mut npm(&["run", "--silent", "unit"]), "pass the console's tests")
+}
+
+/// Tests the built console in Chromium: with a made-up node, or with the one that `binary` is.
+fn browser(binary: Option<&Path>, shots: bool) -> Result<(), String> {
+    let mut tests = Command::new("node");
+    tests.current_dir(folder()).args(["--test", "--test-reporter=spec"]);
+    let Some(binary) = binary else {
+        return run_command(tests.arg("tests/states.test.mjs"), HOLDS);
+    };
+    let node = Node::start_unclaimed(binary, PORT_BASE)?;
+    tests.arg("tests/real.test.mjs");
+    tests.env("NACRE_URL", format!("http://127.0.0.1:{}", node.mgmt_port()));
+    if shots {
+        tests.env("NACRE_SHOTS", "1");
+    }
+    run_command(&mut tests, HOLDS)?;
+    drop(node);
+    Ok(())
+}
+
+const HOLDS: &str = "hold in a browser (Chromium is needed: `apt-get install chromium`, or name it in NACRE_CHROMIUM)";
