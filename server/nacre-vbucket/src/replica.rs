@@ -149,6 +149,8 @@ impl Vbucket {
             state,
             term: 0,
             generation: self.generation + 1,
+            // Other clusters have versions of the history that is thrown away: no later one may have a CAS of theirs.
+            max_cas: self.max_cas,
             // The failed store is the same, whatever the history.
             read_only: self.read_only,
             copies: std::mem::take(&mut self.copies),
@@ -305,7 +307,7 @@ impl Vbucket {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nacre_types::{Cas, DocKey, Meta, Vbid};
+    use nacre_types::{Cas, DocKey, Meta, Now, Vbid};
 
     #[test]
     fn a_copy_that_cannot_be_stored_cannot_be_stored_after_it_begins_anew_either() {
@@ -313,6 +315,44 @@ mod tests {
         vbucket.make_read_only();
         vbucket.clear(VbState::Replica, VbUuid(2));
         assert!(vbucket.is_read_only());
+    }
+
+    /// Clusters that have what this one lost know its versions by their CAS.
+    #[test]
+    fn a_new_branch_assigns_no_cas_that_a_lost_one_may_have_assigned() {
+        let version = Meta { seqno: Seqno(1), cas: Cas(1 << 40), rev: 1, ..Meta::default() };
+        let version = Document::new(version, b"\0k", b"1");
+        let copy = || {
+            let mut copy = Vbucket::create(Vbid(0), VbUuid(1), 0);
+            copy.clear(VbState::Replica, VbUuid(1));
+            copy.receive(vec![version.clone()], Seqno(1), (Seqno(1), Seqno(1))).unwrap();
+            copy
+        };
+        // The clock is behind the version from elsewhere, so that CAS values count on one by one. Two copies lose what they
+        // write, and a third one takes over.
+        let mut known = BTreeSet::new();
+        for (term, vb_uuid) in [(2, 0x1234_5678), (3, 0x2345_6789), (4, 0x3456_789a)] {
+            let mut copy = copy();
+            copy.activate(term, VbUuid(vb_uuid));
+            for _ in 0..100 {
+                copy.record_event(b"e", false, b"{}", Now::default());
+                assert!(known.insert(copy.max_cas()), "term {term}");
+            }
+        }
+        let mut copy = copy();
+        let max_cas = copy.max_cas();
+        copy.begin_branch(VbUuid(3));
+        assert!(copy.max_cas().0 >= max_cas.0 + (1 << 24), "an unclean stop is one as well");
+    }
+
+    #[test]
+    fn a_history_that_begins_anew_assigns_no_cas_of_the_one_before() {
+        let mut vbucket = Vbucket::create(Vbid(0), VbUuid(1), 0);
+        vbucket.record_event(b"e", false, b"{}", Now { unix_ns: 1 << 40, monotonic_ns: 0 });
+        let max_cas = vbucket.max_cas();
+        vbucket.clear(VbState::Active, VbUuid(2));
+        vbucket.record_event(b"e", false, b"{}", Now::default());
+        assert!(vbucket.max_cas() > max_cas);
     }
 
     fn version(collection: CollectionId, seqno: u64) -> Document {

@@ -16,6 +16,9 @@ use nacre_value::json;
 use nacre_value::xattr::Xattrs;
 use std::collections::VecDeque;
 
+/// How many CAS values a new branch of history leaves out at least: more than a branch assigns while its clock is behind.
+const BRANCH_CAS_GAP: u64 = 1 << 24;
+
 /// One vBucket of one bucket on this node.
 #[derive(Debug)]
 pub struct Vbucket {
@@ -135,8 +138,14 @@ impl Vbucket {
     }
 
     /// Begins a new branch of history here, as after an unclean stop.
+    ///
+    /// CAS values from now on are 17 to 84 ms of clock time above all that this copy has seen: the end of the branch before
+    /// may be lost here and known in other clusters, and no version may have the CAS of another one. How far above depends
+    /// on `vb_uuid`, because several branches can begin at the same version.
     pub fn begin_branch(&mut self, vb_uuid: VbUuid) {
         self.failover_log.begin(vb_uuid, self.high_seqno());
+        let gap = BRANCH_CAS_GAP + vb_uuid.0 % (4 * BRANCH_CAS_GAP);
+        self.max_cas = Cas(self.max_cas.0.saturating_add(gap));
         self.record_changed = true;
     }
 
