@@ -227,7 +227,7 @@ pub enum Notice {
 pub enum Effect {
     /// Ask how far the histories of these vBuckets of the target are, at their owners now.
     AskTarget {
-        /// For the answer.
+        /// For the answer: another one each time, so that a late answer to an earlier question means nothing.
         run: Run,
         /// The vBuckets.
         vbids: Vec<Vbid>,

@@ -89,6 +89,7 @@ enum Purpose {
 
 #[derive(Clone, Copy, Debug)]
 struct Asked {
+    number: Run,
     purpose: Purpose,
     deadline_ns: u64,
 }
@@ -108,6 +109,9 @@ pub struct Pipeline {
     window: Window,
     is_reading: bool,
     asked: Option<Asked>,
+    /// The number of the last question to the target. An answer to an earlier one must not count: a record says that the target
+    /// had everything when it said how far it was.
+    questions: Run,
     /// When the target is asked next, for any purpose.
     ask_at_ns: u64,
     /// When a record is due.
@@ -133,6 +137,7 @@ impl Pipeline {
             window: Window::new(least, most),
             is_reading: false,
             asked: None,
+            questions: Run::default(),
             ask_at_ns: u64::MAX,
             record_at_ns: u64::MAX,
             unreachable: 0,
@@ -219,7 +224,9 @@ impl Pipeline {
                     self.begin(source, now, effects);
                 }
             }
-            Input::Target { run, states } if run == self.run => self.told(states, now, effects),
+            Input::Target { run, states } if self.asked.is_some_and(|it| it.number == run) => {
+                self.told(states, now, effects);
+            }
             Input::Portion { run, documents, position, purge_seqno }
                 if run == self.run && self.is_reading =>
             {
@@ -279,10 +286,12 @@ impl Pipeline {
 
     fn ask(&mut self, purpose: Purpose, now: Now, effects: &mut Vec<Effect>) {
         let deadline_ns = now.monotonic_ns + self.timeout_ns(self.unreachable);
-        self.asked = Some(Asked { purpose, deadline_ns });
+        self.questions.0 += 1;
+        let number = self.questions;
+        self.asked = Some(Asked { number, purpose, deadline_ns });
         self.ask_at_ns = u64::MAX;
         let vbids = self.settings.targets().collect();
-        effects.push(Effect::AskTarget { run: self.run, vbids });
+        effects.push(Effect::AskTarget { run: number, vbids });
     }
 
     /// The target has said, or could not say, how far its histories are.

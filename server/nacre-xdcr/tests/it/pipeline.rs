@@ -416,6 +416,31 @@ fn a_target_out_of_reach_is_asked_again() {
     assert!(stage.pipeline.is_streaming());
 }
 
+/// The answer of a time before the last version was written would make a record of what the target can lose and still fit.
+#[test]
+fn a_late_answer_to_an_earlier_question_means_nothing() {
+    let mut stage = Stage::streaming(settings(RULE));
+    let run = stage.run();
+    stage.portion(vec![document("a", 1, 1)]);
+    stage.pass(stage.pipeline.settings().checkpoint_ns);
+    assert!(stage.asks_target());
+    let earlier = stage.run();
+    // No answer in time; meanwhile the version is written, and the target asked again.
+    stage.pass(10 * SECOND);
+    stage.written(run, 1, Answer::Stored);
+    stage.pass(stage.pipeline.settings().checkpoint_ns);
+    assert!(stage.asks_target());
+    let later = stage.effects.clone();
+    let state = TargetState { log: log(&[(7, 0)]), high_seqno: Seqno(4) };
+    let states = Some([(Vbid(0), state)].into());
+    stage.feed(Input::Target { run: earlier, states });
+    assert_eq!(stage.saved(), None);
+    stage.effects = later;
+    stage.target(&[(7, 0)], 5);
+    let record = stage.saved().and_then(|records| records.iter().next()).unwrap();
+    assert_eq!((record.source.seqno, record.targets[&Vbid(0)].seqno), (Seqno(1), Seqno(5)));
+}
+
 #[test]
 fn a_window_bounds_what_is_read() {
     let window_bytes = (2000, 4000);
