@@ -12,8 +12,10 @@ use std::process::Command;
 /// How long the seeds may take with one fault, in seconds of a processor: then the kernel ends them.
 const SECONDS_MAX: u64 = 3000;
 
-/// Files that list the faults.
+/// Files that list the faults of one cluster and of backups.
 const LISTS: [&str; 2] = ["server/nacre-sim/mutants.toml", "server/nacre-backup/mutants.toml"];
+/// File that lists the faults of clusters that follow each other.
+const LIST_OF_CLUSTERS: &str = "server/nacre-sim/mutants-clusters.toml";
 /// Seeds of a simulation that is a test; each takes a few milliseconds.
 const TEST_SEEDS: &str = "2000";
 
@@ -49,9 +51,9 @@ impl Mutant {
     }
 }
 
-fn list() -> Result<Vec<Mutant>, String> {
+fn read(lists: &[&str]) -> Result<Vec<Mutant>, String> {
     let mut mutants = Vec::new();
-    for name in LISTS {
+    for name in lists {
         let cannot = |error: &dyn std::fmt::Display| format!("{name}: {error}");
         let text = fs::read_to_string(workspace().join(name)).map_err(|error| cannot(&error))?;
         let list: List = toml::from_str(&text).map_err(|error| cannot(&error))?;
@@ -60,15 +62,17 @@ fn list() -> Result<Vec<Mutant>, String> {
     Ok(mutants)
 }
 
-/// Puts one fault after another into a copy of the sources and goes through at most `seeds` seeds with each.
+/// Puts one fault after another into a copy of the sources and goes through at most `seeds` seeds with each: of one cluster, or
+/// of as many as `clusters` says.
 ///
 /// # Errors
 /// The faults that were not found, or what does not build.
-pub fn run(seeds: u64, only: &[String]) -> Result<(), String> {
+pub fn run(seeds: u64, clusters: Option<&str>, only: &[String]) -> Result<(), String> {
     let tree = target_dir()?.join("mutants");
     copy(&tree)?;
     let mut missed = Vec::new();
-    for mutant in list()? {
+    let lists = if clusters.is_some() { &[LIST_OF_CLUSTERS][..] } else { &LISTS };
+    for mutant in read(lists)? {
         if !only.is_empty() && !only.iter().any(|part| mutant.name.contains(part)) {
             continue;
         }
@@ -77,7 +81,7 @@ pub fn run(seeds: u64, only: &[String]) -> Result<(), String> {
         let write = |text: &str| fs::write(&path, text).map_err(|error| error.to_string());
         write(&mutated)?;
         let found = match &mutant.tests {
-            None => find(&tree, seeds),
+            None => find(&tree, seeds, clusters),
             Some(package) => find_by_tests(&tree, package),
         };
         write(&original)?;
@@ -131,7 +135,7 @@ fn remove_others(folder: &Path, names: &BTreeSet<PathBuf>) -> io::Result<()> {
 }
 
 /// How many seeds it takes until something is not as it must be.
-fn find(tree: &Path, seeds: u64) -> Result<Option<u64>, String> {
+fn find(tree: &Path, seeds: u64, clusters: Option<&str>) -> Result<Option<u64>, String> {
     let target = tree.join("target");
     let mut build = cargo();
     build.current_dir(tree).env("CARGO_TARGET_DIR", &target);
@@ -143,6 +147,7 @@ fn find(tree: &Path, seeds: u64) -> Result<Option<u64>, String> {
         .arg(format!("--cpu={SECONDS_MAX}"))
         .arg(target.join("debug/nacre-sim"))
         .args(["--seeds", &seeds.to_string()])
+        .args(clusters.map(|clusters| format!("--clusters={clusters}")))
         .output()
         .map_err(|error| format!("prlimit: {error}"))?;
     if output.status.success() {
@@ -189,10 +194,12 @@ mod tests {
 
     #[test]
     fn each_fault_still_fits_the_sources() {
-        let list = list().unwrap();
-        assert!(list.len() >= 40);
-        for mutant in list {
-            mutant.text(&workspace()).unwrap();
+        for (name, least) in [(LISTS[0], 40), (LISTS[1], 6), (LIST_OF_CLUSTERS, 15)] {
+            let list = read(&[name]).unwrap();
+            assert!(list.len() >= least, "{name}");
+            for mutant in list {
+                mutant.text(&workspace()).unwrap();
+            }
         }
     }
 }

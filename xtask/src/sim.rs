@@ -1,4 +1,4 @@
-//! `cargo xtask sim`: a cluster in one thread, under faults that a seed decides.
+//! `cargo xtask sim`: a cluster, or several ones that follow each other, in one thread, under faults that a seed decides.
 
 use crate::command::{cargo, run as run_command, target_dir, workspace};
 use crate::mutants;
@@ -17,6 +17,9 @@ pub struct Sim {
     /// One seed alone
     #[arg(long, conflicts_with_all = ["seeds", "from"])]
     pub seed: Option<u64>,
+    /// Replicate between clusters instead: how many, as in `3` or `2..4`
+    #[arg(long)]
+    pub clusters: Option<String>,
     /// Print the hash of each seed's events
     #[arg(long)]
     pub hashes: bool,
@@ -37,7 +40,7 @@ pub struct Sim {
 /// The first seed at which something was not as it must be, with what happened before.
 pub fn run(options: &Sim) -> Result<(), String> {
     if options.mutants {
-        return mutants::run(options.seeds, &options.only);
+        return mutants::run(options.seeds, options.clusters.as_deref(), &options.only);
     }
     let mut simulation = build(options.dev)?;
     match options.seed {
@@ -47,6 +50,9 @@ pub fn run(options: &Sim) -> Result<(), String> {
             simulation.args(["--from", &options.from.to_string()])
         }
     };
+    if let Some(clusters) = &options.clusters {
+        simulation.args(["--clusters", clusters]);
+    }
     if options.hashes {
         simulation.arg("--hashes");
     }

@@ -15,11 +15,14 @@
 //! | All copies have the same documents, and so have their disks; a consumer that followed, resumed and rolled back knows just these | at the end |
 //! | What is stored is there after all nodes have lost their power | at the end, in some runs |
 //! | No node panics | always |
+//!
+//! [`clusters`] is another world: buckets of several clusters that follow each other.
 
 #![allow(clippy::disallowed_methods, reason = "the command reads the clock of the machine")]
 
 mod chance;
 pub mod cluster;
+pub mod clusters;
 mod council;
 pub mod faults;
 mod frame;

@@ -3,7 +3,7 @@
 #![allow(clippy::disallowed_methods, reason = "it says how long it took")]
 
 use clap::Parser;
-use nacre_sim::{Simulation, Summary};
+use nacre_sim::{Simulation, Summary, clusters};
 use rustix::time::{ClockId, clock_gettime};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
@@ -13,7 +13,7 @@ use std::time::Instant;
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-/// Puts a simulated cluster through faults that seeds decide.
+/// Puts a simulated cluster, or several ones that follow each other, through faults that seeds decide.
 #[derive(Parser)]
 struct Options {
     /// How many seeds to go through
@@ -25,9 +25,15 @@ struct Options {
     /// One seed alone
     #[arg(long, conflicts_with_all = ["seeds", "from"])]
     seed: Option<u64>,
+    /// Replicate between clusters instead: how many, as in `3` or `2..4`
+    #[arg(long, value_parser = clusters::parse_range)]
+    clusters: Option<(u64, u64)>,
     /// Print the hash of each seed's events
-    #[arg(long)]
+    #[arg(long, conflicts_with = "clusters")]
     hashes: bool,
+    /// Print what happens in each seed
+    #[arg(long, requires = "clusters")]
+    trace: bool,
     /// Threads; as many as there are processors if not given
     #[arg(long)]
     threads: Option<usize>,
@@ -57,40 +63,68 @@ impl Total {
 
 fn main() {
     let options = Options::parse();
+    let begun = Instant::now();
+    let has_passed = match options.clusters {
+        Some(range) => replicate(&options, range, begun),
+        None => run_nodes(&options, begun),
+    };
+    if !has_passed {
+        std::process::exit(1);
+    }
+}
+
+/// Goes through the seeds with one cluster of whole nodes. Gives whether all is well.
+fn run_nodes(options: &Options, begun: Instant) -> bool {
+    let total = Mutex::new(Total::default());
+    let has_passed = go_through(options, |seed| {
+        let summary = Simulation::new(seed).run();
+        if options.hashes {
+            println!("{seed} {:016x}", summary.hash);
+        }
+        total.lock().expect("nobody panics with it").add(&summary);
+    });
+    let total = total.into_inner().expect("nobody panics with it");
+    report(&total, begun.elapsed().as_secs_f64());
+    has_passed
+}
+
+/// Goes through the seeds with clusters that follow each other. Gives whether all is well.
+fn replicate(options: &Options, range: (u64, u64), begun: Instant) -> bool {
+    let total = Mutex::new(clusters::Total::default());
+    let has_passed = go_through(options, |seed| {
+        let mut simulation = clusters::Simulation::new(seed, range);
+        if options.trace {
+            simulation.trace();
+        }
+        let summary = simulation.run();
+        total.lock().expect("nobody panics with it").add(seed, &summary);
+    });
+    let total = total.into_inner().expect("nobody panics with it");
+    println!("{total} in {:.1} s", begun.elapsed().as_secs_f64());
+    has_passed
+}
+
+/// Runs each seed, until one panics. Gives whether none did.
+fn go_through(options: &Options, run: impl Fn(u64) + Sync) -> bool {
     let (from, count) = options.seed.map_or((options.from, options.seeds), |seed| (seed, 1));
     let threads = options.threads.or(std::thread::available_parallelism().ok().map(usize::from));
-    let begun = Instant::now();
     let (next, failed) = (AtomicU64::new(from), AtomicBool::new(false));
-    let total = Mutex::new(Total::default());
     let work = || {
         while !failed.load(Ordering::Relaxed) {
             let seed = next.fetch_add(1, Ordering::Relaxed);
             if seed >= from + count {
                 return;
             }
-            let run = catch_unwind(AssertUnwindSafe(|| Simulation::new(seed).run()));
-            match run {
-                Ok(summary) => {
-                    if options.hashes {
-                        println!("{seed} {:016x}", summary.hash);
-                    }
-                    total.lock().expect("nobody panics with it").add(&summary);
-                }
-                Err(_) => {
-                    eprintln!("seed {seed}");
-                    failed.store(true, Ordering::Relaxed);
-                }
+            if catch_unwind(AssertUnwindSafe(|| run(seed))).is_err() {
+                eprintln!("seed {seed}");
+                failed.store(true, Ordering::Relaxed);
             }
         }
     };
     std::thread::scope(|scope| {
         (0..threads.unwrap_or(1)).for_each(|_| drop(scope.spawn(work)));
     });
-    let total = total.into_inner().expect("nobody panics with it");
-    report(&total, begun.elapsed().as_secs_f64());
-    if failed.into_inner() {
-        std::process::exit(1);
-    }
+    !failed.into_inner()
 }
 
 fn report(total: &Total, seconds: f64) {

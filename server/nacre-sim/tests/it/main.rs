@@ -1,5 +1,6 @@
 //! Runs of the simulation that every change has to survive; `cargo xtask sim` has more.
 
+mod clusters;
 mod promises;
 
 use nacre_sim::Simulation;
