@@ -1,9 +1,9 @@
 //! The changes of the agreed state, as nodes propose and store them.
 
 use crate::{
-    Alternate, AutoFailover, BucketSettings, Chain, Deployment, Endpoints, FunctionDefinition,
-    FunctionId, FunctionState, Index, Member, Membership, OutgoingRule, Package, RetryRebalance,
-    Script, Sequence, ServiceName, SettingsChange, Since,
+    Alternate, AutoFailover, BucketSettings, Chain, Deployment, Endpoints, Expected,
+    FunctionDefinition, FunctionId, FunctionState, Index, Member, Membership, OutgoingRule,
+    Package, RetryRebalance, Script, Sequence, ServiceName, ServiceRecord, SettingsChange, Since,
 };
 use nacre_types::NodeId;
 use serde::{Deserialize, Serialize};
@@ -424,5 +424,25 @@ pub enum Change {
     SetOutgoingHttp {
         /// The whole list.
         allowed: Vec<OutgoingRule>,
+    },
+    /// A new or changed record of a service.
+    PutServiceRecord {
+        /// ID of the service.
+        service: String,
+        /// Its name.
+        name: String,
+        /// The record.
+        record: Box<ServiceRecord>,
+        /// What must be there.
+        expected: Expected,
+    },
+    /// The end of a record of a service.
+    DropServiceRecord {
+        /// ID of the service.
+        service: String,
+        /// Its name.
+        name: String,
+        /// What must be there.
+        expected: Expected,
     },
 }

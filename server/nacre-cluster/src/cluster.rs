@@ -6,7 +6,8 @@ use crate::{
     AutoFailover, Bucket, BucketSettings, Chain, Change, ClusterSettings, Deployment,
     EndedRebalance, FunctionDefinition, FunctionId, FunctionKeyspace, FunctionState, Functions,
     Manifest, Member, Membership, OUTGOING_MAX, Outcome, OutgoingRule, Plugins, QueryFunction,
-    QueryFunctions, QueryLibraries, Rebalance, RetryRebalance, Secret, Sequences, Source, place,
+    QueryFunctions, QueryLibraries, Rebalance, RetryRebalance, Secret, Sequences, ServiceRecord,
+    ServiceRecords, Source, place,
 };
 use nacre_types::{CollectionId, NodeId};
 use serde::{Deserialize, Serialize};
@@ -91,6 +92,9 @@ pub struct Cluster {
     /// Sequences of the query language.
     #[serde(default)]
     pub sequences: Sequences,
+    /// What services keep, such as the definitions of search indexes.
+    #[serde(default)]
+    pub service_records: ServiceRecords,
 }
 
 impl Cluster {
@@ -122,6 +126,7 @@ impl Cluster {
             query_functions: QueryFunctions::default(),
             sequences: Sequences::default(),
             query_libraries: QueryLibraries::default(),
+            service_records: ServiceRecords::default(),
         }
     }
 
@@ -221,6 +226,7 @@ impl Cluster {
                 self.query_functions.forget(name, None);
                 self.sequences.forget(name, None);
                 self.query_libraries.forget(name, None);
+                self.service_records.forget(name, None);
             }
             Change::FlushBucket { name } => {
                 let bucket = self.bucket_mut(name)?;
@@ -240,6 +246,7 @@ impl Cluster {
                 self.query_functions.forget(bucket, Some(scope));
                 self.sequences.forget(bucket, Some(scope));
                 self.query_libraries.forget(bucket, Some(scope));
+                self.service_records.forget(bucket, Some(scope));
                 return Ok(dropped);
             }
             Change::CreateCollection { bucket, scope, collection, max_ttl, history } => {
@@ -337,6 +344,15 @@ impl Cluster {
                     return Err(Refusal::Invalid { field: "allow", reason });
                 }
                 self.outgoing_http.clone_from(allowed);
+            }
+            Change::PutServiceRecord { service, name, record, expected } => {
+                if let ServiceRecord { bucket: Some(bucket), scope, .. } = &**record {
+                    self.bucket(bucket)?.manifest.collections(scope.as_deref(), None)?;
+                }
+                self.service_records.put(service, name, record, expected)?
+            }
+            Change::DropServiceRecord { service, name, expected } => {
+                self.service_records.remove(service, name, expected)?
             }
         }
         Ok(Vec::new())

@@ -32,6 +32,7 @@ mod refusal;
 mod secret;
 mod sequence;
 mod service_name;
+mod service_record;
 mod sessions;
 mod settings;
 
@@ -63,6 +64,7 @@ pub use refusal::Refusal;
 pub use secret::Secret;
 pub use sequence::{Block, Sequence, Sequences};
 pub use service_name::{NoServiceName, ServiceName};
+pub use service_record::{Expected, ServiceRecord, ServiceRecords};
 pub use sessions::{EndSessions, EndedSessions};
 pub use settings::{
     BucketKind, BucketSettings, CompressionMode, ConflictResolution, EvictionPolicy,

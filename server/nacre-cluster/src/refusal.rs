@@ -118,6 +118,26 @@ pub enum Refusal {
         /// The name.
         name: String,
     },
+    /// There is no record of that name.
+    #[error("Record not found: {name}")]
+    RecordNotFound {
+        /// The name.
+        name: String,
+    },
+    /// The name is taken.
+    #[error("Record already exists: {name}")]
+    RecordExists {
+        /// The name.
+        name: String,
+    },
+    /// Somebody else has changed the record meanwhile.
+    #[error("Record {name} was changed meanwhile: it is of version {version}")]
+    RecordChanged {
+        /// The name.
+        name: String,
+        /// Its version.
+        version: String,
+    },
     /// There is no such sequence.
     #[error("Sequence not found: {name}")]
     SequenceNotFound {

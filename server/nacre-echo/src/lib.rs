@@ -10,8 +10,8 @@
 use nacre_auth::Privilege;
 use nacre_cluster::ServiceName;
 use nacre_node::service::{
-    DroppedKeyspace, HttpReply, HttpRequest, MapEntry, MenuEntry, Metric, MetricKind, Operations,
-    Permission, PortNumber, PortSpec, Protocol, Route, Service, ServiceSpec,
+    Access, DroppedKeyspace, HttpReply, HttpRequest, MapEntry, MenuEntry, Metric, MetricKind,
+    Operations, Permission, PortNumber, PortSpec, Protocol, Route, Service, ServiceSpec,
 };
 use nacre_node::{NoReply, Node, PeerMessage};
 use serde::{Deserialize, Serialize};
@@ -39,6 +39,7 @@ static SPEC: ServiceSpec = ServiceSpec {
         port: "echo",
         of: &[ServiceName::new("echo")],
     }],
+    capabilities: None,
     permissions: &[Permission {
         object: "echo",
         in_bucket: Some(false),
@@ -89,7 +90,7 @@ impl Service for Echo {
             port: "echo",
             method: "GET",
             path: "/echo/{text}",
-            privilege: Privilege::ReadCluster,
+            access: Access::Cluster(Privilege::ReadCluster),
             handler: say,
         }]
     }

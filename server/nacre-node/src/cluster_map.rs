@@ -204,7 +204,7 @@ pub fn global(cluster: &Cluster, here: &Here) -> Value {
         "revEpoch": version(cluster).0,
         "nodesExt": nodes.collect::<Vec<_>>(),
         "clusterCapabilitiesVer": [1, 0],
-        "clusterCapabilities": {"n1ql": ["enhancedPreparedStatements"]},
+        "clusterCapabilities": here.services.capabilities(),
         "clusterUUID": cluster.uuid,
         "clusterName": cluster.name,
         "prod": "server",

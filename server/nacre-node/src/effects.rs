@@ -133,7 +133,9 @@ impl Node {
             | Change::AllowFunctionRecursion { .. }
             | Change::SetFunctionState { .. }
             | Change::SetFunctionOwner { .. }
-            | Change::RestartFunction { .. } => {}
+            | Change::RestartFunction { .. }
+            | Change::PutServiceRecord { .. }
+            | Change::DropServiceRecord { .. } => {}
         }
         Ok(())
     }

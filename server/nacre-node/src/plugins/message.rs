@@ -144,6 +144,8 @@ pub struct RequestPart {
     pub is_whole: bool,
     /// True if it reflects all that was written before.
     pub fresh: bool,
+    /// Seqnos that it reflects at least.
+    pub seqnos: Vec<(Vbid, Seqno)>,
     /// True if the deployment should take new changes afterwards.
     pub updates: bool,
     /// The request.

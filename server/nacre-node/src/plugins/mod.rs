@@ -54,8 +54,8 @@ pub use pure::{Failed, Pure};
 pub use rehearsal::{Chosen, DOCUMENTS_MAX, Tried, rehearse};
 pub use replay::Replay;
 pub use scan::Scanned;
+use shipped::VIEWS;
 pub(crate) use shipped::{EVALUATOR, QUERY};
-use shipped::{INDEX, VIEWS};
 pub use spec::Code;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -157,10 +157,23 @@ impl Plugins {
     /// # Errors
     /// The mistake, for its author.
     pub fn validate_index(&self, node: &Node, definition: &str) -> Result<(), String> {
-        let plugin = self.load_shipped(node, &INDEX)?;
         let config = serde_json::json!({"definition": definition}).to_string();
+        self.validate_shipped(node, "index", config)
+    }
+
+    /// Checks a configuration of a component that comes with the binary. Takes seconds when the component is not loaded.
+    ///
+    /// # Errors
+    /// What is wrong with it, for its author.
+    pub fn validate_shipped(
+        &self,
+        node: &Node,
+        component: &'static str,
+        config: String,
+    ) -> Result<(), String> {
+        let plugin = self.load_shipped(node, &Code::Shipped(component))?;
         let budgets = node.memory().budgets().clone();
-        let setup = Setup { budgets, ..Setup::new("index", config) };
+        let setup = Setup { budgets, ..Setup::new(component, config) };
         nacre_sandbox::validate(&plugin, setup).map_err(|error| match error {
             nacre_sandbox::Error::Config { message, .. } => message,
             other => other.to_string(),

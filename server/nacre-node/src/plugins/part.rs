@@ -8,6 +8,7 @@ use crate::node::Node;
 use crate::query::{Wanted, code, retry};
 use crate::scatter_gather::{NoReply, ScatterRequest, Vbids};
 use nacre_sandbox::{Account, Answer as Given, Error, Header, Request, Response};
+use nacre_types::{Seqno, Vbid};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -63,6 +64,8 @@ pub struct Terms {
     pub vbids: Option<Vbids>,
     /// True if it reflects everything that was written before.
     pub fresh: bool,
+    /// Seqnos that it reflects at least.
+    pub seqnos: Vec<(Vbid, Seqno)>,
     /// True if the deployment should take new changes afterwards.
     pub updates: bool,
     /// Longest wait for the state.
@@ -166,6 +169,14 @@ impl Deployment {
     }
 }
 
+fn wanted(fresh: bool, seqnos: &[(Vbid, Seqno)]) -> Wanted {
+    match seqnos {
+        _ if fresh => Wanted::Everything,
+        [] => Wanted::Anything,
+        seqnos => Wanted::Vector(seqnos.to_vec()),
+    }
+}
+
 pub(super) fn no_bucket() -> Missing {
     Missing::NotYet("the bucket is gone".into())
 }
@@ -193,7 +204,7 @@ impl Plugins {
         left: Duration,
     ) -> Result<PluginReply, NoReply> {
         let deployment = self.deployment(&part.deployment).ok_or_else(not_loaded)?;
-        let wanted = if part.fresh { Wanted::Everything } else { Wanted::Anything };
+        let wanted = wanted(part.fresh, &part.seqnos);
         let mut request = part.request.clone();
         if !part.is_whole {
             let here = part.asked_by == node.id();
@@ -261,7 +272,7 @@ impl Plugins {
         let owners = owners.ok_or_else(no_bucket)?;
         let vbids = terms.vbids.clone().unwrap_or_else(|| owners.all());
         if owners.only() == Some(node.id()) && deployment.spec.lanes() == 1 {
-            let wanted = if terms.fresh { Wanted::Everything } else { Wanted::Anything };
+            let wanted = wanted(terms.fresh, &terms.seqnos);
             let (left, account) = (terms.patience, Some(&terms.account));
             let given = deployment.answer_here(node, request, &vbids, &wanted, left, account);
             if terms.updates {
@@ -273,15 +284,52 @@ impl Plugins {
                 given => return only(given?).map(|given| Reply { given, rest: None }),
             }
         }
-        let spread = Box::new(Spread {
-            node: Arc::clone(node),
-            deployment: Arc::clone(deployment),
-            request: request.clone(),
-            vbids,
-            terms: terms.clone(),
-        });
-        let (given, rest) = spread.round(None)?;
-        Ok(Reply { given, rest: rest.map(|rest| (spread, rest)) })
+        let target =
+            Target { deployment: Arc::clone(deployment), vbids, seqnos: terms.seqnos.clone() };
+        Spread::begin(node, vec![target], request, terms)
+    }
+
+    /// Begins to answer a request from the states of several deployments of one component, which makes one answer of theirs: each has
+    /// a name, and seqnos that its state reflects at least. Blocks: not for a thread that others wait for.
+    ///
+    /// # Errors
+    /// As [`Plugins::request`].
+    pub fn request_all(
+        &self,
+        node: &Arc<Node>,
+        targets: &[(String, Vec<(Vbid, Seqno)>)],
+        request: &Request,
+        terms: &Terms,
+    ) -> Result<Reply, Missing> {
+        if let [(name, seqnos)] = targets {
+            let terms = Terms { seqnos: seqnos.clone(), ..terms.clone() };
+            return self.request(node, name, request, &terms);
+        }
+        let target = |(name, seqnos): &(String, Vec<(Vbid, Seqno)>)| {
+            let deployment = self.deployment(name).ok_or_else(not_loaded)?;
+            let owners = node.owners(&deployment.bucket.name).ok_or_else(no_bucket)?;
+            Ok(Target { deployment, vbids: owners.all(), seqnos: seqnos.clone() })
+        };
+        let targets = targets.iter().map(target).collect::<Result<_, Missing>>()?;
+        Spread::begin(node, targets, request, terms)
+    }
+
+    /// Waits until this node runs a deployment of that name, for `patience` at most. Blocks.
+    pub fn await_deployment(
+        &self,
+        node: &Node,
+        name: &str,
+        patience: Duration,
+    ) -> Option<Arc<Deployment>> {
+        let end_ns = node.now().monotonic_ns.saturating_add(patience.as_nanos() as u64);
+        loop {
+            let changed = self.changed();
+            if let Some(deployment) = self.deployment(name) {
+                return Some(deployment);
+            }
+            let left_ns = end_ns.saturating_sub(node.now().monotonic_ns);
+            block::on(&*node.platform, changed, Duration::from_nanos(left_ns))?;
+        }
     }
 }
 
@@ -321,34 +369,85 @@ impl Reply {
 /// A request on its way to several nodes.
 struct Spread {
     node: Arc<Node>,
-    deployment: Arc<Deployment>,
+    targets: Vec<Target>,
     request: Request,
-    vbids: Vbids,
     terms: Terms,
 }
 
+/// A deployment that is asked, in part or as a whole.
+struct Target {
+    deployment: Arc<Deployment>,
+    vbids: Vbids,
+    /// Seqnos that its state reflects at least.
+    seqnos: Vec<(Vbid, Seqno)>,
+}
+
 impl Spread {
+    fn begin(
+        node: &Arc<Node>,
+        targets: Vec<Target>,
+        request: &Request,
+        terms: &Terms,
+    ) -> Result<Reply, Missing> {
+        let (node, request, terms) = (Arc::clone(node), request.clone(), terms.clone());
+        let spread = Box::new(Spread { node, targets, request, terms });
+        let (given, rest) = spread.round(None)?;
+        Ok(Reply { given, rest: rest.map(|rest| (spread, rest)) })
+    }
+
     /// Lets all nodes answer, and the plugin merge their answers. Also returns the request for the next round, if there
     /// is more.
     fn round(&self, rest: Option<String>) -> Result<(Given, Option<String>), Missing> {
-        let Terms { fresh, updates, patience, .. } = self.terms;
-        let bucket = &self.deployment.bucket.name;
-        let owners = self.node.owners(bucket).ok_or_else(no_bucket)?;
-        let is_whole = owners.split(&self.vbids).len() == 1 && self.deployment.spec.lanes() == 1;
         let mut request = self.request.clone();
         request.headers.extend(rest.iter().map(|rest| (REST.to_owned(), rest.clone())));
+        let is_whole = match &self.targets[..] {
+            [Target { deployment, vbids, .. }] => {
+                let owners = self.node.owners(&deployment.bucket.name).ok_or_else(no_bucket)?;
+                owners.split(vbids).len() == 1 && deployment.spec.lanes() == 1
+            }
+            _ => false,
+        };
+        let mut parts: Vec<Response> = Vec::new();
+        for target in &self.targets {
+            parts.extend(self.ask(target, &request, is_whole)?);
+        }
+        let mut given = match is_whole {
+            true if parts.len() > 1 => return self.round(rest),
+            true => only(parts).map(Given::from)?,
+            false => {
+                let account = Some(Arc::clone(&self.terms.account));
+                let merging = &self.targets.first().ok_or_else(no_bucket)?.deployment;
+                merging.merge(&request, &parts, self.node.now(), account)?
+            }
+        };
+        let is_rest = |(name, _): &mut Header| name == REST;
+        let rest = given.headers.extract_if(.., is_rest).map(|(_, value)| value).next();
+        Ok((given, rest))
+    }
+
+    /// The parts of a target, one from each lane of each node.
+    fn ask(
+        &self,
+        target: &Target,
+        request: &Request,
+        is_whole: bool,
+    ) -> Result<Vec<Response>, Missing> {
+        let Target { deployment, vbids, seqnos } = target;
+        let Terms { fresh, updates, patience, .. } = self.terms;
         let question = |vbids: &Vbids| {
             PluginMessage::Request(RequestPart {
-                deployment: self.deployment.name.clone(),
+                deployment: deployment.name.clone(),
                 vbids: vbids.clone(),
                 asked_by: self.node.id(),
                 is_whole,
                 fresh,
+                seqnos: seqnos.clone(),
                 updates,
                 request: request.clone(),
             })
         };
-        let want = ScatterRequest { vbids: self.vbids.clone(), message: Box::new(question) };
+        let want = ScatterRequest { vbids: vbids.clone(), message: Box::new(question) };
+        let bucket = &deployment.bucket.name;
         let gathered = self.node.gather(bucket, &[want], patience).map_err(|reason| {
             // Nodes answer lateness by this text, since the type of their answer only says that the request may be
             // repeated.
@@ -365,17 +464,7 @@ impl Spread {
                 _ => return Err(Missing::Failed("a node answers something else".into())),
             }
         }
-        let mut given = match is_whole {
-            true if parts.len() > 1 => return self.round(rest),
-            true => only(parts).map(Given::from)?,
-            false => {
-                let account = Some(Arc::clone(&self.terms.account));
-                self.deployment.merge(&request, &parts, self.node.now(), account)?
-            }
-        };
-        let is_rest = |(name, _): &mut Header| name == REST;
-        let rest = given.headers.extract_if(.., is_rest).map(|(_, value)| value).next();
-        Ok((given, rest))
+        Ok(parts)
     }
 }
 

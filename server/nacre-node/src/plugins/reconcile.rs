@@ -26,7 +26,7 @@ impl Plugins {
         let cluster = node.cluster();
         let has_scripts =
             cluster.query_functions.iter().any(|(_, function)| function.is_javascript());
-        let of_kinds = KINDS.iter().flat_map(|kind| kind.components(&cluster));
+        let of_kinds = KINDS.iter().flat_map(|kind| kind.components(&cluster, node.services()));
         of_kinds
             .chain(has_scripts.then_some(EVALUATOR))
             .chain(pure::specs(&cluster).into_iter().map(|spec| spec.code))
@@ -80,7 +80,8 @@ impl Plugins {
         // Read under the lock, so that the last caller uses the newest state.
         let cluster = node.cluster();
         let Some(config) = cluster.buckets.get(&bucket.name) else { return };
-        let agreed = Agreed { cluster: &cluster, node: node.id(), bucket: config };
+        let services = node.services();
+        let agreed = Agreed { cluster: &cluster, node: node.id(), bucket: config, services };
         self.hear_of(KINDS.iter().flat_map(|kind| kind.names(&agreed)), served);
         let mut wanted: Vec<Spec> =
             KINDS.iter().flat_map(|kind| self.specs(*kind, &agreed)).collect();
@@ -244,7 +245,11 @@ impl Plugins {
 /// Removes the spaces of a kind whose deployments were removed when the node could not finish.
 pub(super) fn remove_leftovers(node: &Node, kind: &dyn WorkloadKind, runtime: Option<&Runtime>) {
     let cluster = node.cluster();
-    let of = |bucket| kind.specs(&Agreed { cluster: &cluster, node: node.id(), bucket }, runtime);
+    let services = node.services();
+    let of = |bucket| {
+        let agreed = Agreed { cluster: &cluster, node: node.id(), bucket, services };
+        kind.specs(&agreed, runtime)
+    };
     let wanted: Vec<Spec> = cluster.buckets.values().flat_map(of).collect();
     if let Err(error) = remove_spaces(node, &format!("{}/", kind.name()), &wanted) {
         let name = kind.name();

@@ -7,6 +7,7 @@ use crate::node::Node;
 use crate::service::{AgreedStep, DroppedKeyspace, PLUGINS, Service, ServiceSpec};
 use nacre_bucket::Bucket;
 use nacre_cluster::{Change, Cluster, Deployment};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -104,6 +105,15 @@ impl Plugins {
             }
             Change::Undeploy { name } => {
                 self.redeploy_plugin(node, &before.plugins.deployments[name]);
+            }
+            Change::PutServiceRecord { service, name, .. }
+            | Change::DropServiceRecord { service, name, .. } => {
+                let record = |cluster: &Cluster| {
+                    cluster.service_records.get(service, name).and_then(|one| one.bucket.clone())
+                };
+                let buckets: BTreeSet<String> =
+                    [record(before), record(after)].into_iter().flatten().collect();
+                buckets.iter().for_each(|bucket| self.redeploy_bucket(node, bucket));
             }
             Change::SetFunctionState { id, .. }
             | Change::SetFunctionOwner { id, .. }

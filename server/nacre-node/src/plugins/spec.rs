@@ -50,6 +50,8 @@ pub(super) struct Spec {
     pub index: Option<IndexOptions>,
     /// Options of a package.
     pub package: Option<PackageOptions>,
+    /// The form of its state, if it asks for one.
+    pub form: Option<StateForm>,
 }
 
 impl Spec {
@@ -78,6 +80,7 @@ impl Spec {
             view: None,
             index: None,
             package: None,
+            form: None,
         }
     }
 
@@ -113,7 +116,7 @@ impl Spec {
 
     /// Returns the form of its state; `None` for that of the node. Indexes are resident, as their entries are lent to scans.
     pub fn form(&self) -> Option<StateForm> {
-        if self.is_index() { Some(StateForm::Resident) } else { self.package.as_ref()?.form }
+        if self.is_index() { Some(StateForm::Resident) } else { self.form }
     }
 
     /// Returns this node's share of a partitioned index.

@@ -1,7 +1,7 @@
 //! HTTP routes of services, as data: the server has the sockets, the logins and the limits.
 
 use crate::node::Node;
-use nacre_auth::Privilege;
+use nacre_auth::{Keyspace, Login, Privilege};
 use std::sync::Arc;
 
 /// A path at a port of a service, and its handler.
@@ -13,8 +13,8 @@ pub struct Route {
     pub method: &'static str,
     /// Path. A segment in braces matches any: `/items/{id}`.
     pub path: &'static str,
-    /// Privilege on the cluster without which the request is refused.
-    pub privilege: Privilege,
+    /// Right without which the request is refused.
+    pub access: Access,
     /// Answers a request. May block: it has a thread of its own.
     pub handler: fn(&Arc<Node>, &HttpRequest) -> HttpReply,
 }
@@ -38,6 +38,15 @@ impl Route {
     }
 }
 
+/// Right that a route of a service asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// A privilege on the cluster.
+    Cluster(Privilege),
+    /// Every user who has logged in. The handler decides where the right depends on what the request names.
+    Handler,
+}
+
 /// A request of a user who has the right to send it.
 #[derive(Clone, Debug, Default)]
 pub struct HttpRequest {
@@ -51,6 +60,17 @@ pub struct HttpRequest {
     pub body: Vec<u8>,
     /// Name of the user.
     pub user: String,
+    /// The login of the user; none on a node that nobody has claimed.
+    pub login: Option<Login>,
+}
+
+impl HttpRequest {
+    /// Returns true if the user has a privilege on a part of the data.
+    pub fn may(&self, node: &Node, privilege: Privilege, keyspace: Keyspace<'_>) -> bool {
+        let users = node.users();
+        let holder = self.login.as_ref().and_then(|login| users.holder(login));
+        holder.is_some_and(|user| user.may(privilege, keyspace))
+    }
 }
 
 /// An answer over HTTP.
@@ -74,7 +94,7 @@ mod tests {
             port: "a",
             method: "GET",
             path: "/items/{id}/parts/{part}",
-            privilege: Privilege::ReadCluster,
+            access: Access::Handler,
             handler: |_, _| unreachable!("nobody asks"),
         };
         let of = |path: &[&str]| {

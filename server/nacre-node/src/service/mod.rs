@@ -6,6 +6,7 @@ mod http;
 mod metric;
 mod shipped;
 mod spec;
+mod workload;
 
 use crate::Error;
 use crate::node::Node;
@@ -17,14 +18,15 @@ use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use http::{HttpReply, HttpRequest, Route};
+pub use http::{Access, HttpReply, HttpRequest, Route};
 pub use metric::{Metric, MetricKind};
 pub(crate) use shipped::{CHANGES, NODE, PLUGINS, QUERY};
 pub use shipped::{shipped, shipped_table};
 pub use spec::{
-    MapEntry, MenuEntry, Operations, Permission, PortNumber, PortSpec, Protocol, ServiceSpec,
-    ServiceTable,
+    Capabilities, MapEntry, MenuEntry, Operations, Permission, PortNumber, PortSpec, Protocol,
+    ServiceSpec, ServiceTable,
 };
+pub use workload::Workload;
 
 /// A service of a node.
 pub trait Service: Any + Send + Sync {
@@ -65,6 +67,12 @@ pub trait Service: Any + Send + Sync {
     fn reconcile(&self, node: &Arc<Node>, step: &AgreedStep<'_>) -> Result<(), Error> {
         let (_, _) = (node, step);
         Ok(())
+    }
+
+    /// Returns the deployments that the service wants of a bucket, by the agreed state alone. Called often: not for what takes long.
+    fn workloads(&self, cluster: &Cluster, bucket: &nacre_cluster::Bucket) -> Vec<Workload> {
+        let (_, _) = (cluster, bucket);
+        Vec::new()
     }
 
     /// Prepares a bucket before it serves anybody.

@@ -1,6 +1,8 @@
 //! The services that come with a node: one row each.
 
-use super::spec::{MapEntry, Operations, Permission, PortNumber, PortSpec, Protocol, ServiceSpec};
+use super::spec::{
+    Capabilities, MapEntry, Operations, Permission, PortNumber, PortSpec, Protocol, ServiceSpec,
+};
 use super::{Service, ServiceTable};
 use crate::changes::ChangesService;
 use crate::plugins::Plugins;
@@ -65,6 +67,7 @@ pub(crate) static NODE: ServiceSpec = ServiceSpec {
         MapEntry { plain: "mgmt", tls: "mgmtSSL", port: Ports::MGMT, of: &[] },
         MapEntry { plain: "kv", tls: "kvSSL", port: Ports::KV, of: &[ServiceName::DATA] },
     ],
+    capabilities: None,
     permissions: &[],
     menu: None,
 };
@@ -83,6 +86,7 @@ static VIEWS: ServiceSpec = ServiceSpec {
         url: "http://$AUTHORITY/default/_design/…",
     }],
     map: &[MapEntry { plain: "capi", tls: "capiSSL", port: "views", of: &[ServiceName::DATA] }],
+    capabilities: None,
     permissions: &[
         in_bucket("views", Operations::Reads, &[Privilege::ReadViews]),
         in_bucket("views", Operations::Writes, &[Privilege::AdministerViews]),
@@ -104,6 +108,7 @@ pub(crate) static QUERY: ServiceSpec = ServiceSpec {
         url: "http://$AUTHORITY/query/service",
     }],
     map: &[MapEntry { plain: "n1ql", tls: "n1qlSSL", port: "query", of: &[ServiceName::QUERY] }],
+    capabilities: Some(Capabilities { service: "n1ql", names: &["enhancedPreparedStatements"] }),
     permissions: &[
         in_bucket("n1ql.select", Operations::All, &[Privilege::Query]),
         in_bucket("n1ql.insert", Operations::All, &[Privilege::QueryWrite]),
@@ -142,6 +147,7 @@ static EVENTING: ServiceSpec = ServiceSpec {
         port: "eventing",
         of: &[ServiceName::EVENTING],
     }],
+    capabilities: None,
     permissions: &[
         anywhere("eventing.function", &[Privilege::ManageFunctions]),
         anywhere("eventing.functions", &[Privilege::ManageFunctions]),
@@ -166,6 +172,7 @@ static INDEX: ServiceSpec = ServiceSpec {
         port: Ports::MGMT,
         of: &[ServiceName::INDEX, ServiceName::DATA],
     }],
+    capabilities: None,
     permissions: &[],
     menu: None,
 };

@@ -23,6 +23,8 @@ pub struct ServiceSpec {
     pub ports: &'static [PortSpec],
     /// Entries of cluster maps.
     pub map: &'static [MapEntry],
+    /// What clients can ask of the service beyond what it could at first, as cluster maps announce it.
+    pub capabilities: Option<Capabilities>,
     /// Permissions that tools may ask about, and the privileges they need here.
     pub permissions: &'static [Permission],
     /// Entry in the menu of the console.
@@ -32,7 +34,15 @@ pub struct ServiceSpec {
 impl ServiceSpec {
     /// A service without ports, names and permissions: other nodes and other services use it.
     pub const fn internal(id: &'static str) -> ServiceSpec {
-        ServiceSpec { id, name: None, ports: &[], map: &[], permissions: &[], menu: None }
+        ServiceSpec {
+            id,
+            name: None,
+            ports: &[],
+            map: &[],
+            capabilities: None,
+            permissions: &[],
+            menu: None,
+        }
     }
 }
 
@@ -84,6 +94,15 @@ pub struct MapEntry {
     pub port: &'static str,
     /// A node has the entry if it has one of these services; every node has it if there are none.
     pub of: &'static [ServiceName],
+}
+
+/// Capabilities of a service in cluster maps.
+#[derive(Clone, Copy, Debug)]
+pub struct Capabilities {
+    /// Name of the service in the list of capabilities: `n1ql`, `search`.
+    pub service: &'static str,
+    /// Names of the capabilities, as in `scopedSearchIndex`.
+    pub names: &'static [&'static str],
 }
 
 /// A permission in Couchbase's words, with the privileges that it takes here.
@@ -242,6 +261,12 @@ impl ServiceTable {
             endpoints.tls.iter().for_each(|ports| put(entry.tls, ports));
         }
         Value::Object(named)
+    }
+
+    /// Returns the capabilities of all services, as cluster maps announce them.
+    pub fn capabilities(&self) -> Value {
+        let of_services = self.0.iter().filter_map(|spec| spec.capabilities);
+        of_services.map(|one| (one.service.to_owned(), json!(one.names))).collect()
     }
 
     /// Returns the privileges that a permission needs; `None` if it is about no service.

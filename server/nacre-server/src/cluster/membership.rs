@@ -43,7 +43,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Version of the links, the log and the agreed state. Nodes with different versions cannot agree.
-pub const VERSION: u32 = 21;
+pub const VERSION: u32 = 22;
 /// How long a joining node may take to leave its cluster before.
 const LEAVING_PATIENCE: Duration = Duration::from_secs(5);
 /// How long it may take for a request.

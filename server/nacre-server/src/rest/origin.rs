@@ -213,6 +213,7 @@ fn takes_json(service: Service, method: &Method, path: &[String]) -> bool {
         | (Service::Views, "POST", [_, "_design", _, "_view", _]) => true,
         // Code of a function is text.
         (Service::Eventing, "POST" | "PUT", path) => path.last() != Some(&"appcode"),
+        (Service::Registered(_), _, _) => true,
         _ => false,
     }
 }

@@ -536,6 +536,7 @@ async fn invoke(call: Call) -> Result<Reply, Reply> {
     let terms = Terms {
         vbids,
         fresh: call.consistent,
+        seqnos: Vec::new(),
         updates: false,
         patience: FRESH_TIMEOUT,
         account: Arc::clone(&desk.account),

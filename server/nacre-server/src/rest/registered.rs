@@ -18,10 +18,12 @@ async fn answer(call: Call, port: &str) -> Result<Reply, Reply> {
     let routes = call.node.services().iter().flat_map(|service| service.routes());
     let mut routes = routes.filter(|route| route.port == port && route.method == call.method);
     let found = routes.find_map(|route| Some((route, route.matches(&call.path)?)));
-    let (service::Route { privilege, handler, .. }, parameters) = found.ok_or_else(not_found)?;
-    call.require(*privilege, None)?;
-    let Call { node, query, headers, body, user, .. } = call;
-    let request = HttpRequest { parameters, query, headers, body, user };
+    let (service::Route { access, handler, .. }, parameters) = found.ok_or_else(not_found)?;
+    if let service::Access::Cluster(privilege) = access {
+        call.require(*privilege, None)?;
+    }
+    let Call { node, query, headers, body, user, identity: login, .. } = call;
+    let request = HttpRequest { parameters, query, headers, body, user, login };
     let HttpReply { status, content_type, body } =
         blocking("a request to a service", move || handler(&node, &request)).await?;
     let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);

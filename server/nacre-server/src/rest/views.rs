@@ -337,6 +337,7 @@ async fn query(call: Call) -> Result<Reply, Reply> {
             _ => deployment.development_subset(),
         },
         fresh,
+        seqnos: Vec::new(),
         updates,
         patience: patience.map_or(FRESH_ROWS_TIMEOUT, Duration::from_millis),
         account: Arc::clone(&call.account),

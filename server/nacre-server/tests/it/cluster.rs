@@ -13,7 +13,7 @@ use tempfile::TempDir;
 /// How long a node may take to catch up with the others.
 const PATIENCE: Duration = Duration::from_secs(90);
 /// Version in the description of nodes that can join, as in `cluster::membership`.
-pub const VERSION: u64 = 21;
+pub const VERSION: u64 = 22;
 
 /// A node with its data directory, to be stopped and started again.
 pub struct Node {

@@ -5,10 +5,12 @@ use crate::node::Node;
 use crate::plugins::shipped::{EVENTING, QUERY};
 use crate::plugins::spec::{Code, Spec};
 use crate::plugins::{Runtime, functions};
+use crate::service::Service;
 use nacre_auth::Privilege;
 use nacre_bucket::Bucket;
 use nacre_cluster::{Cluster, FunctionState};
 use nacre_sandbox::{Error, Partition};
+use std::sync::Arc;
 
 /// The kind.
 pub(in crate::plugins) struct Functions;
@@ -28,7 +30,7 @@ impl WorkloadKind for Functions {
     }
 
     /// The component of queries comes first: functions that query would wait for it.
-    fn components(&self, cluster: &Cluster) -> Vec<Code> {
+    fn components(&self, cluster: &Cluster, _: &[Arc<dyn Service>]) -> Vec<Code> {
         let deployed = || {
             let all = cluster.functions.iter().map(|(_, function)| function);
             all.filter(|function| function.state != FunctionState::Undeployed)

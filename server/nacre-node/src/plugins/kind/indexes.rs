@@ -4,6 +4,7 @@ use super::{Agreed, WorkloadKind};
 use crate::plugins::Runtime;
 use crate::plugins::shipped::INDEX;
 use crate::plugins::spec::{Code, Spec};
+use crate::service::Service;
 use nacre_cluster::{Cluster, Index, Source};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -52,7 +53,7 @@ impl WorkloadKind for Indexes {
         wanted.collect()
     }
 
-    fn components(&self, cluster: &Cluster) -> Vec<Code> {
+    fn components(&self, cluster: &Cluster, _: &[Arc<dyn Service>]) -> Vec<Code> {
         let has_indexes = cluster.buckets.values().any(|bucket| !bucket.indexes.is_empty());
         has_indexes.then_some(INDEX).into_iter().collect()
     }

@@ -6,17 +6,20 @@
 mod functions;
 mod indexes;
 mod packages;
+mod services;
 mod views;
 
 use super::Runtime;
 use super::spec::{Code, Spec};
 use crate::node::Node;
+use crate::service::Service;
 use nacre_auth::Privilege;
 use nacre_bucket::Bucket;
 use nacre_cluster::Cluster;
 use nacre_sandbox::{Error, Partition};
 use nacre_types::NodeId;
 use std::fmt;
+use std::sync::Arc;
 
 pub(super) use functions::Functions;
 pub(super) use indexes::{IndexOptions, Share, index_name};
@@ -24,14 +27,21 @@ pub(super) use packages::{PackageOptions, code_of};
 pub(super) use views::{Pace, ViewOptions, view_config, view_name};
 
 /// All kinds, in the order in which their components are loaded.
-pub(super) static KINDS: [&dyn WorkloadKind; 4] =
-    [&views::Views, &functions::Functions, &indexes::Indexes, &packages::Packages];
+pub(super) static KINDS: [&dyn WorkloadKind; 5] = [
+    &views::Views,
+    &functions::Functions,
+    &indexes::Indexes,
+    &packages::Packages,
+    &services::OfServices,
+];
 
 /// The agreed state as a kind looks at it: one bucket on one node.
 pub(super) struct Agreed<'a> {
     pub cluster: &'a Cluster,
     pub node: NodeId,
     pub bucket: &'a nacre_cluster::Bucket,
+    /// The services of the node.
+    pub services: &'a [Arc<dyn Service>],
 }
 
 /// A kind of workload.
@@ -54,7 +64,7 @@ pub(super) trait WorkloadKind: Sync {
     }
 
     /// Returns the components that the agreed state needs, in the order in which they are loaded.
-    fn components(&self, cluster: &Cluster) -> Vec<Code>;
+    fn components(&self, cluster: &Cluster, services: &[Arc<dyn Service>]) -> Vec<Code>;
 
     /// Returns in how many lanes a node takes the vBuckets of a deployment, each with a writer and a space of its own.
     fn lanes(&self) -> u16 {

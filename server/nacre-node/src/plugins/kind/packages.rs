@@ -5,10 +5,10 @@ use crate::changes::Token;
 use crate::plugins::Runtime;
 use crate::plugins::shipped::JS;
 use crate::plugins::spec::{Code, Spec, numbers};
+use crate::service::Service;
 use nacre_cluster::{Cluster, World};
 use nacre_dcp::ResumePoint;
 use nacre_sandbox::{Limits, Manifest};
-use nacre_state::StateForm;
 use nacre_types::Vbid;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,8 +24,6 @@ pub(in crate::plugins) struct PackageOptions {
     pub begin: Option<Arc<BTreeMap<Vbid, ResumePoint>>>,
     /// Counts the orders to go on after a failure. Other kinds are tried again on every occasion.
     pub tries: u64,
-    /// The form of the state that the manifest asks for.
-    pub form: Option<StateForm>,
 }
 
 /// The kind.
@@ -44,7 +42,7 @@ impl WorkloadKind for Packages {
         self.specs(agreed, None).into_iter().map(|spec| spec.name).collect()
     }
 
-    fn components(&self, cluster: &Cluster) -> Vec<Code> {
+    fn components(&self, cluster: &Cluster, _: &[Arc<dyn Service>]) -> Vec<Code> {
         let buckets = cluster.buckets.values();
         buckets.flat_map(|bucket| of_packages(cluster, bucket)).map(|spec| spec.code).collect()
     }
@@ -97,7 +95,6 @@ fn of_packages(cluster: &Cluster, bucket: &nacre_cluster::Bucket) -> Vec<Spec> {
             script: manifest.script.is_some().then(|| package.digest.clone()),
             begin: wanted.begin.as_deref().and_then(points_of),
             tries: wanted.tries,
-            form: manifest.state,
         };
         let is_index = wanted.world == World::IndexType;
         let source = found.map(|_| source.clone());
@@ -111,6 +108,7 @@ fn of_packages(cluster: &Cluster, bucket: &nacre_cluster::Bucket) -> Vec<Spec> {
             old: manifest.events.old,
             index: is_index.then(IndexOptions::default),
             package: Some(package),
+            form: manifest.state,
             ..Spec::new(&Packages, name.clone(), code, source, space)
         })
     });

@@ -4,7 +4,9 @@ use super::{Agreed, WorkloadKind};
 use crate::plugins::Runtime;
 use crate::plugins::shipped::VIEWS;
 use crate::plugins::spec::{Code, Spec, numbers};
+use crate::service::Service;
 use nacre_cluster::{Cluster, Refusal, Source};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Prefix of the names of development design documents.
@@ -78,7 +80,7 @@ impl WorkloadKind for Views {
     }
 
     /// Always: a design document is checked before there is any.
-    fn components(&self, _cluster: &Cluster) -> Vec<Code> {
+    fn components(&self, _: &Cluster, _: &[Arc<dyn Service>]) -> Vec<Code> {
         vec![VIEWS]
     }
 

@@ -1,0 +1,177 @@
+//! Records: what services keep in the agreed state. The state machine knows their names and places, and not what they mean.
+
+use crate::Refusal;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// The longest name of a record, in bytes.
+const NAME_BYTES_MAX: usize = 512;
+/// The largest body of a record: each node keeps all of them in memory.
+const BODY_BYTES_MAX: usize = 1 << 20;
+/// Records of one service, at most.
+const RECORDS_MAX: usize = 1000;
+
+/// A record of a service, such as the definition of a search index.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServiceRecord {
+    /// Another one with each change, chosen by the service.
+    pub version: String,
+    /// The bucket that the record belongs to, and goes with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bucket: Option<String>,
+    /// The scope of the bucket that the record belongs to, and goes with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scope: Option<String>,
+    /// What the service says in it.
+    pub body: String,
+}
+
+/// What must be there for a record to be put or dropped.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Expected {
+    /// No record of that name.
+    Nothing,
+    /// A record of that name, or none.
+    Anything,
+    /// The record of this version.
+    Version(String),
+}
+
+/// The records of all services.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ServiceRecords(BTreeMap<String, BTreeMap<String, ServiceRecord>>);
+
+impl ServiceRecords {
+    /// Returns the records of a service by name, in order.
+    pub fn of(&self, service: &str) -> impl Iterator<Item = (&str, &ServiceRecord)> {
+        let records = self.0.get(service).into_iter().flatten();
+        records.map(|(name, record)| (name.as_str(), record))
+    }
+
+    /// Returns a record of a service.
+    pub fn get(&self, service: &str, name: &str) -> Option<&ServiceRecord> {
+        self.0.get(service)?.get(name)
+    }
+
+    pub(crate) fn put(
+        &mut self,
+        service: &str,
+        name: &str,
+        record: &ServiceRecord,
+        expected: &Expected,
+    ) -> Result<(), Refusal> {
+        self.check(service, name, expected)?;
+        let too_long = |field, what, max| {
+            Err(Refusal::Invalid { field, reason: format!("{what} of at most {max} bytes") })
+        };
+        if name.len() > NAME_BYTES_MAX {
+            return too_long("name", "A record has a name", NAME_BYTES_MAX);
+        }
+        if record.body.len() > BODY_BYTES_MAX {
+            return too_long("body", "A record has a body", BODY_BYTES_MAX);
+        }
+        let records = self.0.entry(service.to_owned()).or_default();
+        if records.len() >= RECORDS_MAX && !records.contains_key(name) {
+            let reason = format!("There are at most {RECORDS_MAX} records of a service");
+            return Err(Refusal::Invalid { field: "name", reason });
+        }
+        records.insert(name.to_owned(), record.clone());
+        Ok(())
+    }
+
+    pub(crate) fn remove(
+        &mut self,
+        service: &str,
+        name: &str,
+        expected: &Expected,
+    ) -> Result<(), Refusal> {
+        self.check(service, name, expected)?;
+        let records = self.0.get_mut(service);
+        let removed = records.and_then(|records| records.remove(name));
+        removed.map(drop).ok_or_else(|| Refusal::RecordNotFound { name: name.to_owned() })
+    }
+
+    fn check(&self, service: &str, name: &str, expected: &Expected) -> Result<(), Refusal> {
+        let name = || name.to_owned();
+        match (expected, self.get(service, &name())) {
+            (Expected::Nothing, Some(_)) => Err(Refusal::RecordExists { name: name() }),
+            (Expected::Version(_), None) => Err(Refusal::RecordNotFound { name: name() }),
+            (Expected::Version(wanted), Some(known)) if *wanted != known.version => {
+                Err(Refusal::RecordChanged { name: name(), version: known.version.clone() })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Removes the records that go with a bucket, or with one of its scopes.
+    pub(crate) fn forget(&mut self, bucket: &str, scope: Option<&str>) {
+        let is_gone = |record: &ServiceRecord| {
+            record.bucket.as_deref() == Some(bucket)
+                && (scope.is_none() || record.scope.as_deref() == scope)
+        };
+        self.0.values_mut().for_each(|records| records.retain(|_, record| !is_gone(record)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(version: &str, scope: Option<&str>) -> ServiceRecord {
+        let scope = scope.map(str::to_owned);
+        let (version, bucket) = (version.to_owned(), Some("b".to_owned()));
+        ServiceRecord { version, bucket, scope, body: "{}".into() }
+    }
+
+    #[test]
+    fn a_record_changes_only_as_it_was_seen() {
+        let mut records = ServiceRecords::default();
+        let expect = |version: &str| Expected::Version(version.into());
+        let missing = records.put("s", "a", &record("1", None), &expect("1")).unwrap_err();
+        assert_eq!(missing, Refusal::RecordNotFound { name: "a".into() });
+        records.put("s", "a", &record("1", None), &Expected::Nothing).unwrap();
+        let exists = records.put("s", "a", &record("2", None), &Expected::Nothing).unwrap_err();
+        assert_eq!(exists, Refusal::RecordExists { name: "a".into() });
+        records.put("s", "a", &record("2", None), &expect("1")).unwrap();
+        let changed = records.remove("s", "a", &expect("1")).unwrap_err();
+        assert_eq!(changed, Refusal::RecordChanged { name: "a".into(), version: "2".into() });
+        assert_eq!(records.get("other", "a"), None);
+        records.put("s", "a", &record("3", None), &Expected::Anything).unwrap();
+        records.remove("s", "a", &expect("3")).unwrap();
+        let missing = records.remove("s", "a", &Expected::Anything).unwrap_err();
+        assert_eq!(missing, Refusal::RecordNotFound { name: "a".into() });
+    }
+
+    #[test]
+    fn records_go_with_their_bucket_and_scope() {
+        let mut records = ServiceRecords::default();
+        for (name, scope) in [("whole", None), ("one", Some("one")), ("two", Some("two"))] {
+            records.put("s", name, &record("1", scope), &Expected::Nothing).unwrap();
+        }
+        let names = |records: &ServiceRecords| -> Vec<String> {
+            records.of("s").map(|(name, _)| name.to_owned()).collect()
+        };
+        records.forget("b", Some("one"));
+        records.forget("c", None);
+        assert_eq!(names(&records), ["two", "whole"]);
+        records.forget("b", None);
+        assert!(names(&records).is_empty());
+    }
+
+    #[test]
+    fn names_bodies_and_their_number_are_bounded() {
+        let mut records = ServiceRecords::default();
+        let mut put = |name: &str, body: &str| {
+            let record = ServiceRecord { body: body.into(), ..record("1", None) };
+            records.put("s", name, &record, &Expected::Anything)
+        };
+        assert!(put(&"n".repeat(NAME_BYTES_MAX + 1), "").is_err());
+        assert!(put("n", &"b".repeat(BODY_BYTES_MAX + 1)).is_err());
+        for number in 0..RECORDS_MAX {
+            put(&number.to_string(), "").unwrap();
+        }
+        assert!(put("one too many", "").is_err());
+        put("7", "changed").unwrap();
+    }
+}
