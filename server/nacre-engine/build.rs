@@ -11,7 +11,7 @@ fn main() {
     // <target>/<profile>/build/<package>/out
     let target = out.ancestors().nth(4).unwrap_or(Path::new(".")).to_owned();
     println!("cargo::rerun-if-changed=build.rs");
-    for name in ["views", "js", "eventing", "index", "query", "evaluator", "typescript"] {
+    for name in ["views", "js", "eventing", "index", "query", "evaluator", "search", "typescript"] {
         let name = format!("{name}.wasm");
         let component = target.join("plugins").join(&name);
         println!("cargo::rerun-if-changed={}", component.display());

@@ -54,6 +54,7 @@ const WORLDS: [World; 4] = [
             ("js", "nacre-js-service"),
             ("eventing", "nacre-eventing"),
             ("query", "nacre-query"),
+            ("search", "nacre-search"),
             ("probe", "nacre-probe"),
         ],
     },

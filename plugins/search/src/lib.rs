@@ -5,7 +5,7 @@
 //! Request::parse ─► Request ─ search, on each partition ─► Partial ─ merge ─► Response
 //! ```
 //!
-//! [`SearchService`] has both for one partition, as a plugin of the world `service`.
+//! [`SearchService`] has both for one partition, as a plugin of the world `service`; [`SearchComponent`] is that over the blobs of a deployment.
 //!
 //! Invariants: no clock, thread, file or chance; what is not JSON or does not suit a mapping is left out and counted, never an error of the
 //! batch; a query is refused in the words of the vendor or carried out exactly.
@@ -17,6 +17,7 @@
 
 mod analysis;
 mod blobs;
+mod component;
 mod definition;
 mod directory;
 mod document;
@@ -31,6 +32,7 @@ mod vector;
 
 pub use analysis::Token;
 pub use blobs::{Blobs, MemoryBlobs};
+pub use component::SearchComponent;
 pub use definition::Definition;
 pub use document::Place;
 pub use error::{Error, Result};

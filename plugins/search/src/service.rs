@@ -8,7 +8,7 @@
 //!
 //! | request | body | answer |
 //! | --- | --- | --- |
-//! | `POST /query` | a search request | a search response; of a part, a [`Partial`] |
+//! | `POST /query` | a search request | a search response without `took`; of a part, a [`Partial`] |
 //! | `GET /count` | | `{"status": "ok", "count": N}` |
 //! | `POST /analyzeDoc` | a document | `{"status": "ok", "analyzed": […]}` |
 //!
@@ -128,6 +128,10 @@ impl<P: Platform> Service for SearchService<P> {
                 continue;
             };
             let collection = collections.get(&format!("{:x}", event.collection));
+            if collection.is_none() && !collections.is_empty() {
+                // Documents of other collections of the scope are fed as well.
+                continue;
+            }
             let collection = collection.map(String::as_str).unwrap_or_default();
             let body = (event.kind == EventKind::Upsert).then_some(event.body);
             changes.push(Change {
@@ -200,7 +204,7 @@ impl<P: Platform> Service for SearchService<P> {
         let response = merge(&search, hits);
         match response.refusal() {
             Some(error) => Ok(refusal(error)),
-            None => Ok(answer(&response.to_json(&search, 0))),
+            None => Ok(query_answer(&response, &search)),
         }
     }
 }
@@ -276,7 +280,7 @@ impl<P: Platform> SearchService<P> {
             (None, Err(error)) => Ok(refusal(&error)),
             (None, Ok(partial)) => {
                 let response = merge(&search, vec![(partition, Ok(partial))]);
-                Ok(answer(&response.to_json(&search, 0)))
+                Ok(query_answer(&response, &search))
             }
         }
     }
@@ -302,6 +306,15 @@ fn ranges(text: &str) -> crate::Result<Vec<RangeInclusive<u16>>> {
 
 fn header<'a>(request: &'a Request, wanted: &str) -> Option<&'a str> {
     request.headers.iter().find(|(name, _)| name == wanted).map(|(_, value)| &**value)
+}
+
+/// The answer to a query. How long it took is for the node to say.
+fn query_answer(response: &crate::search::Response, search: &Search) -> Response {
+    let mut body = response.to_json(search, 0);
+    if let Some(members) = body.as_object_mut() {
+        members.remove("took");
+    }
+    answer(&body)
 }
 
 fn answer(body: &Value) -> Response {

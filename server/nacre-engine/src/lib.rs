@@ -26,11 +26,12 @@ const EVENTING: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/eventing.wasm"
 const INDEX: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/index.wasm"));
 const QUERY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/query.wasm"));
 const EVALUATOR: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/evaluator.wasm"));
+const SEARCH: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/search.wasm"));
 const TYPESCRIPT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/typescript.wasm"));
 
 /// Names of the components that come with the binary.
-pub const SHIPPED: [&str; 7] =
-    ["views", "js", "eventing", "index", "query", "evaluator", "typescript"];
+pub const SHIPPED: [&str; 8] =
+    ["views", "js", "eventing", "index", "query", "evaluator", "search", "typescript"];
 /// Interval at which the plugin host checks deadlines.
 const TICK: Duration = Duration::from_millis(1);
 
@@ -46,6 +47,7 @@ pub fn shipped(name: &str) -> Result<&'static [u8], String> {
         "index" => INDEX,
         "query" => QUERY,
         "evaluator" => EVALUATOR,
+        "search" => SEARCH,
         "typescript" => TYPESCRIPT,
         _ => return Err(format!("no plugin {name} comes with this binary")),
     };

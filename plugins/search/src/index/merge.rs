@@ -2,16 +2,19 @@
 
 use super::{Index, settings};
 use crate::error::Result;
+use tantivy::index::SegmentComponent;
 use tantivy::indexer::merge_filtered_segments;
 
 /// Segments of about one size, from so many they are merged.
 const FACTOR: usize = 8;
 /// Segments with fewer documents are of one size.
 const SMALL: u32 = 1_000;
+/// Bytes of the files of segments that are merged, at most: large documents take the time of many.
+const BYTES_MAX: u64 = 64 << 20;
 
 impl Index {
     /// Merges some segments into one, if there are enough of about one size, or rewrites one of which most is deleted. The result has at
-    /// most `docs_max` documents, which bounds the time of the call. Returns whether there may be more to do.
+    /// most `docs_max` documents, and its files about 64 MiB, which bounds the time of the call. Returns whether there may be more to do.
     ///
     /// # Errors
     /// The store fails; the index is then as it was.
@@ -47,10 +50,11 @@ impl Index {
             levels[level].push(at);
         }
         for members in levels.iter().filter(|members| members.len() >= FACTOR) {
-            let mut sum = 0_u32;
+            let (mut documents, mut bytes) = (0_u32, 0_u64);
             let fitting = members.iter().copied().take_while(|at| {
-                sum = sum.saturating_add(self.metas[*at].num_docs());
-                sum <= docs_max
+                documents = documents.saturating_add(self.metas[*at].num_docs());
+                bytes = bytes.saturating_add(self.file_bytes(*at));
+                documents <= docs_max && bytes <= BYTES_MAX
             });
             let fitting: Vec<usize> = fitting.take(4 * FACTOR).collect();
             if fitting.len() > 1 {
@@ -61,5 +65,21 @@ impl Index {
             meta.num_docs() < meta.num_deleted_docs() && meta.num_docs() <= docs_max
         });
         mostly_deleted.map(|at| vec![at])
+    }
+
+    /// Bytes of the largest files of a segment. A file that cannot be read counts as empty: the merge finds out.
+    fn file_bytes(&self, at: usize) -> u64 {
+        let length = |component| {
+            let path = self.metas[at].relative_path(component);
+            self.blobs.len(&path.to_string_lossy()).ok().flatten().unwrap_or_default()
+        };
+        let components = [
+            SegmentComponent::Store,
+            SegmentComponent::Postings,
+            SegmentComponent::Positions,
+            SegmentComponent::Terms,
+            SegmentComponent::FastFields,
+        ];
+        components.into_iter().map(length).sum()
     }
 }

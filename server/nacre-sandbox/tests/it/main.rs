@@ -17,5 +17,6 @@ mod memory;
 mod page;
 mod pure;
 mod queries;
+mod search;
 mod segments;
 mod timers;
