@@ -96,13 +96,20 @@ mod tests {
     #[test]
     fn ports_are_those_that_clients_of_couchbase_try() {
         let Endpoints { plain, tls, .. } = endpoints(services::table(), None).unwrap();
-        let expected =
-            [("mgmt", 8091), ("views", 8092), ("query", 8093), ("eventing", 8096), ("kv", 11210)];
+        let expected = [
+            ("mgmt", 8091),
+            ("views", 8092),
+            ("query", 8093),
+            ("search", 8094),
+            ("eventing", 8096),
+            ("kv", 11210),
+        ];
         assert_eq!(plain, Ports::from(expected));
         let expected = [
             ("mgmt", 18091),
             ("views", 18092),
             ("query", 18093),
+            ("search", 18094),
             ("eventing", 18096),
             ("kv", 11207),
         ];
@@ -112,17 +119,30 @@ mod tests {
     #[test]
     fn ports_move_together() {
         let Endpoints { plain, tls, .. } = endpoints(services::table(), Some(9000)).unwrap();
-        let expected =
-            [("mgmt", 9000), ("views", 9001), ("query", 9002), ("eventing", 9005), ("kv", 9010)];
+        let expected = [
+            ("mgmt", 9000),
+            ("views", 9001),
+            ("query", 9002),
+            ("search", 9003),
+            ("eventing", 9005),
+            ("kv", 9010),
+        ];
         assert_eq!(plain, Ports::from(expected));
-        let expected =
-            [("mgmt", 9011), ("views", 9012), ("query", 9013), ("eventing", 9016), ("kv", 9009)];
+        let expected = [
+            ("mgmt", 9011),
+            ("views", 9012),
+            ("query", 9013),
+            ("search", 9014),
+            ("eventing", 9016),
+            ("kv", 9009),
+        ];
         assert_eq!(tls, Some(Ports::from(expected)));
         assert!(endpoints(services::table(), Some(65530)).unwrap_err().contains("too high"));
         assert_eq!(
             services::table().describe_offsets(),
-            "Move all ports: management N, views N+1, queries N+2, functions N+5, keys N+10 (defaults: 8091, 8092, 8093, 8096, \
-             11210); with TLS N+11, N+12, N+13, N+16, N+9 (defaults: 18091, 18092, 18093, 18096, 11207)"
+            "Move all ports: management N, views N+1, queries N+2, search N+3, functions N+5, keys N+10 (defaults: \
+             8091, 8092, 8093, 8094, 8096, 11210); with TLS N+11, N+12, N+13, N+14, N+16, N+9 (defaults: 18091, 18092, \
+             18093, 18094, 18096, 11207)"
         );
     }
 
@@ -135,6 +155,7 @@ mod tests {
                 "  management  http://127.0.0.1:9000",
                 "  views       http://127.0.0.1:9001/default/_design/…",
                 "  queries     http://127.0.0.1:9002/query/service",
+                "  search      http://127.0.0.1:9003/api/index",
                 "  functions   http://127.0.0.1:9005/api/v1/functions",
                 "  SDKs        couchbase://127.0.0.1:9010",
             ]

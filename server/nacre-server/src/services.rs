@@ -11,6 +11,7 @@ use std::sync::{Arc, LazyLock};
 pub fn all() -> Vec<Arc<dyn Service>> {
     let mut services = service::shipped();
     services.push(Arc::new(Console::new(process_usage::read)));
+    services.push(Arc::<nacre_search_service::Search>::default());
     services
 }
 

@@ -78,6 +78,9 @@ enum Action {
         /// All nodes that keep partitions of indexes from now on, as `status` shows them
         #[arg(long, value_delimiter = ',')]
         index: Option<Vec<String>>,
+        /// All nodes that answer searches from now on, as `status` shows them
+        #[arg(long, value_delimiter = ',')]
+        search: Option<Vec<String>>,
     },
     /// Have other nodes take the place of some
     Failover {
@@ -104,8 +107,8 @@ enum Action {
     Elsewhere {
         /// Name or address there; with none, the node is reached where it is
         host: Option<String>,
-        /// A port there, as kv=9000, of mgmt, kv, capi, n1ql, eventingAdminPort and indexHttp, and with TLS mgmtSSL, kvSSL,
-        /// capiSSL, n1qlSSL, eventingSSL and indexHttps; may be given several times (default: those that the node has)
+        /// A port there, as kv=9000, of mgmt, kv, capi, n1ql, fts, eventingAdminPort and indexHttp, and with TLS mgmtSSL,
+        /// kvSSL, capiSSL, n1qlSSL, ftsSSL, eventingSSL and indexHttps; may be given several times (default: those that the node has)
         #[arg(long = "port", requires = "host", value_parser = port)]
         ports: Vec<(String, String)>,
     },
@@ -136,7 +139,7 @@ impl Key {
 /// Services of a node.
 #[derive(Args, Clone, Debug)]
 struct Services {
-    /// What it does for clients, of kv,n1ql,eventing,index (default: all)
+    /// What it does for clients, of kv,n1ql,eventing,index,fts (default: all)
     #[arg(long)]
     services: Option<String>,
 }
@@ -228,8 +231,8 @@ pub fn run(options: &Options) -> Result<(), String> {
                 .map_err(|reason| format!("{node}: {reason}"))?;
             status(server)
         }
-        Action::Rebalance { removed, query, eventing, index } => {
-            let fields = fields_of_rebalance(server, removed, [query, eventing, index])?;
+        Action::Rebalance { removed, query, eventing, index, search } => {
+            let fields = fields_of_rebalance(server, removed, [query, eventing, index, search])?;
             let fields: Vec<_> =
                 fields.iter().map(|(name, value)| (*name, value.as_str())).collect();
             post("/controller/rebalance", &fields)?;
@@ -278,11 +281,11 @@ pub fn run(options: &Options) -> Result<(), String> {
     }
 }
 
-/// Form of a rebalance that removes `removed`, and gives nodes the services of queries, functions and indexes.
+/// Form of a rebalance that removes `removed`, and gives nodes the services of queries, functions, indexes and search.
 fn fields_of_rebalance(
     server: &Server,
     removed: &[String],
-    services: [&Option<Vec<String>>; 3],
+    services: [&Option<Vec<String>>; 4],
 ) -> Result<Vec<(&'static str, String)>, String> {
     let pool = server.call("GET", "/pools/default", b"")?;
     let known = pool["nodes"].as_array().into_iter().flatten();
@@ -291,7 +294,7 @@ fn fields_of_rebalance(
     let names =
         |nodes: &[String]| nodes.iter().map(|node| otp_node(node)).collect::<Vec<_>>().join(",");
     let mut fields = vec![("knownNodes", known.join(",")), ("ejectedNodes", names(removed))];
-    let topologies = ["topology[n1ql]", "topology[eventing]", "topology[index]"];
+    let topologies = ["topology[n1ql]", "topology[eventing]", "topology[index]", "topology[fts]"];
     for (topology, nodes) in topologies.into_iter().zip(services) {
         fields.extend(nodes.as_deref().map(|nodes| (topology, names(nodes))));
     }

@@ -122,7 +122,7 @@ fn a_row_gives_a_service_its_port_its_names_its_permission_and_its_metrics() {
     assert_eq!(node["services"]["echo"], json!(server.port_base + ECHO));
     assert_eq!(node["services"]["echoSSL"], json!(server.port_base + 19));
     let nodes = server.json(0, "/pools/default")["nodes"].clone();
-    assert_eq!(nodes[0]["services"], json!(["kv", "n1ql", "eventing", "index", "echo"]));
+    assert_eq!(nodes[0]["services"], json!(["kv", "n1ql", "eventing", "index", "echo", "fts"]));
     let permission = "cluster.echo!use";
     let (_, text) = server.ask(0, "POST", "/pools/default/checkPermissions", permission);
     assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), json!({permission: true}));

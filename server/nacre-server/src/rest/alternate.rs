@@ -7,9 +7,7 @@ use nacre_cluster::{Alternate, Change, check_host};
 use std::collections::BTreeMap;
 
 /// Ports of services that nacre does not have: tools name those of all services that they know.
-const ABSENT_PORTS: [&str; 14] = [
-    "fts",
-    "ftsSSL",
+const ABSENT_PORTS: [&str; 12] = [
     "ftsGRPC",
     "ftsGRPCSSL",
     "cbas",

@@ -731,6 +731,8 @@ static REGISTERED: LazyLock<Table<Handler>> = LazyLock::new(|| Table::new([regis
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nacre_http::Access;
+    use nacre_node::service;
     use std::fmt::Write;
 
     /// The list of endpoints for people, which the test below writes when this variable is set.
@@ -759,6 +761,26 @@ request, it is the one to what the body, the query or the path names.
             for route in table.routes() {
                 let (method, access) = (route.method.name(), route.access);
                 writeln!(text, "| `{}` | {method} | {access} |", route.path).unwrap();
+            }
+        }
+        for service in crate::services::all() {
+            let (spec, routes) = (service.spec(), service.routes());
+            for port in spec.ports {
+                let mut routes: Vec<_> = routes.iter().filter(|one| one.port == port.id).collect();
+                if routes.is_empty() {
+                    continue;
+                }
+                routes.sort_by_key(|route| (route.path, route.method));
+                let (purpose, number) = (port.purpose, port.plain.default);
+                write!(text, "\n## Service {purpose}, port {number}\n\n").unwrap();
+                text.push_str("| path | method | right |\n| --- | --- | --- |\n");
+                for route in routes {
+                    let access = match route.access {
+                        service::Access::Cluster(privilege) => Access::Cluster(privilege),
+                        service::Access::Handler => Access::Handler,
+                    };
+                    writeln!(text, "| `{}` | {} | {access} |", route.path, route.method).unwrap();
+                }
             }
         }
         if std::env::var_os(WRITE).is_some() {

@@ -36,6 +36,7 @@ mod process;
 mod queries;
 mod query_administration;
 mod restart;
+mod search;
 mod seats;
 mod setup;
 mod sh;

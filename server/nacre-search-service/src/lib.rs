@@ -1,0 +1,190 @@
+//! Full-text search as a service of nodes.
+//!
+//! ```text
+//! PUT /api/index/i ─► Definition ─► record of the agreed state ─► Workload on every node that has documents
+//! POST /api/index/i/query ─► Terms ─► deployments of the component `search` on all nodes ─► one response
+//! ```
+//!
+//! The component has the index and carries out queries; this crate has what clients see of it: the endpoints and words of Couchbase
+//! Search. An index is where its documents are, so that it moves with them and needs no copies; any node with the service answers.
+//!
+//! Invariants: a definition is returned as it was sent; a query sees the documents that its vector names or is refused; a user without
+//! the right to a collection sees nothing of it.
+
+mod access;
+mod definition;
+mod error;
+mod manage;
+mod message;
+mod query;
+mod statistics;
+
+use access::Named;
+use error::Failure;
+use nacre_auth::Privilege;
+use nacre_cluster::{Cluster, ServiceName};
+use nacre_node::Node;
+use nacre_node::service::{
+    Access, Capabilities, HttpReply, HttpRequest, MapEntry, MenuEntry, Metric, MetricKind,
+    Operations, Permission, PortNumber, PortSpec, Protocol, Route, Service, ServiceSpec, Workload,
+};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// ID of the service, and of its port.
+const ID: &str = "search";
+
+/// Name under which nodes are given the service.
+const NAME: ServiceName = ServiceName::new("fts");
+
+/// The row of the service.
+static SPEC: ServiceSpec = ServiceSpec {
+    id: ID,
+    name: Some(NAME),
+    ports: &[PortSpec {
+        id: ID,
+        protocol: Protocol::Http,
+        plain: PortNumber { default: 8094, offset: 3 },
+        tls: PortNumber { default: 18094, offset: 14 },
+        purpose: "search",
+        label: "search",
+        url: "http://$AUTHORITY/api/index",
+    }],
+    map: &[MapEntry { plain: "fts", tls: "ftsSSL", port: ID, of: &[NAME] }],
+    capabilities: Some(Capabilities {
+        service: "search",
+        names: &["vectorSearch", "scopedSearchIndex"],
+    }),
+    permissions: &[
+        Permission {
+            object: "fts",
+            in_bucket: None,
+            operations: Operations::Reads,
+            privileges: &[Privilege::Search],
+        },
+        Permission {
+            object: "fts",
+            in_bucket: None,
+            operations: Operations::Writes,
+            privileges: &[Privilege::AdministerSearch],
+        },
+    ],
+    menu: Some(MenuEntry { title: "Search", path: "/search" }),
+};
+
+/// The service.
+#[derive(Debug, Default)]
+pub struct Search {
+    /// Queries that were begun, those that failed, and nanoseconds that all took.
+    queries: AtomicU64,
+    failures: AtomicU64,
+    nanoseconds: AtomicU64,
+}
+
+impl Search {
+    fn of(node: &Node) -> &Search {
+        node.service().expect("the routes are those of the service")
+    }
+
+    fn count(&self, took: Duration, has_failed: bool) {
+        self.queries.fetch_add(1, Ordering::Relaxed);
+        self.failures.fetch_add(u64::from(has_failed), Ordering::Relaxed);
+        let nanoseconds = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        self.nanoseconds.fetch_add(nanoseconds, Ordering::Relaxed);
+    }
+}
+
+impl Service for Search {
+    fn spec(&self) -> &'static ServiceSpec {
+        &SPEC
+    }
+
+    fn routes(&self) -> &'static [Route] {
+        ROUTES
+    }
+
+    fn workloads(&self, cluster: &Cluster, bucket: &nacre_cluster::Bucket) -> Vec<Workload> {
+        definition::all(cluster).filter_map(|(_, definition)| definition.workload(bucket)).collect()
+    }
+
+    fn metrics(&self, _node: &Arc<Node>) -> Vec<Metric> {
+        let counter = |name, help, value: &AtomicU64| {
+            let value = value.load(Ordering::Relaxed);
+            Metric { name, help, kind: MetricKind::Counter, value }
+        };
+        vec![
+            counter("search_queries", "Search queries", &self.queries),
+            counter("search_query_errors", "Search queries that failed", &self.failures),
+            counter(
+                "search_query_nanoseconds",
+                "Nanoseconds that search queries took",
+                &self.nanoseconds,
+            ),
+        ]
+    }
+
+    fn answer(&self, node: &Arc<Node>, message: &[u8], left: Duration) -> Vec<u8> {
+        node.answer_message::<message::SearchMessage>(message, left)
+    }
+}
+
+/// What a handler answers: a body, or why there is none.
+type Outcome = Result<HttpReply, Failure>;
+
+/// Makes the function that a route calls of one that can fail.
+macro_rules! handler {
+    ($function:path, $is_scoped:literal) => {
+        |node, request| match $function(node, request, &Named::read(request, $is_scoped)) {
+            Ok(reply) => reply,
+            Err(failure) => failure.reply(request),
+        }
+    };
+}
+
+/// The routes of an index: those of global ones, and those of indexes in a scope. The parameters before `{index}` tell them apart.
+macro_rules! of_index {
+    ($($method:literal $path:literal $function:path;)*) => {
+        &[
+            route("GET", "/api/ping", handler!(statistics::ping, false)),
+            route("GET", "/api/conciseOptions", handler!(statistics::options, false)),
+            route("GET", "/api/nsstats", handler!(statistics::all, false)),
+            route("GET", "/api/stats", handler!(statistics::all, false)),
+            route("GET", "/api/nsstats/index/{index}", handler!(statistics::of_index, false)),
+            route("GET", "/api/stats/index/{index}", handler!(statistics::of_index, false)),
+            route("GET", "/api/stats/index/{index}/progress", handler!(statistics::progress, false)),
+            route("GET", "/api/index", handler!(manage::list, false)),
+            route("GET", "/api/bucket/{bucket}/scope/{scope}/index", handler!(manage::list, true)),
+            $(
+                route($method, concat!("/api/index/{index}", $path), handler!($function, false)),
+                route(
+                    $method,
+                    concat!("/api/bucket/{bucket}/scope/{scope}/index/{index}", $path),
+                    handler!($function, true),
+                ),
+            )*
+        ]
+    };
+}
+
+static ROUTES: &[Route] = of_index! {
+    "GET" "" manage::get;
+    "PUT" "" manage::put;
+    "DELETE" "" manage::delete;
+    "POST" "/ingestControl/{operation}" manage::control_ingest;
+    "POST" "/planFreezeControl/{operation}" manage::control_plan;
+    "POST" "/queryControl/{operation}" manage::control_queries;
+    "POST" "/query" query::query;
+    "GET" "/count" query::count;
+    "GET" "/status" statistics::status;
+    "POST" "/analyzeDoc" query::analyze;
+};
+
+const fn route(
+    method: &'static str,
+    path: &'static str,
+    handler: fn(&Arc<Node>, &HttpRequest) -> HttpReply,
+) -> Route {
+    // Rights are those of the bucket, scope and collections of the index.
+    Route { port: ID, method, path, access: Access::Handler, handler }
+}

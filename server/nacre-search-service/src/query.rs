@@ -1,0 +1,297 @@
+//! Endpoints that ask indexes: queries, counts and analysis of a document.
+
+use crate::access::{self, Named};
+use crate::definition::{self, Control, Definition};
+use crate::error::{Failure, ok};
+use crate::{Outcome, Search};
+use nacre_node::Node;
+use nacre_node::plugins::{Missing, Terms};
+use nacre_node::service::{HttpReply, HttpRequest};
+use nacre_sandbox::Request;
+use nacre_types::{Seqno, Vbid};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Milliseconds that a query may take when it says nothing.
+const TIMEOUT_MS_DEFAULT: u64 = 10_000;
+/// The longest that a query may take.
+const TIMEOUT_MAX: Duration = Duration::from_secs(300);
+/// How long a request waits for an index that was made just now to be opened.
+const OPENING_PATIENCE: Duration = Duration::from_secs(60);
+
+/// What the service itself reads of a query; the component reads all of it.
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Envelope {
+    ctl: Option<Ctl>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Ctl {
+    timeout: Option<i64>,
+    consistency: Option<Consistency>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Consistency {
+    level: Option<String>,
+    vectors: Option<BTreeMap<String, BTreeMap<String, u64>>>,
+}
+
+/// How fresh the answer to a query is to be, and until when it is wanted.
+#[derive(Debug, Default, PartialEq)]
+struct Demand {
+    /// It reflects all that was written before.
+    is_fresh: bool,
+    /// It reflects these seqnos at least, by name of the index.
+    vectors: BTreeMap<String, Vec<(Vbid, Seqno)>>,
+    patience: Duration,
+}
+
+impl Demand {
+    /// Reads the member `ctl` of a query. What is no query at all is left to the component.
+    fn read(body: &[u8]) -> Result<Demand, Failure> {
+        let envelope: Envelope = match serde_json::from_slice(body) {
+            Ok(envelope) => envelope,
+            Err(error) if error.is_data() => {
+                return Err(Failure::bad_request(format!("parsing searchRequest, err: {error}")));
+            }
+            Err(_) => Envelope::default(),
+        };
+        let ctl = envelope.ctl.unwrap_or_default();
+        let timeout = match ctl.timeout {
+            None => Duration::from_millis(TIMEOUT_MS_DEFAULT),
+            Some(ms) if ms <= 0 => TIMEOUT_MAX,
+            Some(ms) => Duration::from_millis(ms.unsigned_abs()),
+        };
+        let mut demand = Demand { patience: timeout.min(TIMEOUT_MAX), ..Demand::default() };
+        let consistency = ctl.consistency.unwrap_or_default();
+        let vectors = consistency.vectors.unwrap_or_default();
+        match consistency.level.as_deref().unwrap_or_default() {
+            "" | "not_bounded" => {}
+            "scan_plus" if vectors.is_empty() => demand.is_fresh = true,
+            "scan_plus" => {
+                let text = "scan_plus consistency does not take vectors";
+                return Err(Failure::bad_request(text));
+            }
+            "at_plus" => {
+                for (index, vector) in vectors {
+                    let seqnos = vector.iter().map(|(key, seqno)| entry(key, *seqno));
+                    demand.vectors.insert(index, seqnos.collect::<Result<_, _>>()?);
+                }
+            }
+            other => {
+                let text = format!("unsupported consistency level: {other}");
+                return Err(Failure::bad_request(text));
+            }
+        }
+        Ok(demand)
+    }
+
+    /// The seqnos that the part of `definition` has to reflect. Clients name an index as they know it, with its scope or without.
+    fn seqnos(&self, asked: &Definition, definition: &Definition) -> Vec<(Vbid, Seqno)> {
+        let names = [definition.short_name(), &definition.name, asked.short_name(), &asked.name];
+        names.iter().find_map(|name| self.vectors.get(*name)).cloned().unwrap_or_default()
+    }
+
+    fn is_consistent(&self) -> bool {
+        self.is_fresh || !self.vectors.is_empty()
+    }
+}
+
+/// An entry of a vector: `vb` or `vb/uuid`.
+fn entry(key: &str, seqno: u64) -> Result<(Vbid, Seqno), Failure> {
+    let number = key.split('/').next().unwrap_or_default();
+    let vbid = number.parse().map_err(|_| {
+        Failure::bad_request(format!("malformed consistency vector, partition: {key:?}"))
+    })?;
+    Ok((Vbid(vbid), Seqno(seqno)))
+}
+
+/// `POST …/query`.
+pub(crate) fn query(node: &Arc<Node>, request: &HttpRequest, named: &Named) -> Outcome {
+    let definition = access::readable(node, request, named)?;
+    let begun_ns = node.now().monotonic_ns;
+    let took = || Duration::from_nanos(node.now().monotonic_ns.saturating_sub(begun_ns));
+    let words = format!("rest_index: Query, indexName: {}, err: ", definition.name);
+    let outcome = Demand::read(&request.body)
+        .and_then(|demand| ask(node, request, &definition, &demand, "/query", &request.body));
+    Search::of(node).count(took(), outcome.is_err());
+    let mut reply = outcome.map_err(|failure| failure.within(&words))?;
+    // Rewriting a long answer to add a number to it would cost as much as making it.
+    if let Some(rest) = reply.body.strip_prefix(b"{") {
+        let head = format!("{{\"took\":{},", took().as_nanos());
+        reply.body = [head.as_bytes(), rest].concat();
+    }
+    Ok(reply)
+}
+
+/// `GET …/count`: the documents that are in the index.
+pub(crate) fn count(node: &Arc<Node>, request: &HttpRequest, named: &Named) -> Outcome {
+    let definition = access::readable(node, request, named)?;
+    Ok(ok(json!({"count": documents(node, request, &definition)?})))
+}
+
+/// Returns how many documents an index has, or the targets of an alias.
+pub(crate) fn documents(
+    node: &Arc<Node>,
+    request: &HttpRequest,
+    definition: &Definition,
+) -> Result<u64, Failure> {
+    let body = json!({"query": {"match_all": {}}, "size": 0, "score": "none"}).to_string();
+    let patience = Duration::from_millis(TIMEOUT_MS_DEFAULT);
+    let demand = Demand { patience, ..Demand::default() };
+    let reply = ask(node, request, definition, &demand, "/query", body.as_bytes())?;
+    let answer: Value = serde_json::from_slice(&reply.body).unwrap_or_default();
+    answer["total_hits"].as_u64().ok_or_else(|| Failure::new(500, "the index has no count"))
+}
+
+/// `POST …/analyzeDoc`: the terms that a document has.
+pub(crate) fn analyze(node: &Arc<Node>, request: &HttpRequest, named: &Named) -> Outcome {
+    let definition = access::readable(node, request, named)?;
+    if definition.is_alias() {
+        return Err(Failure::bad_request("an alias analyzes no documents: name its target"));
+    }
+    let patience = Duration::from_millis(TIMEOUT_MS_DEFAULT);
+    let demand = Demand { patience, ..Demand::default() };
+    ask(node, request, &definition, &demand, "/analyzeDoc", &request.body)
+}
+
+/// Asks the deployments of an index, or of the targets of an alias, and gives their answer as one.
+fn ask(
+    node: &Arc<Node>,
+    request: &HttpRequest,
+    definition: &Definition,
+    demand: &Demand,
+    path: &str,
+    body: &[u8],
+) -> Result<HttpReply, Failure> {
+    let targets = access::targets(&node.cluster(), definition)?;
+    if targets.is_empty() {
+        return Err(Failure::bad_request("cannot perform operation on empty alias"));
+    }
+    if let Some(target) = targets.iter().find(|target| !target.is_allowed(Control::Query)) {
+        let text = format!("queries are disallowed for the index: {}", target.name);
+        return Err(Failure::bad_request(text));
+    }
+    for target in &targets {
+        let (name, plugins) = (definition::deployment(&target.name), node.plugins());
+        if plugins.await_deployment(node, &name, OPENING_PATIENCE).is_none() {
+            let text = format!("no planPIndexes for indexName: {}", target.name);
+            return Err(Failure::bad_request(text));
+        }
+    }
+    let named: Vec<(String, Vec<(Vbid, Seqno)>)> = targets
+        .iter()
+        .map(|target| (definition::deployment(&target.name), demand.seqnos(definition, target)))
+        .collect();
+    // A document is analyzed by one node: any vBucket will do.
+    let is_analysis = path == "/analyzeDoc";
+    let terms = Terms {
+        vbids: is_analysis.then(|| [Vbid(0)].into_iter().collect()),
+        fresh: demand.is_fresh,
+        seqnos: Vec::new(),
+        updates: false,
+        patience: demand.patience,
+        account: node.memory().budgets().of_user(&request.user),
+    };
+    let asked = Request {
+        method: "POST".into(),
+        path: path.into(),
+        query: String::new(),
+        headers: Vec::new(),
+        body: body.to_vec(),
+    };
+    let answer = node.plugins().request_all(node, &named, &asked, &terms);
+    let mut answer = answer.map_err(|missing| unanswered(&missing, demand))?;
+    let mut body = Vec::new();
+    loop {
+        match answer.next_piece() {
+            Ok(Some(piece)) => body.extend(piece),
+            Ok(None) => break,
+            Err(reason) => return Err(Failure::new(500, reason)),
+        }
+    }
+    match answer.head().0 {
+        200 => Ok(HttpReply { status: 200, content_type: "application/json", body }),
+        status => {
+            let refusal: Value = serde_json::from_slice(&body).unwrap_or_default();
+            let text = refusal["error"].as_str().unwrap_or("the index does not answer");
+            Err(Failure::new(status, text))
+        }
+    }
+}
+
+/// Why there is no answer.
+fn unanswered(missing: &Missing, demand: &Demand) -> Failure {
+    match missing {
+        Missing::Late | Missing::Stopped(_) if demand.is_consistent() => {
+            let vectors = demand.vectors.values().flatten();
+            let wanted: serde_json::Map<String, Value> =
+                vectors.map(|(vbid, seqno)| (vbid.0.to_string(), json!([0, seqno.0]))).collect();
+            let status = json!({
+                "status": "pindex consistency wait",
+                "message": "pindex_consistency mismatched partition: the index has not reached the seqnos in time",
+                "startEndSeqs": wanted,
+            });
+            Failure::new(412, status.to_string())
+        }
+        Missing::Late | Missing::Elsewhere => Failure::new(504, "query request timeout"),
+        Missing::NotYet(reason) => {
+            Failure::bad_request(format!("no planPIndexes for indexName: {reason}"))
+        }
+        Missing::NoMemory(_) => Failure::new(429, "query request rejected"),
+        Missing::Stopped(reason) | Missing::Failed(reason) => Failure::new(500, reason.clone()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(body: &Value) -> Result<Demand, String> {
+        let read = Demand::read(body.to_string().as_bytes());
+        read.map_err(|failure| failure.error.as_str().unwrap_or_default().to_owned())
+    }
+
+    #[test]
+    fn vectors_name_an_index_and_its_partitions() {
+        let vectors = json!({"i": {"7/123": 3, "9": 1}});
+        let ctl = json!({"timeout": 75, "consistency": {"level": "at_plus", "vectors": vectors}});
+        let demand = read(&json!({"query": {}, "ctl": ctl})).unwrap();
+        assert_eq!(demand.patience, Duration::from_millis(75));
+        let expected = vec![(Vbid(7), Seqno(3)), (Vbid(9), Seqno(1))];
+        assert_eq!(demand.vectors["i"], expected);
+        let index = Definition::new("b.s.i", "u", "0", serde_json::Map::new());
+        assert_eq!(demand.seqnos(&index, &index), expected);
+        let other = Definition::new("b.s.j", "u", "0", serde_json::Map::new());
+        assert!(demand.seqnos(&other, &other).is_empty());
+    }
+
+    #[test]
+    fn a_query_without_control_waits_ten_seconds() {
+        let expected = Demand { patience: Duration::from_secs(10), ..Demand::default() };
+        for body in [json!({}), json!({"ctl": null}), json!({"ctl": {"consistency": null}})] {
+            assert_eq!(read(&body).as_ref(), Ok(&expected), "{body}");
+        }
+        assert_eq!(Demand::read(b"{no").as_ref(), Ok(&expected), "the component refuses it");
+        assert_eq!(read(&json!({"ctl": {"timeout": 0}})).unwrap().patience, TIMEOUT_MAX);
+        assert!(read(&json!({"ctl": {"consistency": {"level": "scan_plus"}}})).unwrap().is_fresh);
+    }
+
+    #[test]
+    fn what_cannot_be_waited_for_is_refused() {
+        let of = |level: &str, vectors: Value| {
+            read(&json!({"ctl": {"consistency": {"level": level, "vectors": vectors}}}))
+        };
+        assert!(of("later", json!({})).unwrap_err().contains("unsupported consistency level"));
+        assert!(of("at_plus", json!({"i": {"x": 1}})).unwrap_err().contains("malformed"));
+        assert!(of("at_plus", json!({"i": 7})).unwrap_err().contains("parsing searchRequest"));
+        assert!(of("scan_plus", json!({"i": {}})).unwrap_err().contains("scan_plus"));
+    }
+}

@@ -1,0 +1,473 @@
+//! Search from outside: endpoints in the words that clients look for, rights, restarts, and several nodes.
+
+use crate::cluster::Node;
+use crate::copies::{is_rebalancing, rebalance};
+use crate::process::{BUCKET, PASSWORD, Server, USER};
+use crate::spread::{self, nodes_with_bucket, rows};
+use nacre_conformance::http;
+use nacre_types::Vbid;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// Port of the service relative to the others.
+const SEARCH: u16 = 3;
+const PATIENCE: Duration = Duration::from_secs(120);
+
+type Login<'a> = Option<(&'a str, &'a str)>;
+
+fn ask_as(
+    login: Login<'_>,
+    port_base: u16,
+    method: &str,
+    path: &str,
+    body: &Value,
+) -> (u16, Value) {
+    let address = format!("127.0.0.1:{}", port_base + SEARCH);
+    let body = if body.is_null() { String::new() } else { body.to_string() };
+    let json = "application/json";
+    let answer =
+        http::request_within(PATIENCE, &address, method, path, login, json, body.as_bytes());
+    let answer = answer.unwrap();
+    let text = answer.text();
+    (answer.status, serde_json::from_str(&text).unwrap_or(Value::String(text)))
+}
+
+fn ask(port_base: u16, method: &str, path: &str, body: &Value) -> (u16, Value) {
+    ask_as(Some((USER, PASSWORD)), port_base, method, path, body)
+}
+
+fn succeed(port_base: u16, method: &str, path: &str, body: &Value) -> Value {
+    let (status, answer) = ask(port_base, method, path, body);
+    let hint = "`cargo xtask plugins` builds what the tests need";
+    assert_eq!((status, &answer["status"]), (200, &json!("ok")), "{path}: {answer} ({hint})");
+    answer
+}
+
+/// The text of a refusal.
+fn refused(port_base: u16, method: &str, path: &str, body: &Value) -> String {
+    let (status, answer) = ask(port_base, method, path, body);
+    assert_eq!((status, &answer["status"]), (400, &json!("fail")), "{method} {path}: {answer}");
+    answer["error"].as_str().unwrap().to_owned()
+}
+
+fn index_of(bucket: &str) -> Value {
+    json!({"type": "fulltext-index", "sourceType": "couchbase", "sourceName": bucket})
+}
+
+/// Members by which a query sees all that was written before.
+fn fresh() -> Value {
+    json!({"timeout": 60_000, "consistency": {"level": "scan_plus"}})
+}
+
+/// IDs of the hits of a query that sees all that was written before, and how many there are in all.
+fn found(port_base: u16, path: &str, query: &Value) -> (Vec<String>, u64) {
+    let body = json!({"query": query, "sort": ["_id"], "size": 1000, "ctl": fresh()});
+    let (status, answer) = ask(port_base, "POST", &format!("{path}/query"), &body);
+    assert_eq!(status, 200, "{path}: {answer}");
+    assert_eq!(answer["status"]["failed"], 0, "{answer}");
+    assert!(answer["took"].as_u64().unwrap() > 0, "{answer}");
+    let ids = answer["hits"].as_array().unwrap().iter();
+    let ids = ids.map(|hit| hit["id"].as_str().unwrap().to_owned()).collect();
+    (ids, answer["total_hits"].as_u64().unwrap())
+}
+
+fn write(server: &Server, documents: &[(&str, &str)]) {
+    let mut client = server.client();
+    for (key, body) in documents {
+        assert_eq!(client.set(key.as_bytes(), body.as_bytes()).unwrap().status, 0);
+    }
+}
+
+#[test]
+fn an_index_is_made_asked_changed_and_deleted() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(directory.path());
+    let base = server.port_base;
+    write(&server, &[("a", r#"{"t":"red wine","n":1}"#), ("b", r#"{"t":"white wine","n":2}"#)]);
+    assert_eq!(
+        succeed(base, "GET", "/api/index", &Value::Null)["indexDefs"]["indexDefs"],
+        json!({})
+    );
+    for (method, path) in [
+        ("GET", "/api/index/i"),
+        ("DELETE", "/api/index/i"),
+        ("GET", "/api/index/i/count"),
+        ("GET", "/api/index/i/status"),
+        ("POST", "/api/index/i/query"),
+        ("POST", "/api/index/i/analyzeDoc"),
+        ("POST", "/api/index/i/ingestControl/pause"),
+        ("POST", "/api/index/i/queryControl/allow"),
+        ("POST", "/api/index/i/planFreezeControl/freeze"),
+    ] {
+        let text = refused(base, method, path, &Value::Null);
+        assert!(text.contains("index not found"), "{path}: {text}");
+    }
+    let made = succeed(base, "PUT", "/api/index/i", &index_of(BUCKET));
+    assert_eq!(made["name"], "i");
+    let text = refused(base, "PUT", "/api/index/i", &index_of(BUCKET));
+    assert!(text.contains("index with the same name already exists"), "{text}");
+    let (ids, total) = found(base, "/api/index/i", &json!({"match": "wine", "field": "t"}));
+    assert_eq!((ids, total), (vec!["a".to_owned(), "b".to_owned()], 2));
+    assert_eq!(succeed(base, "GET", "/api/index/i/count", &Value::Null)["count"], 2);
+    assert_eq!(succeed(base, "GET", "/api/index/i/status", &Value::Null)["indexStatus"], "Ready");
+    let analyzed = succeed(base, "POST", "/api/index/i/analyzeDoc", &json!({"t": "Red"}));
+    assert_eq!(analyzed["analyzed"][0]["red"]["Term"], "cmVk");
+    let text = refused(base, "POST", "/api/index/i/query", &json!({"query": {"no": 1}}));
+    assert_eq!(text, "rest_index: Query, indexName: i, err: unknown query type");
+
+    for (query, words) in [
+        (json!({"regexp": "(a{1000}){1000}", "field": "t"}), "regex"),
+        (json!({"query": "\"open"}), "unterminated quote"),
+        (json!({"match": "a", "fuzziness": 9}), "fuzziness exceeds max (2)"),
+    ] {
+        let text = refused(base, "POST", "/api/index/i/query", &json!({"query": query}));
+        assert!(text.to_lowercase().contains(words), "{text}");
+    }
+    let (open, close) = (r#"{"conjuncts":["#.repeat(10_000), "]}".repeat(10_000));
+    let deep = format!(r#"{{"query":{open}{{"match_all":{{}}}}{close}}}"#);
+    let (address, login) = (format!("127.0.0.1:{}", base + SEARCH), Some((USER, PASSWORD)));
+    let (path, json) = ("/api/index/i/query", "application/json");
+    let answer = http::request(&address, "POST", path, login, json, deep.as_bytes()).unwrap();
+    assert_eq!(answer.status, 400, "{}", answer.text());
+    let far = json!({"query": {"match_all": {}}, "from": 9_999, "size": 2});
+    let text = refused(base, "POST", "/api/index/i/query", &far);
+    assert!(text.contains("bleveMaxResultWindow exceeded"), "{text}");
+
+    let shown = succeed(base, "GET", "/api/index/i", &Value::Null);
+    let (definition, uuid) = (shown["indexDef"].clone(), made["uuid"].clone());
+    assert_eq!((&definition["uuid"], &definition["sourceType"]), (&uuid, &json!("gocbcore")));
+    assert_eq!(shown["planPIndexes"].as_array().unwrap().len(), 1);
+    for (wrong, words) in [
+        ("00", "did not match input UUID"),
+        ("*", ""),
+        (uuid.as_str().unwrap(), "did not match input UUID"),
+    ] {
+        let mut changed = definition.clone();
+        changed["uuid"] = wrong.into();
+        match words {
+            "" => drop(succeed(base, "PUT", "/api/index/i", &changed)),
+            words => {
+                let text = refused(base, "PUT", "/api/index/i", &changed);
+                assert!(text.contains(words), "{text}");
+            }
+        }
+    }
+    // Another mapping is built beside the index, which answers meanwhile.
+    let mut changed = index_of(BUCKET);
+    changed["uuid"] = "*".into();
+    changed["params"] = json!({"mapping": {"default_analyzer": "keyword"}});
+    succeed(base, "PUT", "/api/index/i", &changed);
+    let mut server = server;
+    server.wait_for("the other mapping", |_| {
+        let (ids, _) = found(base, "/api/index/i", &json!({"term": "red wine", "field": "t"}));
+        (ids == ["a"]).then_some(())
+    });
+
+    succeed(base, "POST", "/api/index/i/ingestControl/pause", &Value::Null);
+    write(&server, &[("c", r#"{"t":"rose"}"#)]);
+    assert_eq!(succeed(base, "GET", "/api/index/i/count", &Value::Null)["count"], 2);
+    let body = json!({"query": {"match_all": {}}, "ctl": {"consistency": {"level": "scan_plus"}}});
+    assert_eq!(ask(base, "POST", "/api/index/i/query", &body).0, 412, "it takes nothing");
+    succeed(base, "POST", "/api/index/i/ingestControl/resume", &Value::Null);
+    assert_eq!(found(base, "/api/index/i", &json!({"match_all": {}})).1, 3);
+    succeed(base, "POST", "/api/index/i/queryControl/disallow", &Value::Null);
+    let text = refused(base, "POST", "/api/index/i/query", &body);
+    assert!(text.contains("queries are disallowed"), "{text}");
+    succeed(base, "POST", "/api/index/i/queryControl/allow", &Value::Null);
+    let text = refused(base, "POST", "/api/index/i/queryControl/think", &Value::Null);
+    assert_eq!(text, "unsupported op: think");
+    let stats = ask(base, "GET", "/api/nsstats/index/i", &Value::Null).1;
+    assert_eq!(stats[format!("{BUCKET}:i:doc_count")], 3);
+    assert_eq!(ask(base, "GET", "/api/ping", &Value::Null), (200, json!("")));
+
+    succeed(base, "DELETE", "/api/index/i", &Value::Null);
+    assert!(refused(base, "GET", "/api/index/i", &Value::Null).contains("index not found"));
+    assert_eq!(ask(base, "GET", "/api/nothing", &Value::Null).0, 404);
+}
+
+#[test]
+fn definitions_that_cannot_be_carried_out_are_refused_in_known_words() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(directory.path());
+    let base = server.port_base;
+    let refuse = |path: &str, body: Value, words: &str| {
+        let text = refused(base, "PUT", path, &body);
+        assert!(text.contains(words), "{path} {body}: {text}");
+        assert!(text.starts_with("rest_create_index: error creating index: "), "{text}");
+    };
+    let with = |name: &str, value: Value| {
+        let mut body = index_of(BUCKET);
+        body[name] = value;
+        body
+    };
+    let index = "/api/index/i";
+    refuse("/api/index/9", index_of(BUCKET), "indexName is invalid");
+    refuse("/api/index/a.b", index_of(BUCKET), "indexName is invalid");
+    refuse(index, with("type", json!("")), "index type is required");
+    refuse(index, with("type", json!("other")), "unknown indexType: other");
+    refuse(index, with("sourceType", json!("")), "sourceType is required");
+    refuse(index, with("sourceName", json!("none")), "failed to connect to");
+    refuse(index, with("sourceUUID", json!("x")), "sourceUUID mismatched for sourceName");
+    refuse(index, with("uuid", json!("7")), "index missing for update");
+    refuse(index, with("params", json!("{")), "params is not JSON");
+    let analyzer = json!({"mapping": {"default_analyzer": "nope"}});
+    refuse(index, with("params", analyzer), "no analyzer with name or type 'nope' registered");
+    refuse(index, with("planParams", json!({"numReplicas": 9})), "maxReplicasAllowed: '3'");
+    let words = "cluster needs 2 search nodes to support the requested replica count of 1";
+    refuse(index, with("planParams", json!({"numReplicas": 1})), words);
+    let words = "cannot create index with 2000 partitions";
+    refuse(index, with("planParams", json!({"indexPartitions": 2000})), words);
+    let by_collection = |types: Value| {
+        let mode = json!({"mode": "scope.collection.type_field"});
+        let mapping = json!({"default_mapping": {"enabled": false}, "types": types});
+        with("params", json!({"doc_config": mode, "mapping": mapping}))
+    };
+    refuse(index, by_collection(json!({"s.c": {}})), "scope: 's' not found in bucket");
+    refuse(index, by_collection(json!({"s.c": {}, "t.c": {}})), "multiple scopes found");
+    let words = "collection: 'c' doesn't belong to scope: '_default'";
+    refuse(index, by_collection(json!({"_default.c": {}})), words);
+    let scoped = format!("/api/bucket/{BUCKET}/scope/_default/index/i");
+    refuse(&scoped, by_collection(json!({"s.c": {}})), "doesn't belong to scope");
+    let alias = |targets: Value| json!({"type": "fulltext-alias", "params": {"targets": targets}});
+    refuse(index, alias(json!({})), "no index targets were specified");
+    refuse(index, alias(json!({"i": {}})), "target of its own");
+    refuse(&scoped, alias(json!({"j": {}})), "index not found");
+    let text = refused(base, "PUT", index, &json!([1]));
+    assert!(text.contains("the definition must be an object"), "{text}");
+    let huge = with("params", json!({"padding": "x".repeat(2 << 20)}));
+    refuse(index, huge, "A record has a body of at most");
+    // An alias may come before its target.
+    succeed(base, "PUT", "/api/index/later", &alias(json!({"i": {}})));
+    let text = refused(base, "POST", "/api/index/later/query", &json!({"query": {}}));
+    assert!(text.contains("the alias depends upon a target index that does not exist"), "{text}");
+    succeed(base, "PUT", index, &index_of(BUCKET));
+    succeed(base, "PUT", "/api/index/j", &index_of(BUCKET));
+    let mut both = alias(json!({"i": {}, "j": {}}));
+    both["uuid"] = "*".into();
+    succeed(base, "PUT", "/api/index/later", &both);
+    write(&server, &[("a", r#"{"t":"wine"}"#)]);
+    let (ids, total) = found(base, "/api/index/later", &json!({"match": "wine"}));
+    assert_eq!((ids, total), (vec!["a".to_owned(), "a".to_owned()], 2), "once of each target");
+    // Indexes end with their bucket, aliases of all buckets do not.
+    assert_eq!(
+        server.rest("DELETE", &format!("/pools/default/buckets/{BUCKET}"), "").unwrap().status,
+        200
+    );
+    let left = succeed(base, "GET", "/api/index", &Value::Null)["indexDefs"]["indexDefs"].clone();
+    assert_eq!(left.as_object().unwrap().keys().collect::<Vec<_>>(), ["later"]);
+}
+
+#[test]
+fn strangers_and_users_without_the_right_are_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(directory.path());
+    let base = server.port_base;
+    let scope = format!("/pools/default/buckets/{BUCKET}/scopes");
+    assert_eq!(server.rest("POST", &scope, "name=s").unwrap().status, 200);
+    for collection in ["open", "shut"] {
+        let path = format!("{scope}/s/collections");
+        let form = format!("name={collection}");
+        assert_eq!(server.rest("POST", &path, &form).unwrap().status, 200);
+    }
+    let scoped = format!("/api/bucket/{BUCKET}/scope/s/index");
+    for (name, types) in
+        [("one", json!({"s.open": {}})), ("two", json!({"s.open": {}, "s.shut": {}}))]
+    {
+        let mut body = index_of(BUCKET);
+        body["params"] = json!({
+            "doc_config": {"mode": "scope.collection.type_field"},
+            "mapping": {"default_mapping": {"enabled": false}, "types": types},
+        });
+        succeed(base, "PUT", &format!("{scoped}/{name}"), &body);
+    }
+    for (user, roles) in [
+        ("nobody", "data_reader[*]".to_owned()),
+        ("reader", format!("fts_searcher[{BUCKET}:s:open]")),
+        ("admin", format!("fts_admin[{BUCKET}]")),
+    ] {
+        let path = format!("/settings/rbac/users/local/{user}");
+        let form = format!("password=secret&roles={roles}");
+        let answer = server.rest("PUT", &path, &form).unwrap();
+        assert_eq!(answer.status, 200, "{}", answer.text());
+    }
+    let query = json!({"query": {"match_all": {}}});
+    let routes = [
+        ("GET", "", false),
+        ("POST", "/query", false),
+        ("GET", "/count", false),
+        ("GET", "/status", false),
+        ("POST", "/analyzeDoc", false),
+        ("POST", "/ingestControl/pause", true),
+        ("POST", "/ingestControl/resume", true),
+        ("POST", "/planFreezeControl/freeze", true),
+        ("POST", "/planFreezeControl/unfreeze", true),
+        ("POST", "/queryControl/allow", true),
+    ];
+    let global = format!("/api/index/{BUCKET}.s");
+    for (method, route, is_write) in routes {
+        for name in ["one", "two"] {
+            for path in [format!("{scoped}/{name}{route}"), format!("{global}.{name}{route}")] {
+                let status = |login| ask_as(login, base, method, &path, &query).0;
+                assert_eq!(status(None), 401, "{path}");
+                assert_eq!(status(Some(("nobody", "secret"))), 403, "{path}");
+                let may_read = name == "one" && !is_write;
+                let expected = if may_read { 200 } else { 403 };
+                assert_eq!(status(Some(("reader", "secret"))), expected, "{path}");
+                assert_eq!(status(Some(("admin", "secret"))), 200, "{path}");
+            }
+        }
+    }
+    for (method, path) in [("PUT", format!("{scoped}/new")), ("DELETE", format!("{scoped}/one"))] {
+        let status = |login| ask_as(login, base, method, &path, &index_of(BUCKET)).0;
+        assert_eq!(status(None), 401);
+        assert_eq!(status(Some(("nobody", "secret"))), 403);
+        assert_eq!(status(Some(("reader", "secret"))), 403);
+    }
+    for path in ["/api/index", "/api/nsstats", "/api/stats", "/api/ping", "/api/conciseOptions"] {
+        assert_eq!(ask_as(None, base, "GET", path, &Value::Null).0, 401, "{path}");
+    }
+    let listed = |user: &str| {
+        let (status, list) = ask_as(Some((user, "secret")), base, "GET", &scoped, &Value::Null);
+        assert_eq!(status, 200);
+        let list = list["indexDefs"]["indexDefs"].as_object().unwrap().clone();
+        list.values().map(|one| one["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(listed("nobody"), [""; 0]);
+    assert_eq!(listed("reader"), ["one"]);
+    assert_eq!(listed("admin"), ["one", "two"]);
+    // Where there is nothing to see, only those who may search learn that.
+    let missing = |user: &str| {
+        let path = "/api/index/none/query";
+        ask_as(Some((user, "secret")), base, "POST", path, &query).0
+    };
+    assert_eq!((missing("nobody"), missing("reader")), (403, 400));
+    let (_, stats) = ask_as(Some(("nobody", "secret")), base, "GET", "/api/nsstats", &Value::Null);
+    assert!(!stats.to_string().contains("doc_count"), "{stats}");
+}
+
+#[test]
+fn a_node_that_was_killed_finds_everything_once_after_its_restart() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(directory.path());
+    let port_base = server.port_base;
+    succeed(port_base, "PUT", "/api/index/i", &index_of(BUCKET));
+    let mut count = 0;
+    let mut server = Some(server);
+    for _ in 0..3 {
+        let running = server.take().unwrap();
+        let mut client = running.client();
+        for _ in 0..500 {
+            let body = format!("{{\"t\":\"pearl\",\"n\":{count}}}");
+            assert_eq!(
+                client.set(format!("k{count}").as_bytes(), body.as_bytes()).unwrap().status,
+                0
+            );
+            count += 1;
+        }
+        // The last is on disk, and so are those before: what is acknowledged without durability may be lost.
+        let body = json!({"query": {"match": "pearl"}, "size": 0, "ctl": fresh()});
+        let (_, answer) = ask(port_base, "POST", "/api/index/i/query", &body);
+        assert_eq!(answer["total_hits"], count, "{answer}");
+        running.kill();
+        let again = Server::start_at(directory.path(), port_base);
+        let (ids, total) = found(port_base, "/api/index/i", &json!({"match": "pearl"}));
+        let mut distinct = ids.clone();
+        distinct.dedup();
+        let kept = again.query("{\"statement\":\"SELECT RAW COUNT(*) FROM default\",\"scan_consistency\":\"request_plus\"}");
+        assert_eq!(ids.len(), distinct.len(), "none twice");
+        assert_eq!(json!([total]), kept["results"], "{kept}");
+        count = total;
+        server = Some(again);
+    }
+}
+
+/// The answer of each node to a query that sees at least the seqnos of a vector.
+fn at_plus(nodes: &[Node], vector: &Value, timeout_ms: u64) -> Vec<(u16, Value)> {
+    let consistency = json!({"level": "at_plus", "vectors": {"i": vector}});
+    let ctl = json!({"timeout": timeout_ms, "consistency": consistency});
+    let body = json!({"query": {"match_all": {}}, "size": 0, "ctl": ctl});
+    let answers = nodes.iter().map(|node| ask(node.port_base, "POST", "/api/index/i/query", &body));
+    answers.collect()
+}
+
+#[test]
+fn each_node_answers_for_all_of_them_while_copies_move_and_nodes_end() {
+    let mut nodes = nodes_with_bucket(1);
+    let base = nodes[2].port_base;
+    let vector = json!({"type": "vector", "dims": 2, "similarity": "l2_norm", "index": true});
+    let mut definition = index_of(spread::BUCKET);
+    definition["params"] =
+        json!({"mapping": {"default_mapping": {"properties": {"v": {"fields": [vector]}}}}});
+    succeed(base, "PUT", "/api/index/i", &definition);
+    spread::fill(&nodes[1]);
+    rows(&nodes[0], &format!("UPDATE {} SET v = [n, 0] WHERE n < 100", spread::BUCKET));
+    let check = |nodes: &[Node]| {
+        for node in nodes {
+            let port_base = node.port_base;
+            let (_, total) =
+                found(port_base, "/api/index/i", &json!({"match": "b", "field": "text"}));
+            assert_eq!(total, spread::DOCUMENTS);
+            let range = json!({"min": 10, "max": 14, "field": "n"});
+            let (ids, _) = found(port_base, "/api/index/i", &range);
+            assert_eq!(ids, ["k10", "k11", "k12", "k13"]);
+            let knn = json!([{"field": "v", "vector": [50, 0], "k": 3}]);
+            let body = json!({"query": {"match_none": {}}, "knn": knn, "ctl": fresh()});
+            let (status, answer) = ask(port_base, "POST", "/api/index/i/query", &body);
+            assert_eq!(status, 200, "{answer}");
+            let hits = answer["hits"].as_array().unwrap().iter();
+            let mut ids: Vec<&str> = hits.map(|hit| hit["id"].as_str().unwrap()).collect();
+            ids.sort_unstable();
+            assert_eq!(ids, ["k49", "k50", "k51"], "the nearest of all nodes: {answer}");
+        }
+    };
+    check(&nodes[..1]);
+    rebalance(&nodes, &[]);
+    while is_rebalancing(&nodes[0]) {
+        check(&nodes[..1]);
+    }
+    check(&nodes);
+    let (_, answer) = ask(base, "GET", "/api/index/i/count", &Value::Null);
+    assert_eq!(answer["count"], spread::DOCUMENTS);
+    let wide = json!({"query": {"match_all": {}}, "size": 0, "ctl": fresh()});
+    let (_, answer) = ask(base, "POST", "/api/index/i/query", &wide);
+    assert_eq!(answer["status"], json!({"total": 3, "failed": 0, "successful": 3}), "{answer}");
+    let written = (0..100).map(|n| Vbid::of(format!("k{n}").as_bytes(), 1024));
+    let vector: Value = written.map(|vbid| (format!("{}/77", vbid.0), json!(1))).collect();
+    for (status, answer) in at_plus(&nodes, &vector, 60_000) {
+        assert_eq!((status, &answer["total_hits"]), (200, &json!(spread::DOCUMENTS)), "{answer}");
+    }
+    for (status, answer) in at_plus(&nodes, &json!({"7": 1_u64 << 40}), 300) {
+        assert_eq!(status, 412, "nobody has written that: {answer}");
+    }
+    nodes[0].succeed("POST", "/settings/autoFailover", "enabled=true&timeout=1&maxCount=1");
+    nodes[1].kill();
+    nodes[0].wait_until("the failover", |node| {
+        node.json("/pools/default")["nodes"][1]["clusterMembership"] == "inactiveFailed"
+    });
+    check(&nodes[..1]);
+    check(&nodes[2..]);
+}
+
+#[test]
+fn a_node_without_data_answers_for_those_that_have_it() {
+    let nodes = [Node::start(), Node::start()];
+    nodes[0].succeed("POST", "/node/controller/setupServices", "services=kv,n1ql");
+    let other = nodes[1].address();
+    let form = format!("hostname={other}&user={USER}&password={PASSWORD}&services=fts");
+    nodes[0].succeed("POST", "/controller/addNode", &form);
+    let form = format!("name={}&ramQuotaMB=100&replicaNumber=0", spread::BUCKET);
+    nodes[0].succeed("POST", "/pools/default/buckets", &form);
+    rebalance(&nodes, &[]);
+    nodes[0].wait_until("the rebalance", |node| !is_rebalancing(node));
+    let map = nodes[0].json("/pools/default/nodeServices");
+    let named = map["nodesExt"].as_array().unwrap().iter();
+    let named: Vec<Value> = named.map(|node| node["services"]["fts"].clone()).collect();
+    let port = json!(nodes[1].port_base + SEARCH);
+    assert_eq!(named.iter().filter(|port| !port.is_null()).collect::<Vec<_>>(), [&port]);
+    let capabilities = ["vectorSearch", "scopedSearchIndex"];
+    assert_eq!(map["clusterCapabilities"]["search"], json!(capabilities));
+    let base = nodes[1].port_base;
+    succeed(base, "PUT", "/api/index/i", &index_of(spread::BUCKET));
+    spread::fill(&nodes[0]);
+    assert_eq!(found(base, "/api/index/i", &json!({"match_all": {}})).1, spread::DOCUMENTS);
+}
