@@ -47,6 +47,7 @@ const LESSONS: [(&str, &str); 11] = [
     ("lesson on plugins", "docs/start/first-plugin.md"),
     ("lesson on queries", "docs/guides/query.md"),
     ("lesson on indexes", "docs/guides/choose-an-index.md"),
+    ("lesson on search", "docs/guides/search.md"),
     ("lesson on plans", "docs/guides/read-a-plan.md"),
     ("lesson on clusters", "docs/guides/run-a-cluster.md"),
     ("lesson on looking after a node", "docs/guides/look-after-a-node.md"),
@@ -188,13 +189,18 @@ fn node_sdk(binary: &Path) -> Result<(), String> {
     node.cluster(binary, &["elsewhere", "127.0.0.1"])?;
     let package = tools::npm("couchbase", "4.7.1")?;
     let modules = package.parent().expect("a package lies in a folder");
-    let mut queries = Command::new("node");
-    queries
-        .arg(workspace().join("conformance/sdk/node/queries.cjs"))
-        .arg(format!("couchbase://127.0.0.1:{}", node.kv_port()))
-        .args([USER, PASSWORD, "default"])
-        .env("NODE_PATH", modules);
-    run_command(&mut queries, "run queries with the official Node SDK (Node.js is needed)")?;
+    for (script, purpose) in [
+        ("queries.cjs", "run queries with the official Node SDK (Node.js is needed)"),
+        ("search.cjs", "search with the official Node SDK"),
+    ] {
+        let mut steps = Command::new("node");
+        steps
+            .arg(workspace().join("conformance/sdk/node").join(script))
+            .arg(format!("couchbase://127.0.0.1:{}", node.kv_port()))
+            .args([USER, PASSWORD, "default"])
+            .env("NODE_PATH", modules);
+        run_command(&mut steps, purpose)?;
+    }
     node.stop()
 }
 

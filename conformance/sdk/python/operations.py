@@ -26,6 +26,7 @@ import eventing
 import management
 import queries
 import scans
+import search
 import subdocuments
 import transactions
 import views
@@ -54,6 +55,7 @@ def connect(options, user, password):
         kv_timeout=timedelta(seconds=5),
         management_timeout=timedelta(seconds=20),
         views_timeout=timedelta(seconds=30),
+        search_timeout=timedelta(seconds=30),
     )
     authenticator = PasswordAuthenticator(user, password, cert_path=options.certificate)
     cluster = Cluster(options.connection_string, ClusterOptions(authenticator, timeout_options=timeouts))
@@ -72,7 +74,7 @@ def main():
     log_in = partial(connect, options)
     environment = Environment(cluster, log_in, options.bucket, f"op-{uuid.uuid4().hex[:8]}")
     passed = failed = 0
-    modules = documents, subdocuments, scans, transactions, management, views, queries, eventing
+    modules = documents, subdocuments, scans, transactions, management, views, queries, eventing, search
     for case in cases(*modules):
         name = f"{case.__module__}/{case.__name__}"
         if options.filter not in name:

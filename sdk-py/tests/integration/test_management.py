@@ -27,6 +27,8 @@ from nacre.management.eventing import (
 from nacre.management.search import SearchIndex
 from nacre.management.users import Group, Role, User
 from nacre.management.views import DesignDocument, DesignDocumentNamespace, View
+from nacre.mutation_state import MutationState
+from nacre.search import MatchOperator, MatchQuery, SearchRequest
 from tests.integration.node import NodeTest, unique
 
 MINUTE = timedelta(minutes=1)
@@ -265,11 +267,23 @@ class EventingTest(NodeTest):
 
 
 class SearchTest(NodeTest):
-    async def test_a_cluster_without_the_service_says_so(self) -> None:
-        with self.assertRaises(e.ServiceUnavailableException):
-            await self.cluster.search_indexes().get_all_indexes()
-        with self.assertRaises(e.ServiceUnavailableException):
-            await self.bucket.default_scope().search_indexes().upsert_index(SearchIndex("i"))
+    async def test_an_index_finds_what_was_written_and_is_dropped(self) -> None:
+        manager, name, word = self.cluster.search_indexes(), unique("index"), unique("word")
+        await manager.upsert_index(SearchIndex(name, source_name=self.node.bucket))
+        stored = await self.collection.upsert(self.key, {"word": word})
+        query = MatchQuery(word, field="word", analyzer="keyword")
+        request = SearchRequest(query)
+        found = await self.cluster.search(
+            name, request, consistent_with=MutationState(stored), timeout=MINUTE
+        ).execute()
+        self.assertEqual(found, [])
+        pieces = SearchRequest(MatchQuery(word, field="word", match_operator=MatchOperator.AND))
+        rows = await self.cluster.search(name, pieces).execute()
+        self.assertEqual([row.id for row in rows], [self.key])
+        self.assertIn(name, [index.name for index in await manager.get_all_indexes()])
+        await manager.drop_index(name)
+        with self.assertRaises(e.SearchIndexNotFoundException):
+            await manager.get_index(name)
 
 
 class DefinitionTest(unittest.TestCase):

@@ -145,7 +145,7 @@ pub(super) const SDK: Module = Module {
 };
 
 /// Features of the SDK's suite that the node has.
-const PRESENT: [&str; 61] = [
+const PRESENT: [&str; 67] = [
     "keyvalue",
     "keyvaluebulk",
     "keyvalueprojections",
@@ -195,6 +195,12 @@ const PRESENT: [&str; 61] = [
     "enhancedpreparedstatements",
     "queryimprovederrors",
     "queryindex",
+    "search",
+    "searchindex",
+    "searchanalyze",
+    "scopesearch",
+    "scopesearchindex",
+    "vectorsearch",
     "mb57673",
     "viewinsertupsertbug",
     "eventingmanagement",
@@ -210,12 +216,6 @@ const PRESENT: [&str; 61] = [
 ];
 
 const SDK_FEATURE_REASONS: Reasons = &[
-    ("search", "no search service yet"),
-    ("searchindex", "no search service yet"),
-    ("searchanalyze", "no search service yet"),
-    ("scopesearch", "no search service yet"),
-    ("scopesearchindex", "no search service yet"),
-    ("vectorsearch", "no search service yet"),
     ("analytics", "no analytics service"),
     ("analyticsindex", "no analytics service"),
     ("analyticsindexlinks", "no analytics service"),
@@ -237,7 +237,6 @@ const SDK_REASONS: Reasons = &[
         "TestClusterWaitUntilReadyFastFailConnStr",
         "needs a network on which an address does not answer",
     ),
-    ("TestClusterPingAll", "wants a search service to answer"),
 ];
 
 fn sdk_arguments(connection: &str) -> Vec<String> {
@@ -278,13 +277,12 @@ fn core_arguments(connection: &str) -> Vec<String> {
 }
 
 /// What the core's suite is told not to test, although the version would have it.
-const CORE_FEATURES: &str = "-features=-cbas,-fts,-memd";
+const CORE_FEATURES: &str = "-features=-cbas,-memd";
 /// With units, two tests of transactions compare numbers of different types, and fail.
-const CORE_FEATURES_WITH_UNITS: &str = "-features=-cbas,-fts,-memd,+computeunits";
+const CORE_FEATURES_WITH_UNITS: &str = "-features=-cbas,-memd,+computeunits";
 
 const CORE_FEATURE_REASONS: Reasons = &[
     ("cbas", "no analytics service"),
-    ("fts", "no search service yet"),
     ("memd", "no memcached buckets: Couchbase 8 has none either"),
 ];
 
