@@ -30,6 +30,8 @@ pub enum Privilege {
     SystemAttributes,
     /// Write documents with the metadata of another cluster.
     WriteWithMeta,
+    /// Change references to other clusters, and replications to them.
+    AdministerReplications,
     /// Stream the history of a vBucket.
     StreamData,
     /// Read statistics of a bucket.
@@ -143,7 +145,7 @@ roles! {
     /// Sees everything but documents, changes nothing.
     ReadOnlyAdmin "ro_admin" "Read-Only Admin" Cluster [ReadCluster ReadStats];
     /// Changes everything but users.
-    ClusterAdmin "cluster_admin" "Cluster Admin" Cluster [ReadCluster AdministerCluster AdministerBucket AdministerCollections ReadStats AdministerPlugins InvokePlugins];
+    ClusterAdmin "cluster_admin" "Cluster Admin" Cluster [ReadCluster AdministerCluster AdministerBucket AdministerCollections AdministerReplications ReadStats AdministerPlugins InvokePlugins];
     /// Changes users only, but neither grants roles of administrators nor changes users who have them.
     SecurityAdmin "security_admin" "Security Admin" Cluster [ReadCluster AdministerUsers AdministerExternalUsers];
     /// Changes users of domain local only, but neither grants roles of administrators nor changes users who have them.
@@ -151,7 +153,7 @@ roles! {
     /// Changes users of domain external only, but neither grants roles of administrators nor changes users who have them.
     SecurityAdminExternal "security_admin_external" "External User Security Admin" Cluster [ReadCluster AdministerExternalUsers];
     /// Sees the cluster and moves data between clusters.
-    ReplicationAdmin "replication_admin" "XDCR Admin" Cluster [ReadCluster ReadData StreamData ReadStats];
+    ReplicationAdmin "replication_admin" "XDCR Admin" Cluster [ReadCluster AdministerReplications ReadData StreamData ReadStats];
     /// Administers what runs on changes of documents.
     EventingAdmin "eventing_admin" "Eventing Full Admin" Cluster [ReadCluster AdministerEventing ManageFunctions];
     /// Makes backups and restores them.
@@ -187,7 +189,7 @@ roles! {
     /// Reads statistics.
     DataMonitoring "data_monitoring" "Data Monitor" Collection [ReadStats];
     /// Receives documents of another cluster.
-    ReplicationTarget "replication_target" "XDCR Inbound" Bucket [ReadData WriteWithMeta ReadStats];
+    ReplicationTarget "replication_target" "XDCR Inbound" Bucket [ReadData SystemAttributes WriteWithMeta ReadStats];
     /// What a sync gateway needs.
     MobileSyncGateway "mobile_sync_gateway" "Sync Gateway" Bucket [ReadCluster ReadData WriteData SystemAttributes StreamData ReadStats ReadViews AdministerViews];
     /// Queries views.

@@ -24,10 +24,11 @@ use nacre_cluster::{
     HistoryRetention, Manifest,
 };
 use nacre_store::{Error, Store};
-use nacre_types::{CollectionId, NodeId, Now, Seqno, VbState, VbUuid, Vbid, Vbids};
+use nacre_types::{Cas, CollectionId, NodeId, Now, Seqno, VbState, VbUuid, Vbid, Vbids};
 use nacre_vbucket::{
     CollectionCounts, Command, Completion, Cost, Refusal, Reply, Resolution, Vbucket,
 };
+use nacre_xdcr::{Site, SourceId};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -76,6 +77,8 @@ pub struct Bucket {
     /// Work that must not hold up a connection.
     pub(crate) jobs: Jobs,
     pub(crate) conflicts: Conflicts,
+    /// What versions of this bucket are known by in other clusters, if it keeps histories.
+    site: RwLock<Option<Site>>,
     /// The open range scans.
     pub(crate) scans: Scans,
     /// The DCP connections.
@@ -179,6 +182,7 @@ impl Bucket {
             waits,
             jobs: Jobs::default(),
             conflicts: Conflicts::default(),
+            site: RwLock::default(),
             scans: Scans::default(),
             dcp_connections: DcpConnections::default(),
             operations: Operations::default(),
@@ -224,6 +228,17 @@ impl Bucket {
         self.discards_documents.store(discards, Ordering::Relaxed);
         self.keeper.wake();
         *self.manifest.write() = Arc::new(manifest.clone());
+    }
+
+    /// Has the bucket keep histories of versions from this CAS on, or none. `cluster` is the UUID of the cluster.
+    pub fn set_histories(&self, cluster: &str, since: Option<u64>) {
+        let site = |since| Site { id: SourceId::of(&self.uuid, cluster), since: Cas(since) };
+        *self.site.write() = since.map(site);
+    }
+
+    /// Returns what versions of this bucket are known by in other clusters, if it keeps histories.
+    pub(crate) fn site(&self) -> Option<Site> {
+        self.site.read().clone()
     }
 
     /// Sets when the store is compacted, and the age at which tombstones are purged; `None` for the defaults.

@@ -12,9 +12,12 @@
 use crate::bucket::Bucket;
 use crate::worker::{Jobs, WORKERS, Worker};
 use crate::{BucketEnv, Ticket, Waiter};
-use nacre_types::{DATATYPE_JSON, DATATYPE_XATTR, Document, Kind, Meta, Now, Vbid, leb128_decode};
+use nacre_types::{
+    Cas, DATATYPE_JSON, DATATYPE_XATTR, Document, Kind, Meta, Now, Vbid, leb128_decode,
+};
 use nacre_value::{json, xattr};
 use nacre_vbucket::{Command, Refusal, Reply, Seen, Verdict, Version};
+use nacre_xdcr::{Arriving, Malformed, Outcome, Policy, Site, receive, settle};
 use parking_lot::{Mutex, RwLock};
 use std::sync::Arc;
 
@@ -69,6 +72,10 @@ pub(crate) enum Decision {
     Take,
     /// The merged version is stored, with a CAS above the one in the metadata.
     Merge(Meta, Box<[u8]>),
+    /// This version is stored, under exactly its CAS.
+    Store(Meta, Box<[u8]>),
+    /// The attributes of the version are no attributes, or its history is no history.
+    Malformed,
     /// There is no decision, and the sender may try again.
     None,
 }
@@ -152,10 +159,14 @@ impl Conflicts {
             false => Decision::Keep,
         };
         let resolver = self.resolver.read().clone();
+        let name = leb128_decode(key).map_or(key, |(_, rest)| rest);
+        if let (Some(resolver), Some(site)) = (&resolver, bucket.site()) {
+            let by_history = ByHistory { site: &site, resolver: &**resolver, name };
+            return (seen, by_history.decide(bucket, &local, arrived, now));
+        }
         let Some(resolver) = resolver.filter(|_| !is_same(&local, arrived)) else {
             return (seen, by_rule);
         };
-        let name = leb128_decode(key).map_or(key, |(_, rest)| rest);
         let versions = [shown(&local.meta, local.body()), shown(&arrived.meta, arrived.body())];
         let decision = match resolver.resolve(name, &versions[0], &versions[1]) {
             Ok(Verdict::KeepLocal) => Decision::Keep,
@@ -171,6 +182,54 @@ impl Conflicts {
             Err(Undecided) => Decision::None,
         };
         (seen, decision)
+    }
+}
+
+/// Decides in a bucket that keeps histories of versions: what contains the version here is taken without asking, and every answer of
+/// the resolver is recorded as a merge (decision 0057).
+struct ByHistory<'a> {
+    site: &'a Site,
+    resolver: &'a dyn Resolve,
+    /// Name of the document.
+    name: &'a [u8],
+}
+
+impl ByHistory<'_> {
+    fn decide(&self, bucket: &Bucket, local: &Document, arrived: &Arrived, now: Now) -> Decision {
+        let incoming = Arriving { meta: arrived.meta, value: arrived.value.to_vec() };
+        let next_cas = self.next_cas(bucket, local, &incoming, now);
+        let policy = Policy::Resolver(bucket.resolution());
+        match receive(Some(local), &incoming, self.site, policy, next_cas) {
+            Ok(Outcome::Keep) => Decision::Keep,
+            Ok(Outcome::Store(version)) => Decision::Store(version.meta, version.value.into()),
+            Ok(Outcome::Ask) => self.ask(local, &incoming, next_cas),
+            Err(Malformed) => Decision::Malformed,
+        }
+    }
+
+    /// The CAS that a write here would get, above those of both versions.
+    fn next_cas(&self, bucket: &Bucket, local: &Document, incoming: &Arriving, now: Now) -> Cas {
+        let vbid = Vbid::of(self.name, bucket.vbucket_count());
+        let here = bucket.vbucket(vbid).map_or(Cas::ANY, |vbucket| vbucket.max_cas());
+        here.max(local.meta.cas).max(incoming.meta.cas).tick(now.unix_ns)
+    }
+
+    fn ask(&self, local: &Document, incoming: &Arriving, next_cas: Cas) -> Decision {
+        let versions = [Arriving::of(local).shown(), incoming.shown()];
+        let Ok(verdict) = self.resolver.resolve(self.name, &versions[0], &versions[1]) else {
+            return Decision::None;
+        };
+        match settle(local, incoming, &verdict, self.site, next_cas) {
+            Ok(merge) if merge.value.len() <= VALUE_BYTES_MAX => {
+                Decision::Store(merge.meta, merge.value.into())
+            }
+            Ok(_) => {
+                self.resolver
+                    .reproach(self.name, "what it merged is larger than a document may be");
+                Decision::None
+            }
+            Err(Malformed) => Decision::Malformed,
+        }
     }
 }
 

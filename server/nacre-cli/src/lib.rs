@@ -4,6 +4,7 @@
 //! sh       statements of SQL++          import   documents from a file
 //! cluster  nodes, and a look at them    bench    load, and figures
 //! plugin   projects, packages, deployments
+//! xdcr     buckets that follow buckets of other clusters
 //! backup   copies of a running cluster      restore   back from them       export   documents as lines
 //! ```
 //!
@@ -27,3 +28,4 @@ pub mod plugin;
 pub mod sh;
 mod target;
 mod trust;
+pub mod xdcr;

@@ -393,6 +393,10 @@ fn reason(value: &Value) -> Option<String> {
         (Value::Object(errors), _) => errors.values().filter_map(Value::as_str).collect(),
         (_, Value::Array(errors)) => errors.iter().filter_map(Value::as_str).collect(),
         (_, Value::String(error)) => vec![error.trim()],
+        // References to other clusters and settings of replications: texts by field.
+        (Value::Null, Value::Object(fields)) if fields.values().all(Value::is_string) => {
+            fields.values().filter_map(Value::as_str).collect()
+        }
         _ => return None,
     };
     (!texts.concat().is_empty()).then(|| texts.join("; "))

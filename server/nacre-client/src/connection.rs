@@ -213,7 +213,8 @@ impl Connection {
         &self.address
     }
 
-    pub(crate) fn is_encrypted(&self) -> bool {
+    /// Returns true if the connection is encrypted.
+    pub fn is_encrypted(&self) -> bool {
         matches!(self.stream, Stream::Tls(_))
     }
 

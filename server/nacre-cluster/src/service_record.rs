@@ -3,6 +3,7 @@
 use crate::Refusal;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::fmt;
 
 /// The longest name of a record, in bytes.
 const NAME_BYTES_MAX: usize = 512;
@@ -11,8 +12,8 @@ const BODY_BYTES_MAX: usize = 1 << 20;
 /// Records of one service, at most.
 const RECORDS_MAX: usize = 1000;
 
-/// A record of a service, such as the definition of a search index.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// A record of a service, such as the definition of a search index. The body can have passwords in it: `Debug` leaves it out.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServiceRecord {
     /// Another one with each change, chosen by the service.
     pub version: String,
@@ -24,6 +25,14 @@ pub struct ServiceRecord {
     pub scope: Option<String>,
     /// What the service says in it.
     pub body: String,
+}
+
+impl fmt::Debug for ServiceRecord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ServiceRecord { version, bucket, scope, body } = self;
+        let (bucket, scope) = (bucket.as_deref().unwrap_or("-"), scope.as_deref().unwrap_or("-"));
+        write!(f, "ServiceRecord({version} of {bucket}.{scope}, {} bytes)", body.len())
+    }
 }
 
 /// What must be there for a record to be put or dropped.
@@ -141,6 +150,12 @@ mod tests {
         records.remove("s", "a", &expect("3")).unwrap();
         let missing = records.remove("s", "a", &Expected::Anything).unwrap_err();
         assert_eq!(missing, Refusal::RecordNotFound { name: "a".into() });
+    }
+
+    #[test]
+    fn the_body_of_a_record_is_not_shown() {
+        let record = ServiceRecord { body: "sesame".into(), ..record("1", None) };
+        assert_eq!(format!("{record:?}"), "ServiceRecord(1 of b.-, 6 bytes)");
     }
 
     #[test]

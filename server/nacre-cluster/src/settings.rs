@@ -149,6 +149,9 @@ pub struct BucketSettings {
     pub history: HistoryRetention,
     /// 0..=1000; buckets of a higher rank come first in a rebalance.
     pub rank: u16,
+    /// The CAS from which on versions have a history that tells what other clusters know of them; `None` while the bucket keeps no
+    /// histories. Once it does, it always will.
+    pub histories_since: Option<u64>,
     /// Compaction of this bucket, where it differs from [that of the cluster](crate::ClusterSettings::compaction).
     pub compaction: Option<Compaction>,
 }
@@ -171,6 +174,7 @@ impl Default for BucketSettings {
             storage_backend: StorageBackend::default(),
             history: HistoryRetention::default(),
             rank: 0,
+            histories_since: None,
             compaction: None,
         }
     }
@@ -263,6 +267,10 @@ impl BucketSettings {
         if self.conflict_resolution != next.conflict_resolution {
             let reason = "Conflict resolution type not allowed in update bucket";
             return invalid("conflictResolutionType", reason);
+        }
+        if self.histories_since.is_some() && self.histories_since != next.histories_since {
+            let reason = "Cross Cluster Versioning cannot be disabled once it has been enabled";
+            return invalid("enableCrossClusterVersioning", reason);
         }
         if self.kind == BucketKind::Ephemeral && self.eviction_policy != next.eviction_policy {
             let reason = "Eviction policy cannot be updated for ephemeral buckets";

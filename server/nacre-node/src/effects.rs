@@ -147,7 +147,7 @@ impl Node {
     ) {
         let Some(serving) = self.bucket(&after.name) else { return };
         serving.configure(&after.settings, &after.manifest);
-        Node::set_compaction(&self.cluster(), &serving, after);
+        Node::configure_in_cluster(&self.cluster(), &serving, after);
         self.arrange(&[], after);
         let events = events::between(&before.manifest, &after.manifest);
         if !events.is_empty() {
@@ -162,15 +162,17 @@ impl Node {
     fn configure_compaction(&self, cluster: &Cluster) {
         for config in cluster.buckets.values() {
             if let Some(bucket) = self.bucket(&config.name) {
-                Node::set_compaction(cluster, &bucket, config);
+                Node::configure_in_cluster(cluster, &bucket, config);
             }
         }
     }
 
-    fn set_compaction(cluster: &Cluster, bucket: &Bucket, config: &nacre_cluster::Bucket) {
+    /// Sets what depends on the cluster as well as on the bucket.
+    fn configure_in_cluster(cluster: &Cluster, bucket: &Bucket, config: &nacre_cluster::Bucket) {
         let compaction = cluster.compaction_of(&config.settings);
         let percent = compaction.percent(config.settings.storage_backend);
         bucket.set_compaction(percent, compaction.purge_age_s);
+        bucket.set_histories(&cluster.uuid, config.settings.histories_since);
     }
 
     /// Carries out any number of changes, which led from `before` to `after`. A failure does not keep the rest from
@@ -217,7 +219,7 @@ impl Node {
         let home = Home { node: self.id(), lease: Arc::clone(&self.lease), keep };
         let env = Arc::clone(&self.platform) as Arc<dyn BucketEnv>;
         let bucket = Bucket::open(config, &env, store, clean, home)?;
-        Node::set_compaction(&self.cluster(), &bucket, config);
+        Node::configure_in_cluster(&self.cluster(), &bucket, config);
         let (documents, _) = bucket.usage();
         tracing::info!("bucket {}: serving {documents} documents", bucket.name);
         self.services().iter().for_each(|service| service.prepare_bucket(self, &bucket));

@@ -397,6 +397,14 @@ impl Node {
         self.platform.now()
     }
 
+    /// Opens the rows that a service keeps on this node, which the other nodes do not have.
+    ///
+    /// # Errors
+    /// What the disk reports.
+    pub fn service_space(&self, service: &str) -> Result<Arc<dyn Space>, Error> {
+        Ok(self.platform.spaces().open(&format!("service-{service}"))?)
+    }
+
     /// Returns an unpredictable number.
     pub fn random(&self) -> u64 {
         self.platform.random()

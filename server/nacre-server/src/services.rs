@@ -5,6 +5,7 @@
 use crate::process_usage;
 use nacre_console::Console;
 use nacre_node::service::{self, Service, ServiceTable};
+use nacre_xdcr_service::Xdcr;
 use std::sync::{Arc, LazyLock};
 
 /// Returns the services of a node.
@@ -12,6 +13,7 @@ pub fn all() -> Vec<Arc<dyn Service>> {
     let mut services = service::shipped();
     services.push(Arc::new(Console::new(process_usage::read)));
     services.push(Arc::<nacre_search_service::Search>::default());
+    services.push(Arc::<Xdcr>::default());
     services
 }
 

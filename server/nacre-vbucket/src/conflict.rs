@@ -6,7 +6,6 @@
 use crate::command::{Command, Refusal, Reply};
 use crate::vbucket::{Vbucket, Write};
 use nacre_types::{Cas, DATATYPE_XATTR, Kind, Meta, Now, Seqno};
-use std::cmp::Ordering;
 
 /// How far ahead of the clock a CAS may be, in nanoseconds: 65 minutes. Taken over, it would be the least for all that
 /// follow.
@@ -23,21 +22,21 @@ pub enum Resolution {
 
 impl Resolution {
     /// Returns true if `incoming` replaces `local`. If both are equal, `local` stays.
+    ///
+    /// Where count and time are the same, a document that arrives is also compared by expiry, flags and whether it has attributes, with a
+    /// tombstone as well; a deletion that arrives is not. Source: Couchbase's key-value engine.
     pub fn takes(self, incoming: &Meta, local: &Meta) -> bool {
-        let both = incoming.kind == Kind::Alive && local.kind == Kind::Alive;
         let (counts, clocks) = (incoming.rev.cmp(&local.rev), incoming.cas.cmp(&local.cas));
         let first = match self {
             Resolution::Seqno => counts.then(clocks),
             Resolution::LastWriteWins => clocks.then(counts),
         };
-        let order = match first {
-            // Tombstones have no expiry and flags to compare.
-            Ordering::Equal if both => {
-                incoming.expiry.cmp(&local.expiry).then(incoming.flags.cmp(&local.flags))
-            }
-            decided => decided,
-        };
+        if incoming.kind != Kind::Alive {
+            return first.is_gt();
+        }
         let attributes = |meta: &Meta| meta.datatype & DATATYPE_XATTR != 0;
+        let order = first.then(incoming.expiry.cmp(&local.expiry));
+        let order = order.then(incoming.flags.cmp(&local.flags));
         order.then(attributes(incoming).cmp(&attributes(local))).is_gt()
     }
 }
@@ -186,6 +185,15 @@ mod tests {
                 assert!(!resolution.takes(first, first), "the same version changes nothing");
             }
         }
+        let flagged = Meta { flags: 1, ..meta(2, 5, 0, Kind::Alive) };
+        assert!(Resolution::Seqno.takes(&flagged, &versions[1]), "flags count against a tombstone");
+        let with_attributes = |kind| Meta { datatype: DATATYPE_XATTR, ..meta(2, 5, 8, kind) };
+        let (deleted, set) = (with_attributes(Kind::Deleted), with_attributes(Kind::Alive));
+        assert!(
+            !Resolution::Seqno.takes(&deleted, &versions[3]),
+            "attributes of a deletion do not"
+        );
+        assert!(Resolution::Seqno.takes(&set, &versions[3]));
         assert!(Resolution::Seqno.takes(&versions[2], &versions[0]));
         assert!(!Resolution::LastWriteWins.takes(&versions[2], &versions[0]));
     }

@@ -341,7 +341,10 @@ impl<'a> Call<'a> {
         let skips = has(version_option::SKIP_CONFLICT_RESOLUTION);
         let by_time = self.bucket.resolution() == Resolution::LastWriteWins;
         let deletes = opcode == Opcode::DeleteWithMeta;
-        if (by_time && !has(version_option::FORCE_ACCEPT))
+        // Who sends versions by time to a bucket that counts changes, or the other way round, means another bucket.
+        let forces = has(version_option::FORCE_ACCEPT);
+        if (by_time && !forces && !has(version_option::REGENERATE_CAS))
+            || (!by_time && forces)
             || (has(version_option::REGENERATE_CAS) && !skips)
             || (has(version_option::IS_EXPIRATION) && !deletes)
         {
@@ -389,6 +392,8 @@ impl<'a> Call<'a> {
             match decided.as_ref().map(|decided| &decided.decision) {
                 Some(Decision::Keep) => return Outcome::Status(Status::KeyExists),
                 Some(Decision::None) => return Outcome::Status(Status::TemporaryFailure),
+                Some(Decision::Malformed) => return Outcome::Status(Status::XattrInvalid),
+                Some(Decision::Store(stored, value)) => (*stored, &value[..], false),
                 Some(Decision::Merge(merged, value)) => (*merged, &value[..], true),
                 Some(Decision::Take) | None => (version, value, regenerate_cas),
             };

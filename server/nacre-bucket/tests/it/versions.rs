@@ -78,6 +78,8 @@ fn options_and_clocks_are_checked() {
     assert_eq!(connection.ask(&version(SET, b"1", 1, CAS, regenerate)).status, INVALID);
     assert_eq!(connection.ask(&version(SET, b"1", 1, CAS, expiration)).status, INVALID);
     assert_eq!(connection.ask(&version(DELETE, b"body", 1, CAS, 0)).status, INVALID);
+    let by_time = connection.ask(&version(SET, b"1", 1, CAS, 0x02));
+    assert_eq!(by_time.status, INVALID, "this bucket counts changes");
     assert_eq!(connection.ask(&version(SET, b"1", 1, 0, 0)).status, CAS_INVALID);
     let two_hours = 7_200_000_000_000;
     let ahead = world_now() + two_hours;

@@ -14,6 +14,7 @@ use crate::scatter_gather::NoReply;
 use nacre_bucket::Bucket;
 use nacre_cluster::{Change, Cluster};
 use nacre_types::{CollectionId, ScopeId};
+use serde_json::Value;
 use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,6 +41,12 @@ pub trait Service: Any + Send + Sync {
 
     /// Returns the metrics of the service. Called for each request for the metrics of the node.
     fn metrics(&self, node: &Arc<Node>) -> Vec<Metric> {
+        let _ = node;
+        Vec::new()
+    }
+
+    /// Returns what the service has going on in the cluster, as entries of `/pools/default/tasks`. Blocks.
+    fn tasks(&self, node: &Arc<Node>) -> Vec<Value> {
         let _ = node;
         Vec::new()
     }

@@ -9,6 +9,11 @@ use nacre_cluster::{
 };
 use serde_json::{Value, json};
 
+/// What is said about a flag that is none.
+const NOT_A_FLAG: &str = "Must be true or false";
+/// How long versions of other clusters are remembered, in hours. Source: Couchbase.
+const PRUNING_WINDOW_HOURS: u32 = 720;
+
 /// Values of a field by their names.
 type Names<T> = &'static [(&'static str, T)];
 
@@ -52,12 +57,11 @@ pub(super) const THREADS: u8 = 3;
 const REPLICAS: u8 = 1;
 
 /// Fields with fixed values: name, values and reason.
-const FIXED: [(&str, &[&str], &str); 26] = [
+const FIXED: [(&str, &[&str], &str); 25] = [
     ("threadsNumber", &["3"], "All buckets share the threads of the node."),
     ("authType", &["none", "sasl"], "Users have passwords, buckets have none."),
     ("saslPassword", &[""], "Users have passwords, buckets have none."),
-    ("enableCrossClusterVersioning", &["false"], "There is no replication between clusters."),
-    ("versionPruningWindowHrs", &["720"], "There is no replication between clusters."),
+    ("versionPruningWindowHrs", &["720"], "Versions are remembered for a month."),
     ("pitrEnabled", &["false"], "There is no recovery to a point in time."),
     ("pitrGranularity", &["600"], "There is no recovery to a point in time."),
     ("pitrMaxHistoryAge", &["86400"], "There is no recovery to a point in time."),
@@ -210,10 +214,34 @@ fn apply_fields(settings: &mut BucketSettings, form: &[(String, String)]) -> Res
                 settings.durability_min_level =
                     named(DURABILITY_LEVELS, "durability_min_level", value, reason)?;
             }
+            // Of a bucket that exists, the time counts: see [`versioning`].
+            "enableCrossClusterVersioning" => {
+                if named(FLAGS, field, value, NOT_A_FLAG)? {
+                    let reason = "Cross Cluster Versioning cannot be enabled on bucket create";
+                    return Err(invalid(field, reason));
+                }
+            }
             "autoCompactionDefined" => {}
             _ => check_other(field, value)?,
         }
     }
+    Ok(())
+}
+
+/// Takes out of the form of a bucket that exists whether it keeps histories of versions from now on.
+pub(super) fn versioning(
+    settings: &mut BucketSettings,
+    form: &mut Vec<(String, String)>,
+    now_cas: u64,
+) -> Result<(), Reply> {
+    const FIELD: &str = "enableCrossClusterVersioning";
+    let Some((_, value)) = form.iter().find(|(field, _)| field == FIELD) else { return Ok(()) };
+    settings.histories_since =
+        match (named(FLAGS, FIELD, value, NOT_A_FLAG)?, settings.histories_since) {
+            (true, known) => Some(known.unwrap_or(now_cas)),
+            (false, _) => None,
+        };
+    form.retain(|(field, _)| field != FIELD);
     Ok(())
 }
 
@@ -238,6 +266,7 @@ pub(super) fn describe(settings: &BucketSettings) -> Value {
         "compressionMode": name_of(COMPRESSION_MODES, settings.compression_mode),
         "conflictResolutionType": name_of(CONFLICT_RESOLUTIONS, settings.conflict_resolution),
         "durabilityMinLevel": name_of(DURABILITY_LEVELS, settings.durability_min_level),
+        "enableCrossClusterVersioning": settings.histories_since.is_some(),
         "evictionPolicy": name_of(EVICTION_POLICIES, settings.eviction_policy),
         "rank": settings.rank,
     });
@@ -250,6 +279,11 @@ pub(super) fn describe(settings: &BucketSettings) -> Value {
     };
     if let Some(own) = &settings.compaction {
         value["purgeInterval"] = json!(compaction_settings::purge_days(own));
+    }
+    if let Some(since) = settings.histories_since {
+        let of_each = vec![since.to_string(); usize::from(settings.vbucket_count)];
+        value["vbucketsMaxCas"] = json!(of_each);
+        value["versionPruningWindowHrs"] = json!(PRUNING_WINDOW_HOURS);
     }
     // Clients conclude from these fields that the bucket can keep history.
     if settings.storage_backend == StorageBackend::Magma {
@@ -298,7 +332,22 @@ mod tests {
         let text = "ramQuotaMB=1024&bucketType=couchbase&replicaNumber=2&replicaIndex=0&flushEnabled=1&maxTTL=60&expiryPagerSleepTime=600&compressionMode=active&conflictResolutionType=lww&durabilityMinLevel=majorityAndPersistActive&evictionPolicy=fullEviction&storageBackend=magma&numVBuckets=128&historyRetentionBytes=2147483648&historyRetentionSeconds=13000&historyRetentionCollectionDefault=false&rank=9";
         let settings = create(&form(text)).unwrap();
         assert!(settings.flush_enabled && settings.vbucket_count == 128);
-        insta::assert_snapshot!(describe(&settings), @r#"{"autoCompactionSettings":false,"compressionMode":"active","conflictResolutionType":"lww","durabilityMinLevel":"majorityAndPersistActive","evictionPolicy":"fullEviction","expiryPagerSleepTime":600,"historyRetentionBytes":2147483648,"historyRetentionCollectionDefault":false,"historyRetentionSeconds":13000,"maxTTL":60,"rank":9,"replicaNumber":2}"#);
+        insta::assert_snapshot!(describe(&settings), @r#"{"autoCompactionSettings":false,"compressionMode":"active","conflictResolutionType":"lww","durabilityMinLevel":"majorityAndPersistActive","enableCrossClusterVersioning":false,"evictionPolicy":"fullEviction","expiryPagerSleepTime":600,"historyRetentionBytes":2147483648,"historyRetentionCollectionDefault":false,"historyRetentionSeconds":13000,"maxTTL":60,"rank":9,"replicaNumber":2}"#);
+    }
+
+    #[test]
+    fn a_bucket_that_exists_keeps_histories_from_now_on() {
+        assert!(create(&form("ramQuotaMB=100&enableCrossClusterVersioning=true")).is_err());
+        let mut settings =
+            create(&form("ramQuotaMB=100&numVBuckets=2&enableCrossClusterVersioning=false"))
+                .unwrap();
+        let mut later = form("enableCrossClusterVersioning=true&rank=1");
+        versioning(&mut settings, &mut later, 77).unwrap();
+        assert_eq!((settings.histories_since, later.len()), (Some(77), 1));
+        assert_eq!(describe(&settings)["vbucketsMaxCas"], json!(["77", "77"]));
+        let mut again = form("enableCrossClusterVersioning=true");
+        versioning(&mut settings, &mut again, 99).unwrap();
+        assert_eq!(settings.histories_since, Some(77));
     }
 
     #[test]

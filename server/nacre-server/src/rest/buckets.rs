@@ -204,6 +204,9 @@ async fn update(call: Call) -> Result<Reply, Reply> {
     }
     form.retain(|(field, _)| field != "name");
     let quota_mb = settings.ram_quota_mb;
+    // A CAS has the time in its upper 48 bits.
+    let now_cas = call.node.now().unix_ns & !0xffff;
+    bucket_form::versioning(&mut settings, &mut form, now_cas)?;
     bucket_form::apply(&mut settings, &form)?;
     if settings.ram_quota_mb > quota_mb {
         check_memory(&call, name, settings.ram_quota_mb)?;

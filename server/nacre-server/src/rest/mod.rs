@@ -670,6 +670,9 @@ async fn route(call: Call) -> Reply {
     if let Service::Registered(port) = service {
         return registered::route(call, port).await;
     }
+    if service == Service::Management && registered::has_route(&call, Ports::MGMT) {
+        return registered::route(call, Ports::MGMT).await;
+    }
     let not_found: fn() -> Reply = match service {
         Service::Management | Service::Eventing | Service::Registered(_) => body::not_found,
         Service::Views => views::missing,
@@ -763,24 +766,24 @@ request, it is the one to what the body, the query or the path names.
                 writeln!(text, "| `{}` | {method} | {access} |", route.path).unwrap();
             }
         }
-        for service in crate::services::all() {
-            let (spec, routes) = (service.spec(), service.routes());
-            for port in spec.ports {
-                let mut routes: Vec<_> = routes.iter().filter(|one| one.port == port.id).collect();
-                if routes.is_empty() {
-                    continue;
-                }
-                routes.sort_by_key(|route| (route.path, route.method));
-                let (purpose, number) = (port.purpose, port.plain.default);
-                write!(text, "\n## Service {purpose}, port {number}\n\n").unwrap();
-                text.push_str("| path | method | right |\n| --- | --- | --- |\n");
-                for route in routes {
-                    let access = match route.access {
-                        service::Access::Cluster(privilege) => Access::Cluster(privilege),
-                        service::Access::Handler => Access::Handler,
-                    };
-                    writeln!(text, "| `{}` | {} | {access} |", route.path, route.method).unwrap();
-                }
+        let services = crate::services::all();
+        let ports = services.iter().flat_map(|service| service.spec().ports);
+        let ports = ports.map(|port| (port.id, port.purpose, port.plain.default));
+        for (id, purpose, number) in [(Ports::MGMT, "management", 8091)].into_iter().chain(ports) {
+            let routes = services.iter().flat_map(|service| service.routes());
+            let mut routes: Vec<_> = routes.filter(|route| route.port == id).collect();
+            if routes.is_empty() {
+                continue;
+            }
+            routes.sort_by_key(|route| (route.path, route.method));
+            write!(text, "\n## Service {purpose}, port {number}\n\n").unwrap();
+            text.push_str("| path | method | right |\n| --- | --- | --- |\n");
+            for route in routes {
+                let access = match route.access {
+                    service::Access::Cluster(privilege) => Access::Cluster(privilege),
+                    service::Access::Handler => Access::Handler,
+                };
+                writeln!(text, "| `{}` | {} | {access} |", route.path, route.method).unwrap();
             }
         }
         if std::env::var_os(WRITE).is_some() {

@@ -48,7 +48,7 @@ pub(super) const ROUTES: &[Route] = &[
     get("/pools/default/rebalanceProgress", READ, |call| {
         ready(Ok(ok(&progress(&call.node.cluster()))))
     }),
-    get("/pools/default/tasks", READ, |call| ready(Ok(ok(&tasks(&call))))),
+    get("/pools/default/tasks", READ, |call| Box::pin(tasks(call))),
     get("/pools/default/pendingRetryRebalance", READ, |call| {
         ready(Ok(ok(&pending(&call.node.cluster()))))
     }),
@@ -70,10 +70,17 @@ pub(super) const ROUTES: &[Route] = &[
     post("/controller/setRecoveryType", ADMINISTER, |call| Box::pin(recover(call, true))),
 ];
 
-/// The rebalance, and collections of logs.
-fn tasks(call: &Call) -> Value {
+/// The rebalance, collections of logs, and what services have going on.
+async fn tasks(call: Call) -> Result<Reply, Reply> {
     let first = task(&call.node.cluster());
-    Value::Array(std::iter::once(first).chain(events::task(call)).collect())
+    let mut tasks: Vec<Value> = std::iter::once(first).chain(events::task(&call)).collect();
+    let node = Arc::clone(&call.node);
+    let of_services = move || {
+        let services = node.services().iter();
+        services.flat_map(|service| service.tasks(&node)).collect::<Vec<_>>()
+    };
+    tasks.extend(blocking("the tasks of services", of_services).await?);
+    Ok(ok(&Value::Array(tasks)))
 }
 
 fn last_report(call: &Call) -> Result<Reply, Reply> {

@@ -14,6 +14,14 @@ pub(super) async fn route(call: Call, port: &str) -> Reply {
     answer(call, port).await.unwrap_or_else(|reply| reply)
 }
 
+/// Returns true if a service answers the request at `port`.
+pub(super) fn has_route(call: &Call, port: &str) -> bool {
+    let mut routes = call.node.services().iter().flat_map(|service| service.routes());
+    routes.any(|route| {
+        route.port == port && route.method == call.method && route.matches(&call.path).is_some()
+    })
+}
+
 async fn answer(call: Call, port: &str) -> Result<Reply, Reply> {
     let routes = call.node.services().iter().flat_map(|service| service.routes());
     let mut routes = routes.filter(|route| route.port == port && route.method == call.method);

@@ -49,3 +49,4 @@ mod tree;
 mod user_functions;
 mod users;
 mod views;
+mod xdcr;

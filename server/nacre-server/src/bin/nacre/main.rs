@@ -17,7 +17,7 @@ mod process;
 mod reset_password;
 
 use clap::{Parser, Subcommand};
-use nacre_cli::{backup, bench, cluster, export, import, plugin, sh};
+use nacre_cli::{backup, bench, cluster, export, import, plugin, sh, xdcr};
 use nacre_server::{Dev, Serve};
 use process::{NodeProcess, stop_signals};
 use std::process::ExitCode;
@@ -51,6 +51,8 @@ enum Command {
     Sh(sh::Shell),
     /// Make nodes one cluster, and look at them.
     Cluster(cluster::Options),
+    /// Replicate buckets to other clusters, and compare them.
+    Xdcr(xdcr::Options),
     /// Give an administrator another password, on the machine of a node that is stopped.
     ResetPassword(reset_password::Options),
     /// Work on plugins.
@@ -90,6 +92,7 @@ fn main() -> ExitCode {
         Command::Restore(options) => backup::restore(&options),
         Command::Sh(options) => sh::sh(&options),
         Command::Cluster(options) => cluster::run(&options),
+        Command::Xdcr(options) => xdcr::run(&options),
         Command::ResetPassword(options) => reset_password::run(&options),
         Command::Plugin(options) => plugin::run(&options),
         Command::Bench(options) => bench::bench(&options),

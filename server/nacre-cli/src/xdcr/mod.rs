@@ -1,0 +1,394 @@
+//! `nacre xdcr`: buckets that follow those of other clusters, over REST; and a comparison of two buckets.
+
+mod diff;
+
+use crate::target::Server;
+use clap::{Args, Subcommand, ValueEnum};
+use comfy_table::{Table, presets};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde_json::Value;
+use std::path::PathBuf;
+
+const REFERENCES: &str = "/pools/default/remoteClusters";
+const SETTINGS: &str = "/settings/replications";
+
+/// Options of `nacre xdcr`.
+#[derive(Args, Clone, Debug)]
+pub struct Options {
+    #[command(subcommand)]
+    action: Action,
+    #[command(flatten)]
+    server: Server,
+}
+
+#[derive(Subcommand, Clone, Debug)]
+enum Action {
+    /// Make another cluster known
+    Link {
+        /// Name for it here
+        name: String,
+        /// Management of any of its nodes, as host:port
+        host: String,
+        #[command(flatten)]
+        login: Login,
+        /// How connections are secured
+        #[arg(long, value_enum, default_value_t = Security::None)]
+        secure: Security,
+        /// File with the authority of the other cluster, in PEM
+        #[arg(long, value_name = "FILE")]
+        certificate: Option<PathBuf>,
+    },
+    /// Forget another cluster that nothing is replicated to
+    Unlink {
+        /// Its name, as `list` shows it
+        name: String,
+    },
+    /// Have a bucket of another cluster follow one of this cluster
+    Create {
+        /// Name of the other cluster, as `list` shows it
+        link: String,
+        /// Bucket here
+        #[arg(long)]
+        from: String,
+        /// Bucket there (default: the one of the same name)
+        #[arg(long)]
+        to: Option<String>,
+        #[command(flatten)]
+        settings: Settings,
+    },
+    /// Show other clusters and replications
+    List,
+    /// Show what replications do
+    Status,
+    /// Change settings of a replication
+    Set {
+        /// ID of the replication, or its source bucket
+        id: String,
+        #[command(flatten)]
+        settings: Settings,
+    },
+    /// Have a replication rest
+    Pause {
+        /// ID of the replication, or its source bucket
+        id: String,
+    },
+    /// Have a replication that rests go on
+    Resume {
+        /// ID of the replication, or its source bucket
+        id: String,
+    },
+    /// End a replication; what the other bucket has stays there
+    Delete {
+        /// ID of the replication, or its source bucket
+        id: String,
+    },
+    /// Compare both buckets of a replication, document by document
+    Diff {
+        /// ID of the replication, or its source bucket
+        id: String,
+        #[command(flatten)]
+        login: Login,
+        /// Documents that are shown one by one
+        #[arg(long, default_value_t = 20)]
+        show: usize,
+        /// Seconds after which documents that differ are compared again, as they may be on their way
+        #[arg(long, default_value_t = 3)]
+        wait: u64,
+    },
+}
+
+/// Login at the other cluster, if it differs.
+#[derive(Args, Clone, Debug)]
+struct Login {
+    /// User at the other cluster (default: the same)
+    #[arg(long)]
+    other_user: Option<String>,
+    /// Password at the other cluster (default: the same)
+    #[arg(long, env = "NACRE_OTHER_PASSWORD", hide_env_values = true)]
+    other_password: Option<String>,
+}
+
+impl Login {
+    fn of<'a>(&'a self, server: &'a Server) -> Result<(&'a str, &'a str), String> {
+        let (user, password) = server.login()?;
+        let user = self.other_user.as_deref().unwrap_or(user);
+        Ok((user, self.other_password.as_deref().unwrap_or(password)))
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Security {
+    /// Nothing is encrypted; the password is sent to the management of the other cluster
+    None,
+    /// Management is encrypted, documents are not
+    Half,
+    /// Everything is encrypted
+    Full,
+}
+
+impl Security {
+    fn word(self) -> &'static str {
+        match self {
+            Security::None => "none",
+            Security::Half => "half",
+            Security::Full => "full",
+        }
+    }
+}
+
+/// Settings of a replication.
+#[derive(Args, Clone, Debug)]
+struct Settings {
+    /// A setting, as filterDeletion=true; may be given several times. The reference lists them
+    #[arg(long = "set", value_name = "NAME=VALUE", value_parser = setting)]
+    settings: Vec<(String, String)>,
+}
+
+fn setting(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("a setting is NAME=VALUE")?;
+    Ok((name.to_owned(), value.to_owned()))
+}
+
+/// Runs `nacre xdcr`.
+///
+/// # Errors
+/// A sentence for the person who ran it.
+pub fn run(options: &Options) -> Result<(), String> {
+    let server = &options.server;
+    match &options.action {
+        Action::Link { name, host, login, secure, certificate } => {
+            link(server, name, host, login.of(server)?, *secure, certificate.as_ref())
+        }
+        Action::Unlink { name } => {
+            let path = format!("{REFERENCES}/{}", encoded(name));
+            server.call("DELETE", &path, b"").map_err(explained)?;
+            println!("{name} is forgotten");
+            Ok(())
+        }
+        Action::Create { link, from, to, settings } => {
+            let to = to.as_ref().unwrap_or(from);
+            let mut fields = vec![
+                ("fromBucket", from.as_str()),
+                ("toCluster", link),
+                ("toBucket", to),
+                ("replicationType", "continuous"),
+            ];
+            fields.extend(settings.settings.iter().map(|(name, value)| (&**name, &**value)));
+            let made = post(server, "/controller/createReplication", &fields)?;
+            println!("{from} is replicated to {to} of {link}: {}", text(&made["id"]));
+            Ok(())
+        }
+        Action::List => list(server),
+        Action::Status => status(server),
+        Action::Set { id, settings } => {
+            let fields: Vec<_> =
+                settings.settings.iter().map(|(name, value)| (&**name, &**value)).collect();
+            set(server, id, &fields)?;
+            println!("the settings of {id} are changed");
+            Ok(())
+        }
+        Action::Pause { id } => {
+            set(server, id, &[("pauseRequested", "true")])?;
+            println!("{id} rests");
+            Ok(())
+        }
+        Action::Resume { id } => {
+            set(server, id, &[("pauseRequested", "false")])?;
+            println!("{id} goes on");
+            Ok(())
+        }
+        Action::Delete { id } => {
+            let known = find(server, id)?;
+            let path = format!("/controller/cancelXDCR/{}", encoded(text(&known["id"])));
+            server.call("DELETE", &path, b"").map_err(explained)?;
+            println!("{id} is deleted; what was replicated stays");
+            Ok(())
+        }
+        Action::Diff { id, login, show, wait } => {
+            compare(server, id, login.of(server)?, *show, *wait)
+        }
+    }
+}
+
+fn link(
+    server: &Server,
+    name: &str,
+    host: &str,
+    (user, password): (&str, &str),
+    secure: Security,
+    certificate: Option<&PathBuf>,
+) -> Result<(), String> {
+    let certificate = match certificate {
+        None => String::new(),
+        Some(path) => {
+            std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?
+        }
+    };
+    let mut fields = vec![
+        ("name", name),
+        ("hostname", host),
+        ("username", user),
+        ("password", password),
+        ("secureType", secure.word()),
+    ];
+    if !certificate.is_empty() {
+        fields.push(("certificate", &certificate));
+    }
+    let made = post(server, REFERENCES, &fields)?;
+    println!("{name} is the cluster {} at {}", text(&made["uuid"]), text(&made["hostname"]));
+    Ok(())
+}
+
+fn encoded(text: &str) -> String {
+    utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
+}
+
+fn post(server: &Server, path: &str, fields: &[(&str, &str)]) -> Result<Value, String> {
+    let fields = fields.iter().map(|(name, value)| format!("{name}={}", encoded(value)));
+    let body = fields.collect::<Vec<_>>().join("&");
+    server.call("POST", path, body.as_bytes()).map_err(explained)
+}
+
+/// A hint where an option is easily forgotten.
+fn explained(reason: String) -> String {
+    match reason.contains("Verify username and password") {
+        true => format!("{reason} The login there is --other-user and --other-password."),
+        false => reason,
+    }
+}
+
+fn set(server: &Server, id: &str, fields: &[(&str, &str)]) -> Result<(), String> {
+    let known = find(server, id)?;
+    post(server, &format!("{SETTINGS}/{}", encoded(text(&known["id"]))), fields).map(drop)
+}
+
+/// The replication of an ID or, if there is one only, of a source bucket.
+fn find(server: &Server, id: &str) -> Result<Value, String> {
+    let all = server.call("GET", "/pools/default/replications", b"")?;
+    choose(all.as_array().map_or(&[][..], Vec::as_slice), id).cloned()
+}
+
+fn choose<'a>(all: &'a [Value], id: &str) -> Result<&'a Value, String> {
+    if let Some(known) = all.iter().find(|known| known["id"] == id) {
+        return Ok(known);
+    }
+    let of_bucket: Vec<&Value> = all.iter().filter(|it| it["sourceBucketName"] == id).collect();
+    match of_bucket[..] {
+        [known] => Ok(known),
+        [] => Err(format!("there is no replication {id}: `nacre xdcr list` shows them")),
+        _ => Err(format!(
+            "{id} is replicated several times: give the ID, as `nacre xdcr list` shows it"
+        )),
+    }
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or("-")
+}
+
+fn table(header: &[&str]) -> Table {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING);
+    table.set_header(header.to_vec());
+    table
+}
+
+fn list(server: &Server) -> Result<(), String> {
+    let references = server.call("GET", REFERENCES, b"")?;
+    let mut clusters = table(&["CLUSTER", "NODE", "USER", "SECURITY", "STATE", "UUID"]);
+    for reference in references.as_array().into_iter().flatten() {
+        let fields = ["name", "hostname", "username", "secureType", "connectivityStatus", "uuid"];
+        clusters.add_row(fields.map(|field| text(&reference[field])));
+    }
+    println!("{clusters}");
+    let all = server.call("GET", "/pools/default/replications", b"")?;
+    let mut replications = table(&["FROM", "TO", "ID"]);
+    for replication in all.as_array().into_iter().flatten() {
+        let fields = ["sourceBucketName", "targetBucketName", "id"];
+        replications.add_row(fields.map(|field| text(&replication[field])));
+    }
+    println!("{replications}");
+    Ok(())
+}
+
+fn status(server: &Server) -> Result<(), String> {
+    let tasks = server.call("GET", "/pools/default/tasks", b"")?;
+    let mut shown = table(&["FROM", "TO", "STATE", "LEFT", "WRITTEN", "CHECKED", "ASIDE"]);
+    let mut errors = Vec::new();
+    for task in tasks.as_array().into_iter().flatten().filter(|task| task["type"] == "xdcr") {
+        let target = text(&task["target"]);
+        let bucket = target.rsplit_once('/').map_or(target, |(_, bucket)| bucket);
+        let numbers = ["changesLeft", "docsWritten", "docsChecked", "stuckDocuments"];
+        let mut row = vec![text(&task["source"]).to_owned(), bucket.to_owned()];
+        row.push(text(&task["status"]).to_owned());
+        row.extend(numbers.map(|name| task[name].to_string()));
+        shown.add_row(row);
+        errors.extend(task["errors"].as_array().into_iter().flatten().map(text));
+    }
+    println!("{shown}");
+    errors.iter().for_each(|error| println!("{error}"));
+    Ok(())
+}
+
+fn compare(
+    server: &Server,
+    id: &str,
+    (user, password): (&str, &str),
+    show: usize,
+    wait_s: u64,
+) -> Result<(), String> {
+    let known = find(server, id)?;
+    let references = server.call("GET", REFERENCES, b"")?;
+    let uuid = &known["targetClusterUUID"];
+    let mut references = references.as_array().into_iter().flatten();
+    let reference = references.find(|reference| reference["uuid"] == *uuid);
+    let reference = reference.ok_or("the reference to the other cluster is gone")?;
+    let scheme = if reference["secureType"] == "none" { "http" } else { "https" };
+    let url = format!("{scheme}://{}", text(&reference["hostname"]));
+    let other = Server::new(&url, user, password)?;
+    let buckets = [&known["sourceBucketName"], &known["targetBucketName"]].map(text);
+    let read = || {
+        Ok::<_, String>([
+            diff::Side::read(server, buckets[0])?,
+            diff::Side::read(&other, buckets[1])?,
+        ])
+    };
+    let mut sides = read()?;
+    let mut found = diff::compare(&sides[0], &sides[1]);
+    if !found.is_empty() {
+        std::thread::sleep(std::time::Duration::from_secs(wait_s));
+        // What was on its way has arrived by now; what is written meanwhile is compared as it is now.
+        sides = read()?;
+        let later = diff::compare(&sides[0], &sides[1]);
+        found.retain(|path, _| later.contains_key(path));
+    }
+    for (path, difference) in found.iter().take(show) {
+        println!("{path}: {difference}");
+    }
+    if found.len() > show {
+        println!("and {} more", found.len() - show);
+    }
+    match found.len() {
+        0 => {
+            println!("{} documents and deletions are equal", sides[0].len());
+            Ok(())
+        }
+        count => Err(format!("{count} documents differ between {} and {}", buckets[0], buckets[1])),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_replication_is_found_by_its_id_or_its_bucket() {
+        let replication = |id: &str, source: &str| json!({"id": id, "sourceBucketName": source});
+        let all = [replication("c/a/x", "a"), replication("c/b/x", "b"), replication("d/b/x", "b")];
+        assert_eq!(choose(&all, "a").unwrap()["id"], "c/a/x");
+        assert_eq!(choose(&all, "d/b/x").unwrap()["id"], "d/b/x");
+        assert!(choose(&all, "b").unwrap_err().contains("several times"));
+        assert!(choose(&all, "z").unwrap_err().contains("nacre xdcr list"));
+    }
+}

@@ -1,0 +1,265 @@
+//! Replication between clusters: real nodes, of which some are killed, and the command that compares two buckets.
+
+use crate::cluster::Node;
+use crate::copies::{is_rebalancing, rebalance};
+use crate::plugin_functions::upload;
+use crate::plugins::ask;
+use crate::process::{PASSWORD, USER};
+use nacre_client::{Bucket, Key, Login, StoreOptions};
+use nacre_conformance::http;
+use serde_json::{Value, json};
+use std::process::{Command, Output};
+use std::time::Duration;
+
+const BUCKETS: &str = "/pools/default/buckets";
+const REFERENCES: &str = "/pools/default/remoteClusters";
+const CREATE: &str = "/controller/createReplication";
+
+fn make_bucket(node: &Node, name: &str, more: &str) {
+    let form = format!("name={name}&ramQuotaMB=100&{more}");
+    node.succeed("POST", BUCKETS, &form);
+}
+
+fn reference(name: &str, to: &Node) -> String {
+    format!("name={name}&hostname={}&username={USER}&password={PASSWORD}", to.address())
+}
+
+fn replication(from: &str, cluster: &str, to: &str) -> String {
+    format!("fromBucket={from}&toCluster={cluster}&toBucket={to}&replicationType=continuous")
+}
+
+fn client(node: &Node, bucket: &str) -> Bucket {
+    let login = Login { user: USER.into(), password: PASSWORD.into(), bucket: bucket.into() };
+    let mut client = Bucket::connect(&[node.server().kv_address()], None, login).unwrap();
+    client.set_patience(Duration::from_secs(60));
+    client
+}
+
+fn set(client: &mut Bucket, key: &str, body: &str) {
+    client.set(Key::of_default(key.as_bytes()), body.as_bytes(), StoreOptions::default()).unwrap();
+}
+
+fn get(client: &mut Bucket, key: &str) -> Option<String> {
+    let document = client.get(Key::of_default(key.as_bytes())).unwrap()?;
+    Some(String::from_utf8(document.value).unwrap())
+}
+
+fn task(node: &Node) -> Value {
+    let tasks = node.json("/pools/default/tasks");
+    let mut tasks = tasks.as_array().unwrap().iter();
+    tasks.find(|task| task["type"] == "xdcr").cloned().unwrap_or_default()
+}
+
+fn nacre(node: &Node, arguments: &[&str]) -> Output {
+    let server = format!("http://{}", node.address());
+    let login = ["--server", &server, "--user", USER, "--password", PASSWORD];
+    let mut command = Command::new(env!("CARGO_BIN_EXE_nacre"));
+    command.arg("xdcr").args(arguments).args(login).output().unwrap()
+}
+
+fn printed(node: &Node, arguments: &[&str]) -> String {
+    let output = nacre(node, arguments);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    text
+}
+
+#[test]
+fn a_bucket_follows_another_until_the_replication_is_deleted() {
+    let node = Node::start();
+    make_bucket(&node, "one", "numVBuckets=16");
+    make_bucket(&node, "two", "numVBuckets=64");
+    let (mut one, mut two) = (client(&node, "one"), client(&node, "two"));
+    set(&mut one, "before", "1");
+    node.succeed("POST", REFERENCES, &reference("self", &node));
+    let (status, made) = node.ask("POST", CREATE, &replication("one", "self", "two"));
+    assert_eq!(status, 200, "{made}");
+    let id = serde_json::from_str::<Value>(&made).unwrap()["id"].as_str().unwrap().to_owned();
+    assert!(id.ends_with("/one/two"), "{id}");
+    let wait = |key: &str, body: Option<&str>, two: &mut Bucket| {
+        let two = std::cell::RefCell::new(two);
+        node.wait_until(key, |_| get(&mut two.borrow_mut(), key).as_deref() == body);
+    };
+    wait("before", Some("1"), &mut two);
+    set(&mut one, "later", &format!("{:?}", "x".repeat(1000)));
+    wait("later", Some(&format!("{:?}", "x".repeat(1000))), &mut two);
+    one.delete(Key::of_default(b"before"), StoreOptions::default()).unwrap();
+    wait("before", None, &mut two);
+    let metadata =
+        |client: &mut Bucket, key: &str| client.metadata(Key::of_default(key.as_bytes()));
+    assert_eq!(metadata(&mut one, "later").unwrap(), metadata(&mut two, "later").unwrap());
+    node.wait_until("nothing to be left", |node| task(node)["changesLeft"] == 0);
+    assert_eq!(task(&node)["status"], "running");
+
+    assert!(printed(&node, &["pause", "one"]).contains("one rests"));
+    node.wait_until("it to rest", |node| task(node)["status"] == "paused");
+    set(&mut one, "paused", "2");
+    let differs = nacre(&node, &["diff", "one", "--wait", "0"]);
+    assert!(!differs.status.success());
+    let shown = String::from_utf8_lossy(&differs.stdout).into_owned();
+    assert_eq!(shown, "_default._default paused: only at the source\n");
+    printed(&node, &["resume", "one"]);
+    wait("paused", Some("2"), &mut two);
+    let equal = printed(&node, &["diff", "one"]);
+    assert_eq!(equal, "3 documents and deletions are equal\n");
+    assert!(printed(&node, &["status"]).contains("running"));
+
+    printed(&node, &["delete", &id]);
+    assert_eq!(task(&node), Value::Null);
+    set(&mut one, "deleted", "3");
+    assert_eq!(get(&mut two, "deleted"), None);
+    printed(&node, &["unlink", "self"]);
+    assert_eq!(node.json(REFERENCES), json!([]));
+}
+
+#[test]
+fn two_clusters_that_write_and_lose_nodes_come_to_the_same() {
+    let mut nodes = [Node::start(), Node::start()];
+    let mut other = Node::start();
+    assert_eq!(nodes[0].add(&nodes[1]).0, 200);
+    make_bucket(&nodes[0], "b", "numVBuckets=64&replicaNumber=0");
+    rebalance(&nodes, &[]);
+    nodes[0].wait_until("the rebalance", |node| !is_rebalancing(node));
+    make_bucket(&other, "b", "numVBuckets=128");
+    nodes[0].succeed("POST", REFERENCES, &reference("other", &other));
+    other.succeed("POST", REFERENCES, &reference("first", &nodes[1]));
+    nodes[1].succeed("POST", CREATE, &replication("b", "other", "b"));
+    other.succeed("POST", CREATE, &replication("b", "first", "b"));
+    let write = |client: &mut Bucket, side: &str, round: usize| {
+        for number in 0..200 {
+            set(client, &format!("{side}-{number}"), &format!("{round}"));
+            // What both sides write.
+            set(client, &format!("both-{}", number % 40), &format!("\"{side}-{round}-{number}\""));
+        }
+        let gone = format!("{side}-{}", round * 7);
+        client.delete(Key::of_default(gone.as_bytes()), StoreOptions::default()).unwrap();
+    };
+    for round in 0..4 {
+        // A node that was started again has closed the connections to it.
+        let (mut here, mut there) = (client(&nodes[0], "b"), client(&other, "b"));
+        std::thread::scope(|scope| {
+            scope.spawn(|| write(&mut here, "here", round));
+            write(&mut there, "there", round);
+        });
+        match round {
+            // One that sends and receives, in the cluster of two.
+            0 => {
+                nodes[1].kill();
+                nodes[1].restart();
+            }
+            1 => {
+                other.kill();
+                other.restart();
+            }
+            _ => {}
+        }
+    }
+    for node in [&nodes[0], &other] {
+        node.wait_until("nothing to be left", |node| task(node)["changesLeft"] == 0);
+    }
+    let equal = printed(&nodes[0], &["diff", "b"]);
+    assert_eq!(equal, "440 documents and deletions are equal\n");
+    let both = [client(&nodes[0], "b"), client(&other, "b")].map(|mut it| get(&mut it, "both-7"));
+    assert!(both[0].is_some() && both[0] == both[1], "{both:?}");
+}
+
+/// Both keep the longer of two bodies, and record that they did: nobody asks again.
+#[test]
+fn resolvers_of_two_clusters_come_to_the_same_decision() {
+    let nodes = [Node::start(), Node::start()];
+    for node in &nodes {
+        make_bucket(node, "b", "numVBuckets=16");
+        node.succeed("POST", "/pools/default/buckets/b", "enableCrossClusterVersioning=true");
+        let bucket = node.json("/pools/default/buckets/b");
+        assert_eq!(bucket["enableCrossClusterVersioning"], true);
+        assert_eq!(bucket["vbucketsMaxCas"].as_array().unwrap().len(), 16);
+        assert_eq!(upload(node.server(), "resolver", "1", "").0, 201);
+        let wanted = json!({"package": "resolver", "version": "1", "bucket": "b"}).to_string();
+        let (status, told) =
+            ask(node.server(), "PUT", "/deployments/longer", "", wanted.as_bytes());
+        assert_eq!((status, &told["state"]), (200, &json!("running")), "{told}");
+    }
+    let off =
+        nodes[0].ask("POST", "/pools/default/buckets/b", "enableCrossClusterVersioning=false");
+    assert_eq!(off.0, 400, "{}", off.1);
+    let mut clients = [client(&nodes[0], "b"), client(&nodes[1], "b")];
+    for number in 0..20 {
+        let key = format!("k{number}");
+        set(&mut clients[number % 2], &key, "\"the longer one stays\"");
+        set(&mut clients[(number + 1) % 2], &key, "\"short\"");
+    }
+    nodes[0].succeed("POST", REFERENCES, &reference("other", &nodes[1]));
+    nodes[1].succeed("POST", REFERENCES, &reference("other", &nodes[0]));
+    for node in &nodes {
+        node.succeed("POST", CREATE, &replication("b", "other", "b"));
+    }
+    for node in &nodes {
+        node.wait_until("nothing to be left", |node| {
+            let task = task(node);
+            task["changesLeft"] == 0 && task["docsWritten"].as_u64() > Some(0)
+        });
+    }
+    assert_eq!(printed(&nodes[0], &["diff", "b"]), "20 documents and deletions are equal\n");
+    for number in 0..20 {
+        let key = format!("k{number}");
+        for client in &mut clients {
+            assert_eq!(get(client, &key).as_deref(), Some("\"the longer one stays\""), "{key}");
+        }
+    }
+}
+
+#[test]
+fn only_those_may_replicate_who_have_the_right_to() {
+    let node = Node::start();
+    make_bucket(&node, "one", "numVBuckets=16");
+    let user = "/settings/rbac/users/local/ann";
+    node.succeed("PUT", user, "password=secret1&roles=ro_admin");
+    node.succeed(
+        "PUT",
+        "/settings/rbac/users/local/rep",
+        "password=secret1&roles=replication_admin",
+    );
+    let request = |login: Option<(&str, &str)>, method: &str, path: &str, form: &str| {
+        let kind = "application/x-www-form-urlencoded";
+        http::request(&node.address(), method, path, login, kind, form.as_bytes()).unwrap()
+    };
+    let endpoints = [
+        ("GET", REFERENCES),
+        ("POST", REFERENCES),
+        ("POST", "/pools/default/remoteClusters/x"),
+        ("DELETE", "/pools/default/remoteClusters/x"),
+        ("POST", CREATE),
+        ("POST", "/controller/cancelXDCR/x"),
+        ("DELETE", "/controller/cancelXDCR/x"),
+        ("GET", "/settings/replications"),
+        ("POST", "/settings/replications"),
+        ("GET", "/settings/replications/x"),
+        ("POST", "/settings/replications/x"),
+        ("GET", "/pools/default/replications"),
+        ("GET", "/pools/default/replicationInfos"),
+    ];
+    for (method, path) in endpoints {
+        assert_eq!(request(None, method, path, "").status, 401, "{method} {path}");
+        let reader = request(Some(("ann", "secret1")), method, path, "").status;
+        assert_eq!(reader == 403, method != "GET", "{method} {path}: {reader}");
+        let replicator = request(Some(("rep", "secret1")), method, path, "").status;
+        assert_ne!(replicator, 403, "{method} {path}");
+    }
+    let reference = format!("{}&name=self", reference("x", &node));
+    let rep = Some(("rep", "secret1"));
+    assert_eq!(request(rep, "POST", REFERENCES, &reference).status, 200);
+    let listed = request(rep, "GET", REFERENCES, "").text();
+    assert!(listed.contains("self") && !listed.contains(PASSWORD), "{listed}");
+    let same = request(rep, "POST", CREATE, &replication("one", "self", "one"));
+    assert_eq!(same.status, 400);
+    assert!(same.text().contains("to the same bucket is not allowed"), "{}", same.text());
+    // A user who may only receive is enough for a reference.
+    node.succeed("PUT", user, "password=secret1&roles=replication_target[one]");
+    let form = format!("name=self&hostname={}&username=ann&password=secret1", node.address());
+    let edited = request(rep, "POST", "/pools/default/remoteClusters/self", &form);
+    assert_eq!(edited.status, 200, "{}", edited.text());
+    let wrong = form.replace("secret1", "secret2");
+    let refused = request(rep, "POST", "/pools/default/remoteClusters/self", &wrong);
+    assert_eq!(refused.status, 400);
+    assert!(refused.text().contains("Verify username and password"), "{}", refused.text());
+}

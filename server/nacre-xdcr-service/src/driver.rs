@@ -1,0 +1,654 @@
+//! A replication on one node: the pipelines of the vBuckets that are active here, the connections to the target, and time.
+//!
+//! ```text
+//! agreed state ─► Plan ─┐                       ┌─► Line (stream + pipeline) of each active vBucket
+//! Scout: the target ────┼─► Driver, one task ───┤
+//! Links: answers ───────┘       ▲               └─► Link: 2 threads a node of the target
+//!                        history of the bucket
+//! ```
+//!
+//! Whatever happens becomes an input of a pipeline; the pipeline says what is to be done. The driver decides nothing about a
+//! document.
+
+use crate::checkpoints::{Checkpoints, Terms};
+use crate::inbox::{Event, Inbox};
+use crate::line::{self, Found, Line};
+use crate::link::{Job, Link, Work};
+use crate::mapping::{Mapped, Rules};
+use crate::plan::{Connectivity, Handle, Plan};
+use crate::status::{Activity, Status, Sums};
+use crate::target::{self, Scout, Target};
+use nacre_bucket::{Bucket, DirtyVbuckets, Next, Signal, Task};
+use nacre_client::ClusterMap;
+use nacre_node::Node;
+use nacre_types::{Now, Seqno, Vbid, Vbids};
+use nacre_xdcr::{Answer, Effect, Found as FoundAt, Input, Notice, Pipeline, Run, TargetState};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// How long the driver sleeps at most.
+const SLEEP_MAX: Duration = Duration::from_millis(500);
+/// How soon it looks again whether the node has its lease back.
+const LEASE_PAUSE: Duration = Duration::from_millis(50);
+/// How often it says what it does, in nanoseconds.
+const STATUS_NS: u64 = 100_000_000;
+/// Inputs that one step takes, at most: then others of the processor come.
+const INPUTS_MAX: usize = 20_000;
+/// Portions of history that one step reads, at most.
+const READS_MAX: usize = 64;
+/// Windows of all pipelines of a replication on a node together, in bytes: the least and the greatest.
+const WINDOWS_BYTES: (usize, usize) = (32 << 20, 256 << 20);
+/// The least window of a pipeline, in bytes.
+const WINDOW_BYTES_MIN: usize = 32 << 10;
+/// Bytes of history that are read at a time, at most.
+const PORTION_BYTES_MAX: usize = 512 << 10;
+
+/// A question about several vBuckets of the target, whose answers come from several nodes.
+struct Ask {
+    run: Run,
+    parts_left: usize,
+    states: BTreeMap<Vbid, TargetState>,
+}
+
+/// The task.
+pub(crate) struct Driver {
+    node: Arc<Node>,
+    bucket: Arc<Bucket>,
+    handle: Arc<Handle>,
+    inbox: Arc<Inbox>,
+    checkpoints: Arc<Checkpoints>,
+    plan: Arc<Plan>,
+    dirty: Arc<DirtyVbuckets>,
+    scout: Option<Scout>,
+    target: Option<Target>,
+    map: ClusterMap,
+    mapped: Mapped,
+    links: BTreeMap<String, Vec<Link>>,
+    lines: BTreeMap<Vbid, Line>,
+    timers: BTreeSet<(u64, Vbid)>,
+    pending: VecDeque<(Vbid, Input)>,
+    /// vBuckets with something to read, perhaps.
+    ready: BTreeSet<Vbid>,
+    asks: BTreeMap<Vbid, Ask>,
+    /// After how many arrangements of the bucket the lines were those of the active vBuckets.
+    arrangements: Option<u64>,
+    /// What lines that are gone have counted.
+    retired: Sums,
+    status: Status,
+    said_ns: u64,
+    /// Why the target cannot be used, if it cannot.
+    trouble: Option<String>,
+}
+
+impl Driver {
+    pub fn new(
+        node: &Arc<Node>,
+        bucket: &Arc<Bucket>,
+        handle: &Arc<Handle>,
+        checkpoints: &Arc<Checkpoints>,
+    ) -> Driver {
+        let inbox = Arc::clone(&handle.inbox);
+        let dirty = bucket.listeners.listen_to_all(Arc::new(inbox.signal.clone()));
+        Driver {
+            node: Arc::clone(node),
+            bucket: Arc::clone(bucket),
+            handle: Arc::clone(handle),
+            plan: handle.plan(),
+            inbox,
+            checkpoints: Arc::clone(checkpoints),
+            dirty,
+            scout: None,
+            target: None,
+            map: ClusterMap::default(),
+            mapped: Mapped::default(),
+            links: BTreeMap::new(),
+            lines: BTreeMap::new(),
+            timers: BTreeSet::new(),
+            pending: VecDeque::new(),
+            ready: BTreeSet::new(),
+            asks: BTreeMap::new(),
+            arrangements: None,
+            retired: Sums::default(),
+            status: Status::default(),
+            said_ns: 0,
+            trouble: None,
+        }
+    }
+
+    fn end(&mut self) -> Next {
+        for (vbid, mut line) in std::mem::take(&mut self.lines) {
+            line.close(&self.bucket, vbid);
+        }
+        self.bucket.listeners.remove(&self.dirty);
+        self.links.clear();
+        self.scout = None;
+        Next::Done
+    }
+
+    /// Takes over what the nodes have agreed on meanwhile.
+    fn follow_plan(&mut self) {
+        let plan = self.handle.plan();
+        if Arc::ptr_eq(&plan, &self.plan) && self.scout.is_some() {
+            return;
+        }
+        let is_other_place = plan.reference != self.plan.reference || self.scout.is_none();
+        let is_other_way = !plan.runs_like(&self.plan);
+        self.plan = plan;
+        if is_other_place {
+            self.links.clear();
+            self.scout = self.plan.reference.as_ref().map(|reference| {
+                let bucket = self.plan.replication.target.clone();
+                Scout::start(reference.clone(), bucket, Arc::clone(&self.inbox))
+            });
+            self.target = None;
+            self.trouble = match self.plan.reference {
+                Some(_) => None,
+                None => Some("the reference to the target cluster was deleted".to_owned()),
+            };
+            self.lose_links();
+        }
+        if is_other_way {
+            self.retire_all();
+        }
+        self.arrangements = None;
+    }
+
+    fn lose_links(&mut self) {
+        let vbids: Vec<Vbid> = self.lines.keys().copied().collect();
+        self.pending.extend(vbids.into_iter().map(|vbid| (vbid, Input::LinkLost)));
+    }
+
+    fn retire_all(&mut self) {
+        let vbids: Vec<Vbid> = self.lines.keys().copied().collect();
+        vbids.into_iter().for_each(|vbid| self.retire(vbid));
+        self.arrangements = None;
+    }
+
+    fn retire(&mut self, vbid: Vbid) {
+        let Some(mut line) = self.lines.remove(&vbid) else { return };
+        line.close(&self.bucket, vbid);
+        self.retired.add(&line.pipeline.counts());
+        if let Some(timer_ns) = line.timer_ns {
+            self.timers.remove(&(timer_ns, vbid));
+        }
+        self.asks.remove(&vbid);
+        self.ready.remove(&vbid);
+    }
+
+    /// Takes in what the target is now.
+    fn meet_target(&mut self, found: Target, now: Now) {
+        let replication = &self.plan.replication;
+        let known_as = self.plan.resolution.as_str();
+        let trouble = if found.uuid != replication.target_uuid {
+            let name = &replication.target;
+            Some(format!(
+                "the bucket {name} of the target was deleted and made again: delete the replication and create it again to send everything there"
+            ))
+        } else if found.resolution != known_as {
+            Some("the buckets resolve conflicts in different ways".to_owned())
+        } else {
+            None
+        };
+        self.handle.set_connectivity(Connectivity::Ok);
+        if self.trouble != trouble {
+            trouble.iter().for_each(|text| self.note(now, text.clone()));
+            self.trouble = trouble;
+            self.arrangements = None;
+        }
+        if self.trouble.is_some() {
+            return;
+        }
+        let is_other_size =
+            self.target.is_some() && self.map.active().len() != found.map.active().len();
+        if self.target.is_none() || is_other_size || found.map.is_newer_than(&self.map) {
+            self.map = found.map.clone();
+        }
+        if is_other_size {
+            self.retire_all();
+        }
+        if self.target.is_none() {
+            self.arrangements = None;
+        }
+        self.target = Some(found);
+        self.map_collections(now);
+    }
+
+    /// Finds out where collections go, and begins again where that has changed.
+    fn map_collections(&mut self, now: Now) {
+        let Some(target) = &self.target else { return };
+        let rules = match Rules::read(&self.plan.replication.chosen()) {
+            Ok(rules) => rules,
+            Err(reason) => return self.note(now, reason),
+        };
+        let mapped = rules.map(&self.bucket.manifest(), &target.collections);
+        if mapped == self.mapped {
+            return;
+        }
+        if mapped.missing != self.mapped.missing && !mapped.missing.is_empty() {
+            let names: Vec<&str> = mapped.missing.iter().map(String::as_str).collect();
+            let text = format!(
+                "Found following destination collection(s) missing (and will not get replicated to): {}",
+                names.join(", ")
+            );
+            self.note(now, text);
+        }
+        let is_other = mapped.named != self.mapped.named;
+        self.mapped = mapped;
+        if is_other {
+            self.retire_all();
+        }
+    }
+
+    fn note(&mut self, now: Now, text: String) {
+        // What goes on is logged once.
+        if self.status.errors.front().is_none_or(|(_, last)| *last != text) {
+            tracing::warn!("replication {}: {text}", self.handle.id);
+        }
+        self.status.note(now.unix_s(), text);
+    }
+
+    fn terms(&self) -> Terms {
+        let replication = &self.plan.replication;
+        Terms {
+            replication: format!("{}/{}", replication.uid, replication.restream),
+            collections: self.mapped.named.iter().map(|(from, to)| (from.0, to.0)).collect(),
+        }
+    }
+
+    /// True if pipelines are to run.
+    fn is_wanted(&self) -> bool {
+        self.trouble.is_none() && self.target.is_some() && !self.plan.replication.is_paused()
+    }
+
+    /// Has a line for each vBucket that is active here, and for no other.
+    fn follow_arrangement(&mut self, now: Now) {
+        let arrangements = self.bucket.arrangements.load(Ordering::Acquire);
+        if self.arrangements == Some(arrangements) {
+            return;
+        }
+        self.arrangements = Some(arrangements);
+        if !self.is_wanted() {
+            let vbids: Vec<Vbid> = self.lines.keys().copied().collect();
+            self.pending.extend(vbids.into_iter().map(|vbid| (vbid, Input::Pause)));
+            return;
+        }
+        let active: Vbids = self.bucket.active_vbids();
+        let gone: Vec<Vbid> =
+            self.lines.keys().copied().filter(|vbid| !active.contains(*vbid)).collect();
+        gone.into_iter().for_each(|vbid| self.retire(vbid));
+        let terms = self.terms();
+        let count = active.iter().count();
+        for vbid in active.iter() {
+            let Some(vbucket) = self.bucket.active(vbid) else { continue };
+            let state = line::state_of(&vbucket);
+            drop(vbucket);
+            let branch = state.log.current();
+            match self.lines.get_mut(&vbid) {
+                Some(line) if line.branch == branch => {}
+                Some(line) => {
+                    line.branch = branch;
+                    self.pending.push_back((vbid, Input::SourceChanged(state)));
+                }
+                None => {
+                    let records = self.checkpoints.records(&self.handle.id, vbid, &terms);
+                    let Some(settings) = self.settings(vbid, count) else { continue };
+                    let pipeline = Pipeline::new(settings, records);
+                    self.lines.insert(vbid, Line::new(pipeline, branch));
+                    self.pending.push_back((vbid, Input::Start(state)));
+                }
+            }
+        }
+        tracing::debug!("replication {}: {} vBuckets at {now:?}", self.handle.id, count);
+    }
+
+    fn settings(&self, vbid: Vbid, lines: usize) -> Option<nacre_xdcr::Settings> {
+        let target = self.target.as_ref()?;
+        let count = u16::try_from(self.map.active().len()).ok()?;
+        let mut settings = self.plan.settings(vbid, self.bucket.vbucket_count(), target, count);
+        settings.mapping = self.mapped.mapping();
+        let of = |all: usize| (all / lines.max(1)).max(WINDOW_BYTES_MIN);
+        settings.window_bytes = (of(WINDOWS_BYTES.0), of(WINDOWS_BYTES.1));
+        Some(settings)
+    }
+
+    fn take_events(&mut self, now: Now) {
+        for event in self.inbox.take() {
+            match event {
+                Event::Input(vbid, input) => self.pending.push_back((vbid, *input)),
+                Event::States { source, run, input } => self.take_states(source, run, *input),
+                Event::Linked => self.handle.set_connectivity(Connectivity::Ok),
+                Event::LinkLost { address, reason } => {
+                    let text = format!("the connection to {address} is lost: {reason}");
+                    self.note(now, text);
+                    self.lose_links();
+                    self.hurry();
+                }
+                Event::Map(map) => {
+                    if map.is_newer_than(&self.map) && map.active().len() == self.map.active().len()
+                    {
+                        self.map = *map;
+                    }
+                }
+                Event::Target(found) => self.meet_target(*found, now),
+                Event::NoTarget(reason) => {
+                    self.handle.set_connectivity(Connectivity::of(&reason));
+                    self.note(now, format!("the target cannot be reached: {reason}"));
+                }
+            }
+        }
+    }
+
+    fn hurry(&self) {
+        if let Some(scout) = &self.scout {
+            scout.hurry();
+        }
+    }
+
+    /// Puts the answers of several nodes together.
+    fn take_states(&mut self, source: Vbid, run: Run, input: Input) {
+        let Some(ask) = self.asks.get_mut(&source).filter(|ask| ask.run == run) else { return };
+        let Input::Target { states, .. } = input else { return };
+        match states {
+            Some(states) => {
+                ask.states.extend(states);
+                ask.parts_left = ask.parts_left.saturating_sub(1);
+                if ask.parts_left > 0 {
+                    return;
+                }
+            }
+            None => ask.parts_left = usize::MAX,
+        }
+        if let Some(ask) = self.asks.remove(&source) {
+            let states = (ask.parts_left == 0).then_some(ask.states);
+            self.pending.push_back((source, Input::Target { run, states }));
+        }
+    }
+
+    /// Gives pipelines their inputs.
+    fn feed(&mut self, now: Now) {
+        for _ in 0..INPUTS_MAX {
+            let Some((vbid, input)) = self.pending.pop_front() else { return };
+            let Some(line) = self.lines.get_mut(&vbid) else { continue };
+            if matches!(input, Input::Start(_) | Input::SourceChanged(_) | Input::Pause) {
+                line.reading = None;
+            }
+            let effects = line.pipeline.step(input, now);
+            let timer_ns = line.pipeline.next_tick_ns();
+            let before = std::mem::replace(&mut line.timer_ns, timer_ns);
+            if before != timer_ns {
+                if let Some(before) = before {
+                    self.timers.remove(&(before, vbid));
+                }
+                self.timers.extend(timer_ns.map(|timer_ns| (timer_ns, vbid)));
+            }
+            effects.into_iter().for_each(|effect| self.perform(vbid, effect, now));
+        }
+    }
+
+    fn perform(&mut self, vbid: Vbid, effect: Effect, now: Now) {
+        match effect {
+            Effect::AskTarget { run, vbids } => self.ask_target(vbid, run, &vbids),
+            Effect::Read { run, after } => {
+                if let Some(line) = self.lines.get_mut(&vbid) {
+                    line.reading = Some((run, after));
+                    self.ready.insert(vbid);
+                }
+            }
+            Effect::LookUp { run, wanted, keys } => {
+                let failed = |lookup: &nacre_xdcr::Lookup| Input::LookedUp {
+                    run,
+                    seqno: lookup.seqno,
+                    found: FoundAt::Failed(Answer::NotMyVbucket),
+                };
+                let (parts, lost) = self.by_server(keys, |lookup| lookup.vbid);
+                self.pending.extend(lost.iter().map(|lookup| (vbid, failed(lookup))));
+                for (server, keys) in parts {
+                    self.push(server, Job { source: vbid, run, work: Work::LookUp(wanted, keys) });
+                }
+            }
+            Effect::Write { run, operations } => {
+                let failed =
+                    |seqno: Seqno| Input::Written { run, seqno, answer: Answer::NotMyVbucket };
+                let (parts, lost) = self.by_server(operations, |operation| operation.vbid);
+                self.pending.extend(lost.iter().map(|lost| (vbid, failed(lost.seqno))));
+                for (server, operations) in parts {
+                    self.push(server, Job { source: vbid, run, work: Work::Write(operations) });
+                }
+            }
+            // The target judges, and asks its resolver.
+            Effect::Resolve { run, seqno, .. } => {
+                self.pending.push_back((vbid, Input::Resolved { run, seqno, verdict: None }));
+            }
+            Effect::Merge { run, seqno, .. } => {
+                self.pending.push_back((vbid, Input::Merged { run, seqno, is_done: false }));
+            }
+            Effect::Reroute { .. } => {
+                self.status.reroutes += 1;
+                self.hurry();
+            }
+            Effect::Save(records) => {
+                let terms = self.terms();
+                let id = &self.handle.id;
+                if let Err(error) = self.checkpoints.save(id, vbid, &terms, &records) {
+                    self.note(now, format!("a checkpoint cannot be stored: {error}"));
+                }
+            }
+            Effect::Notify(notice) => self.notify(vbid, &notice, now),
+            Effect::Rested => self.retire(vbid),
+        }
+    }
+
+    /// Parts of something by the node of the target that serves it, and what no node serves.
+    fn by_server<T>(
+        &self,
+        items: Vec<T>,
+        vbid_of: impl Fn(&T) -> Vbid,
+    ) -> (BTreeMap<String, Vec<T>>, Vec<T>) {
+        let (mut parts, mut lost) = (BTreeMap::<String, Vec<T>>::new(), Vec::new());
+        for item in items {
+            match self.map.server_of(vbid_of(&item)) {
+                None => lost.push(item),
+                Some(server) => match parts.get_mut(server) {
+                    Some(part) => part.push(item),
+                    None => drop(parts.insert(server.to_owned(), vec![item])),
+                },
+            }
+        }
+        (parts, lost)
+    }
+
+    fn ask_target(&mut self, source: Vbid, run: Run, vbids: &[Vbid]) {
+        let (parts, lost) = self.by_server(vbids.to_vec(), |vbid| *vbid);
+        if !lost.is_empty() || parts.is_empty() {
+            self.hurry();
+            return self.pending.push_back((source, Input::Target { run, states: None }));
+        }
+        let ask = Ask { run, parts_left: parts.len(), states: BTreeMap::new() };
+        self.asks.insert(source, ask);
+        for (server, vbids) in parts {
+            self.push(server, Job { source, run, work: Work::States(vbids) });
+        }
+    }
+
+    fn push(&mut self, server: String, job: Job) {
+        let Some(reference) = &self.plan.reference else { return };
+        let links = match self.links.get(&server) {
+            Some(links) => links,
+            None => {
+                let access = match target::access(reference, &self.plan.replication.target) {
+                    Ok(access) => access,
+                    Err(reason) => return self.note(self.node.now(), reason),
+                };
+                let start =
+                    |_| Link::start(server.clone(), access.clone(), Arc::clone(&self.inbox));
+                let links = (0..self.plan.links_per_node()).map(start).collect();
+                &*self.links.entry(server).or_insert(links)
+            }
+        };
+        // What a pipeline sends goes one way, so that it arrives in order. What there is no room for is sent again when its time
+        // is up.
+        let link = job.source.index() % links.len();
+        links[link].push(job);
+    }
+
+    fn notify(&mut self, vbid: Vbid, notice: &Notice, now: Now) {
+        let name = |key: &[u8]| {
+            let name = nacre_types::leb128_decode(key).map_or(key, |(_, name)| name);
+            String::from_utf8_lossy(name).into_owned()
+        };
+        let text = match notice {
+            Notice::FromZero => {
+                format!("{vbid} begins again: no checkpoint is one of both clusters")
+            }
+            Notice::DeletionsForgotten => format!(
+                "{vbid} begins again: the source has forgotten deletions, which may be missing at the target; `nacre xdcr diff` shows them"
+            ),
+            Notice::SourceRolledBack(seqno) => {
+                format!("{vbid} has another history here from seqno {seqno} on")
+            }
+            Notice::TargetRolledBack => {
+                format!(
+                    "{vbid}: the target has another history, and gets again what it may have lost"
+                )
+            }
+            Notice::Unclear { key, reason } => {
+                format!("the filter cannot be applied to {:?}: {reason}", name(key))
+            }
+            Notice::Stuck { key, reason } => format!("{:?} is put aside: {reason}", name(key)),
+            Notice::Freed { key } => {
+                tracing::info!("replication {}: {:?} is through", self.handle.id, name(key));
+                return;
+            }
+        };
+        self.note(now, text);
+    }
+
+    /// Reads history for the pipelines that wait for some.
+    fn read(&mut self, now: Now) {
+        while let Some(vbid) = self.dirty.take(0) {
+            if self.lines.get(&vbid).is_some_and(|line| line.reading.is_some()) {
+                self.ready.insert(vbid);
+            }
+        }
+        let bytes =
+            (WINDOWS_BYTES.0 / self.lines.len().max(1)).clamp(WINDOW_BYTES_MIN, PORTION_BYTES_MAX);
+        for _ in 0..READS_MAX {
+            let Some(vbid) = self.ready.pop_first() else { return };
+            let Some(line) = self.lines.get_mut(&vbid) else { continue };
+            let Some((run, _)) = line.reading else { continue };
+            match line.read(&self.bucket, vbid, bytes) {
+                Ok(Found::Portion(portion, purge_seqno)) => {
+                    line.reading = None;
+                    let (documents, position) = (portion.documents, portion.position);
+                    let input = Input::Portion { run, documents, position, purge_seqno };
+                    self.pending.push_back((vbid, input));
+                }
+                Ok(Found::Nothing) => {}
+                Ok(Found::Changed(state)) => {
+                    line.branch = state.log.current();
+                    self.pending.push_back((vbid, Input::SourceChanged(state)));
+                }
+                Ok(Found::Gone) => self.arrangements = None,
+                Err(error) => {
+                    self.note(now, format!("the history of {vbid} cannot be read: {error}"));
+                    self.ready.insert(vbid);
+                    return;
+                }
+            }
+        }
+    }
+
+    fn keep_time(&mut self, now: Now) {
+        while let Some((timer_ns, vbid)) = self.timers.first().copied() {
+            if timer_ns > now.monotonic_ns {
+                return;
+            }
+            self.timers.pop_first();
+            if let Some(line) = self.lines.get_mut(&vbid) {
+                line.timer_ns = None;
+                self.pending.push_back((vbid, Input::Tick));
+            }
+        }
+    }
+
+    /// Says what the replication does here.
+    fn say(&mut self, now: Now) {
+        if now.monotonic_ns < self.said_ns + STATUS_NS {
+            return;
+        }
+        self.said_ns = now.monotonic_ns;
+        let mut status = Status { sums: self.retired, ..self.status.clone() };
+        let terms = self.terms();
+        for vbid in self.bucket.active_vbids().iter() {
+            let Some(high) = self.bucket.active_high_seqno(vbid) else { continue };
+            let (read, outstanding) = match self.lines.get(&vbid) {
+                Some(line) => {
+                    status.sums.add(&line.pipeline.counts());
+                    status.stuck += line.pipeline.stuck().count() as u64;
+                    status.window_bytes += line.pipeline.window().used() as u64;
+                    (line.pipeline.read_to(), line.pipeline.outstanding() as u64)
+                }
+                None => {
+                    let records = self.checkpoints.records(&self.handle.id, vbid, &terms);
+                    let newest = records.iter().next().map(|record| record.source.seqno);
+                    (newest.unwrap_or(Seqno::ZERO), 0)
+                }
+            };
+            status.changes_left += high.0.saturating_sub(read.0) + outstanding;
+        }
+        let is_paused = self.plan.replication.is_paused();
+        let all_stream = self.lines.values().all(|line| line.pipeline.is_streaming());
+        status.activity = match (is_paused, self.lines.is_empty()) {
+            (true, true) => Activity::Paused,
+            (false, _) if self.is_wanted() && all_stream => Activity::Running,
+            (false, false) if self.is_wanted() => Activity::Running,
+            _ => Activity::NotRunning,
+        };
+        self.handle.set_status(status);
+    }
+}
+
+impl Task for Driver {
+    fn name(&self) -> &'static str {
+        "xdcr"
+    }
+
+    fn is_background(&self) -> bool {
+        true
+    }
+
+    fn is_vital(&self) -> bool {
+        false
+    }
+
+    fn step(&mut self) -> Next {
+        if self.handle.is_over() || self.bucket.is_closed() {
+            return self.end();
+        }
+        let now = self.node.now();
+        self.follow_plan();
+        self.take_events(now);
+        self.follow_arrangement(now);
+        self.keep_time(now);
+        self.feed(now);
+        let has_lease = self.bucket.has_lease(now);
+        if has_lease {
+            self.read(now);
+            self.feed(now);
+        }
+        self.say(now);
+        if !self.pending.is_empty() || (has_lease && !self.ready.is_empty()) {
+            return Next::Again;
+        }
+        let next = self.timers.first().map_or(u64::MAX, |(timer_ns, _)| *timer_ns);
+        let left = Duration::from_nanos(next.saturating_sub(now.monotonic_ns));
+        let most = if has_lease { SLEEP_MAX } else { LEASE_PAUSE };
+        Next::After(left.clamp(Duration::from_millis(1), most))
+    }
+
+    fn signal(&self) -> &Signal {
+        &self.inbox.signal
+    }
+}

@@ -1,0 +1,381 @@
+//! Connections to a node of the target: a thread each, which sends what pipelines want and hands the answers back.
+//!
+//! ```text
+//! Driver ─► Job, Job, … ─► thread of the link: as many as fit a round are sent at once ─► answers in order ─► Driver
+//! ```
+//!
+//! A round that breaks off leaves requests without an answer. The driver hears that the link is lost, and the pipelines send
+//! again: every request can be repeated.
+
+use crate::inbox::{Event, Inbox};
+use crate::wire::{self, STATISTICS, State};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use nacre_client::{BASIC_FEATURES, ClusterMap, Connection, Error, Request};
+use nacre_protocol::{Feature, Frame, Opcode, Status};
+use nacre_types::Vbid;
+use nacre_xdcr::{Answer, Found, Input, Lookup, Operation, Over, Run, TargetState, Wanted};
+use rustls::ClientConfig;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Jobs that may wait for a link. A pipeline has few at a time, and its window bounds their bytes.
+const JOBS_MAX: usize = 4096;
+/// Bytes of one round, give or take one job. Answers are small, and fit the buffers of sockets while nobody reads them.
+const ROUND_BYTES_MAX: usize = 2 << 20;
+/// Requests of one round, give or take one job.
+const ROUND_REQUESTS_MAX: usize = 4000;
+/// How long a node may take to answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a link does nothing after it could not connect.
+const RETRY_PAUSE: Duration = Duration::from_millis(300);
+
+/// Statuses that mean that the connection has to log in again: AUTH_STALE, NO_BUCKET, AUTH_ERROR.
+const LOGIN_OVER: [u16; 3] = [0x1f, 0x08, 0x20];
+
+/// How to log in at the target's nodes.
+#[derive(Clone)]
+pub(crate) struct Access {
+    /// User.
+    pub user: String,
+    /// Password.
+    pub password: String,
+    /// Bucket.
+    pub bucket: String,
+    /// For encrypted connections.
+    pub tls: Option<Arc<ClientConfig>>,
+}
+
+impl Access {
+    /// Connects to a node.
+    ///
+    /// # Errors
+    /// Those of the client.
+    pub fn connect(&self, address: &str) -> Result<Connection, Error> {
+        let features = [BASIC_FEATURES, &[Feature::Xattr, Feature::Snappy, Feature::MutationSeqno]];
+        let login = [self.user.as_str(), &self.password, &self.bucket];
+        let mut connection =
+            Connection::connect(address, self.tls.as_ref(), login, &features.concat())?;
+        connection.set_timeout(Some(ANSWER_TIMEOUT))?;
+        Ok(connection)
+    }
+}
+
+/// Something that a pipeline wants from a node of the target.
+pub(crate) struct Job {
+    /// vBucket of the pipeline.
+    pub source: Vbid,
+    /// Its run.
+    pub run: Run,
+    /// What.
+    pub work: Work,
+}
+
+/// The kinds of jobs.
+pub(crate) enum Work {
+    /// Versions to be written.
+    Write(Vec<Operation>),
+    /// Keys to be looked up.
+    LookUp(Wanted, Vec<Lookup>),
+    /// How far these vBuckets are.
+    States(Vec<Vbid>),
+}
+
+/// The driver's end of a link.
+pub(crate) struct Link {
+    jobs: Sender<Job>,
+}
+
+impl Link {
+    /// Starts a thread that connects with the first job, and ends with the link.
+    pub fn start(address: String, access: Access, inbox: Arc<Inbox>) -> Link {
+        let (sender, jobs) = bounded(JOBS_MAX);
+        let worker = Worker { address, access, inbox, jobs, connection: None };
+        let spawned = std::thread::Builder::new().name("xdcr-link".into()).spawn(|| worker.run());
+        if let Err(error) = spawned {
+            tracing::error!("replication: no thread for a connection: {error}");
+        }
+        Link { jobs: sender }
+    }
+
+    /// Hands a job over; false if the link has no room, or no thread.
+    pub fn push(&self, job: Job) -> bool {
+        self.jobs.try_send(job).is_ok()
+    }
+}
+
+/// What the next answer is about.
+enum Expected {
+    Written {
+        source: Vbid,
+        run: Run,
+        operation: Box<Operation>,
+    },
+    Meta {
+        source: Vbid,
+        run: Run,
+        lookup: Lookup,
+        with_history: bool,
+    },
+    History {
+        source: Vbid,
+        run: Run,
+        lookup: Lookup,
+        found: Found,
+    },
+    /// A statistic: of which vBucket, and whether it is the last one of the job.
+    Statistic {
+        vbid: Vbid,
+        ends_vbucket: bool,
+        ends_job: Option<(Vbid, Run)>,
+    },
+}
+
+struct Worker {
+    address: String,
+    access: Access,
+    inbox: Arc<Inbox>,
+    jobs: Receiver<Job>,
+    connection: Option<Connection>,
+}
+
+impl Worker {
+    fn run(mut self) {
+        while let Ok(first) = self.jobs.recv() {
+            let round = self.gather(first);
+            if let Err(error) = self.carry_out(round) {
+                self.connection = None;
+                let reason = error.to_string();
+                self.report(&reason);
+                if self.rest(&reason).is_err() {
+                    return;
+                }
+            }
+        }
+    }
+
+    fn report(&self, reason: &str) {
+        let (address, reason) = (self.address.clone(), reason.to_owned());
+        self.inbox.push([Event::LinkLost { address, reason }]);
+    }
+
+    /// Waits before the node is tried again. What is asked of it meanwhile is dropped, and asked again.
+    fn rest(&self, reason: &str) -> Result<(), ()> {
+        match self.jobs.recv_timeout(RETRY_PAUSE) {
+            Err(RecvTimeoutError::Timeout) => Ok(()),
+            Err(RecvTimeoutError::Disconnected) => Err(()),
+            Ok(first) => {
+                let lost = std::iter::once(first).chain(self.jobs.try_iter());
+                self.inbox.push(lost.filter_map(give_up));
+                self.report(reason);
+                Ok(())
+            }
+        }
+    }
+
+    /// Takes as many jobs as fit one round.
+    fn gather(&self, first: Job) -> Vec<Job> {
+        let (mut bytes, mut requests) = size_of(&first);
+        let mut round = vec![first];
+        while bytes < ROUND_BYTES_MAX && requests < ROUND_REQUESTS_MAX {
+            let Ok(job) = self.jobs.try_recv() else { break };
+            let size = size_of(&job);
+            (bytes, requests) = (bytes + size.0, requests + size.1);
+            round.push(job);
+        }
+        round
+    }
+
+    fn carry_out(&mut self, round: Vec<Job>) -> Result<(), Error> {
+        if self.connection.is_none() {
+            match self.access.connect(&self.address) {
+                Ok(connection) => {
+                    self.inbox.push([Event::Linked]);
+                    self.connection = Some(connection);
+                }
+                Err(error) => {
+                    self.inbox.push(round.into_iter().filter_map(give_up));
+                    return Err(error);
+                }
+            }
+        }
+        let Some(connection) = &mut self.connection else { return Ok(()) };
+        let mut expected = VecDeque::new();
+        for job in round {
+            send(connection, job, &mut expected);
+            // A job can be larger than a round.
+            if expected.len() >= ROUND_REQUESTS_MAX {
+                connection.flush()?;
+                receive(connection, &self.inbox, &mut expected)?;
+            }
+        }
+        connection.flush()?;
+        receive(connection, &self.inbox, &mut expected)
+    }
+}
+
+/// What is said about a job that was not begun. Writes are heard of by [`Event::LinkLost`].
+fn give_up(job: Job) -> Option<Event> {
+    match job.work {
+        Work::States(_) => {
+            let input = Input::Target { run: job.run, states: None };
+            Some(Event::States { source: job.source, run: job.run, input: Box::new(input) })
+        }
+        _ => None,
+    }
+}
+
+fn size_of(job: &Job) -> (usize, usize) {
+    match &job.work {
+        Work::Write(operations) => (operations.iter().map(wire::bytes_of).sum(), operations.len()),
+        Work::LookUp(wanted, keys) => {
+            let each = if *wanted == Wanted::Meta { 1 } else { 2 };
+            (keys.iter().map(|lookup| lookup.key.len() + 64).sum(), each * keys.len())
+        }
+        // Each is answered with a few dozen frames.
+        Work::States(vbids) => (2048 * vbids.len(), STATISTICS.len() * vbids.len()),
+    }
+}
+
+fn send(connection: &mut Connection, job: Job, expected: &mut VecDeque<Expected>) {
+    let Job { source, run, work } = job;
+    match work {
+        Work::Write(operations) => {
+            for operation in operations {
+                wire::write(&operation, true, |request| connection.send(request));
+                let operation = Box::new(Operation {
+                    version: nacre_xdcr::Arriving {
+                        meta: operation.version.meta,
+                        value: Vec::new(),
+                    },
+                    ..operation
+                });
+                expected.push_back(Expected::Written { source, run, operation });
+            }
+        }
+        Work::LookUp(wanted, keys) => {
+            let with_history = wanted != Wanted::Meta;
+            for lookup in keys {
+                wire::look_up_meta(&lookup, |request| connection.send(request));
+                if with_history {
+                    wire::look_up_history(&lookup, |request| connection.send(request));
+                }
+                expected.push_back(Expected::Meta { source, run, lookup, with_history });
+            }
+        }
+        Work::States(vbids) => {
+            let last = vbids.last().copied();
+            for vbid in vbids {
+                for (index, group) in STATISTICS.into_iter().enumerate() {
+                    let key = format!("{group} {}", vbid.0);
+                    let opcode = Opcode::Stat as u8;
+                    connection.send(Request { opcode, key: key.as_bytes(), ..Request::default() });
+                    let ends_vbucket = index + 1 == STATISTICS.len();
+                    let is_last = ends_vbucket && Some(vbid) == last;
+                    let ends_job = is_last.then_some((source, run));
+                    expected.push_back(Expected::Statistic { vbid, ends_vbucket, ends_job });
+                }
+            }
+        }
+    }
+}
+
+/// Reads the answers to everything that was sent.
+fn receive(
+    connection: &mut Connection,
+    inbox: &Inbox,
+    expected: &mut VecDeque<Expected>,
+) -> Result<(), Error> {
+    let mut events = Vec::new();
+    let mut outcome = Ok(());
+    let mut state = State::default();
+    let mut states: Option<Vec<(Vbid, TargetState)>> = Some(Vec::new());
+    while let Some(next) = expected.pop_front() {
+        let answered = answer(connection, next, expected, &mut state, &mut states, &mut events);
+        if let Err(error) = answered {
+            outcome = Err(error);
+            break;
+        }
+        if events.len() >= 256 {
+            inbox.push(events.drain(..));
+        }
+    }
+    inbox.push(events);
+    outcome
+}
+
+fn answer(
+    connection: &mut Connection,
+    next: Expected,
+    expected: &mut VecDeque<Expected>,
+    state: &mut State,
+    states: &mut Option<Vec<(Vbid, TargetState)>>,
+    events: &mut Vec<Event>,
+) -> Result<(), Error> {
+    let address = connection.address().to_owned();
+    let is_encrypted = connection.is_encrypted();
+    let is_login_over = std::cell::Cell::new(false);
+    let map = |frame: &Frame<'_>| {
+        is_login_over.set(LOGIN_OVER.contains(&frame.vbid));
+        let is_stray = frame.vbid == Status::NotMyVbucket as u16 && !frame.value.is_empty();
+        let map = is_stray.then(|| ClusterMap::read(frame.value, &address, is_encrypted).ok());
+        map.flatten().map(|map| Event::Map(Box::new(map)))
+    };
+    match next {
+        Expected::Written { source, run, operation } => {
+            let is_conditional = operation.over != Over::Anything;
+            let (answer, map) =
+                connection.receive(|frame| (wire::written(frame, is_conditional), map(frame)))?;
+            if is_login_over.get() {
+                return Err(Error::Malformed("the login does not hold any more".to_owned()));
+            }
+            events.extend(map);
+            let seqno = operation.seqno;
+            events.push(Event::Input(source, Box::new(Input::Written { run, seqno, answer })));
+        }
+        Expected::Meta { source, run, lookup, with_history } => {
+            let (found, map) = connection.receive(|frame| (wire::meta(frame), map(frame)))?;
+            if is_login_over.get() {
+                return Err(Error::Malformed("the login does not hold any more".to_owned()));
+            }
+            events.extend(map);
+            if with_history {
+                expected.push_front(Expected::History { source, run, lookup, found });
+            } else {
+                events.push(looked_up(source, run, &lookup, found));
+            }
+        }
+        Expected::History { source, run, lookup, found } => {
+            let found = connection.receive(|frame| wire::with_history(found, frame))?;
+            events.push(looked_up(source, run, &lookup, found));
+        }
+        Expected::Statistic { vbid, ends_vbucket, ends_job } => {
+            // The last frame of a group has no key; one that is refused is the only one.
+            while connection.receive(|frame| {
+                state.take(vbid, frame.key, frame.value);
+                !frame.key.is_empty() && frame.vbid == Status::Success as u16
+            })? {}
+            if ends_vbucket {
+                match (std::mem::take(state).finish(), &mut *states) {
+                    (Some(state), Some(states)) => states.push((vbid, state)),
+                    (Some(_), None) => {}
+                    (None, states) => *states = None,
+                }
+            }
+            if let Some((source, run)) = ends_job {
+                let states = states.replace(Vec::new()).map(|states| states.into_iter().collect());
+                let input = Box::new(Input::Target { run, states });
+                events.push(Event::States { source, run, input });
+            }
+        }
+    }
+    Ok(())
+}
+
+fn looked_up(source: Vbid, run: Run, lookup: &Lookup, found: Found) -> Event {
+    let found = match found {
+        Found::Failed(Answer::Changed) => Found::Failed(Answer::Busy),
+        found => found,
+    };
+    Event::Input(source, Box::new(Input::LookedUp { run, seqno: lookup.seqno, found }))
+}

@@ -1,0 +1,275 @@
+//! Settings of replications: a table of names, defaults and ranges. Source: Couchbase's settings of replications.
+//!
+//! A replication takes the defaults of the cluster when it is made. What is later changed there is for later replications.
+
+use crate::form::Form;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+
+/// The longest text of a setting, in bytes.
+const TEXT_BYTES_MAX: usize = 64 << 10;
+
+/// Values of settings by name.
+pub(crate) type Values = BTreeMap<String, Value>;
+
+/// What a setting can be.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    /// A number between these two.
+    Number(u64, u64),
+    /// `true` or `false`.
+    Flag,
+    /// One of these words.
+    Word(&'static [&'static str]),
+    /// Any text.
+    Text,
+    /// An object in JSON.
+    Object,
+}
+
+/// Where a setting can be changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// In one replication, and as the default of later ones.
+    Everywhere,
+    /// In one replication only.
+    Replication,
+    /// As a default only.
+    Defaults,
+}
+
+/// A setting.
+struct Knob {
+    name: &'static str,
+    kind: Kind,
+    /// In JSON.
+    default: &'static str,
+    place: Place,
+}
+
+const fn knob(name: &'static str, kind: Kind, default: &'static str) -> Knob {
+    Knob { name, kind, default, place: Place::Everywhere }
+}
+
+const fn own(name: &'static str, kind: Kind, default: &'static str) -> Knob {
+    Knob { name, kind, default, place: Place::Replication }
+}
+
+use Kind::{Flag, Number, Object, Text, Word};
+
+/// Every setting.
+static KNOBS: &[Knob] = &[
+    own("type", Word(&["xmem"]), r#""xmem""#),
+    knob("checkpointInterval", Number(60, 14_400), "600"),
+    knob("workerBatchSize", Number(500, 10_000), "500"),
+    knob("docBatchSizeKb", Number(10, 10_000), "2048"),
+    knob("optimisticReplicationThreshold", Number(0, 20 << 20), "256"),
+    knob("failureRestartInterval", Number(1, 300), "10"),
+    knob("sourceNozzlePerNode", Number(1, 100), "2"),
+    knob("targetNozzlePerNode", Number(1, 100), "2"),
+    knob("statsInterval", Number(200, 600_000), "1000"),
+    knob("networkUsageLimit", Number(0, 1_000_000), "0"),
+    knob("compressionType", Word(&["Auto", "None"]), r#""Auto""#),
+    knob("priority", Word(&["High", "Medium", "Low"]), r#""High""#),
+    knob("desiredLatency", Number(10, 10_000_000), "50"),
+    knob("logLevel", Word(&["Fatal", "Error", "Warn", "Info", "Debug", "Trace"]), r#""Info""#),
+    own("pauseRequested", Flag, "false"),
+    own("filterExpression", Text, r#""""#),
+    own("filterSkipRestream", Flag, "false"),
+    knob("filterDeletion", Flag, "false"),
+    knob("filterExpiration", Flag, "false"),
+    knob("filterBypassExpiry", Flag, "false"),
+    knob("filterBinary", Flag, "false"),
+    knob("filterBypassUncommittedTxn", Flag, "false"),
+    own("collectionsExplicitMapping", Flag, "false"),
+    own("collectionsMigrationMode", Flag, "false"),
+    own("collectionsMirroringMode", Flag, "false"),
+    own("colMappingRules", Object, "{}"),
+    knob("collectionsOSOMode", Flag, "true"),
+    knob("dcpEnablePurgeRollback", Flag, "false"),
+    knob("dcpFlowControlThrottle", Number(5, 100), "100"),
+    knob("casDriftThresholdSecs", Number(0, 31_536_000), "3900"),
+    knob("preCheckCasDriftThresholdHours", Number(0, 87_600), "8760"),
+    knob("retryOnRemoteAuthErr", Flag, "true"),
+    knob("retryOnRemoteAuthErrMaxWaitSec", Number(1, 86_400), "360"),
+    knob("retryOnErrExceptAuthErrMaxWaitSec", Number(1, 86_400), "360"),
+    knob("preReplicateVBMasterCheck", Flag, "true"),
+    knob("replicateCkptIntervalMin", Number(1, 4320), "20"),
+    knob("ckptSvcCacheEnabled", Flag, "true"),
+    knob("jsFunctionTimeoutMs", Number(1, 3_600_000), "20000"),
+    own("mergeFunctionMapping", Object, "{}"),
+    own("mobile", Word(&["Off", "Active"]), r#""Off""#),
+    own("conflictLogging", Object, "{}"),
+    knob("disableHlvBasedShortCircuit", Flag, "false"),
+    knob("skipReplSpecAutoGc", Flag, "false"),
+    Knob { name: "goMaxProcs", kind: Number(1, 10_000), default: "4", place: Place::Defaults },
+    Knob { name: "goGC", kind: Number(0, 10_000), default: "100", place: Place::Defaults },
+];
+
+/// Fields of requests that are no settings.
+const OTHER_FIELDS: [&str; 6] =
+    ["just_validate", "include_warnings", "fromBucket", "toCluster", "toBucket", "replicationType"];
+
+/// Which settings a request is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// Those of later replications.
+    Defaults,
+    /// Those of one.
+    Replication,
+}
+
+fn is_in(knob: &Knob, scope: Scope) -> bool {
+    match scope {
+        Scope::Defaults => knob.place != Place::Replication,
+        Scope::Replication => knob.place != Place::Defaults,
+    }
+}
+
+/// Returns every setting of `scope` with its value: that of `known`, or the default.
+pub(crate) fn describe(known: &Values, scope: Scope) -> Value {
+    let value = |knob: &Knob| known.get(knob.name).cloned().unwrap_or_else(|| default_of(knob));
+    let knobs = KNOBS.iter().filter(|knob| is_in(knob, scope));
+    let fields: Map<String, Value> =
+        knobs.map(|knob| (knob.name.to_owned(), value(knob))).collect();
+    Value::Object(fields)
+}
+
+fn default_of(knob: &Knob) -> Value {
+    serde_json::from_str(knob.default).expect("defaults are JSON")
+}
+
+/// Reads the settings that a form names.
+///
+/// # Errors
+/// The name of a field and what is wrong with it, for each that is wrong.
+pub(crate) fn read(form: &Form, scope: Scope) -> Result<Values, Vec<(String, String)>> {
+    let (mut values, mut wrong) = (Values::new(), Vec::new());
+    for (field, text) in form.iter().filter(|(field, _)| !OTHER_FIELDS.contains(&field.as_str())) {
+        let known = KNOBS.iter().find(|knob| knob.name == *field);
+        let read = match known {
+            None => Err("it is not a setting of replications".to_owned()),
+            Some(knob) if !is_in(knob, scope) => Err(match scope {
+                Scope::Defaults => "it can be set for one replication only".to_owned(),
+                Scope::Replication => "it can be set for all replications only".to_owned(),
+            }),
+            Some(knob) => read_value(knob, text),
+        };
+        match read {
+            Ok(value) => drop(values.insert(field.clone(), value)),
+            Err(reason) => wrong.push((field.clone(), reason)),
+        }
+    }
+    let flag = |name: &str| values.get(name) == Some(&json!(true));
+    if flag("collectionsExplicitMapping") && flag("collectionsMigrationMode") {
+        let reason = "explicit mapping and migration exclude each other".to_owned();
+        wrong.push(("collectionsMigrationMode".to_owned(), reason));
+    }
+    if wrong.is_empty() { Ok(values) } else { Err(wrong) }
+}
+
+fn read_value(knob: &Knob, text: &str) -> Result<Value, String> {
+    if text.len() > TEXT_BYTES_MAX {
+        return Err(format!("it has more than {TEXT_BYTES_MAX} bytes"));
+    }
+    match knob.kind {
+        Number(least, most) => match text.parse::<u64>() {
+            Ok(number) if (least..=most).contains(&number) => Ok(json!(number)),
+            _ => Err(format!("it must be a number between {least} and {most}")),
+        },
+        Flag => match text {
+            "true" | "1" => Ok(json!(true)),
+            "false" | "0" => Ok(json!(false)),
+            _ => Err("it must be true or false".to_owned()),
+        },
+        Word(words) => match words.iter().find(|word| word.eq_ignore_ascii_case(text)) {
+            Some(word) => Ok(json!(word)),
+            None => Err(format!("it must be one of: {}", words.join(", "))),
+        },
+        Text => Ok(json!(text)),
+        Object if text.is_empty() => Ok(json!({})),
+        Object => match serde_json::from_str::<Value>(text) {
+            Ok(value) if value.is_object() => Ok(value),
+            _ => Err("it must be an object in JSON".to_owned()),
+        },
+    }
+}
+
+/// Typed access to the settings of one replication.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Chosen(pub Values);
+
+impl Chosen {
+    fn value(&self, name: &str) -> Value {
+        let known = || KNOBS.iter().find(|knob| knob.name == name).map(default_of);
+        self.0.get(name).cloned().or_else(known).unwrap_or_default()
+    }
+
+    /// Returns a number.
+    pub fn number(&self, name: &str) -> u64 {
+        self.value(name).as_u64().unwrap_or(0)
+    }
+
+    /// Returns a flag.
+    pub fn flag(&self, name: &str) -> bool {
+        self.value(name).as_bool().unwrap_or(false)
+    }
+
+    /// Returns a text or a word.
+    pub fn text(&self, name: &str) -> String {
+        self.value(name).as_str().unwrap_or("").to_owned()
+    }
+
+    /// Returns the members of an object.
+    pub fn object(&self, name: &str) -> Map<String, Value> {
+        self.value(name).as_object().cloned().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn form(fields: &[(&str, &str)]) -> Form {
+        fields.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    }
+
+    #[test]
+    fn every_default_is_a_value_that_can_be_set() {
+        for knob in KNOBS {
+            let text = match default_of(knob) {
+                Value::String(text) => text,
+                other => other.to_string(),
+            };
+            assert_eq!(read_value(knob, &text), Ok(default_of(knob)), "{}", knob.name);
+        }
+    }
+
+    #[test]
+    fn what_is_out_of_range_is_named() {
+        let cases = [
+            ("checkpointInterval", "59", "it must be a number between 60 and 14400"),
+            ("checkpointInterval", "-1", "it must be a number between 60 and 14400"),
+            ("priority", "urgent", "it must be one of: High, Medium, Low"),
+            ("filterDeletion", "perhaps", "it must be true or false"),
+            ("colMappingRules", "[]", "it must be an object in JSON"),
+            ("nothing", "1", "it is not a setting of replications"),
+            ("goGC", "1", "it can be set for all replications only"),
+        ];
+        for (name, value, reason) in cases {
+            let wrong = read(&form(&[(name, value)]), Scope::Replication).unwrap_err();
+            assert_eq!(wrong, [(name.to_owned(), reason.to_owned())]);
+        }
+        let own = read(&form(&[("pauseRequested", "true")]), Scope::Defaults).unwrap_err();
+        assert_eq!(own[0].1, "it can be set for one replication only");
+    }
+
+    #[test]
+    fn words_are_read_whatever_their_case() {
+        let values = read(&form(&[("priority", "low")]), Scope::Replication).unwrap();
+        let chosen = Chosen(values);
+        assert_eq!(chosen.text("priority"), "Low");
+        assert_eq!(chosen.number("workerBatchSize"), 500);
+        assert!(!chosen.flag("pauseRequested"));
+    }
+}

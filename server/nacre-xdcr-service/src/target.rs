@@ -1,0 +1,302 @@
+//! The target as its management service describes it: which cluster and bucket it is, its nodes, its collections.
+
+use crate::inbox::{Event, Inbox};
+use crate::link::Access;
+use crate::record::{Reference, Security};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use nacre_client::{ClusterMap, Rest, RestError};
+use nacre_types::{Cas, CollectionId};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How often the target is looked at when nothing happens.
+const LOOK_INTERVAL: Duration = Duration::from_secs(5);
+/// How soon it is looked at again when it could not be.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
+/// The shortest time between two looks.
+const PAUSE: Duration = Duration::from_millis(100);
+/// Nodes of a target that are remembered, at most.
+const NODES_MAX: usize = 100;
+/// Collections of a bucket that are read, at most.
+const COLLECTIONS_MAX: usize = 10_000;
+/// vBuckets of a bucket, at most.
+const VBUCKETS_MAX: usize = 1024;
+
+/// Why a target cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Unusable {
+    /// No node answers, or not as it should: it can pass.
+    #[error("{0}")]
+    Unreachable(String),
+    /// User or password are wrong, or the user lacks a right.
+    #[error("{0}")]
+    Unauthorized(String),
+    /// There is no such bucket.
+    #[error("bucket '{0}' does not exist")]
+    NoBucket(String),
+}
+
+/// A cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RemoteCluster {
+    /// UUID: 32 hexadecimal digits.
+    pub uuid: String,
+    /// URLs of the management services of its nodes.
+    pub nodes: Vec<String>,
+}
+
+/// A bucket of another cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Target {
+    /// The cluster.
+    pub cluster: RemoteCluster,
+    /// UUID of the bucket.
+    pub uuid: String,
+    /// How conflicts are resolved: `seqno`, `lww` or `custom`.
+    pub resolution: String,
+    /// The CAS from which on the bucket keeps histories of versions (`enableCrossClusterVersioning`), if it does.
+    pub histories_since: Option<Cas>,
+    /// Which node serves each vBucket.
+    pub map: ClusterMap,
+    /// Collections by the names of scope and collection.
+    pub collections: BTreeMap<(String, String), CollectionId>,
+}
+
+/// A client of the management service of another cluster.
+pub(crate) struct Management {
+    rest: Rest,
+    reference: Reference,
+    nodes: Vec<String>,
+}
+
+impl Management {
+    /// A client that asks `nodes`, and the node that the reference names.
+    ///
+    /// # Errors
+    /// A sentence about the certificate.
+    pub fn new(reference: &Reference, nodes: &[String]) -> Result<Management, String> {
+        let first = reference.url();
+        let others = nodes.iter().filter(|node| **node != first).take(NODES_MAX).cloned();
+        let hosts: Vec<String> = std::iter::once(first.clone()).chain(others).collect();
+        let trust = reference.trust()?;
+        let rest = Rest::new(&hosts, &reference.username, &reference.password, &trust);
+        Ok(Management { rest, reference: reference.clone(), nodes: hosts })
+    }
+
+    /// Reads a document of the management service.
+    ///
+    /// # Errors
+    /// [`Unusable`]; [`Unusable::NoBucket`] for a path that does not exist.
+    pub fn get(&self, path: &str) -> Result<Value, Unusable> {
+        let reply = self
+            .rest
+            .call("GET", path, b"")
+            .map_err(|error: RestError| Unusable::Unreachable(error.to_string()))?;
+        match reply.status {
+            200 => serde_json::from_str(&reply.text)
+                .map_err(|_| Unusable::Unreachable(format!("the answer of {path} is not JSON"))),
+            401 => Err(Unusable::Unauthorized("user or password are wrong".to_owned())),
+            403 => {
+                let user = &self.reference.username;
+                Err(Unusable::Unauthorized(format!("the user {user} may not read {path}")))
+            }
+            404 => Err(Unusable::NoBucket(path.to_owned())),
+            status => Err(Unusable::Unreachable(format!("{path} is answered with {status}"))),
+        }
+    }
+
+    /// Reads which cluster it is, and who its nodes are.
+    ///
+    /// # Errors
+    /// [`Unusable`].
+    pub fn cluster(&self) -> Result<RemoteCluster, Unusable> {
+        let pools = self.get("/pools")?;
+        let uuid = pools["uuid"].as_str().filter(|uuid| is_uuid(uuid)).ok_or_else(|| {
+            Unusable::Unreachable(
+                "the node belongs to no cluster yet, or is no database".to_owned(),
+            )
+        })?;
+        let services = self.get("/pools/default/nodeServices")?;
+        let port = if self.reference.security == Security::None { "mgmt" } else { "mgmtSSL" };
+        let url = self.reference.url();
+        let (scheme, authority) = url.split_once("://").unwrap_or(("http", &url));
+        let host = authority.rsplit_once(':').map_or(authority, |(host, _)| host);
+        let nodes = services["nodesExt"].as_array().into_iter().flatten();
+        let node = |node: &Value| {
+            let external = self.reference.external.then(|| &node["alternateAddresses"]["external"]);
+            let named = external.filter(|named| named.is_object());
+            let host = named
+                .map_or(&node["hostname"], |named| &named["hostname"])
+                .as_str()
+                .unwrap_or(host);
+            let ports = named.map(|named| &named["ports"]).filter(|ports| ports.is_object());
+            let port = ports.unwrap_or(&node["services"])[port].as_u64()?;
+            let host = if host.contains(':') && !host.starts_with('[') {
+                format!("[{host}]")
+            } else {
+                host.to_owned()
+            };
+            Some(format!("{scheme}://{host}:{port}"))
+        };
+        let nodes: Vec<String> = nodes.filter_map(node).take(NODES_MAX).collect();
+        let nodes = if nodes.is_empty() { self.nodes.clone() } else { nodes };
+        Ok(RemoteCluster { uuid: uuid.to_owned(), nodes })
+    }
+
+    /// Reads a bucket.
+    ///
+    /// # Errors
+    /// [`Unusable`].
+    pub fn bucket(&self, name: &str) -> Result<Target, Unusable> {
+        let cluster = self.cluster()?;
+        let path = format!("/pools/default/buckets/{}", crate::form::segment(name));
+        let missing = |unusable| match unusable {
+            Unusable::NoBucket(_) => Unusable::NoBucket(name.to_owned()),
+            other => other,
+        };
+        let described = self.get(&path).map_err(missing)?;
+        let scopes = self.get(&format!("{path}/scopes")).map_err(missing)?;
+        let uuid = described["uuid"]
+            .as_str()
+            .filter(|uuid| is_uuid(uuid))
+            .ok_or_else(|| Unusable::Unreachable(format!("the bucket {name} has no UUID")))?;
+        let url = self.reference.url();
+        let reached = url.split_once("://").map_or(&url[..], |(_, authority)| authority);
+        let is_encrypted = self.reference.security == Security::Full;
+        let map = ClusterMap::read(described.to_string().as_bytes(), reached, is_encrypted)
+            .map_err(|error| Unusable::Unreachable(error.to_string()))?;
+        if !(1..=VBUCKETS_MAX).contains(&map.active().len()) {
+            return Err(Unusable::Unreachable(format!("the bucket {name} has no vBuckets yet")));
+        }
+        Ok(Target {
+            cluster,
+            uuid: uuid.to_owned(),
+            resolution: described["conflictResolutionType"].as_str().unwrap_or("seqno").to_owned(),
+            histories_since: histories_since(&described),
+            map,
+            collections: collections(&scopes),
+        })
+    }
+}
+
+/// The least CAS from which on a vBucket keeps histories, if they do.
+fn histories_since(bucket: &Value) -> Option<Cas> {
+    if bucket["enableCrossClusterVersioning"] != true {
+        return None;
+    }
+    let of_each = bucket["vbucketsMaxCas"].as_array().into_iter().flatten();
+    let least = of_each.filter_map(|cas| cas.as_str()?.parse::<u64>().ok()).min();
+    Some(Cas(least.unwrap_or(0)))
+}
+
+/// Returns true for what can be the UUID of a cluster or a bucket.
+fn is_uuid(text: &str) -> bool {
+    (16..=64).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+fn collections(scopes: &Value) -> BTreeMap<(String, String), CollectionId> {
+    let of = |scope: &Value| -> Vec<((String, String), CollectionId)> {
+        let name = scope["name"].as_str().unwrap_or_default().to_owned();
+        let collections = scope["collections"].as_array().into_iter().flatten();
+        let named = collections.filter_map(|collection| {
+            let id = u32::from_str_radix(collection["uid"].as_str()?, 16).ok()?;
+            let collection = collection["name"].as_str()?.to_owned();
+            Some(((name.clone(), collection), CollectionId(id)))
+        });
+        named.collect()
+    };
+    let scopes = scopes["scopes"].as_array().into_iter().flatten();
+    scopes.flat_map(of).take(COLLECTIONS_MAX).collect()
+}
+
+/// How to log in at the key-value service of the cluster of `reference`.
+///
+/// # Errors
+/// A sentence about the certificate.
+pub(crate) fn access(reference: &Reference, bucket: &str) -> Result<Access, String> {
+    let tls = match reference.security {
+        Security::Full => Some(reference.trust()?.client_config()?),
+        Security::None | Security::Half => None,
+    };
+    let (user, password) = (reference.username.clone(), reference.password.clone());
+    Ok(Access { user, password, bucket: bucket.to_owned(), tls })
+}
+
+/// A thread that looks at the target now and then, and when the driver asks for it.
+pub(crate) struct Scout {
+    wake: Sender<()>,
+}
+
+impl Scout {
+    /// Starts the thread, which ends with the scout.
+    pub fn start(reference: Reference, bucket: String, inbox: Arc<Inbox>) -> Scout {
+        let (wake, woken) = bounded(1);
+        let look = move || look(&reference, &bucket, &inbox, &woken);
+        let spawned = std::thread::Builder::new().name("xdcr-scout".into()).spawn(look);
+        if let Err(error) = spawned {
+            tracing::error!("replication: no thread to look at the target: {error}");
+        }
+        Scout { wake }
+    }
+
+    /// Has the target looked at soon.
+    pub fn hurry(&self) {
+        // When it is full, the thread is woken already.
+        let _ = self.wake.try_send(());
+    }
+}
+
+fn look(reference: &Reference, bucket: &str, inbox: &Inbox, woken: &Receiver<()>) {
+    let mut nodes = Vec::new();
+    loop {
+        let management = Management::new(reference, &nodes).map_err(Unusable::Unreachable);
+        let seen = management.and_then(|management| management.bucket(bucket));
+        let pause = match seen {
+            Ok(target) => {
+                nodes.clone_from(&target.cluster.nodes);
+                inbox.push([Event::Target(Box::new(target))]);
+                LOOK_INTERVAL
+            }
+            Err(unusable) => {
+                inbox.push([Event::NoTarget(unusable.to_string())]);
+                RETRY_INTERVAL
+            }
+        };
+        if woken.recv_timeout(pause) == Err(RecvTimeoutError::Disconnected) {
+            return;
+        }
+        // Many may ask at once, of whom the first has woken the thread.
+        std::thread::park_timeout(PAUSE);
+        if woken.try_recv() == Err(crossbeam_channel::TryRecvError::Disconnected) {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn collections_are_known_by_their_names() {
+        let scopes = json!({"scopes": [
+            {"name": "_default", "collections": [{"name": "_default", "uid": "0"}]},
+            {"name": "s", "collections": [{"name": "c", "uid": "1f"}, {"name": "bad", "uid": "x"}, 5]},
+            7,
+        ]});
+        let known = collections(&scopes);
+        assert_eq!(known.len(), 2);
+        assert_eq!(known[&("s".to_owned(), "c".to_owned())], CollectionId(0x1f));
+    }
+
+    #[test]
+    fn what_is_no_uuid_is_not_taken_for_one() {
+        assert!(is_uuid(&"a1".repeat(16)));
+        for text in ["", "short", &"g".repeat(32), &"a".repeat(100)] {
+            assert!(!is_uuid(text), "{text}");
+        }
+    }
+}

@@ -1,0 +1,392 @@
+//! Requests to the target in the binary protocol, and its answers as a pipeline reads them.
+//!
+//! | wanted | request |
+//! | --- | --- |
+//! | a version written | SET_WITH_META, ADD_WITH_META or DEL_WITH_META: flags, expiry, revision, CAS, and options where there are some |
+//! | metadata | GET_META with the datatype |
+//! | metadata and history | the same, and a lookup of `_vv` and `_mou` that also reads tombstones |
+//! | how far a vBucket is | the statistics `vbucket-details` and `failovers` of it |
+
+use nacre_client::Request;
+use nacre_protocol::{Frame, Opcode, Status, version_option};
+use nacre_types::{
+    Cas, DATATYPE_XATTR, FailoverLog, Kind, Meta, Seqno, VALUE_BYTES_MAX, VbUuid, Vbid,
+};
+use nacre_value::xattr::Xattrs;
+use nacre_xdcr::attribute::{HISTORY, METADATA_ONLY_UPDATE};
+use nacre_xdcr::{Answer, Arriving, Found, Lookup, Operation, Over, TargetState};
+use std::collections::BTreeMap;
+
+/// Datatype of compressed values.
+const SNAPPY: u8 = 0x02;
+/// Asks GET_META for the datatype.
+const WITH_DATATYPE: u8 = 0x02;
+/// Flag of a lookup: the path is one of an attribute.
+const OF_XATTR: u8 = 0x04;
+/// Flag of a lookup request: tombstones are read, too.
+const ACCESS_DELETED: u8 = 0x04;
+/// Shorter values are not compressed.
+const COMPRESSED_BYTES_MIN: usize = 64;
+/// Statuses of a lookup that has results: all paths, or some; the same of a tombstone.
+const WITH_RESULTS: [u16; 4] = [0x00, 0xcc, 0xcd, 0xd3];
+/// Branches of a history that are read, at most: more than any server remembers.
+const BRANCHES_MAX: usize = 1000;
+
+/// Encodes a version to be written. `compresses` if the target reads compressed values.
+pub(crate) fn write(operation: &Operation, compresses: bool, mut send: impl FnMut(Request<'_>)) {
+    let Meta { flags, expiry, rev, cas, datatype, kind, .. } = operation.version.meta;
+    let (over_cas, skips) = match operation.over {
+        Over::Anything => (0, 0),
+        Over::Nothing => (0, version_option::SKIP_CONFLICT_RESOLUTION),
+        Over::Version(cas) => (cas.0, version_option::SKIP_CONFLICT_RESOLUTION),
+    };
+    let options = skips
+        | if operation.by_time { version_option::FORCE_ACCEPT } else { 0 }
+        | if kind == Kind::Expired { version_option::IS_EXPIRATION } else { 0 };
+    let mut extras = [flags.to_be_bytes(), expiry.to_be_bytes()].concat();
+    extras.extend([rev.to_be_bytes(), cas.0.to_be_bytes()].concat());
+    if options != 0 {
+        extras.extend(options.to_be_bytes());
+    }
+    let opcode = match (kind, operation.over) {
+        (Kind::Deleted | Kind::Expired, _) => Opcode::DeleteWithMeta,
+        (Kind::Alive, Over::Nothing) => Opcode::AddWithMeta,
+        // Writes that were given up are no documents: filters leave them out.
+        (Kind::Alive | Kind::Aborted, _) => Opcode::SetWithMeta,
+    };
+    let value = &operation.version.value;
+    let compressed = (compresses && operation.compresses).then(|| compress(value)).flatten();
+    // Whether a value is JSON is for the target to see.
+    let datatype = datatype & DATATYPE_XATTR | if compressed.is_some() { SNAPPY } else { 0 };
+    send(Request {
+        opcode: opcode as u8,
+        vbid: operation.vbid,
+        cas: over_cas,
+        datatype,
+        extras: &extras,
+        key: &operation.key,
+        value: compressed.as_deref().unwrap_or(value),
+        ..Request::default()
+    });
+}
+
+fn compress(value: &[u8]) -> Option<Vec<u8>> {
+    if value.len() < COMPRESSED_BYTES_MIN {
+        return None;
+    }
+    let compressed = snap::raw::Encoder::new().compress_vec(value).ok()?;
+    (compressed.len() < value.len()).then_some(compressed)
+}
+
+/// Reads the answer to a version that was written; `is_conditional` if it was to be written over one that was seen.
+pub(crate) fn written(frame: &Frame<'_>, is_conditional: bool) -> Answer {
+    let is = |status: Status| frame.vbid == status as u16;
+    if is(Status::Success) {
+        Answer::Stored
+    } else if is(Status::KeyExists) || is(Status::KeyNotFound) {
+        if is_conditional { Answer::Changed } else { Answer::Kept }
+    } else {
+        failure(frame.vbid)
+    }
+}
+
+/// The answer that a status is which says nothing about the version.
+fn failure(status: u16) -> Answer {
+    const BUSY: [Status; 7] = [
+        Status::Locked,
+        Status::TemporaryFailure,
+        Status::NoMemory,
+        Status::Busy,
+        Status::SyncWriteInProgress,
+        Status::SyncWriteReCommitInProgress,
+        Status::AccessDenied,
+    ];
+    if status == Status::NotMyVbucket as u16 {
+        Answer::NotMyVbucket
+    } else if status == Status::UnknownCollection as u16 {
+        Answer::NoCollection
+    } else if BUSY.iter().any(|busy| *busy as u16 == status) {
+        Answer::Busy
+    } else {
+        Answer::Refused(nacre_client::describe_status(Opcode::SetWithMeta, status))
+    }
+}
+
+/// Encodes a request for the metadata of a key.
+pub(crate) fn look_up_meta(lookup: &Lookup, mut send: impl FnMut(Request<'_>)) {
+    send(Request {
+        opcode: Opcode::GetMeta as u8,
+        vbid: lookup.vbid,
+        extras: &[WITH_DATATYPE],
+        key: &lookup.key,
+        ..Request::default()
+    });
+}
+
+/// Encodes a request for the history of a key.
+pub(crate) fn look_up_history(lookup: &Lookup, mut send: impl FnMut(Request<'_>)) {
+    let mut paths = Vec::new();
+    for path in [HISTORY, METADATA_ONLY_UPDATE] {
+        paths.extend([Opcode::SubdocGet as u8, OF_XATTR]);
+        paths.extend((path.len() as u16).to_be_bytes());
+        paths.extend(path.as_bytes());
+    }
+    send(Request {
+        opcode: Opcode::SubdocMultiLookup as u8,
+        vbid: lookup.vbid,
+        extras: &[ACCESS_DELETED],
+        key: &lookup.key,
+        value: &paths,
+        ..Request::default()
+    });
+}
+
+/// Reads metadata.
+pub(crate) fn meta(frame: &Frame<'_>) -> Found {
+    if frame.vbid == Status::KeyNotFound as u16 {
+        return Found::Nothing;
+    }
+    if frame.vbid != Status::Success as u16 {
+        return Found::Failed(failure(frame.vbid));
+    }
+    let number = |range: std::ops::Range<usize>| -> Option<u64> {
+        let bytes = frame.extras.get(range)?;
+        Some(bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte)))
+    };
+    let read = || {
+        let kind = if number(0..4)? & 1 == 0 { Kind::Alive } else { Kind::Deleted };
+        let (flags, expiry) = (number(4..8)? as u32, number(8..12)? as u32);
+        let datatype = frame.extras.get(20).copied().unwrap_or(0);
+        let (rev, cas) = (number(12..20)?, Cas(frame.cas));
+        Some(Meta { seqno: Seqno::ZERO, cas, rev, flags, expiry, datatype, kind })
+    };
+    match read() {
+        Some(meta) => Found::Version(Arriving { meta, value: Vec::new() }),
+        None => Found::Failed(Answer::Refused("the target's metadata are malformed".to_owned())),
+    }
+}
+
+/// Adds a history that was looked up to metadata of the same version.
+pub(crate) fn with_history(found: Found, frame: &Frame<'_>) -> Found {
+    let Found::Version(mut version) = found else { return found };
+    if !WITH_RESULTS.contains(&frame.vbid) {
+        return Found::Failed(match failure(frame.vbid) {
+            // It has gone since.
+            Answer::Refused(_) if frame.vbid == Status::KeyNotFound as u16 => Answer::Busy,
+            answer => answer,
+        });
+    }
+    if frame.cas != version.meta.cas.0 {
+        // Another version is there by now.
+        return Found::Failed(Answer::Busy);
+    }
+    let mut attributes = Xattrs::default();
+    let mut rest = frame.value;
+    for path in [HISTORY, METADATA_ONLY_UPDATE] {
+        let Some((head, tail)) = rest.split_at_checked(6) else { break };
+        let status = u16::from_be_bytes([head[0], head[1]]);
+        let length = u32::from_be_bytes([head[2], head[3], head[4], head[5]]) as usize;
+        let Some((value, tail)) = tail.split_at_checked(length) else { break };
+        if status == Status::Success as u16 && attributes.set(path, value).is_err() {
+            let reason = "the target's attributes are malformed".to_owned();
+            return Found::Failed(Answer::Refused(reason));
+        }
+        rest = tail;
+    }
+    version.value = attributes.encode();
+    if version.value.is_empty() {
+        // Others than these were not asked for.
+        version.meta.datatype &= !DATATYPE_XATTR;
+    } else {
+        version.meta.datatype |= DATATYPE_XATTR;
+    }
+    Found::Version(version)
+}
+
+/// Names of the statistics that [`State`] reads of a vBucket.
+pub(crate) const STATISTICS: [&str; 2] = ["vbucket-details", "failovers"];
+
+/// How far a vBucket of the target is, as its statistics arrive.
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    is_active: bool,
+    high_seqno: Option<Seqno>,
+    branch: Option<VbUuid>,
+    branches: BTreeMap<usize, (Option<VbUuid>, Option<Seqno>)>,
+}
+
+impl State {
+    /// Takes in one statistic of `vbid`.
+    pub fn take(&mut self, vbid: Vbid, name: &[u8], value: &[u8]) {
+        let (Ok(name), Ok(value)) = (str::from_utf8(name), str::from_utf8(value)) else { return };
+        let Some(name) = name.strip_prefix(&format!("vb_{}", vbid.0)) else { return };
+        let number = || value.parse::<u64>().ok();
+        match name.strip_prefix(':') {
+            None if name.is_empty() => self.is_active = value == "active",
+            Some("high_seqno") => self.high_seqno = number().map(Seqno),
+            Some("uuid") => self.branch = number().map(VbUuid),
+            Some(entry) => {
+                let Some((index, field)) = entry.split_once(':') else { return };
+                let Some(index) = index.parse().ok().filter(|index| *index < BRANCHES_MAX) else {
+                    return;
+                };
+                let known = self.branches.entry(index).or_default();
+                match field {
+                    "id" => known.0 = number().map(VbUuid),
+                    "seq" => known.1 = number().map(Seqno),
+                    _ => {}
+                }
+            }
+            None => {}
+        }
+    }
+
+    /// Returns the state, if it is one, of a vBucket that is active: both statistics must be of the same branch.
+    pub fn finish(self) -> Option<TargetState> {
+        let entries: Option<Vec<(VbUuid, Seqno)>> =
+            self.branches.into_values().map(|(uuid, seqno)| uuid.zip(seqno)).collect();
+        let mut entries = entries?;
+        entries.truncate(FailoverLog::ENTRIES_MAX);
+        let log = FailoverLog::from_entries(entries)?;
+        let is_whole = self.is_active && Some(log.current()) == self.branch;
+        self.high_seqno.filter(|_| is_whole).map(|high_seqno| TargetState { log, high_seqno })
+    }
+}
+
+/// Bytes that a version takes on the wire, at most.
+pub(crate) fn bytes_of(operation: &Operation) -> usize {
+    // Header and extras.
+    64 + operation.key.len() + operation.version.value.len()
+}
+
+const _: () = assert!(VALUE_BYTES_MAX < nacre_protocol::BODY_BYTES_MAX);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nacre_protocol::{Magic, decode};
+
+    fn frame<'a>(status: Status, cas: u64, extras: &'a [u8], value: &'a [u8]) -> Frame<'a> {
+        Frame {
+            magic: Magic::Response,
+            opcode_byte: 0,
+            datatype: 0,
+            vbid: status as u16,
+            opaque: 0,
+            cas,
+            framing: &[],
+            extras,
+            key: &[],
+            value,
+        }
+    }
+
+    fn operation(kind: Kind, over: Over) -> Operation {
+        let meta = Meta { cas: Cas(7), rev: 2, kind, datatype: 1, ..Meta::default() };
+        let value = if kind == Kind::Alive { vec![b'x'; 200] } else { Vec::new() };
+        Operation {
+            seqno: Seqno(1),
+            vbid: Vbid(3),
+            key: b"\0k".to_vec(),
+            version: Arriving { meta, value },
+            over,
+            by_time: false,
+            compresses: true,
+        }
+    }
+
+    fn sent(operation: &Operation, compresses: bool) -> Vec<u8> {
+        let mut out = Vec::new();
+        write(operation, compresses, |request| request.encode(&mut out));
+        out
+    }
+
+    #[test]
+    fn a_version_is_sent_with_its_metadata() {
+        let bytes = sent(&operation(Kind::Alive, Over::Anything), true);
+        let (frame, _) = decode(&bytes).unwrap().unwrap();
+        assert_eq!((frame.opcode(), frame.vbid), (Some(Opcode::SetWithMeta), 3));
+        assert_eq!((frame.extras.len(), frame.datatype), (24, SNAPPY), "no options, no JSON bit");
+        assert_eq!(snap::raw::Decoder::new().decompress_vec(frame.value).unwrap().len(), 200);
+        let bytes = sent(&operation(Kind::Alive, Over::Anything), false);
+        assert_eq!(decode(&bytes).unwrap().unwrap().0.value.len(), 200);
+        let bytes = sent(&operation(Kind::Expired, Over::Version(Cas(9))), true);
+        let (frame, _) = decode(&bytes).unwrap().unwrap();
+        assert_eq!((frame.opcode(), frame.cas), (Some(Opcode::DeleteWithMeta), 9));
+        assert_eq!(frame.extras[24..], [0, 0, 0, 0x18]);
+        let bytes = sent(&operation(Kind::Alive, Over::Nothing), true);
+        assert_eq!(decode(&bytes).unwrap().unwrap().0.opcode(), Some(Opcode::AddWithMeta));
+    }
+
+    #[test]
+    fn each_status_has_its_meaning() {
+        let answer = |status| written(&frame(status, 0, &[], &[]), false);
+        assert_eq!(answer(Status::Success), Answer::Stored);
+        assert_eq!(answer(Status::KeyExists), Answer::Kept);
+        assert_eq!(written(&frame(Status::KeyExists, 0, &[], &[]), true), Answer::Changed);
+        assert_eq!(answer(Status::NotMyVbucket), Answer::NotMyVbucket);
+        assert_eq!(answer(Status::UnknownCollection), Answer::NoCollection);
+        assert_eq!(answer(Status::TemporaryFailure), Answer::Busy);
+        assert_eq!(answer(Status::AccessDenied), Answer::Busy);
+        assert!(matches!(answer(Status::TooBig), Answer::Refused(_)));
+    }
+
+    #[test]
+    fn metadata_that_are_too_short_are_refused() {
+        let mut extras = vec![0, 0, 0, 1, 0, 0, 0, 5, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0, 0, 7, 4];
+        let Found::Version(found) = meta(&frame(Status::Success, 9, &extras, &[])) else {
+            panic!()
+        };
+        assert_eq!((found.meta.kind, found.meta.rev, found.meta.cas), (Kind::Deleted, 7, Cas(9)));
+        extras.truncate(12);
+        let short = meta(&frame(Status::Success, 9, &extras, &[]));
+        assert!(matches!(short, Found::Failed(Answer::Refused(_))));
+        assert_eq!(meta(&frame(Status::KeyNotFound, 0, &[], &[])), Found::Nothing);
+    }
+
+    #[test]
+    fn a_history_belongs_to_the_version_that_was_seen() {
+        let version = || {
+            let meta = Meta { cas: Cas(9), datatype: 4, ..Meta::default() };
+            Found::Version(Arriving { meta, value: Vec::new() })
+        };
+        let none = [0u8, 0xc0, 0, 0, 0, 0, 0, 0xc0, 0, 0, 0, 0];
+        let failure = Status::MultiPathFailure;
+        let Found::Version(found) = with_history(version(), &frame(failure, 9, &[], &none)) else {
+            panic!()
+        };
+        assert_eq!((found.meta.datatype, found.value.len()), (0, 0));
+        let later = with_history(version(), &frame(failure, 10, &[], &none));
+        assert_eq!(later, Found::Failed(Answer::Busy));
+        let cut =
+            with_history(version(), &frame(Status::Success, 9, &[], &[0, 0, 255, 255, 255, 255]));
+        assert!(matches!(cut, Found::Version(_)), "a length that is only claimed is not believed");
+    }
+
+    #[test]
+    fn a_state_is_one_of_an_active_vbucket_on_one_branch() {
+        let state = |stats: &[(&str, &str)]| {
+            let mut state = State::default();
+            stats.iter().for_each(|(k, v)| state.take(Vbid(5), k.as_bytes(), v.as_bytes()));
+            state.finish()
+        };
+        let stats = [
+            ("vb_5", "active"),
+            ("vb_5:uuid", "7"),
+            ("vb_5:high_seqno", "40"),
+            ("vb_5:0:id", "7"),
+            ("vb_5:0:seq", "30"),
+            ("vb_5:1:id", "6"),
+            ("vb_5:1:seq", "0"),
+            ("vb_55:high_seqno", "1"),
+            ("vb_5:99999999999:id", "1"),
+        ];
+        let read = state(&stats).unwrap();
+        assert_eq!((read.log.entries().len(), read.high_seqno), (2, Seqno(40)));
+        for (index, value) in [(0, "replica"), (1, "8"), (2, "x"), (4, "x")] {
+            let mut other = stats;
+            other[index].1 = value;
+            assert_eq!(state(&other), None, "{:?}", other[index]);
+        }
+    }
+}
