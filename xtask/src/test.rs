@@ -41,7 +41,7 @@ const TEST_THREADS: &str = "3";
 const SIM_SEEDS: u64 = 1000;
 
 /// The pages whose commands are run, and what their steps are called.
-const LESSONS: [(&str, &str); 11] = [
+const LESSONS: [(&str, &str); 12] = [
     ("lesson on views", "docs/start/first-view.md"),
     ("lesson on functions", "docs/guides/react-to-changes.md"),
     ("lesson on plugins", "docs/start/first-plugin.md"),

@@ -180,7 +180,10 @@ impl KvEnv for Host {
     fn map(&self, bucket: Option<&str>) -> Option<Arc<str>> {
         let map = match bucket {
             None => self.map_of_cluster(),
-            Some(name) => self.map_of(&KvEnv::bucket(self, name)?),
+            Some(name) => {
+                let bucket: Arc<Bucket> = KvEnv::bucket(self, name)?;
+                self.map_of(&bucket)
+            }
         };
         Some(map.to_string().into())
     }

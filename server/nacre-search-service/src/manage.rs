@@ -372,20 +372,20 @@ fn check_plan(cluster: &Cluster, bucket: &Bucket, definition: &Definition) -> Re
 
 fn check_collections(bucket: &Bucket, definition: &Definition) -> Result<(), Failure> {
     let (scope, collections) = definition.collections()?;
-    if let Some((of, named)) = definition.scope() {
-        if of != bucket.name || named != scope {
-            let text = if definition.is_by_collection() {
-                format!(
-                    "collection_utils: collection: '{}' doesn't belong to scope: '{named}' in bucket: '{of}'",
-                    collections.join("', '")
-                )
-            } else {
-                format!(
-                    "a scoped index outside of the scope _default has types by collection: doc_config.mode begins with scope.collection, scope: '{named}'"
-                )
-            };
-            return Err(Failure::bad_request(text));
-        }
+    if let Some((of, named)) = definition.scope()
+        && (of != bucket.name || named != scope)
+    {
+        let text = if definition.is_by_collection() {
+            format!(
+                "collection_utils: collection: '{}' doesn't belong to scope: '{named}' in bucket: '{of}'",
+                collections.join("', '")
+            )
+        } else {
+            format!(
+                "a scoped index outside of the scope _default has types by collection: doc_config.mode begins with scope.collection, scope: '{named}'"
+            )
+        };
+        return Err(Failure::bad_request(text));
     }
     if bucket.manifest.collections(Some(&scope), None).is_err() {
         return Err(Failure::bad_request(format!(

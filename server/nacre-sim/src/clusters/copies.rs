@@ -152,7 +152,7 @@ impl Copies {
     /// The serving copy ends, and another one takes its place under a new branch of history. Gives the last seqno that is left.
     pub fn succeed(&mut self, successor: Successor, vb_uuid: VbUuid) -> Seqno {
         let (vbid, term) = (self.active.id(), self.active.term());
-        let left = match successor {
+        match successor {
             Successor::Replica => {
                 self.active = self.replica.load(vbid, VbState::Replica, term);
                 self.active.activate(term + 1, vb_uuid);
@@ -165,8 +165,7 @@ impl Copies {
                 self.replica = self.disk.clone();
                 self.disk.seqno
             }
-        };
-        left
+        }
     }
 
     /// All documents are thrown away.

@@ -17,7 +17,8 @@ pub(super) fn strike(world: &mut Simulation) {
     let pause_ns = world.chance.between(50, 1500) * MS;
     world.after(pause_ns, Event::Break);
     let mix = world.plan.mix;
-    let kinds: [(u64, fn(&mut Simulation)); 7] = [
+    type Fault = fn(&mut Simulation);
+    let kinds: [(u64, Fault); 7] = [
         (mix.failovers, fail_over),
         (mix.cuts, cut),
         (mix.pauses, pause),
