@@ -1,4 +1,4 @@
-//! Project chores: `cargo xtask demo | test | plugins | bench | sim | chaos | attack | console | conformance`.
+//! Project chores: `cargo xtask demo | test | plugins | dist | monitor | bench | sim | chaos | attack | console | conformance`.
 //!
 //! Each installs or builds what it needs into folders of the project's own, or says in one line what is missing.
 #![expect(
@@ -14,8 +14,10 @@ mod console;
 mod demo;
 mod examples;
 mod fuzz;
+mod monitor;
 mod mutants;
 mod node;
+mod packaging;
 mod plugins;
 mod readme;
 mod sim;
@@ -42,6 +44,10 @@ enum Chore {
     Test(test::Test),
     /// Build the plugins
     Plugins(plugins::Options),
+    /// Make what people install: archive, package, image, checksums, bill of materials; and try each
+    Dist(packaging::Dist),
+    /// Check alert rules and dashboard with Prometheus
+    Monitor(monitor::Monitor),
     /// Measure, as ratios to a peer in the same run
     Bench(bench::Bench),
     /// Put a simulated cluster through faults
@@ -66,6 +72,8 @@ fn main() -> ExitCode {
         Chore::Demo(options) => demo::run(&options),
         Chore::Test(options) => test::run(&options),
         Chore::Plugins(options) => plugins::run_chore(&options),
+        Chore::Dist(options) => packaging::run_chore(&options),
+        Chore::Monitor(options) => monitor::run_chore(&options),
         Chore::Bench(options) => bench::run(&options),
         Chore::Sim(options) => sim::run(&options),
         Chore::Chaos(options) => chaos::run(&options),

@@ -69,27 +69,76 @@ const OMISSION: &str = "…";
 /// Between the outputs of two blocks.
 const SECTION: &str = "--- block ";
 
-/// Runs the commands that begin with `nacre serve`, and the Python that follows, against `binary`.
+/// The first block of commands in the README, what they print, and the pages that follow.
+struct Shown {
+    /// First commands: a node, a document, a query.
+    first: String,
+    /// Lines that the first commands print.
+    answers: String,
+    /// Commands with the reader's own data.
+    then: String,
+    /// Lines that these print.
+    rows: String,
+    /// Program for the official Python SDK.
+    sdk: String,
+}
+
+impl Shown {
+    fn read() -> Result<Shown, String> {
+        let page = std::fs::read_to_string(workspace().join("README.md"))
+            .map_err(|error| format!("README.md: {error}"))?;
+        let blocks = blocks(&page);
+        let first = blocks.iter().position(|(_, text)| text.starts_with("nacre dev"));
+        let first = first.ok_or("README.md shows no commands that begin with nacre dev")?;
+        let expected = ["sh", "", "sh", "", "python"];
+        let mut found =
+            expected.iter().zip(&blocks[first..]).map(|(expected, (language, text))| {
+                let fits = expected == language;
+                fits.then(|| (*text).to_owned()).ok_or_else(|| {
+                    format!("README.md has {language:?} where {expected:?} is expected")
+                })
+            });
+        let mut next = || found.next().unwrap_or_else(|| Err("README.md ends too early".into()));
+        Ok(Shown { first: next()?, answers: next()?, then: next()?, rows: next()?, sdk: next()? })
+    }
+}
+
+/// Returns the first commands of the README.
+///
+/// # Errors
+/// When it has none.
+pub fn first_commands() -> Result<String, String> {
+    Ok(Shown::read()?.first)
+}
+
+/// Returns lines that the first commands of the README print.
+///
+/// # Errors
+/// When it shows none.
+pub fn first_answers() -> Result<String, String> {
+    Ok(Shown::read()?.answers)
+}
+
+/// Runs the commands of the README, and the Python that follows, against `binary`.
 ///
 /// # Errors
 /// When a command fails, or prints something else than the page says.
 pub fn run(binary: &Path, python: &Path) -> Result<(), String> {
-    let page = std::fs::read_to_string(workspace().join("README.md"))
-        .map_err(|error| format!("README.md: {error}"))?;
-    let blocks = blocks(&page);
-    let position = blocks.iter().position(|(_, text)| text.starts_with("nacre serve"));
-    let shown =
-        position.and_then(|at| Some((blocks[at].1, blocks.get(at + 1)?.1, blocks.get(at + 2)?.1)));
-    let (commands, answer, sdk) =
-        shown.ok_or("README.md shows no commands that begin with nacre serve")?;
-
+    let shown = Shown::read()?;
     let folder = std::env::temp_dir().join(format!("nacre-readme-{}", std::process::id()));
     let _ = std::fs::remove_dir_all(&folder);
     std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-    std::fs::write(folder.join("sdk.py"), sdk).map_err(|error| format!("sdk.py: {error}"))?;
-    let script = format!("trap 'kill %1; wait' EXIT\n{commands}\n'{}' sdk.py\n", python.display());
+    std::fs::write(folder.join("sdk.py"), &shown.sdk)
+        .map_err(|error| format!("sdk.py: {error}"))?;
+    let script = format!(
+        "trap 'kill %1; wait' EXIT\n{}\n{}\n'{}' sdk.py\n",
+        shown.first,
+        shown.then,
+        python.display()
+    );
     let printed = paste("README.md", &script, &folder, &[binary])?;
-    for expected in [answer.trim(), "'city': 'Chicago'"] {
+    let promised = shown.answers.lines().chain(shown.rows.lines()).chain(["'city': 'Chicago'"]);
+    for expected in promised.map(str::trim).filter(|line| !line.is_empty()) {
         if !printed.contains(expected) {
             return Err(format!(
                 "the README promises\n{expected}\nbut its commands print\n{printed}"

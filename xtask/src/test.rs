@@ -4,7 +4,7 @@ use crate::command::{cargo, run as run_command, target_dir, workspace};
 use crate::demo::{self, Demo};
 use crate::node::{self, Node, PASSWORD, USER};
 use crate::suites::java;
-use crate::{attack, examples, plugins, readme, tools};
+use crate::{attack, examples, packaging, plugins, readme, tools};
 use clap::Args;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -76,7 +76,8 @@ pub fn run(options: &Test) -> Result<(), String> {
         step("official DCP client for Java", || java::check(&binary))?;
         step("official Node SDK", || node_sdk(&binary))?;
         step("sdk-py and sdk-js", || own_sdks(&binary))?;
-        step("guest kit in Go", go_kit)
+        step("guest kit in Go", go_kit)?;
+        step("packages", || packaging::quick(&binary))
     };
     let by_default = || {
         let python = python_sdk(&binary)?;

@@ -1,5 +1,6 @@
 //! `nacre import`: documents from a JSON or CSV file into a collection.
 
+use crate::Failure;
 use crate::backup::{Cluster, ExportedVersion, VersionImporter};
 use crate::loader::{Existing, Loaded, Loader};
 use crate::target::Server;
@@ -8,6 +9,8 @@ use flate2::read::MultiGzDecoder;
 use indicatif::{ProgressBar, ProgressStyle};
 use nacre_client::{BASIC_FEATURES, Connection};
 use nacre_types::{leb128_encode, name_bytes_max};
+use serde::Deserializer as _;
+use serde::de::{Error as _, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use std::io::{BufRead, BufReader, Read};
@@ -17,8 +20,8 @@ use std::path::PathBuf;
 const SHOWN_ERRORS_MAX: u64 = 10;
 /// Byte order mark, with which some editors begin a file.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
-/// First bytes of a file that gzip has compressed.
-const GZIP: &[u8] = b"\x1f\x8b";
+/// First bytes of a file that is compressed with gzip. Source: RFC 1952.
+const GZIP_MAGIC: &[u8] = b"\x1f\x8b";
 /// In a pattern of keys: the number of the row, and an identifier that no other row has.
 const ROW_NUMBER: &str = "#MONO_INCR#";
 const UNIQUE: &str = "#UUID#";
@@ -37,15 +40,15 @@ pub enum Format {
 pub struct Import {
     /// What the file holds
     format: Format,
-    /// The file; - is standard input
+    /// The file, compressed with gzip or not; - is standard input
     file: PathBuf,
     #[command(flatten)]
     server: Server,
     /// Bucket
-    #[arg(long)]
+    #[arg(short, long, env = "NACRE_BUCKET", default_value = "default")]
     bucket: String,
     /// Collection, as scope.name
-    #[arg(long, default_value = "_default._default")]
+    #[arg(short = 'C', long, env = "NACRE_COLLECTION", default_value = "_default._default")]
     collection: String,
     /// How keys are made: %field% is the value of a field, #UUID# a new identifier, #MONO_INCR# the number of the row in the
     /// file
@@ -73,7 +76,7 @@ pub struct Import {
 /// # Errors
 /// A sentence: what could not be read or written. Rows that are no documents are counted and end it with an error, after
 /// all others were loaded.
-pub fn import(options: &Import) -> Result<(), String> {
+pub fn import(options: &Import) -> Result<(), Failure> {
     if options.with_meta {
         return import_versions(options);
     }
@@ -83,7 +86,7 @@ pub fn import(options: &Import) -> Result<(), String> {
     check_pattern(pattern)?;
     let keys = options.server.keys()?;
     let (user, password) = options.server.login()?;
-    let tls = keys.is_encrypted.then(|| options.server.trust().client_config()).transpose()?;
+    let tls = keys.is_encrypted.then(|| options.server.trust()?.client_config()).transpose()?;
     let login = [user, password, &options.bucket];
     let connect = |server: &str| {
         Connection::connect(server, tls.as_ref(), login, BASIC_FEATURES).map_err(String::from)
@@ -123,17 +126,17 @@ pub fn import(options: &Import) -> Result<(), String> {
     println!("{}", summary(&loaded, &format!("{}.{}", options.bucket, options.collection)));
     if let Err(reason) = outcome {
         return Err(match loader.is_full() {
-            true => format!("{reason}: {}", why_full(options)),
-            false => reason,
+            true => format!("{reason}: {}", why_full(options)).into(),
+            false => reason.into(),
         });
     }
-    if bad > 0 { Err(format!("{bad} of {rows} rows were not imported")) } else { Ok(()) }
+    if bad > 0 { Err(format!("{bad} of {rows} rows were not imported").into()) } else { Ok(()) }
 }
 
 /// Loads lines of an export with metadata.
-fn import_versions(options: &Import) -> Result<(), String> {
+fn import_versions(options: &Import) -> Result<(), Failure> {
     if options.format != Format::Json {
-        return Err("--with-meta reads JSON: name the format json".to_owned());
+        return Err("--with-meta reads JSON: name the format json".into());
     }
     let cluster = Cluster::open(&options.server)?;
     let mut importer = VersionImporter::open(&cluster, &options.bucket)?;
@@ -161,7 +164,7 @@ fn import_versions(options: &Import) -> Result<(), String> {
         "imported {written} document{plural} into {}, left {kept} that were there already or newer",
         options.bucket
     );
-    if bad > 0 { Err(format!("{bad} of {rows} rows were not imported")) } else { Ok(()) }
+    if bad > 0 { Err(format!("{bad} of {rows} rows were not imported").into()) } else { Ok(()) }
 }
 
 /// `imported 3 documents into b.s.c, 2 in place of others`.
@@ -217,15 +220,13 @@ fn read(
                 .map_err(|error| format!("cannot open {name}: {error}"))?,
         ),
     };
-    let mut input = BufReader::new(input);
-    let start = input.fill_buf().map_err(|error| format!("cannot read {name}: {error}"))?;
-    let is_compressed = start.starts_with(GZIP);
-    let input: Box<dyn Read> = match is_compressed {
-        true => Box::new(MultiGzDecoder::new(input)),
-        false => Box::new(input),
-    };
-    let mut input = BufReader::new(input);
-    let start = input.fill_buf().map_err(|error| format!("cannot read {name}: {error}"))?;
+    let mut input: BufReader<Box<dyn Read>> = BufReader::new(input);
+    let cannot = |error: std::io::Error| format!("cannot read {name}: {error}");
+    if input.fill_buf().map_err(cannot)?.starts_with(GZIP_MAGIC) {
+        let plain: Box<dyn Read> = Box::new(MultiGzDecoder::new(input));
+        input = BufReader::new(plain);
+    }
+    let start = input.fill_buf().map_err(cannot)?;
     if start.starts_with(BYTE_ORDER_MARK) {
         input.consume(BYTE_ORDER_MARK.len());
     }
@@ -276,15 +277,7 @@ fn read_json(
     let start = file.fill_buf().map_err(|error| cannot(&error))?;
     let is_array = start.trim_ascii_start().first() == Some(&b'[');
     if is_array {
-        let text = std::io::read_to_string(file).map_err(|error| cannot(&error))?;
-        let rows: Vec<&RawValue> =
-            serde_json::from_str(&text).map_err(|error| format!("{name} is not JSON: {error}"))?;
-        for row in rows {
-            if !each(Ok(row.get().to_owned()))? {
-                break;
-            }
-        }
-        return Ok(());
+        return read_array(name, file, each);
     }
     let mut first = String::new();
     while first.trim().is_empty() {
@@ -323,6 +316,48 @@ fn read_json(
         }
     }
     Ok(())
+}
+
+/// Reads the elements of an array one after the other, however many there are.
+fn read_array(
+    name: &str,
+    file: &mut dyn BufRead,
+    each: &mut dyn FnMut(Result<String, String>) -> Result<bool, String>,
+) -> Result<(), String> {
+    let mut reader = serde_json::Deserializer::from_reader(file);
+    let mut end = None;
+    let read = reader.deserialize_seq(Elements { each, end: &mut end });
+    match end {
+        Some(end) => end,
+        None => {
+            read.and_then(|()| reader.end()).map_err(|error| format!("{name} is not JSON: {error}"))
+        }
+    }
+}
+
+/// Elements of an array. `end` is set when no more of them are wanted.
+struct Elements<'a> {
+    each: &'a mut dyn FnMut(Result<String, String>) -> Result<bool, String>,
+    end: &'a mut Option<Result<(), String>>,
+}
+
+impl<'de> Visitor<'de> for Elements<'_> {
+    type Value = ();
+
+    fn expecting(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("an array of documents")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<(), A::Error> {
+        while let Some(element) = elements.next_element::<Box<RawValue>>()? {
+            let outcome = (self.each)(Ok(element.get().to_owned()));
+            if !matches!(outcome, Ok(true)) {
+                *self.end = Some(outcome.map(drop));
+                return Err(A::Error::custom("no more elements are wanted"));
+            }
+        }
+        Ok(())
+    }
 }
 
 /// A random identifier in the usual form (version 4 of RFC 9562).
@@ -407,8 +442,23 @@ mod tests {
         assert_eq!(rows("{\n\"a\": 1}\n{\n\"a\": 2}\n").unwrap().len(), 2);
         let partly = rows("{\"a\":1}\n{\"a\":\n{\"a\":3}\n").unwrap();
         assert_eq!(partly.iter().map(Result::is_ok).collect::<Vec<_>>(), [true, false, true]);
+        assert!(rows("[{\"a\":1},").unwrap_err().contains("file is not JSON"));
+        assert!(rows("[{\"a\":1}] x").unwrap_err().contains("file is not JSON"));
         assert!(rows("{\n\"a\": }\n").unwrap_err().contains("file is not JSON"));
         assert_eq!(rows("\n"), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn an_array_is_read_until_no_more_rows_are_wanted() {
+        let mut count = 0;
+        let mut text = "[1, 2, 3, oops".as_bytes();
+        let read = read_json("file", &mut text, &mut |_| {
+            count += 1;
+            Ok(count < 2)
+        });
+        assert_eq!((read, count), (Ok(()), 2));
+        let failed = read_json("file", &mut "[1]".as_bytes(), &mut |_| Err("full".to_owned()));
+        assert_eq!(failed, Err("full".to_owned()));
     }
 
     #[test]

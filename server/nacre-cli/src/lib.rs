@@ -1,11 +1,11 @@
 //! Commands of the binary `nacre` that are clients: they talk to a node as any application does, or work on plugins without one.
 //!
 //! ```text
-//! sh       statements of SQL++          import   documents from a file
-//! cluster  nodes, and a look at them    bench    load, and figures
-//! plugin   projects, packages, deployments
-//! xdcr     buckets that follow buckets of other clusters
-//! backup   copies of a running cluster      restore   back from them       export   documents as lines
+//! bucket, scope, collection      where documents are           sh       statements of SQL++
+//! doc, import, sample            documents                     bench    load, and figures
+//! user, index, function          what there is besides         plugin   projects, packages, deployments
+//! cluster, ping                  nodes, and a look at them     context  nodes and logins under names
+//! backup, restore, export        copies of a running cluster   xdcr     buckets that follow those of other clusters
 //! ```
 //!
 //! Each module has an `Options` (or the command's name) for the command line, and a function that runs it and returns a sentence for the
@@ -18,14 +18,30 @@
     reason = "tools of the command line read files, clocks and sockets"
 )]
 
+pub mod account;
+mod address;
 pub mod backup;
 pub mod bench;
 pub mod cluster;
+pub mod context;
+pub mod contexts;
+pub mod document;
 pub mod export;
+mod failure;
+pub mod function;
 pub mod import;
+pub mod index;
+pub mod keyspace;
+mod listing;
 mod loader;
+pub mod ping;
 pub mod plugin;
+pub mod sample;
 pub mod sh;
+mod statement;
 mod target;
 mod trust;
 pub mod xdcr;
+
+pub use failure::{Failure, Kind};
+pub use target::Server;

@@ -2,11 +2,13 @@
 //!
 //! A command gets the address of any node. It asks the management there for the port that it needs, as SDKs do.
 
+use crate::address::{NodeAddress, Scheme};
+use crate::contexts::{self, Context, Contexts};
+use crate::failure::{Failure, Kind};
 use crate::trust::Trust;
 use clap::Args;
-use nacre_client::{Rest, RestError, RestReply};
+use nacre_client::{BASIC_FEATURES, Connection, Rest, RestError, RestReply};
 use serde_json::Value;
-use std::fmt;
 use std::io::IsTerminal;
 use std::str::FromStr;
 use std::sync::OnceLock;
@@ -16,128 +18,77 @@ const PORTS_PATH: &str = "/pools/default/nodeServices";
 /// Status of a path that the node does not know.
 const NOT_FOUND: u16 = 404;
 const NOT_MANAGEMENT: &str = "name the port of management, which is 8091 or the --port-base";
+/// User if none is named.
+const USER_DEFAULT: &str = "Administrator";
+/// Node if none is named.
+const NODE_DEFAULT: &str = "http://127.0.0.1:8091";
+/// Older name of `NACRE_URL`.
+const OLDER_VARIABLE: &str = "NACRE_SERVER";
 
-/// A node to talk to.
+/// A node to talk to, and the user. The node is the one of `-c`, else the one that `nacre dev` runs in this folder, else that of the
+/// current context, else the one on this machine.
 #[derive(Args, Clone, Debug)]
 pub struct Server {
-    /// Any node: host[:port] or URL of its management (8091, with TLS https://…:18091)
+    /// Any node: host[:port], http(s)://host[:port] or couchbase(s)://host[:port]; or @NAME for a context (default: `nacre dev` of this
+    /// folder, else the current context, else 127.0.0.1:8091)
     #[arg(
+        short = 'c',
         long,
-        env = "NACRE_SERVER",
-        default_value = "http://127.0.0.1:8091",
+        alias = "server",
+        env = "NACRE_URL",
         global = true,
-        value_name = "NODE"
+        value_name = "NODE",
+        help_heading = "Connection"
     )]
-    server: NodeAddress,
-    /// User
-    #[arg(long, env = "NACRE_USER", default_value = "Administrator", global = true)]
-    user: String,
-    /// Password; a terminal is asked for it when it is missing
-    #[arg(long, env = "NACRE_PASSWORD", hide_env_values = true, global = true)]
+    connect: Option<Target>,
+    /// User (default: that of the context, else Administrator)
+    #[arg(short, long, env = "NACRE_USER", global = true, help_heading = "Connection")]
+    user: Option<String>,
+    /// Password (default: that of the context, else a terminal is asked for it)
+    #[arg(
+        short,
+        long,
+        env = "NACRE_PASSWORD",
+        hide_env_values = true,
+        global = true,
+        help_heading = "Connection"
+    )]
     password: Option<String>,
+    #[command(flatten)]
+    trust: Trust,
+    /// Node and login that follow from the options.
+    #[arg(skip)]
+    resolved: OnceLock<Login>,
     /// Password that was typed at the prompt.
     #[arg(skip)]
     typed: OnceLock<String>,
-    #[command(flatten)]
-    trust: Trust,
 }
 
-/// An address as it was given.
+/// Value of `-c`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NodeAddress {
-    scheme: Scheme,
-    /// Name or address; IPv6 in brackets.
-    host: String,
-    port: u16,
+enum Target {
+    Address(NodeAddress),
+    Context(String),
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Scheme {
-    /// A host and perhaps a port: of management, or of keys where that is what answers.
-    None,
-    Http,
-    Https,
-    /// The port is that of the key-value service.
-    Couchbase,
-    /// The key-value service with TLS.
-    Couchbases,
-}
-
-impl Scheme {
-    const NAMED: [(&'static str, Scheme); 4] = [
-        ("http://", Scheme::Http),
-        ("https://", Scheme::Https),
-        ("couchbase://", Scheme::Couchbase),
-        ("couchbases://", Scheme::Couchbases),
-    ];
-
-    fn port(self) -> u16 {
-        match self {
-            Scheme::None | Scheme::Http => 8091,
-            Scheme::Https => 18091,
-            Scheme::Couchbase => 11210,
-            Scheme::Couchbases => 11207,
-        }
-    }
-}
-
-impl FromStr for NodeAddress {
+impl FromStr for Target {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<NodeAddress, String> {
-        let named = Scheme::NAMED.iter().find_map(|(prefix, scheme)| {
-            let rest = text.strip_prefix(prefix)?;
-            Some((*scheme, rest))
-        });
-        let (scheme, rest) = match named {
-            Some(named) => named,
-            None if text.contains("://") => {
-                return Err("a node is named as host[:port], http://… or https://…".to_owned());
-            }
-            None => (Scheme::None, text),
-        };
-        let rest = rest.trim_end_matches('/');
-        let host_bytes = if rest.starts_with('[') { rest.find(']').map(|at| at + 1) } else { None };
-        let host_bytes = host_bytes.unwrap_or_else(|| rest.find(':').unwrap_or(rest.len()));
-        let (host, port) = rest.split_at(host_bytes);
-        let port = match port.strip_prefix(':') {
-            Some(port) => port.parse().map_err(|_| format!("{port:?} is not a port"))?,
-            None if port.is_empty() => scheme.port(),
-            None => return Err(format!("{rest:?} is not host[:port]")),
-        };
-        let is_host = |c: char| c.is_alphanumeric() || ".-_:[]%".contains(c);
-        if host.is_empty() || !host.chars().all(is_host) {
-            return Err(format!("{rest:?} is not host[:port]"));
+    fn from_str(text: &str) -> Result<Target, String> {
+        match text.strip_prefix('@') {
+            Some(name) => Ok(Target::Context(name.to_owned())),
+            None => text.parse().map(Target::Address),
         }
-        Ok(NodeAddress { scheme, host: host.to_owned(), port })
     }
 }
 
-impl NodeAddress {
-    fn authority(&self) -> String {
-        format!("{}:{}", self.host, self.port)
-    }
-
-    fn is_encrypted(&self) -> bool {
-        matches!(self.scheme, Scheme::Https | Scheme::Couchbases)
-    }
-
-    fn names_keys(&self) -> bool {
-        matches!(self.scheme, Scheme::Couchbase | Scheme::Couchbases)
-    }
-}
-
-/// The URL of the management, as it is written in messages.
-impl fmt::Display for NodeAddress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let scheme = match self.scheme {
-            Scheme::None | Scheme::Http => "http",
-            Scheme::Https => "https",
-            Scheme::Couchbase => "couchbase",
-            Scheme::Couchbases => "couchbases",
-        };
-        write!(f, "{scheme}://{}", self.authority())
-    }
+/// Node and login.
+#[derive(Clone, Debug)]
+struct Login {
+    node: NodeAddress,
+    user: String,
+    password: Option<String>,
+    trust: Trust,
 }
 
 /// Address of the key-value service of a node.
@@ -153,13 +104,20 @@ pub struct Keys {
 enum Silence {
     /// The port does not speak HTTP.
     NotHttp(String),
-    Other(String),
+    Other(Failure),
 }
 
-impl From<Silence> for String {
-    fn from(silence: Silence) -> String {
+impl From<Failure> for Silence {
+    fn from(failure: Failure) -> Silence {
+        Silence::Other(failure)
+    }
+}
+
+impl From<Silence> for Failure {
+    fn from(silence: Silence) -> Failure {
         match silence {
-            Silence::NotHttp(reason) | Silence::Other(reason) => reason,
+            Silence::NotHttp(reason) => Failure::new(Kind::Unreachable, reason),
+            Silence::Other(failure) => failure,
         }
     }
 }
@@ -171,76 +129,118 @@ impl Server {
     /// When `server` is not an address.
     pub fn new(server: &str, user: &str, password: &str) -> Result<Server, String> {
         Ok(Server {
-            server: server.parse()?,
-            user: user.to_owned(),
+            connect: Some(server.parse()?),
+            user: Some(user.to_owned()),
             password: Some(password.to_owned()),
-            typed: OnceLock::new(),
             trust: Trust::default(),
+            resolved: OnceLock::new(),
+            typed: OnceLock::new(),
         })
     }
 
-    /// Address of the management, for messages.
-    pub fn address(&self) -> &NodeAddress {
-        &self.server
+    /// Node and login that follow from options, variables, the folder and contexts.
+    fn resolved(&self) -> Result<&Login, Failure> {
+        if let Some(login) = self.resolved.get() {
+            return Ok(login);
+        }
+        let older = || std::env::var(OLDER_VARIABLE).ok().filter(|text| !text.is_empty());
+        let target = match &self.connect {
+            Some(target) => Some(target.clone()),
+            None => older().map(|text| text.parse()).transpose()?,
+        };
+        let login = match target {
+            Some(Target::Address(node)) => self.login_by(&Context::default(), node)?,
+            Some(Target::Context(name)) => {
+                let contexts = Contexts::load(&Contexts::path()?)?;
+                let context = contexts.find(&name)?;
+                self.login_by(context, context.url.parse()?)?
+            }
+            None => {
+                let context = default_context()?;
+                self.login_by(&context, context.url.parse()?)?
+            }
+        };
+        Ok(self.resolved.get_or_init(|| login))
+    }
+
+    /// Completes the options by a context. Its password is only for its own user.
+    fn login_by(&self, context: &Context, node: NodeAddress) -> Result<Login, Failure> {
+        let known = context.user.as_deref().unwrap_or(USER_DEFAULT);
+        let user = self.user.as_deref().unwrap_or(known);
+        let password = match &self.password {
+            None if user == known => context.password()?,
+            given => given.clone(),
+        };
+        let trust = self.trust.clone().or(context.cacert.clone());
+        Ok(Login { node, user: user.to_owned(), password, trust })
+    }
+
+    /// Returns the address of the management, for messages.
+    ///
+    /// # Errors
+    /// When the context is unknown or its file cannot be read.
+    pub fn address(&self) -> Result<&NodeAddress, Failure> {
+        Ok(&self.resolved()?.node)
     }
 
     /// Returns the option that names trusted authorities.
-    pub fn trust(&self) -> &Trust {
-        &self.trust
-    }
-
-    /// Name of the user.
-    pub fn user(&self) -> &str {
-        &self.user
+    ///
+    /// # Errors
+    /// As [`Server::address`].
+    pub fn trust(&self) -> Result<&Trust, Failure> {
+        Ok(&self.resolved()?.trust)
     }
 
     /// User and password. A password that was not given is asked for when there is a terminal.
     ///
     /// # Errors
     /// A sentence if there is no password.
-    pub fn login(&self) -> Result<(&str, &str), String> {
-        if let Some(password) = self.password.as_ref().or_else(|| self.typed.get()) {
-            return Ok((&self.user, password));
+    pub fn login(&self) -> Result<(&str, &str), Failure> {
+        let Login { user, password, .. } = self.resolved()?;
+        if let Some(password) = password.as_ref().or_else(|| self.typed.get()) {
+            return Ok((user, password));
         }
         let missing = "the password is missing: give --password, or set NACRE_PASSWORD";
         if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
-            return Err(missing.to_owned());
+            return Err(Failure::new(Kind::Denied, missing));
         }
-        let typed = rpassword::prompt_password(format!("Password of {}: ", self.user))
-            .map_err(|error| format!("{missing} (it cannot be asked for: {error})"))?;
-        Ok((&self.user, self.typed.get_or_init(|| typed)))
+        let typed = rpassword::prompt_password(format!("Password of {user}: "));
+        let typed =
+            typed.map_err(|error| format!("{missing} (it cannot be asked for: {error})"))?;
+        Ok((user, self.typed.get_or_init(|| typed)))
     }
 
     /// URL of the query service, of this node or of another one of its cluster.
     ///
     /// # Errors
     /// Why it cannot be found out.
-    pub fn queries(&self) -> Result<String, String> {
+    pub fn queries(&self) -> Result<String, Failure> {
         self.url_of(["n1ql", "n1qlSSL"], "queries")
-    }
-
-    /// URL of the view service, of this node or of another one of its cluster.
-    ///
-    /// # Errors
-    /// Why it cannot be found out.
-    pub fn views(&self) -> Result<String, String> {
-        self.url_of(["capi", "capiSSL"], "queries of views")
     }
 
     /// URL of the service of functions, of this node or of another one of its cluster.
     ///
     /// # Errors
     /// Why it cannot be found out.
-    pub fn functions(&self) -> Result<String, String> {
-        self.url_of(["eventingAdminPort", "eventingSSL"], "requests about functions")
+    pub fn functions(&self) -> Result<String, Failure> {
+        self.url_of(["eventingAdminPort", "eventingSSL"], "functions")
     }
 
-    fn url_of(&self, [plain, encrypted]: [&str; 2], what: &str) -> Result<String, String> {
-        let is_encrypted = self.server.is_encrypted();
+    /// URL of the view service, of this node or of another one of its cluster.
+    ///
+    /// # Errors
+    /// Why it cannot be found out.
+    pub fn views(&self) -> Result<String, Failure> {
+        self.url_of(["capi", "capiSSL"], "queries of views")
+    }
+
+    fn url_of(&self, [plain, encrypted]: [&str; 2], what: &str) -> Result<String, Failure> {
+        let node = self.address()?;
+        let is_encrypted = node.is_encrypted();
         let (scheme, port) = if is_encrypted { ("https", encrypted) } else { ("http", plain) };
-        let address = port_of(&self.ports()?, &self.server, port);
-        let address = address
-            .ok_or_else(|| format!("no node of the cluster of {} answers {what}", self.server))?;
+        let address = port_of(&self.ports()?, node, port);
+        let unserved = || format!("no node of the cluster of {node} answers {what}");
+        let address = address.ok_or_else(|| Failure::new(Kind::Unreachable, unserved()))?;
         Ok(format!("{scheme}://{address}"))
     }
 
@@ -248,32 +248,90 @@ impl Server {
     ///
     /// # Errors
     /// Why it cannot be found out.
-    pub fn keys(&self) -> Result<Keys, String> {
-        let is_encrypted = self.server.is_encrypted();
-        let given = Keys { address: self.server.authority(), is_encrypted };
-        if self.server.names_keys() {
+    pub fn keys(&self) -> Result<Keys, Failure> {
+        let node = self.address()?;
+        let is_encrypted = node.is_encrypted();
+        let given = Keys { address: node.authority(), is_encrypted };
+        if node.names_keys() {
             return Ok(given);
         }
         let ports = match self.ports() {
-            Err(Silence::NotHttp(_)) if self.server.scheme == Scheme::None => return Ok(given),
+            Err(Silence::NotHttp(_)) if node.scheme == Scheme::None => return Ok(given),
             ports => ports?,
         };
         let port = if is_encrypted { "kvSSL" } else { "kv" };
-        let address = port_of(&ports, &self.server, port);
-        let address = address
-            .ok_or_else(|| format!("no node of the cluster of {} keeps documents", self.server))?;
+        let address = port_of(&ports, node, port);
+        let unserved = || format!("no node of the cluster of {node} keeps documents");
+        let address = address.ok_or_else(|| Failure::new(Kind::Unreachable, unserved()))?;
         Ok(Keys { address, is_encrypted })
     }
 
+    /// Opens a bucket at all nodes that have it.
+    ///
+    /// # Errors
+    /// Why it cannot be opened.
+    pub fn bucket(&self, bucket: &str) -> Result<nacre_client::Bucket, Failure> {
+        let keys = self.keys()?;
+        let tls = keys.is_encrypted.then(|| self.trust()?.client_config().map_err(Failure::from));
+        let (user, password) = self.login()?;
+        let login = nacre_client::Login {
+            user: user.to_owned(),
+            password: password.to_owned(),
+            bucket: bucket.to_owned(),
+        };
+        Ok(nacre_client::Bucket::connect(&[keys.address], tls.transpose()?, login)?)
+    }
+
+    /// Connects to the key-value service and logs in there.
+    ///
+    /// # Errors
+    /// Why that fails.
+    pub fn open_keys(&self) -> Result<(), Failure> {
+        let keys = self.keys()?;
+        let tls = keys.is_encrypted.then(|| self.trust()?.client_config().map_err(Failure::from));
+        let (user, password) = self.login()?;
+        let tls = tls.transpose()?;
+        let login = [user, password];
+        Connection::connect_without_bucket(&keys.address, tls.as_ref(), login, BASIC_FEATURES)?;
+        Ok(())
+    }
+
+    /// Returns the same options, whose node and login are found again.
+    pub fn again(&self) -> Server {
+        Server { resolved: OnceLock::new(), ..self.clone() }
+    }
+
+    /// Returns true if there is a password without asking for it.
+    pub fn has_password(&self) -> bool {
+        self.resolved().is_ok_and(|login| login.password.is_some() || self.typed.get().is_some())
+    }
+
+    /// Returns node and user as a context, and the password if it is to be kept.
+    ///
+    /// # Errors
+    /// When the options name an unknown context, or the password to keep is missing.
+    pub fn as_context(&self, with_password: bool) -> Result<Context, Failure> {
+        let password = with_password.then(|| self.login().map(|(_, password)| password.to_owned()));
+        let Login { node, user, trust, .. } = self.resolved()?;
+        Ok(Context {
+            url: node.to_string(),
+            user: Some(user.clone()),
+            password: password.transpose()?,
+            password_file: None,
+            cacert: trust.path().map(std::path::absolute).transpose().map_err(|e| e.to_string())?,
+        })
+    }
+
     fn ports(&self) -> Result<Value, Silence> {
-        let (status, ports) = self.exchange(&self.server.to_string(), "GET", PORTS_PATH, b"")?;
+        let node = self.address()?;
+        let (status, ports) = self.exchange(&node.to_string(), "GET", PORTS_PATH, b"")?;
         match is_success(status) && ports["nodesExt"].is_array() {
             true => Ok(ports),
             false if status == NOT_FOUND => {
-                let server = &self.server;
-                Err(Silence::Other(format!("{server} does not list services: {NOT_MANAGEMENT}")))
+                let reason = format!("{node} does not list services: {NOT_MANAGEMENT}");
+                Err(Silence::Other(reason.into()))
             }
-            false => Err(Silence::Other(self.refusal(status, &ports))),
+            false => Err(Silence::Other(self.refusal(status, &ports)?)),
         }
     }
 
@@ -281,8 +339,8 @@ impl Server {
     ///
     /// # Errors
     /// Why there is no answer, or what the node says against it, in a sentence.
-    pub fn call(&self, method: &str, path: &str, body: &[u8]) -> Result<Value, String> {
-        self.call_at(&self.server.to_string(), method, path, body)
+    pub fn call(&self, method: &str, path: &str, body: &[u8]) -> Result<Value, Failure> {
+        self.call_at(&self.address()?.to_string(), method, path, body)
     }
 
     /// Sends a request to another service, whose URL is `base`.
@@ -295,25 +353,50 @@ impl Server {
         method: &str,
         path: &str,
         body: &[u8],
-    ) -> Result<Value, String> {
+    ) -> Result<Value, Failure> {
         let (status, value) = self.exchange(base, method, path, body)?;
-        if is_success(status) { Ok(value) } else { Err(self.refusal(status, &value)) }
+        if is_success(status) { Ok(value) } else { Err(self.refusal(status, &value)?) }
+    }
+
+    /// Asks for a public path of the management, without a login.
+    ///
+    /// # Errors
+    /// Why there is no answer.
+    pub fn probe(&self, path: &str) -> Result<(u16, Value), Failure> {
+        let Login { node, trust, .. } = self.resolved()?;
+        let rest = Rest::new(&[node.to_string()], "", "", &trust.roots()?);
+        let RestReply { status, text } = rest.call("GET", path, b"")?;
+        Ok((status, serde_json::from_str(&text).unwrap_or(Value::String(text))))
+    }
+
+    /// Sends a request to another service, whose URL is `base`. Returns the status, and the answer as JSON where it is.
+    ///
+    /// # Errors
+    /// Why there is no answer.
+    pub fn answer_at(
+        &self,
+        base: &str,
+        method: &str,
+        path: &str,
+        body: &[u8],
+    ) -> Result<(u16, Value), Failure> {
+        Ok(self.exchange(base, method, path, body)?)
     }
 
     /// Returns true if `path` exists. A node that cannot tell is an error, and not a path that does not exist.
     ///
     /// # Errors
     /// As [`Server::call`], but for 404.
-    pub fn knows(&self, path: &str) -> Result<bool, String> {
-        let (status, value) = self.exchange(&self.server.to_string(), "GET", path, b"")?;
+    pub fn knows(&self, path: &str) -> Result<bool, Failure> {
+        let (status, value) = self.exchange(&self.address()?.to_string(), "GET", path, b"")?;
         self.is_there(status, &value)
     }
 
-    fn is_there(&self, status: u16, value: &Value) -> Result<bool, String> {
+    fn is_there(&self, status: u16, value: &Value) -> Result<bool, Failure> {
         match status {
             NOT_FOUND => Ok(false),
             status if is_success(status) => Ok(true),
-            status => Err(self.refusal(status, value)),
+            status => Err(self.refusal(status, value)?),
         }
     }
 
@@ -325,33 +408,52 @@ impl Server {
         path: &str,
         body: &[u8],
     ) -> Result<(u16, Value), Silence> {
-        if self.server.names_keys() {
+        if self.address()?.names_keys() {
             let hint = "name its management, as http://host:8091";
-            return Err(Silence::Other(format!("{server} is an address for keys: {hint}")));
+            return Err(Silence::Other(format!("{server} is an address for keys: {hint}").into()));
         }
-        let roots = self.trust.roots().map_err(Silence::Other)?;
-        let (user, password) = self.login().map_err(Silence::Other)?;
+        let roots = self.trust()?.roots().map_err(Failure::from)?;
+        let (user, password) = self.login()?;
         let rest = Rest::new(&[server.to_owned()], user, password, &roots);
         let RestReply { status, text } =
             rest.call(method, path, body).map_err(|error| match error {
                 RestError::NotHttp { .. } => Silence::NotHttp(format!("{error}: {NOT_MANAGEMENT}")),
-                other => Silence::Other(other.to_string()),
+                other => Silence::Other(other.into()),
             })?;
         let value: Value = serde_json::from_str(&text).unwrap_or(Value::String(text));
         Ok((status, value))
     }
 
     /// Describes why a request was refused, with the node where it gives no reason.
-    fn refusal(&self, status: u16, value: &Value) -> String {
-        if status == 401 && value["error"] == "unauthorized" {
-            return format!("{} refuses the login of {}", self.server, self.user);
+    fn refusal(&self, status: u16, value: &Value) -> Result<Failure, Failure> {
+        let Login { node, user, .. } = self.resolved()?;
+        let denied = |reason: String| Ok(Failure::new(Kind::Denied, reason));
+        if status == 401 {
+            return denied(format!("{node} refuses the login of {user}"));
         }
         if let Value::Array(rights) = &value["permissions"] {
             let rights: Vec<&str> = rights.iter().filter_map(Value::as_str).collect();
             let rights = rights.join(" or ");
-            return format!("{} may not do that at {}: it needs {rights}", self.user, self.server);
+            return denied(format!("{user} may not do that at {node}: it needs {rights}"));
         }
-        reason(value).unwrap_or_else(|| format!("{} answers {status}: {value}", self.server))
+        let kind = if status == 403 { Kind::Denied } else { Kind::Failed };
+        let reason = reason(value).unwrap_or_else(|| format!("{node} answers {status}: {value}"));
+        Ok(Failure::new(kind, reason))
+    }
+}
+
+/// The context if none is named.
+fn default_context() -> Result<Context, Failure> {
+    if let Some(context) = contexts::dev_context()? {
+        return Ok(context);
+    }
+    let fallback = Context { url: NODE_DEFAULT.to_owned(), ..Context::default() };
+    // Without a home there are no contexts.
+    let Ok(path) = Contexts::path() else { return Ok(fallback) };
+    let contexts = Contexts::load(&path)?;
+    match &contexts.current {
+        Some(name) => Ok(contexts.find(name)?.clone()),
+        None => Ok(fallback),
     }
 }
 
@@ -407,27 +509,26 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn shown(text: &str) -> Result<String, String> {
-        text.parse::<NodeAddress>().map(|address| address.to_string())
-    }
-
     #[test]
-    fn a_node_is_named_by_host_port_or_url() {
-        for (text, expected) in [
-            ("a", "http://a:8091"),
-            ("a:9000", "http://a:9000"),
-            ("[::1]:9000", "http://[::1]:9000"),
-            ("[::1]", "http://[::1]:8091"),
-            ("http://a/", "http://a:8091"),
-            ("https://a.b", "https://a.b:18091"),
-            ("couchbase://a", "couchbase://a:11210"),
-            ("couchbases://a", "couchbases://a:11207"),
-        ] {
-            assert_eq!(shown(text).as_deref(), Ok(expected), "{text}");
-        }
-        for text in ["", "http://", "ftp://a", "a:b", "a:70000", "a b", "[::1]x", "http://a/b"] {
-            assert!(shown(text).is_err(), "{text}");
-        }
+    fn the_password_of_a_context_is_for_its_user_alone() {
+        let context = Context {
+            url: "https://db1".into(),
+            user: Some("ann".into()),
+            password: Some("secret".into()),
+            ..Context::default()
+        };
+        let options = |user: Option<&str>, password: Option<&str>| Server {
+            user: user.map(str::to_owned),
+            password: password.map(str::to_owned),
+            ..Server::new("a", "", "").unwrap()
+        };
+        let login = |user, password| {
+            let login = options(user, password).login_by(&context, "b".parse().unwrap()).unwrap();
+            (login.user, login.password)
+        };
+        assert_eq!(login(None, None), ("ann".into(), Some("secret".into())));
+        assert_eq!(login(Some("bob"), None), ("bob".into(), None));
+        assert_eq!(login(None, Some("other")), ("ann".into(), Some("other".into())));
     }
 
     #[test]
@@ -451,7 +552,7 @@ mod tests {
         assert_eq!(said(200), Ok(true));
         assert_eq!(said(404), Ok(false));
         for status in [403, 503] {
-            assert_eq!(said(status), Err("why".into()), "{status}");
+            assert_eq!(said(status).unwrap_err().reason, "why", "{status}");
         }
     }
 }

@@ -11,11 +11,27 @@ use std::sync::Arc;
 pub struct Trust {
     /// File with the authority of the node, in PEM: what `GET /pools/default/certificate` answers. Without it, certificates must
     /// be signed by an authority that the web trusts
-    #[arg(long, env = "NACRE_CACERT", value_name = "FILE", global = true)]
+    #[arg(
+        long,
+        env = "NACRE_CACERT",
+        value_name = "FILE",
+        global = true,
+        help_heading = "Connection"
+    )]
     cacert: Option<PathBuf>,
 }
 
 impl Trust {
+    /// Returns this option, or one with the file of a context where none was given.
+    pub(crate) fn or(self, cacert: Option<PathBuf>) -> Trust {
+        Trust { cacert: self.cacert.or(cacert) }
+    }
+
+    /// Returns the file, if one was named.
+    pub(crate) fn path(&self) -> Option<&PathBuf> {
+        self.cacert.as_ref()
+    }
+
     /// Reads the authorities.
     ///
     /// # Errors

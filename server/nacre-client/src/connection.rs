@@ -99,14 +99,29 @@ impl Connection {
         [user, password, bucket]: [&str; 3],
         features: &[Feature],
     ) -> Result<Connection, Error> {
+        let login = [user, password];
+        let mut connection = Connection::connect_without_bucket(address, tls, login, features)?;
+        connection.select_bucket(bucket)?;
+        connection.refresh_map()?;
+        Ok(connection)
+    }
+
+    /// Connects, encrypted if there is `tls`, and logs in.
+    ///
+    /// # Errors
+    /// The error of the step that fails first.
+    pub fn connect_without_bucket(
+        address: &str,
+        tls: Option<&Arc<ClientConfig>>,
+        [user, password]: [&str; 2],
+        features: &[Feature],
+    ) -> Result<Connection, Error> {
         let mut connection = Connection::open(address)?;
         if let Some(tls) = tls {
             connection = connection.encrypt(tls)?;
         }
         connection.hello(features)?;
         connection.log_in(user, password)?;
-        connection.select_bucket(bucket)?;
-        connection.refresh_map()?;
         Ok(connection)
     }
 

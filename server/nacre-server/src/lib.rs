@@ -16,6 +16,7 @@ mod audit;
 mod capsules;
 mod cluster;
 mod data_dir;
+mod dev;
 mod http_out;
 mod kv;
 mod log_collection;
@@ -33,9 +34,10 @@ mod strangers;
 mod tls;
 mod vital;
 
+pub use dev::{Dev, dev};
 pub use platform::SystemPlatform;
 pub use process::{Embedded, Priority, Process};
-pub use serve::{Dev, Serve, dev, serve, serve_with};
+pub use serve::{Serve, serve, serve_with};
 pub use services::all as services;
 pub use vital::{depend_on_this_thread, is_vital_thread};
 

@@ -1,4 +1,4 @@
-//! `nacre serve` and `nacre dev`: from the command line to a running node, and back to a clean stop.
+//! `nacre serve`: from the command line to a running node, and back to a clean stop.
 
 use crate::cluster::Consensus;
 use crate::cluster::link::Lane;
@@ -9,7 +9,7 @@ use crate::records::Records;
 use crate::rest::{self, Claim, Front, Hosts, Threads};
 use crate::strangers::{Connections, Limits};
 use crate::tls::{Files, NodeKey, Tls};
-use crate::{data_dir, kv, memory, services};
+use crate::{kv, memory, services};
 use clap::{Args, FromArgMatches};
 use nacre_auth::{Role, User};
 use nacre_cluster::{BucketSettings, Change};
@@ -109,20 +109,6 @@ pub struct Serve {
     allow_outgoing: Vec<OutgoingRule>,
 }
 
-/// Options of `nacre dev`.
-#[derive(Args, Clone, Debug)]
-pub struct Dev {
-    /// Move all ports, as for `serve`
-    #[arg(long, env = "NACRE_PORT_BASE", value_name = "N")]
-    port_base: Option<u16>,
-    /// Where data is kept; a folder that is removed at the end when not given
-    #[arg(long)]
-    data_dir: Option<PathBuf>,
-    /// Where compiled plugins are kept, so that the next start has them (default: with the data)
-    #[arg(long, env = "NACRE_PLUGIN_CACHE")]
-    plugin_cache: Option<PathBuf>,
-}
-
 impl Serve {
     /// Reads options as the command line has them, such as `--data-dir`, for an application that embeds a node. Variables of the
     /// environment count as they do there.
@@ -190,68 +176,6 @@ pub fn serve_with<S: Future<Output = ()>>(
     run(options, process, services, stop, |_| {})
 }
 
-/// Runs a node for development until `stop` ends, as [`serve`] does.
-///
-/// # Errors
-/// A sentence for the operator.
-pub fn dev<S: Future<Output = ()>>(
-    options: &Dev,
-    process: &'static dyn Process,
-    stop: impl FnOnce() -> io::Result<S>,
-) -> Result<(), String> {
-    let failed = |error| format!("cannot create a folder for the data: {error}");
-    let temporary = match &options.data_dir {
-        Some(_) => None,
-        None => Some(data_dir::temporary().map_err(failed)?),
-    };
-    let data_dir = options.data_dir.clone().or_else(|| temporary.clone()).unwrap_or_default();
-    let serve = Serve {
-        data_dir,
-        host: "127.0.0.1".into(),
-        port_base: options.port_base,
-        user: "Administrator".into(),
-        password: Some("password".into()),
-        unclaimed: false,
-        claim_token: None,
-        buckets: vec!["default".into()],
-        bucket_ram_mb: 256,
-        memory: None,
-        kv_threads: None,
-        no_io_uring: false,
-        state_form: StateForm::default(),
-        state_cache_mb: 16,
-        state_flush_kb: 8192,
-        plugin_cache: options.plugin_cache.clone(),
-        tls_certificate: None,
-        tls_key: None,
-        tls_names: Vec::new(),
-        allow_hosts: Vec::new(),
-        allow_plain_logins: false,
-        // Webhooks that are being developed run on the same machine.
-        allow_outgoing: loopback(),
-    };
-    let outcome = run(&serve, process, services::all(), stop, |endpoints| {
-        println!("nacre is ready");
-        for line in ports::banner(services::table(), endpoints) {
-            println!("{line}");
-        }
-        println!("  bucket      default  user  Administrator  password  password");
-        println!(
-            "Ctrl-C stops it{}.",
-            if temporary.is_some() { " and removes its data" } else { "" }
-        );
-    });
-    if let Some(temporary) = &temporary {
-        let _ = std::fs::remove_dir_all(temporary);
-    }
-    outcome
-}
-
-/// The addresses of the machine itself.
-fn loopback() -> Vec<OutgoingRule> {
-    ["127.0.0.0/8", "::1"].map(|rule| rule.parse().expect("a network")).into()
-}
-
 /// An empty password mostly comes from an unset variable, and would let every client in.
 const EMPTY_PASSWORD: &str = "the password is empty: give one with --password or NACRE_PASSWORD, or neither to have one generated";
 
@@ -307,7 +231,8 @@ fn open(
     Ok((platform, node))
 }
 
-fn run<S: Future<Output = ()>>(
+/// Runs a node until `stop` is over; `ready` is called once it serves.
+pub(crate) fn run<S: Future<Output = ()>>(
     options: &Serve,
     process: &'static dyn Process,
     services: Vec<Arc<dyn Service>>,

@@ -57,15 +57,15 @@ impl Limits {
 
 /// Numbers of open, refused and closed connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Counts {
+pub struct Counts {
     /// Descriptors that connections hold.
-    descriptors: usize,
+    pub descriptors: usize,
     /// Connections without a login.
-    strangers: usize,
+    pub strangers: usize,
     /// Connections that were refused, as there was no place.
-    refused: u64,
+    pub refused: u64,
     /// Connections without a login that were closed for a newcomer.
-    displaced: u64,
+    pub displaced: u64,
 }
 
 /// All connections of the node's ports.
@@ -213,9 +213,13 @@ impl Connections {
     }
 
     /// Returns the numbers of connections.
-    #[cfg(test)]
-    fn counts(&self) -> Counts {
+    pub fn counts(&self) -> Counts {
         self.counts_in(&self.state.lock())
+    }
+
+    /// How many connections there may be.
+    pub fn limits(&self) -> Limits {
+        self.limits
     }
 
     fn counts_in(&self, state: &State) -> Counts {

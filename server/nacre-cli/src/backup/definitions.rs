@@ -1,5 +1,6 @@
 //! Definitions: settings of buckets, collections, indexes, design documents, functions and deployments, as the cluster describes them.
 
+use crate::Failure;
 use crate::target::Server;
 use nacre_backup::{BucketPart, Collection};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
@@ -39,7 +40,7 @@ pub(super) fn of_bucket(
     let path = bucket_path(bucket);
     let scopes = server.call("GET", &format!("{path}/scopes"), b"")?;
     let mut definitions = Definitions::new();
-    let mut add = |kind: &str, asked: Result<Value, String>| match asked {
+    let mut add = |kind: &str, asked: Result<Value, Failure>| match asked {
         Ok(value) => drop(definitions.insert(kind.to_owned(), value)),
         Err(reason) => missing.push(format!("{kind} of {bucket}: {reason}")),
     };
@@ -53,7 +54,7 @@ pub(super) fn of_bucket(
 /// Reads what belongs to no bucket.
 pub(super) fn of_cluster(server: &Server, missing: &mut Vec<String>) -> Definitions {
     let mut definitions = Definitions::new();
-    let mut add = |kind: &str, asked: Result<Value, String>| match asked {
+    let mut add = |kind: &str, asked: Result<Value, Failure>| match asked {
         Ok(value) => drop(definitions.insert(kind.to_owned(), value)),
         Err(reason) => missing.push(format!("{kind}: {reason}")),
     };
@@ -111,7 +112,8 @@ pub(super) fn create_bucket(server: &Server, name: &str, part: &BucketPart) -> R
     }
     let form: Vec<String> =
         form.iter().map(|(field, value)| format!("{field}={}", encoded(value))).collect();
-    server.call("POST", "/pools/default/buckets", form.join("&").as_bytes()).map(drop)
+    server.call("POST", "/pools/default/buckets", form.join("&").as_bytes())?;
+    Ok(())
 }
 
 /// Creates the scopes and collections that are missing; returns those that there are then.
@@ -150,7 +152,7 @@ pub(super) fn create_others(
     part: &BucketPart,
 ) -> (u64, Vec<String>) {
     let (mut created, mut failed) = (0, Vec::new());
-    let mut note = |name: String, done: Result<Value, String>| match done {
+    let mut note = |name: String, done: Result<Value, Failure>| match done {
         Ok(_) => created += 1,
         Err(reason) => failed.push(format!("{name}: {reason}")),
     };
@@ -175,7 +177,7 @@ pub(super) fn create_others(
             continue;
         };
         if part.name != bucket {
-            note(format!("index {name}"), Err("its definition names another bucket".to_owned()));
+            note(format!("index {name}"), Err("its definition names another bucket".into()));
             continue;
         }
         let statement = deferred(statement);

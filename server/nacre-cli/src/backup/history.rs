@@ -62,7 +62,8 @@ impl<'a> Cluster<'a> {
     pub fn open(server: &'a Server) -> Result<Cluster<'a>, String> {
         let keys = server.keys()?;
         let (user, password) = server.login()?;
-        let tls = keys.is_encrypted.then(|| server.trust().client_config()).transpose()?;
+        let trust = server.trust()?;
+        let tls = keys.is_encrypted.then(|| trust.client_config()).transpose()?;
         Ok(Cluster { server, keys, tls, user: user.to_owned(), password: password.to_owned() })
     }
 

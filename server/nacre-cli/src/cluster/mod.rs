@@ -2,6 +2,7 @@
 
 mod picture;
 
+use crate::Failure;
 use crate::target::Server;
 use clap::{Args, Subcommand};
 use comfy_table::{Table, presets};
@@ -181,7 +182,7 @@ fn port(text: &str) -> Result<(String, String), String> {
 ///
 /// # Errors
 /// A sentence for the person who ran it.
-pub fn run(options: &Options) -> Result<(), String> {
+pub fn run(options: &Options) -> Result<(), Failure> {
     let server = &options.server;
     let send = |method: &str, path: &str, fields: &[(&str, &str)]| {
         let encode = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
@@ -228,7 +229,7 @@ pub fn run(options: &Options) -> Result<(), String> {
         }
         Action::Remove { node } => {
             post("/controller/ejectNode", &[("otpNode", &otp_node(node))])
-                .map_err(|reason| format!("{node}: {reason}"))?;
+                .map_err(|failure| failure.map(|reason| format!("{node}: {reason}")))?;
             status(server)
         }
         Action::Rebalance { removed, query, eventing, index, search } => {
@@ -248,8 +249,9 @@ pub fn run(options: &Options) -> Result<(), String> {
             if *allow_unsafe {
                 fields.push(("allowUnsafe", "true"));
             }
-            post("/controller/failOver", &fields)
-                .map_err(|reason| format!("{}: {reason}", nodes.join(", ")))?;
+            post("/controller/failOver", &fields).map_err(|failure| {
+                failure.map(|reason| format!("{}: {reason}", nodes.join(", ")))
+            })?;
             status(server)
         }
         Action::Recover { nodes, full } => {
@@ -257,7 +259,7 @@ pub fn run(options: &Options) -> Result<(), String> {
             for node in nodes {
                 let fields = [("otpNode", &*otp_node(node)), ("recoveryType", kind)];
                 post("/controller/setRecoveryType", &fields)
-                    .map_err(|reason| format!("{node}: {reason}"))?;
+                    .map_err(|failure| failure.map(|reason| format!("{node}: {reason}")))?;
             }
             status(server)
         }
@@ -286,7 +288,7 @@ fn fields_of_rebalance(
     server: &Server,
     removed: &[String],
     services: [&Option<Vec<String>>; 4],
-) -> Result<Vec<(&'static str, String)>, String> {
+) -> Result<Vec<(&'static str, String)>, Failure> {
     let pool = server.call("GET", "/pools/default", b"")?;
     let known = pool["nodes"].as_array().into_iter().flatten();
     let known: Vec<&str> = known.filter_map(|node| node["otpNode"].as_str()).collect();
@@ -302,11 +304,12 @@ fn fields_of_rebalance(
 }
 
 /// Hint for a refused login: the options of the other node's login are easily forgotten.
-fn about_login(reason: String) -> String {
-    if !reason.contains("Authentication failed") {
-        return reason;
+fn about_login(failure: Failure) -> Failure {
+    if !failure.reason.contains("Authentication failed") {
+        return failure;
     }
-    format!("{reason} The login of the other node is --other-user and --other-password.")
+    let hint = "The login of the other node is --other-user and --other-password.";
+    failure.map(|reason| format!("{reason} {hint}"))
 }
 
 /// Refuses nodes that are not in the cluster, by their names.
@@ -324,10 +327,10 @@ fn check_known<'a>(
 fn path_of(
     server: &Server,
     group: &str,
-    post: impl Fn(&str, &[(&str, &str)]) -> Result<Value, String>,
-) -> Result<String, String> {
+    post: impl Fn(&str, &[(&str, &str)]) -> Result<Value, Failure>,
+) -> Result<String, Failure> {
     const GROUPS: &str = "/pools/default/serverGroups";
-    let find = || -> Result<Option<String>, String> {
+    let find = || -> Result<Option<String>, Failure> {
         let known = server.call("GET", GROUPS, b"")?;
         let mut known = known["groups"].as_array().into_iter().flatten();
         let found = known.find(|known| known["name"] == group);
@@ -337,7 +340,7 @@ fn path_of(
         return Ok(found);
     }
     post(GROUPS, &[("name", group)])?;
-    find()?.ok_or_else(|| format!("the group {group} is gone again"))
+    find()?.ok_or_else(|| format!("the group {group} is gone again").into())
 }
 
 fn otp_node(node: &str) -> String {
@@ -345,21 +348,21 @@ fn otp_node(node: &str) -> String {
 }
 
 /// Waits until the rebalance is over.
-fn wait_for_rebalance(server: &Server) -> Result<(), String> {
+fn wait_for_rebalance(server: &Server) -> Result<(), Failure> {
     loop {
         let progress = server.call("GET", "/pools/default/rebalanceProgress", b"")?;
         if progress["status"] == "none" {
             see_off(server)?;
             status(server)?;
             let failure = progress["errorMessage"].as_str().map(str::to_owned);
-            return failure.map_or(Ok(()), Err);
+            return failure.map_or(Ok(()), |reason| Err(reason.into()));
         }
         std::thread::sleep(std::time::Duration::from_millis(200));
     }
 }
 
 /// Waits until the nodes that a rebalance has taken out are gone. One that does not answer may stay for as long as it likes.
-fn see_off(server: &Server) -> Result<(), String> {
+fn see_off(server: &Server) -> Result<(), Failure> {
     let begun = std::time::Instant::now();
     while begun.elapsed() < FAREWELL {
         let pool = server.call("GET", "/pools/default", b"")?;
@@ -372,7 +375,7 @@ fn see_off(server: &Server) -> Result<(), String> {
     Ok(())
 }
 
-fn status(server: &Server) -> Result<(), String> {
+fn status(server: &Server) -> Result<(), Failure> {
     let pool = server.call("GET", "/pools/default", b"")?;
     println!("{}", table(&pool));
     for problem in problems(&pool) {
@@ -382,7 +385,7 @@ fn status(server: &Server) -> Result<(), String> {
 }
 
 /// Draws which node serves each vBucket of a bucket.
-fn show_map(server: &Server, bucket: &str) -> Result<(), String> {
+fn show_map(server: &Server, bucket: &str) -> Result<(), Failure> {
     let bucket = utf8_percent_encode(bucket, NON_ALPHANUMERIC);
     let map = server.call("GET", &format!("/pools/default/buckets/{bucket}"), b"")?;
     print!("\n{}", picture::draw(&map));

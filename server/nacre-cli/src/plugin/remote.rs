@@ -164,7 +164,7 @@ pub fn deploy(options: &Deploy) -> Result<(), String> {
     let name = put(options, &package)?;
     println!("{name} runs {} {}", package.manifest.name, package.manifest.version);
     match package.manifest.world {
-        World::Service => println!("it answers at {}/_plugin/{name}/", options.server.address()),
+        World::Service => println!("it answers at {}/_plugin/{name}/", options.server.address()?),
         World::Functions => {
             println!(
                 "CREATE FUNCTION name(...) LANGUAGE WASM AS \"function\" AT \"{name}\" makes one known to queries"
@@ -172,7 +172,7 @@ pub fn deploy(options: &Deploy) -> Result<(), String> {
         }
         World::Resolver => println!("it resolves the conflicts of the bucket"),
         World::IndexType => {
-            println!("its entries are at {}/_plugin/{name}/scan", options.server.address());
+            println!("its entries are at {}/_plugin/{name}/scan", options.server.address()?);
         }
     }
     Ok(())
@@ -215,7 +215,7 @@ pub fn put(options: &Deploy, package: &Package) -> Result<String, String> {
         if !is_known {
             options.server.call("DELETE", &known, b"").ok();
         }
-        return Err(refused);
+        return Err(refused.into());
     }
     let runs = until_it_runs(&options.server, &path)?;
     runs.map(|()| name.clone())
@@ -238,7 +238,8 @@ fn check_grants(manifest: &Manifest, grants: &Value) -> Result<(), String> {
 /// # Errors
 /// A sentence for the person at the terminal.
 pub fn forget(options: &Deploy, name: &str, version: &str) -> Result<(), String> {
-    options.server.call("DELETE", &format!("/plugins/{name}/{version}"), b"").map(drop)
+    options.server.call("DELETE", &format!("/plugins/{name}/{version}"), b"")?;
+    Ok(())
 }
 
 /// Shows which packages the cluster has, and what is deployed of them; or removes one.
@@ -322,9 +323,16 @@ pub fn capsule(options: &OneCapsule) -> Result<(), String> {
         None => {
             let all = server.call("GET", &path, b"")?;
             let newest = all.as_array().and_then(|all| all.last()?["id"].as_str());
-            newest
-                .ok_or_else(|| format!("{} keeps no call of {name} that failed", server.address()))?
-                .to_owned()
+            let none = || {
+                Ok::<_, String>(format!(
+                    "{} keeps no call of {name} that failed",
+                    server.address()?
+                ))
+            };
+            match newest {
+                Some(newest) => newest.to_owned(),
+                None => return Err(none()?),
+            }
         }
     };
     let capsule = server.call("GET", &format!("{path}/{id}"), b"")?;

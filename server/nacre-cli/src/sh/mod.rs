@@ -19,6 +19,7 @@ mod text;
 #[cfg(test)]
 mod transcripts;
 
+use crate::Failure;
 use crate::target::Server;
 use clap::Args;
 use output::Output;
@@ -64,12 +65,12 @@ pub struct Shell {
 ///
 /// # Errors
 /// When a statement failed, or there is no terminal to talk to any more.
-pub fn sh(options: &Shell) -> Result<(), String> {
+pub fn sh(options: &Shell) -> Result<(), Failure> {
     let interrupted = Arc::new(AtomicBool::new(false));
     let mut node = http::Node::new(
         &options.url()?,
         options.server.login()?,
-        options.server.trust().client_config()?,
+        options.server.trust()?.client_config()?,
         Arc::clone(&interrupted),
     )?;
     let address = node.address();
@@ -85,8 +86,9 @@ pub fn sh(options: &Shell) -> Result<(), String> {
         let mut out = terminal::Silenced::new(stdout, Arc::clone(&interrupted));
         let mut session = Session::new(&mut node, &mut out, &mut errors, width, settings);
         session.keep_going = options.keep_going;
-        let greeting = format!("Connected to {address} as {}.", options.server.user());
-        return terminal::talk(&mut session, &greeting, &interrupted);
+        let (user, _) = options.server.login()?;
+        let greeting = format!("Connected to {address} as {user}.");
+        return Ok(terminal::talk(&mut session, &greeting, &interrupted)?);
     }
     let mut session = Session::new(&mut node, &mut stdout, &mut errors, width, settings);
     session.keep_going = options.keep_going;
@@ -98,13 +100,13 @@ pub fn sh(options: &Shell) -> Result<(), String> {
     match outcome.and(ended) {
         Ok(()) => Ok(()),
         Err(Stop::Quit) if !session.has_failed => Ok(()),
-        Err(Stop::Failed | Stop::Quit) => Err("not everything was carried out".to_owned()),
-        Err(Stop::Closed(error)) => Err(format!("cannot write: {error}")),
+        Err(Stop::Failed | Stop::Quit) => Err("not everything was carried out".into()),
+        Err(Stop::Closed(error)) => Err(format!("cannot write: {error}").into()),
     }
 }
 
 impl Shell {
-    fn url(&self) -> Result<String, String> {
+    fn url(&self) -> Result<String, Failure> {
         if let Some(url) = &self.url {
             return Ok(url.clone());
         }

@@ -72,12 +72,14 @@ impl Side {
     /// # Errors
     /// A sentence: who cannot be reached, or what is refused.
     pub fn read(server: &Server, bucket: &str) -> Result<Side, String> {
-        let about = |reason: String| format!("{bucket} at {}: {reason}", server.address());
+        let address = server.address()?;
+        let about = |reason: String| format!("{bucket} at {address}: {reason}");
         let scopes = server.call("GET", &format!("/pools/default/buckets/{bucket}/scopes"), b"");
-        let names = names_of(&scopes.map_err(about)?);
-        let keys = server.keys().map_err(about)?;
+        let names = names_of(&scopes.map_err(|failure| about(failure.into()))?);
+        let keys = server.keys().map_err(|failure| about(failure.into()))?;
         let (user, password) = server.login()?;
-        let tls = keys.is_encrypted.then(|| server.trust().client_config()).transpose()?;
+        let trust = server.trust()?;
+        let tls = keys.is_encrypted.then(|| trust.client_config()).transpose()?;
         let features = [BASIC_FEATURES, &[Feature::Xattr, Feature::Json]].concat();
         let connect = |address: &str| {
             Connection::connect(address, tls.as_ref(), [user, password, bucket], &features)

@@ -2,6 +2,7 @@
 
 mod diff;
 
+use crate::Failure;
 use crate::target::Server;
 use clap::{Args, Subcommand, ValueEnum};
 use comfy_table::{Table, presets};
@@ -250,7 +251,8 @@ fn post(server: &Server, path: &str, fields: &[(&str, &str)]) -> Result<Value, S
 }
 
 /// A hint where an option is easily forgotten.
-fn explained(reason: String) -> String {
+fn explained(failure: Failure) -> String {
+    let reason = failure.reason;
     match reason.contains("Verify username and password") {
         true => format!("{reason} The login there is --other-user and --other-password."),
         false => reason,

@@ -5,6 +5,7 @@
 use super::Call;
 use super::body::{Reply, ok, reply};
 use super::routes::{Route, get, ready};
+use crate::strangers::{Connections, Counts, Limits};
 use hyper::StatusCode;
 use nacre_auth::Privilege;
 use nacre_bucket::Bucket;
@@ -38,7 +39,7 @@ pub(super) const ROUTES: &[Route] = &[
 
 fn metrics(call: &Call) -> Result<Reply, Reply> {
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(Snapshot::of(&call.node)));
+    registry.register_collector(Box::new(Snapshot::of(&call.node, &call.front.connections)));
     let mut text = String::new();
     encode(&mut text, &registry).expect("a string takes any text");
     Ok(reply(StatusCode::OK, CONTENT_TYPE, text))
@@ -69,6 +70,18 @@ struct Snapshot {
     /// Metrics of services.
     services: Vec<Metric>,
     memory: MemoryCounts,
+    door: DoorCounts,
+}
+
+/// What is counted of connections and logins.
+#[derive(Debug)]
+struct DoorCounts {
+    connections: Counts,
+    limits: Limits,
+    /// Logins that were refused since the start.
+    failed_logins: u64,
+    /// Seconds since the start.
+    uptime_s: u64,
 }
 
 #[derive(Debug)]
@@ -125,11 +138,18 @@ struct DeploymentCounts {
 }
 
 impl Snapshot {
-    fn of(node: &Arc<Node>) -> Snapshot {
+    fn of(node: &Arc<Node>, connections: &Connections) -> Snapshot {
         let cluster = node.cluster();
         let buckets = cluster.buckets.keys().filter_map(|name| node.bucket(name));
         let buckets: Vec<_> = buckets.map(|bucket| BucketCounts::of(&bucket)).collect();
+        let door = DoorCounts {
+            connections: connections.counts(),
+            limits: connections.limits(),
+            failed_logins: node.logins().failed(),
+            uptime_s: node.now().monotonic_ns / 1_000_000_000,
+        };
         Snapshot {
+            door,
             memory: MemoryCounts::of(node.memory(), &buckets),
             buckets,
             problems: node.problems(),
@@ -229,6 +249,7 @@ fn gauge(value: u64) -> ConstGauge<i64> {
 
 impl Collector for Snapshot {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
+        self.encode_door(&mut encoder)?;
         self.encode_memory(&mut encoder)?;
         self.encode_buckets(&mut encoder)?;
         self.encode_problems(&mut encoder)?;
@@ -240,6 +261,33 @@ impl Collector for Snapshot {
 }
 
 impl Snapshot {
+    /// Names that begin with `kv_` are Couchbase's.
+    fn encode_door(&self, encoder: &mut DescriptorEncoder<'_>) -> FmtResult {
+        let mut family = Family { encoder };
+        let DoorCounts { connections, limits, failed_logins, uptime_s } = &self.door;
+        let open = connections.descriptors as u64;
+        let (most, strangers) = (limits.descriptors_max as u64, connections.strangers as u64);
+        for (name, help, unit, value) in [
+            ("nacre_uptime", "Time since the start", Some(&Unit::Seconds), *uptime_s),
+            ("kv_curr_connections", "Open connections", None, open),
+            ("nacre_connections_limit", "Connections that may be open", None, most),
+            ("nacre_connections_without_login", "Connections without a login", None, strangers),
+        ] {
+            let level = |value: &u64| ([], gauge(*value));
+            family.each((name, help, unit), MetricType::Gauge, [value].iter(), level)?;
+        }
+        let Counts { refused, displaced, .. } = connections;
+        for (name, help, value) in [
+            ("nacre_connections_refused", "Connections refused at the limit", *refused),
+            ("nacre_connections_displaced", "Connections closed for newer ones", *displaced),
+            ("kv_auth_errors", "Refused logins", *failed_logins),
+        ] {
+            let count = |value: &u64| ([], counter(*value));
+            family.each((name, help, None), MetricType::Counter, [value].iter(), count)?;
+        }
+        Ok(())
+    }
+
     fn encode_memory(&self, encoder: &mut DescriptorEncoder<'_>) -> FmtResult {
         let mut family = Family { encoder };
         let MemoryCounts { limit_bytes, budgets, used } = &self.memory;

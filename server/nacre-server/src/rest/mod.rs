@@ -20,6 +20,7 @@ mod eventing;
 mod events;
 mod fixed;
 mod groups;
+mod health;
 mod indexes;
 mod libraries;
 mod listeners;
@@ -517,6 +518,8 @@ fn public(door: &Door, shown: &Shown, head: &Parts) -> Option<Reply> {
     let has_session = || console::session_of(&door.node, head).is_some();
     match head.uri.path() {
         INTRODUCTION => Some(nodes::introduce(&door.node)),
+        health::HEALTH => Some(health::health()),
+        health::READY => Some(health::ready(&door.node)),
         // Scripts wait for this path before they know a user.
         "/pools"
             if shown.user.is_none()

@@ -77,20 +77,21 @@ pub fn read_file(arguments: &[OsString]) -> Result<(), String> {
 }
 
 fn file_of(arguments: &[OsString]) -> Option<OsString> {
-    const OPTION: &str = "--password-file";
-    let mut arguments = arguments.iter();
+    value_of(arguments, "--password-file", "NACRE_PASSWORD_FILE")
+}
+
+/// Returns the value of an option among unparsed arguments, or that of its variable.
+pub fn value_of(arguments: &[OsString], option: &str, variable: &str) -> Option<OsString> {
+    let mut arguments = arguments.iter().take_while(|argument| *argument != "--");
     while let Some(argument) = arguments.next() {
-        if argument == "--" {
-            return None;
-        }
-        if argument == OPTION {
+        if argument == option {
             return arguments.next().cloned();
         }
-        if let Some(value) = argument.as_bytes().strip_prefix(format!("{OPTION}=").as_bytes()) {
+        if let Some(value) = argument.as_bytes().strip_prefix(format!("{option}=").as_bytes()) {
             return Some(std::ffi::OsStr::from_bytes(value).to_owned());
         }
     }
-    std::env::var_os("NACRE_PASSWORD_FILE").filter(|file| !file.is_empty())
+    std::env::var_os(variable).filter(|file| !file.is_empty())
 }
 
 fn read(path: &Path) -> std::io::Result<String> {

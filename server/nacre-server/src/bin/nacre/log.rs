@@ -10,6 +10,7 @@ use std::collections::HashMap;
 use std::fmt::{self, Debug, Write};
 use std::time::{Duration, Instant};
 use tracing::callsite::Identifier;
+use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::field::MakeExt;
@@ -37,8 +38,9 @@ pub fn to_stderr() {
         Ok(filter) => (filter, None),
         Err(error) => (EnvFilter::new(format!("{LOG_DEFAULT},openraft=off")), Some(error)),
     };
+    let is_json = std::env::var("NACRE_LOG_FORMAT").is_ok_and(|form| form == "json");
     // The log is for people: no module names, and colours only on a terminal.
-    let terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
+    let terminal = !is_json && std::io::IsTerminal::is_terminal(&std::io::stderr());
     let fields = format::debug_fn(|writer, field, value| write_field(writer, field.name(), value));
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
@@ -47,6 +49,7 @@ pub fn to_stderr() {
         .event_format(Lines {
             format: Format::default().with_target(false),
             limiter: Limiter::default(),
+            is_json,
         });
     // A second call in one process keeps the first log.
     let _ = log.with_writer(std::io::stderr).try_init();
@@ -95,6 +98,52 @@ fn is_special(character: char) -> bool {
 struct Lines {
     format: Format<Full>,
     limiter: Limiter,
+    /// True if each line is an object, for programs.
+    is_json: bool,
+}
+
+/// Fields of an event as members of an object.
+#[derive(Default)]
+struct Members(serde_json::Map<String, serde_json::Value>);
+
+impl Members {
+    fn put(&mut self, field: &Field, value: impl Into<serde_json::Value>) {
+        // Where a line of another logger comes from.
+        if !field.name().starts_with("log.") {
+            self.0.insert(field.name().to_owned(), value.into());
+        }
+    }
+}
+
+impl Visit for Members {
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.put(field, value);
+    }
+
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.put(field, value);
+    }
+
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.put(field, value);
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.put(field, value);
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        self.put(field, format!("{value:?}"));
+    }
+}
+
+/// Writes a line of JSON: `time`, `level`, and `message` with the other fields of the event.
+fn write_json(writer: &mut Writer<'_>, level: &str, mut members: Members) -> fmt::Result {
+    let mut time = String::new();
+    SystemTime.format_time(&mut Writer::new(&mut time))?;
+    members.0.insert("time".to_owned(), time.into());
+    members.0.insert("level".to_owned(), level.to_ascii_lowercase().into());
+    writeln!(writer, "{}", serde_json::Value::Object(members.0))
 }
 
 impl<S, N> FormatEvent<S, N> for Lines
@@ -111,11 +160,24 @@ where
         let kind = event.metadata().callsite();
         let (is_written, left_out) = self.limiter.take(kind.clone(), Instant::now());
         for (count, sample) in left_out {
+            if self.is_json {
+                let mut members = Members::default();
+                let message =
+                    format!("{count} lines were left out that are like this one: {sample}");
+                members.0.insert("message".to_owned(), message.into());
+                write_json(&mut writer, "warn", members)?;
+                continue;
+            }
             SystemTime.format_time(&mut writer)?;
             writeln!(
                 writer,
                 "  WARN {count} lines were left out that are like this one: {sample}"
             )?;
+        }
+        if is_written && self.is_json {
+            let mut members = Members::default();
+            event.record(&mut members);
+            return write_json(&mut writer, event.metadata().level().as_str(), members);
         }
         if is_written {
             return self.format.format_event(context, writer, event);
@@ -230,6 +292,10 @@ mod tests {
 
     /// Returns the log lines of `write`.
     fn logged(write: impl FnOnce()) -> String {
+        logged_as(false, write)
+    }
+
+    fn logged_as(is_json: bool, write: impl FnOnce()) -> String {
         let sink = Sink::default();
         let fields =
             format::debug_fn(|writer, field, value| write_field(writer, field.name(), value));
@@ -238,6 +304,7 @@ mod tests {
             .event_format(Lines {
                 format: Format::default().with_target(false).with_ansi(false),
                 limiter: Limiter::default(),
+                is_json,
             })
             .with_writer(sink.clone())
             .finish();
@@ -258,6 +325,17 @@ mod tests {
             text.contains(r"x\n2026-01-01T00:00:00Z  INFO FAKE\r\u{1b}[2J") && text.contains('ü'),
             "{text}"
         );
+    }
+
+    #[test]
+    fn a_line_for_programs_is_one_object_whatever_is_in_it() {
+        let thrown = "x\n{\"level\":\"error\"}";
+        let text = logged_as(true, || tracing::warn!(user = thrown, count = 3, "failed: {thrown}"));
+        assert_eq!(text.matches('\n').count(), 1, "{text}");
+        let line: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let members = ["level", "message", "user"].map(|member| line[member].as_str().unwrap());
+        assert_eq!(members, ["warn", &format!("failed: {thrown}"), thrown]);
+        assert!(line["count"] == 3 && line["time"].as_str().unwrap().ends_with('Z'), "{line}");
     }
 
     #[test]

@@ -7,6 +7,7 @@
 )]
 
 mod allocator;
+mod configuration;
 mod credentials;
 mod files;
 mod huge_pages;
@@ -16,15 +17,18 @@ mod priority;
 mod process;
 mod reset_password;
 
-use clap::{Parser, Subcommand};
-use nacre_cli::{backup, bench, cluster, export, import, plugin, sh, xdcr};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use nacre_cli::{
+    Failure, account, backup, bench, cluster, context, document, export, function, import, index,
+    keyspace, ping, plugin, sample, sh, xdcr,
+};
 use nacre_server::{Dev, Serve};
 use process::{NodeProcess, stop_signals};
 use std::process::ExitCode;
 
 /// A memory-first document database whose services are sandboxed plugins.
 #[derive(Parser)]
-#[command(name = "nacre", version, max_term_width = 100)]
+#[command(name = "nacre", version, max_term_width = 100, after_help = AFTER_HELP)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -35,31 +39,85 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Run a node.
-    Serve(Serve),
-    /// Run a node for development: a user, a bucket and a data folder of its own, and print how to reach them.
+    /// Run a node
+    Serve(Box<ServeCommand>),
+    /// Run a node for development: user, bucket and data folder are there, and how to reach it is printed
     Dev(Dev),
-    /// Load documents from a file.
-    Import(import::Import),
-    /// Back up a running cluster, and look at backups.
-    Backup(backup::Options),
-    /// Write documents of a running cluster into a file.
-    Export(export::Export),
-    /// Bring a backup back into a cluster.
-    Restore(backup::Restore),
-    /// Ask a node in SQL++.
+    /// Interactive SQL++ shell
     Sh(sh::Shell),
-    /// Make nodes one cluster, and look at them.
-    Cluster(cluster::Options),
-    /// Replicate buckets to other clusters, and compare them.
+    /// Read and write documents by their keys
+    Doc(document::Options),
+    /// Load documents from a file
+    Import(import::Import),
+    /// Write documents of a running cluster into a file
+    Export(export::Export),
+    /// Load sample documents
+    Sample(sample::Options),
+    /// Create, list and delete buckets
+    Bucket(keyspace::Buckets),
+    /// Create, list and delete scopes
+    Scope(keyspace::Scopes),
+    /// Create, list and delete collections
+    Collection(keyspace::Collections),
+    /// Create, list and delete users
+    User(account::Options),
+    /// Create, list and delete indexes
+    Index(index::Options),
+    /// Define, start and stop functions that react to changes
+    Function(function::Options),
+    /// Back up a running cluster, and look at backups
+    Backup(backup::Options),
+    /// Restore a backup into a cluster
+    Restore(backup::Restore),
+    /// Replicate buckets to other clusters, and compare them
     Xdcr(xdcr::Options),
-    /// Give an administrator another password, on the machine of a node that is stopped.
-    ResetPassword(reset_password::Options),
-    /// Work on plugins.
+    /// Build, deploy and watch plugins
     Plugin(plugin::Options),
-    /// Measure a server with a load like an application's.
+    /// Create and manage a cluster
+    Cluster(cluster::Options),
+    /// Check which services of a node answer
+    Ping(ping::Options),
+    /// Keep nodes and logins under names
+    Context(context::Options),
+    /// Give an administrator another password, on the machine of a node that is stopped
+    ResetPassword(reset_password::Options),
+    /// Measure a server with a load like an application's
     Bench(bench::Bench),
+    /// Check a node without a login, as supervisors do
+    Health(ping::Health),
+    /// Print completions for a shell
+    Completions {
+        /// Shell
+        shell: clap_complete::Shell,
+    },
+    /// Write the manual pages of all commands into a folder
+    Man {
+        /// Folder
+        folder: std::path::PathBuf,
+    },
 }
+
+/// Options of `nacre serve`, and of the file that has them.
+#[derive(Args)]
+struct ServeCommand {
+    #[command(flatten)]
+    serve: Serve,
+    /// File with options, in TOML: a key is the name of a flag, as data-dir = "/var/lib/nacre". Flags and variables count before it
+    #[arg(long, env = "NACRE_CONFIG", value_name = "FILE")]
+    config: Option<std::path::PathBuf>,
+    /// Print the options that count, as such a file, with their sources; start no node
+    #[arg(long)]
+    print_config: bool,
+}
+
+/// Exit statuses and examples, below the help of `nacre`.
+const AFTER_HELP: &str = "Exit status: 0 done, 1 failed, 2 wrong command line, 3 no node answers, 4 login or right refused.
+
+Examples:
+  nacre dev --sample travel                     a node to try things on, with data
+  nacre sh -e 'SELECT 6 * 7'                     a query
+  nacre doc set ann '{\"age\": 7}'              a document
+  nacre ping -c https://db1:18091 -u ann        another node";
 
 /// Makes a command end in silence when the reader of its output has gone, as before `| head`.
 ///
@@ -70,6 +128,23 @@ fn end_with_the_reader() {
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
 }
 
+/// The command `serve`, with its options.
+fn serve_command() -> clap::Command {
+    let command = Arguments::command();
+    command.find_subcommand("serve").expect("there is such a command").clone()
+}
+
+/// Reads the file of `nacre serve --config`. Returns the variables that it has set.
+fn read_configuration(arguments: &[std::ffi::OsString]) -> Result<Vec<String>, String> {
+    if arguments.get(1).is_none_or(|command| command != "serve") {
+        return Ok(Vec::new());
+    }
+    match credentials::value_of(arguments, "--config", "NACRE_CONFIG") {
+        Some(path) => configuration::read(&serve_command(), path.as_ref()),
+        None => Ok(Vec::new()),
+    }
+}
+
 fn main() -> ExitCode {
     let arguments: Vec<std::ffi::OsString> = std::env::args_os().collect();
     credentials::hide();
@@ -77,31 +152,73 @@ fn main() -> ExitCode {
         eprintln!("nacre: {reason}");
         return ExitCode::FAILURE;
     }
-    let command = Arguments::parse_from(arguments).command;
+    let from_file = match read_configuration(&arguments) {
+        Ok(from_file) => from_file,
+        Err(reason) => {
+            eprintln!("nacre: {reason}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let matches = Arguments::command().get_matches_from(arguments);
+    let command = match Arguments::from_arg_matches(&matches) {
+        Ok(arguments) => arguments.command,
+        Err(error) => error.exit(),
+    };
     if !matches!(command, Command::Serve(_) | Command::Dev(_)) {
         end_with_the_reader();
     }
     let outcome = match command {
-        Command::Serve(options) => {
-            nacre_server::serve(&options, NodeProcess::begin(), stop_signals)
+        Command::Serve(options) if options.print_config => {
+            let of_serve = matches.subcommand_matches("serve").expect("the command is serve");
+            print!("{}", configuration::describe(&serve_command(), of_serve, &from_file));
+            Ok(())
         }
-        Command::Dev(options) => nacre_server::dev(&options, NodeProcess::begin(), stop_signals),
-        Command::Import(options) => import::import(&options),
-        Command::Backup(options) => backup::run(&options),
-        Command::Export(options) => export::export(&options),
-        Command::Restore(options) => backup::restore(&options),
+        Command::Serve(options) => {
+            nacre_server::serve(&options.serve, NodeProcess::begin(), stop_signals)
+                .map_err(Failure::from)
+        }
+        Command::Dev(options) => {
+            nacre_server::dev(&options, NodeProcess::begin(), stop_signals).map_err(Failure::from)
+        }
+        Command::Backup(options) => backup::run(&options).map_err(Failure::from),
+        Command::Restore(options) => backup::restore(&options).map_err(Failure::from),
+        Command::Export(options) => export::export(&options).map_err(Failure::from),
         Command::Sh(options) => sh::sh(&options),
+        Command::Doc(options) => document::run(&options),
+        Command::Import(options) => import::import(&options),
+        Command::Sample(options) => sample::run(&options),
+        Command::Bucket(options) => keyspace::run_buckets(&options),
+        Command::Scope(options) => keyspace::run_scopes(&options),
+        Command::Collection(options) => keyspace::run_collections(&options),
+        Command::User(options) => account::run(&options),
+        Command::Index(options) => index::run(&options),
+        Command::Function(options) => function::run(&options),
+        Command::Ping(options) => ping::run(&options),
+        Command::Context(options) => context::run(&options),
         Command::Cluster(options) => cluster::run(&options),
-        Command::Xdcr(options) => xdcr::run(&options),
-        Command::ResetPassword(options) => reset_password::run(&options),
-        Command::Plugin(options) => plugin::run(&options),
-        Command::Bench(options) => bench::bench(&options),
+        Command::Xdcr(options) => xdcr::run(&options).map_err(Failure::from),
+        Command::ResetPassword(options) => reset_password::run(&options).map_err(Failure::from),
+        Command::Plugin(options) => plugin::run(&options).map_err(Failure::from),
+        Command::Bench(options) => bench::bench(&options).map_err(Failure::from),
+        Command::Health(options) => ping::health(&options),
+        Command::Completions { shell } => {
+            clap_complete::generate(
+                shell,
+                &mut Arguments::command(),
+                "nacre",
+                &mut std::io::stdout(),
+            );
+            Ok(())
+        }
+        Command::Man { folder } => std::fs::create_dir_all(&folder)
+            .and_then(|()| clap_mangen::generate_to(Arguments::command(), &folder))
+            .map_err(|error| format!("{}: {error}", folder.display()).into()),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
-        Err(reason) => {
-            eprintln!("nacre: {reason}");
-            ExitCode::FAILURE
+        Err(failure) => {
+            eprintln!("nacre: {failure}");
+            failure.exit_status().into()
         }
     }
 }

@@ -1,0 +1,55 @@
+//! The help of every command, as people read it. A changed line is a changed interface.
+
+use std::fmt::Write;
+use std::process::Command;
+
+/// Runs the program without the variables of the machine, whose values would be shown.
+fn nacre(arguments: &[&str]) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_nacre"));
+    let output = command.env_clear().args(arguments).output().unwrap();
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Names of the subcommands that a help lists.
+fn subcommands(help: &str) -> Vec<String> {
+    let Some((_, commands)) = help.split_once("\nCommands:\n") else { return Vec::new() };
+    let rows = commands.lines().take_while(|line| line.starts_with("  "));
+    let names = rows.filter(|line| !line.starts_with("   "));
+    let names = names.filter_map(|line| line.split_whitespace().next()).map(str::to_owned);
+    names.filter(|name| name != "help").collect()
+}
+
+#[test]
+fn every_command_explains_itself() {
+    let mut all = String::new();
+    let mut left: Vec<Vec<String>> = vec![Vec::new()];
+    let mut seen = 0;
+    while let Some(path) = left.pop() {
+        let arguments: Vec<&str> = path.iter().map(String::as_str).chain(["-h"]).collect();
+        let help = nacre(&arguments);
+        writeln!(all, "$ nacre {}\n{}", arguments.join(" "), help.trim_end()).unwrap();
+        writeln!(all).unwrap();
+        seen += 1;
+        for name in subcommands(&help).into_iter().rev() {
+            left.push(path.iter().cloned().chain([name]).collect());
+        }
+    }
+    assert!(seen > 60, "{seen} commands are not all");
+    insta::assert_snapshot!(all);
+}
+
+#[test]
+fn the_exit_status_says_what_a_script_can_do() {
+    let status = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_nacre"));
+        let folder = tempfile::tempdir().unwrap();
+        let output = command.env_clear().current_dir(folder.path()).args(arguments).output();
+        output.unwrap().status.code()
+    };
+    assert_eq!(status(&["--version"]), Some(0));
+    assert_eq!(status(&["bucket", "list", "-c", "@none"]), Some(1));
+    assert_eq!(status(&["bucket", "lits"]), Some(2));
+    assert_eq!(status(&["bucket", "list", "-c", "127.0.0.1:1", "-p", "x"]), Some(3));
+    assert_eq!(status(&["bucket", "list", "-c", "127.0.0.1:1"]), Some(4));
+}
