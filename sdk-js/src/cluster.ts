@@ -2,7 +2,7 @@
 
 import { Access, type Authenticator, type Network, type SecurityConfig } from './access.js'
 import { Bucket } from './bucket.js'
-import { type Address, DEFAULT_PORT, parseConnectionString, resolveSeeds } from './connection-string.js'
+import { type Address, parseConnectionString, resolveSeeds } from './connection-string.js'
 import type { OperationOptions } from './deadline.js'
 import {
   type DiagnosticsOptions,
@@ -17,7 +17,6 @@ import {
 import { InvalidArgumentError, RequestCanceledError } from './errors.js'
 import { HttpClient, type HttpRequest, type HttpResponse } from './http.js'
 import { KvClient } from './kv-client.js'
-import { Database, parsePlace } from './embedded.js'
 import { EventingFunctionManager } from './eventing.js'
 import { Live, type LiveOptions } from './live.js'
 import { CouchbaseLogger, type Logger } from './logger.js'
@@ -66,6 +65,9 @@ const WAN_TIMEOUTS: TimeoutConfig = {
   connectTimeout: 20_000,
 }
 
+/** Module of databases in this process. Its name is no literal, so that bundles for clients of a server leave it out. */
+const EMBEDDED: string = './embedded.js'
+
 /** A cluster and a user of it. `await using` closes it at the end. */
 export class Cluster implements AsyncDisposable {
   /** @internal */
@@ -112,8 +114,10 @@ export class Cluster implements AsyncDisposable {
     checkOptions('timeouts', options.timeouts)
     checkOptions('security', options.security)
     checkOptions('transactions', options.transactions)
-    const embedded = parsePlace(connectionString)
-    if (embedded) return Cluster.#embedded(Database.open(embedded), options)
+    if (/^nacre:/.test(connectionString)) {
+      const { open } = (await import(EMBEDDED)) as typeof import('./embedded.js')
+      return Cluster.#begin(open(connectionString, options.logger), options)
+    }
     const { text, network, certificate } = splitOptions(connectionString)
     const place = parseConnectionString(text)
     const { username, password, authenticator = { username, password } as Authenticator, security = {} } = options
@@ -125,16 +129,11 @@ export class Cluster implements AsyncDisposable {
       new CouchbaseLogger(options.logger),
     )
     const seeds = await resolveSeeds(place, options.timeouts?.resolveTimeout)
-    return Cluster.#begin(new Cluster(seeds, access, options))
+    return Cluster.#begin({ seeds, access }, options)
   }
 
-  static #embedded(database: Database, options: ConnectOptions): Promise<Cluster> {
-    const nobody = { username: '', password: '' }
-    const access = new Access(nobody, undefined, 'default', new CouchbaseLogger(options.logger), database)
-    return Cluster.#begin(new Cluster([{ host: 'embedded', port: DEFAULT_PORT }], access, options))
-  }
-
-  static async #begin(cluster: Cluster): Promise<Cluster> {
+  static async #begin(at: { seeds: Address[]; access: Access }, options: ConnectOptions): Promise<Cluster> {
+    const cluster = new Cluster(at.seeds, at.access, options)
     try {
       const { bootstrapTimeout, connectTimeout } = cluster.timeouts
       await cluster.client.bootstrap({}, bootstrapTimeout ?? connectTimeout)

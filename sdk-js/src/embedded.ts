@@ -13,7 +13,10 @@ import { createRequire } from 'node:module'
 import { constants } from 'node:os'
 import { Duplex } from 'node:stream'
 
+import { Access } from './access.js'
+import { type Address, DEFAULT_PORT } from './connection-string.js'
 import { InvalidArgumentError } from './errors.js'
+import { CouchbaseLogger, type Logger } from './logger.js'
 
 /** Path of a database that lives in memory only. */
 const IN_MEMORY = ':memory:'
@@ -65,6 +68,18 @@ function addon(): Addon {
   }
 }
 
+/**
+ * Opens the database of a connection string, or takes the one that is open: what a cluster begins with.
+ *
+ * @throws InvalidArgumentError the string names no database, or it cannot be opened.
+ */
+export function open(text: string, logger: Logger | undefined): { seeds: Address[]; access: Access } {
+  const database = Database.open(parsePlace(text))
+  const nobody = { username: '', password: '' }
+  const access = new Access(nobody, undefined, 'default', new CouchbaseLogger(logger), database)
+  return { seeds: [{ host: 'embedded', port: DEFAULT_PORT }], access }
+}
+
 /** A database, and how it is opened. */
 export interface Place {
   path: string
@@ -72,16 +87,15 @@ export interface Place {
 }
 
 /**
- * Reads `nacre:///path/to/folder?option=value` or `nacre://:memory:`; nothing for an address of another scheme.
+ * Reads `nacre:///path/to/folder?option=value` or `nacre://:memory:`.
  *
  * @throws InvalidArgumentError the path is not absolute, or an option is unknown or out of range.
  */
-export function parsePlace(text: string): Place | undefined {
+export function parsePlace(text: string): Place {
   const scheme = 'nacre://'
-  if (typeof text !== 'string' || !text.startsWith(scheme)) return undefined
   const at = text.indexOf('?')
   const path = decodeURIComponent(text.slice(scheme.length, at < 0 ? undefined : at))
-  if (path !== IN_MEMORY && !path.startsWith('/')) {
+  if (!text.startsWith(scheme) || (path !== IN_MEMORY && !path.startsWith('/'))) {
     throw new InvalidArgumentError(`a database is nacre:///path/to/folder or nacre://${IN_MEMORY}, not nacre://${path}`)
   }
   const options: NativeOptions = {}

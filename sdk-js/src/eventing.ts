@@ -273,28 +273,21 @@ export interface EventingFunctionInit {
 
 /** A function. */
 export class EventingFunction {
-  name: string
-  code: string
-  version: string | undefined
-  enforceSchema: boolean | undefined
-  handlerUuid: number | undefined
-  functionInstanceId: string | undefined
-  metadataKeyspace: EventingFunctionKeyspace
-  sourceKeyspace: EventingFunctionKeyspace
+  declare name: string
+  declare code: string
+  declare version: string | undefined
+  declare enforceSchema: boolean | undefined
+  declare handlerUuid: number | undefined
+  declare functionInstanceId: string | undefined
+  declare metadataKeyspace: EventingFunctionKeyspace
+  declare sourceKeyspace: EventingFunctionKeyspace
   bucketBindings: EventingFunctionBucketBinding[]
   urlBindings: EventingFunctionUrlBinding[]
   constantBindings: EventingFunctionConstantBinding[]
   settings: EventingFunctionSettings
 
   constructor(data: EventingFunctionInit) {
-    this.name = data.name
-    this.code = data.code
-    this.version = data.version
-    this.enforceSchema = data.enforceSchema
-    this.handlerUuid = data.handlerUuid
-    this.functionInstanceId = data.functionInstanceId
-    this.metadataKeyspace = data.metadataKeyspace
-    this.sourceKeyspace = data.sourceKeyspace
+    Object.assign(this, data)
     this.bucketBindings = data.bucketBindings ?? []
     this.urlBindings = data.urlBindings ?? []
     this.constantBindings = data.constantBindings ?? []

@@ -37,184 +37,184 @@ import type { TransactionOptions, TransactionsConfig } from './transactions.js'
 import type { UserOptions } from './users.js'
 import type { ViewQueryOptions } from './views.js'
 
-type Names<O> = Record<keyof O, true>
+type Names<O> = Record<keyof O, 1>
 
-const OPERATION: Names<OperationOptions> = { timeout: true, signal: true }
+const OPERATION: Names<OperationOptions> = { timeout: 1, signal: 1 }
 const DURABLE: Names<DurableOptions> = {
   ...OPERATION,
-  durabilityLevel: true,
-  durabilityPersistTo: true,
-  durabilityReplicateTo: true,
+  durabilityLevel: 1,
+  durabilityPersistTo: 1,
+  durabilityReplicateTo: 1,
 }
-const READ: Names<ReadOptions> = { ...OPERATION, transcoder: true }
-const GET: Names<GetOptions> = { ...READ, withExpiry: true, project: true }
-const LOOKUP_IN: Names<LookupInOptions> = { ...OPERATION, accessDeleted: true }
-const REPLICA: Names<ReplicaOptions> = { ...READ, readPreference: true }
-const LOOKUP_IN_REPLICA: Names<LookupInReplicaOptions> = { ...OPERATION, readPreference: true }
+const READ: Names<ReadOptions> = { ...OPERATION, transcoder: 1 }
+const GET: Names<GetOptions> = { ...READ, withExpiry: 1, project: 1 }
+const LOOKUP_IN: Names<LookupInOptions> = { ...OPERATION, accessDeleted: 1 }
+const REPLICA: Names<ReplicaOptions> = { ...READ, readPreference: 1 }
+const LOOKUP_IN_REPLICA: Names<LookupInReplicaOptions> = { ...OPERATION, readPreference: 1 }
 const SCAN: Names<ScanOptions> = {
   ...READ,
-  idsOnly: true,
-  batchByteLimit: true,
-  batchItemLimit: true,
-  consistentWith: true,
-  concurrency: true,
+  idsOnly: 1,
+  batchByteLimit: 1,
+  batchItemLimit: 1,
+  consistentWith: 1,
+  concurrency: 1,
 }
-const INSERT: Names<InsertOptions> = { ...DURABLE, expiry: true, transcoder: true }
-const UPSERT: Names<UpsertOptions> = { ...INSERT, preserveExpiry: true }
-const REPLACE: Names<ReplaceOptions> = { ...UPSERT, cas: true }
-const REMOVE: Names<RemoveOptions> = { ...DURABLE, cas: true }
+const INSERT: Names<InsertOptions> = { ...DURABLE, expiry: 1, transcoder: 1 }
+const UPSERT: Names<UpsertOptions> = { ...INSERT, preserveExpiry: 1 }
+const REPLACE: Names<ReplaceOptions> = { ...UPSERT, cas: 1 }
+const REMOVE: Names<RemoveOptions> = { ...DURABLE, cas: 1 }
 const MUTATE_IN: Names<MutateInOptions> = {
   ...DURABLE,
-  cas: true,
-  expiry: true,
-  preserveExpiry: true,
-  storeSemantics: true,
+  cas: 1,
+  expiry: 1,
+  preserveExpiry: 1,
+  storeSemantics: 1,
 }
-const COUNTER: Names<CounterOptions> = { ...DURABLE, initial: true, expiry: true }
+const COUNTER: Names<CounterOptions> = { ...DURABLE, initial: 1, expiry: 1 }
 const VIEW_QUERY: Names<ViewQueryOptions> = {
   ...OPERATION,
-  scanConsistency: true,
-  skip: true,
-  limit: true,
-  key: true,
-  keys: true,
-  range: true,
-  idRange: true,
-  reduce: true,
-  group: true,
-  groupLevel: true,
-  order: true,
-  onError: true,
-  fullSet: true,
-  debug: true,
-  raw: true,
-  namespace: true,
+  scanConsistency: 1,
+  skip: 1,
+  limit: 1,
+  key: 1,
+  keys: 1,
+  range: 1,
+  idRange: 1,
+  reduce: 1,
+  group: 1,
+  groupLevel: 1,
+  order: 1,
+  onError: 1,
+  fullSet: 1,
+  debug: 1,
+  raw: 1,
+  namespace: 1,
 }
 const SEARCH: Names<SearchQueryOptions> = {
   ...OPERATION,
-  skip: true,
-  limit: true,
-  explain: true,
-  highlight: true,
-  collections: true,
-  fields: true,
-  facets: true,
-  sort: true,
-  disableScoring: true,
-  includeLocations: true,
-  consistency: true,
-  consistentWith: true,
-  showRequest: true,
-  raw: true,
+  skip: 1,
+  limit: 1,
+  explain: 1,
+  highlight: 1,
+  collections: 1,
+  fields: 1,
+  facets: 1,
+  sort: 1,
+  disableScoring: 1,
+  includeLocations: 1,
+  consistency: 1,
+  consistentWith: 1,
+  showRequest: 1,
+  raw: 1,
 }
 const QUERY: Names<QueryOptions> = {
   ...OPERATION,
-  parameters: true,
-  scanConsistency: true,
-  consistentWith: true,
-  adhoc: true,
-  flexIndex: true,
-  preserveExpiry: true,
-  clientContextId: true,
-  maxParallelism: true,
-  pipelineBatch: true,
-  pipelineCap: true,
-  scanWait: true,
-  scanCap: true,
-  readOnly: true,
-  useReplica: true,
-  profile: true,
-  metrics: true,
-  queryContext: true,
-  raw: true,
+  parameters: 1,
+  scanConsistency: 1,
+  consistentWith: 1,
+  adhoc: 1,
+  flexIndex: 1,
+  preserveExpiry: 1,
+  clientContextId: 1,
+  maxParallelism: 1,
+  pipelineBatch: 1,
+  pipelineCap: 1,
+  scanWait: 1,
+  scanCap: 1,
+  readOnly: 1,
+  useReplica: 1,
+  profile: 1,
+  metrics: 1,
+  queryContext: 1,
+  raw: 1,
 }
-const CHANGES: Names<ChangesOptions> = { since: true, includeDocs: true, keys: true, live: true, signal: true }
+const CHANGES: Names<ChangesOptions> = { since: 1, includeDocs: 1, keys: 1, live: 1, signal: 1 }
 const LIVE: Names<LiveOptions> = {
-  parameters: true,
-  queryContext: true,
-  timeout: true,
-  collections: true,
-  interval: true,
-  signal: true,
+  parameters: 1,
+  queryContext: 1,
+  timeout: 1,
+  collections: 1,
+  interval: 1,
+  signal: 1,
 }
 const TRANSACTIONS: Names<TransactionsConfig> = {
-  durabilityLevel: true,
-  kvTimeout: true,
-  timeout: true,
-  queryConfig: true,
-  cleanupConfig: true,
-  metadataCollection: true,
+  durabilityLevel: 1,
+  kvTimeout: 1,
+  timeout: 1,
+  queryConfig: 1,
+  cleanupConfig: 1,
+  metadataCollection: 1,
 }
 const CONNECT: Names<ConnectOptions> = {
-  username: true,
-  password: true,
-  authenticator: true,
-  security: true,
-  timeouts: true,
-  transcoder: true,
-  transactions: true,
-  preferredServerGroup: true,
-  network: true,
-  configProfile: true,
-  logger: true,
+  username: 1,
+  password: 1,
+  authenticator: 1,
+  security: 1,
+  timeouts: 1,
+  transcoder: 1,
+  transactions: 1,
+  preferredServerGroup: 1,
+  network: 1,
+  configProfile: 1,
+  logger: 1,
 }
 const TIMEOUTS: Names<TimeoutConfig> = {
-  kvTimeout: true,
-  kvDurableTimeout: true,
-  kvScanTimeout: true,
-  viewTimeout: true,
-  queryTimeout: true,
-  analyticsTimeout: true,
-  searchTimeout: true,
-  eventingTimeout: true,
-  managementTimeout: true,
-  connectTimeout: true,
-  bootstrapTimeout: true,
-  resolveTimeout: true,
+  kvTimeout: 1,
+  kvDurableTimeout: 1,
+  kvScanTimeout: 1,
+  viewTimeout: 1,
+  queryTimeout: 1,
+  analyticsTimeout: 1,
+  searchTimeout: 1,
+  eventingTimeout: 1,
+  managementTimeout: 1,
+  connectTimeout: 1,
+  bootstrapTimeout: 1,
+  resolveTimeout: 1,
 }
 const BUCKET: Names<BucketSettings> = {
-  name: true,
-  ramQuotaMB: true,
-  bucketType: true,
-  numReplicas: true,
-  flushEnabled: true,
-  replicaIndexes: true,
-  storageBackend: true,
-  evictionPolicy: true,
-  maxExpiry: true,
-  compressionMode: true,
-  minimumDurabilityLevel: true,
-  historyRetentionCollectionDefault: true,
-  historyRetentionBytes: true,
-  historyRetentionDuration: true,
-  numVBuckets: true,
-  conflictResolutionType: true,
+  name: 1,
+  ramQuotaMB: 1,
+  bucketType: 1,
+  numReplicas: 1,
+  flushEnabled: 1,
+  replicaIndexes: 1,
+  storageBackend: 1,
+  evictionPolicy: 1,
+  maxExpiry: 1,
+  compressionMode: 1,
+  minimumDurabilityLevel: 1,
+  historyRetentionCollectionDefault: 1,
+  historyRetentionBytes: 1,
+  historyRetentionDuration: 1,
+  numVBuckets: 1,
+  conflictResolutionType: 1,
 }
-const COLLECTION: Names<CollectionSettings> = { maxExpiry: true, history: true }
-const USER: Names<UserOptions> = { ...OPERATION, domainName: true }
-const KEYSPACE: Names<KeyspaceOptions> = { ...OPERATION, collectionName: true, scopeName: true }
+const COLLECTION: Names<CollectionSettings> = { maxExpiry: 1, history: 1 }
+const USER: Names<UserOptions> = { ...OPERATION, domainName: 1 }
+const KEYSPACE: Names<KeyspaceOptions> = { ...OPERATION, collectionName: 1, scopeName: 1 }
 const CREATE_INDEX: Names<CreateQueryIndexOptions> = {
   ...KEYSPACE,
-  ignoreIfExists: true,
-  numReplicas: true,
-  deferred: true,
+  ignoreIfExists: 1,
+  numReplicas: 1,
+  deferred: 1,
 }
-const DROP_INDEX: Names<DropQueryIndexOptions> = { ...KEYSPACE, ignoreIfNotExists: true }
-const SPEC: Names<SpecOptions> = { xattr: true }
-const ADD_SPEC: Names<AddSpecOptions> = { ...SPEC, createPath: true }
-const ARRAY_SPEC: Names<ArraySpecOptions> = { ...ADD_SPEC, multi: true }
-const ARRAY_INSERT_SPEC: Names<Omit<ArraySpecOptions, 'createPath'>> = { ...SPEC, multi: true }
+const DROP_INDEX: Names<DropQueryIndexOptions> = { ...KEYSPACE, ignoreIfNotExists: 1 }
+const SPEC: Names<SpecOptions> = { xattr: 1 }
+const ADD_SPEC: Names<AddSpecOptions> = { ...SPEC, createPath: 1 }
+const ARRAY_SPEC: Names<ArraySpecOptions> = { ...ADD_SPEC, multi: 1 }
+const ARRAY_INSERT_SPEC: Names<Omit<ArraySpecOptions, 'createPath'>> = { ...SPEC, multi: 1 }
 
 /** The options of each operation, and the members of each group of settings. */
-export const OPTION_NAMES: Readonly<Record<string, Readonly<Record<string, true>>>> = {
+export const OPTION_NAMES: Readonly<Record<string, Readonly<Record<string, 1>>>> = {
   connect: CONNECT,
   transactions: TRANSACTIONS,
-  'transactions.run': { durabilityLevel: true, timeout: true } satisfies Names<TransactionOptions>,
-  security: { trustStorePath: true, trustCertificates: true } satisfies Names<SecurityConfig>,
+  'transactions.run': { durabilityLevel: 1, timeout: 1 } satisfies Names<TransactionOptions>,
+  security: { trustStorePath: 1, trustCertificates: 1 } satisfies Names<SecurityConfig>,
   timeouts: TIMEOUTS,
-  ping: { ...OPERATION, reportId: true, serviceTypes: true } satisfies Names<PingOptions>,
-  diagnostics: { reportId: true },
-  waitUntilReady: { desiredState: true, serviceTypes: true } satisfies Names<WaitUntilReadyOptions>,
+  ping: { ...OPERATION, reportId: 1, serviceTypes: 1 } satisfies Names<PingOptions>,
+  diagnostics: { reportId: 1 },
+  waitUntilReady: { desiredState: 1, serviceTypes: 1 } satisfies Names<WaitUntilReadyOptions>,
   get: GET,
   getAndTouch: READ,
   getAndLock: READ,
@@ -253,10 +253,10 @@ export const OPTION_NAMES: Readonly<Record<string, Readonly<Record<string, true>
   live: LIVE,
   query: QUERY,
   search: SEARCH,
-  'search highlight': { style: true, fields: true },
+  'search highlight': { style: 1, fields: 1 },
   viewQuery: VIEW_QUERY,
-  'viewQuery range': { start: true, end: true, inclusiveEnd: true },
-  'viewQuery idRange': { start: true, end: true },
+  'viewQuery range': { start: 1, end: 1, inclusiveEnd: 1 },
+  'viewQuery idRange': { start: 1, end: 1 },
   getAllDesignDocuments: OPERATION,
   publishDesignDocument: OPERATION,
   getDesignDocument: OPERATION,
@@ -289,12 +289,12 @@ export const OPTION_NAMES: Readonly<Record<string, Readonly<Record<string, true>
   upsertGroup: OPERATION,
   dropGroup: OPERATION,
   createIndex: CREATE_INDEX,
-  createPrimaryIndex: { ...CREATE_INDEX, name: true },
+  createPrimaryIndex: { ...CREATE_INDEX, name: 1 },
   dropIndex: DROP_INDEX,
-  dropPrimaryIndex: { ...DROP_INDEX, name: true },
+  dropPrimaryIndex: { ...DROP_INDEX, name: 1 },
   getAllIndexes: KEYSPACE,
   buildDeferredIndexes: KEYSPACE,
-  watchIndexes: { ...KEYSPACE, watchPrimary: true },
+  watchIndexes: { ...KEYSPACE, watchPrimary: 1 },
   getIndex: OPERATION,
   getAllSearchIndexes: OPERATION,
   upsertIndex: OPERATION,

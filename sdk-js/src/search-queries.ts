@@ -176,8 +176,21 @@ class FieldQuery extends SearchQuery {
   }
 }
 
+/** A query of terms, from which those in the index may differ. */
+class FuzzyQuery extends FieldQuery {
+  /** Characters at the beginning that have to be the same. */
+  prefixLength(prefixLength: number): this {
+    return this._set({ prefix_length: prefixLength })
+  }
+
+  /** How many characters may differ. */
+  fuzziness(fuzziness: number): this {
+    return this._set({ fuzziness })
+  }
+}
+
 /** Documents with words, each as the analyzer of the field has it. */
-export class MatchSearchQuery extends FieldQuery {
+export class MatchSearchQuery extends FuzzyQuery {
   /** Whether all words have to be there. */
   operator(op: MatchOperator): this {
     return this._set({ operator: op })
@@ -188,15 +201,6 @@ export class MatchSearchQuery extends FieldQuery {
     return this._set({ analyzer })
   }
 
-  /** Characters at the beginning that have to be the same. */
-  prefixLength(prefixLength: number): this {
-    return this._set({ prefix_length: prefixLength })
-  }
-
-  /** How many characters may differ. */
-  fuzziness(fuzziness: number): this {
-    return this._set({ fuzziness })
-  }
 }
 
 /** Documents with words one behind the other. */
@@ -324,17 +328,7 @@ export class DocIdSearchQuery extends FieldQuery {
 export class BooleanFieldSearchQuery extends FieldQuery {}
 
 /** Documents with a term as it is in the index. */
-export class TermSearchQuery extends FieldQuery {
-  /** Characters at the beginning that have to be the same. */
-  prefixLength(prefixLength: number): this {
-    return this._set({ prefix_length: prefixLength })
-  }
-
-  /** How many characters may differ. */
-  fuzziness(fuzziness: number): this {
-    return this._set({ fuzziness })
-  }
-}
+export class TermSearchQuery extends FuzzyQuery {}
 
 /** Documents with terms one behind the other. */
 export class PhraseSearchQuery extends FieldQuery {}
