@@ -638,6 +638,7 @@ pub const REST: &[(&str, &str)] = &[
     ("rest/functions", include_str!("../cases/rest/functions.json")),
     ("rest/nodes", include_str!("../cases/rest/nodes.json")),
     ("rest/pools", include_str!("../cases/rest/pools.json")),
+    ("rest/replication", include_str!("../cases/rest/replication.json")),
     ("rest/server_groups", include_str!("../cases/rest/server_groups.json")),
     ("rest/services", include_str!("../cases/rest/services.json")),
     ("rest/settings", include_str!("../cases/rest/settings.json")),

@@ -24,7 +24,7 @@ pub struct Query {
     /// host:port of the query service, for one that no node names
     #[arg(long, hide = true)]
     query: Option<String>,
-    /// An argument, as JSON; may be given more than once. {} in it is a number, drawn anew each time
+    /// An argument, as JSON; may be given more than once. {} in it is a number, drawn again each time
     #[arg(long)]
     argument: Vec<String>,
     /// Numbers are drawn from 0 up to this one, without it

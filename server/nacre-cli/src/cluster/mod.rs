@@ -60,7 +60,7 @@ enum Action {
         #[command(flatten)]
         login: Login,
     },
-    /// Remove a node that has no data; it begins anew
+    /// Remove a node that has no data; it starts empty
     Remove {
         /// Management of the node, as `status` shows it
         node: String,
@@ -91,7 +91,7 @@ enum Action {
         /// Move their vBuckets away before, without losing anything
         #[arg(long, conflicts_with = "allow_unsafe")]
         graceful: bool,
-        /// Go on although most nodes are gone: what only those had is lost, and they have to begin anew
+        /// Go on although most nodes are gone: what only those had is lost, and they have to start empty
         #[arg(long = "unsafe")]
         allow_unsafe: bool,
     },
@@ -100,7 +100,7 @@ enum Action {
         /// Management of the nodes, as `status` shows them
         #[arg(required = true)]
         nodes: Vec<String>,
-        /// Copy everything to them anew, in place of what they have missed
+        /// Copy everything to them again, in place of what they have missed
         #[arg(long)]
         full: bool,
     },

@@ -53,7 +53,7 @@ enum Action {
     Pause(remote::Named),
     /// Go on after a pause
     Resume(remote::Named),
-    /// Build the state again, from where it has begun or from elsewhere, beside the present one
+    /// Build the state again, from where it has begun or from elsewhere, next to the present one
     Replay(remote::Replay),
     /// End a deployment and remove its state
     Undeploy(remote::Named),

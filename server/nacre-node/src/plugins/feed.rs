@@ -17,6 +17,8 @@ use std::time::Duration;
 /// Largest number of documents in a batch. The cost of a call is negligible from 64 on, but folding many changes into a
 /// tree at once is cheaper.
 const BATCH_DOCUMENTS_MAX: usize = 8192;
+/// Number of documents in a batch from which the cost of a call of any plugin is small compared with theirs.
+const BATCH_DOCUMENTS_CHEAP: usize = 64;
 /// Documents of the first batch: the cost of the user code is not known yet.
 const BATCH_DOCUMENTS_FIRST: usize = 1;
 /// Intended time of a batch, in nanoseconds. Batches grow below the first value and shrink above the second, so that a
@@ -429,7 +431,10 @@ impl Feed {
 
     /// Makes the next batch larger or smaller, by the time that the last one took.
     fn adapt(&mut self, batch_ns: u64) {
-        if batch_ns < BATCH_NS_WANTED.start {
+        if self.batch_documents < BATCH_DOCUMENTS_CHEAP && BATCH_NS_WANTED.contains(&batch_ns) {
+            // The time may be that of the call: a search index writes a segment for each, however small.
+            self.batch_documents *= 2;
+        } else if batch_ns < BATCH_NS_WANTED.start {
             let times = (BATCH_NS_WANTED.start / batch_ns.max(1)).clamp(2, BATCH_GROWTH_MAX);
             self.batch_documents = (self.batch_documents * times as usize).min(BATCH_DOCUMENTS_MAX);
         } else if batch_ns >= BATCH_NS_WANTED.end {

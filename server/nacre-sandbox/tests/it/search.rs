@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 fn open(spaces: &dyn Spaces) -> Partition {
     let vouching = Vouching::open(spaces).unwrap();
     let with = Segmenting::new(BlockCache::default());
-    let storage = SpaceStorage::open(spaces, &vouching, "p", true, 1 << 20, Some(&with)).unwrap();
+    let storage = SpaceStorage::open(spaces, &vouching, "p", false, 1 << 20, Some(&with)).unwrap();
     let config = json!({"name": "i", "partition": "i_1_2", "seed": 7}).to_string();
     Partition::open(plugin("search"), Setup::new("search index i", config), Box::new(storage))
         .unwrap()

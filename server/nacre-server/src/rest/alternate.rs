@@ -89,7 +89,7 @@ mod tests {
             assert_eq!(read(text.as_bytes()), None, "{text}");
         }
         let with_others = alternate("a", &[("kv", 1)]);
-        assert_eq!(read(b"hostname=a&kv=1&fts=2&ftsSSL=3&cbas=4"), Some(with_others));
+        assert_eq!(read(b"hostname=a&kv=1&cbas=4"), Some(with_others));
         for text in ["hostname=a&kv=65536", "hostname=a&kv=x", "hostname=a&telnet=1"] {
             assert_eq!(read(text.as_bytes()), None, "{text}");
         }

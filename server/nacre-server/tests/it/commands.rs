@@ -112,7 +112,7 @@ fn a_user_without_the_right_is_refused_with_a_status_of_its_own() {
     done(&server, &[&set[..], &[file.to_str().unwrap()]].concat());
     let users = json_of(&server, &["user", "list"]);
     let till = users.as_array().unwrap().iter().find(|user| user["user"] == "till").unwrap();
-    assert_eq!(till["roles"], json!(["data_reader[default]"]));
+    assert_eq!(till["roles"], json!(["data_reader[default:*:*]"]));
     let as_till = ["-u", "till", "-p", "secret-1"];
     let complaint = refused(&server, 4, &[&["bucket", "create", "b"][..], &as_till[..]].concat());
     assert!(complaint.contains("till may not do that"), "{complaint}");
@@ -153,7 +153,7 @@ fn metrics_have_connections_and_refused_logins() {
     refused(&server, 4, &["bucket", "list", "-p", "wrong-1"]);
     let metrics = server.rest("GET", "/metrics", "").unwrap().text();
     let value = |name: &str| {
-        let line = metrics.lines().find(|line| line.starts_with(&format!("{name} ")));
+        let line = metrics.lines().find(|line| line.starts_with(&format!("{name}{{}} ")));
         line.and_then(|line| line.split(' ').nth(1)?.parse::<f64>().ok())
     };
     assert_eq!(value("kv_auth_errors_total"), Some(1.0), "{metrics}");
@@ -192,7 +192,7 @@ fn dev_command(folder: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_nacre"));
     let cache = std::env::temp_dir().join("nacre-test-plugins");
     let cache = std::env::var_os("NACRE_PLUGIN_CACHE").unwrap_or(cache.into());
-    command.env_clear().env("NACRE_PLUGIN_CACHE", cache).current_dir(folder);
+    command.env_clear().env("NACRE_PLUGIN_CACHE", cache).env("HOME", folder).current_dir(folder);
     command
 }
 
