@@ -50,7 +50,7 @@ enum Action {
     Add {
         /// Management of the other node, as host:port or https://host:port
         node: String,
-        /// Group that it is in; it is made, if there is none of that name
+        /// Group that it is in; it is created if it does not exist
         #[arg(long)]
         group: Option<String>,
         #[command(flatten)]

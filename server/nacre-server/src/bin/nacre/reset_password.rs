@@ -13,7 +13,7 @@ pub struct Options {
     /// The data directory of the node, which is stopped
     #[arg(long, env = "NACRE_DATA_DIR", default_value = "nacre-data")]
     data_dir: PathBuf,
-    /// Name of the administrator, who is created if there is none
+    /// Name of the administrator, who is created if missing
     #[arg(long, env = "NACRE_USER", default_value = "Administrator")]
     user: String,
     /// The new password; generated and shown if not given
