@@ -70,7 +70,7 @@ export async function remove(keyspace: Keyspace, id: string, cas: string): Promi
 
 export const isMissing = (error: unknown): boolean => error instanceof ApiError && error.status === 404;
 
-/** What differs between two texts, line by line: the longest common sequence of lines stays. */
+/** Returns the difference between two texts, line by line: the longest common sequence of lines stays. */
 export function difference(before: string, after: string): { kind: 'same' | 'out' | 'in'; text: string }[] {
   const [a, b] = [before.split('\n'), after.split('\n')];
   // A table for large texts would take gigabytes: they are shown one after the other.

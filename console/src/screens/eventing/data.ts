@@ -23,7 +23,7 @@ export function scopeOf(scope: { bucket: string; scope: string } | undefined): s
 export const readStatus = (signal: AbortSignal, background: boolean): Promise<FunctionStatus[]> =>
   get<{ apps?: FunctionStatus[] }>('_p/event/api/v1/status', { signal, background }).then((found) => found.apps ?? []);
 
-/** What can be done with a function in a state. */
+/** Actions that a function in a state allows. */
 export function actions(status: string): string[] {
   switch (status) {
     case 'undeployed':

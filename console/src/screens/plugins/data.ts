@@ -50,7 +50,7 @@ export async function readDeployments(signal: AbortSignal, background: boolean):
 export const readDeployment = (name: string, signal: AbortSignal, background: boolean): Promise<Deployment> => get<Deployment>(`deployments/${segment(name)}`, { signal, background });
 export const readPackages = (signal: AbortSignal, background: boolean): Promise<Package[]> => get<Package[]>('plugins', { signal, background });
 
-/** What runs, as it is measured now. */
+/** The running deployments, as they are measured now. */
 export interface Cost {
   name: string;
   kind: string;

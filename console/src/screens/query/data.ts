@@ -70,7 +70,7 @@ export function valueAt(row: unknown, column: string): unknown {
 export interface PlanNode {
   id: number;
   operator: string;
-  /** What it is about: a keyspace, an index, a condition. */
+  /** Its subject: a keyspace, an index, a condition. */
   details: string[];
   kind: 'cheap' | 'scan' | 'costly';
   children: PlanNode[];

@@ -38,7 +38,7 @@ export function roleText({ role, bucket_name, scope_name, collection_name }: Rol
   return parts.length ? `${role}[${parts.join(':')}]` : role;
 }
 
-/** Whole days until a time; none when it is none. */
+/** Returns the whole days until a time, or nothing if the text is not a time. */
 export function daysLeft(until: string | undefined, nowMs: number): number | null {
   const at = Date.parse(until ?? '');
   return Number.isNaN(at) ? null : Math.floor((at - nowMs) / 86_400_000);
