@@ -41,7 +41,8 @@ pub use cipher::{Cipher, KeySlot, PASSPHRASE_ROUNDS};
 pub use error::{Error, StoreError};
 pub use id::BackupId;
 pub use manifest::{
-    BucketPart, Collection, FORMAT, Manifest, ObjectInfo, Parent, Run, VbucketPart, decode_manifest,
+    BucketPart, Collection, FORMAT, Manifest, ObjectInfo, Parent, Run, VbucketPart, Versions,
+    decode_manifest,
 };
 pub use reader::{Digest, Lineage, Reader};
 pub use record::{Record, RecordKind};

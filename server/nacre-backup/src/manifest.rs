@@ -79,6 +79,9 @@ pub struct Collection {
     pub name: String,
     /// Seconds after which documents expire at the latest; 0 for no limit, -1 for none although the bucket has one.
     pub max_ttl: i64,
+    /// True if it kept every version when the backup was taken.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub keeps_versions: bool,
 }
 
 /// Records of a vBucket in a backup.
@@ -105,6 +108,18 @@ pub struct VbucketPart {
     pub deletions: u64,
     /// Sum of the fingerprints of all records, modulo 2^64.
     pub digest: u64,
+    /// Which versions the part has. Absent from backups of releases that did not record it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub versions: Option<Versions>,
+}
+
+/// Versions that a part has: of each key the newest up to a seqno, and after that every one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Versions {
+    /// Seqno after which no version is left out: `from` if all are there, `to` if only the newest are.
+    pub complete_after: u64,
+    /// Highest CAS of the records up to `complete_after`; 0 without any.
+    pub cas: u64,
 }
 
 /// Blocks of a vBucket that follow each other in an object.
@@ -163,6 +178,13 @@ impl Manifest {
     }
 }
 
+impl VbucketPart {
+    /// Returns the seqno after which the part has every version.
+    pub fn complete_after(&self) -> u64 {
+        self.versions.map_or(self.to, |versions| versions.complete_after)
+    }
+}
+
 impl BucketPart {
     /// Returns the part of a vBucket, if it has one here.
     pub fn part(&self, vbid: u16) -> Option<&VbucketPart> {
@@ -183,6 +205,10 @@ impl BucketPart {
             let is_range = part.from <= part.to && (part.from == 0) == part.base.is_none();
             if vbid >= self.vbuckets || !is_range {
                 return Err(format!("vBucket {vbid} of {name} contradicts itself"));
+            }
+            let versions = part.versions.map_or(part.to, |versions| versions.complete_after);
+            if versions < part.from || versions > part.to {
+                return Err(format!("vBucket {vbid} of {name} has versions outside of its range"));
             }
             let fits = |run: &Run| {
                 let end = run.offset.checked_add(run.bytes);
@@ -301,6 +327,7 @@ mod tests {
             sets: 1,
             deletions: 0,
             digest: u64::MAX,
+            versions: None,
         };
         let bucket = BucketPart {
             name: "travel".into(),

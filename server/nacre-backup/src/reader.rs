@@ -7,6 +7,7 @@ use crate::{
     BackupId, BucketPart, Error, Manifest, Record, Repository, Run, StoreError, VbucketPart,
 };
 use std::collections::{BTreeMap, HashMap};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 /// Longest lineage that is followed. A vBucket that changes every minute has one of this length after two months without a full backup.
@@ -42,6 +43,8 @@ pub struct Reader<'a> {
     bucket: String,
     /// The backup that has the part of each vBucket.
     parts: Vec<BackupId>,
+    /// CAS up to which history is read; none for all of it.
+    moment: Option<u64>,
 }
 
 impl<'a> Reader<'a> {
@@ -56,7 +59,51 @@ impl<'a> Reader<'a> {
         bucket: &str,
     ) -> Result<Reader<'a>, Error> {
         let (manifest, parts) = (repository.manifest(id)?, repository.parts(id, bucket)?);
-        Ok(Reader { repository, manifest, bucket: bucket.to_owned(), parts })
+        Ok(Reader { repository, manifest, bucket: bucket.to_owned(), parts, moment: None })
+    }
+
+    /// Returns the moments to which the bucket can go back, as a range of CAS: from that on every version is there, until the backup began.
+    /// `None` if only the end of the backup is there. The CAS is the time of a write in nanoseconds since 1970, as its node had it.
+    ///
+    /// # Errors
+    /// As [`Reader::lineage`].
+    pub fn moments(&self) -> Result<Option<RangeInclusive<u64>>, Error> {
+        let mut first = 0;
+        for vbid in 0..self.bucket().vbuckets {
+            for (_, part) in self.lineage(vbid)? {
+                let Some(versions) = part.versions else { return Ok(None) };
+                if versions.complete_after != part.from {
+                    first = first.max(versions.cas);
+                    break;
+                }
+            }
+        }
+        let last = self.manifest.0.time_ms.0.saturating_mul(1_000_000);
+        Ok((first <= last).then_some(first..=last))
+    }
+
+    /// Goes back to a moment: of each vBucket the records up to the first one with a higher CAS are read.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the moment is not one of [`Reader::moments`]; as [`Reader::lineage`].
+    pub fn at(mut self, cas: u64) -> Result<Reader<'a>, Error> {
+        match self.moments()? {
+            Some(moments) if moments.contains(&cas) => {
+                self.moment = Some(cas);
+                Ok(self)
+            }
+            moments => {
+                let id = self.manifest.0.id;
+                let bucket = &self.bucket;
+                let has = match moments {
+                    None => "nothing but its end".to_owned(),
+                    Some(moments) => {
+                        format!("the moments from {} to {}", moments.start(), moments.end())
+                    }
+                };
+                Err(Error::Invalid(format!("of {bucket}, the backup {id} has {has}")))
+            }
+        }
     }
 
     /// Returns the bucket as the backup's manifest has it.
@@ -119,7 +166,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Shows all records of a vBucket to `each`, oldest first. A key occurs as often as it was changed between two backups or snapshots;
-    /// the last record counts.
+    /// the last record counts. After [`Reader::at`] these are the records up to its moment.
     ///
     /// # Errors
     /// [`Error::Damaged`]; if the store fails; errors of `each`.
@@ -128,8 +175,17 @@ impl<'a> Reader<'a> {
         vbid: u16,
         mut each: impl FnMut(&VbucketPart, &Record<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
+        let mut is_over = false;
         for (id, part) in self.lineage(vbid)?.iter().rev() {
-            self.read_part(*id, part, |record| each(part, record))?;
+            // What is known to be before every moment that can be asked for counts, whatever CAS it has brought from another cluster.
+            let is_later = |record: &Record<'_>| {
+                record.seqno > part.complete_after()
+                    && self.moment.is_some_and(|moment| record.cas > moment)
+            };
+            self.read_part(*id, part, |record| {
+                is_over |= is_later(record);
+                if is_over { Ok(()) } else { each(part, record) }
+            })?;
         }
         Ok(())
     }

@@ -12,7 +12,7 @@
 
 use crate::block::BlockBuilder;
 use crate::task::Worker;
-use crate::{BackupId, Error, Record, VbucketPart};
+use crate::{BackupId, Error, Record, VbucketPart, Versions};
 
 /// Range that is asked of the source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +36,7 @@ pub struct VbucketTake {
     target: u64,
     position: u64,
     snapshot_end: u64,
+    versions: Versions,
     is_accepted: bool,
     block: BlockBuilder,
 }
@@ -57,6 +58,7 @@ impl VbucketTake {
             sets: 0,
             deletions: 0,
             digest: 0,
+            versions: None,
         };
         let mut take = VbucketTake {
             part,
@@ -65,6 +67,7 @@ impl VbucketTake {
             target,
             position: 0,
             snapshot_end: 0,
+            versions: Versions { complete_after: 0, cas: 0 },
             is_accepted: false,
             block: BlockBuilder::new(vbid),
         };
@@ -78,6 +81,7 @@ impl VbucketTake {
         self.part.base = newest.map(|(id, ..)| id);
         (self.part.uuid, self.part.from) = newest.map_or((0, 0), |(_, uuid, to)| (uuid, to));
         (self.position, self.snapshot_end) = (self.part.from, self.part.from);
+        self.versions = Versions { complete_after: self.part.from, cas: 0 };
     }
 
     /// Returns the request for the stream.
@@ -125,17 +129,20 @@ impl VbucketTake {
         self.part.vbid
     }
 
-    /// Takes in that a snapshot begins.
+    /// Takes in that a snapshot begins. `is_history` is true if no version is left out of it.
     ///
     /// # Errors
     /// [`Error::Source`] if it ends before what was sent already.
-    pub fn snapshot(&mut self, end: u64) -> Result<(), Error> {
+    pub fn snapshot(&mut self, end: u64, is_history: bool) -> Result<(), Error> {
         if end < self.position {
             return Err(
                 self.malformed(format!("a snapshot ends at {end}, after {}", self.position))
             );
         }
         self.snapshot_end = end;
+        if !is_history {
+            self.versions.complete_after = end;
+        }
         Ok(())
     }
 
@@ -164,6 +171,9 @@ impl VbucketTake {
         }
         self.block.push(record);
         self.position = record.seqno;
+        if record.seqno <= self.versions.complete_after {
+            self.versions.cas = self.versions.cas.max(record.cas);
+        }
         match record.is_document() {
             true => self.part.sets += 1,
             false => self.part.deletions += 1,
@@ -189,6 +199,7 @@ impl VbucketTake {
         }
         let mut part = self.part;
         part.to = self.position;
+        part.versions = Some(self.versions);
         if part.to == part.from && Some(part.from) == self.parent_to {
             return Ok(None);
         }

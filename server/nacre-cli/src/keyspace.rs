@@ -55,6 +55,9 @@ enum BucketAction {
         /// Where documents are kept
         #[arg(long, value_enum, default_value = "persistent")]
         kind: BucketKind,
+        /// Keep every version of documents for so many seconds, and not only the newest
+        #[arg(long, default_value_t = 0, value_name = "SECONDS")]
+        history: u64,
         /// Allow `nacre bucket flush`
         #[arg(long)]
         allow_flush: bool,
@@ -112,16 +115,19 @@ pub fn run_buckets(options: &Buckets) -> Result<(), Failure> {
             let members = BUCKET_COLUMNS.into_iter().zip(row_of_bucket(&bucket));
             format.show_one(&members.map(|(name, value)| (name.to_owned(), value)).collect());
         }
-        BucketAction::Create { name, ram_mb, replicas, kind, allow_flush } => {
+        BucketAction::Create { name, ram_mb, replicas, kind, history, allow_flush } => {
             let kind = match kind {
                 BucketKind::Persistent => "membase",
                 BucketKind::Ephemeral => "ephemeral",
             };
             let flush = u8::from(*allow_flush);
-            let form = format!(
+            let mut form = format!(
                 "name={}&ramQuotaMB={ram_mb}&replicaNumber={replicas}&bucketType={kind}&flushEnabled={flush}",
                 escaped(name)
             );
+            if *history > 0 {
+                form.push_str(&format!("&storageBackend=magma&historyRetentionSeconds={history}"));
+            }
             server.call("POST", BUCKETS, form.as_bytes())?;
             println!("created the bucket {name}");
         }

@@ -10,7 +10,7 @@
 
 use crate::frame::{Fields, Request, Response};
 use crate::{Connection, Error};
-use nacre_protocol::dcp::{Payload, open_flag};
+use nacre_protocol::dcp::{Payload, open_flag, snapshot_type};
 use nacre_protocol::{Frame, HEADER_BYTES, Magic, Opcode, Status};
 use nacre_types::Vbid;
 use std::collections::VecDeque;
@@ -79,6 +79,8 @@ pub enum EventKind {
         start: u64,
         /// Last seqno.
         end: u64,
+        /// True if every version is in it, of collections that keep versions.
+        is_history: bool,
     },
     /// A document was written.
     Mutation {
@@ -365,7 +367,8 @@ fn read_kind(frame: &Frame<'_>) -> Option<Option<EventKind>> {
         Payload::SNAPSHOT_MARKER => {
             // Versions 2.0 and 2.2 have the same fields first, in the value.
             let mut fields = if frame.extras.len() < 16 { Fields(frame.value) } else { extras };
-            EventKind::Snapshot { start: fields.u64()?, end: fields.u64()? }
+            let (start, end, kind) = (fields.u64()?, fields.u64()?, fields.u32()?);
+            EventKind::Snapshot { start, end, is_history: kind & snapshot_type::HISTORY != 0 }
         }
         Payload::MUTATION => EventKind::Mutation {
             seqno: extras.u64()?,
@@ -441,12 +444,13 @@ mod tests {
 
     #[test]
     fn snapshot_markers_of_every_version_have_the_same_range() {
-        let (old, new) = (snapshot_extras(1, 9, 1), snapshot_value_2_0(1, 9, 1, 9));
+        let (old, new) = (snapshot_extras(1, 9, 0x02), snapshot_value_2_0(1, 9, 0x12, 9));
         let opcode = Payload::SNAPSHOT_MARKER;
-        let expected = Some(EventKind::Snapshot { start: 1, end: 9 });
-        assert_eq!(read(Payload { opcode, extras: &old, ..Payload::default() }), expected);
+        let expected = |is_history| Some(EventKind::Snapshot { start: 1, end: 9, is_history });
+        assert_eq!(read(Payload { opcode, extras: &old, ..Payload::default() }), expected(false));
         let extras = &SNAPSHOT_2_0;
-        assert_eq!(read(Payload { opcode, extras, value: &new, ..Payload::default() }), expected);
+        let read = read(Payload { opcode, extras, value: &new, ..Payload::default() });
+        assert_eq!(read, expected(true));
     }
 
     #[test]

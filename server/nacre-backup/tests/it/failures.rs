@@ -28,7 +28,7 @@ fn feed(task: &Task<'_>, vbid: u16, high: u64, value: &[u8]) {
     let mut take = worker.begin(0, vbid, high);
     take.accepted(&[(9, 0)]).unwrap();
     let from = take.request().start;
-    take.snapshot(high).unwrap();
+    take.snapshot(high, false).unwrap();
     for seqno in from + 1..=high {
         let key = seqno.to_string();
         let record = Record {
@@ -221,7 +221,7 @@ fn a_source_that_contradicts_itself_is_refused() {
     let begin = || {
         let mut take = task.worker().begin(0, 0, 5);
         take.accepted(&[(1, 0)]).unwrap();
-        take.snapshot(5).unwrap();
+        take.snapshot(5, false).unwrap();
         take
     };
     assert!(worker.begin(0, 0, 5).rolled_back(3).is_err(), "a stream from 0");
@@ -229,7 +229,7 @@ fn a_source_that_contradicts_itself_is_refused() {
     assert!(begin().advanced(6).is_err(), "behind the snapshot");
     let mut take = begin();
     take.advanced(4).unwrap();
-    assert!(take.snapshot(3).is_err(), "a snapshot in the past");
+    assert!(take.snapshot(3, false).is_err(), "a snapshot in the past");
     assert!(worker.finish(0, begin()).is_err(), "a stream that ended early");
     assert_eq!(task.remaining(0), [0]);
 }

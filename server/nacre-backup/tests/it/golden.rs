@@ -30,7 +30,7 @@ fn write(root: &Path, passphrase: Option<&str>) {
             let mut take = worker.begin(0, vbid, high);
             take.accepted(&[(77, 0)]).unwrap();
             let from = take.request().start;
-            take.snapshot(high).unwrap();
+            take.snapshot(high, false).unwrap();
             for seqno in from + 1..=high {
                 let is_gone = seqno == 4;
                 let kind = if is_gone { RecordKind::Expiration } else { RecordKind::Set };

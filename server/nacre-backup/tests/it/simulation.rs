@@ -263,7 +263,7 @@ fn feed(
     message: Message,
 ) -> Result<Option<u64>, Error> {
     match message {
-        Message::Snapshot(end) => take.snapshot(end).map(|()| None),
+        Message::Snapshot(end) => take.snapshot(end, false).map(|()| None),
         Message::Advanced(seqno) => take.advanced(seqno).map(|()| Some(seqno)),
         Message::Record { seqno, key, value } => {
             with_record(seqno, key, value, |record| take.record(record, worker))?;

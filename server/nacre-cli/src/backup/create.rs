@@ -22,6 +22,9 @@ pub(super) struct Create {
     /// Take everything, not only what has changed since the last backup
     #[arg(long)]
     full: bool,
+    /// Take every version that buckets keep (historyRetentionSeconds), so that `nacre restore --at` can go back to any moment
+    #[arg(long)]
+    history: bool,
     /// Continue the backup that was interrupted last
     #[arg(long, conflicts_with_all = ["discard", "full"])]
     resume: bool,
@@ -53,7 +56,9 @@ pub(super) fn create(options: &Create) -> Result<(), String> {
     }
     let mut sources = BTreeMap::new();
     for name in &names {
-        sources.insert(name.clone(), Source::open(&cluster, name, options.threads)?);
+        let source = Source::open(&cluster, name, options.threads)?;
+        let source = if options.history { source.with_versions() } else { source };
+        sources.insert(name.clone(), source);
     }
     let buckets: Result<Vec<BucketSource>, String> = sources
         .iter()

@@ -78,7 +78,9 @@ fn collections(scopes: &Value) -> Vec<Collection> {
                 continue;
             };
             let max_ttl = collection["maxTTL"].as_i64().unwrap_or(0);
-            found.push(Collection { id, scope: scope.to_owned(), name: name.to_owned(), max_ttl });
+            let keeps_versions = collection["history"] == true;
+            let (scope, name) = (scope.to_owned(), name.to_owned());
+            found.push(Collection { id, scope, name, max_ttl, keeps_versions });
         }
     }
     found

@@ -115,6 +115,7 @@ pub(crate) struct Source<'a> {
     pub vbuckets: u16,
     servers: Mutex<Vec<String>>,
     threads: usize,
+    wants_versions: bool,
 }
 
 /// Address and high seqno of each vBucket that is served.
@@ -140,7 +141,13 @@ impl<'a> Source<'a> {
             vbuckets,
             servers,
             threads: threads.max(1),
+            wants_versions: false,
         })
+    }
+
+    /// Asks for every version that the bucket keeps, and not for the newest of each document.
+    pub fn with_versions(self) -> Source<'a> {
+        Source { wants_versions: true, ..self }
     }
 
     /// Asks the nodes which vBuckets they serve and how far they are.
@@ -264,6 +271,15 @@ impl<'a> Source<'a> {
             let mut consumer = DcpConsumer::open(connection, &name, flags)?;
             // A server that does not tell expirations from deletions sends deletions.
             let _ = consumer.control("enable_expiry_opcode", "true");
+            if self.wants_versions {
+                consumer.control("change_streams", "true").map_err(|error| match error {
+                    nacre_client::Error::Refused { .. } => Failure::Fatal(format!(
+                        "the bucket {} keeps no versions (it needs storageBackend=magma): leave out --history",
+                        self.bucket
+                    )),
+                    error => error.into(),
+                })?;
+            }
             consumers.insert(address.to_owned(), consumer);
         }
         consumers
@@ -307,7 +323,7 @@ pub(crate) fn stream_vbucket(
             continue;
         }
         match event.kind {
-            EventKind::Snapshot { end, .. } => take.snapshot(end)?,
+            EventKind::Snapshot { end, is_history, .. } => take.snapshot(end, is_history)?,
             EventKind::Advanced(seqno) | EventKind::System { seqno, .. } => take.advanced(seqno)?,
             EventKind::End(_) if take.is_complete() => return Ok(()),
             EventKind::End(reason) => {

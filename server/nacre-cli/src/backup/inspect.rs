@@ -1,5 +1,6 @@
 //! `nacre backup list`, `show`, `verify`, `examine`, `prune` and `remove`.
 
+use super::restore::interval;
 use super::{Place, counted, find, split_path};
 use clap::Args;
 use nacre_backup::{
@@ -192,6 +193,9 @@ pub(super) fn show(options: &Show) -> Result<(), String> {
         }
         for collection in &bucket.collections {
             println!("  collection {}.{}", collection.scope, collection.name);
+        }
+        if let Some(moments) = Reader::new(&repository, read.0.id, &bucket.name)?.moments()? {
+            println!("  can go back to {}", interval(&moments));
         }
         for kind in bucket.definitions.keys() {
             println!("  {kind}");

@@ -4,6 +4,7 @@
 //! create     DCP streams of all vBuckets ─► objects of a repository      history.rs, create.rs, definitions.rs
 //! restore    records ─► SetWithMeta, DeleteWithMeta                      restore.rs, writer.rs
 //! list, show, verify, examine, diff, prune, remove                       inspect.rs, diff.rs
+//! objects in a folder, or in an object store                             nacre_backup::FolderStore, remote.rs
 //! ```
 
 mod create;
@@ -13,6 +14,7 @@ mod history;
 mod inspect;
 mod lines;
 mod mapping;
+mod remote;
 mod restore;
 mod writer;
 
@@ -24,7 +26,8 @@ pub use restore::{Restore, restore};
 use crate::target::Server;
 use clap::{Args, Subcommand};
 use nacre_backup::{BackupId, FolderStore, KeySlot, PASSPHRASE_ROUNDS, Repository, Store};
-use std::path::PathBuf;
+use remote::{RemoteStore, is_remote};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -38,8 +41,8 @@ pub struct Options {
 /// A repository of backups.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Place {
-    /// Folder with the backups
-    repository: PathBuf,
+    /// Folder with the backups, or s3://BUCKET/PATH in an object store
+    repository: String,
     /// File with the passphrase of an encrypted repository, in its first line
     #[arg(long, value_name = "FILE")]
     passphrase_file: Option<PathBuf>,
@@ -83,8 +86,11 @@ pub fn run(options: &Options) -> Result<(), String> {
 }
 
 impl Place {
-    fn store(&self) -> Arc<dyn Store> {
-        Arc::new(FolderStore::new(&self.repository))
+    fn store(&self) -> Result<Arc<dyn Store>, String> {
+        Ok(match is_remote(&self.repository) {
+            true => Arc::new(RemoteStore::new(&self.repository)?),
+            false => Arc::new(FolderStore::new(Path::new(&self.repository))),
+        })
     }
 
     fn passphrase(&self) -> Result<Option<String>, String> {
@@ -103,13 +109,13 @@ impl Place {
     /// A sentence if there is none, or it cannot be read.
     pub(crate) fn open(&self) -> Result<Repository, String> {
         let passphrase = self.passphrase()?;
-        Repository::open(self.store(), passphrase.as_deref())
-            .map_err(|error| format!("{}: {error}", self.repository.display()))
+        Repository::open(self.store()?, passphrase.as_deref())
+            .map_err(|error| format!("{}: {error}", self.repository))
     }
 
-    /// Opens the repository, and makes the folder one first if it is none.
+    /// Opens the repository, and makes the place one first if it is none.
     fn open_or_create(&self) -> Result<Repository, String> {
-        let store = self.store();
+        let store = self.store()?;
         if !Repository::exists(&*store)? {
             let slot = self.passphrase()?.map(|passphrase| {
                 let mut random = [0; 48];

@@ -8,9 +8,14 @@ use super::{Place, counted, find, now_ms};
 use crate::target::Server;
 use clap::{Args, ValueEnum};
 use indicatif::ProgressBar;
-use nacre_backup::{BucketPart, Error, Reader};
+use jiff::Timestamp;
+use nacre_backup::{BackupId, BucketPart, Collection, Error, Reader, Repository};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::ops::RangeInclusive;
+
+/// Nanoseconds of a millisecond.
+const NANOS_PER_MS: u64 = 1_000_000;
 
 /// Treatment of expiry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -27,9 +32,12 @@ enum Ttl {
 pub struct Restore {
     #[command(flatten)]
     place: Place,
-    /// Backup: its id, the beginning of that, or latest
-    #[arg(default_value = "latest")]
-    backup: String,
+    /// Backup: its id, the beginning of that, or latest (default: latest; with --at the first one that was begun after that moment)
+    backup: Option<String>,
+    /// Go back to a moment of which a backup with --history has every version, as 2026-11-28T12:00:00Z, with up to nine digits of a
+    /// second. Newer documents that are there stay: restore into another bucket, or use --force
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    at: Option<Timestamp>,
     #[command(flatten)]
     server: Server,
     /// Bucket of the backup; more than one, or all of them without the option
@@ -84,7 +92,11 @@ type Targets = BTreeMap<u32, (String, u32)>;
 /// A sentence. A restore that was interrupted can be run again: what has been written is not written twice.
 pub fn restore(options: &Restore) -> Result<(), String> {
     let repository = options.place.open()?;
-    let id = find(&repository, &options.backup)?;
+    let moment = options.at.map(cas_of).transpose()?;
+    let id = match (&options.backup, moment) {
+        (None, Some(cas)) => first_after(&repository, cas)?,
+        (named, _) => find(&repository, named.as_deref().unwrap_or("latest"))?,
+    };
     let mapping = Mapping::read(&options.mapping)?;
     let manifest = repository.manifest(id)?;
     let parts: Vec<&BucketPart> = match &options.bucket[..] {
@@ -106,6 +118,10 @@ pub fn restore(options: &Restore) -> Result<(), String> {
     for part in parts {
         let targets = targets(options, &mapping, part)?;
         let reader = Reader::new(&repository, id, &part.name)?;
+        let reader = match moment {
+            Some(cas) => at_moment(reader, cas)?,
+            None => reader,
+        };
         let counts = restore_bucket(options, cluster.as_ref(), &reader, &targets)?;
         report(options, part, &mapping, &counts);
         if options.definitions && !options.dry_run {
@@ -118,12 +134,63 @@ pub fn restore(options: &Restore) -> Result<(), String> {
     Ok(())
 }
 
+fn time(text: &str) -> Result<Timestamp, String> {
+    text.parse().map_err(|error: jiff::Error| error.to_string())
+}
+
+/// Converts a time to the CAS that a write at that time has: nanoseconds since 1970.
+fn cas_of(at: Timestamp) -> Result<u64, String> {
+    u64::try_from(at.as_nanosecond()).map_err(|_| format!("{at} is out of range"))
+}
+
+/// Finds the oldest backup that was begun at or after a moment.
+fn first_after(repository: &Repository, cas: u64) -> Result<BackupId, String> {
+    for id in repository.backups()? {
+        if repository.manifest(id)?.0.time_ms.0.saturating_mul(NANOS_PER_MS) >= cas {
+            return Ok(id);
+        }
+    }
+    Err("no backup was begun after that moment".to_owned())
+}
+
+/// Lets a reader go back to a moment.
+fn at_moment(reader: Reader<'_>, cas: u64) -> Result<Reader<'_>, String> {
+    let moments = reader.moments()?;
+    let name = reader.bucket().name.clone();
+    if moments.as_ref().is_some_and(|moments| moments.contains(&cas)) {
+        return Ok(reader.at(cas)?);
+    }
+    Err(match moments {
+        None => {
+            format!("the backup has no earlier versions of {name}: take backups with --history")
+        }
+        Some(moments) => format!("{name} can go back to {}", interval(&moments)),
+    })
+}
+
+/// `any moment up to 2026-11-28T12:00:00Z`.
+pub(super) fn interval(moments: &RangeInclusive<u64>) -> String {
+    let time = |cas: &u64| {
+        let time = Timestamp::from_nanosecond((*cas).into());
+        time.map_or_else(|_| cas.to_string(), |time| time.to_string())
+    };
+    match moments.start() {
+        0 => format!("any moment up to {}", time(moments.end())),
+        start => format!("any moment from {} to {}", time(start), time(moments.end())),
+    }
+}
+
 /// Finds the collections in which the documents of a bucket are put; creates those that are missing.
 fn targets(options: &Restore, mapping: &Mapping, part: &BucketPart) -> Result<Targets, String> {
-    let mut wanted: BTreeMap<String, Vec<(u32, nacre_backup::Collection)>> = BTreeMap::new();
+    let mut wanted: BTreeMap<String, Vec<(u32, Collection)>> = BTreeMap::new();
     for collection in &part.collections {
+        if options.at.is_some() && !collection.keeps_versions {
+            let Collection { scope, name, .. } = collection;
+            eprintln!("not restored: {}.{scope}.{name} keeps no versions", part.name);
+            continue;
+        }
         let [bucket, scope, name] = mapping.target(&part.name, &collection.scope, &collection.name);
-        let target = nacre_backup::Collection { scope, name, ..collection.clone() };
+        let target = Collection { scope, name, ..collection.clone() };
         wanted.entry(bucket).or_default().push((collection.id, target));
     }
     let mut targets = Targets::new();

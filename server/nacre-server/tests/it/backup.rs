@@ -4,6 +4,9 @@ use crate::process::{BUCKET, PASSWORD, Server, USER, port_base};
 use nacre_client::{
     Bucket, Key, Login, Metadata, PathMutation, PathOperation, StoreOptions, Version,
 };
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -364,4 +367,85 @@ fn an_export_with_metadata_is_imported_without_loss() {
         "{rows}"
     );
     server.kill();
+}
+
+/// Writes and deletions with the CAS of each.
+type Log = Vec<(u64, Vec<u8>, Option<String>)>;
+
+/// Writes and deletes by chance.
+fn change(bucket: &mut Bucket, chance: &mut StdRng, log: &mut Log) {
+    let any = StoreOptions::default();
+    for _ in 0..120 {
+        let name = format!("key-{}", chance.random_range(0..20)).into_bytes();
+        let key = Key::of_default(&name);
+        let value = format!("{{\"n\":{}}}", log.len());
+        let (cas, value) = match chance.random_bool(0.3) && bucket.get(key).unwrap().is_some() {
+            true => (bucket.delete(key, any).unwrap().cas, None),
+            false => (bucket.set(key, value.as_bytes(), any).unwrap().cas, Some(value)),
+        };
+        log.push((cas, name, value));
+    }
+}
+
+#[test]
+fn a_bucket_goes_back_to_any_moment_of_which_versions_were_kept() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(&directory.path().join("node"));
+    let form = "name=shop&ramQuotaMB=256&storageBackend=magma&historyRetentionSeconds=3600";
+    let made = server.rest("POST", "/pools/default/buckets", form).unwrap();
+    assert_eq!(made.status, 202, "{}", made.text());
+    let plain = "/pools/default/buckets/shop/scopes/_default/collections";
+    assert_eq!(server.rest("POST", plain, "name=plain&history=false").unwrap().status, 200);
+    let mut bucket = open(&server, "shop");
+    let repository = directory.path().join("backups").display().to_string();
+    let create = ["backup", "create", &repository, "--quiet", "--history", "--bucket"];
+    let create = |bucket| nacre(&server, &[&create[..], &[bucket]].concat());
+    let (mut chance, mut log) = (StdRng::seed_from_u64(60), Log::new());
+    for _ in 0..3 {
+        change(&mut bucket, &mut chance, &mut log);
+        let (code, said, errors) = create("shop");
+        assert_eq!(code, Some(0), "{said}{errors}");
+    }
+    let shown = succeed(&server, &["backup", "show", &repository]);
+    assert!(shown.contains("can go back to any moment up to 2"), "{shown}");
+
+    let time = |cas: u64| jiff::Timestamp::from_nanosecond(cas.into()).unwrap().to_string();
+    for turn in 0..6 {
+        let moment = log[chance.random_range(0..log.len())].0;
+        let mut expected = BTreeMap::new();
+        for (_, name, value) in log.iter().filter(|(cas, ..)| *cas <= moment) {
+            expected.insert(name.clone(), value.clone());
+        }
+        let target = format!("then-{turn}");
+        create_bucket(&server, &target, 16);
+        let mapping = format!("shop={target}");
+        let at = time(moment);
+        let (code, said, errors) = nacre(
+            &server,
+            &["restore", &repository, "--at", &at, "--mapping", &mapping, "--quiet"],
+        );
+        assert_eq!(code, Some(0), "{at}: {said}{errors}");
+        assert!(errors.contains("shop._default.plain keeps no versions"), "{errors}");
+        let mut restored = open(&server, &target);
+        for (name, value) in expected {
+            let found = restored.get(Key::of_default(&name)).unwrap();
+            let found = found.map(|document| String::from_utf8(document.value).unwrap());
+            assert_eq!(found, value, "{} at {at}", String::from_utf8_lossy(&name));
+        }
+    }
+
+    let (code, _, errors) = create("default");
+    assert_eq!(code, Some(1));
+    assert!(errors.contains("the bucket default keeps no versions"), "{errors}");
+    // An increment without versions hides those that it replaces.
+    change(&mut bucket, &mut chance, &mut log);
+    let hidden = log[log.len() - 60].0;
+    succeed(&server, &["backup", "create", &repository, "--quiet", "--bucket", "shop"]);
+    let (code, _, errors) = nacre(&server, &["restore", &repository, "--at", &time(hidden)]);
+    assert_eq!(code, Some(1));
+    assert!(errors.contains("shop can go back to any moment from 2"), "{errors}");
+    let (code, _, errors) =
+        nacre(&server, &["restore", &repository, "--at", "2500-01-01T00:00:00Z"]);
+    assert_eq!(code, Some(1));
+    assert!(errors.contains("no backup was begun after that moment"), "{errors}");
 }

@@ -133,7 +133,7 @@ fn history_goes_through_a_small_window_and_an_unknown_branch_is_rolled_back() {
                 documents.remove(&key[1..]);
                 deleted += 1;
             }
-            EventKind::Snapshot { start, end } => assert!(start <= end),
+            EventKind::Snapshot { start, end, .. } => assert!(start <= end),
             EventKind::Advanced(_) => {}
             other => panic!("{other:?}"),
         }
