@@ -29,6 +29,7 @@ const DEMO_PORT_BASE: u16 = 19_100;
 const CASES_PORT_BASE: u16 = 19_200;
 const SDK_PORT_BASE: u16 = 19_250;
 const NODE_SDK_PORT_BASE: u16 = 19_350;
+const OBJECT_STORE_PORT_BASE: u16 = 19_375;
 /// The first of the unclaimed nodes of the conformance cases; each has 20 ports.
 const UNCLAIMED_PORT_BASE: u16 = 19_400;
 /// As many as the cases for HTTP need.
@@ -75,6 +76,7 @@ pub fn run(options: &Test) -> Result<(), String> {
         step("attacks", || attack::attack(&binary, true, None))?;
         step("official DCP client for Java", || java::check(&binary))?;
         step("official Node SDK", || node_sdk(&binary))?;
+        step("backups in an object store", || object_store(&binary))?;
         step("sdk-py and sdk-js", || own_sdks(&binary))?;
         step("guest kit in Go", go_kit)?;
         step("packages", || packaging::quick(&binary))
@@ -181,6 +183,17 @@ fn python_sdk(binary: &Path) -> Result<PathBuf, String> {
         node.stop()
     })?;
     Ok(python)
+}
+
+/// Backups in an object store, as one from the package index keeps them.
+fn object_store(binary: &Path) -> Result<(), String> {
+    let python = tools::python("moto-5.2.5", &["moto[server]==5.2.5"])?;
+    let node = Node::start(binary, Some(OBJECT_STORE_PORT_BASE), &["default"], &[])?;
+    let mut backups = Command::new(python);
+    backups.arg(workspace().join("conformance/backup/s3.py")).arg(binary);
+    backups.arg(format!("http://127.0.0.1:{}", node.mgmt_port())).args([USER, PASSWORD]);
+    run_command(&mut backups, "back up into an object store and restore from it")?;
+    node.stop()
 }
 
 fn node_sdk(binary: &Path) -> Result<(), String> {
