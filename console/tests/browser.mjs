@@ -19,7 +19,7 @@ export const launch = () =>
 export async function open(browser, { scheme = 'light', width = 1280, height = 800 } = {}) {
   const context = await browser.newContext({ viewport: { width, height }, colorScheme: scheme, locale: 'en-GB', timezoneId: 'UTC', reducedMotion: 'reduce' });
   const page = await context.newPage();
-  page.setDefaultTimeout(15_000);
+  page.setDefaultTimeout(60_000);
   const faults = [];
   const foreign = [];
   let origin = '';

@@ -8,6 +8,8 @@ describe('errors of the node', () => {
     ['queries', 400, '{"errors":[{"code":3000,"msg":"syntax error - line 1, column 8"}]}', 'syntax error - line 1, column 8 (3000)'],
     ['functions', 422, '{"name":"ERR","code":1,"description":"bad","runtime_info":{"info":"why"}}', 'bad: why'],
     ['rights', 403, '{"message":"Forbidden","permissions":["ReadData"]}', 'Forbidden: ReadData'],
+    ['search', 400, '{"status":"fail","error":"index not found","request":{}}', 'index not found'],
+    ['search, as an object', 412, '{"status":"fail","error":{"status":"late"}}', '{"status":"late"}'],
     ['a list', 400, '["one","two"]', 'one; two'],
     ['a text', 404, '"Unknown user."', 'Unknown user.'],
     ['plain text', 500, 'broken', 'broken'],

@@ -25,6 +25,9 @@ export class ApiError extends Error {
   }
 }
 
+/** The words of whatever was thrown. */
+export const messageOf = (error: unknown): string => (error instanceof Error ? error.message : String(error));
+
 type Json = Record<string, unknown>;
 const isObject = (value: unknown): value is Json => typeof value === 'object' && value !== null && !Array.isArray(value);
 const text = (value: unknown): string => (typeof value === 'string' ? value : JSON.stringify(value));
@@ -70,6 +73,8 @@ export function errorOf(status: number, body: string): ApiError {
     const title = [json.description, info].filter((part) => part !== undefined && part !== null && part !== '').map(text).join(': ');
     return new ApiError(status, title, {}, [], place(title), json);
   }
+  // Search says `{status: "fail", error, request}`; its error may be an object.
+  if (json.error !== undefined) return new ApiError(status, text(json.error), {}, [], place(text(json.error)), json);
   if (typeof json._ === 'string') return new ApiError(status, json._, {}, [], null, json);
   if (typeof json.message === 'string') return new ApiError(status, json.message, {}, [], place(json.message), json);
   return new ApiError(status, fallback, {}, [], null, json);

@@ -55,6 +55,8 @@ class Live {
   paused = $state(false);
   /** Revision of the agreed state: screens read again what they show when it changes. */
   revision = $state(0);
+  /** Logins after the first: what a screen could not read it reads then. */
+  logins = $state(0);
   frames: Frame[] = [];
   private keys: string[] = [];
   private watch: () => void = () => {};
@@ -103,6 +105,7 @@ class Live {
 
   /** Begins again after a login. */
   resume(): void {
+    this.logins += 1;
     this.watch();
   }
 

@@ -1,7 +1,7 @@
 // What a screen has read: nothing yet, something, or why not.
 
 import { untrack } from 'svelte';
-import { ApiError } from './api';
+import { ApiError, get, messageOf } from './api';
 import { live } from './live.svelte';
 
 /** Reads something for as long as the screen is there: at once, when the agreed state changes, and each `every` seconds. */
@@ -13,10 +13,15 @@ export class Loaded<T> {
 
   constructor(
     private readonly read: (signal: AbortSignal, background: boolean) => Promise<T>,
-    options: { every?: number; onRevision?: boolean } = {},
+    /** `of` is what is read about: when it changes, the screen begins again. */
+    options: { every?: number; onRevision?: boolean; of?: () => unknown } = {},
   ) {
+    let about = options.of?.();
     $effect(() => {
       const stop = new AbortController();
+      const next = options.of?.();
+      void live.logins;
+      if (next !== about) [about, this.value, this.error] = [next, null, null];
       // What is read depends on nothing: a screen asks again when it wants something else.
       untrack(() => void this.run(stop.signal, false));
       const timer = options.every
@@ -58,7 +63,7 @@ export class Loaded<T> {
           if (turn === this.turn && !signal.aborted) void this.run(signal, background, patience - 1);
         }, 1000);
       }
-      this.error = error instanceof ApiError ? error : new ApiError(0, error instanceof Error ? error.message : String(error));
+      this.error = error instanceof ApiError ? error : new ApiError(0, messageOf(error));
     } finally {
       if (turn === this.turn) this.loading = false;
     }
@@ -88,7 +93,34 @@ export async function attempt(work: () => Promise<unknown>, done = ''): Promise<
     return true;
   } catch (error) {
     if (error instanceof DOMException && error.name === 'AbortError') return false;
-    notices.say(error instanceof Error ? error.message : String(error), 'bad');
+    notices.say(messageOf(error), 'bad');
     return false;
   }
 }
+
+/** A form that is sent: whether it is on its way, and what was wrong with it. */
+export class Submission {
+  busy = $state(false);
+  /** What belongs to no field that the form shows, or all of it. */
+  problem = $state('');
+  fields = $state.raw<Record<string, string>>({});
+
+  /** Does the work; true if it went well. */
+  async run(work: () => Promise<unknown>): Promise<boolean> {
+    if (this.busy) return false;
+    [this.busy, this.problem, this.fields] = [true, '', {}];
+    try {
+      await work();
+      return true;
+    } catch (error) {
+      [this.problem, this.fields] = [messageOf(error), error instanceof ApiError ? error.fields : {}];
+      return false;
+    } finally {
+      this.busy = false;
+    }
+  }
+}
+
+/** Names of the buckets that the user may see. */
+export const readBucketNames = (signal: AbortSignal): Promise<string[]> =>
+  get<{ name: string }[]>('pools/default/buckets?skipMap=true', { signal, background: true }).then((buckets) => buckets.map(({ name }) => name));

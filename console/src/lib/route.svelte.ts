@@ -3,13 +3,49 @@
 class Route {
   path = $state<string[]>([]);
   query = $state.raw(new URLSearchParams());
+  /** Where somebody wants to go who would lose what they typed. */
+  leaving = $state('');
+  /** What is shown now: the address of the browser may be ahead. */
+  private shown = '';
+  private readonly edits = new Set<() => boolean>();
 
   constructor() {
     this.read();
-    addEventListener('hashchange', () => this.read());
+    addEventListener('hashchange', () => {
+      const to = location.hash;
+      if (pathOf(to) !== pathOf(this.shown) && this.unsaved) {
+        history.replaceState(null, '', this.shown || '#/');
+        this.leaving = to;
+      } else this.read();
+    });
+    addEventListener('beforeunload', (event) => {
+      if (this.unsaved) event.preventDefault();
+    });
+  }
+
+  /** True while something typed is not saved. */
+  get unsaved(): boolean {
+    return [...this.edits].some((isUnsaved) => isUnsaved());
+  }
+
+  /** Asks before what `isUnsaved` tells of is lost, for as long as the screen is there. */
+  protect(isUnsaved: () => boolean): void {
+    $effect(() => {
+      this.edits.add(isUnsaved);
+      return () => this.edits.delete(isUnsaved);
+    });
+  }
+
+  /** Goes where {@link leaving} says, whatever is lost. */
+  leave(): void {
+    const to = this.leaving;
+    this.edits.clear();
+    this.leaving = '';
+    location.hash = to;
   }
 
   private read(): void {
+    this.shown = location.hash;
     const [path = '', query = ''] = location.hash.replace(/^#\/?/, '').split('?');
     this.path = path.split('/').filter(Boolean).map(decode);
     this.query = new URLSearchParams(query);
@@ -28,9 +64,12 @@ class Route {
       else query.set(name, value);
     }
     this.query = query;
-    history.replaceState(null, '', link(this.path, query));
+    this.shown = link(this.path, query);
+    history.replaceState(null, '', this.shown);
   }
 }
+
+const pathOf = (hash: string): string => hash.split('?')[0] ?? '';
 
 function decode(text: string): string {
   try {

@@ -16,6 +16,41 @@ export interface FunctionDefinition {
   function_scope?: { bucket: string; scope: string };
 }
 
+export interface Keyspace {
+  bucket: string;
+  scope: string;
+  collection: string;
+}
+
+/** What a function would do with documents. */
+export interface Trial {
+  complete?: boolean;
+  documents: {
+    id: string;
+    /** The handler, or why none was called. */
+    outcome: string;
+    error?: string;
+    log?: string[];
+    writes?: { keyspace: string; id: string; operation: string; doc?: unknown }[];
+    timers?: { callback: string; reference: string; due_ms?: number; context?: unknown }[];
+    requests?: { method: string; url: string }[];
+  }[];
+}
+
+/** What to try: the code as it is typed, with the documents of `ids`, which commas separate, or those written last. */
+export function trialOf(definition: FunctionDefinition, appcode: string, ids: string): Record<string, unknown> {
+  const documents = ids.split(',').map((id) => id.trim()).filter(Boolean);
+  return { function: { ...definition, appcode }, ...(documents.length ? { documents } : { last: 10 }) };
+}
+
+/** A function that does nothing yet. `alias` names the source in the code, if it is to write there. */
+export function newFunction(name: string, source: Keyspace, metadata: Keyspace, alias: string): Record<string, unknown> {
+  const place = (kind: string, { bucket, scope, collection }: Keyspace): Record<string, string> => ({ [`${kind}_bucket`]: bucket, [`${kind}_scope`]: scope, [`${kind}_collection`]: collection });
+  const { bucket, scope, collection } = source;
+  const buckets = alias ? [{ alias, bucket_name: bucket, scope_name: scope, collection_name: collection, access: 'rw' }] : [];
+  return { appname: name, appcode: SKELETON, depcfg: { ...place('source', source), ...place('metadata', metadata), buckets, curl: [], constants: [] }, settings: { dcp_stream_boundary: 'from_now', deployment_status: false, processing_status: false } };
+}
+
 /** The query that names the scope of a function. */
 export function scopeOf(scope: { bucket: string; scope: string } | undefined): string {
   return scope && scope.bucket !== '*' ? `?bucket=${segment(scope.bucket)}&scope=${segment(scope.scope)}` : '';
