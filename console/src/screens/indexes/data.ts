@@ -19,7 +19,7 @@ export interface Index {
   numPartition: number;
 }
 
-const quoted = (name: string): string => `\`${name.replaceAll('`', '``')}\``;
+export const quoted = (name: string): string => `\`${name.replaceAll('`', '``')}\``;
 
 /** The collection of an index, as a statement names it. */
 export const quote = ({ bucket, scope, collection }: Pick<Index, 'bucket' | 'scope' | 'collection'>): string => [bucket, scope, collection].map(quoted).join('.');
