@@ -10,6 +10,7 @@ describe('errors of the node', () => {
     ['rights', 403, '{"message":"Forbidden","permissions":["ReadData"]}', 'Forbidden: ReadData'],
     ['search', 400, '{"status":"fail","error":"index not found","request":{}}', 'index not found'],
     ['search, as an object', 412, '{"status":"fail","error":{"status":"late"}}', '{"status":"late"}'],
+    ['a reference', 400, '{"hostname":"no port","_":"no"}', 'hostname: no port; no'],
     ['a list', 400, '["one","two"]', 'one; two'],
     ['a text', 404, '"Unknown user."', 'Unknown user.'],
     ['plain text', 500, 'broken', 'broken'],

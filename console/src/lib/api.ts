@@ -63,9 +63,7 @@ export function errorOf(status: number, body: string): ApiError {
     return new ApiError(status, title, {}, [], place(title), json);
   }
   if (isObject(json.errors)) {
-    const fields = Object.fromEntries(Object.entries(json.errors).map(([field, reason]) => [field, text(reason)]));
-    const title = Object.entries(fields).map(([field, reason]) => (field === '_' ? reason : `${field}: ${reason}`)).join('; ');
-    return new ApiError(status, title || fallback, fields, [], place(title), json);
+    return ofFields(status, Object.fromEntries(Object.entries(json.errors).map(([field, reason]) => [field, text(reason)])), fallback, json);
   }
   if (typeof json.reason === 'string') return new ApiError(status, json.reason, {}, [], place(json.reason), json);
   if (typeof json.description === 'string') {
@@ -75,9 +73,16 @@ export function errorOf(status: number, body: string): ApiError {
   }
   // Search says `{status: "fail", error, request}`; its error may be an object.
   if (json.error !== undefined) return new ApiError(status, text(json.error), {}, [], place(text(json.error)), json);
-  if (typeof json._ === 'string') return new ApiError(status, json._, {}, [], null, json);
   if (typeof json.message === 'string') return new ApiError(status, json.message, {}, [], place(json.message), json);
+  const members = Object.entries(json);
+  // References to other clusters: `{field: reason}`.
+  if (members.length && members.every((member): member is [string, string] => typeof member[1] === 'string')) return ofFields(status, Object.fromEntries(members), fallback, json);
   return new ApiError(status, fallback, {}, [], null, json);
+}
+
+function ofFields(status: number, fields: Record<string, string>, fallback: string, json: unknown): ApiError {
+  const title = Object.entries(fields).map(([field, reason]) => (field === '_' ? reason : `${field}: ${reason}`)).join('; ');
+  return new ApiError(status, title || fallback, fields, [], place(title), json);
 }
 
 export interface Options {

@@ -20,6 +20,7 @@ export const PERMISSIONS = {
   administer: 'cluster.settings!write',
   users: 'cluster.admin.security!read',
   buckets: 'cluster.buckets!create',
+  replications: 'cluster.xdcr.settings!write',
 } as const;
 
 class Session {

@@ -14,6 +14,8 @@ export interface Bucket {
   durabilityMinLevel?: string;
   maxTTL?: number;
   compressionMode?: string;
+  /** Days that deletions are kept, where the bucket has a setting of its own. */
+  purgeInterval?: number;
   quota: { ram: number; rawRAM: number };
   basicStats: { itemCount: number; memUsed: number; quotaPercentUsed: number; diskUsed: number };
   controllers: { flush?: string };

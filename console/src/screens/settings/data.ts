@@ -8,6 +8,10 @@ export interface Section {
   words: Record<string, string>;
   /** Fields that cannot be changed here. */
   fixed?: string[];
+  /** Fields to show, where the rest is for experts; all without it. */
+  shown?: string[];
+  /** Who may change it, where that is not who administers the cluster. */
+  permission?: 'replications';
 }
 
 export const SECTIONS: Section[] = [

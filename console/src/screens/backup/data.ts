@@ -1,0 +1,39 @@
+// Backups: the node makes none by itself, so that the console says what to run, and what there is to back up.
+
+/** Puts a text into one word of a shell. */
+export const shell = (text: string): string => (/^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", `'\\''`)}'`);
+
+export interface Choices {
+  server: string;
+  user: string;
+  repository: string;
+  /** Buckets to back up; all without any. */
+  buckets: string[];
+  passphrase: boolean;
+  keep: number;
+}
+
+/** A command, and what it is for. */
+export interface Command {
+  title: string;
+  text: string;
+  command: string;
+}
+
+/** The commands of `nacre backup` and `nacre restore` for what was chosen, in the order in which people need them. */
+export function commandsOf({ server, user, repository, buckets, passphrase, keep }: Choices): Command[] {
+  const at = `--server ${shell(server)} --user ${shell(user)}`;
+  const repo = shell(repository || 'backups');
+  const only = buckets.map((name) => ` --bucket ${shell(name)}`).join('');
+  const secret = passphrase ? ' --passphrase-file secret.txt' : '';
+  const [first] = buckets;
+  return [
+    { title: 'Back up', text: 'The first backup has everything, each later one what has changed. Run it from a timer; it ends with 0 only when the backup is complete.', command: `nacre backup create ${repo}${only} ${at}${secret}` },
+    { title: 'List', text: 'Complete, damaged and interrupted backups.', command: `nacre backup list ${repo}${secret}` },
+    { title: 'Prove it', text: 'Reads every byte of the last backup, and of those that it continues.', command: `nacre backup verify ${repo} latest --read-data${secret}` },
+    { title: 'Compare', text: 'The last backup with the bucket as it is now, document by document.', command: `nacre backup diff ${repo} latest --bucket ${shell(first ?? 'BUCKET')} ${at}${secret}` },
+    { title: 'Try a restore', text: 'Counts what would be written, and writes nothing.', command: `nacre restore ${repo} latest${only} --dry-run ${at}${secret}` },
+    { title: 'Restore', text: 'What is newer here stays; --force makes the backup win.', command: `nacre restore ${repo} latest${only} --create-buckets ${at}${secret}` },
+    { title: 'Keep what you need', text: 'Removes backups that the newest do not need.', command: `nacre backup prune ${repo} --keep-last ${keep}${secret}` },
+  ];
+}
