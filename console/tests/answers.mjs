@@ -55,6 +55,43 @@ const plan = {
   ],
 };
 
+/** An index of search, as it is stored. */
+const searchIndex = (uuid) => ({
+  type: 'fulltext-index',
+  name: 'hotels',
+  uuid,
+  sourceType: 'gocbcore',
+  sourceName: 'travel',
+  sourceUUID: '1',
+  planParams: { indexPartitions: 1 },
+  params: {
+    doc_config: { mode: 'scope.collection.type_field', type_field: 'type' },
+    mapping: {
+      default_analyzer: 'en',
+      default_mapping: { enabled: false },
+      types: { 'inventory.hotel': { enabled: true, dynamic: true, properties: { [XSS]: { enabled: true, dynamic: false, fields: [{ name: XSS, type: 'text', index: true }] }, geo: { enabled: true, dynamic: false, fields: [{ name: 'geo', type: 'geopoint', index: true }] } } } },
+    },
+  },
+});
+const searchAnswer = (request) => ({
+  status: { total: 3, failed: 1, successful: 2, errors: { [XSS]: `late ${XSS}` } },
+  hits: request.from
+    ? []
+    : [
+        { index: 'hotels_1', id: XSS, score: 1.234567, fragments: { plot: ['a &lt;b&gt; <mark>strangers</mark> <img src=x onerror="window.__hacked=1">'] }, fields: { title: XSS, year: 1995 }, ...(request.explain ? { explanation: { value: 1.2, message: `sum of: ${XSS}`, children: [{ value: 0.7, message: 'weight' }] } } : {}) },
+        { index: 'hotels_1', id: 'hotel_2', score: 0.5 },
+      ],
+  total_hits: 25,
+  max_score: 1.234567,
+  took: 1_234_567,
+  facets: request.facets ? { country: { field: 'country', total: 12, missing: 3, other: 2, terms: [{ term: XSS, count: 9 }, { term: 'france', count: 1 }] } } : null,
+});
+const reference = { uuid: 'u1', name: XSS, uri: '/x', hostname: '10.0.2.1:8091', username: 'ann', secureType: 'none', connectivityStatus: 'RC_OK', deleted: false };
+const replicationId = 'u1/travel/copy';
+const replication = { type: 'xdcr', id: replicationId, source: 'travel', target: '/remoteClusters/u1/buckets/copy', status: 'running', pauseRequested: false, changesLeft: 4200, docsChecked: 3, docsWritten: 60_000, errors: [`2026-11-28 12:00:00 put aside ${XSS}`], stuckDocuments: 2 };
+const replicationInfo = { Id: replicationId, StatsMap: { changes_left: 4200, docs_written: 60_000, docs_processed: 63_000, docs_filtered: 5, docs_failed_cr_source: 7, docs_failed_cr_target: 1 }, ErrorList: [] };
+const replicationSettings = { type: 'xmem', checkpointInterval: 600, priority: 'High', compressionType: 'Auto', filterDeletion: false, filterExpression: '', pauseRequested: false, statsInterval: 1000, collectionsExplicitMapping: false, colMappingRules: { [XSS]: 'a.b' } };
+
 /** What is measured in a second. */
 export function measured(at = now()) {
   const wave = (base, share, phase) => base * (1 + share * Math.sin(at / 7 + phase));
@@ -96,6 +133,12 @@ export class Node {
   empty = false;
   forbidden = false;
   broken = false;
+  /** Services that this node does not have, by their paths. */
+  off = [];
+  /** Paths whose requests are never answered. */
+  held = [];
+  uuid = 'aa';
+  paused = false;
   requests = [];
 
   /** Answers a request: status and value, where a text is sent as it is. */
@@ -110,6 +153,7 @@ export class Node {
     if (path === '/whoami') return [200, { id: 'Administrator', name: XSS, domain: 'admin', roles: [{ role: 'admin' }] }];
     if (path === '/pools/default/checkPermissions') return [200, Object.fromEntries(body.split(',').map((one) => [one, !this.forbidden]))];
     if (this.forbidden) return [403, { message: 'Forbidden. User needs one of the following permissions', permissions: ['ReadCluster'] }];
+    if (this.off.some((service) => path.startsWith(service))) return [404, 'Requested resource not found.'];
     if (this.broken) return [500, { errors: { _: `broken ${XSS}` } }];
     return this.read(method, path, query, body);
   }
@@ -129,7 +173,7 @@ export class Node {
       case '/pools/default':
         return [200, { clusterName: XSS, nodes: ['127.0.0.1:8091', '127.0.0.2:8091', '127.0.0.3:8091'].map(node), balanced: true, rebalanceStatus: 'none' }];
       case '/pools/default/tasks':
-        return [200, some([{ type: 'rebalance', status: 'running', progress: 42.5, perNode: { 'n_0@127.0.0.1': { progress: 61 }, 'n_2@127.0.0.3': { progress: 24 } } }])];
+        return [200, some([{ type: 'rebalance', status: 'running', progress: 42.5, perNode: { 'n_0@127.0.0.1': { progress: 61 }, 'n_2@127.0.0.3': { progress: 24 } } }, { ...replication, pauseRequested: this.paused, status: this.paused ? 'paused' : 'running' }])];
       case '/pools/default/buckets':
         return method === 'POST' ? [400, { errors: { name: `Bucket ${XSS} exists.` } }] : [200, some(BUCKETS.map(bucket))];
       case '/_nacre/series':
@@ -152,7 +196,23 @@ export class Node {
       case '/_p/event/api/v1/functions/enrich':
         return [200, { appname: 'enrich', appcode: "function OnUpdate(doc, meta) {\n  if (doc.type !== 'order') return;\n  doc.total = doc.lines.reduce((sum, line) => sum + line.price, 0);\n  db[meta.id] = doc;\n  log('totalled', meta.id);\n}\n", depcfg: { source_bucket: 'orders' }, settings: {} }];
       case '/_p/event/api/v1/functions/enrich/dryrun':
-        return [200, { documents: [{ id: 'order_7', outcome: 'OnUpdate', effects: { writes: [{ id: 'order_7', doc: { total: 12.5 } }] } }] }];
+        return this.dryRun(JSON.parse(body));
+      case '/couchBase/travel/_preview':
+        return this.preview(JSON.parse(body));
+      case '/_p/fts/api/index':
+        return [200, { status: 'ok', indexDefs: { uuid: 'u', implVersion: '5.8.0', indexDefs: this.empty ? null : { 'travel.inventory.hotels': searchIndex(this.uuid), [XSS]: { type: 'fulltext-alias', name: XSS, uuid: 'b', params: { targets: { 'travel.inventory.hotels': {} } } } } } }];
+      case '/_p/fts/api/nsstats':
+        return [200, { 'travel:travel.inventory.hotels:doc_count': 917, 'travel:travel.inventory.hotels:num_mutations_to_index': 3, 'travel:travel.inventory.hotels:num_bytes_used_disk': 1_200_000, total_queries: 4 }];
+      case '/pools/default/remoteClusters':
+        return method === 'POST' ? [400, { hostname: `Could not connect ${XSS}` }] : [200, some([reference])];
+      case '/pools/default/replicationInfos':
+        return [200, some([replicationInfo])];
+      case '/controller/createReplication':
+        return [400, { errors: { toBucket: `Bucket doesn't exist ${XSS}` } }];
+      case '/settings/replications':
+        return [200, replicationSettings];
+      case '/settings/autoCompaction':
+        return [200, { purgeInterval: 3, autoCompactionSettings: {} }];
       case '/_p/event/getAppLog':
         return [200, `2026-11-28T12:00:01Z totalled order_7\n2026-11-28T12:00:02Z ${XSS}\n`];
       case '/settings/rbac/users':
@@ -180,6 +240,13 @@ export class Node {
         return [200, { total_rows: 917, rows: [{ id: 'hotel_1', key: XSS, value: null }, { id: 'hotel_2', key: ['Medway', 4], value: 1 }] }];
       default:
     }
+    const search = /^\/_p\/fts\/api\/bucket\/travel\/scope\/inventory\/index\/hotels(?:\/(.+))?$/.exec(path);
+    if (search) return this.search(method, search[1] ?? '', body);
+    if (path === `/settings/replications/${encodeURIComponent(replicationId)}`) {
+      this.paused = new URLSearchParams(body).get('pauseRequested') === 'true' || (body === '' && this.paused);
+      this.rules = new URLSearchParams(body).get('colMappingRules') ?? this.rules;
+      return [200, replicationSettings];
+    }
     if (path.endsWith('/scopes')) return [200, manifest];
     if (path.endsWith('/ddocs')) return [200, { rows: some([{ doc: { meta: { id: '_design/dev_hotels' }, json: { views: { by_city: { map: 'function (doc, meta) {\n  if (doc.city) emit([doc.city, doc.stars], 1);\n}', reduce: '_count' } } } } }]) }];
     if (path.endsWith('/capsules')) return [200, []];
@@ -191,6 +258,32 @@ export class Node {
     const found = /^\/pools\/default\/buckets\/([^/]+)$/.exec(path);
     if (found) return [200, bucket(decodeURIComponent(found[1]), 0)];
     return method === 'GET' ? [404, 'Requested resource not found.'] : [200, ''];
+  }
+
+  search(method, below, body) {
+    if (below === 'query') return [200, searchAnswer(JSON.parse(body))];
+    if (below === 'status') return [200, { status: 'ok', indexStatus: 'InProgress' }];
+    if (below === 'analyzeDoc') return [200, { status: 'ok', analyzed: [{ stranger: { Term: 'eA==', Locations: [{ Field: 'title', Position: 1 }] }, [XSS]: { Locations: [{ Field: 'title', Position: 2 }] } }] }];
+    if (method !== 'PUT') return [200, { status: 'ok' }];
+    const { uuid } = JSON.parse(body);
+    if (uuid !== '*' && uuid !== this.uuid) return [400, { status: 'fail', error: `perhaps there was concurrent index definition update, current index UUID: ${this.uuid}, did not match input UUID: ${uuid}`, request: {} }];
+    this.uuid = `${this.uuid}a`;
+    this.stored = body;
+    return [200, { status: 'ok', name: 'travel.inventory.hotels', uuid: this.uuid }];
+  }
+
+  /** As the node does, which refuses members that it does not know. */
+  dryRun({ function: tried, documents, last, ...unknown }) {
+    if (Object.keys(unknown).length || typeof tried?.appcode !== 'string' || (documents && last)) return [400, { name: 'ERR_REQUEST_BODY', code: 1, description: 'the body' }];
+    return [200, { complete: true, documents: [{ id: documents?.[0] ?? 'order_7', vb: 1, seq: 2, outcome: 'OnUpdate', steps: 10_000, writes: [{ keyspace: '_default.totals', id: XSS, operation: 'store', doc: { total: 12.5, name: XSS } }], timers: [{ callback: 'Remind', reference: XSS, due_ms: 1_900_000_000_000 }], log: [XSS] }, { id: 'order_8', outcome: 'missing', error: XSS }] }];
+  }
+
+  preview({ design, view, documents, ...unknown }) {
+    if (Object.keys(unknown).some((name) => name !== 'group_level')) return [400, { error: 'bad_request', reason: 'unknown member' }];
+    const { map, reduce } = design.views[view];
+    if (map.includes('WRONG')) return [400, { error: 'invalid_design_document', reason: `SyntaxError ${XSS} (line 2, column 3)` }];
+    const emitted = { total_rows: 2, rows: [{ id: documents?.[0] ?? 'hotel_1', key: XSS, value: 9 }, { id: 'hotel_2', key: [map.length], value: null }] };
+    return [200, { about: { read: 20, us_per_document: map.length, errors: [{ id: XSS, message: XSS }], log: [XSS], complete: false }, emitted, reduced: reduce ? { rows: [{ key: null, value: 917 }] } : null }];
   }
 
   documents(method, id, body) {

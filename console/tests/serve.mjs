@@ -42,6 +42,7 @@ export async function serve({ prefix = '', port = 0 } = {}) {
     request.setEncoding('utf8');
     request.on('data', (piece) => (body += piece));
     request.on('end', () => {
+      if (node.held.some((held) => path.startsWith(held))) return;
       const [status, value] = node.answer(request.method, path, address.searchParams, body);
       reply.writeHead(status, { 'content-type': 'application/json', 'cache-control': 'no-store' });
       reply.end(typeof value === 'string' ? value : JSON.stringify(value));

@@ -7,7 +7,7 @@ use crate::capability::{
     DatabaseKeyspace, DocumentCall, DocumentReply, Documents, Found, Http, HttpError, HttpRequest,
     HttpResponse, KvError, LogLine, MemoryDocuments, Mutation,
 };
-use crate::{Error, Partition, Plugin, Setup};
+use crate::{Error, Partition, Plugin, Request, Response, Setup};
 use nacre_dcp::Batch;
 use nacre_state::{Changes, Loaded, StateStorage, Timer};
 use nacre_types::{Document, Now, Vbid};
@@ -175,6 +175,14 @@ impl Rehearsal {
             log: status.log.into_iter().skip(lines).collect(),
             counted: self.counted.iter().filter_map(more).collect(),
         })
+    }
+
+    /// Answers a request from the state that the documents so far have left.
+    ///
+    /// # Errors
+    /// As for [`Reader::handle`](crate::Reader::handle).
+    pub fn ask(&self, request: &Request, now: Now) -> Result<Response, Error> {
+        self.partition.reader().handle(request, now)?.whole()
     }
 }
 

@@ -17,6 +17,26 @@ export const designName = (row: DesignRow): string => row.doc.meta.id.replace(/^
 export const isDevelopment = (name: string): boolean => name.startsWith('dev_');
 export const emptyDesign = (): Design => ({ views: { by_name: { map: 'function (doc, meta) {\n  if (doc.name) emit(doc.name, null);\n}' } } });
 
+/** The design document with other functions of a view. */
+export function withView(design: Design, view: string, map: string, reduce: string): Design {
+  const { reduce: _, ...before } = design.views?.[view] ?? {};
+  const next = reduce.trim() ? { ...before, map, reduce: reduce.trim() } : { ...before, map };
+  return { ...design, views: { ...design.views, [view]: next } };
+}
+
+/** What a preview has found. */
+export interface Previewed {
+  about: { read: number; us_per_document: number; errors: { id: string; message: string }[]; log: string[]; complete: boolean };
+  emitted: { rows: ViewRow[] };
+  reduced: { rows: ViewRow[] } | null;
+}
+
+/** Asks for a preview: of the documents `ids`, which commas separate, or of those written last. */
+export function previewOf(design: Design, view: string, ids: string, level: string): Record<string, unknown> {
+  const documents = ids.split(',').map((id) => id.trim()).filter(Boolean);
+  return { design, view, ...(documents.length ? { documents } : {}), ...(/^\d+$/.test(level.trim()) ? { group_level: Number(level) } : {}) };
+}
+
 export interface ViewQuery {
   stale: string;
   limit: string;

@@ -91,9 +91,14 @@ pub fn rehearse(
     Ok((tried, true))
 }
 
-type Found = (String, Result<(Vbid, Document), String>);
+/// An ID with its document, or the reason why it is not here.
+pub(super) type Found = (String, Result<(Vbid, Document), String>);
 
-fn documents(
+/// Returns the documents of `source` that `chosen` names, as they are now.
+///
+/// # Errors
+/// The reason why they cannot be read.
+pub(super) fn documents(
     node: &Arc<Node>,
     bucket: &Arc<Bucket>,
     source: &Source,

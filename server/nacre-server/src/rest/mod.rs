@@ -35,6 +35,7 @@ mod permissions;
 mod pieces;
 mod plugins;
 mod pool;
+mod preview;
 mod profile;
 mod query;
 mod rebalance;

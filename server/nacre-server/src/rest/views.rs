@@ -3,6 +3,7 @@
 use super::Call;
 use super::answer::{Pieces, answered_as, unanswered};
 use super::body::{self, Reply, blocking, error_reply, json_reply, ok, reply};
+use super::preview;
 use super::routes::{self, Route, any, head, post, ready};
 use hyper::{Method, StatusCode};
 use nacre_auth::Privilege;
@@ -35,6 +36,7 @@ pub(super) const ROUTES: &[Route] = &[
     head(DESIGN, READ, |call| ready(get(&call))),
     routes::put(DESIGN, ADMINISTER, |call| Box::pin(put(call))),
     routes::delete(DESIGN, ADMINISTER, |call| Box::pin(delete(call))),
+    post("/{bucket}/_preview", ADMINISTER, |call| Box::pin(preview::preview(call))),
     routes::get("/{bucket}/_design/{name}/_info", READ, |call| Box::pin(info(call))),
     routes::get(VIEW, READ, |call| Box::pin(query(call))),
     head(VIEW, READ, |call| Box::pin(query(call))),
@@ -55,7 +57,7 @@ pub(super) fn missing() -> Reply {
     error_reply(StatusCode::NOT_FOUND, "not_found", "missing")
 }
 
-fn no_bucket() -> Reply {
+pub(super) fn no_bucket() -> Reply {
     error_reply(StatusCode::NOT_FOUND, "not_found", "no_db_file")
 }
 
@@ -69,11 +71,11 @@ fn not_ready() -> Reply {
 
 /// Waits for something that needs the plugin, no longer than clients do. The reply to a late one blames the server, not
 /// the request.
-async fn in_time<T>(work: impl Future<Output = Result<T, Reply>>) -> Result<T, Reply> {
+pub(super) async fn in_time<T>(work: impl Future<Output = Result<T, Reply>>) -> Result<T, Reply> {
     tokio::time::timeout(LOADING_PATIENCE, work).await.unwrap_or_else(|_| Err(not_ready()))
 }
 
-async fn loaded(call: &Call) -> Result<(), Reply> {
+pub(super) async fn loaded(call: &Call) -> Result<(), Reply> {
     call.node
         .plugins()
         .views_are_loaded()
@@ -149,7 +151,7 @@ const MEMBERS: [&str; 16] = [
 const VIEW_MEMBERS: [&str; 2] = ["map", "reduce"];
 
 /// Checks that all members are known: a misspelt one would be ignored, and the view differ from the intended one.
-fn check_members(document: &Value) -> Result<(), String> {
+pub(super) fn check_members(document: &Value) -> Result<(), String> {
     let unknown = |value: &Value, known: &[&str]| {
         let members = value.as_object().into_iter().flatten();
         let mut names = members.map(|(name, _)| name.clone());

@@ -257,3 +257,80 @@ fn measurements_come_second_by_second_to_who_may_see_them() {
         assert_eq!(ask(&server, &format!("GET {path}"), &[], "").status, 401, "{path}");
     }
 }
+
+/// Endpoint of previews, as a browser asks for it.
+fn preview_request() -> String {
+    format!("POST /couchBase/{BUCKET}/_preview")
+}
+
+#[test]
+fn a_preview_shows_the_rows_of_a_view_that_is_not_stored() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = server(&directory);
+    for (id, value) in [("a", r#"{"n":1}"#), ("b", r#"{"n":2}"#), ("c", "{}")] {
+        let stored = server.rest("POST", &format!("{DOCUMENTS}/{id}"), &format!("value={value}"));
+        assert_eq!(stored.unwrap().status, 200);
+    }
+    let map = "function (doc, meta) {\n  if (!doc.n) throw new Error('no n');\n  log('seen ' + meta.id);\n  emit([doc.n, meta.id], 1);\n}";
+    let view = |map: &str| serde_json::json!({"views": {"v": {"map": map, "reduce": "_sum"}}});
+    let of = |map: &str, more: &str| -> Value {
+        let text = format!(r#"{{"design": {}, "view": "v"{more}}}"#, view(map));
+        serde_json::from_str(&text).unwrap()
+    };
+    let browser = Browser::new(&server, USER, PASSWORD);
+    let preview = |body: &Value| browser.ask(&preview_request(), &body.to_string());
+    let shown = preview(&of(map, ""));
+    assert_eq!(shown.status, 200, "{}", shown.body);
+    let found = shown.json();
+    let rows = found["emitted"]["rows"].as_array().unwrap();
+    let keys: Vec<String> = rows.iter().map(|row| row["key"].to_string()).collect();
+    assert_eq!(keys, [r#"[1,"a"]"#, r#"[2,"b"]"#]);
+    assert_eq!(found["reduced"]["rows"].as_array().unwrap().len(), 2);
+    assert_eq!((&found["about"]["read"], &found["about"]["complete"]), (&3.into(), &true.into()));
+    let error = &found["about"]["errors"][0];
+    assert_eq!(error["id"], "c");
+    assert!(error["message"].as_str().unwrap().contains("no n"), "{error}");
+
+    let some = preview(&of(map, r#", "documents": ["b", "gone"], "group_level": 1"#));
+    let found = some.json();
+    assert_eq!(found["emitted"]["rows"].as_array().unwrap().len(), 1);
+    assert_eq!(found["reduced"]["rows"][0]["key"].to_string(), "[2]");
+    assert_eq!(found["about"]["errors"][0]["id"], "gone");
+
+    for (map, more, reason) in [
+        ("function (doc) {", "", "line"),
+        (map, r#", "documents": [], "last": 3"#, "one of documents and last"),
+        (map, r#", "whatever": 1"#, "whatever"),
+    ] {
+        let refused = preview(&of(map, more));
+        assert_eq!(refused.status, 400, "{more}: {}", refused.body);
+        assert!(refused.body.contains(reason), "{more}: {}", refused.body);
+    }
+    let many: Vec<String> = (0..101).map(|n| n.to_string()).collect();
+    let many = preview(&of(map, &format!(r#", "documents": {}"#, serde_json::json!(many))));
+    assert_eq!(many.status, 400, "{}", many.body);
+    // Nothing of it stays.
+    let stored = server.views("GET", &format!("/{BUCKET}/_design/preview"), "");
+    assert_eq!(stored.status, 404);
+}
+
+#[test]
+fn only_those_may_preview_who_may_change_and_read_views() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = server(&directory);
+    let body =
+        serde_json::json!({"design": {"views": {"v": {"map": "function () {}"}}}, "view": "v"});
+    let stranger = ask(&server, &preview_request(), &[], &body.to_string());
+    assert_eq!(stranger.status, 401);
+    for (role, status) in [
+        (format!("views_reader[{BUCKET}]"), 403),
+        (format!("data_reader[{BUCKET}]"), 403),
+        (format!("views_admin[{BUCKET}]"), 200),
+    ] {
+        let form = format!("password=secret1&roles={role}");
+        server.rest("PUT", "/settings/rbac/users/local/ann", &form).unwrap();
+        let browser = Browser::new(&server, "ann", "secret1");
+        let answer = browser.ask(&preview_request(), &body.to_string());
+        assert_eq!(answer.status, status, "{role}: {}", answer.body);
+    }
+}

@@ -24,7 +24,7 @@ use std::sync::Arc;
 pub(super) use functions::Functions;
 pub(super) use indexes::{IndexOptions, Share, index_name};
 pub(super) use packages::{PackageOptions, code_of};
-pub(super) use views::{Pace, ViewOptions, view_config, view_name};
+pub(super) use views::{Pace, ViewOptions, view_config, view_name, view_source};
 
 /// All kinds, in the order in which their components are loaded.
 pub(super) static KINDS: [&dyn WorkloadKind; 5] = [

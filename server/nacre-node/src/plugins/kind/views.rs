@@ -66,7 +66,7 @@ impl WorkloadKind for Views {
                     &Views,
                     view_name(&config.name, name),
                     VIEWS,
-                    source_of(config, document),
+                    view_source(config, document),
                     space,
                 )
             }
@@ -112,7 +112,13 @@ pub(in crate::plugins) fn view_config(
 }
 
 /// Returns the keyspace that a design document indexes: `"collection": "scope.name"`, or the default one.
-fn source_of(config: &nacre_cluster::Bucket, document: &str) -> Result<Source, Refusal> {
+///
+/// # Errors
+/// The collection does not exist.
+pub(in crate::plugins) fn view_source(
+    config: &nacre_cluster::Bucket,
+    document: &str,
+) -> Result<Source, Refusal> {
     let document: serde_json::Value = serde_json::from_str(document).unwrap_or_default();
     let path = document.get("collection").and_then(serde_json::Value::as_str).unwrap_or(".");
     config.manifest.resolve(path)?;
@@ -147,7 +153,7 @@ fn view_space(
     document: &str,
     state_version: &str,
 ) -> String {
-    let collection = source_of(config, document)
+    let collection = view_source(config, document)
         .and_then(|source| numbers(&config.manifest, &source))
         .unwrap_or_else(|_| "none".into());
     let text = nacre_value::crc32c(document.as_bytes());
