@@ -50,8 +50,17 @@ fn build() -> Result<(), String> {
     let locked = std::fs::read(folder().join("package-lock.json")).unwrap_or_default();
     let marker = folder().join("node_modules/.installed");
     if std::fs::read(&marker).unwrap_or_default() != locked {
+        // Not `ci`: Vite names an optional package for another system that no registry has, and newer versions of npm refuse a
+        // lock file without it. This installs what is locked, too, and writes nothing.
         run_command(
-            &mut npm(&["ci", "--silent", "--no-audit", "--no-fund", "--ignore-scripts"]),
+            &mut npm(&[
+                "install",
+                "--no-save",
+                "--silent",
+                "--no-audit",
+                "--no-fund",
+                "--ignore-scripts",
+            ]),
             "install what the console is built with (npm of Node 20 or later is needed, and a package registry in reach)",
         )?;
         std::fs::write(&marker, locked)
