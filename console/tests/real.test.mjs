@@ -139,8 +139,117 @@ it('indexes, and shows what applications do', async () => {
   load.kill();
 });
 
+it('shows rows of a view while it is typed', async () => {
+  await go('views/shop');
+  await view.page.getByText(/µs a document/).waitFor({ timeout: 120_000 });
+  const editor = view.page.getByLabel('Map function').last();
+  await editor.click();
+  await view.page.keyboard.press('Control+a');
+  await view.page.keyboard.insertText("function (doc, meta) {\n  if (doc.city === 'Graz') emit(meta.id, doc.price);\n}");
+  await view.page.locator('.rows').getByText('"order/', { exact: false }).or(view.page.locator('.rows').getByText('order/')).first().waitFor();
+  await shot('preview');
+  await view.page.keyboard.press('Control+a');
+  await view.page.keyboard.insertText('function (doc) {');
+  await view.page.getByRole('alert').getByText(/line/).waitFor();
+  await view.page.keyboard.press('Control+z');
+  await view.page.keyboard.press('Control+z');
+  await view.page.getByText('not saved').waitFor({ state: 'detached' });
+});
+
+it('tries a function on real documents, and stores nothing', async () => {
+  await rest('/pools/default/buckets', { name: 'copy', ramQuota: 128, replicaNumber: 0 });
+  await rest('/pools/default/buckets/shop/scopes/_default/collections', { name: 'own' });
+  await go('eventing');
+  await view.page.getByRole('button', { name: 'New function' }).click();
+  const dialog = view.page.getByRole('dialog');
+  await dialog.getByLabel('Name', { exact: true }).fill('total');
+  await dialog.getByLabel('Source Bucket').selectOption('shop');
+  await dialog.getByLabel('Own Bucket').selectOption('shop');
+  await dialog.getByLabel('Own Collection').selectOption('_default/own');
+  await dialog.getByLabel(/Name of the source/).fill('db');
+  await dialog.getByRole('button', { name: 'Create' }).click();
+  const editor = view.page.getByLabel('Code', { exact: true }).last();
+  await editor.click();
+  await view.page.keyboard.press('Control+a');
+  await view.page.keyboard.insertText("function OnUpdate(doc, meta) {\n  db[meta.id + '-total'] = { total: doc.price * 2 };\n  log('totalled', meta.id);\n}");
+  await view.page.getByLabel('IDs of documents').fill('order/2');
+  await view.page.getByRole('button', { name: 'Try this code' }).click();
+  await view.page.getByRole('region', { name: 'Outcome' }).getByText('order/2-total').waitFor({ timeout: 120_000 });
+  const gone = await fetch(`${NODE}/pools/default/buckets/shop/docs/order%2F2-total`, { headers: { authorization: login } });
+  assert.equal(gone.status, 404);
+  await view.page.getByRole('button', { name: 'Save' }).click();
+  await view.page.getByText('total was saved').waitFor();
+});
+
+it('creates a search index, finds documents and says why', async () => {
+  await go('search');
+  await view.page.getByRole('button', { name: 'Create an index' }).first().click();
+  const dialog = view.page.getByRole('dialog');
+  await dialog.getByLabel('Name', { exact: true }).fill('orders');
+  await dialog.getByLabel('Bucket').selectOption('shop');
+  await dialog.getByRole('button', { name: 'Create' }).click();
+  await view.page.getByLabel('Query', { exact: true }).fill('item:lamp city:graz');
+  await view.page.getByLabel('Show fields').fill('item, city');
+  await view.page.getByLabel('Count by').fill('city');
+  await view.page.getByLabel('Explain scores').check();
+  await view.page.getByLabel('With all that was written before').check();
+  await view.page.getByRole('button', { name: 'Search', exact: true }).click();
+  await view.page.locator('ol li').first().waitFor({ timeout: 300_000 });
+  await view.page.locator('mark', { hasText: /lamp|graz/i }).first().waitFor();
+  await view.page.getByText('Why this score').first().click();
+  await shot('search');
+  await view.page.getByRole('tab', { name: 'Analysis' }).click();
+  await view.page.getByRole('button', { name: 'Show its terms' }).click();
+  await view.page.getByRole('region', { name: 'Terms' }).getByText(/strang|vienna/).first().waitFor();
+  await view.page.getByRole('tab', { name: 'Definition' }).click();
+  await view.page.getByLabel('Field for _default._default').fill('price');
+  await view.page.getByLabel('Kind for _default._default').selectOption('number');
+  await view.page.getByRole('button', { name: 'Add a field' }).first().click();
+  await view.page.getByRole('button', { name: 'Save' }).click();
+  await view.page.getByText('was saved').first().waitFor();
+  await view.page.getByText('not saved').waitFor({ state: 'detached' });
+  await shot('search-definition');
+  const stored = JSON.parse(await rest('/_p/fts/api/bucket/shop/scope/_default/index/orders'));
+  assert.equal(stored.indexDef.params.mapping.types['_default._default'].properties.price.fields[0].type, 'number');
+});
+
+it('replicates a bucket, pauses and resumes', async () => {
+  await go('replication');
+  await view.page.getByRole('button', { name: 'Add a cluster' }).click();
+  let dialog = view.page.getByRole('dialog');
+  await dialog.getByLabel('Name').fill('itself');
+  await dialog.getByLabel('A node of it').fill(new URL(NODE).host);
+  await dialog.getByLabel('User there').fill('Administrator');
+  await dialog.getByLabel('Password there').fill('wrong-one');
+  await dialog.getByRole('button', { name: 'Add', exact: true }).click();
+  await dialog.getByText('Authentication failed').first().waitFor();
+  await dialog.getByLabel('Password there').fill('password');
+  await dialog.getByRole('button', { name: 'Add', exact: true }).click();
+  await dialog.waitFor({ state: 'detached' });
+  await view.page.getByRole('button', { name: 'Replicate a bucket' }).click();
+  dialog = view.page.getByRole('dialog');
+  await dialog.getByLabel('From the bucket').selectOption('shop');
+  await dialog.getByRole('button', { name: 'Begin' }).click();
+  await dialog.getByText('same bucket is not allowed').first().waitFor();
+  await dialog.getByLabel('To the bucket').fill('copy');
+  await dialog.getByRole('button', { name: 'Begin' }).click();
+  await view.page.getByRole('cell', { name: 'copy at itself' }).waitFor();
+  await view.page.getByText('100 %').first().waitFor({ timeout: 120_000 });
+  const copied = JSON.parse(await rest('/pools/default/buckets/copy/docs/order%2F2'));
+  assert.match(copied.json, /price/);
+  await view.page.getByRole('link', { name: 'shop' }).click();
+  await view.page.getByRole('button', { name: 'Pause', exact: true }).click();
+  await view.page.getByText('paused', { exact: true }).waitFor();
+  await shot('replication');
+  await view.page.getByRole('button', { name: 'Resume' }).click();
+  await view.page.getByText('running', { exact: true }).waitFor();
+  await view.page.getByLabel('Leave out deletions').check();
+  await view.page.getByRole('region', { name: 'Settings' }).getByRole('button', { name: 'Save' }).click();
+  await view.page.getByText('Settings: saved').waitFor();
+});
+
 it('shows every screen of a real node without an error', async () => {
-  for (const [screen, heading] of [['servers', 'Servers'], ['flows', 'DCP flow'], ['buckets/shop', 'shop'], ['documents/shop', 'Documents'], ['indexes', 'Indexes'], ['views/shop', 'Views'], ['eventing', 'Functions'], ['plugins', 'Plugins'], ['security', 'Security'], ['logs', 'Logs'], ['settings', 'Settings'], ['dashboard', 'Dashboard']]) {
+  for (const [screen, heading] of [['servers', 'Servers'], ['flows', 'DCP flow'], ['buckets/shop', 'shop'], ['documents/shop', 'Documents'], ['indexes', 'Indexes'], ['search', 'Search'], ['replication', 'Replication'], ['backup', 'Backup'], ['views/shop', 'Views'], ['eventing', 'Functions'], ['plugins', 'Plugins'], ['security', 'Security'], ['logs', 'Logs'], ['settings', 'Settings'], ['dashboard', 'Dashboard']]) {
     await go(screen);
     await view.page.getByRole('heading', { name: heading, level: 1 }).waitFor();
     await view.page.waitForFunction(() => !document.querySelector('[aria-busy=true]'), undefined, { timeout: 60_000 });
