@@ -1,11 +1,12 @@
 // The console against a real node, from the first run to the first query; takes the screenshots of the manual.
 //
 // NACRE_URL is a node that nobody administers yet. NACRE_OTHER, where it is set, is the host and port of another one, with the same
-// administrator, that joins; NACRE_BINARY the program, for a load while screenshots are taken.
+// administrator, that joins; NACRE_BINARY the program, for a load while screenshots are taken; NACRE_PID the process of the node, to measure
+// what an open dashboard costs it.
 
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
-import { mkdirSync } from 'node:fs';
+import { mkdirSync, readFileSync } from 'node:fs';
 import { after, before, it } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { launch, open } from './browser.mjs';
@@ -258,6 +259,33 @@ it('shows every screen of a real node without an error', async () => {
     if (!['dashboard', 'flows', 'plugins'].includes(screen)) await shot(screen.replace('/', '-'));
   }
   await view.check();
+});
+
+/** Seconds of a processor that the node has used since it started. */
+function processorSeconds() {
+  const fields = readFileSync(`/proc/${process.env.NACRE_PID}/stat`, 'utf8').replace(/^.*\) /, '').split(' ');
+  // User and system time in ticks, of which there are 100 a second.
+  return (Number(fields[11]) + Number(fields[12])) / 100;
+}
+async function usedIn(seconds) {
+  const before = processorSeconds();
+  await new Promise((resolve) => setTimeout(resolve, seconds * 1000));
+  return processorSeconds() - before;
+}
+
+it('costs the node at most 1 % of a core while it shows ten buckets', { skip: !process.env.NACRE_PID }, async () => {
+  const { length: known } = JSON.parse(await rest('/pools/default/buckets?skipMap=true'));
+  for (let number = known; number < 10; number += 1) await rest('/pools/default/buckets', { name: `bucket${number}`, ramQuota: 100, replicaNumber: 0 });
+  await view.page.goto('about:blank');
+  await usedIn(20);
+  const closed = await usedIn(30);
+  await view.page.goto(`${NODE}/ui/index.html#/dashboard`);
+  await view.page.locator('[data-live=live]').waitFor();
+  await view.page.locator('canvas').first().waitFor();
+  await usedIn(10);
+  const open = await usedIn(30);
+  console.log(`30 s of a node with 10 buckets: ${closed.toFixed(2)} s of a processor without, ${open.toFixed(2)} s with an open dashboard`);
+  assert.ok(open - closed <= 0.3, `${(open - closed).toFixed(2)} s`);
 });
 
 it('ends the session for good', async () => {

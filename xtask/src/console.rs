@@ -84,6 +84,7 @@ fn browser(binary: Option<&Path>, shots: bool) -> Result<(), String> {
     let node = Node::start_unclaimed(binary, PORT_BASE)?;
     tests.arg("tests/real.test.mjs");
     tests.env("NACRE_URL", format!("http://127.0.0.1:{}", node.mgmt_port()));
+    tests.env("NACRE_PID", node.id().to_string());
     if shots {
         tests.env("NACRE_SHOTS", "1");
     }
