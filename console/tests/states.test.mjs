@@ -319,7 +319,7 @@ describe('a person', () => {
 
   it('sees rows of a view while typing it, and what is wrong with it', async () => {
     const view = await shown('views/travel');
-    await view.page.getByText('20 documents').waitFor();
+    await view.page.getByText('µs a document').waitFor();
     await view.page.getByText('The time was not enough').waitFor();
     const before = made.node.requests.filter((request) => request.endsWith('/_preview')).length;
     await view.page.getByLabel('Map function').last().click();
