@@ -646,6 +646,14 @@ pub const REST: &[(&str, &str)] = &[
     ("rest/users", include_str!("../cases/rest/users.json")),
 ];
 
+/// The files of cases for replication between clusters, which are sequences of requests over HTTP: group and text.
+pub const XDCR: &[(&str, &str)] = &[
+    ("xdcr/filters", include_str!("../cases/xdcr/filters.json")),
+    ("xdcr/references", include_str!("../cases/xdcr/references.json")),
+    ("xdcr/replications", include_str!("../cases/xdcr/replications.json")),
+    ("xdcr/settings", include_str!("../cases/xdcr/settings.json")),
+];
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -722,7 +730,7 @@ mod tests {
     #[test]
     fn every_sequence_of_requests_is_well_formed() {
         let mut seen = BTreeSet::new();
-        for (group, text) in REST {
+        for (group, text) in REST.iter().chain(XDCR) {
             let file: RestFile =
                 serde_json::from_str(text).unwrap_or_else(|error| panic!("{group}: {error}"));
             for case in file.cases {
@@ -749,13 +757,20 @@ mod tests {
         assert!(kv().iter().map(|(_, file)| file.cases.len()).sum::<usize>() >= 120);
         assert!(views().iter().map(|(_, file)| file.cases.len()).sum::<usize>() >= 320);
         assert!(eventing().iter().map(|(_, file)| file.cases.len()).sum::<usize>() >= 273);
+        let of_clusters = XDCR.iter().map(|(group, text)| {
+            let file: RestFile =
+                serde_json::from_str(text).unwrap_or_else(|error| panic!("{group}: {error}"));
+            file.cases.len()
+        });
+        assert!(of_clusters.sum::<usize>() >= 120);
     }
 
     #[test]
     fn every_file_in_the_folder_is_played() {
         let folder = std::path::Path::new("cases");
-        for (kind, listed) in [("kv", KV), ("views", VIEWS), ("eventing", EVENTING), ("rest", REST)]
-        {
+        let kinds =
+            [("kv", KV), ("views", VIEWS), ("eventing", EVENTING), ("rest", REST), ("xdcr", XDCR)];
+        for (kind, listed) in kinds {
             let files = std::fs::read_dir(folder.join(kind)).unwrap();
             let names: BTreeSet<String> = files
                 .map(|file| {

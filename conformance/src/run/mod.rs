@@ -14,7 +14,7 @@ mod views;
 pub use rest::patterns_are_known as rest_patterns_are_known;
 pub use sqlpp::BUCKET as SQLPP_BUCKET;
 
-use crate::case::{EVENTING, KV, REST, VIEWS};
+use crate::case::{EVENTING, KV, REST, VIEWS, XDCR};
 use crate::http;
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
@@ -121,7 +121,7 @@ fn play_others(target: &Target, done: Done<'_>) {
         eventing::play(target, group, &file, done);
     }
     let mut fresh = target.fresh_ports.clone();
-    for (group, text) in REST {
+    for (group, text) in REST.iter().chain(XDCR) {
         let file = parse(group, text);
         rest::play(target, group, &file, &mut fresh, done);
     }

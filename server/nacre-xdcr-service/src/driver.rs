@@ -188,6 +188,8 @@ impl Driver {
             ))
         } else if found.resolution != known_as {
             Some("the buckets resolve conflicts in different ways".to_owned())
+        } else if let Err(reason) = &self.plan.expression {
+            Some(format!("filterExpression: {reason}"))
         } else {
             None
         };

@@ -14,6 +14,7 @@
 
 mod checkpoints;
 mod driver;
+mod expression;
 mod form;
 mod inbox;
 mod keeper;

@@ -1,13 +1,15 @@
 //! What the driver of a replication is to do, and what it has to say.
 
+use crate::expression::Expression;
 use crate::inbox::Inbox;
 use crate::record::{Agreed, Reference, Replication};
+use crate::settings::Chosen;
 use crate::status::Status;
 use crate::target::Target;
 use nacre_cluster::{Cluster, ConflictResolution};
 use nacre_types::{Cas, Vbid};
 use nacre_vbucket::Resolution;
-use nacre_xdcr::{Filter, Policy, Settings, Site, SourceId};
+use nacre_xdcr::{Condition, Filter, Policy, Settings, Site, SourceId};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,6 +34,8 @@ pub(crate) struct Plan {
     pub has_resolver: bool,
     /// The CAS from which on the source's bucket keeps histories, if it does.
     pub histories_since: Option<Cas>,
+    /// The condition on documents that go; `Err` with a sentence when it cannot be read.
+    pub expression: Result<Option<Arc<Expression>>, String>,
 }
 
 impl Plan {
@@ -48,6 +52,7 @@ impl Plan {
             resolution: resolution_name(bucket.settings.conflict_resolution).to_owned(),
             has_resolver: cluster.plugins.resolver_of(&replication.source).is_some(),
             histories_since: bucket.settings.histories_since.map(Cas),
+            expression: expression_of(&replication.chosen()),
         })
     }
 
@@ -86,13 +91,14 @@ impl Plan {
         let mut settings = Settings::new(source, remote, vbid, vbuckets, policy);
         settings.target_vbuckets = there;
         settings.keeps_histories = keeps_histories;
+        let condition = self.expression.clone().ok().flatten();
         settings.filter = Filter {
             drops_deletions: chosen.flag("filterDeletion"),
             drops_expirations: chosen.flag("filterExpiration"),
             strips_expiry: chosen.flag("filterBypassExpiry"),
             drops_binary: chosen.flag("filterBinary"),
             drops_uncommitted: chosen.flag("filterBypassUncommittedTxn"),
-            condition: None,
+            condition: condition.map(|it| it as Arc<dyn Condition>),
         };
         settings.optimistic_bytes = chosen.number("optimisticReplicationThreshold") as usize;
         settings.compresses = chosen.text("compressionType") != "None";
@@ -103,6 +109,16 @@ impl Plan {
         settings.seed = u64::from(vbid.0);
         settings
     }
+}
+
+/// The condition on documents that `chosen` has, if it has one.
+///
+/// # Errors
+/// A sentence about what cannot be read.
+pub(crate) fn expression_of(chosen: &Chosen) -> Result<Option<Arc<Expression>>, String> {
+    let text = chosen.text("filterExpression");
+    let read = |text: &str| Expression::parse(text).map(Arc::new);
+    Some(text.trim()).filter(|text| !text.is_empty()).map(read).transpose()
 }
 
 /// The word for a conflict resolution in REST.

@@ -112,6 +112,71 @@ fn a_bucket_follows_another_until_the_replication_is_deleted() {
     assert_eq!(node.json(REFERENCES), json!([]));
 }
 
+/// Documents of all kinds, deletions, and a filter that is changed in both ways.
+#[test]
+fn a_filter_selects_what_leaves_the_bucket() {
+    let node = Node::start();
+    make_bucket(&node, "one", "numVBuckets=16");
+    make_bucket(&node, "two", "numVBuckets=16");
+    let (mut one, mut two) = (client(&node, "one"), client(&node, "two"));
+    for (key, body) in [
+        ("airline_1", r#"{"country": "France", "n": 1}"#),
+        ("airline_2", r#"{"country": "Spain", "n": 2}"#),
+        ("array", "[1]"),
+        ("text", "not json"),
+        ("gone", r#"{"country": "France"}"#),
+    ] {
+        set(&mut one, key, body);
+    }
+    node.succeed("POST", REFERENCES, &reference("self", &node));
+    let filtered = |expression: &str, more: &str| {
+        format!("filterExpression={}&{more}", http::escape(expression))
+    };
+    let first = filtered(r#"country = "France" OR n > 5"#, "filterDeletion=true&filterBinary=true");
+    let form = format!("{}&{first}", replication("one", "self", "two"));
+    let (status, made) = node.ask("POST", CREATE, &form);
+    assert_eq!(status, 200, "{made}");
+    let id = serde_json::from_str::<Value>(&made).unwrap()["id"].as_str().unwrap().to_owned();
+    let settings = format!("/settings/replications/{}", id.replace('/', "%2F"));
+    let wait = |keys: &[&str], two: &mut Bucket| {
+        let two = std::cell::RefCell::new(two);
+        node.wait_until("the documents", |_| {
+            keys.iter().all(|key| get(&mut two.borrow_mut(), key).is_some())
+        });
+        node.wait_until("nothing to be left", |node| task(node)["changesLeft"] == 0);
+    };
+    wait(&["airline_1", "gone"], &mut two);
+    for key in ["airline_2", "array", "text"] {
+        assert_eq!(get(&mut two, key), None, "{key}");
+    }
+    one.delete(Key::of_default(b"gone"), StoreOptions::default()).unwrap();
+    set(&mut one, "later", r#"{"n": "6"}"#);
+    wait(&["later"], &mut two);
+    assert!(get(&mut two, "gone").is_some(), "deletions are left out");
+
+    // Only later changes, then everything again.
+    let spain = r#"country = "Spain""#;
+    node.succeed("POST", &settings, &filtered(spain, "filterSkipRestream=true"));
+    set(&mut one, "airline_3", r#"{"country": "Spain"}"#);
+    wait(&["airline_3"], &mut two);
+    assert_eq!(get(&mut two, "airline_2"), None);
+    let not_france = r#"NOT country = "France""#;
+    node.succeed("POST", &settings, &filtered(not_france, "filterSkipRestream=false&filterBinary=false"));
+    wait(&["airline_2", "text"], &mut two);
+    assert_eq!(get(&mut two, "array"), None, "only objects have fields");
+    assert!(get(&mut two, "airline_1").is_some(), "what does not match any more stays");
+
+    // A regular expression without end counts against its document alone.
+    let endless = r#"REGEXP_CONTAINS(META().id, "^(?=(a+)+\\1+b)") OR META().id = "short""#;
+    node.succeed("POST", &settings, &filtered(endless, "filterSkipRestream=true"));
+    set(&mut one, &"a".repeat(200), "{}");
+    set(&mut one, "short", "{}");
+    wait(&["short"], &mut two);
+    assert_eq!(get(&mut two, &"a".repeat(200)), None);
+    let errors = task(&node)["errors"].to_string();
+    assert!(errors.contains("the filter cannot be applied to"), "{errors}");
+}
+
 #[test]
 fn two_clusters_that_write_and_lose_nodes_come_to_the_same() {
     let mut nodes = [Node::start(), Node::start()];

@@ -2,7 +2,7 @@
 
 use crate::form::{self, Form, ok, refused, wrapped};
 use crate::mapping::Rules;
-use crate::plan::resolution_name;
+use crate::plan::{expression_of, resolution_name};
 use crate::record::{self, Agreed, Reference, Replication, Write};
 use crate::settings::{self, Chosen, Scope, Values};
 use crate::target::{Management, Target, Unusable};
@@ -134,11 +134,11 @@ fn check_pair(cluster: &str, source: &Bucket, target: &Target) -> Result<(), Htt
 /// Refuses settings that cannot be together, or that this version does not carry out.
 fn check(chosen: &Chosen) -> Result<(), (&'static str, String)> {
     Rules::read(chosen).map_err(|reason| ("colMappingRules", reason))?;
+    expression_of(chosen).map_err(|reason| ("filterExpression", reason))?;
     let absent = |name, is_set: bool| {
         let reason = "it is not supported yet".to_owned();
         if is_set { Err((name, reason)) } else { Ok(()) }
     };
-    absent("filterExpression", !chosen.text("filterExpression").is_empty())?;
     absent("collectionsMigrationMode", chosen.flag("collectionsMigrationMode"))?;
     absent("mobile", chosen.text("mobile") != "Off")?;
     absent("mergeFunctionMapping", !chosen.object("mergeFunctionMapping").is_empty())?;
