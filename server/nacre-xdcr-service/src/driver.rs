@@ -22,7 +22,9 @@ use nacre_bucket::{Bucket, DirtyVbuckets, Next, Signal, Task};
 use nacre_client::ClusterMap;
 use nacre_node::Node;
 use nacre_types::{Now, Seqno, Vbid, Vbids};
-use nacre_xdcr::{Answer, Effect, Found as FoundAt, Input, Notice, Pipeline, Run, TargetState};
+use nacre_xdcr::{
+    Answer, Effect, Found as FoundAt, Input, Notice, Pipeline, Run, TargetState, VersionId,
+};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -236,7 +238,7 @@ impl Driver {
             );
             self.note(now, text);
         }
-        let is_other = mapped.named != self.mapped.named;
+        let is_other = !mapped.goes_like(&self.mapped);
         self.mapped = mapped;
         if is_other {
             self.retire_all();
@@ -255,7 +257,7 @@ impl Driver {
         let replication = &self.plan.replication;
         Terms {
             replication: format!("{}/{}", replication.uid, replication.restream),
-            collections: self.mapped.named.iter().map(|(from, to)| (from.0, to.0)).collect(),
+            collections: self.mapped.terms(),
         }
     }
 
@@ -401,7 +403,7 @@ impl Driver {
             Effect::LookUp { run, wanted, keys } => {
                 let failed = |lookup: &nacre_xdcr::Lookup| Input::LookedUp {
                     run,
-                    seqno: lookup.seqno,
+                    id: lookup.id,
                     found: FoundAt::Failed(Answer::NotMyVbucket),
                 };
                 let (parts, lost) = self.by_server(keys, |lookup| lookup.vbid);
@@ -412,19 +414,19 @@ impl Driver {
             }
             Effect::Write { run, operations } => {
                 let failed =
-                    |seqno: Seqno| Input::Written { run, seqno, answer: Answer::NotMyVbucket };
+                    |id: VersionId| Input::Written { run, id, answer: Answer::NotMyVbucket };
                 let (parts, lost) = self.by_server(operations, |operation| operation.vbid);
-                self.pending.extend(lost.iter().map(|lost| (vbid, failed(lost.seqno))));
+                self.pending.extend(lost.iter().map(|lost| (vbid, failed(lost.id))));
                 for (server, operations) in parts {
                     self.push(server, Job { source: vbid, run, work: Work::Write(operations) });
                 }
             }
             // The target judges, and asks its resolver.
-            Effect::Resolve { run, seqno, .. } => {
-                self.pending.push_back((vbid, Input::Resolved { run, seqno, verdict: None }));
+            Effect::Resolve { run, id, .. } => {
+                self.pending.push_back((vbid, Input::Resolved { run, id, verdict: None }));
             }
-            Effect::Merge { run, seqno, .. } => {
-                self.pending.push_back((vbid, Input::Merged { run, seqno, is_done: false }));
+            Effect::Merge { run, id, .. } => {
+                self.pending.push_back((vbid, Input::Merged { run, id, is_done: false }));
             }
             Effect::Reroute { .. } => {
                 self.status.reroutes += 1;

@@ -330,8 +330,8 @@ fn answer(
                 return Err(Error::Malformed("the login does not hold any more".to_owned()));
             }
             events.extend(map);
-            let seqno = operation.seqno;
-            events.push(Event::Input(source, Box::new(Input::Written { run, seqno, answer })));
+            let id = operation.id;
+            events.push(Event::Input(source, Box::new(Input::Written { run, id, answer })));
         }
         Expected::Meta { source, run, lookup, with_history } => {
             let (found, map) = connection.receive(|frame| (wire::meta(frame), map(frame)))?;
@@ -377,5 +377,5 @@ fn looked_up(source: Vbid, run: Run, lookup: &Lookup, found: Found) -> Event {
         Found::Failed(Answer::Changed) => Found::Failed(Answer::Busy),
         found => found,
     };
-    Event::Input(source, Box::new(Input::LookedUp { run, seqno: lookup.seqno, found }))
+    Event::Input(source, Box::new(Input::LookedUp { run, id: lookup.id, found }))
 }

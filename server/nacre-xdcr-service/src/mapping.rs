@@ -1,25 +1,44 @@
 //! Which collections of the target those of the source go to.
 
+use crate::expression::Expression;
 use crate::settings::Chosen;
 use nacre_cluster::Manifest;
 use nacre_types::CollectionId;
-use nacre_xdcr::Mapping;
+use nacre_xdcr::{Condition, Mapping};
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// The scope of the system, which never leaves a cluster.
 const SYSTEM: &str = "_system";
 /// Rules of one replication, at most.
 const RULES_MAX: usize = 2000;
+/// Rules of a migration, at most: each document is judged by each of them.
+const MIGRATION_RULES_MAX: usize = 200;
 
 /// Names of a scope and a collection in it.
 type Path = (String, String);
 
-/// Where collections go: the same names, or what rules say.
+/// Key of the rule of a migration that every document fulfils.
+const EVERY_DOCUMENT: &str = "_default._default";
+
+/// A rule of a migration: which documents go, and where. Without an expression, all of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Migration {
+    expression: Option<Arc<Expression>>,
+    target: Path,
+}
+
+/// Where collections go.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Rules {
-    /// Without rules, every collection goes to the one of its name.
-    rules: Option<BTreeMap<String, Option<String>>>,
+pub(crate) enum Rules {
+    /// Every collection goes to the one of its name.
+    #[default]
+    Same,
+    /// Scopes and collections go to named ones, or nowhere.
+    Explicit(BTreeMap<String, Option<String>>),
+    /// Documents of the default collection go to collections by what they are.
+    Migration(Vec<Migration>),
 }
 
 /// What becomes of the collections of a bucket.
@@ -27,6 +46,8 @@ pub(crate) struct Rules {
 pub(crate) struct Mapped {
     /// Those that go somewhere.
     pub named: BTreeMap<CollectionId, CollectionId>,
+    /// Of a migration: which documents of the default collection go where. `None` without a migration.
+    pub migrated: Option<Vec<(Option<Arc<Expression>>, CollectionId)>>,
     /// Names at the target that do not exist there.
     pub missing: BTreeSet<String>,
 }
@@ -34,7 +55,22 @@ pub(crate) struct Mapped {
 impl Mapped {
     /// The mapping of a pipeline.
     pub fn mapping(&self) -> Mapping {
-        Mapping::Named(self.named.clone())
+        let Some(migrated) = &self.migrated else { return Mapping::Named(self.named.clone()) };
+        let condition = |expression: &Arc<Expression>| Arc::clone(expression) as Arc<dyn Condition>;
+        let rules = migrated.iter();
+        Mapping::Migration(rules.map(|(it, to)| (it.as_ref().map(condition), *to)).collect())
+    }
+
+    /// Returns true if every document goes where it goes with `other`.
+    pub fn goes_like(&self, other: &Mapped) -> bool {
+        self.named == other.named && self.migrated == other.migrated
+    }
+
+    /// What checkpoints depend on: collections here and there. Rules of a migration come from one collection, so that each
+    /// is named by its target.
+    pub fn terms(&self) -> BTreeMap<u32, u32> {
+        let named = self.named.iter().map(|(from, to)| (from.0, to.0));
+        named.chain(self.migrated.iter().flatten().map(|(_, to)| (to.0, to.0))).collect()
     }
 }
 
@@ -44,21 +80,27 @@ impl Rules {
     /// # Errors
     /// A sentence about the first rule that cannot be.
     pub fn read(chosen: &Chosen) -> Result<Rules, String> {
-        if !chosen.flag("collectionsExplicitMapping") {
-            return Ok(Rules::default());
+        let given = chosen.object("colMappingRules");
+        if chosen.flag("collectionsMigrationMode") {
+            return read_migration(&given).map(Rules::Migration);
         }
-        let rules = read_rules(&chosen.object("colMappingRules"))?;
+        if !chosen.flag("collectionsExplicitMapping") {
+            return Ok(Rules::Same);
+        }
+        let rules = read_rules(&given)?;
         if rules.is_empty() {
             return Err("explicit mapping needs at least one rule".to_owned());
         }
         check_redundant(&rules)?;
-        Ok(Rules { rules: Some(rules) })
+        Ok(Rules::Explicit(rules))
     }
 
     /// Returns the names at the target of a collection; `None` when it goes nowhere.
     fn target_of(&self, scope: &str, collection: &str) -> Option<Path> {
-        let Some(rules) = &self.rules else {
-            return Some((scope.to_owned(), collection.to_owned()));
+        let rules = match self {
+            Rules::Same => return Some((scope.to_owned(), collection.to_owned())),
+            Rules::Explicit(rules) => rules,
+            Rules::Migration(_) => return None,
         };
         match rules.get(&format!("{scope}.{collection}")) {
             Some(exact) => {
@@ -75,6 +117,17 @@ impl Rules {
     /// Maps the collections of a bucket to those of another.
     pub fn map(&self, source: &Manifest, target: &BTreeMap<Path, CollectionId>) -> Mapped {
         let mut mapped = Mapped::default();
+        if let Rules::Migration(rules) = self {
+            let mut migrated = Vec::new();
+            for Migration { expression, target: path } in rules {
+                match target.get(path) {
+                    Some(id) => migrated.push((expression.clone(), *id)),
+                    None => drop(mapped.missing.insert(format!("{}.{}", path.0, path.1))),
+                }
+            }
+            mapped.migrated = Some(migrated);
+            return mapped;
+        }
         for scope in source.scopes.iter().filter(|scope| scope.name != SYSTEM) {
             for collection in &scope.collections {
                 let Some(path) = self.target_of(&scope.name, &collection.name) else { continue };
@@ -87,6 +140,37 @@ impl Rules {
         }
         mapped
     }
+}
+
+fn read_migration(given: &Map<String, Value>) -> Result<Vec<Migration>, String> {
+    if given.is_empty() {
+        return Err("a migration needs at least one rule".to_owned());
+    }
+    if given.len() > MIGRATION_RULES_MAX {
+        return Err(format!("a migration has at most {MIGRATION_RULES_MAX} rules"));
+    }
+    let mut targets = BTreeSet::new();
+    let mut rules = Vec::new();
+    for (source, target) in given {
+        let path = target.as_str().and_then(|target| target.split_once('.'));
+        let Some((scope, collection)) = path else {
+            return Err(format!("the rule {source:?} of a migration must name scope.collection"));
+        };
+        check_name(&format!("{scope}.{collection}"))?;
+        if !targets.insert((scope, collection)) {
+            return Err(format!("two rules go to {scope}.{collection}"));
+        }
+        let expression = match source == EVERY_DOCUMENT {
+            true => None,
+            false => {
+                let read = Expression::parse(source);
+                Some(Arc::new(read.map_err(|reason| format!("the rule {source:?}: {reason}"))?))
+            }
+        };
+        let target = (scope.to_owned(), collection.to_owned());
+        rules.push(Migration { expression, target });
+    }
+    Ok(rules)
 }
 
 fn read_rules(given: &Map<String, Value>) -> Result<BTreeMap<String, Option<String>>, String> {
@@ -209,6 +293,41 @@ mod tests {
             (json!({"a": null, "a.b": null}), "the rule of a.b is implied by that of a"),
         ] {
             assert_eq!(Rules::read(&chosen(rules)).unwrap_err(), reason);
+        }
+    }
+
+    fn migration(rules: Value) -> Result<Rules, String> {
+        let values = [("collectionsMigrationMode", json!(true)), ("colMappingRules", rules)];
+        Rules::read(&Chosen(values.map(|(name, value)| (name.to_owned(), value)).into()))
+    }
+
+    #[test]
+    fn a_migration_sends_documents_of_the_default_collection_by_rules() {
+        let rules = json!({"type = \"a\"": "s.a", "_default._default": "t.all", "n > 1": "t.none"});
+        let rules = migration(rules).unwrap();
+        let target = target(&[("s", "a", 20), ("t", "all", 30), ("_default", "_default", 0)]);
+        let mapped = rules.map(&manifest(), &target);
+        let Mapping::Migration(of) = mapped.mapping() else { panic!("{mapped:?}") };
+        let mut to: Vec<(bool, u32)> = of.iter().map(|(it, to)| (it.is_some(), to.0)).collect();
+        to.sort_unstable();
+        assert_eq!(to, [(false, 30), (true, 20)]);
+        assert_eq!(mapped.missing.iter().collect::<Vec<_>>(), ["t.none"]);
+        assert_eq!(mapped.terms(), [(20, 20), (30, 30)].into());
+        assert!(mapped.named.is_empty());
+    }
+
+    #[test]
+    fn rules_of_a_migration_that_cannot_be_are_refused() {
+        for (rules, reason) in [
+            (json!({}), "a migration needs at least one rule"),
+            (json!({"a = 1": null}), "the rule \"a = 1\" of a migration must name scope.collection"),
+            (json!({"a = 1": "s"}), "the rule \"a = 1\" of a migration must name scope.collection"),
+            (json!({"a = 1": "_system.a"}), "the scope _system is not replicated"),
+            (json!({"a = 1": "a.b.c"}), "\"a.b.c\" is neither a scope nor scope.collection"),
+            (json!({"a": "s.a"}), "the rule \"a\": character 2: a comparison is expected"),
+            (json!({"a = 1": "s.a", "b = 1": "s.a"}), "two rules go to s.a"),
+        ] {
+            assert_eq!(migration(rules).unwrap_err(), reason);
         }
     }
 }

@@ -160,11 +160,6 @@ pub(crate) fn read(form: &Form, scope: Scope) -> Result<Values, Vec<(String, Str
             Err(reason) => wrong.push((field.clone(), reason)),
         }
     }
-    let flag = |name: &str| values.get(name) == Some(&json!(true));
-    if flag("collectionsExplicitMapping") && flag("collectionsMigrationMode") {
-        let reason = "explicit mapping and migration exclude each other".to_owned();
-        wrong.push(("collectionsMigrationMode".to_owned(), reason));
-    }
     if wrong.is_empty() { Ok(values) } else { Err(wrong) }
 }
 

@@ -42,6 +42,9 @@ pub(crate) struct Sums {
     pub retried: u64,
     /// Checkpoints.
     pub checkpoints: u64,
+    /// Copies of versions that go to several collections, without the first one each.
+    #[serde(default)]
+    pub cloned: u64,
 }
 
 impl Sums {
@@ -58,6 +61,7 @@ impl Sums {
             done: counts.done,
             retried: counts.retried,
             checkpoints: counts.checkpoints,
+            cloned: counts.cloned,
         });
     }
 
@@ -73,6 +77,7 @@ impl Sums {
         self.done += other.done;
         self.retried += other.retried;
         self.checkpoints += other.checkpoints;
+        self.cloned += other.cloned;
     }
 }
 

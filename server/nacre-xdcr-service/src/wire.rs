@@ -285,7 +285,7 @@ mod tests {
         let meta = Meta { cas: Cas(7), rev: 2, kind, datatype: 1, ..Meta::default() };
         let value = if kind == Kind::Alive { vec![b'x'; 200] } else { Vec::new() };
         Operation {
-            seqno: Seqno(1),
+            id: Seqno(1).into(),
             vbid: Vbid(3),
             key: b"\0k".to_vec(),
             version: Arriving { meta, value },

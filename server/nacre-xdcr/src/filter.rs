@@ -14,7 +14,7 @@ const TRANSACTION_CLIENTS: &[u8] = b"_txn:client-record";
 const TRANSACTION_RECORDS: &[u8] = b"_txn:atr-";
 
 /// A condition on documents, such as a filter expression.
-pub trait Condition: Send + Sync {
+pub trait Condition: fmt::Debug + Send + Sync {
     /// Returns true if a document fulfils the condition.
     ///
     /// # Errors
@@ -155,6 +155,7 @@ mod tests {
         }
     }
 
+    #[derive(Debug)]
     struct Fails;
 
     impl Condition for Fails {

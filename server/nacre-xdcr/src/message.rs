@@ -11,6 +11,22 @@ use std::collections::BTreeMap;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Run(pub u32);
 
+/// Names a version on its way to one collection of the target.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct VersionId {
+    /// The place of the version in the source's history.
+    pub seqno: Seqno,
+    /// The place of the collection among those that the version goes to, from 0.
+    pub copy: u16,
+}
+
+impl From<Seqno> for VersionId {
+    /// The only copy of a version, or the first one.
+    fn from(seqno: Seqno) -> VersionId {
+        VersionId { seqno, copy: 0 }
+    }
+}
+
 /// An input of a pipeline.
 #[derive(Clone, Debug)]
 pub enum Input {
@@ -41,7 +57,7 @@ pub enum Input {
         /// Run of the request.
         run: Run,
         /// Names the version that the key was looked up for.
-        seqno: Seqno,
+        id: VersionId,
         /// The result.
         found: Found,
     },
@@ -50,7 +66,7 @@ pub enum Input {
         /// Run of the request.
         run: Run,
         /// Names the version.
-        seqno: Seqno,
+        id: VersionId,
         /// The answer of the target.
         answer: Answer,
     },
@@ -59,7 +75,7 @@ pub enum Input {
         /// Run of the request.
         run: Run,
         /// Names the version.
-        seqno: Seqno,
+        id: VersionId,
         /// The version to keep.
         verdict: Option<Verdict>,
     },
@@ -68,7 +84,7 @@ pub enum Input {
         /// Run of the request.
         run: Run,
         /// Names the version.
-        seqno: Seqno,
+        id: VersionId,
         /// True if there is nothing left to do.
         is_done: bool,
     },
@@ -141,7 +157,7 @@ pub enum Over {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Operation {
     /// Names the version.
-    pub seqno: Seqno,
+    pub id: VersionId,
     /// The target's vBucket.
     pub vbid: Vbid,
     /// The key with the target's collection, prefix first.
@@ -160,7 +176,7 @@ pub struct Operation {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lookup {
     /// Names the version that it is looked up for.
-    pub seqno: Seqno,
+    pub id: VersionId,
     /// The target's vBucket.
     pub vbid: Vbid,
     /// The key with the target's collection, prefix first.
@@ -260,7 +276,7 @@ pub enum Effect {
         /// For the answer.
         run: Run,
         /// Names the version.
-        seqno: Seqno,
+        id: VersionId,
         /// The conflict.
         conflict: Box<Conflict>,
     },
@@ -269,7 +285,7 @@ pub enum Effect {
         /// For the answer.
         run: Run,
         /// Names the version.
-        seqno: Seqno,
+        id: VersionId,
         /// The merge.
         merge: Box<Merge>,
     },

@@ -1,8 +1,9 @@
 //! Settings of a replication, for its pipelines.
 
-use crate::{Filter, Policy, Site};
-use nacre_types::{CollectionId, Vbid};
+use crate::{Condition, Filter, Policy, Site};
+use nacre_types::{CollectionId, Document, Vbid};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// The side that judges between versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,21 +26,41 @@ pub enum Echo {
 }
 
 /// Mapping of the source's collections to those of the target.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub enum Mapping {
     /// To the collection with the same number.
     #[default]
     Same,
     /// To named collections; others are not replicated.
     Named(BTreeMap<CollectionId, CollectionId>),
+    /// From the default collection to each collection whose condition holds, all of them different; other collections are
+    /// not replicated. Without a condition, every document goes.
+    Migration(Vec<(Option<Arc<dyn Condition>>, CollectionId)>),
 }
 
 impl Mapping {
-    /// The collection of the target; `None` when it is not replicated.
-    pub fn of(&self, collection: CollectionId) -> Option<CollectionId> {
+    /// The collections of the target that a version goes to; none when it is not replicated. Deletions go wherever the
+    /// document may have gone.
+    ///
+    /// # Errors
+    /// The reason why a condition cannot be evaluated.
+    pub fn of(&self, document: &Document) -> Result<Vec<CollectionId>, String> {
+        let collection = document.collection();
         match self {
-            Mapping::Same => Some(collection),
-            Mapping::Named(named) => named.get(&collection).copied(),
+            Mapping::Same => Ok(vec![collection]),
+            Mapping::Named(named) => Ok(named.get(&collection).copied().into_iter().collect()),
+            Mapping::Migration(_) if collection != CollectionId::DEFAULT => Ok(Vec::new()),
+            Mapping::Migration(rules) => {
+                let mut targets = Vec::new();
+                for (condition, target) in rules {
+                    let goes = match condition {
+                        Some(condition) if document.is_alive() => condition.holds(document)?,
+                        _ => true,
+                    };
+                    targets.extend(goes.then_some(*target));
+                }
+                Ok(targets)
+            }
         }
     }
 }

@@ -416,10 +416,10 @@ impl Simulation {
                     self.request(pipe, run, Request::Write(operation));
                 }
             }
-            Effect::Resolve { run, seqno, conflict } => {
-                self.resolve_here(pipe, run, seqno, &conflict)
+            Effect::Resolve { run, id, conflict } => {
+                self.resolve_here(pipe, run, id, &conflict)
             }
-            Effect::Merge { run, seqno, merge } => self.merge_here(pipe, run, seqno, &merge),
+            Effect::Merge { run, id, merge } => self.merge_here(pipe, run, id, &merge),
             Effect::Save(records) => self.pipes[pipe].saved.push(records),
             Effect::Notify(notice) => self.heed(pipe, &notice),
             Effect::Rested => self.pipes[pipe].is_resting = true,

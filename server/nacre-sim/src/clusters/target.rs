@@ -4,12 +4,12 @@ use super::ledger::Lineage;
 use super::plan::MS;
 use super::resolver::decide;
 use super::simulation::{Decision, Event, Request, Simulation};
-use nacre_types::{Cas, DATATYPE_XATTR, Document, Kind, Meta, Seqno, Vbid};
+use nacre_types::{Cas, DATATYPE_XATTR, Document, Kind, Meta, Vbid};
 use nacre_value::xattr::Xattrs;
 use nacre_vbucket::{Command, Refusal, Rule, Seen};
 use nacre_xdcr::{
     Answer, Arriving, Conflict, Found, History, Input, Known, Lookup, Merge, Operation, Outcome,
-    Over, Policy, Relation, Run, TargetState, Wanted, attribute, known_here, receive, settle,
+    Over, Policy, Relation, Run, TargetState, VersionId, Wanted, attribute, known_here, receive, settle,
 };
 
 /// How two versions relate by their histories, if both have one.
@@ -28,12 +28,12 @@ impl Simulation {
             }
             Request::LookUp(wanted, lookup) => {
                 let found = self.look_up(pipe, wanted, &lookup);
-                Input::LookedUp { run, seqno: lookup.seqno, found }
+                Input::LookedUp { run, id: lookup.id, found }
             }
             Request::Write(operation) => {
-                let seqno = operation.seqno;
+                let id = operation.id;
                 match self.take_version(pipe, epoch, run, operation) {
-                    Some(answer) => Input::Written { run, seqno, answer },
+                    Some(answer) => Input::Written { run, id, answer },
                     None => return,
                 }
             }
@@ -78,7 +78,7 @@ impl Simulation {
             return Found::Nothing;
         };
         // Whoever looks up may decide that the version here stays.
-        if let Some(incoming) = self.source_version(pipe, &lookup.key, lookup.seqno).cloned() {
+        if let Some(incoming) = self.source_version(pipe, &lookup.key, lookup.id.seqno).cloned() {
             let arriving = self.as_sent(source, &incoming);
             let lineage = self.ledger.of(source, &lookup.key, Some(incoming.meta.cas));
             self.note_kept(target, &lookup.key, &document, &arriving, lineage);
@@ -195,7 +195,7 @@ impl Simulation {
 
     pub(super) fn finish_decision(&mut self, pipe: usize, epoch: u32, run: Run, of: Decision) {
         let Decision { operation, local, verdict } = of;
-        let (seqno, target) = (operation.seqno, self.link_of(pipe).1);
+        let (id, target) = (operation.id, self.link_of(pipe).1);
         let answer = match verdict {
             None => Some(Answer::Busy),
             Some(_) if self.is_moving(target, operation.vbid) => Some(Answer::NotMyVbucket),
@@ -218,7 +218,7 @@ impl Simulation {
             }
         };
         if let Some(answer) = answer {
-            self.answer(pipe, epoch, &Input::Written { run, seqno, answer });
+            self.answer(pipe, epoch, &Input::Written { run, id, answer });
         }
     }
 
@@ -365,18 +365,18 @@ impl Simulation {
     }
 
     /// The source's own resolver, for targets that have none.
-    pub(super) fn resolve_here(&mut self, pipe: usize, run: Run, seqno: Seqno, of: &Conflict) {
+    pub(super) fn resolve_here(&mut self, pipe: usize, run: Run, id: VersionId, of: &Conflict) {
         let source = self.link_of(pipe).0;
         let is_down = self.now_ns < self.clusters[source].fails_until_ns;
         let resolver = self.plan.clusters[source].resolver;
         let verdict = (!is_down).then(|| decide(resolver, &of.source.shown(), &of.target.shown()));
         let (epoch, delay_ns) = (self.pipes[pipe].epoch, self.chance.below(20 * MS));
-        let input = Box::new(Input::Resolved { run, seqno, verdict });
+        let input = Box::new(Input::Resolved { run, id, verdict });
         self.after(delay_ns, Event::Input { pipe, epoch, input });
     }
 
     /// Writes a decision at the source.
-    pub(super) fn merge_here(&mut self, pipe: usize, run: Run, seqno: Seqno, of: &Merge) {
+    pub(super) fn merge_here(&mut self, pipe: usize, run: Run, id: VersionId, of: &Merge) {
         let (source, target) = self.link_of(pipe);
         let vbid = self.pipes[pipe].vbid;
         let site = self.plan.clusters[source].site.clone();
@@ -395,7 +395,7 @@ impl Simulation {
         self.say(|| format!("{source} decides {}: {result:?} {:?}", shown(&key), merge.meta));
         let (epoch, delay_ns) = (self.pipes[pipe].epoch, self.chance.below(MS));
         let is_done = matches!(result, Ok(()) | Err(Refusal::Conflict));
-        let input = Box::new(Input::Merged { run, seqno, is_done });
+        let input = Box::new(Input::Merged { run, id, is_done });
         self.after(delay_ns, Event::Input { pipe, epoch, input });
     }
 }

@@ -80,6 +80,8 @@ impl PartialEq for Expression {
     }
 }
 
+impl Eq for Expression {}
+
 impl fmt::Debug for Expression {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Expression").field(&self.text).finish()

@@ -130,6 +130,7 @@ fn infos(node: &Arc<Node>, _: &HttpRequest) -> HttpReply {
                 "docs_checked": sums.looked_up,
                 "docs_processed": sums.done,
                 "docs_filtered": sums.filtered,
+                "docs_cloned": sums.cloned,
                 "docs_failed_cr_source": sums.kept_at_source,
                 "docs_failed_cr_target": sums.kept_at_target,
                 "docs_received_from_dcp": sums.received,

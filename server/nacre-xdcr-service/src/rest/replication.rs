@@ -133,13 +133,16 @@ fn check_pair(cluster: &str, source: &Bucket, target: &Target) -> Result<(), Htt
 
 /// Refuses settings that cannot be together, or that this version does not carry out.
 fn check(chosen: &Chosen) -> Result<(), (&'static str, String)> {
+    if chosen.flag("collectionsExplicitMapping") && chosen.flag("collectionsMigrationMode") {
+        let reason = "explicit mapping and migration exclude each other".to_owned();
+        return Err(("collectionsMigrationMode", reason));
+    }
     Rules::read(chosen).map_err(|reason| ("colMappingRules", reason))?;
     expression_of(chosen).map_err(|reason| ("filterExpression", reason))?;
     let absent = |name, is_set: bool| {
         let reason = "it is not supported yet".to_owned();
         if is_set { Err((name, reason)) } else { Ok(()) }
     };
-    absent("collectionsMigrationMode", chosen.flag("collectionsMigrationMode"))?;
     absent("mobile", chosen.text("mobile") != "Off")?;
     absent("mergeFunctionMapping", !chosen.object("mergeFunctionMapping").is_empty())?;
     absent("networkUsageLimit", chosen.number("networkUsageLimit") != 0)?;
@@ -231,6 +234,15 @@ fn changed(known: &Replication, values: &Values) -> Result<Replication, (&'stati
         return Err(("filterSkipRestream", reason));
     }
     if expression(known) != expression(&replication) && skips == Some(&json!(false)) {
+        replication.restream += 1;
+    }
+    // Checkpoints know where collections went, but not which documents of a collection did.
+    let migration = |of: &Replication| {
+        let chosen = of.chosen();
+        let is_one = chosen.flag("collectionsMigrationMode");
+        is_one.then(|| chosen.object("colMappingRules"))
+    };
+    if migration(known) != migration(&replication) {
         replication.restream += 1;
     }
     // What was left out before goes now.

@@ -19,7 +19,7 @@ mod outstanding;
 mod progress;
 mod sending;
 
-use crate::message::{Effect, Input, Notice, Run};
+use crate::message::{Effect, Input, Notice, Run, VersionId};
 use crate::{Filter, Passage, Record, Records, Settings, SourceState, TargetPoint, TargetState};
 use crate::{TargetPoints, Window};
 use nacre_dcp::ResumePoint;
@@ -44,6 +44,8 @@ pub struct Counts {
     pub received: u64,
     /// Of these, versions that are not sent.
     pub filtered: u64,
+    /// Copies of versions that go to several collections, without the first one each.
+    pub cloned: u64,
     /// Versions that were looked up at the target.
     pub looked_up: u64,
     /// Of these, versions that were not sent because the target has them, or a greater one.
@@ -232,17 +234,17 @@ impl Pipeline {
             {
                 self.receive(documents, position, purge_seqno, now, effects);
             }
-            Input::LookedUp { run, seqno, found } if run == self.run => {
-                self.looked_up(seqno, found, now, effects);
+            Input::LookedUp { run, id, found } if run == self.run => {
+                self.looked_up(id, found, now, effects);
             }
-            Input::Written { run, seqno, answer } if run == self.run => {
-                self.written(seqno, answer, now, effects);
+            Input::Written { run, id, answer } if run == self.run => {
+                self.written(id, answer, now, effects);
             }
-            Input::Resolved { run, seqno, verdict } if run == self.run => {
-                self.resolved(seqno, verdict, now, effects);
+            Input::Resolved { run, id, verdict } if run == self.run => {
+                self.resolved(id, verdict, now, effects);
             }
-            Input::Merged { run, seqno, is_done } if run == self.run => {
-                self.merged(seqno, is_done, now, effects);
+            Input::Merged { run, id, is_done } if run == self.run => {
+                self.merged(id, is_done, now, effects);
             }
             Input::LinkLost => self.lose_link(now),
             Input::Skip { key } => self.skip(&key, effects),
@@ -307,7 +309,7 @@ impl Pipeline {
                 return self.rest(effects);
             }
             self.unreachable += 1;
-            self.ask_at_ns = now.monotonic_ns + self.backoff_ns(self.unreachable, Seqno::ZERO);
+            self.ask_at_ns = now.monotonic_ns + self.backoff_ns(self.unreachable, VersionId::default());
             return;
         };
         self.unreachable = 0;
@@ -388,36 +390,39 @@ impl Pipeline {
         }
         self.counts.received += documents.len() as u64;
         for document in documents {
-            let without_transaction = match self.settings.filter.pass(&document) {
-                Passage::Whole => false,
-                Passage::WithoutTransaction => true,
-                Passage::Dropped => {
-                    self.counts.filtered += 1;
-                    continue;
-                }
-                Passage::Unclear(reason) => {
-                    self.counts.filtered += 1;
-                    let key = document.key().to_vec();
-                    effects.push(Effect::Notify(Notice::Unclear { key, reason }));
-                    continue;
-                }
-            };
-            let Some(collection) = self.settings.mapping.of(document.collection()) else {
-                self.counts.filtered += 1;
-                continue;
-            };
-            let key = DocKey::new(collection, document.name());
-            let vbid = Vbid::of(document.name(), self.settings.target_vbuckets);
-            let item = Item::new(document, key.prefixed().to_vec(), vbid, without_transaction);
+            self.admit(document, effects);
+        }
+        self.progress.advance(position);
+        if let Some(source) = &mut self.source {
+            source.high_seqno = source.high_seqno.max(position.snapshot_end);
+        }
+    }
+
+    /// Takes in a version: once for each collection that it goes to.
+    fn admit(&mut self, document: Document, effects: &mut Vec<Effect>) {
+        let passage = self.settings.filter.pass(&document);
+        let collections = match &passage {
+            Passage::Dropped => Ok(Vec::new()),
+            Passage::Unclear(reason) => Err(reason.clone()),
+            Passage::Whole | Passage::WithoutTransaction => self.settings.mapping.of(&document),
+        };
+        let collections = collections.unwrap_or_else(|reason| {
+            let key = document.key().to_vec();
+            effects.push(Effect::Notify(Notice::Unclear { key, reason }));
+            Vec::new()
+        });
+        self.counts.filtered += u64::from(collections.is_empty());
+        self.counts.cloned += collections.len().saturating_sub(1) as u64;
+        let vbid = Vbid::of(document.name(), self.settings.target_vbuckets);
+        for (copy, collection) in (0..).zip(collections) {
+            let key = DocKey::new(collection, document.name()).prefixed().to_vec();
+            let mut item = Item::new(copy, document.clone(), key, vbid);
+            item.without_transaction = passage == Passage::WithoutTransaction;
             if let Some(older) = self.outstanding.add(item) {
                 self.counts.superseded += 1;
                 self.counts.done += 1;
                 notify_freed(&older, effects);
             }
-        }
-        self.progress.advance(position);
-        if let Some(source) = &mut self.source {
-            source.high_seqno = source.high_seqno.max(position.snapshot_end);
         }
     }
 
@@ -440,15 +445,15 @@ impl Pipeline {
         if self.asked.is_some_and(|asked| asked.deadline_ns <= now_ns) {
             self.told(None, now, effects);
         }
-        while let Some(seqno) = self.outstanding.due(now_ns) {
-            self.time_is_up(seqno, now);
+        while let Some(id) = self.outstanding.due(now_ns) {
+            self.time_is_up(id, now);
         }
         if self.asked.is_some() || self.state == State::Resting {
             return;
         }
         if self.state == State::Streaming && self.record_at_ns <= now_ns {
             self.record_at_ns = now_ns + self.settings.checkpoint_ns;
-            let through = self.progress.through(self.outstanding.first());
+            let through = self.progress.through(self.outstanding.first().map(|id| id.seqno));
             self.ask(Purpose::Record(through), now, effects);
         } else if self.ask_at_ns <= now_ns {
             let is_checking = self.state == State::Checking;
@@ -458,7 +463,7 @@ impl Pipeline {
     }
 
     fn pause(&mut self, now: Now, effects: &mut Vec<Effect>) {
-        let through = self.progress.through(self.outstanding.first());
+        let through = self.progress.through(self.outstanding.first().map(|id| id.seqno));
         let was_streaming = self.state == State::Streaming;
         self.leave_run();
         if was_streaming {
@@ -477,8 +482,8 @@ impl Pipeline {
 
     /// Handles a lost link: requests may have no answer, and the target may have lost earlier versions.
     fn lose_link(&mut self, now: Now) {
-        for seqno in self.outstanding.on_their_way() {
-            self.wait_after_trouble(seqno, now);
+        for id in self.outstanding.on_their_way() {
+            self.wait_after_trouble(id, now);
         }
         self.window.shrink(now.monotonic_ns);
         if let Some(asked) = &mut self.asked {
@@ -495,17 +500,18 @@ impl Pipeline {
     }
 
     fn skip(&mut self, key: &[u8], effects: &mut Vec<Effect>) {
-        let stuck = self.outstanding.newest_of(key);
-        let is_stuck = |seqno: &Seqno| self.outstanding.get(*seqno).is_some_and(|it| it.is_stuck);
-        if let Some(seqno) = stuck.filter(is_stuck) {
+        let is_meant = |item: &Item| item.is_stuck && item.document.key() == key;
+        let stuck = self.outstanding.iter().filter(|(_, item)| is_meant(item));
+        let ids: Vec<VersionId> = stuck.map(|(id, _)| id).collect();
+        for id in ids {
             self.counts.skipped += 1;
-            self.finish(seqno, effects);
+            self.finish(id, effects);
         }
     }
 
     /// A version needs nothing any more.
-    fn finish(&mut self, seqno: Seqno, effects: &mut Vec<Effect>) {
-        if let Some((item, charged)) = self.outstanding.remove(seqno) {
+    fn finish(&mut self, id: VersionId, effects: &mut Vec<Effect>) {
+        if let Some((item, charged)) = self.outstanding.remove(id) {
             self.window.free(charged);
             self.counts.done += 1;
             notify_freed(&item, effects);
@@ -519,9 +525,9 @@ impl Pipeline {
     }
 
     /// A pause after trouble, a little longer or shorter for each version.
-    fn backoff_ns(&self, attempts: u32, seqno: Seqno) -> u64 {
+    fn backoff_ns(&self, attempts: u32, id: VersionId) -> u64 {
         let whole = (BACKOFF_NS << attempts.saturating_sub(1).min(16)).min(BACKOFF_NS_MAX);
-        let mixed = (self.settings.seed ^ seqno.0.rotate_left(32) ^ u64::from(attempts))
+        let mixed = (self.settings.seed ^ id.seqno.0.rotate_left(32) ^ u64::from(attempts))
             .wrapping_mul(0x9e37_79b9_7f4a_7c15);
         whole - whole / 4 + mixed % (whole / 2)
     }

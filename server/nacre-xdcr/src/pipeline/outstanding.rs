@@ -1,8 +1,8 @@
 //! The versions that were read and are not done, and the phase of each.
 
 use crate::Arriving;
-use crate::message::{Over, Wanted};
-use nacre_types::{Document, Seqno, Vbid};
+use crate::message::{Over, VersionId, Wanted};
+use nacre_types::{Document, Vbid};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The phase of a version.
@@ -43,6 +43,8 @@ pub(super) enum Task {
 /// A version that is not done.
 #[derive(Debug)]
 pub(super) struct Item {
+    /// Names the version on its way to this collection.
+    pub id: VersionId,
     /// The version.
     pub document: Document,
     /// The key with the target's collection.
@@ -69,12 +71,14 @@ pub(super) struct Item {
 }
 
 impl Item {
-    pub fn new(document: Document, key: Vec<u8>, vbid: Vbid, without_transaction: bool) -> Item {
+    /// The copy of `document` with this number, on its way to `key` in `vbid` of the target.
+    pub fn new(copy: u16, document: Document, key: Vec<u8>, vbid: Vbid) -> Item {
         Item {
+            id: VersionId { seqno: document.meta.seqno, copy },
             document,
             key,
             vbid,
-            without_transaction,
+            without_transaction: false,
             task: Task::Decide,
             rival: None,
             attempts: 0,
@@ -91,13 +95,14 @@ impl Item {
     }
 }
 
-/// The outstanding versions, by seqno.
+/// The outstanding versions, in the order of history.
 #[derive(Debug, Default)]
 pub(super) struct Outstanding {
-    items: BTreeMap<Seqno, Item>,
-    queue: BTreeSet<Seqno>,
-    timers: BTreeSet<(u64, Seqno)>,
-    newest: BTreeMap<Vec<u8>, Seqno>,
+    items: BTreeMap<VersionId, Item>,
+    queue: BTreeSet<VersionId>,
+    timers: BTreeSet<(u64, VersionId)>,
+    /// The newest one of each key of the target.
+    newest: BTreeMap<Vec<u8>, VersionId>,
     stuck: usize,
     /// Bytes of versions that are neither on their way nor put aside.
     held_bytes: usize,
@@ -105,8 +110,8 @@ pub(super) struct Outstanding {
 
 impl Outstanding {
     /// The first that is not done.
-    pub fn first(&self) -> Option<Seqno> {
-        self.items.first_key_value().map(|(seqno, _)| *seqno)
+    pub fn first(&self) -> Option<VersionId> {
+        self.items.first_key_value().map(|(id, _)| *id)
     }
 
     /// Returns the number of versions.
@@ -124,30 +129,30 @@ impl Outstanding {
         self.held_bytes
     }
 
-    pub fn get(&self, seqno: Seqno) -> Option<&Item> {
-        self.items.get(&seqno)
+    pub fn get(&self, id: VersionId) -> Option<&Item> {
+        self.items.get(&id)
     }
 
-    pub fn get_mut(&mut self, seqno: Seqno) -> Option<&mut Item> {
-        self.items.get_mut(&seqno)
+    pub fn get_mut(&mut self, id: VersionId) -> Option<&mut Item> {
+        self.items.get_mut(&id)
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = (Seqno, &Item)> {
-        self.items.iter().map(|(seqno, item)| (*seqno, item))
+    pub fn iter(&self) -> impl Iterator<Item = (VersionId, &Item)> {
+        self.items.iter().map(|(id, item)| (*id, item))
     }
 
-    /// The newest version of a key that is not done.
-    pub fn newest_of(&self, key: &[u8]) -> Option<Seqno> {
+    /// The newest version of a key of the target that is not done.
+    pub fn newest_of(&self, key: &[u8]) -> Option<VersionId> {
         self.newest.get(key).copied()
     }
 
     /// Adds a version. Returns the older one of the same key, if that has not been sent and so need not be.
     pub fn add(&mut self, item: Item) -> Option<Item> {
-        let seqno = item.document.meta.seqno;
-        let older = self.newest.insert(item.document.key().to_vec(), seqno);
+        let id = item.id;
+        let older = self.newest.insert(item.key.clone(), id);
         self.held_bytes += item.document.memory_bytes();
-        self.items.insert(seqno, item);
-        self.queue.insert(seqno);
+        self.items.insert(id, item);
+        self.queue.insert(id);
         let older = older.filter(|older| {
             let phase = self.items.get(older).map(Item::phase);
             matches!(phase, Some(Phase::Queued | Phase::Waiting))
@@ -157,36 +162,36 @@ impl Outstanding {
 
     /// Sets the phase of a version, until `timer_ns` if that is given. Returns the bytes of the window that become
     /// free.
-    pub fn set_phase(&mut self, seqno: Seqno, phase: Phase, timer_ns: Option<u64>) -> usize {
-        let Some(item) = self.items.get_mut(&seqno) else { return 0 };
+    pub fn set_phase(&mut self, id: VersionId, phase: Phase, timer_ns: Option<u64>) -> usize {
+        let Some(item) = self.items.get_mut(&id) else { return 0 };
         let bytes = item.document.memory_bytes();
         let was_held = !item.phase.is_on_its_way() && !item.is_stuck;
         let is_held = !phase.is_on_its_way() && !item.is_stuck;
         self.held_bytes += if is_held { bytes } else { 0 };
         self.held_bytes = self.held_bytes.saturating_sub(if was_held { bytes } else { 0 });
         if let Some(timer) = item.timer_ns {
-            self.timers.remove(&(timer, seqno));
+            self.timers.remove(&(timer, id));
         }
         item.timer_ns = timer_ns;
-        self.timers.extend(timer_ns.map(|timer| (timer, seqno)));
+        self.timers.extend(timer_ns.map(|timer| (timer, id)));
         item.phase = phase;
         match phase {
-            Phase::Queued => self.queue.insert(seqno),
-            _ => self.queue.remove(&seqno),
+            Phase::Queued => self.queue.insert(id),
+            _ => self.queue.remove(&id),
         };
         std::mem::take(&mut item.charged)
     }
 
     /// Notes that a version takes so much of the window.
-    pub fn charge(&mut self, seqno: Seqno, bytes: usize) {
-        if let Some(item) = self.items.get_mut(&seqno) {
+    pub fn charge(&mut self, id: VersionId, bytes: usize) {
+        if let Some(item) = self.items.get_mut(&id) {
             item.charged += bytes;
         }
     }
 
     /// Puts a version aside, which is about to wait. Returns whether it was not before.
-    pub fn put_aside(&mut self, seqno: Seqno) -> bool {
-        let Some(item) = self.items.get_mut(&seqno) else { return false };
+    pub fn put_aside(&mut self, id: VersionId) -> bool {
+        let Some(item) = self.items.get_mut(&id) else { return false };
         if item.is_stuck {
             return false;
         }
@@ -199,16 +204,16 @@ impl Outstanding {
     }
 
     /// Takes a version out. Returns how many bytes of the window it no longer takes, too.
-    pub fn remove(&mut self, seqno: Seqno) -> Option<(Item, usize)> {
-        let charged = self.set_phase(seqno, Phase::Queued, None);
-        self.queue.remove(&seqno);
-        let item = self.items.remove(&seqno)?;
+    pub fn remove(&mut self, id: VersionId) -> Option<(Item, usize)> {
+        let charged = self.set_phase(id, Phase::Queued, None);
+        self.queue.remove(&id);
+        let item = self.items.remove(&id)?;
         self.stuck -= usize::from(item.is_stuck);
         if !item.is_stuck {
             self.held_bytes = self.held_bytes.saturating_sub(item.document.memory_bytes());
         }
-        if self.newest_of(item.document.key()) == Some(seqno) {
-            self.newest.remove(item.document.key());
+        if self.newest_of(&item.key) == Some(id) {
+            self.newest.remove(&item.key);
         }
         Some((item, charged))
     }
@@ -219,13 +224,13 @@ impl Outstanding {
     }
 
     /// The first whose turn it is.
-    pub fn next(&self) -> Option<Seqno> {
+    pub fn next(&self) -> Option<VersionId> {
         self.queue.first().copied()
     }
 
     /// The next whose time is up.
-    pub fn due(&self, now_ns: u64) -> Option<Seqno> {
-        self.timers.first().filter(|(timer, _)| *timer <= now_ns).map(|(_, seqno)| *seqno)
+    pub fn due(&self, now_ns: u64) -> Option<VersionId> {
+        self.timers.first().filter(|(timer, _)| *timer <= now_ns).map(|(_, id)| *id)
     }
 
     /// When the time of the next is up.
@@ -234,20 +239,24 @@ impl Outstanding {
     }
 
     /// Returns the versions that the target has to answer.
-    pub fn on_their_way(&self) -> Vec<Seqno> {
+    pub fn on_their_way(&self) -> Vec<VersionId> {
         let of_target = self.items.iter().filter(|(_, item)| item.phase.is_on_its_way());
-        of_target.map(|(seqno, _)| *seqno).collect()
+        of_target.map(|(id, _)| *id).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nacre_types::Meta;
+    use nacre_types::{Meta, Seqno};
+
+    fn id(seqno: u64) -> VersionId {
+        Seqno(seqno).into()
+    }
 
     fn item(key: &[u8], seqno: u64) -> Item {
         let meta = Meta { seqno: Seqno(seqno), ..Meta::default() };
-        Item::new(Document::new(meta, key, b"v"), key.to_vec(), Vbid(0), false)
+        Item::new(0, Document::new(meta, key, b"v"), key.to_vec(), Vbid(0))
     }
 
     #[test]
@@ -256,15 +265,15 @@ mod tests {
         assert!(outstanding.add(item(b"\0a", 1)).is_none());
         let bytes = outstanding.held_bytes();
         let older = outstanding.add(item(b"\0a", 2)).unwrap();
-        assert_eq!(older.document.meta.seqno, Seqno(1));
-        assert_eq!((outstanding.first(), outstanding.held_bytes()), (Some(Seqno(2)), bytes));
-        outstanding.set_phase(Seqno(2), Phase::Writing, Some(9));
+        assert_eq!(older.id, id(1));
+        assert_eq!((outstanding.first(), outstanding.held_bytes()), (Some(id(2)), bytes));
+        outstanding.set_phase(id(2), Phase::Writing, Some(9));
         assert_eq!(outstanding.held_bytes(), 0);
         assert!(outstanding.add(item(b"\0a", 3)).is_none(), "that one is on its way");
-        assert_eq!((outstanding.len(), outstanding.next()), (2, Some(Seqno(3))));
-        assert_eq!((outstanding.due(8), outstanding.due(9)), (None, Some(Seqno(2))));
-        assert!(outstanding.remove(Seqno(2)).is_some());
-        assert_eq!(outstanding.newest_of(b"\0a"), Some(Seqno(3)));
+        assert_eq!((outstanding.len(), outstanding.next()), (2, Some(id(3))));
+        assert_eq!((outstanding.due(8), outstanding.due(9)), (None, Some(id(2))));
+        assert!(outstanding.remove(id(2)).is_some());
+        assert_eq!(outstanding.newest_of(b"\0a"), Some(id(3)));
         assert_eq!(outstanding.next_timer_ns(), None);
     }
 
@@ -272,11 +281,11 @@ mod tests {
     fn what_is_put_aside_holds_nothing_up() {
         let mut outstanding = Outstanding::default();
         outstanding.add(item(b"\0a", 1));
-        outstanding.set_phase(Seqno(1), Phase::Writing, None);
-        assert!(outstanding.put_aside(Seqno(1)) && !outstanding.put_aside(Seqno(1)));
-        outstanding.set_phase(Seqno(1), Phase::Waiting, Some(5));
+        outstanding.set_phase(id(1), Phase::Writing, None);
+        assert!(outstanding.put_aside(id(1)) && !outstanding.put_aside(id(1)));
+        outstanding.set_phase(id(1), Phase::Waiting, Some(5));
         assert_eq!((outstanding.held_bytes(), outstanding.stuck()), (0, 1));
-        outstanding.remove(Seqno(1));
+        outstanding.remove(id(1));
         assert_eq!((outstanding.held_bytes(), outstanding.stuck(), outstanding.len()), (0, 0, 0));
     }
 }

@@ -3,9 +3,9 @@
 use super::outstanding::{Item, Phase, Task};
 use super::{Pipeline, attributes_of};
 use crate::message::{Answer, Conflict, Effect, Found, Lookup, Merge, Notice, Operation, Over};
-use crate::message::{Wanted, without_expiry};
+use crate::message::{VersionId, Wanted, without_expiry};
 use crate::{Arriving, Echo, Judge, Judgement, Known, Policy, Side, arrival, judge};
-use nacre_types::{Now, Seqno};
+use nacre_types::Now;
 use nacre_vbucket::{Resolution, Verdict};
 use std::collections::BTreeMap;
 
@@ -28,15 +28,15 @@ impl Pipeline {
     /// Sends as much as the window takes.
     pub(super) fn send(&mut self, now: Now, effects: &mut Vec<Effect>) {
         let (mut keys, mut operations) = (BTreeMap::<Wanted, Vec<Lookup>>::new(), Vec::new());
-        while let Some(seqno) = self.outstanding.next() {
-            let Some(item) = self.outstanding.get(seqno) else { break };
+        while let Some(id) = self.outstanding.next() {
+            let Some(item) = self.outstanding.get(id) else { break };
             let task = match item.task {
                 Task::Decide => self.first_task(item),
                 task => Some(task),
             };
             let Some(task) = task else {
                 self.counts.kept_at_source += 1;
-                self.finish(seqno, effects);
+                self.finish(id, effects);
                 continue;
             };
             let bytes = match task {
@@ -48,17 +48,17 @@ impl Pipeline {
             }
             match task {
                 Task::Write(over) => {
-                    operations.push(self.operation(seqno, item, over));
+                    operations.push(self.operation(id, item, over));
                     self.counts.sent += 1;
-                    self.put_on_its_way(seqno, Phase::Writing, bytes, now);
+                    self.put_on_its_way(id, Phase::Writing, bytes, now);
                 }
                 Task::LookUp(_) | Task::Decide => {
                     let wanted =
                         if let Task::LookUp(wanted) = task { wanted } else { self.wanted() };
-                    let lookup = Lookup { seqno, vbid: item.vbid, key: item.key.clone() };
+                    let lookup = Lookup { id, vbid: item.vbid, key: item.key.clone() };
                     keys.entry(wanted).or_default().push(lookup);
                     self.counts.looked_up += 1;
-                    self.put_on_its_way(seqno, Phase::LookingUp, bytes, now);
+                    self.put_on_its_way(id, Phase::LookingUp, bytes, now);
                 }
             }
         }
@@ -102,25 +102,25 @@ impl Pipeline {
         }
     }
 
-    fn put_on_its_way(&mut self, seqno: Seqno, phase: Phase, bytes: usize, now: Now) {
-        let attempts = self.outstanding.get(seqno).map_or(0, |item| item.attempts);
+    fn put_on_its_way(&mut self, id: VersionId, phase: Phase, bytes: usize, now: Now) {
+        let attempts = self.outstanding.get(id).map_or(0, |item| item.attempts);
         let deadline_ns = now.monotonic_ns + self.timeout_ns(attempts);
-        self.set_phase(seqno, phase, Some(deadline_ns));
+        self.set_phase(id, phase, Some(deadline_ns));
         self.window.send(bytes);
-        self.outstanding.charge(seqno, bytes);
+        self.outstanding.charge(id, bytes);
     }
 
-    fn set_phase(&mut self, seqno: Seqno, phase: Phase, timer_ns: Option<u64>) {
-        let freed = self.outstanding.set_phase(seqno, phase, timer_ns);
+    fn set_phase(&mut self, id: VersionId, phase: Phase, timer_ns: Option<u64>) {
+        let freed = self.outstanding.set_phase(id, phase, timer_ns);
         self.window.free(freed);
     }
 
-    fn operation(&self, seqno: Seqno, item: &Item, over: Over) -> Operation {
+    fn operation(&self, id: VersionId, item: &Item, over: Over) -> Operation {
         let by_time = self.settings.policy.rule() == Resolution::LastWriteWins;
         let version = self.outgoing(item);
         let compresses = self.settings.compresses && !version.value.is_empty();
         Operation {
-            seqno,
+            id,
             vbid: item.vbid,
             key: item.key.clone(),
             version,
@@ -148,27 +148,27 @@ impl Pipeline {
     /// The target has been looked up.
     pub(super) fn looked_up(
         &mut self,
-        seqno: Seqno,
+        id: VersionId,
         found: Found,
         now: Now,
         effects: &mut Vec<Effect>,
     ) {
-        let Some(item) = self.outstanding.get(seqno) else { return };
+        let Some(item) = self.outstanding.get(id) else { return };
         if item.phase() != Phase::LookingUp {
             return;
         }
         let by_source = self.settings.judge == Judge::Source;
         let over = |known| if by_source { known } else { Over::Anything };
         let version = match found {
-            Found::Failed(answer) => return self.written(seqno, answer, now, effects),
-            Found::Nothing => return self.queue(seqno, Task::Write(over(Over::Nothing))),
+            Found::Failed(answer) => return self.written(id, answer, now, effects),
+            Found::Nothing => return self.queue(id, Task::Write(over(Over::Nothing))),
             Found::Version(version) => version,
         };
         let source = arrival::known_here(&item.document, &self.settings.source);
         let attributes = version.split().map_or(&[][..], |(attributes, _)| attributes);
         let Ok(target) = Known::of(&version.meta, attributes, &self.settings.target) else {
             let reason = "the history at the target is malformed".to_owned();
-            return self.meet(seqno, Trouble::Refused(reason), now, effects);
+            return self.meet(id, Trouble::Refused(reason), now, effects);
         };
         let was_whole = item.task == Task::LookUp(Wanted::Whole);
         let body = version.split().ok().filter(|_| was_whole).map(|(_, body)| body);
@@ -179,76 +179,76 @@ impl Pipeline {
         match judge(self.settings.policy, sides.0, sides.1) {
             Judgement::Keep => {
                 self.counts.kept_at_source += 1;
-                self.finish(seqno, effects);
+                self.finish(id, effects);
             }
             Judgement::Ask if by_source && was_whole => {
                 // Completed as the target would send it: only here is it known which bucket made the version.
                 let (attributes, body) = version.split().unwrap_or((&[], &version.value));
                 let history = target.history.as_ref();
                 let stamped = arrival::joined(version.meta, attributes, body, history);
-                self.ask_resolver(seqno, stamped.unwrap_or(version), effects);
+                self.ask_resolver(id, stamped.unwrap_or(version), effects);
             }
-            Judgement::Ask if by_source => self.queue(seqno, Task::LookUp(Wanted::Whole)),
+            Judgement::Ask if by_source => self.queue(id, Task::LookUp(Wanted::Whole)),
             Judgement::Ask | Judgement::Take | Judgement::TakeAnew => {
-                self.queue(seqno, Task::Write(over(Over::Version(version.meta.cas))));
+                self.queue(id, Task::Write(over(Over::Version(version.meta.cas))));
             }
         }
     }
 
-    fn queue(&mut self, seqno: Seqno, task: Task) {
-        if let Some(item) = self.outstanding.get_mut(seqno) {
+    fn queue(&mut self, id: VersionId, task: Task) {
+        if let Some(item) = self.outstanding.get_mut(id) {
             item.task = task;
         }
-        self.set_phase(seqno, Phase::Queued, None);
+        self.set_phase(id, Phase::Queued, None);
     }
 
-    fn ask_resolver(&mut self, seqno: Seqno, target: Arriving, effects: &mut Vec<Effect>) {
-        let Some(item) = self.outstanding.get(seqno) else { return };
+    fn ask_resolver(&mut self, id: VersionId, target: Arriving, effects: &mut Vec<Effect>) {
+        let Some(item) = self.outstanding.get(id) else { return };
         let source = self.outgoing(item);
         let key = item.document.key().to_vec();
         let conflict = Box::new(Conflict { key, source, target: target.clone() });
-        effects.push(Effect::Resolve { run: self.run, seqno, conflict });
-        if let Some(item) = self.outstanding.get_mut(seqno) {
+        effects.push(Effect::Resolve { run: self.run, id, conflict });
+        if let Some(item) = self.outstanding.get_mut(id) {
             item.rival = Some(target);
         }
-        self.set_phase(seqno, Phase::Resolving, None);
+        self.set_phase(id, Phase::Resolving, None);
     }
 
     /// The resolver has decided, or not.
     pub(super) fn resolved(
         &mut self,
-        seqno: Seqno,
+        id: VersionId,
         verdict: Option<Verdict>,
         now: Now,
         effects: &mut Vec<Effect>,
     ) {
-        let Some(item) = self.outstanding.get_mut(seqno) else { return };
+        let Some(item) = self.outstanding.get_mut(id) else { return };
         if item.phase() != Phase::Resolving {
             return;
         }
         let (Some(verdict), Some(target)) = (verdict, item.rival.take()) else {
-            return self.meet(seqno, Trouble::Busy("the resolver has not decided"), now, effects);
+            return self.meet(id, Trouble::Busy("the resolver has not decided"), now, effects);
         };
         let merge = Box::new(Merge { local: item.document.clone(), target, verdict });
         self.counts.resolved += 1;
-        effects.push(Effect::Merge { run: self.run, seqno, merge });
-        self.set_phase(seqno, Phase::Merging, None);
+        effects.push(Effect::Merge { run: self.run, id, merge });
+        self.set_phase(id, Phase::Merging, None);
     }
 
     /// The decision of the resolver was written here, or concerns a version that is not the newest any more. In both
     /// cases a later version follows.
     pub(super) fn merged(
         &mut self,
-        seqno: Seqno,
+        id: VersionId,
         is_done: bool,
         now: Now,
         effects: &mut Vec<Effect>,
     ) {
-        let phase = self.outstanding.get(seqno).map(Item::phase);
+        let phase = self.outstanding.get(id).map(Item::phase);
         match (phase, is_done) {
-            (Some(Phase::Merging), true) => self.finish(seqno, effects),
+            (Some(Phase::Merging), true) => self.finish(id, effects),
             (Some(Phase::Merging), false) => {
-                self.meet(seqno, Trouble::Busy("the merge was not written"), now, effects);
+                self.meet(id, Trouble::Busy("the merge was not written"), now, effects);
             }
             _ => {}
         }
@@ -257,12 +257,12 @@ impl Pipeline {
     /// The target has answered to a version, or could not look it up.
     pub(super) fn written(
         &mut self,
-        seqno: Seqno,
+        id: VersionId,
         answer: Answer,
         now: Now,
         effects: &mut Vec<Effect>,
     ) {
-        let Some(item) = self.outstanding.get(seqno) else { return };
+        let Some(item) = self.outstanding.get(id) else { return };
         let bytes = item.document.memory_bytes();
         match answer {
             Answer::Stored | Answer::Kept => {
@@ -271,43 +271,43 @@ impl Pipeline {
                 let count = if is_stored { &mut counts.stored } else { &mut counts.kept_at_target };
                 *count += 1;
                 self.window.grow(bytes);
-                self.finish(seqno, effects);
+                self.finish(id, effects);
             }
             // An answer to an earlier attempt changes nothing about the one that is on its way.
             _ if !matches!(item.phase(), Phase::Writing | Phase::LookingUp) => {}
-            Answer::Changed => self.queue(seqno, Task::Decide),
+            Answer::Changed => self.queue(id, Task::Decide),
             Answer::NotMyVbucket => {
                 effects.push(Effect::Reroute { vbid: item.vbid });
-                self.meet(seqno, Trouble::Link, now, effects);
+                self.meet(id, Trouble::Link, now, effects);
                 self.verify_soon(now);
             }
             Answer::Busy => {
                 self.window.shrink(now.monotonic_ns);
-                self.meet(seqno, Trouble::Busy("the target cannot take it now"), now, effects);
+                self.meet(id, Trouble::Busy("the target cannot take it now"), now, effects);
             }
             Answer::NoCollection => {
                 let reason = "the target has no such collection".to_owned();
-                self.meet(seqno, Trouble::Refused(reason), now, effects);
+                self.meet(id, Trouble::Refused(reason), now, effects);
             }
-            Answer::Refused(reason) => self.meet(seqno, Trouble::Refused(reason), now, effects),
+            Answer::Refused(reason) => self.meet(id, Trouble::Refused(reason), now, effects),
         }
     }
 
     /// A version waits for no answer any more, or has waited long enough.
-    pub(super) fn time_is_up(&mut self, seqno: Seqno, now: Now) {
-        match self.outstanding.get(seqno).map(Item::phase) {
+    pub(super) fn time_is_up(&mut self, id: VersionId, now: Now) {
+        match self.outstanding.get(id).map(Item::phase) {
             Some(Phase::LookingUp | Phase::Writing) => {
                 self.window.shrink(now.monotonic_ns);
-                self.wait_after_trouble(seqno, now);
+                self.wait_after_trouble(id, now);
                 self.verify_soon(now);
             }
-            _ => self.set_phase(seqno, Phase::Queued, None),
+            _ => self.set_phase(id, Phase::Queued, None),
         }
     }
 
     /// Delays the next attempt of a version.
-    pub(super) fn wait_after_trouble(&mut self, seqno: Seqno, now: Now) {
-        let Some(item) = self.outstanding.get_mut(seqno) else { return };
+    pub(super) fn wait_after_trouble(&mut self, id: VersionId, now: Now) {
+        let Some(item) = self.outstanding.get_mut(id) else { return };
         if item.attempts == 0 {
             item.done_before = self.counts.done;
         }
@@ -318,16 +318,16 @@ impl Pipeline {
         }
         let (attempts, is_stuck) = (item.attempts, item.is_stuck);
         let pause_ns =
-            if is_stuck { self.settings.rest_ns } else { self.backoff_ns(attempts, seqno) };
+            if is_stuck { self.settings.rest_ns } else { self.backoff_ns(attempts, id) };
         self.counts.retried += 1;
-        self.set_phase(seqno, Phase::Waiting, Some(now.monotonic_ns + pause_ns));
+        self.set_phase(id, Phase::Waiting, Some(now.monotonic_ns + pause_ns));
     }
 
     /// Tries a version again later, or puts it aside: when it was refused for good, or has had trouble often while others
     /// had none.
-    fn meet(&mut self, seqno: Seqno, trouble: Trouble, now: Now, effects: &mut Vec<Effect>) {
-        self.wait_after_trouble(seqno, now);
-        let Some(item) = self.outstanding.get(seqno) else { return };
+    fn meet(&mut self, id: VersionId, trouble: Trouble, now: Now, effects: &mut Vec<Effect>) {
+        self.wait_after_trouble(id, now);
+        let Some(item) = self.outstanding.get(id) else { return };
         let others_went = self.counts.done > item.done_before;
         let reason = match trouble {
             Trouble::Refused(reason) if item.attempts >= REFUSALS_MAX => reason,
@@ -337,10 +337,10 @@ impl Pipeline {
             _ => return,
         };
         let key = item.document.key().to_vec();
-        if self.outstanding.put_aside(seqno) {
+        if self.outstanding.put_aside(id) {
             effects.push(Effect::Notify(Notice::Stuck { key, reason }));
             let until_ns = now.monotonic_ns + self.settings.rest_ns;
-            self.set_phase(seqno, Phase::Waiting, Some(until_ns));
+            self.set_phase(id, Phase::Waiting, Some(until_ns));
         }
     }
 }

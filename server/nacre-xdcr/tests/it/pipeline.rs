@@ -2,15 +2,16 @@
 
 use nacre_dcp::ResumePoint;
 use nacre_types::{
-    Cas, CollectionId, DATATYPE_XATTR, DocKey, Document, FailoverLog, Meta, Now, Seqno, VbUuid,
-    Vbid,
+    Cas, CollectionId, DATATYPE_XATTR, DocKey, Document, FailoverLog, Kind, Meta, Now, Seqno,
+    VbUuid, Vbid,
 };
 use nacre_vbucket::{Resolution, Verdict};
 use nacre_xdcr::{
-    Answer, Arriving, Echo, Effect, Found, History, Input, Judge, Notice, Operation, Over,
-    Pipeline, Policy, Records, Run, Settings, Site, SourceId, SourceState, TargetState, Wanted,
-    attribute,
+    Answer, Arriving, Condition, Echo, Effect, Found, History, Input, Judge, Mapping, Notice,
+    Operation, Over, Pipeline, Policy, Records, Run, Settings, Site, SourceId, SourceState,
+    TargetState, VersionId, Wanted, attribute,
 };
+use std::sync::Arc;
 
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1000 * MS;
@@ -112,7 +113,7 @@ impl Stage {
     }
 
     fn written(&mut self, run: Run, seqno: u64, answer: Answer) -> &[Effect] {
-        self.feed(Input::Written { run, seqno: Seqno(seqno), answer })
+        self.feed(Input::Written { run, id: Seqno(seqno).into(), answer })
     }
 
     fn asks_target(&self) -> bool {
@@ -128,13 +129,13 @@ impl Stage {
     }
 
     fn sent(&self) -> Vec<u64> {
-        self.operations().iter().map(|operation| operation.seqno.0).collect()
+        self.operations().iter().map(|operation| operation.id.seqno.0).collect()
     }
 
     fn looked_up(&self) -> Vec<(u64, Wanted)> {
         let of = |effect: &Effect| match effect {
             Effect::LookUp { keys, wanted, .. } => {
-                keys.iter().map(|key| (key.seqno.0, *wanted)).collect()
+                keys.iter().map(|key| (key.id.seqno.0, *wanted)).collect()
             }
             _ => Vec::new(),
         };
@@ -288,7 +289,7 @@ fn large_documents_are_sent_only_when_they_would_be_taken() {
     for (seqno, found, is_sent) in
         [(1, Found::Nothing, true), (2, there(2), true), (3, there(9), false)]
     {
-        stage.feed(Input::LookedUp { run, seqno: Seqno(seqno), found });
+        stage.feed(Input::LookedUp { run, id: Seqno(seqno).into(), found });
         assert_eq!(stage.sent() == [seqno], is_sent, "{seqno}");
     }
     assert_eq!((stage.pipeline.counts().kept_at_source, stage.pipeline.outstanding()), (1, 2));
@@ -476,7 +477,7 @@ fn what_the_target_made_is_looked_up_and_sent_if_it_is_lost() {
             continue;
         }
         assert_eq!(stage.looked_up(), [(1, Wanted::History)]);
-        stage.feed(Input::LookedUp { run, seqno: Seqno(1), found: Found::Nothing });
+        stage.feed(Input::LookedUp { run, id: Seqno(1).into(), found: Found::Nothing });
         assert_eq!(stage.sent(), [1]);
     }
 }
@@ -500,16 +501,16 @@ fn a_source_that_judges_asks_its_resolver_and_writes_over_what_it_saw() {
     let run = stage.run();
     stage.portion(vec![document("a", 5, 1), document("b", 6, 1)]);
     assert_eq!(stage.looked_up(), [(5, Wanted::History), (6, Wanted::History)]);
-    stage.feed(Input::LookedUp { run, seqno: Seqno(6), found: Found::Nothing });
+    stage.feed(Input::LookedUp { run, id: Seqno(6).into(), found: Found::Nothing });
     assert_eq!(stage.operations()[0].over, Over::Nothing);
     stage.written(run, 6, Answer::Changed);
     assert_eq!(stage.looked_up(), [(6, Wanted::History)], "somebody was faster");
     let meta = Meta { cas: Cas(4), rev: 1, ..Meta::default() };
     let rival = Arriving { meta, value: b"other".to_vec() };
     let found = Found::Version(rival.clone());
-    stage.feed(Input::LookedUp { run, seqno: Seqno(5), found: found.clone() });
+    stage.feed(Input::LookedUp { run, id: Seqno(5).into(), found: found.clone() });
     assert_eq!(stage.looked_up(), [(5, Wanted::Whole)], "a resolver sees bodies");
-    stage.feed(Input::LookedUp { run, seqno: Seqno(5), found });
+    stage.feed(Input::LookedUp { run, id: Seqno(5).into(), found });
     let [Effect::Resolve { conflict, .. }] = &stage.effects[..] else {
         panic!("{:?}", stage.effects)
     };
@@ -517,9 +518,52 @@ fn a_source_that_judges_asks_its_resolver_and_writes_over_what_it_saw() {
     let (attributes, _) = conflict.target.split().unwrap();
     assert!(!attributes.is_empty(), "it says whose version it is");
     let verdict = Some(Verdict::KeepLocal);
-    stage.feed(Input::Resolved { run, seqno: Seqno(5), verdict });
+    stage.feed(Input::Resolved { run, id: Seqno(5).into(), verdict });
     let [Effect::Merge { merge, .. }] = &stage.effects[..] else { panic!("{:?}", stage.effects) };
     assert_eq!((merge.verdict.clone(), merge.target.shown()), (Verdict::KeepLocal, rival.shown()));
-    stage.feed(Input::Merged { run, seqno: Seqno(5), is_done: true });
+    stage.feed(Input::Merged { run, id: Seqno(5).into(), is_done: true });
     assert_eq!(stage.pipeline.outstanding(), 1, "the merge comes with history");
+}
+
+#[derive(Debug)]
+struct NameHas(&'static str);
+
+impl Condition for NameHas {
+    fn holds(&self, document: &Document) -> Result<bool, String> {
+        match document.name() {
+            b"bad" => Err("it is bad".to_owned()),
+            name => Ok(String::from_utf8_lossy(name).contains(self.0)),
+        }
+    }
+}
+
+/// Each copy is sent, tried again and done by itself; the record waits for all of them.
+#[test]
+fn a_document_goes_to_each_collection_whose_condition_holds() {
+    let rule = |part, id| (Some(Arc::new(NameHas(part)) as Arc<dyn Condition>), CollectionId(id));
+    let rules = vec![rule("a", 8), rule("b", 9), (None, CollectionId(10))];
+    let mapping = Mapping::Migration(rules);
+    let mut stage = Stage::streaming(Settings { mapping, ..settings(RULE) });
+    let run = stage.run();
+    let other = DocKey::new(CollectionId(11), b"ab").prefixed().to_vec();
+    let other = Document::new(Meta { seqno: Seqno(5), ..Meta::default() }, &other, b"");
+    let deleted = document("x", 4, 0);
+    let deleted = Document::new(Meta { kind: Kind::Deleted, ..deleted.meta }, deleted.key(), b"");
+    let names = [document("ab", 1, 1), document("b", 2, 1), document("bad", 3, 1), deleted, other];
+    stage.portion(names.into());
+    let sent: Vec<(u64, u8)> =
+        stage.operations().iter().map(|it| (it.id.seqno.0, it.key[0])).collect();
+    let copies = [(1, 8), (1, 9), (1, 10), (2, 9), (2, 10), (4, 8), (4, 9), (4, 10)];
+    assert_eq!(sent, copies);
+    assert_eq!(stage.notices().len(), 1, "a condition that fails is reported");
+    let counts = stage.pipeline.counts();
+    assert_eq!((counts.cloned, counts.filtered), (5, 2));
+    let ids: Vec<VersionId> = stage.operations().iter().map(|it| it.id).collect();
+    for id in ids.iter().filter(|id| **id != VersionId { seqno: Seqno(1), copy: 1 }) {
+        stage.feed(Input::Written { run, id: *id, answer: Answer::Stored });
+    }
+    assert_eq!(stage.checkpoint(&[(7, 0)], 40), None, "one copy is not answered");
+    let late = VersionId { seqno: Seqno(1), copy: 1 };
+    stage.feed(Input::Written { run, id: late, answer: Answer::Stored });
+    assert_eq!(stage.checkpoint(&[(7, 0)], 41), Some((5, 41)));
 }
