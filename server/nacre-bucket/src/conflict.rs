@@ -13,7 +13,7 @@ use crate::bucket::Bucket;
 use crate::worker::{Jobs, WORKERS, Worker};
 use crate::{BucketEnv, Ticket, Waiter};
 use nacre_types::{
-    Cas, DATATYPE_JSON, DATATYPE_XATTR, Document, Kind, Meta, Now, Vbid, leb128_decode,
+    Cas, DATATYPE_JSON, DATATYPE_XATTR, Document, Kind, Meta, Now, Seqno, Vbid, leb128_decode,
 };
 use nacre_value::{json, xattr};
 use nacre_vbucket::{Command, Refusal, Reply, Seen, Verdict, Version};
@@ -199,7 +199,9 @@ impl ByHistory<'_> {
         let incoming = Arriving { meta: arrived.meta, value: arrived.value.to_vec() };
         let next_cas = self.next_cas(bucket, local, &incoming, now);
         let policy = Policy::Resolver(bucket.resolution());
-        match receive(Some(local), &incoming, self.site, policy, next_cas) {
+        let vbid = Vbid::of(self.name, bucket.vbucket_count());
+        let began = bucket.vbucket(vbid).map_or(Seqno::ZERO, |it| it.failover_log().began());
+        match receive(Some(local), &incoming, self.site, policy, next_cas, began) {
             Ok(Outcome::Keep) => Decision::Keep,
             Ok(Outcome::Store(version)) => Decision::Store(version.meta, version.value.into()),
             Ok(Outcome::Ask) => self.ask(local, &incoming, next_cas),
@@ -210,8 +212,9 @@ impl ByHistory<'_> {
     /// The CAS that a write here would get, above those of both versions.
     fn next_cas(&self, bucket: &Bucket, local: &Document, incoming: &Arriving, now: Now) -> Cas {
         let vbid = Vbid::of(self.name, bucket.vbucket_count());
-        let here = bucket.vbucket(vbid).map_or(Cas::ANY, |vbucket| vbucket.max_cas());
-        here.max(local.meta.cas).max(incoming.meta.cas).tick(now.unix_ns)
+        let versions = local.meta.cas.max(incoming.meta.cas);
+        let vbucket = bucket.vbucket(vbid);
+        vbucket.map_or_else(|| versions.tick(now.unix_ns), |vbucket| vbucket.cas_above(versions, now))
     }
 
     fn ask(&self, local: &Document, incoming: &Arriving, next_cas: Cas) -> Decision {

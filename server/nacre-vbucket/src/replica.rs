@@ -307,6 +307,7 @@ impl Vbucket {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::command::Command;
     use nacre_types::{Cas, DocKey, Meta, Now, Vbid};
 
     #[test]
@@ -343,6 +344,37 @@ mod tests {
         let max_cas = copy.max_cas();
         copy.begin_branch(VbUuid(3));
         assert!(copy.max_cas().0 >= max_cas.0 + (1 << 24), "an unclean stop is one as well");
+    }
+
+    /// Two copies that take over one after the other receive the same version from a cluster whose clock is ahead, and count on
+    /// from there. What the first one wrote is lost here and known elsewhere.
+    #[test]
+    fn branches_that_receive_the_same_version_count_on_from_different_places() {
+        let ahead = Meta { cas: Cas(1 << 50), rev: 1, ..Meta::default() };
+        let receive = Command::StoreVersion {
+            version: ahead,
+            value: b"1",
+            add: false,
+            cas: Cas::ANY,
+            rule: crate::Rule::Always,
+            regenerate_cas: false,
+        };
+        let now = Now { unix_ns: 1 << 50, monotonic_ns: 0 };
+        let mut known = BTreeSet::new();
+        for (term, vb_uuid) in [(2, 0x1234_5678), (3, 0x2345_6789), (4, 0x3456_789a)] {
+            let mut copy = Vbucket::create(Vbid(0), VbUuid(1), 0);
+            copy.clear(VbState::Replica, VbUuid(1));
+            copy.activate(term, VbUuid(vb_uuid));
+            copy.apply(b"\0k", &receive, now).0.unwrap();
+            assert!(copy.cas_above(Cas::ANY, now) > ahead.cas);
+            for _ in 0..100 {
+                copy.record_event(b"e", false, b"{}", Now::default());
+                assert!(known.insert(copy.max_cas()), "term {term}");
+            }
+            let newest = copy.max_cas();
+            assert!(newest.0 - ahead.cas.0 < 1 << 19, "that is close to the version");
+            assert_eq!(copy.cas_above(Cas::ANY, Now::default()).0, newest.0 + 1, "its own are close");
+        }
     }
 
     #[test]

@@ -19,6 +19,12 @@ use std::collections::VecDeque;
 /// How many CAS values a new branch of history leaves out at least: more than a branch assigns while its clock is behind.
 const BRANCH_CAS_GAP: u64 = 1 << 24;
 
+/// How many places there are for a branch of history to count on from above a CAS from elsewhere.
+///
+/// Each place is a CAS value, so that this is the clock time, in nanoseconds, by which a vBucket can get ahead for each version that
+/// it receives while its clock is behind: less than a message takes.
+const BRANCH_PLACES: u64 = 1 << 18;
+
 /// One vBucket of one bucket on this node.
 #[derive(Debug)]
 pub struct Vbucket {
@@ -48,6 +54,8 @@ pub struct Vbucket {
     pub(crate) retention: Retention,
     pub(crate) failover_log: FailoverLog,
     pub(crate) max_cas: Cas,
+    /// The last CAS that this copy assigned in the present branch of history.
+    pub(crate) own_cas: Cas,
     pub(crate) persisted: Seqno,
     pub(crate) read_only: bool,
     /// Set while a durable write is carried out: [`Vbucket::commit`] then prepares the version.
@@ -94,6 +102,7 @@ impl Vbucket {
             checkpoint: Checkpoint::starting_at(record.high_seqno),
             failover_log: record.failover_log,
             max_cas: record.max_cas,
+            own_cas: Cas::ANY,
             persisted: record.high_seqno,
             read_only: false,
             staging: None,
@@ -146,6 +155,7 @@ impl Vbucket {
         self.failover_log.begin(vb_uuid, self.high_seqno());
         let gap = BRANCH_CAS_GAP + vb_uuid.0 % (4 * BRANCH_CAS_GAP);
         self.max_cas = Cas(self.max_cas.0.saturating_add(gap));
+        self.own_cas = Cas::ANY;
         self.record_changed = true;
     }
 
@@ -518,8 +528,8 @@ impl Vbucket {
         self.note_read(&current);
         // The CAS of the lock becomes the document's CAS in memory, so that a write with it succeeds even after the
         // lock has timed out. It is no mutation: it has no seqno and is not stored.
-        self.max_cas = self.max_cas.tick(now.unix_ns);
-        let cas = self.max_cas;
+        let cas = self.cas_above(Cas::ANY, now);
+        (self.max_cas, self.own_cas) = (cas, cas);
         let meta = Meta { cas, ..current.meta };
         let document = Document::new(meta, key, current.value());
         self.table.insert(document.clone());
@@ -590,7 +600,23 @@ impl Vbucket {
 
     /// The CAS and seqno that the next mutation will get at `now`.
     pub(crate) fn upcoming(&self, now: Now) -> (Cas, Seqno) {
-        (self.max_cas.tick(now.unix_ns), self.high_seqno().next())
+        (self.cas_above(Cas::ANY, now), self.high_seqno().next())
+    }
+
+    /// Returns the CAS of a write at `now` that is greater than `cas` and than all that this copy has.
+    ///
+    /// While the clock is behind, CAS values count on. After one from elsewhere they go on 65 microseconds of clock time higher
+    /// or up to 328, depending on the branch: a lost branch of history may have counted on from the same version, and no version
+    /// may have the CAS of another one.
+    pub fn cas_above(&self, cas: Cas, now: Now) -> Cas {
+        let newest = self.max_cas.max(cas);
+        let next = newest.tick(now.unix_ns);
+        let is_counted = next.0 == newest.0.saturating_add(1);
+        if !is_counted || newest == self.own_cas {
+            return next;
+        }
+        let place = self.failover_log.current().0 % BRANCH_PLACES;
+        Cas((newest.0 | 0xffff).saturating_add(1 + place))
     }
 
     /// Has all CAS from now on be greater than `cas`.
@@ -655,6 +681,9 @@ impl Vbucket {
         let rev = origin.map_or(self.graveyard.purged_rev() + 1, |(_, rev)| rev);
         let meta = Meta { seqno, cas, rev, flags, expiry, datatype, kind };
         self.max_cas = self.max_cas.max(cas);
+        if cas == next_cas {
+            self.own_cas = cas;
+        }
         self.locks.release(key);
         self.cost.written_bytes = key.len() + value.len();
         if let Some(staging) = self.staging {

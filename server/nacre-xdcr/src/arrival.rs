@@ -10,7 +10,7 @@
 //! version is still the one that was compared ([`nacre_vbucket::Rule::Over`]).
 
 use crate::{Judgement, Known, Malformed, Policy, Side, Site, attribute, judge};
-use nacre_types::{Cas, DATATYPE_JSON, DATATYPE_XATTR, Document, Kind, Meta};
+use nacre_types::{Cas, DATATYPE_JSON, DATATYPE_XATTR, Document, Kind, Meta, Seqno};
 use nacre_value::{json, xattr};
 use nacre_vbucket::{Verdict, Version};
 
@@ -72,7 +72,10 @@ pub enum Outcome {
 }
 
 /// Decides about a version that arrives at `site`. `next_cas` is a CAS greater than that of both versions, for a write
-/// under a CAS of this bucket.
+/// under a CAS of this bucket; `began` is the seqno at which the present branch of the vBucket's history began.
+///
+/// A version that contains the local one by its numbers may not know it: this bucket made it after it had lost a later one of
+/// its own, which the version that arrives has. The resolver is asked, as in any conflict.
 ///
 /// # Errors
 /// [`Malformed`] when the attributes or the history of the version that arrives cannot be read.
@@ -82,6 +85,7 @@ pub fn receive(
     site: &Site,
     policy: Policy,
     next_cas: Cas,
+    began: Seqno,
 ) -> Result<Outcome, Malformed> {
     let incoming = arriving.known()?;
     let Some(local) = local else { return Ok(Outcome::Store(arriving.clone())) };
@@ -95,8 +99,16 @@ pub fn receive(
     );
     Ok(match judge(policy, sides.0, sides.1) {
         Judgement::Keep => Outcome::Keep,
-        Judgement::Take => Outcome::Store(arriving.clone()),
         Judgement::Ask => Outcome::Ask,
+        Judgement::Take | Judgement::TakeAnew
+            if matches!(policy, Policy::Resolver(_))
+                && local.meta.seqno > began
+                && is_unknown(&incoming, &here, site)
+                && (local.is_alive() || arriving.meta.kind == Kind::Alive) =>
+        {
+            Outcome::Ask
+        }
+        Judgement::Take => Outcome::Store(arriving.clone()),
         Judgement::TakeAnew => {
             let (xattrs, body) = arriving.split()?;
             let rev = arriving.meta.rev.max(local.meta.rev) + 1;
@@ -110,6 +122,13 @@ pub fn receive(
             Outcome::Store(joined(meta, xattrs, body, history.as_ref())?)
         }
     })
+}
+
+/// Returns true if `site` made the local version, and the version that arrives has a later one of `site`. Of the same branch of
+/// history the local one would be the latest.
+fn is_unknown(incoming: &Known, here: &Known, site: &Site) -> bool {
+    let (Some(arriving), Some(local)) = (&incoming.history, &here.history) else { return false };
+    *local.source() == site.id && arriving.newest_of(&site.id) > local.newest_of(&site.id)
 }
 
 /// Returns the version to store after a resolver has decided between the local version and the one that arrived. Every
@@ -216,7 +235,7 @@ mod tests {
         let local = version("1", 10, &History::of_write(id("here"), Cas(10)));
         let arriving = version("2", 20, &History::of_write(id("there"), Cas(20)));
         let (document, next) = (stored(&local), Cas(30));
-        assert_eq!(receive(Some(&document), &arriving, &site(), POLICY, next), Ok(Outcome::Ask));
+        assert_eq!(receive(Some(&document), &arriving, &site(), POLICY, next, Seqno::ZERO), Ok(Outcome::Ask));
         let verdicts = [Verdict::KeepLocal, Verdict::KeepRemote, Verdict::Merged(b"3".to_vec())];
         for (verdict, body) in verdicts.iter().zip(["1", "2", "3"]) {
             let merge = settle(&document, &arriving, verdict, &site(), next).unwrap();
@@ -224,7 +243,7 @@ mod tests {
             assert_eq!((merge.meta.cas, merge.meta.rev), (next, 2));
             let known = merge.known().unwrap().history.unwrap();
             assert_eq!((known.source(), known.merged().len()), (&id("here"), 2));
-            let again = receive(Some(&stored(&merge)), &arriving, &site(), POLICY, Cas(40));
+            let again = receive(Some(&stored(&merge)), &arriving, &site(), POLICY, Cas(40), Seqno::ZERO);
             assert_eq!(again, Ok(Outcome::Keep), "it is not asked twice");
         }
     }
@@ -236,14 +255,29 @@ mod tests {
         let local = stored(&version("1", 50, &merge));
         let later = first.written_over(id("there"), Cas(30));
         let arriving = version("2", 30, &later);
-        let outcome = receive(Some(&local), &arriving, &site(), POLICY, Cas(60)).unwrap();
+        let outcome = receive(Some(&local), &arriving, &site(), POLICY, Cas(60), Seqno::ZERO).unwrap();
         let Outcome::Store(taken) = outcome else { panic!("{outcome:?}") };
         assert_eq!((taken.meta.cas, &taken.shown().body[..]), (Cas(60), &b"2"[..]));
         let known = taken.known().unwrap().history.unwrap();
         assert!(known.is_merge() && known.source() == &id("here"), "{known:?}");
         let other = Site { id: id("there"), since: Cas::ANY };
-        let back = receive(Some(&stored(&arriving)), &taken, &other, POLICY, Cas(70)).unwrap();
+        let back = receive(Some(&stored(&arriving)), &taken, &other, POLICY, Cas(70), Seqno::ZERO).unwrap();
         assert_eq!(back, Outcome::Store(taken), "the other side takes it without asking");
+    }
+
+    /// The bucket lost version 50, and has written 30 since.
+    #[test]
+    fn a_version_of_a_lost_branch_does_not_replace_what_was_written_since() {
+        let local = stored(&version("since", 30, &History::of_write(id("here"), Cas(30))));
+        let local = Document::new(Meta { seqno: Seqno(8), ..local.meta }, local.key(), local.value());
+        let lost = version("lost", 50, &History::of_write(id("here"), Cas(50)));
+        let outcome = |began| receive(Some(&local), &lost, &site(), POLICY, Cas(60), Seqno(began));
+        assert_eq!(outcome(7), Ok(Outcome::Ask));
+        assert_eq!(outcome(8), Ok(Outcome::Store(lost.clone())), "it was there before the loss");
+        let merge = settle(&local, &lost, &Verdict::KeepLocal, &site(), Cas(60)).unwrap();
+        let other = Site { id: id("there"), since: Cas::ANY };
+        let there = receive(Some(&stored(&lost)), &merge, &other, POLICY, Cas(70), Seqno::ZERO);
+        assert_eq!(there, Ok(Outcome::Store(merge)), "who has the lost one takes the decision");
     }
 
     #[test]
@@ -255,7 +289,7 @@ mod tests {
         };
         let (less, greater) = (tombstone(10, "there"), tombstone(20, "here"));
         let outcome = |local, arriving| {
-            receive(Some(&stored(local)), arriving, &site(), POLICY, Cas(30)).unwrap()
+            receive(Some(&stored(local)), arriving, &site(), POLICY, Cas(30), Seqno::ZERO).unwrap()
         };
         assert_eq!(outcome(&greater, &less), Outcome::Keep);
         assert_eq!(outcome(&less, &greater), Outcome::Store(greater.clone()));
@@ -270,7 +304,7 @@ mod tests {
         let site = Site { since: Cas(1000), ..site() };
         let local = stored(&plain(10));
         let outcome =
-            |arriving: &Arriving| receive(Some(&local), arriving, &site, POLICY, Cas(30)).unwrap();
+            |arriving: &Arriving| receive(Some(&local), arriving, &site, POLICY, Cas(30), Seqno::ZERO).unwrap();
         assert_eq!(outcome(&plain(20)), Outcome::Store(plain(20)), "the body is the same");
         assert_eq!(outcome(&plain(5)), Outcome::Keep);
         let other = Arriving { value: b"2".to_vec(), ..plain(5) };
@@ -278,7 +312,7 @@ mod tests {
         let same = Arriving { value: b"2".to_vec(), ..plain(10) };
         assert_eq!(outcome(&same), Outcome::Keep, "CAS and revision name a version");
         let rule = Policy::Rule(Resolution::LastWriteWins);
-        let by_rule = receive(Some(&local), &other, &site, rule, Cas(30)).unwrap();
+        let by_rule = receive(Some(&local), &other, &site, rule, Cas(30), Seqno::ZERO).unwrap();
         assert_eq!(by_rule, Outcome::Keep);
     }
 }

@@ -39,6 +39,8 @@ pub struct Ledger {
     settled: BTreeMap<Vec<u8>, Lineage>,
     /// Of keys of which a cluster has no version left.
     forgotten: BTreeMap<(usize, Vec<u8>), Lineage>,
+    /// The greatest CAS of its own versions that a cluster has lost, by key.
+    lost: BTreeMap<(usize, Vec<u8>), Cas>,
 }
 
 impl Ledger {
@@ -74,18 +76,23 @@ impl Ledger {
         known.cloned().unwrap_or_default()
     }
 
-    /// Returns true if its cluster lost an earlier write to the same document that has a greater CAS: its clock was behind the
-    /// versions that it lost. In histories the lost one counts as the later one.
-    pub fn is_outdated(&self, number: u32) -> bool {
-        let write = &self.writes[number as usize];
-        let of_same = |it: &&Write| it.cluster == write.cluster && it.key == write.key;
-        let mut earlier = self.writes[..number as usize].iter().filter(of_same);
-        earlier.any(|it| it.is_lost && it.cas >= write.cas)
+    /// Notes that a cluster lost a version that has taken account of its own one with this CAS.
+    pub fn lose_version(&mut self, cluster: usize, key: &[u8], own: Cas) {
+        let known = self.lost.entry((cluster, key.to_vec())).or_default();
+        *known = (*known).max(own);
     }
 
-    /// Returns true if one of these writes is lost where it was made.
-    pub fn has_lost(&self, numbers: &[u32]) -> bool {
-        numbers.iter().any(|number| self.writes[*number as usize].is_lost)
+    /// Returns true if the cluster of a write lost a version of its own with a greater CAS: its clock was behind the versions
+    /// that it lost. By its numbers the lost one is later, for all clusters but that one, which decides when it meets it.
+    pub fn is_outdated(&self, number: u32) -> bool {
+        let write = &self.writes[number as usize];
+        let lost = self.lost.get(&(write.cluster, write.key.clone()));
+        lost.is_some_and(|lost| *lost >= write.cas)
+    }
+
+    /// Returns true if a write is lost where it was made.
+    pub fn is_lost(&self, number: u32) -> bool {
+        self.writes[number as usize].is_lost
     }
 
     /// Notes that a deletion gave way to another one, with all that it had taken account of.

@@ -9,8 +9,6 @@
 //! The vBuckets and the pipelines are those of the product; the clusters around them are made here. [`Simulation`] is one
 //! run: between two and four clusters in a mesh, a ring or a star, each with a clock, some vBuckets and a resolver.
 //!
-//! Some seeds still violate what is listed below, and it is not known of each whether the fault is in the product or here.
-//!
 //! | What must be true | where |
 //! | --- | --- |
 //! | A version replaces another one without a question only if it has taken account of all its writes | each time ([`ledger`]) |

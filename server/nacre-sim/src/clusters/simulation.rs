@@ -280,7 +280,8 @@ impl Simulation {
                 pipe.heard_ns.1 > self.active_ns
                     && pipe.pipeline.is_streaming()
                     && pipe.pipeline.outstanding() == pipe.pipeline.stuck().count()
-                    && (self.plan.refused.is_some() || pipe.pipeline.outstanding() == 0)
+                    // A version that was put aside for another reason is tried again.
+                    && pipe.pipeline.stuck().all(|key| self.plan.is_refused(key))
                     && pipe.pipeline.read_to() == source.active.high_seqno()
             })
             && !self.has_expiring()

@@ -8,7 +8,7 @@ use nacre_types::{Cas, DATATYPE_XATTR, Document, Kind, Meta, Vbid};
 use nacre_value::xattr::Xattrs;
 use nacre_vbucket::{Command, Refusal, Rule, Seen};
 use nacre_xdcr::{
-    Answer, Arriving, Conflict, Found, History, Input, Known, Lookup, Merge, Operation, Outcome,
+    Answer, Arriving, Conflict, Found, History, Input, Judge, Known, Lookup, Merge, Operation, Outcome,
     Over, Policy, Relation, Run, TargetState, VersionId, Wanted, attribute, known_here, receive, settle,
 };
 
@@ -149,8 +149,8 @@ impl Simulation {
 
     /// The CAS of a write that is greater than all versions at hand.
     fn next_cas(&self, cluster: usize, vbid: Vbid, beside: Cas) -> Cas {
-        let max_cas = self.clusters[cluster].vbuckets[vbid.index()].active.max_cas();
-        max_cas.max(beside).tick(self.clock(cluster).unix_ns)
+        let vbucket = &self.clusters[cluster].vbuckets[vbid.index()].active;
+        vbucket.cas_above(beside, self.clock(cluster))
     }
 
     fn judge(
@@ -165,7 +165,9 @@ impl Simulation {
         let next_cas = self.next_cas(target, operation.vbid, operation.version.meta.cas);
         let site = self.plan.clusters[target].site.clone();
         let version = &operation.version;
-        match receive(local.as_ref(), version, &site, self.plan.policy, next_cas) {
+        let log = self.clusters[target].vbuckets[operation.vbid.index()].active.failover_log();
+        let (policy, began) = (self.plan.policy, log.began());
+        match receive(local.as_ref(), version, &site, policy, next_cas, began) {
             Err(malformed) => Some(Answer::Refused(malformed.to_string())),
             Ok(Outcome::Keep) => {
                 let lineage = self.ledger.of(source, &operation.key, Some(version.meta.cas));
@@ -279,10 +281,7 @@ impl Simulation {
         }
         if relation == Some(Relation::Contains) {
             let missed = self.ledger.missed(key, &known, lineage);
-            // What a new branch of history writes counts as later than all that the one before wrote and lost.
-            if self.is_excused(&missed) {
-                self.summary.excused += missed.len() as u64;
-                self.ledger.settle(key, missed.into_iter().collect());
+            if self.excuse(key, &missed) {
                 return Lineage::new();
             }
             assert!(
@@ -295,11 +294,21 @@ impl Simulation {
         known
     }
 
-    /// Returns true if writes may be replaced by a version that never heard of them: their cluster lost the end of its history,
-    /// and what it writes afterwards has the same name in histories.
-    fn is_excused(&self, missed: &[u32]) -> bool {
-        let is_outdated = |number: &u32| self.ledger.is_outdated(*number);
-        self.ledger.has_lost(missed) || missed.iter().any(is_outdated)
+    /// Returns true if writes may be replaced by a version that never heard of them: each of them was lost where it was made, so
+    /// that what its cluster wrote afterwards counts as later; or its cluster has lost a version that counts as later, and decides
+    /// when it meets that one. The latter are not settled: at the end they are there, or somebody has decided.
+    fn excuse(&mut self, key: &[u8], missed: &[u32]) -> bool {
+        let may_be = |number: &u32| self.ledger.is_lost(*number) || self.ledger.is_outdated(*number);
+        if missed.is_empty() || !missed.iter().all(may_be) {
+            return false;
+        }
+        // A target that does not judge never meets it with a question.
+        let is_by_source = self.plan.judge == Judge::Source;
+        let is_settled = |number: &u32| is_by_source || self.ledger.is_lost(*number);
+        let settled: Lineage = missed.iter().copied().filter(is_settled).collect();
+        self.summary.excused += settled.len() as u64;
+        self.ledger.settle(key, settled);
+        true
     }
 
     /// A version that came, or was looked up for, changes nothing: the one here has taken account of it.
@@ -318,9 +327,8 @@ impl Simulation {
         match (self.plan.policy, relation(incoming, &here)) {
             (Policy::Resolver(_), Some(Relation::Contained)) => {
                 let missed = self.ledger.missed(key, &lineage, &known);
-                if self.is_excused(&missed) {
-                    self.summary.excused += missed.len() as u64;
-                    return self.ledger.settle(key, missed.into_iter().collect());
+                if self.excuse(key, &missed) {
+                    return;
                 }
                 assert!(
                     missed.is_empty(),

@@ -1,6 +1,6 @@
 //! Laws of histories and of decisions by them, over random ones.
 
-use nacre_types::{Cas, Document, Kind, Meta};
+use nacre_types::{Cas, Document, Kind, Meta, Seqno};
 use nacre_vbucket::{Resolution, Verdict};
 use nacre_xdcr::{
     Arriving, History, Outcome, Policy, Relation, Site, SourceId, attribute, receive, settle,
@@ -90,7 +90,8 @@ impl World {
         let arriving = self.sent(from, version);
         let local = self.newest(to);
         let next = self.next_cas(to, arriving.meta.cas);
-        let outcome = receive(local.as_ref(), &arriving, &site(to), self.policy, next).unwrap();
+        let (site, began) = (site(to), Seqno::ZERO);
+        let outcome = receive(local.as_ref(), &arriving, &site, self.policy, next, began).unwrap();
         let stored = match outcome {
             Outcome::Keep => return false,
             Outcome::Store(stored) => stored,
@@ -101,7 +102,7 @@ impl World {
                     1 => Verdict::KeepRemote,
                     _ => Verdict::Merged(b"both".to_vec()),
                 };
-                settle(&local.unwrap(), &arriving, &verdict, &site(to), next).unwrap()
+                settle(&local.unwrap(), &arriving, &verdict, &site, next).unwrap()
             }
         };
         self.sites[to].push(stored);
