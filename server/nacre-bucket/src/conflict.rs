@@ -214,7 +214,8 @@ impl ByHistory<'_> {
         let vbid = Vbid::of(self.name, bucket.vbucket_count());
         let versions = local.meta.cas.max(incoming.meta.cas);
         let vbucket = bucket.vbucket(vbid);
-        vbucket.map_or_else(|| versions.tick(now.unix_ns), |vbucket| vbucket.cas_above(versions, now))
+        vbucket
+            .map_or_else(|| versions.tick(now.unix_ns), |vbucket| vbucket.cas_above(versions, now))
     }
 
     fn ask(&self, local: &Document, incoming: &Arriving, next_cas: Cas) -> Decision {

@@ -373,7 +373,11 @@ mod tests {
             }
             let newest = copy.max_cas();
             assert!(newest.0 - ahead.cas.0 < 1 << 19, "that is close to the version");
-            assert_eq!(copy.cas_above(Cas::ANY, Now::default()).0, newest.0 + 1, "its own are close");
+            assert_eq!(
+                copy.cas_above(Cas::ANY, Now::default()).0,
+                newest.0 + 1,
+                "its own are close"
+            );
         }
     }
 

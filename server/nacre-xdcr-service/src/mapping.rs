@@ -320,7 +320,10 @@ mod tests {
     fn rules_of_a_migration_that_cannot_be_are_refused() {
         for (rules, reason) in [
             (json!({}), "a migration needs at least one rule"),
-            (json!({"a = 1": null}), "the rule \"a = 1\" of a migration must name scope.collection"),
+            (
+                json!({"a = 1": null}),
+                "the rule \"a = 1\" of a migration must name scope.collection",
+            ),
             (json!({"a = 1": "s"}), "the rule \"a = 1\" of a migration must name scope.collection"),
             (json!({"a = 1": "_system.a"}), "the scope _system is not replicated"),
             (json!({"a = 1": "a.b.c"}), "\"a.b.c\" is neither a scope nor scope.collection"),

@@ -61,7 +61,7 @@ use Kind::{Flag, Number, Object, Text, Word};
 static KNOBS: &[Knob] = &[
     own("type", Word(&["xmem"]), r#""xmem""#),
     knob("checkpointInterval", Number(60, 14_400), "600"),
-    knob("workerBatchSize", Number(500, 10_000), "500"),
+    knob("workerBatchSize", Number(10, 10_000), "500"),
     knob("docBatchSizeKb", Number(10, 10_000), "2048"),
     knob("optimisticReplicationThreshold", Number(0, 20 << 20), "256"),
     knob("failureRestartInterval", Number(1, 300), "10"),

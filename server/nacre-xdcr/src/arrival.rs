@@ -235,7 +235,10 @@ mod tests {
         let local = version("1", 10, &History::of_write(id("here"), Cas(10)));
         let arriving = version("2", 20, &History::of_write(id("there"), Cas(20)));
         let (document, next) = (stored(&local), Cas(30));
-        assert_eq!(receive(Some(&document), &arriving, &site(), POLICY, next, Seqno::ZERO), Ok(Outcome::Ask));
+        assert_eq!(
+            receive(Some(&document), &arriving, &site(), POLICY, next, Seqno::ZERO),
+            Ok(Outcome::Ask)
+        );
         let verdicts = [Verdict::KeepLocal, Verdict::KeepRemote, Verdict::Merged(b"3".to_vec())];
         for (verdict, body) in verdicts.iter().zip(["1", "2", "3"]) {
             let merge = settle(&document, &arriving, verdict, &site(), next).unwrap();
@@ -243,7 +246,8 @@ mod tests {
             assert_eq!((merge.meta.cas, merge.meta.rev), (next, 2));
             let known = merge.known().unwrap().history.unwrap();
             assert_eq!((known.source(), known.merged().len()), (&id("here"), 2));
-            let again = receive(Some(&stored(&merge)), &arriving, &site(), POLICY, Cas(40), Seqno::ZERO);
+            let again =
+                receive(Some(&stored(&merge)), &arriving, &site(), POLICY, Cas(40), Seqno::ZERO);
             assert_eq!(again, Ok(Outcome::Keep), "it is not asked twice");
         }
     }
@@ -255,13 +259,15 @@ mod tests {
         let local = stored(&version("1", 50, &merge));
         let later = first.written_over(id("there"), Cas(30));
         let arriving = version("2", 30, &later);
-        let outcome = receive(Some(&local), &arriving, &site(), POLICY, Cas(60), Seqno::ZERO).unwrap();
+        let outcome =
+            receive(Some(&local), &arriving, &site(), POLICY, Cas(60), Seqno::ZERO).unwrap();
         let Outcome::Store(taken) = outcome else { panic!("{outcome:?}") };
         assert_eq!((taken.meta.cas, &taken.shown().body[..]), (Cas(60), &b"2"[..]));
         let known = taken.known().unwrap().history.unwrap();
         assert!(known.is_merge() && known.source() == &id("here"), "{known:?}");
         let other = Site { id: id("there"), since: Cas::ANY };
-        let back = receive(Some(&stored(&arriving)), &taken, &other, POLICY, Cas(70), Seqno::ZERO).unwrap();
+        let back = receive(Some(&stored(&arriving)), &taken, &other, POLICY, Cas(70), Seqno::ZERO)
+            .unwrap();
         assert_eq!(back, Outcome::Store(taken), "the other side takes it without asking");
     }
 
@@ -269,7 +275,8 @@ mod tests {
     #[test]
     fn a_version_of_a_lost_branch_does_not_replace_what_was_written_since() {
         let local = stored(&version("since", 30, &History::of_write(id("here"), Cas(30))));
-        let local = Document::new(Meta { seqno: Seqno(8), ..local.meta }, local.key(), local.value());
+        let local =
+            Document::new(Meta { seqno: Seqno(8), ..local.meta }, local.key(), local.value());
         let lost = version("lost", 50, &History::of_write(id("here"), Cas(50)));
         let outcome = |began| receive(Some(&local), &lost, &site(), POLICY, Cas(60), Seqno(began));
         assert_eq!(outcome(7), Ok(Outcome::Ask));
@@ -303,8 +310,9 @@ mod tests {
         };
         let site = Site { since: Cas(1000), ..site() };
         let local = stored(&plain(10));
-        let outcome =
-            |arriving: &Arriving| receive(Some(&local), arriving, &site, POLICY, Cas(30), Seqno::ZERO).unwrap();
+        let outcome = |arriving: &Arriving| {
+            receive(Some(&local), arriving, &site, POLICY, Cas(30), Seqno::ZERO).unwrap()
+        };
         assert_eq!(outcome(&plain(20)), Outcome::Store(plain(20)), "the body is the same");
         assert_eq!(outcome(&plain(5)), Outcome::Keep);
         let other = Arriving { value: b"2".to_vec(), ..plain(5) };

@@ -81,11 +81,15 @@ impl History {
         listed.into_iter().flatten().fold(current, Cas::max)
     }
 
-    /// Returns true if it knows the current version of `other` or, of a merge, all that was joined.
+    /// Returns true if it knows all that went into `other`, and its current version unless that is a merge.
+    ///
+    /// That it knows the current version is not enough: a source that loses a version by a failover gives greater numbers to
+    /// what it writes afterwards, although that has not taken account of what went into the lost one.
     pub fn contains(&self, other: &History) -> bool {
         let knows = |source: &SourceId, version: Cas| self.newest_of(source) >= version;
-        let joined = || other.merged.iter().all(|(source, version)| knows(source, *version));
-        knows(&other.source, other.version) || (other.is_merge() && joined())
+        let mut listed = other.merged.iter().chain(&other.previous);
+        listed.all(|(source, version)| knows(source, *version))
+            && (other.is_merge() || knows(&other.source, other.version))
     }
 
     /// Returns the relation of this history to `other`.
@@ -206,6 +210,21 @@ mod tests {
         let adopted = other.adopted(&joined, id("C"), Cas(60));
         assert_eq!(adopted.relation(&other), Relation::Equal);
         assert_eq!(adopted.relation(&joined), Relation::Contains);
+    }
+
+    /// A hub has merged version 20 of B, has lost the merge, and has made another one with A since.
+    #[test]
+    fn what_went_into_a_lost_version_is_not_known_to_later_ones_of_its_source() {
+        let before = first("hub", 10);
+        let lost = before.merge(&before.written_over(id("B"), Cas(20)), id("hub"), Cas(30));
+        let since = before.merge(&before.written_over(id("A"), Cas(35)), id("hub"), Cas(40));
+        assert_eq!(since.relation(&lost), Relation::Conflict);
+        let lost = before.written_over(id("B"), Cas(20)).written_over(id("hub"), Cas(30));
+        let since = before.written_over(id("hub"), Cas(40));
+        assert_eq!(since.relation(&lost), Relation::Conflict, "it was written over B's version");
+        let joined = since.merge(&lost, id("A"), Cas(50));
+        assert_eq!(joined.relation(&lost), Relation::Contains);
+        assert_eq!(joined.relation(&since), Relation::Contains);
     }
 
     #[test]

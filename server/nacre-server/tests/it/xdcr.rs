@@ -161,7 +161,11 @@ fn a_filter_selects_what_leaves_the_bucket() {
     wait(&["airline_3"], &mut two);
     assert_eq!(get(&mut two, "airline_2"), None);
     let not_france = r#"NOT country = "France""#;
-    node.succeed("POST", &settings, &filtered(not_france, "filterSkipRestream=false&filterBinary=false"));
+    node.succeed(
+        "POST",
+        &settings,
+        &filtered(not_france, "filterSkipRestream=false&filterBinary=false"),
+    );
     wait(&["airline_2", "text"], &mut two);
     assert_eq!(get(&mut two, "array"), None, "only objects have fields");
     assert!(get(&mut two, "airline_1").is_some(), "what does not match any more stays");

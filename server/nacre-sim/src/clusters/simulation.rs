@@ -417,9 +417,7 @@ impl Simulation {
                     self.request(pipe, run, Request::Write(operation));
                 }
             }
-            Effect::Resolve { run, id, conflict } => {
-                self.resolve_here(pipe, run, id, &conflict)
-            }
+            Effect::Resolve { run, id, conflict } => self.resolve_here(pipe, run, id, &conflict),
             Effect::Merge { run, id, merge } => self.merge_here(pipe, run, id, &merge),
             Effect::Save(records) => self.pipes[pipe].saved.push(records),
             Effect::Notify(notice) => self.heed(pipe, &notice),

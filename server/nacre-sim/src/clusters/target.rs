@@ -8,8 +8,9 @@ use nacre_types::{Cas, DATATYPE_XATTR, Document, Kind, Meta, Vbid};
 use nacre_value::xattr::Xattrs;
 use nacre_vbucket::{Command, Refusal, Rule, Seen};
 use nacre_xdcr::{
-    Answer, Arriving, Conflict, Found, History, Input, Judge, Known, Lookup, Merge, Operation, Outcome,
-    Over, Policy, Relation, Run, TargetState, VersionId, Wanted, attribute, known_here, receive, settle,
+    Answer, Arriving, Conflict, Found, History, Input, Judge, Known, Lookup, Merge, Operation,
+    Outcome, Over, Policy, Relation, Run, TargetState, VersionId, Wanted, attribute, known_here,
+    receive, settle,
 };
 
 /// How two versions relate by their histories, if both have one.
@@ -298,7 +299,8 @@ impl Simulation {
     /// that what its cluster wrote afterwards counts as later; or its cluster has lost a version that counts as later, and decides
     /// when it meets that one. The latter are not settled: at the end they are there, or somebody has decided.
     fn excuse(&mut self, key: &[u8], missed: &[u32]) -> bool {
-        let may_be = |number: &u32| self.ledger.is_lost(*number) || self.ledger.is_outdated(*number);
+        let may_be =
+            |number: &u32| self.ledger.is_lost(*number) || self.ledger.is_outdated(*number);
         if missed.is_empty() || !missed.iter().all(may_be) {
             return false;
         }

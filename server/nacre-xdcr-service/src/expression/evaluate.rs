@@ -218,10 +218,8 @@ fn compare(
     right: &Operand,
     subject: &Subject<'_>,
 ) -> Result<bool, String> {
-    let (mut values, constants) = (
-        (left.value(subject)?, right.value(subject)?),
-        (left.is_constant(), right.is_constant()),
-    );
+    let (mut values, constants) =
+        ((left.value(subject)?, right.value(subject)?), (left.is_constant(), right.is_constant()));
     if values.0.is_missing() || values.1.is_missing() {
         return Ok(false);
     }

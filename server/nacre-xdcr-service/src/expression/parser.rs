@@ -1,14 +1,13 @@
 //! Tokens to a tree. Precedence, from the loosest: `OR`, `AND`, `NOT`, comparisons, `+ -`, `* / %`, sign.
 
 use super::Parts;
-use super::evaluate::{Operand, Operator, Relation, Root, Step, instant};
-pub(super) use super::evaluate::Test;
+use super::evaluate::{Operand, Operator, Relation, Root, Step, Test, instant};
 use super::lexer::{Placed, Token, at, split};
 use fancy_regex::{Regex, RegexBuilder};
 use nacre_sql::{Value, functions};
 
 /// Levels of an expression, at most.
-pub(crate) const HEIGHT_MAX: usize = 50;
+pub(super) const HEIGHT_MAX: usize = 50;
 /// Steps back that a regular expression takes in one text, at most.
 const BACKTRACKS_MAX: usize = 100_000;
 /// Bytes of a compiled regular expression, at most.
@@ -89,8 +88,12 @@ impl Parser {
         token
     }
 
+    fn is_symbol(&self, symbol: &str) -> bool {
+        matches!(self.peek(), Token::Symbol(known) if *known == symbol)
+    }
+
     fn takes_symbol(&mut self, symbol: &str) -> bool {
-        let is_it = matches!(self.peek(), Token::Symbol(known) if *known == symbol);
+        let is_it = self.is_symbol(symbol);
         self.next += usize::from(is_it);
         is_it
     }
@@ -283,14 +286,13 @@ impl Parser {
     /// Values with operators of the same precedence between them, from left to right.
     fn chain(
         &mut self,
-        operators: &[(&'static str, Operator)],
+        operators: &[(&str, Operator)],
         part: fn(&mut Parser) -> Result<Node, String>,
     ) -> Result<Node, String> {
         let place = self.place();
         let first = part(self)?;
         let mut rest = Vec::new();
-        while let Some((_, operator)) =
-            operators.iter().find(|(symbol, _)| *self.peek() == Token::Symbol(symbol))
+        while let Some((_, operator)) = operators.iter().find(|(symbol, _)| self.is_symbol(symbol))
         {
             self.take();
             let place = self.place();
@@ -420,7 +422,10 @@ impl Parser {
         if let Operand::Constant(constant) = &of
             && constant.as_str().and_then(instant).is_none()
         {
-            return Err(at(place, "a date such as \"2026-01-31\" or \"2026-01-31T08:00:00Z\" is expected"));
+            return Err(at(
+                place,
+                "a date such as \"2026-01-31\" or \"2026-01-31T08:00:00Z\" is expected",
+            ));
         }
         Ok(Operand::Date(Box::new(of)))
     }

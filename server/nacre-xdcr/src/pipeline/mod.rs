@@ -309,7 +309,8 @@ impl Pipeline {
                 return self.rest(effects);
             }
             self.unreachable += 1;
-            self.ask_at_ns = now.monotonic_ns + self.backoff_ns(self.unreachable, VersionId::default());
+            self.ask_at_ns =
+                now.monotonic_ns + self.backoff_ns(self.unreachable, VersionId::default());
             return;
         };
         self.unreachable = 0;

@@ -119,15 +119,7 @@ impl Pipeline {
         let by_time = self.settings.policy.rule() == Resolution::LastWriteWins;
         let version = self.outgoing(item);
         let compresses = self.settings.compresses && !version.value.is_empty();
-        Operation {
-            id,
-            vbid: item.vbid,
-            key: item.key.clone(),
-            version,
-            over,
-            by_time,
-            compresses,
-        }
+        Operation { id, vbid: item.vbid, key: item.key.clone(), version, over, by_time, compresses }
     }
 
     /// A version as it leaves the bucket: with its history as it is known here, which the target could not compute.
@@ -317,8 +309,7 @@ impl Pipeline {
             item.task = Task::Decide;
         }
         let (attempts, is_stuck) = (item.attempts, item.is_stuck);
-        let pause_ns =
-            if is_stuck { self.settings.rest_ns } else { self.backoff_ns(attempts, id) };
+        let pause_ns = if is_stuck { self.settings.rest_ns } else { self.backoff_ns(attempts, id) };
         self.counts.retried += 1;
         self.set_phase(id, Phase::Waiting, Some(now.monotonic_ns + pause_ns));
     }
