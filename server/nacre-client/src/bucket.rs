@@ -10,7 +10,7 @@ use crate::{
 use nacre_protocol::{Feature, Opcode, Status, version_option};
 use nacre_types::{Vbid, leb128_encode};
 use rustls::ClientConfig;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -22,6 +22,10 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(75);
 const PAUSE: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(200));
 /// Bit of the datatype: the value is JSON.
 const JSON: u8 = 0x01;
+/// Expiry of a request about a counter that must exist. Source: memcached binary protocol.
+const MUST_EXIST: u32 = u32::MAX;
+/// Reads that are in flight at once: their requests fit the buffers of a socket, so that nobody waits for the other to read.
+const GETS_IN_FLIGHT_MAX: usize = 64;
 /// Flags of JSON documents, as SDKs send them.
 const JSON_FLAGS: u32 = 0x0200_0000;
 /// Statuses of a sub-document request that has results: all paths, or some; the same of a deleted document.
@@ -210,11 +214,107 @@ impl Bucket {
     /// # Errors
     /// See [`Error`]; a document that does not exist is no error.
     pub fn get(&mut self, key: Key<'_>) -> Result<Option<Document>, Error> {
-        let response = self.request(key, Opcode::Get, Repeat::Always, Request::default())?;
-        let Some(response) = found(response, Opcode::Get, key)? else { return Ok(None) };
-        let flags = Fields(&response.extras).u32().unwrap_or(0);
-        let Response { cas, datatype, value, .. } = response;
-        Ok(Some(Document { cas, flags, datatype, value }))
+        document_of(self.request(key, Opcode::Get, Repeat::Always, Request::default())?, key)
+    }
+
+    /// Reads several documents: nodes are sent their share before an answer is awaited.
+    ///
+    /// Returns the documents in the order of `keys`, `None` for each that does not exist.
+    ///
+    /// # Errors
+    /// See [`Error`]; that of one document is that of all.
+    pub fn get_many(&mut self, keys: &[Key<'_>]) -> Result<Vec<Option<Document>>, Error> {
+        let mut found = Vec::with_capacity(keys.len());
+        for keys in keys.chunks(GETS_IN_FLIGHT_MAX) {
+            self.get_at_once(keys, &mut found)?;
+        }
+        Ok(found)
+    }
+
+    /// Reads as many documents as may be in flight, and appends them to `found`.
+    fn get_at_once(
+        &mut self,
+        keys: &[Key<'_>],
+        found: &mut Vec<Option<Document>>,
+    ) -> Result<(), Error> {
+        let mut shares: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+        for (place, key) in keys.iter().enumerate() {
+            if let Some(address) = self.map.server_of(self.map.vbucket_of(key.name)) {
+                shares.entry(address.to_owned()).or_default().push(place);
+            }
+        }
+        for (address, places) in &shares {
+            let keys = places.iter().map(|place| keys[*place]);
+            if self.send_gets(address, keys).is_err() {
+                self.connections.remove(address);
+            }
+        }
+        let mut responses: Vec<Option<Response>> = keys.iter().map(|_| None).collect();
+        for (address, places) in shares {
+            for place in places {
+                let Some(connection) = self.connections.get_mut(&address) else { break };
+                match connection.receive(Response::of) {
+                    Ok(response) => responses[place] = Some(response),
+                    // Answers that come late would be taken for those to other requests.
+                    Err(_) => drop(self.connections.remove(&address)),
+                }
+            }
+        }
+        for (key, response) in keys.iter().zip(responses) {
+            found.push(match response {
+                Some(response) if !is_passing(response.status) => document_of(response, *key)?,
+                // No node served it at first: a single read finds out where it is now.
+                _ => self.get(*key)?,
+            });
+        }
+        Ok(())
+    }
+
+    fn send_gets<'k>(
+        &mut self,
+        address: &str,
+        keys: impl Iterator<Item = Key<'k>>,
+    ) -> Result<(), Error> {
+        let map = &self.map;
+        let placed: Vec<_> = keys.map(|key| (map.vbucket_of(key.name), key.encoded())).collect();
+        let connection = self.connection(address)?;
+        for (vbid, key) in &placed {
+            let request =
+                Request { opcode: Opcode::Get as u8, vbid: *vbid, key, ..Request::default() };
+            request.check()?;
+            connection.send(request);
+        }
+        connection.flush()
+    }
+
+    /// Adds `delta`, which can be negative, to a counter and returns the new number.
+    ///
+    /// A counter is a document that is a decimal number from 0 to 2^64 - 1; it stops at 0 and goes on there behind its largest number.
+    /// One that does not exist becomes `initial`, if there is one; `delta` is not added then.
+    ///
+    /// # Errors
+    /// [`Status::KeyNotFound`] if the counter does not exist and has no `initial`; [`Status::DeltaBadValue`] if the document is no number;
+    /// see [`Error`].
+    pub fn counter(
+        &mut self,
+        key: Key<'_>,
+        delta: i64,
+        initial: Option<u64>,
+        durability: Option<Durability>,
+    ) -> Result<u64, Error> {
+        let opcode = if delta < 0 { Opcode::Decrement } else { Opcode::Increment };
+        let expiry = if initial.is_some() { 0 } else { MUST_EXIST };
+        let numbers = [delta.unsigned_abs(), initial.unwrap_or(0)].map(u64::to_be_bytes).concat();
+        let (extras, framing) =
+            ([&numbers[..], &expiry.to_be_bytes()].concat(), framing_of(durability));
+        let request = Request { framing: &framing, extras: &extras, ..Request::default() };
+        let response = self.request(key, opcode, Repeat::IfNotSent, request)?;
+        if !response.is_success() {
+            return Err(refused(opcode, key, response.status));
+        }
+        Fields(&response.value)
+            .u64()
+            .ok_or_else(|| Error::Malformed("the server's answer has no number".into()))
     }
 
     /// Writes a document, whether it exists or not.
@@ -481,6 +581,14 @@ fn framing_of(durability: Option<Durability>) -> Vec<u8> {
 fn refused(opcode: Opcode, key: Key<'_>, status: u16) -> Error {
     let purpose = format!("{opcode:?} {:?}", String::from_utf8_lossy(key.name));
     Error::Refused { purpose, opcode, status }
+}
+
+/// Takes the document out of the answer to a read.
+fn document_of(response: Response, key: Key<'_>) -> Result<Option<Document>, Error> {
+    let Some(response) = found(response, Opcode::Get, key)? else { return Ok(None) };
+    let flags = Fields(&response.extras).u32().unwrap_or(0);
+    let Response { cas, datatype, value, .. } = response;
+    Ok(Some(Document { cas, flags, datatype, value }))
 }
 
 /// Separates a missing document from an error.
