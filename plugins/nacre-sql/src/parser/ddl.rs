@@ -72,11 +72,15 @@ impl Parser<'_> {
         let mut partition = Vec::new();
         let mut condition = None;
         loop {
-            if self.word("PARTITION BY") {
+            if partition.is_empty() && self.word("PARTITION BY") {
                 self.expect_word("HASH")?;
                 self.expect("(")?;
                 partition = self.list(|p| p.expr())?;
                 self.expect(")")?;
+            } else if partition.is_empty() && self.word("USING HASH") {
+                partition = self.spread_by(&keys)?;
+            } else if partition.is_empty() && self.word("USING CLUSTERED") {
+                partition = self.spread_by(&keys[..keys.len().min(1)])?;
             } else if self.word("WHERE") {
                 condition = Some(self.expr()?);
             } else if !self.word("USING GSI") {
@@ -94,6 +98,16 @@ impl Parser<'_> {
             partition,
             with,
         })))
+    }
+
+    /// What the entries of an index are spread by: `USING HASH` means all of its keys, `USING CLUSTERED` the first one, within which the
+    /// others are sorted. Both are printed as PARTITION BY.
+    fn spread_by(&self, keys: &[IndexKey]) -> Result<Vec<Expr>> {
+        if keys.is_empty() || keys.iter().any(|key| key.array.is_some()) {
+            return self
+                .fail("expected an index on paths or expressions that are no arrays before USING");
+        }
+        Ok(keys.iter().map(|key| key.expr.clone()).collect())
     }
 
     fn index_key(&mut self) -> Result<IndexKey> {

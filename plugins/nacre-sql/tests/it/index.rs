@@ -86,3 +86,34 @@ fn values_are_spread_over_partitions_and_equal_ones_are_together() {
     let few = spread(&mut (0..8).map(|n| format!("\"k{n}\"")));
     assert!(few.iter().all(|count| *count <= 3), "{few:?}");
 }
+
+#[test]
+fn index_types_say_what_entries_are_spread_by() {
+    let printed = |text: &str| match nacre_sql::parse(text) {
+        Ok(nacre_sql::ast::Statement::CreateIndex(create)) => create.to_string(),
+        other => panic!("{text}: {other:?}"),
+    };
+    let same = [
+        (
+            "CREATE INDEX i ON o(a, b) USING HASH",
+            "CREATE INDEX i ON o(a, b) PARTITION BY HASH(a, b)",
+        ),
+        (
+            "CREATE INDEX i ON o(a, b DESC, c) USING CLUSTERED WHERE a > 1",
+            "CREATE INDEX i ON o(a, b DESC, c) PARTITION BY HASH(a) WHERE a > 1",
+        ),
+        ("CREATE INDEX i ON o(a) USING GSI", "CREATE INDEX i ON o(a)"),
+    ];
+    for (text, expected) in same {
+        assert_eq!(printed(text), printed(expected), "{text}");
+    }
+    for wrong in [
+        "CREATE PRIMARY INDEX ON o USING HASH",
+        "CREATE INDEX i ON o(DISTINCT ARRAY t FOR t IN ts END) USING CLUSTERED",
+        "CREATE INDEX i ON o(a) USING HASH PARTITION BY HASH(a)",
+        "CREATE INDEX i ON o(a) PARTITION BY HASH(a) USING CLUSTERED",
+        "CREATE INDEX i ON o(a) USING BITMAP",
+    ] {
+        assert!(Definition::parse(wrong).is_err(), "{wrong}");
+    }
+}
