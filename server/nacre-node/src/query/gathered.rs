@@ -183,7 +183,9 @@ impl Source<'_> {
         }
         if !wants.is_empty() {
             let gathered = self.node.gather(self.bucket, &wants, self.left);
-            for found in gathered.map_err(|reason| retry(code::INDEX_FAILURE, reason))? {
+            let gathered = gathered.map_err(|reason| retry(code::INDEX_FAILURE, reason))?;
+            self.node.queries().vitals().add_index_touches(gathered.len());
+            for found in gathered {
                 let after = asked[found.request].after.clone();
                 told.push((Portion::Vbids(found.vbids), after, found.reply));
             }

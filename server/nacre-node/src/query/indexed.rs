@@ -62,7 +62,13 @@ impl Session {
             limit: scan.limit,
             consistency: scan.consistency.clone(),
         };
-        self.node.queries().read_indexed(&self.node, keyspace, &part, left)
+        let found = self.node.queries().read_indexed(&self.node, keyspace, &part, left)?;
+        let vitals = self.node.queries().vitals();
+        vitals.add_index_touches(1);
+        if found.as_ref().is_ok_and(|found| found.last.is_some()) {
+            vitals.add_document_touches(1);
+        }
+        Some(found)
     }
 
     fn read_everywhere(

@@ -6,7 +6,7 @@ use crate::node::Node;
 use crate::plugins::End;
 use crate::plugins::partitions::ends;
 use crate::scatter_gather::{NoReply, PeerFailure, PeerMessage, Vbids};
-use crate::service::{QUERY, Service, ServiceSpec};
+use crate::service::{Metric, QUERY, Service, ServiceSpec};
 use nacre_sandbox::{Consistency, Failure, KvError, Mutation, Row, RowRefusal};
 use nacre_state::Span;
 use nacre_types::Vbid;
@@ -145,6 +145,10 @@ impl PeerMessage for QueryMessage {
 impl Service for Queries {
     fn spec(&self) -> &'static ServiceSpec {
         &QUERY
+    }
+
+    fn metrics(&self, _node: &Arc<Node>) -> Vec<Metric> {
+        self.vitals().metrics()
     }
 
     fn answer(&self, node: &Arc<Node>, message: &[u8], left: Duration) -> Vec<u8> {

@@ -113,6 +113,7 @@ impl Source<'_> {
                 }
                 true
             });
+            self.node.queries().vitals().add_index_touches(here.len() + there.len());
             // Others work while this node does its part.
             let here = here
                 .into_iter()

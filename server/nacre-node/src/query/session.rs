@@ -180,8 +180,9 @@ impl Session {
         };
         let want = ScatterRequest { vbids, message: Box::new(question) };
         let gathered = self.node.gather(&keyspace.bucket, &[want], left);
-        let answers = gathered.map_err(|reason| retry(code::INTERNAL, reason))?.into_iter();
-        let answers = answers.map(|gathered| match gathered.reply {
+        let gathered = gathered.map_err(|reason| retry(code::INTERNAL, reason))?;
+        self.node.queries().vitals().add_document_touches(gathered.len());
+        let answers = gathered.into_iter().map(|gathered| match gathered.reply {
             Err(failure) => Err(failure.into()),
             Ok(reply) => Ok((gathered.vbids, reply)),
         });

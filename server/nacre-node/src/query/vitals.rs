@@ -1,6 +1,7 @@
 //! Counts of requests, since the node started.
 
 use crate::node::Node;
+use crate::service::{Metric, MetricKind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,9 +13,41 @@ pub struct Vitals {
     /// Ended by a limit of the sandbox.
     failed: AtomicU64,
     elapsed_ns: AtomicU64,
+    index_touches: AtomicU64,
+    document_touches: AtomicU64,
 }
 
 impl Vitals {
+    /// Counts questions about entries of indexes.
+    pub(super) fn add_index_touches(&self, count: usize) {
+        self.index_touches.fetch_add(count as u64, Ordering::Relaxed);
+    }
+
+    /// Counts questions about documents.
+    pub(super) fn add_document_touches(&self, count: usize) {
+        self.document_touches.fetch_add(count as u64, Ordering::Relaxed);
+    }
+
+    /// Returns what the counters mean to an operator.
+    pub(super) fn metrics(&self) -> Vec<Metric> {
+        let metric = |name, help, counter: &AtomicU64| {
+            let value = counter.load(Ordering::Relaxed);
+            Metric { name, help, kind: MetricKind::Counter, value }
+        };
+        vec![
+            metric(
+                "query_index_touches",
+                "Questions of queries about entries of indexes, each to one node, also to this one",
+                &self.index_touches,
+            ),
+            metric(
+                "query_document_touches",
+                "Questions of queries about documents, each to one node, also to this one",
+                &self.document_touches,
+            ),
+        ]
+    }
+
     /// Requests that have been begun.
     pub fn begun(&self) -> u64 {
         self.begun.load(Ordering::Relaxed)

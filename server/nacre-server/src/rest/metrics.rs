@@ -8,7 +8,7 @@ use super::routes::{Route, get, ready};
 use crate::strangers::{Connections, Counts, Limits};
 use hyper::StatusCode;
 use nacre_auth::Privilege;
-use nacre_bucket::Bucket;
+use nacre_bucket::{Bucket, OperationCounts};
 use nacre_cluster::Endpoints;
 use nacre_http::Access;
 use nacre_node::plugins::{Deployment, Progress, Pure};
@@ -122,6 +122,7 @@ struct BucketCounts {
     quota_bytes: u64,
     disk_bytes: u64,
     live_bytes: u64,
+    operations: OperationCounts,
 }
 
 #[derive(Debug)]
@@ -171,6 +172,7 @@ impl BucketCounts {
             quota_bytes: bucket.quota_bytes(),
             disk_bytes: disk.disk_bytes,
             live_bytes: disk.live_bytes,
+            operations: bucket.operation_counts(),
         }
     }
 }
@@ -337,9 +339,25 @@ impl Snapshot {
         of_buckets("nacre_bucket_disk", "Disk in use", Some(&Unit::Bytes), |bucket| {
             bucket.disk_bytes
         })?;
-        of_buckets("nacre_bucket_disk_live", "What of it is needed", Some(&Unit::Bytes), |bucket| {
-            bucket.live_bytes
-        })
+        of_buckets(
+            "nacre_bucket_disk_live",
+            "What of it is needed",
+            Some(&Unit::Bytes),
+            |bucket| bucket.live_bytes,
+        )?;
+        let operations = self.buckets.iter().flat_map(|bucket| {
+            let OperationCounts { reads, writes, deletes } = bucket.operations;
+            let kinds = [("read", reads), ("write", writes), ("delete", deletes)];
+            kinds.map(|(kind, count)| (&bucket.name, kind, count))
+        });
+        family.each(
+            ("nacre_bucket_operations", "Requests of clients for documents", None),
+            MetricType::Counter,
+            operations,
+            |(bucket, kind, count)| {
+                ([("bucket", bucket.clone()), ("kind", kind.to_owned())], counter(count))
+            },
+        )
     }
 
     /// Families without a value are left out: a value is reason for an alert.
