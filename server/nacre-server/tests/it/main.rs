@@ -29,6 +29,7 @@ mod management;
 mod models;
 mod node_tls;
 mod partitions;
+mod patterns;
 mod plugin_functions;
 mod plugin_go;
 mod plugin_projects;

@@ -12,23 +12,23 @@ use std::process::{Command, Output};
 use std::time::Duration;
 
 const BUCKETS: &str = "/pools/default/buckets";
-const REFERENCES: &str = "/pools/default/remoteClusters";
-const CREATE: &str = "/controller/createReplication";
+pub const REFERENCES: &str = "/pools/default/remoteClusters";
+pub const CREATE: &str = "/controller/createReplication";
 
-fn make_bucket(node: &Node, name: &str, more: &str) {
+pub fn make_bucket(node: &Node, name: &str, more: &str) {
     let form = format!("name={name}&ramQuotaMB=100&{more}");
     node.succeed("POST", BUCKETS, &form);
 }
 
-fn reference(name: &str, to: &Node) -> String {
+pub fn reference(name: &str, to: &Node) -> String {
     format!("name={name}&hostname={}&username={USER}&password={PASSWORD}", to.address())
 }
 
-fn replication(from: &str, cluster: &str, to: &str) -> String {
+pub fn replication(from: &str, cluster: &str, to: &str) -> String {
     format!("fromBucket={from}&toCluster={cluster}&toBucket={to}&replicationType=continuous")
 }
 
-fn client(node: &Node, bucket: &str) -> Bucket {
+pub fn client(node: &Node, bucket: &str) -> Bucket {
     let login = Login { user: USER.into(), password: PASSWORD.into(), bucket: bucket.into() };
     let mut client = Bucket::connect(&[node.server().kv_address()], None, login).unwrap();
     client.set_patience(Duration::from_secs(60));
@@ -44,7 +44,7 @@ fn get(client: &mut Bucket, key: &str) -> Option<String> {
     Some(String::from_utf8(document.value).unwrap())
 }
 
-fn task(node: &Node) -> Value {
+pub fn task(node: &Node) -> Value {
     let tasks = node.json("/pools/default/tasks");
     let mut tasks = tasks.as_array().unwrap().iter();
     tasks.find(|task| task["type"] == "xdcr").cloned().unwrap_or_default()
@@ -57,7 +57,7 @@ fn nacre(node: &Node, arguments: &[&str]) -> Output {
     command.arg("xdcr").args(arguments).args(login).output().unwrap()
 }
 
-fn printed(node: &Node, arguments: &[&str]) -> String {
+pub fn printed(node: &Node, arguments: &[&str]) -> String {
     let output = nacre(node, arguments);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
