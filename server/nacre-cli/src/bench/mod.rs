@@ -5,8 +5,11 @@
 //! (`--rate`) sends by the clock, whether the server keeps up or not, and counts latency from the moment at which a
 //! request was due. A server that stalls for a second then shows a second, as its users would see it.
 
+mod extract;
+mod hash;
 mod http;
 mod load;
+mod patterns;
 mod plot;
 mod query;
 mod report;
@@ -36,6 +39,10 @@ enum What {
     Ycsb(ycsb::Ycsb),
     /// One statement of SQL++, again and again: requests per second and latencies
     Query(query::Query),
+    /// Scalability patterns, the naive way and the other one: keys, lookups, comments, feeds; a line for each transaction
+    Patterns(patterns::Patterns),
+    /// Runs in logs of YCSB, old and new ones and those of `bench patterns`, as CSV: a line for each run
+    Extract(extract::Extract),
 }
 
 #[derive(Args, Clone, Debug)]
@@ -134,6 +141,8 @@ pub fn bench(options: &Bench) -> Result<(), String> {
         What::Kv(options) => options.run(),
         What::Ycsb(options) => options.run(),
         What::Query(options) => options.run(),
+        What::Patterns(options) => options.run(),
+        What::Extract(options) => options.run(),
     }
 }
 

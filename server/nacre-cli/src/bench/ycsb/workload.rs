@@ -7,6 +7,7 @@
 //! Source: B. Cooper et al., "Benchmarking Cloud Serving Systems with YCSB", 2010.
 
 use super::store::Step;
+use crate::bench::hash::hash;
 use clap::ValueEnum;
 use rand::Rng;
 use rand::rngs::StdRng;
@@ -165,13 +166,6 @@ impl Records {
             grown.known += 1;
         }
     }
-}
-
-/// FNV-1a of the eight bytes of a number.
-fn hash(number: u64) -> u64 {
-    number.to_le_bytes().iter().fold(0xCBF2_9CE4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01B3)
-    })
 }
 
 /// An operation, and all that it needs.

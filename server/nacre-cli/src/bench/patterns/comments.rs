@@ -1,0 +1,219 @@
+//! A post with comments: as an array of the post, or as documents whose keys can be counted up.
+
+use super::client::{Client, Pattern};
+use super::retry::Failure;
+use rand::Rng;
+
+/// Bytes of a post and of a comment, without what is around them.
+const POST_BYTES: usize = 2000;
+const COMMENT_BYTES: usize = 200;
+/// Comments of a page.
+const PAGE: u64 = 10;
+
+/// Where comments are, and how one is added or a page read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Means {
+    /// In the post, which the client reads and writes as a whole.
+    WholeList,
+    /// In the post; the server appends an element, or reads the elements of a page.
+    ListPaths,
+    /// Each in a document of its own, whose number comes from a counter.
+    EnumerableKeys,
+}
+
+/// Transaction of a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// A comment is added.
+    Post,
+    /// A page is read, the next one each time.
+    Paginate,
+}
+
+/// Comments of one post.
+pub struct Comments {
+    /// Where they are.
+    pub means: Means,
+    /// The transaction.
+    pub work: Work,
+    /// UUID of the post.
+    pub post: String,
+    /// Comments that are loaded before pages are read.
+    pub loaded: u64,
+}
+
+impl Comments {
+    fn post_key(&self) -> String {
+        format!("post::{}", self.post)
+    }
+
+    fn counter_key(&self) -> String {
+        format!("commentcount::{}", self.post_key())
+    }
+
+    fn comment_key(&self, number: u64) -> String {
+        format!("comment::{}:{number}", self.post)
+    }
+
+    /// A post; its comments come last, so that a client can append one without understanding the others.
+    fn post(&self, client: &mut Client, comments: u64) -> String {
+        let head = format!(
+            r#"{{"doctype":"post","creationDate":"2015-01-01T00:00:00Z","content":"{}""#,
+            client.text(POST_BYTES)
+        );
+        if self.means == Means::EnumerableKeys {
+            return head + "}";
+        }
+        let comments: Vec<String> = (0..comments).map(|_| comment(client)).collect();
+        format!(r#"{head},"comments":[{}]}}"#, comments.join(","))
+    }
+
+    /// Reads the post, appends to it, and writes it if it is still the same; at once again if it is not.
+    fn append(&self, client: &mut Client, comment: &str) -> Result<(), Failure> {
+        let key = self.post_key();
+        loop {
+            let post = client.submit(|connections| connections.get(&key))?;
+            let changed = with_comment(&post.value, comment)?;
+            // Another version is no reason for a pause: the next one is read right away, as often as it takes.
+            let mut outcome = Ok(());
+            client.submit(|connections| match connections.replace(&key, &changed, post.cas) {
+                Err(failure) if failure.is_conflict() => {
+                    outcome = Err(failure);
+                    Ok(())
+                }
+                other => other.map(drop),
+            })?;
+            match outcome {
+                Ok(()) => return Ok(()),
+                Err(_) => client.measurements.conflicts += 1,
+            }
+        }
+    }
+
+    fn add(&self, client: &mut Client, comment: &str) -> Result<(), Failure> {
+        match self.means {
+            Means::WholeList => self.append(client, comment),
+            Means::ListPaths => {
+                let key = self.post_key();
+                client.submit(|connections| connections.push(&key, "comments", comment)).map(drop)
+            }
+            Means::EnumerableKeys => {
+                let counter = self.counter_key();
+                let number =
+                    client.submit(|connections| connections.count(0, &counter, 1, None))?;
+                let key = self.comment_key(number);
+                client.submit(|connections| connections.insert(&key, comment)).map(drop)
+            }
+        }
+    }
+
+    /// Reads the comments behind the first `index`. Returns how many there are, up to a page.
+    fn page(&self, client: &mut Client, index: u64) -> Result<usize, Failure> {
+        let numbers = index..(index + PAGE).min(self.loaded);
+        match self.means {
+            Means::WholeList => {
+                let key = self.post_key();
+                let post = client.submit(|connections| connections.get(&key))?;
+                let post: serde_json::Value = serde_json::from_slice(&post.value)
+                    .map_err(|error| Failure::new("answer", error.to_string()))?;
+                let all = post["comments"].as_array().map_or(&[][..], Vec::as_slice);
+                Ok(all.iter().skip(index as usize).take(PAGE as usize).count())
+            }
+            Means::ListPaths => {
+                let (key, paths): (_, Vec<_>) =
+                    (self.post_key(), numbers.map(|at| format!("comments[{at}]")).collect());
+                Ok(client.submit(|connections| connections.look_up(&key, &paths))?.len())
+            }
+            Means::EnumerableKeys => {
+                let keys: Vec<_> = numbers.map(|at| self.comment_key(at + 1)).collect();
+                client.submit(|connections| connections.get_many(&keys))
+            }
+        }
+    }
+
+    /// Writes the post and, for pages of a list, its comments.
+    fn begin(&self, client: &mut Client) -> Result<(), String> {
+        let comments = if self.work == Work::Paginate { self.loaded } else { 0 };
+        let (key, post) = (self.post_key(), self.post(client, comments));
+        client.transaction("INSERT-POST", |client| {
+            client.submit(|connections| connections.upsert(&key, &post))?;
+            if self.means == Means::EnumerableKeys {
+                let counter = self.counter_key();
+                client.submit(|connections| connections.count(0, &counter, 0, Some(0)))?;
+            }
+            Ok(())
+        })
+    }
+}
+
+impl Pattern for Comments {
+    fn loads(&self) -> u64 {
+        match (self.work, self.means) {
+            (Work::Paginate, Means::EnumerableKeys) => self.loaded,
+            _ => 0,
+        }
+    }
+
+    fn prepare(&self, client: &mut Client) -> Result<(), Failure> {
+        let failed = |reason: String| Failure::new("answer", reason);
+        self.begin(client).map_err(failed)?;
+        client.measurements.failure.take().map_or(Ok(()), Err)
+    }
+
+    fn load(&self, client: &mut Client, number: u64) -> Result<(), String> {
+        let (key, comment) = (self.comment_key(number + 1), comment(client));
+        client.transaction("INSERT-COMMENT", |client| {
+            client.submit(|connections| connections.upsert(&key, &comment)).map(drop)
+        })
+    }
+
+    fn transact(&self, client: &mut Client, _: u64) -> Result<(), String> {
+        if self.work == Work::Post {
+            let comment = comment(client);
+            return client.transaction("INSERT-COMMENT", |client| self.add(client, &comment));
+        }
+        let index = match client.page {
+            Some(index) => index,
+            None => client.random.random_range(0..self.loaded) / PAGE * PAGE,
+        };
+        client.page = Some(if index + PAGE < self.loaded { index + PAGE } else { 0 });
+        let expected = (self.loaded - index).min(PAGE) as usize;
+        client.transaction("GET-COMMENTS", |client| match self.page(client, index)? {
+            found if found == expected => Ok(()),
+            found => {
+                let reason = format!("a page has {found} comments and not {expected}: load first");
+                Err(Failure::new("answer", reason))
+            }
+        })
+    }
+}
+
+fn comment(client: &mut Client) -> String {
+    format!(
+        r#"{{"doctype":"comment","creationDate":"2015-01-01T00:00:00Z","comment":"{}"}}"#,
+        client.text(COMMENT_BYTES)
+    )
+}
+
+/// A post with one more comment at its end. Other comments are not read: the work of a client that understands them would be
+/// measured, and not that of the server.
+fn with_comment(post: &[u8], comment: &str) -> Result<Vec<u8>, Failure> {
+    let head = post
+        .strip_suffix(b"]}")
+        .ok_or_else(|| Failure::new("answer", "the post does not end with its comments"))?;
+    let separator: &[u8] = if head.ends_with(b"[") { b"" } else { b"," };
+    Ok([head, separator, comment.as_bytes(), b"]}"].concat())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_comment_is_appended_to_those_that_are_there() {
+        let one = with_comment(br#"{"a":1,"comments":[]}"#, "1").unwrap();
+        assert_eq!(one, br#"{"a":1,"comments":[1]}"#);
+        assert_eq!(with_comment(&one, "2").unwrap(), br#"{"a":1,"comments":[1,2]}"#);
+        assert!(with_comment(br#"{"comments":[] }"#, "1").is_err());
+    }
+}

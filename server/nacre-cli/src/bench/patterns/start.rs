@@ -1,0 +1,93 @@
+//! A common start of clients that do not know each other.
+//!
+//! Clients in several places that are started within the same minute begin at the same minute: `waitingTime=N` begins N minutes after
+//! the minute of the start, whose seconds do not count. 10:35:15 and 10:35:47 with 10 both begin at 10:45:00, whatever the time zones
+//! are. All that is needed is clocks that agree. Source: C. H. Costa, "Scalability Patterns for Distributed NoSQL Databases", 4.1.
+
+use super::properties::Properties;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// The time of an end of sleep that is given to the busy wait after it, as systems wake up late.
+const BUSY: Duration = Duration::from_millis(2);
+
+/// Time at which a run begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// As soon as clients are connected.
+    Now,
+    /// At that time, which is in the past for clients that take too long to connect.
+    At(SystemTime),
+}
+
+impl Start {
+    /// Reads `waitingTime`, in minutes, or `startAt`, in milliseconds since the Unix epoch.
+    ///
+    /// # Errors
+    /// The value that is none, or both given.
+    pub fn of(properties: &Properties, now: SystemTime) -> Result<Start, String> {
+        match (properties.text("waitingTime"), properties.text("startAt")) {
+            (None, None) => Ok(Start::Now),
+            (Some(_), None) => Ok(Start::At(minutes_after(now, properties.get("waitingTime", 0)?))),
+            (None, Some(_)) => {
+                let since = Duration::from_millis(properties.get("startAt", 0)?);
+                let time = UNIX_EPOCH.checked_add(since);
+                time.map(Start::At).ok_or_else(|| "startAt is too far away".to_owned())
+            }
+            (Some(_), Some(_)) => Err("waitingTime and startAt exclude each other".to_owned()),
+        }
+    }
+
+    /// Waits for the time, if it is still to come.
+    pub fn wait(self) {
+        let Start::At(time) = self else { return };
+        while let Ok(left) = time.duration_since(SystemTime::now()) {
+            match left > BUSY {
+                true => std::thread::sleep(left - BUSY),
+                false => std::hint::spin_loop(),
+            }
+        }
+    }
+}
+
+/// The start of the minute of `now`, and so many minutes later.
+fn minutes_after(now: SystemTime, minutes: u32) -> SystemTime {
+    let seconds = now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    UNIX_EPOCH + Duration::from_secs((seconds / 60 + u64::from(minutes)) * 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn start(given: &[&str], now: SystemTime) -> Result<Start, String> {
+        let given: Vec<String> = given.iter().map(|one| (*one).to_owned()).collect();
+        Start::of(&Properties::read(&[] as &[&std::path::Path], &given)?, now)
+    }
+
+    /// A time of a day, where the epoch began.
+    fn at(hour: u64, minute: u64, second: u64) -> SystemTime {
+        UNIX_EPOCH + Duration::from_millis(((hour * 60 + minute) * 60 + second) * 1000 + 789)
+    }
+
+    #[test]
+    fn clients_of_one_minute_begin_at_one_minute() {
+        let begins = Start::At(at(10, 45, 0) - Duration::from_millis(789));
+        for second in [0, 15, 47, 59] {
+            assert_eq!(start(&["waitingTime=10"], at(10, 35, second)), Ok(begins));
+        }
+        assert_ne!(start(&["waitingTime=10"], at(10, 36, 0)), Ok(begins));
+        // A whole number of hours away, in another time zone.
+        let elsewhere = Start::At(at(16, 45, 0) - Duration::from_millis(789));
+        assert_eq!(start(&["waitingTime=10"], at(16, 35, 47)), Ok(elsewhere));
+    }
+
+    #[test]
+    fn a_start_that_is_not_given_or_is_over_is_not_waited_for() {
+        assert_eq!(start(&[], at(1, 2, 3)), Ok(Start::Now));
+        let over = start(&["startAt=1000"], at(1, 2, 3)).unwrap();
+        assert_eq!(over, Start::At(UNIX_EPOCH + Duration::from_secs(1)));
+        over.wait();
+        assert!(start(&["startAt=1000", "waitingTime=1"], at(1, 2, 3)).is_err());
+        assert!(start(&["waitingTime=-1"], at(1, 2, 3)).is_err());
+    }
+}
