@@ -36,25 +36,30 @@ pub fn once(folder: &Path, install: impl FnOnce() -> Result<(), String>) -> Resu
     std::fs::write(marker, "").map_err(cannot)
 }
 
-/// A Java library, as `group:artifact:version`, with all that it needs; gives the folder of the archives.
+/// Java libraries, each as `group:artifact:version`, with all that they need; gives the folder of the archives.
 ///
 /// # Errors
 /// One line that says what is missing.
-pub fn java(name: &str, library: &str) -> Result<PathBuf, String> {
+pub fn java(name: &str, libraries: &[&str]) -> Result<PathBuf, String> {
     let folder = dir()?.join(name);
     let archives = folder.join("archives");
     once(&folder, || {
-        eprintln!("Installing {library} into {}", folder.display());
-        let mut parts = library.split(':');
-        let mut part = || parts.next().unwrap_or_default();
+        eprintln!("Installing {} into {}", libraries.join(" and "), folder.display());
+        let dependency = |library: &&str| {
+            let mut parts = library.split(':');
+            let mut part = || parts.next().unwrap_or_default();
+            format!(
+                "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version></dependency>",
+                part(),
+                part(),
+                part()
+            )
+        };
+        let dependencies: String = libraries.iter().map(dependency).collect();
         let project = format!(
             "<project><modelVersion>4.0.0</modelVersion>\
              <groupId>nacre</groupId><artifactId>tools</artifactId><version>1</version>\
-             <dependencies><dependency><groupId>{}</groupId><artifactId>{}</artifactId>\
-             <version>{}</version></dependency></dependencies></project>",
-            part(),
-            part(),
-            part()
+             <dependencies>{dependencies}</dependencies></project>"
         );
         std::fs::write(folder.join("pom.xml"), project)
             .map_err(|error| format!("cannot write into {}: {error}", folder.display()))?;
@@ -63,7 +68,7 @@ pub fn java(name: &str, library: &str) -> Result<PathBuf, String> {
                 .args(["--quiet", "--batch-mode", "dependency:copy-dependencies"])
                 .arg(format!("-DoutputDirectory={}", archives.display()))
                 .current_dir(&folder),
-            "fetch a Java library (Maven is needed, and its repository in reach)",
+            "fetch Java libraries (Maven is needed, and its repository in reach)",
         )
     })?;
     Ok(archives)

@@ -7,6 +7,7 @@ mod cluster;
 mod dcp;
 mod deployments;
 mod documents;
+mod evaluation;
 mod eventing;
 mod eviction;
 mod idle;
@@ -14,6 +15,7 @@ mod isolation;
 mod kills;
 mod kv;
 mod load;
+mod patterns;
 mod peers;
 mod postgres;
 mod query;
@@ -23,6 +25,7 @@ mod store;
 mod views;
 mod warmup;
 mod ycsb;
+mod ycsb_java;
 
 use crate::command::{cargo, run as run_command};
 use crate::plugins;
@@ -59,6 +62,18 @@ enum What {
         #[arg(long, value_delimiter = ',', default_value = "1000,3000,5000")]
         documents: Vec<usize>,
     },
+    /// Inserts, updates, queries, searches and deletes of one client of the official Python SDK, by nodes, durability and documents
+    Evaluation {
+        /// Nodes of the largest cluster
+        #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u8).range(1..=5))]
+        nodes: u8,
+        /// Numbers of documents, separated by commas
+        #[arg(long, value_delimiter = ',', default_value = "1000,3000,5000")]
+        documents: Vec<usize>,
+        /// Write the tables into this file, too
+        #[arg(long, value_name = "FILE")]
+        page: Option<PathBuf>,
+    },
     /// How long requests at a steady rate wait while nodes leave a cluster of three and come again
     Rebalance {
         /// How often each node does
@@ -89,6 +104,24 @@ enum What {
         #[arg(long, value_delimiter = ',')]
         only: Vec<String>,
     },
+    /// YCSB itself with the official Java client, workloads A to F; no operation may fail
+    YcsbJava {
+        /// Records that are loaded
+        #[arg(long, default_value_t = 100_000)]
+        records: u64,
+        /// Operations of each workload
+        #[arg(long, default_value_t = 100_000)]
+        operations: u64,
+        /// Threads, each with one operation in flight
+        #[arg(long, default_value_t = 16)]
+        threads: usize,
+        /// Operations in a second that are aimed at; 0 for as many as there can be
+        #[arg(long, default_value_t = 0)]
+        target: u64,
+        /// Only these workloads, by their letters
+        #[arg(long, value_delimiter = ',')]
+        only: Vec<String>,
+    },
     /// Queries: latencies, indexes that are kept up to date and asked under load, and the sandbox against the same natively
     Query {
         /// How many documents
@@ -97,6 +130,18 @@ enum What {
         /// Seconds of each measurement
         #[arg(long, default_value_t = 3.0)]
         seconds: f64,
+    },
+    /// Scalability patterns against what they replace: keys, lookups, comments and feeds, with a floor for each ratio
+    Patterns {
+        /// Sizes of the dissertation, which take hours
+        #[arg(long)]
+        long: bool,
+        /// Nodes of the first measurements, and of the second ones
+        #[arg(long, value_delimiter = ',', default_values_t = [4, 8])]
+        nodes: Vec<usize>,
+        /// How the node is built
+        #[arg(long, value_enum, default_value = "release")]
+        profile: patterns::Profile,
     },
     /// Views: documents indexed per second against another server, queries, and the sandbox against the same natively
     Views {
@@ -245,6 +290,9 @@ pub fn run(options: &Bench) -> Result<(), String> {
             isolation::run((*rounds).max(1), *seconds, only.as_deref())
         }
         What::Cluster { nodes, documents } => cluster::run((*nodes).into(), documents),
+        What::Evaluation { nodes, documents, page } => {
+            evaluation::run((*nodes).into(), documents, page.as_deref())
+        }
         What::Rebalance { rounds, rate, node } => {
             rebalance::run((*rounds).max(1), (*rate).max(1), node.as_deref())
         }
@@ -282,6 +330,16 @@ pub fn run(options: &Bench) -> Result<(), String> {
         What::Query { documents, seconds } => {
             let node = query::run((*documents).max(1000), *seconds);
             in_sandbox("index").and(in_sandbox("query")).and(node)
+        }
+        What::YcsbJava { records, operations, threads, target, only } => {
+            let (records, operations) = ((*records).max(1), (*operations).max(1));
+            let (threads, target) = ((*threads).max(1), *target);
+            ycsb_java::run(ycsb_java::Effort { records, operations, threads, target }, only)
+        }
+        What::Patterns { long, nodes, profile } => {
+            let count = |place: usize| nodes.get(place).map_or(1, |count| (*count).max(1));
+            let nodes = [count(0), count(1).max(count(0))];
+            patterns::run(patterns::Effort { is_long: *long, nodes, profile: profile.name() })
         }
         What::Views { documents, peer_documents } => {
             let node = views::run((*documents).max(1), (*peer_documents).max(1));

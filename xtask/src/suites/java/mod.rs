@@ -44,7 +44,7 @@ pub(super) struct Follower {
 
 /// Installs the client.
 pub(super) fn prepare(binary: &Path) -> Result<Follower, String> {
-    let archives = tools::java("dcp-client-0.56.0", LIBRARY)?;
+    let archives = tools::java("dcp-client-0.56.0", &[LIBRARY])?;
     Ok(Follower { archives, binary: binary.into(), port_base: PORT_BASE })
 }
 
