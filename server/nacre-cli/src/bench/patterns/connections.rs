@@ -91,7 +91,10 @@ impl Cluster {
     /// # Errors
     /// Why they cannot be found out.
     pub fn size(&self) -> Result<(usize, u64), String> {
-        let bucket = self.server.call("GET", &self.path(""), b"")?;
+        let bucket = self
+            .server
+            .call("GET", &self.path(""), b"")
+            .map_err(|failure| format!("bucket {}: {}", self.bucket(), String::from(failure)))?;
         let nodes = bucket["nodes"].as_array().map_or(1, Vec::len);
         Ok((nodes, bucket["replicaNumber"].as_u64().unwrap_or(0)))
     }

@@ -220,7 +220,8 @@ impl Feeds {
         position: &mut Position,
     ) -> Result<u64, Failure> {
         let Sizes { friends_per_user, friends_per_page, activities_per_friend, .. } = self.sizes;
-        let first = position.pages * friends_per_page % friends_per_user;
+        let turns = friends_per_user.div_ceil(friends_per_page);
+        let first = position.pages % turns * friends_per_page;
         let friends = first..(first + friends_per_page).min(friends_per_user);
         let paths: Vec<String> = friends.map(|friend| format!("[{friend}]")).collect();
         let key = format!("following::{}", self.name(reader));
