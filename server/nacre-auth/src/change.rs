@@ -6,6 +6,7 @@
 //! is applied, and the login must hold by then.
 
 use crate::login::Login;
+use crate::token::{ApiToken, user_of_token};
 use crate::user::{Domain, Group, User};
 use crate::users::Users;
 use crate::{Credentials, Keyspace, Privilege, Role};
@@ -67,6 +68,15 @@ pub enum Edit {
     },
     /// The end of a group.
     RemoveGroup(String),
+    /// A new token of the requester.
+    CreateToken(ApiToken),
+    /// The end of a token.
+    RevokeToken {
+        /// Name of the token's user, of domain local.
+        user: String,
+        /// ID of the token.
+        id: String,
+    },
 }
 
 /// Fields of a user. A field that is `None` stays, or is empty for a new user.
@@ -125,6 +135,23 @@ pub enum Refused {
     /// The requester was removed, locked or given another password meanwhile: log in again.
     #[error("the user who asked for the change was changed meanwhile: log in again")]
     LoginEnded,
+    /// The requester acts by a token, which can do less than its user: log in with the password.
+    #[error("a token cannot do that: log in with the password of the user")]
+    ByToken,
+    /// There is no such token: the requester looks at the ID.
+    #[error("user {user} has no token {id}")]
+    TokenNotFound {
+        /// Name of the user.
+        user: String,
+        /// ID of the token.
+        id: String,
+    },
+    /// A user can have at most [`ApiToken::COUNT_MAX`] tokens: revoke one.
+    #[error("a user can have {max} tokens: revoke one that is not used any more", max = ApiToken::COUNT_MAX)]
+    TooManyTokens,
+    /// The fields of the token are out of bounds, or its ID is taken: the requester gives others.
+    #[error("the token is not valid: check its name, scopes and expiry")]
+    InvalidToken,
     /// The requester lacks the right: another user has to make the change.
     #[error("only a user with the right {0:?} may do that")]
     Forbidden(Privilege),
@@ -184,6 +211,8 @@ impl Users {
             Edit::RemoveGroup(name) => {
                 self.remove_group(name).ok_or_else(|| Refused::GroupNotFound(name.clone()))?;
             }
+            Edit::CreateToken(token) => self.create_token(change.by.as_ref(), token, is_there)?,
+            Edit::RevokeToken { user, id } => self.revoke_token(user, id)?,
         }
         Ok(())
     }
@@ -195,8 +224,18 @@ impl Users {
     pub fn permit(&self, change: &UserChange) -> Result<(), Refused> {
         let Some(login) = &change.by else { return Ok(()) };
         let by = self.holder(login).ok_or(Refused::LoginEnded)?;
+        let token = user_of_token(&by.name);
         let need = match &change.edit {
-            Edit::OwnPassword { .. } => return Ok(()),
+            Edit::OwnPassword { .. } | Edit::CreateToken(_) if token.is_some() => {
+                return Err(Refused::ByToken);
+            }
+            Edit::OwnPassword { .. } | Edit::CreateToken(_) => return Ok(()),
+            // Users end their own tokens, and a token ends itself.
+            Edit::RevokeToken { user, id }
+                if *user == by.name || token == Some((user.as_str(), id.as_str())) =>
+            {
+                return Ok(());
+            }
             Edit::User(UserEdit { domain: Domain::External, .. })
             | Edit::RemoveUser { domain: Domain::External, .. } => {
                 Privilege::AdministerExternalUsers
@@ -225,7 +264,8 @@ impl Users {
                     || roles.as_deref().is_some_and(privileged)
                     || groups.as_deref().is_some_and(|groups| groups.iter().any(group))
             }
-            Edit::OwnPassword { .. } => false,
+            Edit::OwnPassword { .. } | Edit::CreateToken(_) => false,
+            Edit::RevokeToken { user: name, .. } => user(Domain::Local, name),
             Edit::RemoveUser { domain, name } => user(*domain, name),
             Edit::PutGroup(put) => privileged(&put.roles) || group(&put.name),
             Edit::RemoveGroup(name) => group(name),
@@ -323,6 +363,40 @@ impl Users {
             user.groups.clone_from(groups);
         }
         user.locked = edit.locked.unwrap_or(user.locked);
+        self.insert(user);
+        Ok(())
+    }
+
+    fn create_token(
+        &mut self,
+        by: Option<&Login>,
+        token: &ApiToken,
+        is_there: impl Fn(Keyspace<'_>) -> bool,
+    ) -> Result<(), Refused> {
+        let holder = by.and_then(|login| self.holder(login)).ok_or(Refused::LoginEnded)?;
+        let (mut user, mut token) = (holder.clone(), token.clone());
+        if !token.is_valid() || self.all().any(|user| user.has_token(&token.id)) {
+            return Err(Refused::InvalidToken);
+        }
+        if let Some(scopes) = &mut token.scopes {
+            scopes.retain(|role| is_there(role.keyspace()));
+        }
+        user.tokens.retain(|known| !known.has_expired(token.created_s));
+        if user.tokens.len() >= ApiToken::COUNT_MAX {
+            return Err(Refused::TooManyTokens);
+        }
+        user.tokens.push(token);
+        self.insert(user);
+        Ok(())
+    }
+
+    fn revoke_token(&mut self, name: &str, id: &str) -> Result<(), Refused> {
+        let missing = || Refused::TokenNotFound { user: name.to_owned(), id: id.to_owned() };
+        let mut user = self.person(name).cloned().ok_or_else(missing)?;
+        if !user.has_token(id) {
+            return Err(missing());
+        }
+        user.tokens.retain(|token| token.id != id);
         self.insert(user);
         Ok(())
     }

@@ -6,6 +6,7 @@
 //! ```text
 //! first connection   AUTH SCRAM-SHA512 ─► sasl::start ─► Continue ─► Session::step ─► Done { user }
 //! HTTP request       Basic name:password ─► Users::check ─► remembered, or PasswordCheck::run on a thread for that
+//! API token          Bearer text ─► Users::login_by_token
 //! any request        Users::holder(login).may(Privilege::ReadData, keyspace)
 //! administration     UserChange ─► Users::apply, on each node in the same order
 //! ```
@@ -25,6 +26,7 @@ pub mod sasl;
 mod scram_client;
 mod session;
 mod throttle;
+mod token;
 mod user;
 mod users;
 
@@ -36,5 +38,6 @@ pub use role::{Keyspace, Privilege, Role, RoleError, RoleKind};
 pub use scram_client::{ScramClient, ScramProof};
 pub use session::BrowserSession;
 pub use throttle::{Failure, Throttle};
+pub use token::{ApiToken, person, user_of_token};
 pub use user::{Domain, Group, User};
 pub use users::{INTERNAL, Users};

@@ -1,6 +1,7 @@
 //! Users and groups, as records.
 
 use crate::credentials::{Credentials, SALT_BYTES};
+use crate::token::ApiToken;
 use crate::{Keyspace, Privilege, Role};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -71,6 +72,12 @@ pub struct User {
     /// `None` for a user of domain external.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) credentials: Option<Credentials>,
+    /// Tokens of the API, in the order of their creation. At most [`ApiToken::COUNT_MAX`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tokens: Vec<ApiToken>,
+    /// Bounds of the rights, when the user acts by a token: a right counts only if one of these roles permits it as well.
+    #[serde(skip)]
+    pub(crate) limits: Option<Vec<Role>>,
     /// The roles of the groups, each with the group's name; kept up to date by [`Users`](crate::Users).
     #[serde(skip)]
     pub(crate) inherited: Vec<(String, Role)>,
@@ -104,9 +111,15 @@ impl User {
             password_generation: 0,
             password_set_at: None,
             credentials,
+            tokens: Vec::new(),
+            limits: None,
             inherited: Vec::new(),
             seen: Arc::default(),
         }
+    }
+
+    pub(crate) fn has_token(&self, id: &str) -> bool {
+        self.tokens.iter().any(|token| token.id == id)
     }
 
     /// Returns true if a password of this keyed hash was right before.
@@ -135,24 +148,39 @@ impl User {
         own.chain(self.inherited.iter().map(|(group, role)| (role, Some(group.as_str()))))
     }
 
+    /// Returns true if `holds` for one of the roles and, for a user who acts by a token, for one of the token's scopes too.
+    fn holds(&self, holds: impl Fn(&Role) -> bool) -> bool {
+        self.all_roles().any(|(role, _)| holds(role))
+            && self.limits.as_ref().is_none_or(|limits| limits.iter().any(holds))
+    }
+
     /// Returns true if one of the roles permits `privilege` on all of `keyspace`.
     pub fn may(&self, privilege: Privilege, keyspace: Keyspace<'_>) -> bool {
-        self.all_roles().any(|(role, _)| role.permits(privilege, keyspace))
+        self.holds(|role| role.permits(privilege, keyspace))
     }
 
     /// Returns true if one of the roles administers the cluster or its users: see [`RoleKind::is_privileged`](crate::RoleKind).
     pub fn is_privileged(&self) -> bool {
-        self.all_roles().any(|(role, _)| role.kind.is_privileged())
+        self.holds(|role| role.kind.is_privileged())
     }
 
     /// Returns true if one of the roles permits `privilege` on `bucket` or a part of it.
     pub fn may_within(&self, privilege: Privilege, bucket: &str) -> bool {
-        let permits = |role: &Role| {
-            let own = role.keyspace();
-            own.bucket.is_none_or(|covered| covered == bucket)
-                && role.permits(privilege, Keyspace { bucket: Some(bucket), ..own })
+        let part = |role: &Role| {
+            let own = Keyspace { bucket: Some(bucket), ..role.keyspace() };
+            role.keyspace().bucket.is_none_or(|covered| covered == bucket)
+                && role.permits(privilege, own)
         };
-        self.all_roles().any(|(role, _)| permits(role))
+        let Some(limits) = &self.limits else {
+            return self.all_roles().any(|(role, _)| part(role));
+        };
+        // Roles of two different collections have no part in common.
+        self.all_roles().filter(|(role, _)| part(role)).any(|(role, _)| {
+            limits.iter().filter(|limit| part(limit)).any(|limit| {
+                let (own, other) = (role.keyspace(), limit.keyspace());
+                own.is_within(other) || other.is_within(own)
+            })
+        })
     }
 
     /// Returns true if one of the roles is about `place`, a part of it, or more than it; or permits to see the cluster
@@ -161,7 +189,7 @@ impl User {
         let meets = |own: Option<&str>, asked: Option<&str>| {
             own.is_none() || asked.is_none() || own == asked
         };
-        self.all_roles().any(|(role, _)| {
+        self.holds(|role| {
             let own = role.keyspace();
             match role.kind.is_parameterised() {
                 true => {
@@ -177,7 +205,7 @@ impl User {
     /// Returns true if one of the roles covers `bucket` or a part of it, so that the user may see that it exists.
     pub fn may_open(&self, bucket: &str) -> bool {
         let covers = |role: &Role| role.keyspace().bucket.is_none_or(|covered| covered == bucket);
-        self.all_roles().any(|(role, _)| covers(role))
+        self.holds(covers)
     }
 }
 

@@ -4,6 +4,7 @@ use crate::credentials::{Credentials, ITERATIONS, ITERATIONS_BEFORE, SALT_BYTES}
 use crate::hash::Hash;
 use crate::login::{Check, Login, PasswordCheck};
 use crate::session;
+use crate::token::{self, TokenHolder};
 use crate::user::{Domain, Group, User};
 use crate::{Keyspace, Role, RoleKind};
 use std::collections::BTreeMap;
@@ -28,6 +29,10 @@ pub struct Users {
     /// The users of domain external.
     pub(crate) external: BTreeMap<String, User>,
     pub(crate) groups: BTreeMap<String, Group>,
+    /// Users as their tokens act, by the ID of the token; derived from [`User::tokens`].
+    pub(crate) holders: BTreeMap<String, TokenHolder>,
+    /// Tokens that have ended by then, in seconds of Unix time, have no holder.
+    pub(crate) expired_s: u64,
     /// The generation that was assigned last.
     pub(crate) generation: u64,
     /// Number of users whose password is from before [`ITERATIONS`] was raised.
@@ -51,6 +56,8 @@ impl Users {
             users: BTreeMap::new(),
             external: BTreeMap::new(),
             groups: BTreeMap::new(),
+            holders: BTreeMap::new(),
+            expired_s: 0,
             generation: 0,
             old_count: 0,
         }
@@ -81,8 +88,13 @@ impl Users {
         self.generation = self.generation.max(user.generation).max(user.password_generation);
         user.inherited = inherited(&user.groups, &self.groups);
         self.old_count += usize::from(is_old(&user));
-        let replaced = self.table(user.domain).insert(user.name.clone(), user);
+        let name = user.name.clone();
+        let has_tokens = !user.tokens.is_empty();
+        let replaced = self.table(user.domain).insert(name.clone(), user);
         self.old_count -= usize::from(replaced.as_ref().is_some_and(is_old));
+        if has_tokens || replaced.as_ref().is_some_and(|user| !user.tokens.is_empty()) {
+            self.refresh_tokens_of(&name);
+        }
         replaced
     }
 
@@ -98,6 +110,9 @@ impl Users {
             None => (Arc::default(), None),
         };
         user.seen = seen;
+        if let Some(known) = known {
+            user.tokens.clone_from(&known.tokens);
+        }
         user.generation = generation.unwrap_or_else(|| self.next_generation());
         user.password_generation = password_generation.unwrap_or_else(|| self.next_generation());
         self.insert(user);
@@ -129,12 +144,16 @@ impl Users {
     pub fn remove(&mut self, domain: Domain, name: &str) -> Option<User> {
         let removed = self.table(domain).remove(name)?;
         self.old_count -= usize::from(is_old(&removed));
+        self.refresh_tokens_of(name);
         Some(removed)
     }
 
-    /// Returns a user of domain local, or [`INTERNAL`].
+    /// Returns a user of domain local, or [`INTERNAL`]; for the name of a token, its user with the rights of the token.
     pub fn get(&self, name: &str) -> Option<&User> {
-        if name == INTERNAL { self.internal.as_ref() } else { self.users.get(name) }
+        match name {
+            INTERNAL => self.internal.as_ref(),
+            name => self.acting(name).or_else(|| self.users.get(name)),
+        }
     }
 
     /// The user of domain local of that name, as people may see, change and name them.
@@ -165,6 +184,12 @@ impl Users {
     pub fn login_without_password(&self, name: &str) -> Option<Login> {
         let user = self.person(name).filter(|user| !user.locked)?;
         Some(Login { user: user.name.clone(), generation: user.generation, password: None })
+    }
+
+    /// Returns the login of a user or a token that has logged in before, by the name under which it acts; `None` if it ended meanwhile.
+    pub fn login_again(&self, name: &str) -> Option<Login> {
+        let acting = self.acting(name).filter(|user| !user.locked);
+        acting.map(token::login_of).or_else(|| self.login_without_password(name))
     }
 
     /// All users of domain local, ordered by name.
@@ -215,7 +240,10 @@ impl Users {
     /// another. Returns true if there were any.
     pub fn forget(&mut self, keyspace: Keyspace<'_>) -> bool {
         let users = self.users.values_mut().chain(self.external.values_mut());
-        let users = users.map(|user| &mut user.roles);
+        let users = users.flat_map(|user| {
+            let scopes = user.tokens.iter_mut().filter_map(|token| token.scopes.as_mut());
+            scopes.chain([&mut user.roles])
+        });
         let groups = self.groups.values_mut().map(|group| &mut group.roles);
         let mut forgot = false;
         for roles in users.chain(groups) {
@@ -231,6 +259,7 @@ impl Users {
         for user in self.users.values_mut().chain(self.external.values_mut()) {
             user.inherited = inherited(&user.groups, &self.groups);
         }
+        self.refresh_tokens();
     }
 
     /// Checks a name and a password without hashing, so that the users need not be locked meanwhile.

@@ -312,6 +312,19 @@ impl Node {
         Ok(cluster)
     }
 
+    /// Ends the logins of tokens whose time is over, so that requests that last longer lose their rights.
+    pub fn expire_tokens(&self) {
+        let now_s = u64::from(self.now().unix_s());
+        if self.users().next_token_end().is_none_or(|end_s| end_s > now_s) {
+            return;
+        }
+        let _changing = self.changing.lock();
+        let mut users = self.users().clone();
+        if users.expire_tokens(now_s) {
+            self.set_users(users);
+        }
+    }
+
     fn set_users(&self, users: Users) {
         *self.users.write() = users;
         self.users_version.fetch_add(1, Ordering::AcqRel);

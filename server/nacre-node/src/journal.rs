@@ -136,9 +136,12 @@ pub(crate) fn event_of(proposal: &Proposal, before: &Cluster) -> Option<(EventKi
             Edit::Group { name, is_new: true, .. } => {
                 (security(9225, "Group added"), json!({"group": name}))
             }
-            Edit::User(_) | Edit::OwnPassword { .. } | Edit::Group { .. } | Edit::Grant { .. } => {
-                return None;
-            }
+            Edit::User(_)
+            | Edit::OwnPassword { .. }
+            | Edit::Group { .. }
+            | Edit::Grant { .. }
+            | Edit::CreateToken(_)
+            | Edit::RevokeToken { .. } => return None,
             Edit::RemoveUser { name, .. } => {
                 (security(9224, "User deleted"), json!({"user": name}))
             }

@@ -3,3 +3,4 @@
 mod changes;
 mod decoys;
 mod rights;
+mod tokens;

@@ -1,0 +1,199 @@
+//! Tokens of the HTTP API: long secrets that stand for a user, with fewer rights and for a limited time.
+//!
+//! ```text
+//! Edit::CreateToken(ApiToken) ─► in the user's record      only the SHA-256 of the text is kept
+//! Authorization: Bearer TEXT  ─► Users::login_by_token     a Login as the user "ann/0f1e2d3c4b5a6978"
+//! any request                 ─► Users::holder(login)      rights of the user that the scopes permit as well
+//! ```
+//!
+//! A token acts under a name of its own, `USER/ID`, which no user can have. Everything that looks a name up therefore finds the rights of
+//! the token and not those of its user: queries, deployments, other nodes.
+//!
+//! *Invariants:* a token never has a right that its user lacks at that moment. It ends with its user, and has no right while the user is
+//! locked. It creates no tokens and changes no password of its user. Scopes that are all dropped with their bucket leave no right.
+
+use crate::hash::Hash;
+use crate::login::Login;
+use crate::user::User;
+use crate::{Role, Users};
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use serde::{Deserialize, Serialize};
+use subtle::ConstantTimeEq;
+
+/// What texts of tokens begin with. The number is the version of the form.
+const PREFIX: &str = "nacre1_";
+/// Digits of an ID.
+const ID_DIGITS: usize = 16;
+/// Digits of a secret: 32 bytes.
+const SECRET_DIGITS: usize = 64;
+/// Version of [`ApiToken::sha256`]: SHA-256 of the whole text. Enough for 32 random bytes, which nobody guesses.
+const VERSION: u32 = 1;
+
+/// A token as it is stored: with the hash of its text.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ApiToken {
+    /// Version of the stored form. A node that does not know it accepts no such token.
+    version: u32,
+    /// 16 hexadecimal digits; the same digits are in the text.
+    pub id: String,
+    /// A name for people, 1..=[`ApiToken::NAME_BYTES_MAX`] bytes.
+    pub name: String,
+    /// Rights that the token can have, if its user has them; `None` for all of the user.
+    pub scopes: Option<Vec<Role>>,
+    /// When the token was created, in seconds of Unix time.
+    pub created_s: u64,
+    /// When the token ends, in seconds of Unix time.
+    pub expires_s: u64,
+    /// SHA-256 of the text, as base64.
+    sha256: String,
+}
+
+impl ApiToken {
+    /// Longest name, in bytes.
+    pub const NAME_BYTES_MAX: usize = 128;
+    /// Most roles that can be scopes of one token.
+    pub const SCOPES_MAX: usize = 64;
+    /// Most tokens of one user.
+    pub const COUNT_MAX: usize = 32;
+    /// Longest life of a token, in seconds: 366 days.
+    pub const AGE_S_MAX: u64 = 366 * 24 * 3600;
+
+    /// Creates a token from 40 random bytes. Returns its text too, which is shown once and stored nowhere.
+    pub fn new(
+        name: &str,
+        scopes: Option<Vec<Role>>,
+        [created_s, expires_s]: [u64; 2],
+        random: &[u8; 40],
+    ) -> (ApiToken, String) {
+        let digits: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+        let (id, secret) = digits.split_at(ID_DIGITS);
+        let text = format!("{PREFIX}{id}_{secret}");
+        let token = ApiToken {
+            version: VERSION,
+            id: id.to_owned(),
+            name: name.to_owned(),
+            scopes,
+            created_s,
+            expires_s,
+            sha256: BASE64_STANDARD.encode(Hash::Sha256.digest(text.as_bytes())),
+        };
+        (token, text)
+    }
+
+    /// Returns true if the fields are within their bounds.
+    pub(crate) fn is_valid(&self) -> bool {
+        let is_hexadecimal = |text: &str| text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        self.id.len() == ID_DIGITS
+            && is_hexadecimal(&self.id)
+            && (1..=ApiToken::NAME_BYTES_MAX).contains(&self.name.len())
+            && self.scopes.as_ref().is_none_or(|scopes| scopes.len() <= ApiToken::SCOPES_MAX)
+            && self.created_s < self.expires_s
+            && self.expires_s - self.created_s <= ApiToken::AGE_S_MAX
+    }
+
+    /// Returns true if the token has ended at `now_s`, in seconds of Unix time.
+    pub fn has_expired(&self, now_s: u64) -> bool {
+        self.expires_s <= now_s
+    }
+
+    /// Returns true if `text` is the text of the token.
+    fn matches(&self, text: &str) -> bool {
+        let right = BASE64_STANDARD.decode(&self.sha256).unwrap_or_default();
+        let given = Hash::Sha256.digest(text.as_bytes());
+        self.version == VERSION && bool::from(right.ct_eq(&given))
+    }
+
+    /// Returns the ID that a text names; `None` if the text has not the form of a token.
+    pub fn id_of(text: &str) -> Option<&str> {
+        let (id, secret) = text.strip_prefix(PREFIX)?.split_once('_')?;
+        let is_hexadecimal = |text: &str| text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let is_whole = id.len() == ID_DIGITS && secret.len() == SECRET_DIGITS;
+        (is_whole && is_hexadecimal(id) && is_hexadecimal(secret)).then_some(id)
+    }
+}
+
+/// Splits the name under which a token acts into the user and the ID; `None` for the name of a user.
+pub fn user_of_token(name: &str) -> Option<(&str, &str)> {
+    name.rsplit_once('/')
+}
+
+/// Returns the user of a name, which may be that of a token.
+pub fn person(name: &str) -> &str {
+    user_of_token(name).map_or(name, |(user, _)| user)
+}
+
+/// A user as a token of that user acts.
+#[derive(Clone)]
+pub(crate) struct TokenHolder {
+    token: ApiToken,
+    pub(crate) user: User,
+}
+
+impl TokenHolder {
+    fn new(user: &User, token: &ApiToken) -> TokenHolder {
+        let name = format!("{}/{}", user.name, token.id);
+        let mut acting = user.clone();
+        (acting.name, acting.limits, acting.tokens) = (name, token.scopes.clone(), Vec::new());
+        // A token is no password: nobody logs in by password under its name.
+        acting.credentials = None;
+        TokenHolder { token: token.clone(), user: acting }
+    }
+}
+
+/// Returns what the tokens of a user may do, by their IDs.
+fn holders_of(user: &User) -> impl Iterator<Item = (String, TokenHolder)> {
+    user.tokens.iter().map(move |token| (token.id.clone(), TokenHolder::new(user, token)))
+}
+
+impl Users {
+    /// Returns the login of a token; `None` if there is no such token, if it has ended at `now_s` (seconds of Unix time), or if its user
+    /// is locked.
+    pub fn login_by_token(&self, text: &str, now_s: u64) -> Option<Login> {
+        let holder = self.holders.get(ApiToken::id_of(text)?)?;
+        let counts = holder.token.matches(text)
+            && !holder.token.has_expired(now_s.max(self.expired_s))
+            && !holder.user.locked;
+        counts.then(|| login_of(&holder.user))
+    }
+
+    /// Ends the logins of tokens that have ended at `now_s`, in seconds of Unix time. Returns true if there were any.
+    ///
+    /// [`Users::holder`] knows no time: requests that last longer than their token lose their rights by this.
+    pub fn expire_tokens(&mut self, now_s: u64) -> bool {
+        self.expired_s = self.expired_s.max(now_s);
+        let before = self.holders.len();
+        self.holders.retain(|_, holder| !holder.token.has_expired(now_s));
+        self.holders.len() < before
+    }
+
+    /// Returns when the next token ends, in seconds of Unix time.
+    pub fn next_token_end(&self) -> Option<u64> {
+        self.holders.values().map(|holder| holder.token.expires_s).min()
+    }
+
+    /// Returns a token's user with the rights of the token.
+    pub(crate) fn acting(&self, name: &str) -> Option<&User> {
+        let (_, id) = user_of_token(name)?;
+        self.holders.get(id).map(|holder| &holder.user).filter(|user| user.name == name)
+    }
+
+    /// Brings what all tokens may do in line with the records of their users.
+    pub(crate) fn refresh_tokens(&mut self) {
+        self.holders = self.users.values().flat_map(holders_of).collect();
+        self.expire_tokens(self.expired_s);
+    }
+
+    /// The same for the tokens of one user of domain local.
+    pub(crate) fn refresh_tokens_of(&mut self, name: &str) {
+        let owner = |holder: &TokenHolder| user_of_token(&holder.user.name).map(|(user, _)| user);
+        self.holders.retain(|_, holder| owner(holder) != Some(name));
+        self.holders.extend(self.users.get(name).into_iter().flat_map(holders_of));
+        self.expire_tokens(self.expired_s);
+    }
+}
+
+/// Returns the login of a token's user.
+pub(crate) fn login_of(user: &User) -> Login {
+    Login { user: user.name.clone(), generation: user.generation, password: None }
+}
