@@ -12,7 +12,7 @@ use crate::scatter_gather::Owners;
 use crate::service::{self, Service, ServiceTable};
 use crate::{Error, NodeMemory, PeerMessageHandler, Platform};
 use nacre_auth::{Group, PasswordPolicy, User, Users};
-use nacre_bucket::{Bucket, BucketEnv, Lease, Logins, Waiter, Watchers};
+use nacre_bucket::{Bucket, BucketEnv, Lease, Logins, SlowLog, Waiter, Watchers};
 use nacre_cluster::{
     BucketKind, Change, Cluster, Endpoints, GROUP_DEFAULT, Member, Membership, OutgoingRule,
     Secret, ServiceName,
@@ -107,6 +107,7 @@ pub struct Node {
     pub(crate) password_reset: Mutex<Option<User>>,
     /// Events since the start.
     pub(crate) journal: Journal,
+    slow_log: SlowLog,
     /// Counts of the questions of other nodes that were answered, by subject.
     pub(crate) answered: Mutex<BTreeMap<&'static str, u64>>,
 }
@@ -194,6 +195,7 @@ impl Node {
             map_watchers: Watchers::default(),
             password_reset: Mutex::new(password_reset),
             journal: Journal::default(),
+            slow_log: SlowLog::default(),
             answered: Mutex::default(),
         });
         node.log_event(journal::STARTED, serde_json::json!({"name": "nacre"}));
@@ -222,6 +224,11 @@ impl Node {
     /// The event log.
     pub fn journal(&self) -> &Journal {
         &self.journal
+    }
+
+    /// Returns the log of slow operations.
+    pub fn slow_log(&self) -> &SlowLog {
+        &self.slow_log
     }
 
     /// Adds an event to the event log.
@@ -433,6 +440,11 @@ impl Node {
 
     /// A salt for a new password.
     pub fn new_salt(&self) -> [u8; nacre_auth::SALT_BYTES] {
+        random_bytes(&*self.platform)
+    }
+
+    /// Random bytes, for secrets.
+    pub fn random_bytes<const N: usize>(&self) -> [u8; N] {
         random_bytes(&*self.platform)
     }
 

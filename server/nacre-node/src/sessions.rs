@@ -4,7 +4,7 @@ use crate::cluster_map::{self, wire_manifest};
 use crate::node::Node;
 use nacre_auth::Users;
 use nacre_bucket::kv::KvEnv;
-use nacre_bucket::{Bucket, BucketEnv, Logins, Task, Waiter};
+use nacre_bucket::{Bucket, BucketEnv, Logins, SlowLog, Task, Waiter};
 use nacre_budget::Budgets;
 use nacre_cluster::Manifest;
 use nacre_types::Now;
@@ -57,6 +57,10 @@ impl KvEnv for Node {
 
     fn budgets(&self) -> &Budgets {
         self.memory().budgets()
+    }
+
+    fn slow_log(&self) -> Option<&SlowLog> {
+        Some(self.slow_log())
     }
 
     fn map_version(&self) -> (i64, i64) {

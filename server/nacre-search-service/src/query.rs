@@ -198,7 +198,7 @@ fn ask(
         seqnos: Vec::new(),
         updates: false,
         patience: demand.patience,
-        account: node.memory().budgets().of_user(&request.user),
+        account: node.memory().budgets().of_user(nacre_auth::person(&request.user)),
     };
     let asked = Request {
         method: "POST".into(),

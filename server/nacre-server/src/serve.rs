@@ -12,6 +12,7 @@ use crate::tls::{Files, NodeKey, Tls};
 use crate::{kv, memory, services};
 use clap::{Args, FromArgMatches};
 use nacre_auth::{Role, User};
+use nacre_bucket::SlowSettings;
 use nacre_cluster::{BucketSettings, Change};
 use nacre_cluster::{Endpoints, OutgoingRule, Ports};
 use nacre_node::service::{Service, ServiceTable};
@@ -79,6 +80,15 @@ pub struct Serve {
     /// Memory for what was written to one segmented state, in KiB, before it goes to disk
     #[arg(long, env = "NACRE_STATE_FLUSH_KB", default_value_t = 8192)]
     state_flush_kb: usize,
+    /// Milliseconds from which on an operation of the key-value protocol is logged as slow; 0 for none
+    #[arg(long, env = "NACRE_SLOW_OP_MS", value_name = "MS", default_value_t = 500)]
+    slow_op_ms: u64,
+    /// Milliseconds from which on a statement or a query of a view is logged as slow; 0 for none
+    #[arg(long, env = "NACRE_SLOW_QUERY_MS", value_name = "MS", default_value_t = 1000)]
+    slow_query_ms: u64,
+    /// Log slow operations without keys, statements and names of users
+    #[arg(long, env = "NACRE_SLOW_OP_REDACT")]
+    slow_op_redact: bool,
     /// Where compiled plugins are kept (default: in the data directory)
     #[arg(long, env = "NACRE_PLUGIN_CACHE")]
     plugin_cache: Option<PathBuf>,
@@ -122,6 +132,12 @@ impl Serve {
         let matches = command.try_get_matches_from(arguments);
         let read = matches.and_then(|matches| Serve::from_arg_matches(&matches));
         read.map_err(|error| error.to_string())
+    }
+
+    /// The settings of the log of slow operations.
+    fn slow(&self) -> SlowSettings {
+        let [kv, query] = [self.slow_op_ms, self.slow_query_ms].map(Duration::from_millis);
+        SlowSettings { kv, query, redact: self.slow_op_redact }
     }
 
     /// The names by which browsers may reach the node.
@@ -228,6 +244,7 @@ fn open(
         other => other.to_string(),
     })?;
     node.allow_outgoing(options.allow_outgoing.clone());
+    node.slow_log().set(options.slow());
     Ok((platform, node))
 }
 
@@ -298,6 +315,7 @@ pub(crate) fn run<S: Future<Output = ()>>(
         .build();
     let runtime = runtime.map_err(|error| format!("cannot start the threads for HTTP: {error}"))?;
     runtime.spawn(finish_lost_transactions(Arc::clone(&node)));
+    runtime.spawn(expire_tokens(Arc::clone(&node)));
     runtime.spawn(renew_certificate(Arc::clone(&tls)));
     let making = rest::answering_threads();
     let making =
@@ -365,6 +383,19 @@ async fn finish_lost_transactions(node: Arc<Node>) {
         // The cleanup waits for other nodes.
         let finished = tokio::task::spawn_blocking(move || node.finish_lost_transactions()).await;
         if finished.is_err() {
+            return;
+        }
+    }
+}
+
+/// Longest time for which a request goes on after its token has ended.
+const TOKEN_INTERVAL: Duration = Duration::from_secs(1);
+
+async fn expire_tokens(node: Arc<Node>) {
+    loop {
+        tokio::time::sleep(TOKEN_INTERVAL).await;
+        let node = Arc::clone(&node);
+        if tokio::task::spawn_blocking(move || node.expire_tokens()).await.is_err() {
             return;
         }
     }

@@ -1,6 +1,6 @@
 //! What a session needs beyond its bucket.
 
-use crate::{Bucket, BucketEnv, Logins, Waiter};
+use crate::{Bucket, BucketEnv, Logins, SlowLog, Waiter};
 use nacre_auth::Users;
 use nacre_budget::Budgets;
 use nacre_cluster::Manifest;
@@ -35,6 +35,11 @@ pub trait KvEnv: BucketEnv {
 
     /// Returns the memory that requests and answers are taken from.
     fn budgets(&self) -> &Budgets;
+
+    /// Returns the log of slow operations, if there is one.
+    fn slow_log(&self) -> Option<&SlowLog> {
+        None
+    }
 
     /// Returns the epoch and the revision of the cluster map.
     fn map_version(&self) -> (i64, i64);

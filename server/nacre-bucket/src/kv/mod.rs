@@ -11,6 +11,7 @@ mod memory;
 mod rights;
 mod scan;
 mod session;
+mod slow;
 mod snappy;
 mod stats;
 mod status;

@@ -5,7 +5,7 @@ use super::lookahead::{self, Lookahead};
 use super::memory::Memory;
 use super::rights::{self, Need};
 use super::scan::{self, Scanned};
-use super::{admin, dcp, document, snappy};
+use super::{admin, dcp, document, slow, snappy};
 use crate::conflict::Decided;
 use crate::operations::OperationCounts;
 use crate::range_scan::ScanOwner;
@@ -311,6 +311,7 @@ impl Session {
             dcp.heard(now);
         }
         let mut lookahead = Lookahead::new(input);
+        let mut count = 0;
         let next = loop {
             let announced = announced_body_bytes(&input[consumed..]);
             if self.user.is_none() && announced > Some(LOGIN_BODY_BYTES_MAX) {
@@ -324,6 +325,7 @@ impl Session {
                 Ok(Some((frame, length))) => {
                     let bytes = &input[consumed..consumed + length];
                     consumed += length;
+                    count += 1;
                     if let Some(selected) = self.selected.as_ref().filter(|_| self.dcp.is_none()) {
                         let prefixed = self.features.has(Feature::Collections);
                         let take = |step, seen: &Glance<'_>| {
@@ -342,6 +344,9 @@ impl Session {
             }
         };
         self.wake_listeners();
+        if count > 0 && self.dcp.is_none() {
+            slow::note_read(self, count, [now, self.env.now()]);
+        }
         (consumed, next)
     }
 
@@ -448,6 +453,8 @@ impl Session {
         }
         for Parked { frame: bytes, received, until } in over {
             let Ok(Some((frame, _))) = decode(&bytes) else { continue };
+            let waited = slow::wait(&until);
+            let parked_before = self.parked.len();
             let outcome = match until {
                 Until::Persisted(ticket) => Outcome::Status(match ticket.outcome() {
                     Some(true) => Status::Success,
@@ -467,6 +474,9 @@ impl Session {
                     self.decided = None;
                     if let Next::Close(why) = next {
                         return Next::Close(why);
+                    }
+                    if let Some(waited) = waited.filter(|_| self.parked.len() == parked_before) {
+                        slow::note_one(self, &frame, waited, [received, now]);
                     }
                     continue;
                 }
@@ -488,6 +498,9 @@ impl Session {
                     _ => Outcome::Status(Status::SyncWriteAmbiguous),
                 },
             };
+            if let Some(waited) = waited {
+                slow::note_one(self, &frame, waited, [received, now]);
+            }
             if let Next::Close(why) = self.conclude(&frame, &bytes, outcome, out, received) {
                 return Next::Close(why);
             }

@@ -148,7 +148,7 @@ impl Session {
         let ends_ns = now.monotonic_ns.saturating_add(timeout_ns);
         let transaction = Box::new(Transaction { attempt, changes, ends_ns });
         let all = &self.node.queries().transactions;
-        let account = self.node.memory().budgets().of_user(&self.user);
+        let account = self.node.memory().budgets().of_user(nacre_auth::person(&self.user));
         all.check_size(&transaction, &account)?;
         all.add(transaction, &account, timeout, now)?;
         Ok(id)
@@ -272,7 +272,7 @@ impl Session {
         let stored = self.read_committed(owners, keyspace, &unknown, left)?;
         let stored: BTreeMap<String, u64> =
             stored.into_iter().flatten().map(|row| (row.id, row.cas)).collect();
-        let account = self.node.memory().budgets().of_user(&self.user);
+        let account = self.node.memory().budgets().of_user(nacre_auth::person(&self.user));
         self.joined(|joined| {
             let changes = &mut joined.transaction.changes;
             let outcomes = mutations.into_iter().map(|mutation| {

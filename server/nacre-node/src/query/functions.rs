@@ -132,7 +132,7 @@ impl Session {
             scripts.learn(&self.node, &id)?;
         }
         let queries = Arc::new(ScriptQueries::new(self, &id, may_change));
-        let account = self.node.memory().budgets().of_user(&self.user);
+        let account = self.node.memory().budgets().of_user(nacre_auth::person(&self.user));
         scripts.call(&self.node, &id, arguments, queries, left, account)
     }
 }

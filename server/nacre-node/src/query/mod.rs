@@ -27,6 +27,7 @@ mod part;
 mod partitions;
 mod scripts;
 mod session;
+mod slow;
 mod transaction;
 mod unbuilt;
 mod vitals;
@@ -109,9 +110,12 @@ impl Queries {
         let counted = Counted::new(node, &self.vitals);
         let session = Arc::new(session);
         let asked = Arc::clone(&session);
-        let account = node.memory().budgets().of_user(&session.user);
+        let account = node.memory().budgets().of_user(nacre_auth::person(&session.user));
         let answer = match reader.handle_with(request, node.now(), asked, Some(account)) {
-            Ok(given) => Answer::given(given, counted),
+            Ok(given) => {
+                session.mark_answered();
+                Answer::given(given, counted)
+            }
             Err(error) => Answer::failed(&error, session.told().as_ref(), counted),
         };
         Ok(answer)

@@ -58,8 +58,9 @@ impl Session {
 
     pub(super) fn make_note(&self, key: &str, value: Option<Vec<u8>>) {
         let Some(owner) = self.owner_of(key) else { return };
-        if key.starts_with(RUNNING) && value.is_some() {
+        if let (true, Some(value)) = (key.starts_with(RUNNING), &value) {
             self.noted.lock().push(key.to_owned());
+            *self.description.lock() = Some(value.clone());
         }
         if key.starts_with(PREPARED) && value.is_none() {
             return self.forget_everywhere(key);

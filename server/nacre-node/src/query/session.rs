@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Scans that a request goes on with later.
@@ -58,6 +58,12 @@ pub struct Session {
     outer_gone: Option<Gone>,
     /// Nesting of JavaScript function calls.
     pub(super) depth: u32,
+    /// When the request came, in monotonic nanoseconds.
+    pub(super) begun_ns: u64,
+    /// When its first rows were there; 0 before.
+    pub(super) answered_ns: AtomicU64,
+    /// What the instance has noted of the request when it began, as JSON.
+    pub(super) description: Mutex<Option<Vec<u8>>>,
     /// Keys of notes that go with the request.
     pub(super) noted: Mutex<Vec<String>>,
     /// The transaction that the request belongs to.
@@ -74,13 +80,16 @@ impl Session {
         Session {
             node: Arc::clone(node),
             user: user.to_owned(),
-            login: node.users().login_without_password(user),
+            login: node.users().login_again(user),
             asker: node.random(),
             asked: Mutex::default(),
             holders: Mutex::default(),
             scans: Mutex::default(),
             gone,
             outer_gone: None,
+            begun_ns: node.now().monotonic_ns,
+            answered_ns: AtomicU64::new(0),
+            description: Mutex::default(),
             depth: 0,
             noted: Mutex::default(),
             transaction: Mutex::default(),
@@ -583,6 +592,7 @@ impl Drop for Session {
             // The answer is not needed.
             drop(self.node.ask(node, &QueryMessage::Forget(self.asker), FORGET_PATIENCE));
         }
+        self.note_slow();
         for key in std::mem::take(self.noted.get_mut()) {
             self.node.queries().notes.remove(&key);
         }

@@ -8,7 +8,7 @@ use super::routes::{Route, get, ready};
 use crate::strangers::{Connections, Counts, Limits};
 use hyper::StatusCode;
 use nacre_auth::Privilege;
-use nacre_bucket::{Bucket, OperationCounts};
+use nacre_bucket::{Bucket, OperationCounts, SlowService};
 use nacre_cluster::Endpoints;
 use nacre_http::Access;
 use nacre_node::plugins::{Deployment, Progress, Pure};
@@ -80,6 +80,8 @@ struct DoorCounts {
     limits: Limits,
     /// Logins that were refused since the start.
     failed_logins: u64,
+    /// Slow operations since the start, by service.
+    slow: [(&'static str, u64); SlowService::ALL.len()],
     /// Seconds since the start.
     uptime_s: u64,
 }
@@ -147,6 +149,7 @@ impl Snapshot {
             connections: connections.counts(),
             limits: connections.limits(),
             failed_logins: node.logins().failed(),
+            slow: SlowService::ALL.map(|of| (of.name(), node.slow_log().count(of))),
             uptime_s: node.now().monotonic_ns / 1_000_000_000,
         };
         Snapshot {
@@ -266,7 +269,7 @@ impl Snapshot {
     /// Names that begin with `kv_` are Couchbase's.
     fn encode_door(&self, encoder: &mut DescriptorEncoder<'_>) -> FmtResult {
         let mut family = Family { encoder };
-        let DoorCounts { connections, limits, failed_logins, uptime_s } = &self.door;
+        let DoorCounts { connections, limits, failed_logins, uptime_s, slow } = &self.door;
         let open = connections.descriptors as u64;
         let (most, strangers) = (limits.descriptors_max as u64, connections.strangers as u64);
         for (name, help, unit, value) in [
@@ -287,7 +290,11 @@ impl Snapshot {
             let count = |value: &u64| ([], counter(*value));
             family.each((name, help, None), MetricType::Counter, [value].iter(), count)?;
         }
-        Ok(())
+        let name = "nacre_slow_operations";
+        let help = "Operations that took longer than --slow-op-ms or --slow-query-ms";
+        family.each((name, help, None), MetricType::Counter, slow.iter(), |(service, count)| {
+            ([("service", (*service).to_owned())], counter(*count))
+        })
     }
 
     fn encode_memory(&self, encoder: &mut DescriptorEncoder<'_>) -> FmtResult {

@@ -7,8 +7,10 @@ use super::preview;
 use super::routes::{self, Route, any, head, post, ready};
 use hyper::{Method, StatusCode};
 use nacre_auth::Privilege;
+use nacre_bucket::{SlowOperation, SlowService};
 use nacre_cluster::Change;
 use nacre_http::Access;
+use nacre_node::Node;
 use nacre_node::plugins::{self, Deployment, Missing, Progress, Terms};
 use nacre_sandbox::{Header, LogLine, Request, Status, Usage};
 use serde_json::{Value, json};
@@ -345,6 +347,9 @@ async fn query(call: Call) -> Result<Reply, Reply> {
         account: Arc::clone(&call.account),
     };
     let desk = call.desk();
+    let (begun_ns, user) = (call.node.now().monotonic_ns, call.user.clone());
+    let place = [call.segment("bucket"), &name, &view].map(str::to_owned);
+    let asked = call.query.clone();
     let request = Request {
         method: if call.method == Method::POST { "POST" } else { "GET" }.into(),
         path: format!("/{view}"),
@@ -363,7 +368,41 @@ async fn query(call: Call) -> Result<Reply, Reply> {
         }
         Err(missing) => Err(unanswered(&missing, failure)),
     };
-    answered_as(&call.node, &desk, &deployment.name, request, terms, failure.0, shape).await
+    let node = &call.node;
+    let answer = answered_as(node, &desk, &deployment.name, request, terms, failure.0, shape).await;
+    note_slow(node, begun_ns, place, (asked, user), fresh);
+    answer
+}
+
+/// Notes a query whose first rows were late. How long the client takes for the others is no matter of the view.
+fn note_slow(
+    node: &Node,
+    begun_ns: u64,
+    [bucket, name, view]: [String; 3],
+    (target, user): (String, String),
+    fresh: bool,
+) {
+    let now = node.now();
+    let elapsed_ns = now.monotonic_ns.saturating_sub(begun_ns);
+    if !node.slow_log().is_slow(SlowService::Views, elapsed_ns) {
+        return;
+    }
+    let elapsed = Duration::from_nanos(elapsed_ns);
+    let on = match fresh {
+        true => "until the view was up to date and the first rows were there",
+        false => "until the first rows",
+    };
+    let operation = SlowOperation {
+        service: SlowService::Views,
+        operation: format!("{name}/{view}"),
+        bucket,
+        target,
+        user,
+        elapsed,
+        spent: vec![(on, elapsed)],
+        unix_ms: 0,
+    };
+    node.slow_log().note(operation, now);
 }
 
 /// Returns the message of a late query: the view, and a probable cause.

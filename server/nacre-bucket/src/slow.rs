@@ -1,0 +1,315 @@
+//! Operations that took long: counted, kept for a while, and logged a few times a second.
+//!
+//! ```text
+//! kv::Session, queries, views ─► SlowLog::note ─► counters for /metrics
+//!                                            └──► the last 256, for operators
+//!                                            └──► a line in the log, at most 10 a second
+//! ```
+//!
+//! A line has keys, statements and names of users between `<ud>` and `</ud>`, or `redacted` in their place: logs leave the place where
+//! such data belongs.
+//!
+//! *Invariants:* an operation that is fast enough costs one comparison. Memory is bounded: 256 operations with 1 KiB of text each.
+
+use nacre_types::Now;
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Operations that are kept.
+const KEPT_MAX: usize = 256;
+/// Bytes of a key or a statement that are kept.
+const TARGET_BYTES_MAX: usize = 1024;
+/// Lines that the log gets in a second.
+const LINES_PER_SECOND: u64 = 10;
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// The service that has carried out an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum SlowService {
+    /// The key-value protocol.
+    Kv,
+    /// SQL++.
+    Query,
+    /// Views.
+    Views,
+}
+
+impl SlowService {
+    /// All services, in the order of their counters.
+    pub const ALL: [SlowService; 3] = [SlowService::Kv, SlowService::Query, SlowService::Views];
+
+    /// Returns the name in logs and metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            SlowService::Kv => "kv",
+            SlowService::Query => "query",
+            SlowService::Views => "views",
+        }
+    }
+}
+
+/// An operation that took long.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SlowOperation {
+    /// The service.
+    pub service: SlowService,
+    /// The kind of operation, such as `Get`; a view by its path.
+    pub operation: String,
+    /// The bucket; empty if the operation names none.
+    pub bucket: String,
+    /// Key of the document or text of the statement: data of users. At most 1 KiB is kept.
+    pub target: String,
+    /// Name of the user.
+    pub user: String,
+    /// Time from the arrival to the answer.
+    pub elapsed: Duration,
+    /// Time by what it was spent on, as far as that is known.
+    pub spent: Vec<(&'static str, Duration)>,
+    /// When the operation ended, in milliseconds of Unix time. Set by [`SlowLog::note`].
+    pub unix_ms: u64,
+}
+
+/// Settings of the log of slow operations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlowSettings {
+    /// From when on an operation of the key-value protocol is slow; zero if none is.
+    pub kv: Duration,
+    /// The same for statements and queries of views.
+    pub query: Duration,
+    /// True if lines of the log have no data of users.
+    pub redact: bool,
+}
+
+impl Default for SlowSettings {
+    fn default() -> SlowSettings {
+        SlowSettings { kv: Duration::ZERO, query: Duration::ZERO, redact: false }
+    }
+}
+
+/// Operations of a node that took long.
+#[derive(Debug)]
+pub struct SlowLog {
+    /// Nanoseconds from which on an operation is slow: of the key-value protocol, and of others.
+    bounds_ns: [AtomicU64; 2],
+    redact: AtomicBool,
+    counts: [AtomicU64; SlowService::ALL.len()],
+    kept: Mutex<VecDeque<SlowOperation>>,
+    lines: Mutex<Lines>,
+}
+
+/// Lines of the log within a second.
+#[derive(Debug, Default)]
+struct Lines {
+    begun_ns: u64,
+    written: u64,
+    /// Operations since the last line that got none.
+    left_out: u64,
+}
+
+impl Default for SlowLog {
+    fn default() -> SlowLog {
+        SlowLog {
+            bounds_ns: [const { AtomicU64::new(u64::MAX) }; 2],
+            redact: AtomicBool::new(false),
+            counts: Default::default(),
+            kept: Mutex::default(),
+            lines: Mutex::default(),
+        }
+    }
+}
+
+impl SlowLog {
+    /// Changes the settings.
+    pub fn set(&self, settings: SlowSettings) {
+        let SlowSettings { kv, query, redact } = settings;
+        for (bound, value) in self.bounds_ns.iter().zip([kv, query]) {
+            let value_ns = u64::try_from(value.as_nanos()).unwrap_or(u64::MAX);
+            let value_ns = if value_ns == 0 { u64::MAX } else { value_ns };
+            bound.store(value_ns, Ordering::Relaxed);
+        }
+        self.redact.store(redact, Ordering::Relaxed);
+    }
+
+    /// Returns true if an operation that took so many nanoseconds is slow.
+    pub fn is_slow(&self, service: SlowService, elapsed_ns: u64) -> bool {
+        let bound = &self.bounds_ns[usize::from(service != SlowService::Kv)];
+        elapsed_ns >= bound.load(Ordering::Relaxed)
+    }
+
+    /// Counts and keeps an operation that ended at `now`, and logs it if few others were logged lately.
+    pub fn note(&self, mut operation: SlowOperation, now: Now) {
+        self.counts[operation.service as usize].fetch_add(1, Ordering::Relaxed);
+        operation.unix_ms = now.unix_ns / 1_000_000;
+        shorten(&mut operation.target);
+        if let Some(left_out) = self.lines.lock().take(now.monotonic_ns) {
+            let line = Line { operation: &operation, redact: self.redact.load(Ordering::Relaxed) };
+            match left_out {
+                0 => tracing::warn!(target: "nacre::slow", "{line}"),
+                _ => {
+                    tracing::warn!(target: "nacre::slow", "{line} ({left_out} before it are not logged)")
+                }
+            }
+        }
+        let mut kept = self.kept.lock();
+        if kept.len() == KEPT_MAX {
+            kept.pop_front();
+        }
+        kept.push_back(operation);
+    }
+
+    /// Returns the last slow operations, newest first.
+    pub fn kept(&self) -> Vec<SlowOperation> {
+        self.kept.lock().iter().rev().cloned().collect()
+    }
+
+    /// Returns how many operations of a service were slow since the start.
+    pub fn count(&self, service: SlowService) -> u64 {
+        self.counts[service as usize].load(Ordering::Relaxed)
+    }
+}
+
+impl Lines {
+    /// Takes a line, if there is one left in this second. Returns how many operations got none since the last line.
+    fn take(&mut self, now_ns: u64) -> Option<u64> {
+        if now_ns.saturating_sub(self.begun_ns) >= SECOND_NS {
+            (self.begun_ns, self.written) = (now_ns, 0);
+        }
+        if self.written == LINES_PER_SECOND {
+            self.left_out += 1;
+            return None;
+        }
+        self.written += 1;
+        Some(std::mem::take(&mut self.left_out))
+    }
+}
+
+fn shorten(text: &mut String) {
+    if text.len() > TARGET_BYTES_MAX {
+        let end = (0..=TARGET_BYTES_MAX).rfind(|end| text.is_char_boundary(*end));
+        text.truncate(end.unwrap_or(0));
+    }
+}
+
+/// An operation as a line of the log.
+struct Line<'o> {
+    operation: &'o SlowOperation,
+    redact: bool,
+}
+
+impl fmt::Display for Line<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let SlowOperation { service, operation, bucket, target, user, elapsed, spent, .. } =
+            self.operation;
+        let shown = |text: &str| match self.redact {
+            true => "redacted".to_owned(),
+            // A line stays a line, and a text cannot end its tag.
+            false => {
+                format!("<ud>{}</ud>", text.escape_debug().to_string().replace('<', "\\u{3c}"))
+            }
+        };
+        write!(
+            f,
+            "slow operation: {} {operation} took {} ms",
+            service.name(),
+            elapsed.as_millis()
+        )?;
+        if !bucket.is_empty() {
+            write!(f, " in bucket {bucket}")?;
+        }
+        if !target.is_empty() {
+            write!(f, " for {}", shown(target))?;
+        }
+        if !user.is_empty() {
+            write!(f, " by {}", shown(user))?;
+        }
+        for (at, (what, time)) in spent.iter().enumerate() {
+            let before = if at == 0 { ": " } else { ", " };
+            write!(f, "{before}{what} {} ms", time.as_millis())?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn now(ms: u64) -> Now {
+        Now { monotonic_ns: ms * 1_000_000, unix_ns: ms * 1_000_000 }
+    }
+
+    fn operation(target: &str) -> SlowOperation {
+        SlowOperation {
+            service: SlowService::Kv,
+            operation: "Get".into(),
+            bucket: "travel".into(),
+            target: target.into(),
+            user: "ann".into(),
+            elapsed: Duration::from_millis(812),
+            spent: vec![("disk", Duration::from_millis(800)), ("rest", Duration::from_millis(12))],
+            unix_ms: 0,
+        }
+    }
+
+    #[test]
+    fn nothing_is_slow_until_a_bound_is_set() {
+        let log = SlowLog::default();
+        assert!(!log.is_slow(SlowService::Kv, u64::MAX - 1));
+        let (kv, query) = (Duration::from_millis(1), Duration::from_millis(2));
+        log.set(SlowSettings { kv, query, redact: false });
+        assert!(log.is_slow(SlowService::Kv, 1_000_000));
+        assert!(!log.is_slow(SlowService::Kv, 999_999));
+        assert!(!log.is_slow(SlowService::Views, 1_999_999));
+        assert!(log.is_slow(SlowService::Query, 2_000_000));
+        log.set(SlowSettings::default());
+        assert!(!log.is_slow(SlowService::Query, u64::MAX - 1));
+    }
+
+    #[test]
+    fn the_last_ones_are_kept_and_all_are_counted() {
+        let log = SlowLog::default();
+        for number in 0..300 {
+            log.note(operation(&number.to_string()), now(number));
+        }
+        let kept = log.kept();
+        assert_eq!((kept.len(), log.count(SlowService::Kv)), (KEPT_MAX, 300));
+        assert_eq!((kept[0].target.as_str(), kept[0].unix_ms), ("299", 299));
+        assert_eq!(log.count(SlowService::Query), 0);
+    }
+
+    #[test]
+    fn a_second_has_few_lines_and_the_next_one_says_how_many_are_missing() {
+        let mut lines = Lines::default();
+        let second = 5 * SECOND_NS;
+        let taken: Vec<_> = (0..12).map(|_| lines.take(second)).collect();
+        assert_eq!(taken.iter().filter(|line| line.is_some()).count(), 10);
+        assert_eq!(lines.take(second + SECOND_NS), Some(2));
+        assert_eq!(lines.take(second + SECOND_NS), Some(0));
+    }
+
+    #[test]
+    fn a_line_says_what_took_the_time_and_marks_data_of_users() {
+        let line = |redact, target: &str| {
+            let operation = operation(target);
+            Line { operation: &operation, redact }.to_string()
+        };
+        assert_eq!(
+            line(false, "airline_10"),
+            "slow operation: kv Get took 812 ms in bucket travel for <ud>airline_10</ud> by <ud>ann</ud>: disk 800 ms, rest 12 ms"
+        );
+        let redacted = line(true, "airline_10");
+        assert!(!redacted.contains("airline_10") && !redacted.contains("ann"), "{redacted}");
+        let forged = line(false, "</ud>\nslow operation");
+        assert!(!forged.contains('\n') && forged.matches("</ud>").count() == 2, "{forged}");
+    }
+
+    #[test]
+    fn a_long_text_is_cut_between_characters() {
+        let log = SlowLog::default();
+        log.note(operation(&"ä".repeat(1000)), now(0));
+        assert_eq!(log.kept()[0].target.len(), TARGET_BYTES_MAX);
+    }
+}

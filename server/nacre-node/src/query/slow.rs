@@ -1,0 +1,68 @@
+//! Statements that took long, for the log of slow operations.
+
+use super::session::Session;
+use nacre_bucket::{SlowOperation, SlowService};
+use serde_json::Value;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+impl Session {
+    /// Remembers that the first rows of the answer are there.
+    pub(super) fn mark_answered(&self) {
+        self.answered_ns.store(self.node.now().monotonic_ns, Ordering::Relaxed);
+    }
+
+    /// Notes the request, which ends, if it took long. Statements of functions are a part of the one that calls them.
+    pub(super) fn note_slow(&mut self) {
+        let description = self.description.get_mut().take();
+        let Some(description) = description.filter(|_| self.depth == 0) else { return };
+        let now = self.node.now();
+        let elapsed_ns = now.monotonic_ns.saturating_sub(self.begun_ns);
+        let log = self.node.slow_log();
+        if !log.is_slow(SlowService::Query, elapsed_ns) {
+            return;
+        }
+        let described: Value = serde_json::from_slice(&description).unwrap_or_default();
+        let text = |member: &str| described[member].as_str().unwrap_or_default().to_owned();
+        let statement = match text("statement") {
+            statement if statement.is_empty() => text("preparedName"),
+            statement => statement,
+        };
+        let operation = SlowOperation {
+            service: SlowService::Query,
+            operation: format!("statement {}", text("requestId")),
+            bucket: String::new(),
+            target: statement,
+            user: self.user.clone(),
+            elapsed: Duration::from_nanos(elapsed_ns),
+            spent: spent(self.begun_ns, *self.answered_ns.get_mut(), now.monotonic_ns),
+            unix_ms: 0,
+        };
+        log.note(operation, now);
+    }
+}
+
+/// Splits the time of a request where its first rows were there; a request that ended before has only one part.
+fn spent(begun_ns: u64, answered_ns: u64, ended_ns: u64) -> Vec<(&'static str, Duration)> {
+    let between = |from: u64, to: u64| Duration::from_nanos(to.saturating_sub(from));
+    match answered_ns {
+        0 => vec![("until it failed", between(begun_ns, ended_ns))],
+        answered_ns => vec![
+            ("until the first rows", between(begun_ns, answered_ns)),
+            ("until the client had all", between(answered_ns, ended_ns)),
+        ],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_is_split_where_the_first_rows_were_there() {
+        let ms = |ns: u64| Duration::from_nanos(ns);
+        assert_eq!(spent(10, 0, 15), [("until it failed", ms(5))]);
+        let parts = [("until the first rows", ms(2)), ("until the client had all", ms(3))];
+        assert_eq!(spent(10, 12, 15), parts);
+    }
+}
