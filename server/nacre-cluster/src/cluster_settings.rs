@@ -47,6 +47,8 @@ pub struct ClusterSettings {
     pub send_stats: bool,
     /// Sessions of browsers that were ended by hand.
     pub ended_sessions: EndedSessions,
+    /// Origins of web pages that may use the HTTP API, such as `https://app.example`; none at first.
+    pub api_origins: BTreeSet<String>,
 }
 
 /// Memory of services on each node, in MiB.
@@ -191,6 +193,8 @@ pub enum SettingsChange {
     SendStats(bool),
     /// Sessions of browsers that end by hand: added to those that have.
     EndSessions(EndSessions),
+    /// See [`ClusterSettings::api_origins`].
+    ApiOrigins(BTreeSet<String>),
 }
 
 fn refuse<T>(field: &'static str, reason: impl Into<String>) -> Result<T, Refusal> {
@@ -209,6 +213,17 @@ fn check_list<'t>(
         );
     }
     Ok(())
+}
+
+/// Returns true for an origin as browsers send it: `http` or `https`, a host in lower case, and a port if it is not the usual one.
+fn is_origin(text: &str) -> bool {
+    let host =
+        [("http://", ":80"), ("https://", ":443")].into_iter().find_map(|(scheme, usual)| {
+            text.strip_prefix(scheme).filter(|rest| !rest.ends_with(usual) || rest.starts_with('['))
+        });
+    let is_of_host =
+        |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b".-:[]_".contains(&byte);
+    host.is_some_and(|host| !host.is_empty() && host.bytes().all(is_of_host))
 }
 
 impl Cluster {
@@ -285,6 +300,16 @@ impl Cluster {
             }
             SettingsChange::SendStats(allowed) => settings.send_stats = *allowed,
             SettingsChange::EndSessions(end) => settings.ended_sessions.end(end)?,
+            SettingsChange::ApiOrigins(origins) => {
+                check_list("allowed_origins", origins.iter())?;
+                if let Some(origin) = origins.iter().find(|origin| !is_origin(origin)) {
+                    let reason = format!(
+                        "{origin:?} is not an origin as browsers send it, such as https://app.example or http://localhost:5173"
+                    );
+                    return refuse("allowed_origins", reason);
+                }
+                settings.api_origins = origins.clone();
+            }
         }
         Ok(())
     }
@@ -358,6 +383,41 @@ mod tests {
         apply(&mut cluster, compaction(30, 864)).unwrap();
         apply(&mut cluster, SettingsChange::MovesPerNode(1)).unwrap();
         assert_eq!(cluster.settings.moves_per_node, Some(1));
+    }
+
+    #[test]
+    fn origins_are_as_browsers_send_them() {
+        for origin in [
+            "https://app.example",
+            "http://localhost:5173",
+            "http://[::1]:80",
+            "https://a-b.c:8443",
+        ] {
+            let mut cluster = Cluster::new("c".into());
+            let origins = BTreeSet::from([origin.to_owned()]);
+            apply(&mut cluster, SettingsChange::ApiOrigins(origins.clone())).unwrap();
+            assert_eq!(cluster.settings.api_origins, origins);
+        }
+        for origin in [
+            "*",
+            "null",
+            "",
+            "app.example",
+            "https://",
+            "https://App.example",
+            "https://app.example/",
+            "https://app.example:443",
+            "http://app.example:80",
+            "https://a b",
+            "ftp://app.example",
+            "https://*.example",
+            "https://user@app.example",
+            "http://a\r\nb",
+        ] {
+            let mut cluster = Cluster::new("c".into());
+            let change = SettingsChange::ApiOrigins(BTreeSet::from([origin.to_owned()]));
+            assert!(apply(&mut cluster, change).is_err(), "{origin:?}");
+        }
     }
 
     #[test]

@@ -56,7 +56,7 @@ pub const OTHER_REQUEST: AuditKind =
     filterable(12_287, "administrative request", "An administrative request was answered");
 
 /// Administrative requests with their kinds: by method and path, in which `*` matches a segment.
-const REQUESTS: [(&str, &str, AuditKind); 28] = [
+const REQUESTS: [(&str, &str, AuditKind); 31] = [
     ("DELETE", "settings/rbac/users/*/*", kind(8194, "delete user", "User was deleted")),
     ("POST", "controller/changePassword", PASSWORD),
     ("POST", "controller/addNode", ADD_NODE),
@@ -106,10 +106,19 @@ const REQUESTS: [(&str, &str, AuditKind); 28] = [
     ("POST", "settings/web", PASSWORD),
     (
         "POST",
+        "api/v1/tokens",
+        kind(12_288, "create API token", "A token of the HTTP API was created"),
+    ),
+    ("DELETE", "api/v1/tokens/*", REVOKE_TOKEN),
+    ("DELETE", "api/v1/users/*/tokens/*", REVOKE_TOKEN),
+    (
+        "POST",
         "settings/security",
         kind(8261, "modify security settings", "Security settings were changed"),
     ),
 ];
+const REVOKE_TOKEN: AuditKind =
+    kind(12_289, "revoke API token", "A token of the HTTP API was revoked");
 const PASSWORD: AuditKind = kind(8195, "user credentials change", "User credentials were changed");
 const ADD_NODE: AuditKind = kind(8196, "add node", "Node was added to the cluster");
 const FAILOVER: AuditKind = kind(8198, "failover nodes", "Nodes that were failed over");

@@ -231,6 +231,13 @@ pub(crate) fn basic(value: &[u8]) -> Option<(String, String)> {
     Some((user.to_owned(), password.to_owned()))
 }
 
+/// The text of a `Bearer` authorization.
+pub(crate) fn bearer(value: &[u8]) -> Option<&str> {
+    let (scheme, text) = value.split_at_checked(b"Bearer ".len())?;
+    let is_bearer = scheme.eq_ignore_ascii_case(b"Bearer ");
+    std::str::from_utf8(text.trim_ascii()).ok().filter(|_| is_bearer)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -249,5 +256,9 @@ mod tests {
         assert_eq!(basic(b"Basic YW5uOnA6dw=="), Some(("ann".into(), "p:w".into())));
         assert_eq!(basic(b"Basic !!"), None);
         assert_eq!(basic(b"Bearer x"), None);
+        assert_eq!(bearer(b"bearer  x "), Some("x"));
+        for value in [&b"Bearer"[..], b"Basic x", b"", b"Bearer \xff"] {
+            assert_eq!(bearer(value), None);
+        }
     }
 }

@@ -5,10 +5,11 @@
 //!
 //! [`Logins`]: nacre_bucket::Logins
 
-use super::body::{Reply, error_reply, json_reply};
+use super::body::{Reply, basic, bearer, error_reply, json_reply, no_node};
+use crate::tls::Shown;
 use hyper::StatusCode;
-use hyper::header::{HeaderValue, RETRY_AFTER};
-use nacre_auth::{Check, Credentials, Login, Privilege};
+use hyper::header::{HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
+use nacre_auth::{ApiToken, Check, Credentials, Login, Privilege};
 use nacre_bucket::LoginOutcome;
 use nacre_node::Node;
 use serde_json::json;
@@ -40,6 +41,31 @@ pub(super) async fn by_password(
         Ok(LoginOutcome::Denied) => Ok(None),
         Ok(LoginOutcome::Busy) | Err(_) => Err(busy()),
     }
+}
+
+/// Returns whom an authorization names, for logs: a user, or a token by its ID.
+pub(super) fn named(authorization: &[u8]) -> Option<String> {
+    let of_token = || ApiToken::id_of(bearer(authorization)?).map(|id| format!("token/{id}"));
+    basic(authorization).map(|(name, _)| name).or_else(of_token)
+}
+
+/// Returns the login of a token of the API.
+///
+/// # Errors
+/// 401 if the token does not count, and 403 on a connection between nodes.
+pub(super) fn by_token(node: &Node, shown: &Shown, text: Option<&str>) -> Result<Login, Reply> {
+    if shown.key.is_some() {
+        return Err(no_node());
+    }
+    let now_s = u64::from(node.now().unix_s());
+    let login = text.and_then(|text| node.users().login_by_token(text, now_s));
+    login.ok_or_else(|| {
+        let reason = "the token is unknown, was revoked or has expired: create another one";
+        let mut reply = error_reply(StatusCode::UNAUTHORIZED, "invalid_token", reason);
+        let challenge = "Bearer realm=\"nacre\", error=\"invalid_token\"";
+        reply.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
+        reply
+    })
 }
 
 /// Hashes a new password.

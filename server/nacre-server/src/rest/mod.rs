@@ -4,6 +4,7 @@
 mod alternate;
 mod answer;
 pub(crate) mod apart;
+mod api;
 mod audit_settings;
 mod audited;
 mod body;
@@ -16,6 +17,7 @@ mod collections;
 mod compaction_settings;
 mod console;
 mod dates;
+mod documents;
 mod eventing;
 mod events;
 mod fixed;
@@ -56,6 +58,7 @@ use crate::serve::STACK_BYTES;
 use crate::strangers::{Connections, Permit};
 use crate::tls::{Purpose, Shown, Tls};
 use answer::Desk;
+use api::cors::Allowed;
 use audited::Audited;
 use body::in_background;
 pub(crate) use body::{Reply, basic, error_reply, no_node, reply, unauthorized, wrong_login};
@@ -68,7 +71,7 @@ use hyper::http::uri::Authority;
 use hyper::service::service_fn;
 use hyper::{HeaderMap, Method, Request, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use nacre_auth::{BrowserSession, INTERNAL, Keyspace, Login, Privilege, User, Users};
+use nacre_auth::{BrowserSession, INTERNAL, Keyspace, Login, Privilege, User, Users, person};
 use nacre_cluster::{Change, Cluster, Endpoints, Fingerprint, Ports};
 use nacre_http::Table;
 use nacre_node::Node;
@@ -152,7 +155,7 @@ pub(crate) struct Call {
     pub tls: Arc<Tls>,
     pub claim: Arc<Claim>,
     pub records: Arc<Records>,
-    /// Name of the user; empty during the set-up of a node without an administrator.
+    /// Name of the user, or the name under which a token of the user acts; empty during the set-up of a node without an administrator.
     pub user: String,
     /// The login; `None` during the set-up of a node without an administrator.
     pub identity: Option<Login>,
@@ -200,6 +203,11 @@ impl Call {
         users.holder(self.identity.as_ref()?)
     }
 
+    /// Returns the name of the user, also when the user acts by a token.
+    pub fn person(&self) -> &str {
+        person(&self.user)
+    }
+
     /// Returns the desk for an answer that takes long.
     fn desk(&self) -> Desk {
         let threads = match self.service {
@@ -210,7 +218,8 @@ impl Call {
         Desk {
             threads,
             streams,
-            user: self.user.clone(),
+            // Tokens of a user share the limits of the user.
+            user: self.person().to_owned(),
             address: self.from,
             account: Arc::clone(&self.account),
         }
@@ -444,14 +453,7 @@ async fn answer(
     let mut reply = if door.service == Service::Management && request.uri().path() == link::PATH {
         link::accept(&door.consensus, &peer.shown, request).await
     } else {
-        let (head, body) = request.into_parts();
-        let is_of_console = console::is_of_console(&head.headers);
-        let reply = answer_client(&door, &peer, head, body).await;
-        let mut reply = reply.unwrap_or_else(|reply| reply);
-        if is_of_console {
-            console::hides_challenge(&mut reply);
-        }
-        reply
+        answer_anybody(&door, &peer, request).await
     };
     if reply.status() == StatusCode::SWITCHING_PROTOCOLS {
         peer.permit.admit();
@@ -463,6 +465,29 @@ async fn answer(
     }
     apart::after_others().await;
     Ok(reply)
+}
+
+/// Answers a request in the shape that its sender expects.
+async fn answer_anybody(door: &Door, peer: &Peer, request: Request<Incoming>) -> Reply {
+    let (mut head, body) = request.into_parts();
+    let is_of_console = console::is_of_console(&head.headers);
+    let is_of_api = door.service == Service::Management && api::is_api(head.uri.path());
+    let allowed = Allowed::of(&head, door.service, &door.node.cluster().settings);
+    if let Some(allowed) = &allowed {
+        head.extensions.insert(allowed.clone());
+    }
+    let reply = answer_client(door, peer, head, body).await;
+    let mut reply = reply.unwrap_or_else(|reply| reply);
+    if is_of_api {
+        reply = api::problem::shape(reply).await;
+    }
+    if let Some(allowed) = allowed {
+        allowed.apply(&mut reply);
+    }
+    if is_of_console {
+        console::hides_challenge(&mut reply);
+    }
+    reply
 }
 
 async fn answer_client(
@@ -479,8 +504,7 @@ async fn answer_client(
         Ok(reply) => return Ok(reply),
         Err(body) => body,
     };
-    let named = head.headers.get(AUTHORIZATION);
-    let named = named.and_then(|value| body::basic(value.as_bytes())).map(|(name, _)| name);
+    let named = head.headers.get(AUTHORIZATION).and_then(|value| login::named(value.as_bytes()));
     let session = session(door, &peer.shown, &head);
     let renewal = session.as_ref();
     let renewal =
@@ -499,7 +523,10 @@ async fn answer_client(
 
 /// The session of a request that names no user in another way.
 fn session(door: &Door, shown: &Shown, head: &Parts) -> Option<BrowserSession> {
-    let names_user = head.headers.contains_key(AUTHORIZATION) || shown.user.is_some();
+    // A page of another site sends its login itself.
+    let is_elsewhere = head.extensions.get::<Allowed>().is_some();
+    let names_user =
+        head.headers.contains_key(AUTHORIZATION) || shown.user.is_some() || is_elsewhere;
     let counts = door.service == Service::Management && !names_user && shown.key.is_none();
     counts.then(|| console::session_of(&door.node, head)).flatten()
 }
@@ -549,7 +576,9 @@ async fn admit(
             && door.claim.is_open()
             && setup::is_part(&head.method, head.uri.path())
     };
+    let token = head.headers.get(AUTHORIZATION).and_then(|value| body::bearer(value.as_bytes()));
     let identity = match &credentials {
+        None if token.is_some() => Some(login::by_token(&door.node, shown, token)?),
         Some((name, _)) if !may_ask(door, shown, name, head.uri.path()) => return Err(no_node()),
         // Scripts send the administrator whom they are about to create.
         Some(_) if sets_up() && door.node.users().iter().next().is_none() => None,
@@ -576,7 +605,7 @@ async fn admit(
     let (target, path) = found.ok_or_else(body::not_found)?;
     origin::check_type(&head, target, &path)?;
     let user = identity.as_ref().map(|login| login.user.clone()).unwrap_or_default();
-    let account = door.node.memory().budgets().of_user(&user);
+    let account = door.node.memory().budgets().of_user(person(&user));
     let bytes_max = routes::body_bytes_max(table_of(target), &head.method, &path);
     let (body, _permit) = memory::read_body(incoming, &account, bytes_max).await?;
     let query = head.uri.query().unwrap_or_default().to_owned();
@@ -654,7 +683,10 @@ fn concerns_agreed(service: Service, path: &[String]) -> bool {
     match service {
         Service::Eventing => true,
         Service::Management => {
-            matches!(path[..], ["pools", "default", "buckets", ..] | ["settings", ..])
+            matches!(
+                path[..],
+                ["pools", "default", "buckets", ..] | ["settings", ..] | ["api", "v1", ..]
+            )
         }
         Service::Views => matches!(path[..], [_, "_design", _]),
         Service::Query | Service::Registered(_) => false,
@@ -682,7 +714,11 @@ async fn route(call: Call) -> Reply {
         Service::Views => views::missing,
         Service::Query => query::missing,
     };
-    routes::answer(table_of(service), call, not_found).await.unwrap_or_else(|reply| reply)
+    let table = table_of(service);
+    if let Some(reply) = api::other_methods(table, &call) {
+        return reply;
+    }
+    routes::answer(table, call, not_found).await.unwrap_or_else(|reply| reply)
 }
 
 /// The endpoints of a port.
@@ -700,6 +736,7 @@ fn table_of(service: Service) -> &'static Table<Handler> {
 static MANAGEMENT: LazyLock<Table<Handler>> = LazyLock::new(|| {
     Table::new([
         alternate::ROUTES,
+        api::ROUTES,
         audit_settings::ROUTES,
         buckets::ROUTES,
         certificates::ROUTES,

@@ -11,10 +11,13 @@
 //! from a page, and JSON that does not say so         415   Content-Type
 //! ```
 //!
+//! The operator may allow pages of other sites to use the API, see [`Allowed`].
+//!
 //! Clients that are not browsers send none of the headers that are looked at, and may use any name for the node.
 //! Decision 0051 has measurements of the headers that a page can set.
 
 use super::Service;
+use super::api::cors::Allowed;
 use super::body::{Reply, error_reply, reply};
 use super::console::{self, OfConsole};
 use hyper::header::{
@@ -189,6 +192,9 @@ pub(super) fn check(
     if !is_foreign(head, authority.as_ref()) {
         return Ok(());
     }
+    if head.extensions.get::<Allowed>().is_some() {
+        return Allowed::preflight(head).map_or(Ok(()), Err);
+    }
     if head.method == Method::OPTIONS {
         return Err(reply(StatusCode::NO_CONTENT, "application/json", ""));
     }
@@ -209,6 +215,7 @@ fn takes_json(service: Service, method: &Method, path: &[String]) -> bool {
             ["deployments", _] | ["pools", "default", "serverGroups", ..],
         )
         | (Service::Management, "POST", ["settings", "clientCertAuth"])
+        | (Service::Management, _, ["api", "v1", ..])
         | (Service::Views, "PUT", [_, "_design", _])
         | (Service::Views, "POST", [_, "_design", _, "_view", _]) => true,
         // Code of a function is text.

@@ -284,10 +284,20 @@ pub(super) fn check_name(name: &str) -> Result<(), Reply> {
 /// Roles of a form: names within brackets are joined by colons, so that a comma only parts roles. Those that cover a
 /// bucket, a scope or a collection that is not there would mean another one later, and are refused.
 fn read_roles(call: &Call, text: &str) -> Result<Vec<Role>, Reply> {
+    let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
+    read_role_list(call, names, "roles")
+}
+
+/// Reads roles of a field, each by its name.
+pub(super) fn read_role_list<'n>(
+    call: &Call,
+    names: impl Iterator<Item = &'n str>,
+    field: &str,
+) -> Result<Vec<Role>, Reply> {
     let cluster = call.node.cluster();
     let mut roles = Vec::new();
     let mut unknown = Vec::new();
-    for name in text.split(',').map(str::trim).filter(|name| !name.is_empty()) {
+    for name in names {
         let role = name.parse::<Role>().ok().filter(|role| is_there(&cluster, role.keyspace()));
         match role {
             Some(role) if roles.contains(&role) => {}
@@ -302,7 +312,7 @@ fn read_roles(call: &Call, text: &str) -> Result<Vec<Role>, Reply> {
         "Cannot assign roles to user because the following roles are unknown, malformed or role parameters are undefined: [{}]",
         unknown.join(",")
     );
-    Err(invalid("roles", reason))
+    Err(invalid(field, reason))
 }
 
 /// The value of a field of the form.

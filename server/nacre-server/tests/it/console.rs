@@ -13,14 +13,14 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const DOCUMENTS: &str = "/pools/default/buckets/default/scopes/_default/collections/_default/docs";
 
 /// An answer: status, headers as they came, body.
-struct Reply {
-    status: u16,
-    headers: String,
-    body: String,
+pub struct Reply {
+    pub status: u16,
+    pub headers: String,
+    pub body: String,
 }
 
 impl Reply {
-    fn json(&self) -> Value {
+    pub fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap_or_else(|_| panic!("not JSON: {}", self.body))
     }
 
@@ -43,7 +43,7 @@ fn send(server: &Server, request: &str, headers: &[&str], body: &str) -> BufRead
     BufReader::new(stream)
 }
 
-fn ask(server: &Server, request: &str, headers: &[&str], body: &str) -> Reply {
+pub fn ask(server: &Server, request: &str, headers: &[&str], body: &str) -> Reply {
     let mut stream = send(server, request, headers, body);
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).unwrap();

@@ -2,6 +2,7 @@
 #![expect(clippy::disallowed_methods, reason = "these tests start processes and wait for them")]
 
 mod administration;
+mod api;
 mod backup;
 mod bad_input;
 mod bench;

@@ -3,59 +3,26 @@
 //! Paths and forms are Couchbase's, with CAS as text in addition: it does not fit into a JavaScript number.
 
 use super::super::Call;
-use super::super::body::{Reply, error_reply, invalid, json_reply, ok};
-use super::super::login::forbidden;
+use super::super::body::{Reply, invalid, json_reply, ok};
+use super::super::documents::{
+    ID_BYTES_MAX, PATIENCE, keyspace, no_document, require, with_session,
+};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use hyper::StatusCode;
-use nacre_auth::{Keyspace, Privilege};
-use nacre_node::query::{ListedDocuments, Session};
-use nacre_sandbox::{Action, DatabaseKeyspace, Failure, Mutation, Row, RowRefusal};
+use nacre_auth::Privilege;
+use nacre_node::query::ListedDocuments;
+use nacre_sandbox::{Action, DatabaseKeyspace, Mutation, Row, RowRefusal};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
-use std::sync::Arc;
-use std::time::Duration;
 
-/// How long a page or a write may take.
-const PATIENCE: Duration = Duration::from_secs(10);
 /// Documents of a page, by default and at most.
 const LIMIT_DEFAULT: usize = 50;
 const LIMIT_MAX: usize = 200;
-/// Longest document ID, in bytes. Source: memcached binary protocol.
-const ID_BYTES_MAX: usize = 250;
 /// Bytes of a document that a page shows.
 const HEAD_BYTES: usize = 200;
 /// The `cas` of a document that must not be there yet.
 const NEW: &str = "0";
-
-fn keyspace(call: &Call) -> DatabaseKeyspace {
-    let in_collection = call.path.iter().any(|segment| segment == "collections");
-    let named = |parameter: &str| match in_collection {
-        true => call.segment(parameter).to_owned(),
-        false => "_default".to_owned(),
-    };
-    DatabaseKeyspace {
-        bucket: call.segment("bucket").to_owned(),
-        scope: named("scope"),
-        collection: named("collection"),
-    }
-}
-
-/// Refuses users without the right in the collection, and then collections that are not there.
-fn require(call: &Call, privilege: Privilege, keyspace: &DatabaseKeyspace) -> Result<(), Reply> {
-    let DatabaseKeyspace { bucket, scope, collection } = keyspace;
-    let place = Keyspace { bucket: Some(bucket), scope: Some(scope), collection: Some(collection) };
-    let may = call.holder(&call.node.users()).is_some_and(|user| user.may(privilege, place));
-    if !may {
-        return Err(forbidden(privilege));
-    }
-    let cluster = call.node.cluster();
-    let found = cluster.bucket(bucket).ok();
-    match found.and_then(|bucket| bucket.manifest.collection(scope, collection)) {
-        Some(_) => Ok(()),
-        None => Err(error_reply(StatusCode::NOT_FOUND, "not_found", "there is no such collection")),
-    }
-}
 
 fn id_of(call: &Call) -> Result<String, Reply> {
     let id = call.segment("id").to_owned();
@@ -63,22 +30,6 @@ fn id_of(call: &Call) -> Result<String, Reply> {
         true => Ok(id),
         false => Err(invalid("id", format!("an ID has 1 to {ID_BYTES_MAX} bytes"))),
     }
-}
-
-/// Does `work` with the documents as the user sees them.
-async fn with_session<T: Send + 'static>(
-    call: &Call,
-    work: impl FnOnce(&Session) -> Result<T, Failure> + Send + 'static,
-) -> Result<T, Reply> {
-    let (node, user) = (Arc::clone(&call.node), call.user.clone());
-    let done = move || work(&Session::new(&node, &user, Arc::new(|| false)));
-    call.desk().work("the work on documents", done).await?.map_err(|failure| {
-        let status = match failure.retry {
-            true => StatusCode::SERVICE_UNAVAILABLE,
-            false => StatusCode::INTERNAL_SERVER_ERROR,
-        };
-        error_reply(status, "failed", &failure.message)
-    })
 }
 
 pub(super) async fn list(call: Call) -> Result<Reply, Reply> {
@@ -140,10 +91,6 @@ pub(super) async fn show(call: Call) -> Result<Reply, Reply> {
     let found =
         with_session(&call, move |session| session.find_document(&keyspace, &id, PATIENCE)).await?;
     found.as_ref().map(|row| ok(&whole(row))).ok_or_else(no_document)
-}
-
-fn no_document() -> Reply {
-    error_reply(StatusCode::NOT_FOUND, "not_found", "there is no such document")
 }
 
 pub(super) async fn store(call: Call) -> Result<Reply, Reply> {

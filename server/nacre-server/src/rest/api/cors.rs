@@ -1,0 +1,121 @@
+//! Pages of other sites that may use the API: an allow-list in the settings of the cluster, empty at first.
+//!
+//! The list lifts one rule only, that a page of another site sends nothing (see [`origin`](super::super::origin)); the name of the node
+//! is checked as before. Such a page has no session: cookies do not count, and no answer allows credentials of the browser. It sends
+//! `Authorization` itself.
+
+use super::super::body::{Reply, ok, reply};
+use super::super::{Call, Service, settings};
+use super::{is_api, read_body};
+use hyper::header::{
+    ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
+    ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, HeaderValue, ORIGIN, VARY,
+};
+use hyper::http::request::Parts;
+use hyper::{Method, StatusCode};
+use nacre_cluster::{ClusterSettings, SettingsChange};
+use serde::Deserialize;
+use serde_json::json;
+use std::collections::BTreeSet;
+
+/// Methods of the API.
+const METHODS: &str = "GET, HEAD, POST, PUT, DELETE";
+/// Headers that a page may send.
+const SENT: &str = "Authorization, Content-Type, If-Match, If-None-Match";
+/// Headers that a page may read.
+const SHOWN: &str = "ETag, Location, Nacre-Expiry, Retry-After, Allow";
+/// How long a browser remembers the permission, in seconds.
+const MAX_AGE: &str = "600";
+
+/// The origin of a page of another site that may use the API. Marks a request that has one.
+#[derive(Clone, Debug)]
+pub(in super::super) struct Allowed(HeaderValue);
+
+impl Allowed {
+    /// The origin of a request, if pages of that origin may send it.
+    pub fn of(head: &Parts, service: Service, settings: &ClusterSettings) -> Option<Allowed> {
+        if service != Service::Management || !is_api(head.uri.path()) {
+            return None;
+        }
+        let mut origins = head.headers.get_all(ORIGIN).iter();
+        let (Some(origin), None) = (origins.next(), origins.next()) else { return None };
+        let is_allowed = settings.api_origins.contains(origin.to_str().ok()?);
+        is_allowed.then(|| Allowed(origin.clone()))
+    }
+
+    /// Answers the question of a browser whether a page may send a request.
+    pub fn preflight(head: &Parts) -> Option<Reply> {
+        if head.method != Method::OPTIONS {
+            return None;
+        }
+        let mut answer = reply(StatusCode::NO_CONTENT, "application/json", "");
+        let headers = answer.headers_mut();
+        headers.insert(ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static(METHODS));
+        headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, HeaderValue::from_static(SENT));
+        headers.insert(ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static(MAX_AGE));
+        Some(answer)
+    }
+
+    /// Lets the page read an answer.
+    pub fn apply(self, answer: &mut Reply) {
+        let headers = answer.headers_mut();
+        headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, self.0);
+        headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static(SHOWN));
+        headers.append(VARY, HeaderValue::from_static("Origin"));
+    }
+}
+
+/// Body of the setting.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Origins {
+    allowed_origins: BTreeSet<String>,
+}
+
+pub(super) fn show(call: &Call) -> Reply {
+    ok(&json!({"allowed_origins": call.node.cluster().settings.api_origins}))
+}
+
+pub(super) async fn change(call: Call) -> Result<Reply, Reply> {
+    let Origins { allowed_origins } = read_body(&call)?;
+    settings::change(&call, SettingsChange::ApiOrigins(allowed_origins)).await?;
+    Ok(show(&call))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hyper::Request;
+
+    #[test]
+    fn only_origins_of_the_list_and_only_paths_of_the_api_are_allowed() {
+        let allowed = |service, path: &str, origins: &[&str]| {
+            let request = Request::builder().uri(path);
+            let request =
+                origins.iter().fold(request, |request, origin| request.header(ORIGIN, *origin));
+            let (head, ()) = request.body(()).unwrap().into_parts();
+            let settings = ClusterSettings {
+                api_origins: ["https://app.example".to_owned()].into(),
+                ..ClusterSettings::default()
+            };
+            let before = Allowed::of(&head, service, &ClusterSettings::default());
+            assert!(before.is_none(), "the list is empty at first");
+            Allowed::of(&head, service, &settings).is_some()
+        };
+        let management = Service::Management;
+        assert!(allowed(management, "/api/v1/buckets", &["https://app.example"]));
+        for (service, path, origins) in [
+            (management, "/api/v1/buckets", &[] as &[&str]),
+            (management, "/api/v1/buckets", &["https://app.example", "https://app.example"]),
+            (management, "/api/v1/buckets", &["http://app.example"]),
+            (management, "/api/v1/buckets", &["https://app.example:8443"]),
+            (management, "/api/v1/buckets", &["https://app.example.evil.example"]),
+            (management, "/api/v1/buckets", &["null"]),
+            (management, "/api/v10", &["https://app.example"]),
+            (management, "/pools/default", &["https://app.example"]),
+            (Service::Eventing, "/api/v1/functions", &["https://app.example"]),
+        ] {
+            assert!(!allowed(service, path, origins), "{path} {origins:?}");
+        }
+    }
+}

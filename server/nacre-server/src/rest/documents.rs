@@ -1,0 +1,70 @@
+//! Documents of a collection for endpoints: rights, and work on a thread that may wait for other nodes.
+
+use super::Call;
+use super::body::{Reply, error_reply};
+use super::login::forbidden;
+use hyper::StatusCode;
+use nacre_auth::{Keyspace, Privilege};
+use nacre_node::query::Session;
+use nacre_sandbox::{DatabaseKeyspace, Failure};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a page or a write may take.
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+/// Longest document ID, in bytes. Source: memcached binary protocol.
+pub(super) const ID_BYTES_MAX: usize = 250;
+
+/// Returns the collection that the path of a request names; the default collection of the bucket if it names none.
+pub(super) fn keyspace(call: &Call) -> DatabaseKeyspace {
+    let named = |parameter: &str| {
+        let found = call.segments.iter().find(|(name, _)| *name == parameter);
+        found.map_or_else(|| "_default".to_owned(), |(_, text)| text.clone())
+    };
+    DatabaseKeyspace {
+        bucket: call.segment("bucket").to_owned(),
+        scope: named("scope"),
+        collection: named("collection"),
+    }
+}
+
+/// Refuses users without the right in the collection, and then collections that are not there.
+pub(super) fn require(
+    call: &Call,
+    privilege: Privilege,
+    keyspace: &DatabaseKeyspace,
+) -> Result<(), Reply> {
+    let DatabaseKeyspace { bucket, scope, collection } = keyspace;
+    let place = Keyspace { bucket: Some(bucket), scope: Some(scope), collection: Some(collection) };
+    let may = call.holder(&call.node.users()).is_some_and(|user| user.may(privilege, place));
+    if !may {
+        return Err(forbidden(privilege));
+    }
+    let cluster = call.node.cluster();
+    let found = cluster.bucket(bucket).ok();
+    match found.and_then(|bucket| bucket.manifest.collection(scope, collection)) {
+        Some(_) => Ok(()),
+        None => Err(error_reply(StatusCode::NOT_FOUND, "not_found", "there is no such collection")),
+    }
+}
+
+/// Does `work` with the documents as the user sees them.
+pub(super) async fn with_session<T: Send + 'static>(
+    call: &Call,
+    work: impl FnOnce(&Session) -> Result<T, Failure> + Send + 'static,
+) -> Result<T, Reply> {
+    let (node, user) = (Arc::clone(&call.node), call.user.clone());
+    let done = move || work(&Session::new(&node, &user, Arc::new(|| false)));
+    call.desk().work("the work on documents", done).await?.map_err(|failure| {
+        let status = match failure.retry {
+            true => StatusCode::SERVICE_UNAVAILABLE,
+            false => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        error_reply(status, "failed", &failure.message)
+    })
+}
+
+/// Returns the reply for a document that is not there.
+pub(super) fn no_document() -> Reply {
+    error_reply(StatusCode::NOT_FOUND, "not_found", "there is no such document")
+}
