@@ -30,6 +30,7 @@ const CASES_PORT_BASE: u16 = 19_200;
 const SDK_PORT_BASE: u16 = 19_250;
 const NODE_SDK_PORT_BASE: u16 = 19_350;
 const OBJECT_STORE_PORT_BASE: u16 = 19_375;
+const API_PORT_BASE: u16 = 19_600;
 /// The first of the unclaimed nodes of the conformance cases; each has 20 ports.
 const UNCLAIMED_PORT_BASE: u16 = 19_400;
 /// As many as the cases for HTTP need.
@@ -42,13 +43,14 @@ const TEST_THREADS: &str = "3";
 const SIM_SEEDS: u64 = 1000;
 
 /// The pages whose commands are run, and what their steps are called.
-const LESSONS: [(&str, &str); 12] = [
+const LESSONS: [(&str, &str); 13] = [
     ("lesson on views", "docs/start/first-view.md"),
     ("lesson on functions", "docs/guides/react-to-changes.md"),
     ("lesson on plugins", "docs/start/first-plugin.md"),
     ("lesson on queries", "docs/guides/query.md"),
     ("lesson on indexes", "docs/guides/choose-an-index.md"),
     ("lesson on search", "docs/guides/search.md"),
+    ("lesson on the HTTP API", "docs/guides/http-api.md"),
     ("lesson on plans", "docs/guides/read-a-plan.md"),
     ("lesson on clusters", "docs/guides/run-a-cluster.md"),
     ("lesson on looking after a node", "docs/guides/look-after-a-node.md"),
@@ -78,6 +80,7 @@ pub fn run(options: &Test) -> Result<(), String> {
         step("official Node SDK", || node_sdk(&binary))?;
         step("backups in an object store", || object_store(&binary))?;
         step("sdk-py and sdk-js", || own_sdks(&binary))?;
+        step("HTTP API and agents", || http_api(&binary))?;
         step("guest kit in Go", go_kit)?;
         step("packages", || packaging::quick(&binary))
     };
@@ -257,6 +260,18 @@ fn own_sdks(binary: &Path) -> Result<(), String> {
         Command::new("npm").args(["test", "--silent"]).current_dir(&folder),
         "pass the tests of sdk-js",
     )?;
+    node.stop()
+}
+
+/// The description of the HTTP API against its answers, and the official client of the protocol of agents.
+fn http_api(binary: &Path) -> Result<(), String> {
+    let packages = ["mcp==2.3.0", "openapi-spec-validator==0.9.0"];
+    let python = tools::python("http-api-1", &packages)?;
+    let node = Node::start(binary, Some(API_PORT_BASE), &["default"], &[])?;
+    let mut check = Command::new(&python);
+    check.arg(workspace().join("conformance/http/check.py")).arg(binary);
+    check.arg(format!("http://127.0.0.1:{}", node.mgmt_port())).args([USER, PASSWORD]);
+    run_command(&mut check, "answer as the HTTP API is described, also to agents")?;
     node.stop()
 }
 

@@ -3,9 +3,10 @@
 //! ```text
 //! bucket, scope, collection      where documents are           sh       statements of SQL++
 //! doc, import, sample            documents                     bench    load, and figures
-//! user, index, function          what there is besides         plugin   projects, packages, deployments
+//! user, token, index, function   what there is besides         plugin   projects, packages, deployments
 //! cluster, ping                  nodes, and a look at them     context  nodes and logins under names
 //! backup, restore, export        copies of a running cluster   xdcr     buckets that follow those of other clusters
+//! mcp                            all of it for agents
 //! ```
 //!
 //! Each module has an `Options` (or the command's name) for the command line, and a function that runs it and returns a sentence for the
@@ -34,12 +35,14 @@ pub mod index;
 pub mod keyspace;
 mod listing;
 mod loader;
+pub mod mcp;
 pub mod ping;
 pub mod plugin;
 pub mod sample;
 pub mod sh;
 mod statement;
 mod target;
+pub mod token;
 mod trust;
 pub mod xdcr;
 

@@ -54,6 +54,15 @@ pub struct Server {
         help_heading = "Connection"
     )]
     password: Option<String>,
+    /// Token of the HTTP API, in place of user and password; not for commands that read and write keys by themselves
+    #[arg(
+        long,
+        env = "NACRE_TOKEN",
+        hide_env_values = true,
+        global = true,
+        help_heading = "Connection"
+    )]
+    token: Option<String>,
     #[command(flatten)]
     trust: Trust,
     /// Node and login that follow from the options.
@@ -132,6 +141,7 @@ impl Server {
             connect: Some(server.parse()?),
             user: Some(user.to_owned()),
             password: Some(password.to_owned()),
+            token: None,
             trust: Trust::default(),
             resolved: OnceLock::new(),
             typed: OnceLock::new(),
@@ -199,6 +209,10 @@ impl Server {
         let Login { user, password, .. } = self.resolved()?;
         if let Some(password) = password.as_ref().or_else(|| self.typed.get()) {
             return Ok((user, password));
+        }
+        if self.has_token() {
+            let reason = "a token is for HTTP only: this command needs --password too";
+            return Err(Failure::new(Kind::Denied, reason));
         }
         let missing = "the password is missing: give --password, or set NACRE_PASSWORD";
         if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
@@ -365,7 +379,7 @@ impl Server {
     pub fn probe(&self, path: &str) -> Result<(u16, Value), Failure> {
         let Login { node, trust, .. } = self.resolved()?;
         let rest = Rest::new(&[node.to_string()], "", "", &trust.roots()?);
-        let RestReply { status, text } = rest.call("GET", path, b"")?;
+        let RestReply { status, text, .. } = rest.call("GET", path, b"")?;
         Ok((status, serde_json::from_str(&text).unwrap_or(Value::String(text))))
     }
 
@@ -412,11 +426,8 @@ impl Server {
             let hint = "name its management, as http://host:8091";
             return Err(Silence::Other(format!("{server} is an address for keys: {hint}").into()));
         }
-        let roots = self.trust()?.roots().map_err(Failure::from)?;
-        let (user, password) = self.login()?;
-        let rest = Rest::new(&[server.to_owned()], user, password, &roots);
-        let RestReply { status, text } =
-            rest.call(method, path, body).map_err(|error| match error {
+        let RestReply { status, text, .. } =
+            self.rest(server)?.call(method, path, body).map_err(|error| match error {
                 RestError::NotHttp { .. } => Silence::NotHttp(format!("{error}: {NOT_MANAGEMENT}")),
                 other => Silence::Other(other.into()),
             })?;
@@ -424,10 +435,43 @@ impl Server {
         Ok((status, value))
     }
 
+    /// Returns a client of a service, whose URL is `base`: with the token if there is one, else with user and password.
+    ///
+    /// # Errors
+    /// When there is neither, or trusted authorities cannot be read.
+    pub fn rest(&self, base: &str) -> Result<Rest, Failure> {
+        let (roots, hosts) = (self.trust()?.roots()?, [base.to_owned()]);
+        match &self.token {
+            Some(token) if !token.is_empty() => Ok(Rest::with_token(&hosts, token, &roots)),
+            _ => {
+                let (user, password) = self.login()?;
+                Ok(Rest::new(&hosts, user, password, &roots))
+            }
+        }
+    }
+
+    fn has_token(&self) -> bool {
+        self.token.as_ref().is_some_and(|token| !token.is_empty())
+    }
+
+    /// Returns the failure that a refused answer stands for.
+    ///
+    /// # Errors
+    /// When the node is not known.
+    pub fn failure(&self, status: u16, value: &Value) -> Result<Failure, Failure> {
+        self.refusal(status, value)
+    }
+
     /// Describes why a request was refused, with the node where it gives no reason.
     fn refusal(&self, status: u16, value: &Value) -> Result<Failure, Failure> {
         let Login { node, user, .. } = self.resolved()?;
         let denied = |reason: String| Ok(Failure::new(Kind::Denied, reason));
+        if status == 401 && self.has_token() {
+            let next = "create another with nacre token create";
+            return denied(format!(
+                "{node} refuses the token (unknown, revoked or expired): {next}"
+            ));
+        }
         if status == 401 {
             return denied(format!("{node} refuses the login of {user}"));
         }
@@ -493,6 +537,10 @@ fn is_success(status: u16) -> bool {
 fn reason(value: &Value) -> Option<String> {
     let texts: Vec<&str> = match (&value["errors"], value) {
         (Value::Object(errors), _) => errors.values().filter_map(Value::as_str).collect(),
+        // A problem of RFC 9457.
+        (_, Value::Object(problem)) if problem.contains_key("detail") => {
+            problem["detail"].as_str().into_iter().collect()
+        }
         (_, Value::Array(errors)) => errors.iter().filter_map(Value::as_str).collect(),
         (_, Value::String(error)) => vec![error.trim()],
         // References to other clusters and settings of replications: texts by field.

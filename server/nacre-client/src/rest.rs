@@ -20,6 +20,8 @@ pub struct RestReply {
     pub status: u16,
     /// Body. Bytes that are not UTF-8 are replaced.
     pub text: String,
+    /// Version of what was answered, with its quotes.
+    pub etag: Option<String>,
 }
 
 impl RestReply {
@@ -67,13 +69,22 @@ pub struct Rest {
 impl Rest {
     /// Creates a client of several hosts, which connects with the first request.
     pub fn new(hosts: &[String], user: &str, password: &str, trust: &TrustedRoots) -> Rest {
+        let login = STANDARD.encode(format!("{user}:{password}"));
+        Rest::with(hosts, format!("Basic {login}"), trust)
+    }
+
+    /// Creates a client that acts by a token of the HTTP API.
+    pub fn with_token(hosts: &[String], token: &str, trust: &TrustedRoots) -> Rest {
+        Rest::with(hosts, format!("Bearer {token}"), trust)
+    }
+
+    fn with(hosts: &[String], authorization: String, trust: &TrustedRoots) -> Rest {
         let agent = ureq::Agent::config_builder()
             .http_status_as_error(false)
             .timeout_global(Some(TIMEOUT))
             .tls_config(trust.http_config())
             .build()
             .into();
-        let authorization = format!("Basic {}", STANDARD.encode(format!("{user}:{password}")));
         Rest { hosts: hosts.to_vec(), current: AtomicUsize::new(0), agent, authorization }
     }
 
@@ -84,11 +95,25 @@ impl Rest {
     /// # Errors
     /// [`RestError`], of the last host that was tried.
     pub fn call(&self, method: &str, path: &str, body: &[u8]) -> Result<RestReply, RestError> {
+        self.call_with(method, path, &[], body)
+    }
+
+    /// Sends a request with headers, as [`Rest::call`] does without.
+    ///
+    /// # Errors
+    /// As for [`Rest::call`].
+    pub fn call_with(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+    ) -> Result<RestReply, RestError> {
         let first = self.current.load(Ordering::Relaxed);
         let mut last = RestError::Body("there is no host to ask".to_owned());
         for turn in 0..self.hosts.len() {
             let place = (first + turn) % self.hosts.len();
-            match self.call_host(&self.hosts[place], method, path, body) {
+            match self.call_host(&self.hosts[place], method, path, headers, body) {
                 Err(error) if is_unsent(&error) => last = error,
                 answered => {
                     self.current.store(place, Ordering::Relaxed);
@@ -104,6 +129,7 @@ impl Rest {
         host: &str,
         method: &str,
         path: &str,
+        headers: &[(&str, &str)],
         body: &[u8],
     ) -> Result<RestReply, RestError> {
         let failed = |source: ureq::Error| {
@@ -116,17 +142,20 @@ impl Rest {
         let request = Request::builder()
             .method(method)
             .uri(format!("{host}{path}"))
-            .header("authorization", &self.authorization)
-            .body(body)
-            .map_err(|error| failed(error.into()))?;
+            .header("authorization", &self.authorization);
+        let request =
+            headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
+        let request = request.body(body).map_err(|error| failed(error.into()))?;
         let mut answer = self.agent.run(request).map_err(failed)?;
+        let etag = answer.headers().get("etag").and_then(|etag| etag.to_str().ok());
+        let etag = etag.map(str::to_owned);
         let text = answer
             .body_mut()
             .with_config()
             .limit(ANSWER_BYTES_MAX)
             .read_to_string()
             .map_err(|error| RestError::Body(error.to_string()))?;
-        Ok(RestReply { status: answer.status().as_u16(), text })
+        Ok(RestReply { status: answer.status().as_u16(), text, etag })
     }
 }
 
@@ -214,7 +243,7 @@ mod tests {
             "HTTP/1.1 404 Not Found\r\ncontent-length: 2\r\nconnection: close\r\n\r\nno";
         let (open, serving) = host(2, ANSWER);
         let rest = rest(&[closed(), open]);
-        let expected = RestReply { status: 404, text: "no".into() };
+        let expected = RestReply { status: 404, text: "no".into(), etag: None };
         assert_eq!(rest.call("GET", "/a", b"").unwrap(), expected);
         assert_eq!(rest.call("GET", "/b", b"").unwrap(), expected);
         assert!(!expected.is_success());

@@ -5,13 +5,16 @@
 use std::path::Path;
 
 /// Pages without the habits, from the root of the repository.
-const PAGES: [&str; 7] = [
+const PAGES: [&str; 10] = [
     "README.md",
     "docs/operate/install.md",
     "docs/operate/production.md",
     "docs/operate/monitor.md",
     "docs/operate/upgrade.md",
     "docs/operate/troubleshoot.md",
+    "docs/operate/slow-operations.md",
+    "docs/guides/agents.md",
+    "docs/guides/http-api.md",
     "docs/decisions/0064-commands-find-their-node.md",
 ];
 /// The highest reading grade of a page (Flesch-Kincaid), in years of school.

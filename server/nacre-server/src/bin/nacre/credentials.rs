@@ -28,13 +28,14 @@ pub fn hide() {
     cover(bytes);
 }
 
-/// Covers the values of options whose names end with `password`, in arguments that end with a zero each.
+/// Covers the values of options whose names end with `password` or `token`, in arguments that end with a zero each.
 fn cover(bytes: &mut [u8]) {
     let mut is_next = false;
     for argument in bytes.split_mut(|byte| *byte == 0) {
         let name_bytes = argument.iter().position(|byte| *byte == b'=').unwrap_or(argument.len());
+        let name = &argument[..name_bytes];
         let is_option =
-            argument.starts_with(b"--") && argument[..name_bytes].ends_with(b"password");
+            name.starts_with(b"--") && (name.ends_with(b"password") || name.ends_with(b"token"));
         if std::mem::take(&mut is_next) {
             argument.fill(COVER);
         } else if is_option && name_bytes < argument.len() {
@@ -126,6 +127,7 @@ mod tests {
             covered("nacre serve --password top --host h"),
             "nacre serve --password xxx --host h"
         );
+        assert_eq!(covered("nacre mcp --token abc"), "nacre mcp --token xxx");
         assert_eq!(covered("nacre sh --password=a=b -e x"), "nacre sh --password=xxx -e x");
         assert_eq!(covered("a --other-password p --password"), "a --other-password x --password");
         assert_eq!(covered("a --password-file f password p"), "a --password-file f password p");

@@ -20,7 +20,7 @@ mod reset_password;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use nacre_cli::{
     Failure, account, backup, bench, cluster, context, document, export, function, import, index,
-    keyspace, ping, plugin, sample, sh, xdcr,
+    keyspace, mcp, ping, plugin, sample, sh, token, xdcr,
 };
 use nacre_server::{Dev, Serve};
 use process::{NodeProcess, stop_signals};
@@ -61,6 +61,8 @@ enum Command {
     Collection(keyspace::Collections),
     /// Create, list and delete users
     User(account::Options),
+    /// Create, list and revoke tokens of the HTTP API
+    Token(token::Options),
     /// Create, list and delete indexes
     Index(index::Options),
     /// Define, start and stop functions that react to changes
@@ -73,6 +75,8 @@ enum Command {
     Xdcr(xdcr::Options),
     /// Build, deploy and watch plugins
     Plugin(plugin::Options),
+    /// Serve the database to AI agents by the Model Context Protocol, on standard input and output
+    Mcp(mcp::Options),
     /// Create and manage a cluster
     Cluster(cluster::Options),
     /// Check which services of a node answer
@@ -191,6 +195,8 @@ fn main() -> ExitCode {
         Command::Scope(options) => keyspace::run_scopes(&options),
         Command::Collection(options) => keyspace::run_collections(&options),
         Command::User(options) => account::run(&options),
+        Command::Token(options) => token::run(&options),
+        Command::Mcp(options) => mcp::run(&options),
         Command::Index(options) => index::run(&options),
         Command::Function(options) => function::run(&options),
         Command::Ping(options) => ping::run(&options),
