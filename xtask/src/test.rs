@@ -30,7 +30,7 @@ const CASES_PORT_BASE: u16 = 19_200;
 const SDK_PORT_BASE: u16 = 19_250;
 const NODE_SDK_PORT_BASE: u16 = 19_350;
 const OBJECT_STORE_PORT_BASE: u16 = 19_375;
-const API_PORT_BASE: u16 = 19_600;
+const API_PORT_BASE: u16 = 19_575;
 /// The first of the unclaimed nodes of the conformance cases; each has 20 ports.
 const UNCLAIMED_PORT_BASE: u16 = 19_400;
 /// As many as the cases for HTTP need.

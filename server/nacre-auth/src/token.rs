@@ -186,8 +186,7 @@ impl Users {
 
     /// The same for the tokens of one user of domain local.
     pub(crate) fn refresh_tokens_of(&mut self, name: &str) {
-        let owner = |holder: &TokenHolder| user_of_token(&holder.user.name).map(|(user, _)| user);
-        self.holders.retain(|_, holder| owner(holder) != Some(name));
+        self.holders.retain(|_, holder| person(&holder.user.name) != name);
         self.holders.extend(self.users.get(name).into_iter().flat_map(holders_of));
         self.expire_tokens(self.expired_s);
     }

@@ -73,7 +73,7 @@ pub struct SlowOperation {
 }
 
 /// Settings of the log of slow operations.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SlowSettings {
     /// From when on an operation of the key-value protocol is slow; zero if none is.
     pub kv: Duration,
@@ -81,12 +81,6 @@ pub struct SlowSettings {
     pub query: Duration,
     /// True if lines of the log have no data of users.
     pub redact: bool,
-}
-
-impl Default for SlowSettings {
-    fn default() -> SlowSettings {
-        SlowSettings { kv: Duration::ZERO, query: Duration::ZERO, redact: false }
-    }
 }
 
 /// Operations of a node that took long.

@@ -4,7 +4,6 @@ use super::answer::Answer;
 use super::calls;
 use crate::failure::Failure;
 use crate::target::Server;
-use rmcp::model::{Tool, ToolAnnotations};
 use serde_json::{Map, Value, json};
 
 /// Arguments of a call.
@@ -198,7 +197,7 @@ impl Type {
 
 impl ToolSpec {
     /// Returns the tool as the protocol describes it.
-    pub fn describe(&self) -> Tool {
+    pub fn describe(&self) -> Value {
         let mut properties = Map::new();
         for parameter in self.parameters {
             let mut schema = parameter.kind.schema();
@@ -213,13 +212,17 @@ impl ToolSpec {
             "required": required,
             "additionalProperties": false,
         });
-        let Value::Object(schema) = schema else { unreachable!("an object is an object") };
-        let annotations = ToolAnnotations::new()
-            .read_only(!self.writes)
-            .destructive(self.writes)
-            .idempotent(!self.writes)
-            .open_world(false);
-        Tool::new(self.name, self.about, schema).with_annotations(annotations)
+        json!({
+            "name": self.name,
+            "description": self.about,
+            "inputSchema": schema,
+            "annotations": {
+                "readOnlyHint": !self.writes,
+                "destructiveHint": self.writes,
+                "idempotentHint": !self.writes,
+                "openWorldHint": false,
+            },
+        })
     }
 
     /// Refuses arguments that the tool does not have, that are missing, or of another type.
@@ -268,9 +271,8 @@ mod tests {
         assert_eq!(writing, ["put_document", "delete_document"]);
         for tool in TOOLS {
             let described = tool.describe();
-            let annotations = described.annotations.unwrap();
-            assert_eq!(annotations.read_only_hint, Some(!tool.writes), "{}", tool.name);
-            assert_eq!(described.input_schema["additionalProperties"], false);
+            assert_eq!(described["annotations"]["readOnlyHint"], !tool.writes, "{}", tool.name);
+            assert_eq!(described["inputSchema"]["additionalProperties"], false);
         }
     }
 

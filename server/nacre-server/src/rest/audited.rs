@@ -1,6 +1,6 @@
 //! Entries of the audit log and the event log for HTTP requests.
 
-use super::{Call, Door, Service};
+use super::{Call, Door, Service, api};
 use crate::audit::{self, AuditEvent};
 use hyper::{Method, StatusCode};
 use nacre_auth::INTERNAL;
@@ -10,6 +10,8 @@ use std::net::SocketAddr;
 pub(super) struct Audited {
     /// The user, method and path of a request that changes something; `None` for others, and for those of other nodes.
     request: Option<(String, String, Vec<String>)>,
+    /// True for a document of the HTTP API: like one of the key-value protocol, it leaves no line unless it is refused.
+    is_document: bool,
 }
 
 impl Audited {
@@ -17,7 +19,8 @@ impl Audited {
         let reads = call.method == Method::GET || call.method == Method::HEAD;
         let is_audited = !reads && call.user != INTERNAL;
         let request = (call.user.clone(), call.method.to_string(), call.path.clone());
-        Audited { request: is_audited.then_some(request) }
+        let is_document = api::is_document(&call.path);
+        Audited { request: is_audited.then_some(request), is_document }
     }
 
     pub fn write(self, door: &Door, from: SocketAddr, status: StatusCode) {
@@ -25,6 +28,9 @@ impl Audited {
         let is_written =
             settings.enabled && matches!(door.service, Service::Management | Service::Eventing);
         let Some((user, method, path)) = self.request.filter(|_| is_written) else { return };
+        if self.is_document && status != StatusCode::FORBIDDEN {
+            return;
+        }
         let segments: Vec<&str> = path.iter().map(String::as_str).collect();
         let kind = match status {
             StatusCode::FORBIDDEN => audit::ACCESS_FORBIDDEN,

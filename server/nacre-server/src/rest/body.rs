@@ -193,6 +193,8 @@ pub(crate) fn users_refused(refused: &Refused) -> Reply {
         Refused::PasswordRequired | Refused::PasswordNotAllowed => invalid("password", reason),
         Refused::LoginEnded => unauthorized(),
         Refused::Forbidden(privilege) => forbidden(*privilege),
+        Refused::ByToken => error_reply(StatusCode::FORBIDDEN, "by_token", &reason),
+        Refused::TokenNotFound { .. } => json_reply(StatusCode::NOT_FOUND, &json!(reason)),
         _ => invalid("_", reason),
     }
 }

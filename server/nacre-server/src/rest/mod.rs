@@ -685,7 +685,10 @@ fn concerns_agreed(service: Service, path: &[String]) -> bool {
         Service::Management => {
             matches!(
                 path[..],
-                ["pools", "default", "buckets", ..] | ["settings", ..] | ["api", "v1", ..]
+                ["pools", "default", "buckets", ..]
+                    | ["settings", ..]
+                    | ["api", "v1", "buckets"]
+                    | ["api", "v1", "settings" | "tokens" | "users", ..]
             )
         }
         Service::Views => matches!(path[..], [_, "_design", _]),

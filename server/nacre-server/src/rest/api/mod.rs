@@ -78,6 +78,16 @@ pub(super) fn is_api(path: &str) -> bool {
     ROOT.iter().all(|root| segments.next() == Some(*root))
 }
 
+/// Returns true for a path of documents.
+pub(super) fn is_document(path: &[String]) -> bool {
+    let path: Vec<&str> = path.iter().map(String::as_str).collect();
+    matches!(
+        path[..],
+        ["api", "v1", "buckets", _, "documents", ..]
+            | ["api", "v1", "buckets", _, "scopes", _, "collections", _, "documents", ..]
+    )
+}
+
 /// Answers a request whose path is known with other methods only; `None` for any other.
 pub(super) fn other_methods(table: &Table<routes::Handler>, call: &Call) -> Option<Reply> {
     if !call.path.iter().map(String::as_str).take(ROOT.len()).eq(ROOT) {

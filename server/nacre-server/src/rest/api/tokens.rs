@@ -5,7 +5,7 @@ use super::super::body::{
     Reply, in_background, invalid, json_reply, ok, reply, unauthorized, users_refused,
 };
 use super::super::users::read_role_list;
-use super::{problem, read_body};
+use super::read_body;
 use hyper::StatusCode;
 use hyper::header::{CACHE_CONTROL, HeaderValue};
 use nacre_auth::{ApiToken, Edit, Refused, User, UserChange, user_of_token};
@@ -67,7 +67,7 @@ fn describe(token: &ApiToken) -> Value {
 pub(super) async fn create(call: Call) -> Result<Reply, Reply> {
     let wanted: Wanted = read_body(&call)?;
     if user_of_token(&call.user).is_some() {
-        return Err(refused(&Refused::ByToken));
+        return Err(users_refused(&Refused::ByToken));
     }
     if !(1..=ApiToken::NAME_BYTES_MAX).contains(&wanted.name.len()) {
         let most = ApiToken::NAME_BYTES_MAX;
@@ -116,17 +116,8 @@ async fn change(call: &Call, edit: Edit) -> Result<(), Reply> {
     let by = Some(call.identity.clone().ok_or_else(unauthorized)?);
     let node = Arc::clone(&call.node);
     let change = UserChange { by, edit };
-    call.node.users().permit(&change).map_err(|reason| refused(&reason))?;
+    call.node.users().permit(&change).map_err(|reason| users_refused(&reason))?;
     in_background(move || node.change_users(change)).await
-}
-
-/// Refusals that only concern tokens.
-fn refused(reason: &Refused) -> Reply {
-    let detail = reason.to_string();
-    match reason {
-        Refused::ByToken => problem::reply(StatusCode::FORBIDDEN, "by_token", &detail),
-        other => users_refused(other),
-    }
 }
 
 #[cfg(test)]
