@@ -1,9 +1,11 @@
 //! Durable writes as a connection sees them.
 
 use crate::world::{Connection, World, durable, request};
+use nacre_bucket::SlowSettings;
 use nacre_bucket::kv::Next;
 use nacre_cluster::{BucketKind, BucketSettings, EvictionPolicy};
 use nacre_store::Fault;
+use std::time::Duration;
 
 const AMBIGUOUS: u16 = 0xa3;
 
@@ -57,6 +59,34 @@ fn a_write_that_does_not_reach_the_disk_in_time_is_ambiguous() {
     world.run_tasks();
     world.crash();
     assert_eq!(Connection::open(&world.node()).get("k").value, b"2");
+}
+
+#[test]
+fn a_request_that_has_waited_long_is_kept_with_what_it_has_waited_for() {
+    let world = World::new();
+    let node = world.node();
+    let second = Duration::from_secs(1);
+    node.slow.set(SlowSettings { kv: second, query: second, redact: false });
+    let mut connection = Connection::open(&node);
+    world.run_tasks();
+    for (wait_s, expected) in [(0, 0), (2, 1)] {
+        connection.now = node.now();
+        connection.give(&durable(3, 60_000, &set("1")));
+        world.wait(wait_s);
+        world.run_tasks();
+        connection.now = node.now();
+        assert_eq!(connection.resume()[0].status, 0);
+        assert_eq!(node.slow.kept().len(), expected, "{wait_s} s");
+    }
+    let kept = node.slow.kept().pop().unwrap();
+    assert_eq!((&*kept.operation, &*kept.bucket, &*kept.target), ("Set", "b", "k"));
+    assert_eq!((&*kept.user, kept.spent[0].0), ("admin", "durability"));
+    assert!(kept.elapsed >= second * 2, "{:?}", kept.elapsed);
+    // The thread that reads had no processor.
+    connection.now = node.now();
+    world.wait(2);
+    assert_eq!(connection.get("k").status, 0);
+    assert_eq!(node.slow.kept()[0].operation, "1 requests of one read");
 }
 
 #[test]

@@ -3,7 +3,9 @@
 use crate::world::{NODE, World, cluster};
 use nacre_auth::{User, Users};
 use nacre_bucket::kv::KvEnv;
-use nacre_bucket::{Bucket, BucketEnv, CopyRetention, Logins, Task, Waiter, Watchers, events};
+use nacre_bucket::{
+    Bucket, BucketEnv, CopyRetention, Logins, SlowLog, Task, Waiter, Watchers, events,
+};
 use nacre_budget::Budgets;
 use nacre_cluster::{Change, Cluster, Manifest, Refusal};
 use nacre_types::{Now, VbUuid};
@@ -21,6 +23,7 @@ pub struct Host {
     users_version: AtomicU64,
     logins: Arc<Logins>,
     budgets: Budgets,
+    pub slow: SlowLog,
     map_watchers: Watchers,
 }
 
@@ -36,6 +39,7 @@ impl Host {
             users_version: AtomicU64::new(1),
             logins: Arc::default(),
             budgets: Budgets::default(),
+            slow: SlowLog::default(),
             map_watchers: Watchers::default(),
         });
         for config in host.cluster().buckets.values() {
@@ -157,6 +161,10 @@ impl KvEnv for Host {
 
     fn budgets(&self) -> &Budgets {
         &self.budgets
+    }
+
+    fn slow_log(&self) -> Option<&SlowLog> {
+        Some(&self.slow)
     }
 
     fn map_version(&self) -> (i64, i64) {
