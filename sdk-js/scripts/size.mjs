@@ -1,16 +1,45 @@
-// Prints how large the package is, minified and compressed, beside what an application pays that bundles it.
+// Prints how large the package is, minified and compressed: `entry` is what a program loads that imports it, `whole` is
+// that with all parts which are loaded when they are used.
 
+import { rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { gzipSync } from 'node:zlib'
 
 import { build } from 'esbuild'
 
-const { outputFiles } = await build({
-  entryPoints: [new URL('../dist/src/index.js', import.meta.url).pathname],
-  bundle: true,
-  minify: true,
-  platform: 'node',
-  format: 'esm',
-  write: false,
-})
-const [{ contents }] = outputFiles
-console.log(JSON.stringify({ minified: contents.length, gzip: gzipSync(contents, { level: 9 }).length }))
+const outdir = join(tmpdir(), `nacre-size-${process.pid}`)
+
+/** Bytes of an entry: what it imports at once, and all of it. */
+async function measure(name) {
+  const { outputFiles, metafile } = await build({
+    entryPoints: [new URL(`../dist/src/${name}.js`, import.meta.url).pathname],
+    bundle: true,
+    splitting: true,
+    minify: true,
+    platform: 'node',
+    format: 'esm',
+    outdir,
+    absWorkingDir: tmpdir(),
+    metafile: true,
+    write: false,
+  })
+  const contents = new Map(outputFiles.map(({ path, contents }) => [path, contents]))
+  const outputs = new Map(Object.entries(metafile.outputs).map(([path, output]) => [join(tmpdir(), path), output]))
+  const first = [...outputs.keys()].find((path) => path.endsWith(`/${name}.js`))
+  const reached = new Set([first])
+  for (const path of reached) {
+    for (const { path: next, kind } of outputs.get(path).imports) {
+      if (kind === 'import-statement' && outputs.has(join(tmpdir(), next))) reached.add(join(tmpdir(), next))
+    }
+  }
+  const sum = (paths) => {
+    const parts = [...paths].map((path) => contents.get(path))
+    const gzip = parts.reduce((total, part) => total + gzipSync(part, { level: 9 }).length, 0)
+    return { minified: parts.reduce((total, part) => total + part.length, 0), gzip }
+  }
+  return { entry: sum(reached), whole: sum(contents.keys()) }
+}
+
+console.log(JSON.stringify(await measure('index')))
+rmSync(outdir, { recursive: true, force: true })

@@ -3,20 +3,23 @@
 import type { Cluster } from './cluster.js'
 import { Collection } from './collection.js'
 import type { OperationOptions } from './deadline.js'
-import { type PingOptions, type PingResult, ping, type WaitUntilReadyOptions, waitUntilReady } from './diagnostics.js'
+import type { PingOptions, WaitUntilReadyOptions } from './diagnostics.js'
+import type { PingResult } from './reports.js'
 import { InvalidArgumentError } from './errors.js'
-import { ScopeEventingFunctionManager } from './eventing.js'
+import type { ScopeEventingFunctionManager } from './eventing-manager.js'
+import { lazy } from './lazy.js'
 import type { HttpRequest, HttpResponse } from './http.js'
 import type { KvClient } from './kv-client.js'
 import type { Live, LiveOptions } from './live.js'
-import { CollectionManager } from './management.js'
+import type { CollectionManager } from './bucket-manager.js'
 import { checkOptions } from './option-names.js'
 import type { Timeouts } from './options.js'
 import { contextOf, type Query, type QueryOptions, startQuery } from './query.js'
 import { type Search, type SearchQueryOptions, type SearchRequest, startSearch } from './search.js'
-import { ScopeSearchIndexManager } from './search-indexes.js'
+import type { ScopeSearchIndexManager } from './search-index-manager.js'
 import type { Transcoder } from './transcoders.js'
-import { startViewQuery, ViewIndexManager, type ViewQuery, type ViewQueryOptions } from './views.js'
+import type { ViewIndexManager } from './view-index-manager.js'
+import { startViewQuery, type ViewQuery, type ViewQueryOptions } from './views.js'
 
 /** A bucket. It connects when first used. */
 export class Bucket {
@@ -71,17 +74,18 @@ export class Bucket {
 
   /** Creates, drops and lists scopes and collections. */
   collections(): CollectionManager {
-    return new CollectionManager(this.cluster, this.name)
+    return lazy(async () => new (await import('./bucket-manager.js')).CollectionManager(this.cluster, this.name))
   }
 
   /** Reads, writes and drops design documents. */
   viewIndexes(): ViewIndexManager {
-    return new ViewIndexManager(this)
+    return lazy(async () => new (await import('./view-index-manager.js')).ViewIndexManager(this))
   }
 
   /** Asks every node of every service for a sign of life, those with documents through connections to this bucket. */
   async ping(options: PingOptions = {}): Promise<PingResult> {
     checkOptions('ping', options)
+    const { ping } = await import('./reports.js')
     return ping(this.client, this.cluster.http, options, this.timeouts.managementTimeout)
   }
 
@@ -92,6 +96,7 @@ export class Bucket {
    */
   async waitUntilReady(timeout: number, options: WaitUntilReadyOptions = {}): Promise<void> {
     checkOptions('waitUntilReady', options)
+    const { waitUntilReady } = await import('./reports.js')
     return waitUntilReady(this.client, this.cluster.http, timeout, options)
   }
 
@@ -160,12 +165,20 @@ export class Scope {
 
   /** Defines, holds up and drops indexes of the search service in this scope, where there is one. */
   searchIndexes(): ScopeSearchIndexManager {
-    return new ScopeSearchIndexManager(this.cluster, this.bucket.name, this.name)
+    const { bucket, cluster, name } = this
+    return lazy(async () => {
+      const { ScopeSearchIndexManager } = await import('./search-index-manager.js')
+      return new ScopeSearchIndexManager(cluster, bucket.name, name)
+    })
   }
 
   /** Defines, deploys and drops functions of this scope. */
   eventingFunctions(): ScopeEventingFunctionManager {
-    return new ScopeEventingFunctionManager(this.cluster, this.bucket.name, this.name)
+    const { bucket, cluster, name } = this
+    return lazy(async () => {
+      const { ScopeEventingFunctionManager } = await import('./eventing-manager.js')
+      return new ScopeEventingFunctionManager(cluster, bucket.name, name)
+    })
   }
 
   /** A collection, which is looked up when a document in it is used. */

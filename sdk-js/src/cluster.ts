@@ -4,33 +4,26 @@ import { Access, type Authenticator, type Network, type SecurityConfig } from '.
 import { Bucket } from './bucket.js'
 import { type Address, parseConnectionString, resolveSeeds } from './connection-string.js'
 import type { OperationOptions } from './deadline.js'
-import {
-  type DiagnosticsOptions,
-  type DiagnosticsResult,
-  diagnose,
-  type PingOptions,
-  type PingResult,
-  ping,
-  type WaitUntilReadyOptions,
-  waitUntilReady,
-} from './diagnostics.js'
+import type { DiagnosticsOptions, PingOptions, WaitUntilReadyOptions } from './diagnostics.js'
+import type { DiagnosticsResult, PingResult } from './reports.js'
 import { InvalidArgumentError, RequestCanceledError } from './errors.js'
 import { HttpClient, type HttpRequest, type HttpResponse } from './http.js'
 import { KvClient } from './kv-client.js'
-import { EventingFunctionManager } from './eventing.js'
+import type { EventingFunctionManager } from './eventing-manager.js'
+import { lazy } from './lazy.js'
 import { Live, type LiveOptions } from './live.js'
 import { CouchbaseLogger, type Logger } from './logger.js'
-import { BucketManager } from './management.js'
+import type { BucketManager } from './bucket-manager.js'
 import { checkOptions } from './option-names.js'
 import { DEFAULT_TIMEOUTS, type TimeoutConfig, type Timeouts } from './options.js'
 import { type Query, type QueryOptions, type Sender, startQuery } from './query.js'
-import { QueryIndexManager } from './query-indexes.js'
+import type { QueryIndexManager } from './query-indexes.js'
 import { type Search, type SearchQueryOptions, SearchRequest, startSearch } from './search.js'
-import { SearchIndexManager } from './search-indexes.js'
+import type { SearchIndexManager } from './search-index-manager.js'
 import type { SearchQuery } from './search-queries.js'
 import { DefaultTranscoder, type Transcoder } from './transcoders.js'
 import { Transactions, type TransactionsConfig } from './transactions.js'
-import { UserManager } from './users.js'
+import type { UserManager } from './user-manager.js'
 
 /** How to connect to a cluster: with `username` and `password`, or with an `authenticator`. */
 export interface ConnectOptions {
@@ -218,7 +211,7 @@ export class Cluster implements AsyncDisposable {
 
   /** Creates, drops and lists buckets. */
   buckets(): BucketManager {
-    return new BucketManager(this)
+    return lazy(async () => new (await import('./bucket-manager.js')).BucketManager(this))
   }
 
   /**
@@ -260,12 +253,14 @@ export class Cluster implements AsyncDisposable {
   /** Asks every node of every service for a sign of life. */
   async ping(options: PingOptions = {}): Promise<PingResult> {
     checkOptions('ping', options)
+    const { ping } = await import('./reports.js')
     return ping(this.client, this.http, options, this.timeouts.managementTimeout)
   }
 
   /** Tells which connections there are, without asking anybody. */
   async diagnostics(options: DiagnosticsOptions = {}): Promise<DiagnosticsResult> {
     checkOptions('diagnostics', options)
+    const { diagnose } = await import('./reports.js')
     return diagnose([this.client, ...[...this.#buckets.values()].map(({ client }) => client)], options)
   }
 
@@ -276,6 +271,7 @@ export class Cluster implements AsyncDisposable {
    */
   async waitUntilReady(timeout: number, options: WaitUntilReadyOptions = {}): Promise<void> {
     checkOptions('waitUntilReady', options)
+    const { waitUntilReady } = await import('./reports.js')
     return waitUntilReady(this.client, this.http, timeout, options)
   }
 
@@ -286,22 +282,22 @@ export class Cluster implements AsyncDisposable {
 
   /** Creates, changes and drops users and groups. */
   users(): UserManager {
-    return new UserManager(this)
+    return lazy(async () => new (await import('./user-manager.js')).UserManager(this))
   }
 
   /** Creates, builds and drops indexes for statements. */
   queryIndexes(): QueryIndexManager {
-    return new QueryIndexManager(this)
+    return lazy(async () => new (await import('./query-indexes.js')).QueryIndexManager(this))
   }
 
   /** Defines, holds up and drops indexes of the search service, where there is one. */
   searchIndexes(): SearchIndexManager {
-    return new SearchIndexManager(this)
+    return lazy(async () => new (await import('./search-index-manager.js')).SearchIndexManager(this))
   }
 
   /** Defines, deploys and drops functions that react to changes. */
   eventingFunctions(): EventingFunctionManager {
-    return new EventingFunctionManager(this)
+    return lazy(async () => new (await import('./eventing-manager.js')).EventingFunctionManager(this))
   }
 
   /** Ends all connections; requests under way fail. */

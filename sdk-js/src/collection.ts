@@ -32,7 +32,8 @@ import {
   wireExpiry,
 } from './options.js'
 import { insertAt, valueAt } from './projection.js'
-import { CollectionQueryIndexManager } from './query-indexes.js'
+import { lazy } from './lazy.js'
+import type { CollectionQueryIndexManager } from './query-indexes.js'
 import { readAll, readAny } from './replicas.js'
 import type {
   ExistsResult,
@@ -75,7 +76,7 @@ export class Collection extends Documents {
 
   /** Creates, builds and drops indexes of this collection. */
   queryIndexes(): CollectionQueryIndexManager {
-    return new CollectionQueryIndexManager(this)
+    return lazy(async () => new (await import('./query-indexes.js')).CollectionQueryIndexManager(this))
   }
 
   /** The same collection, for counters and for documents that are plain bytes. */

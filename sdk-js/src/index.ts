@@ -18,6 +18,7 @@ export {
 export { BinaryCollection } from './binary-collection.js'
 export { Bucket, Scope } from './bucket.js'
 export { type Change, Changes, type ChangesOptions } from './changes.js'
+export type { BucketManager, CollectionManager } from './bucket-manager.js'
 export { Cluster, connect, type ConnectOptions } from './cluster.js'
 export { Collection } from './collection.js'
 export { CouchbaseList, CouchbaseMap, CouchbaseQueue, CouchbaseSet } from './data-structures.js'
@@ -26,26 +27,23 @@ export {
   ClusterState,
   type DiagnosticsEndpoint,
   type DiagnosticsOptions,
-  type DiagnosticsResult,
   EndpointState,
   type PingEndpoint,
   type PingOptions,
-  type PingResult,
   PingState,
   ServiceType,
   type WaitUntilReadyOptions,
 } from './diagnostics.js'
 export * from './errors.js'
 export * from './eventing.js'
+export type { EventingFunctionManager, ScopeEventingFunctionManager } from './eventing-manager.js'
 export { applyChanges, Live, type LiveOptions, type LiveUpdate, type RowChange } from './live.js'
 export { CouchbaseLogger, createConsoleLogger, type Logger, LogLevel, NoOpLogger, parseLogLevel } from './logger.js'
 export {
-  BucketManager,
   type BucketSettings,
   type BucketSettings as IBucketSettings,
   type BucketSettings as ICreateBucketSettings,
   BucketType,
-  CollectionManager,
   type CollectionSettings,
   type CollectionSettings as CreateCollectionSettings,
   type CollectionSettings as UpdateCollectionSettings,
@@ -91,17 +89,18 @@ export {
   QueryStatus,
   type QueryWarning,
 } from './query.js'
-export {
+export type {
   CollectionQueryIndexManager,
-  type CreatePrimaryQueryIndexOptions,
-  type CreateQueryIndexOptions,
-  type DropPrimaryQueryIndexOptions,
-  type DropQueryIndexOptions,
-  type KeyspaceOptions,
-  type QueryIndex,
+  CreatePrimaryQueryIndexOptions,
+  CreateQueryIndexOptions,
+  DropPrimaryQueryIndexOptions,
+  DropQueryIndexOptions,
+  KeyspaceOptions,
+  QueryIndex,
   QueryIndexManager,
-  type WatchQueryIndexOptions,
+  WatchQueryIndexOptions,
 } from './query-indexes.js'
+export type { DiagnosticsResult, PingResult } from './reports.js'
 export type * from './results.js'
 export {
   PrefixScan,
@@ -135,7 +134,8 @@ export {
   VectorSearch,
   type VectorSearchOptions,
 } from './search.js'
-export { type ISearchIndex, ScopeSearchIndexManager, SearchIndex, SearchIndexManager } from './search-indexes.js'
+export type { ScopeSearchIndexManager, SearchIndexManager } from './search-index-manager.js'
+export { type ISearchIndex, SearchIndex } from './search-indexes.js'
 export {
   BooleanFieldSearchQuery,
   BooleanSearchQuery,
@@ -196,12 +196,12 @@ export {
   RawStringTranscoder,
   type Transcoder,
 } from './transcoders.js'
+export type { ViewIndexManager } from './view-index-manager.js'
 export {
   DesignDocument,
   DesignDocumentNamespace,
   type DesignDocumentView,
   ViewErrorMode,
-  ViewIndexManager,
   type ViewMetaData,
   ViewOrdering,
   type ViewQuery,
@@ -210,6 +210,7 @@ export {
   type ViewRow,
   ViewScanConsistency,
 } from './views.js'
+export type { UserManager } from './user-manager.js'
 export {
   Group,
   type IGroup,
@@ -219,7 +220,6 @@ export {
   type RoleAndDescription,
   type RoleAndOrigin,
   User,
-  UserManager,
   type UserAndMetadata,
   type UserOptions,
 } from './users.js'

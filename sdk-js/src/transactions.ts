@@ -15,7 +15,7 @@ import { now } from './deadline.js'
 import { randomUUID } from 'node:crypto'
 import { setTimeout as sleep } from 'node:timers/promises'
 
-import { TransactionAttemptContext } from './transaction-attempt.js'
+import type { TransactionAttemptContext } from './transaction-attempt.js'
 import type { Cluster } from './cluster.js'
 import { InvalidArgumentError } from './errors.js'
 import { checkOptions } from './option-names.js'
@@ -23,7 +23,7 @@ import { DurabilityLevel } from './options.js'
 import type { QueryMetaData, QueryOptions, QueryScanConsistency } from './query.js'
 import type { Scope } from './bucket.js'
 
-export { TransactionAttemptContext } from './transaction-attempt.js'
+export type { TransactionAttemptContext } from './transaction-attempt.js'
 export type { DocumentId, TransactionGetResult } from './transaction-attempt.js'
 
 /** A collection. */
@@ -137,6 +137,7 @@ export class Transactions {
       level: options.durabilityLevel ?? this.#config.durabilityLevel ?? DurabilityLevel.Majority,
       config: this.#config,
     }
+    const { TransactionAttemptContext } = await import('./transaction-attempt.js')
     for (let pause = 1; ; pause = Math.min(pause * 2, PAUSE_MS_MAX)) {
       const attempt = new TransactionAttemptContext(this.#cluster, setting)
       let thrown: unknown

@@ -2,14 +2,8 @@
 
 import type { Bucket } from './bucket.js'
 import type { OperationOptions } from './deadline.js'
-import {
-  CouchbaseError,
-  DesignDocumentNotFoundError,
-  InvalidArgumentError,
-  ViewEngineError,
-  ViewNotFoundError,
-} from './errors.js'
-import { type HttpRequest, type HttpResponse, readJson, segment } from './http.js'
+import { InvalidArgumentError, ViewEngineError, ViewNotFoundError } from './errors.js'
+import { type HttpRequest, segment } from './http.js'
 import { checkOptions } from './option-names.js'
 import { streamRows } from './row-stream.js'
 import { StreamablePromise } from './streamable.js'
@@ -220,130 +214,10 @@ export class DesignDocument {
   }
 }
 
-/** Design documents of a bucket. */
-export class ViewIndexManager {
-  readonly #bucket: Bucket
-
-  /** @internal */
-  constructor(bucket: Bucket) {
-    this.#bucket = bucket
-  }
-
-  /** All design documents of a kind. */
-  async getAllDesignDocuments(
-    namespace?: DesignDocumentNamespace | OperationOptions,
-    options: OperationOptions = {},
-  ): Promise<DesignDocument[]> {
-    const given = split(namespace, options)
-    checkOptions('getAllDesignDocuments', given.options)
-    const path = `/pools/default/buckets/${segment(this.#bucket.name)}/ddocs`
-    const response = await this.#bucket.cluster.askManagement({ method: 'GET', path }, given.options)
-    if (response.status >= 300) throw new CouchbaseError(response.text, response.context)
-    const isDevelopment = given.namespace === DesignDocumentNamespace.Development
-    return readJson(response, ({ rows }) =>
-      rows
-        .map(({ doc }: any) => readDesignDocument(String(doc.meta.id).replace(/^_design\//, ''), doc.json))
-        .filter(({ isInDevelopment }: Kept) => isInDevelopment === isDevelopment)
-        .map(({ document }: Kept) => document),
-    )
-  }
-
-  /**
-   * Reads a design document.
-   *
-   * @throws DesignDocumentNotFoundError there is none.
-   */
-  async getDesignDocument(
-    name: string,
-    namespace?: DesignDocumentNamespace | OperationOptions,
-    options: OperationOptions = {},
-  ): Promise<DesignDocument> {
-    const given = split(namespace, options)
-    checkOptions('getDesignDocument', given.options)
-    const response = await this.#send({ method: 'GET', path: this.#path(name, given.namespace) }, given.options)
-    return readJson(response, (document) => readDesignDocument(name, document).document)
-  }
-
-  /** Creates or replaces a design document; views that changed are rebuilt. */
-  async upsertDesignDocument(
-    designDocument: DesignDocument,
-    namespace?: DesignDocumentNamespace | OperationOptions,
-    options: OperationOptions = {},
-  ): Promise<void> {
-    const given = split(namespace, options)
-    checkOptions('upsertDesignDocument', given.options)
-    const { views, collection, members } = designDocument
-    const body = encodeJson({ ...members, ...(collection === undefined ? {} : { collection }), views }).toString()
-    const path = this.#path(designDocument.name, given.namespace)
-    await this.#send({ method: 'PUT', path, body }, given.options)
-  }
-
-  /**
-   * Drops a design document and its indexes.
-   *
-   * @throws DesignDocumentNotFoundError there is none.
-   */
-  async dropDesignDocument(
-    name: string,
-    namespace?: DesignDocumentNamespace | OperationOptions,
-    options: OperationOptions = {},
-  ): Promise<void> {
-    const given = split(namespace, options)
-    checkOptions('dropDesignDocument', given.options)
-    await this.#send({ method: 'DELETE', path: this.#path(name, given.namespace) }, given.options)
-  }
-
-  /**
-   * Puts a design document under development into use.
-   *
-   * @throws DesignDocumentNotFoundError there is none under development.
-   */
-  async publishDesignDocument(name: string, options: OperationOptions = {}): Promise<void> {
-    checkOptions('publishDesignDocument', options)
-    const document = await this.getDesignDocument(name, DesignDocumentNamespace.Development, options)
-    await this.upsertDesignDocument(document, DesignDocumentNamespace.Production, options)
-  }
-
-  #path(name: string, namespace?: DesignDocumentNamespace): string {
-    return designPath(this.#bucket.name, name, namespace)
-  }
-
-  async #send(request: HttpRequest, options: OperationOptions): Promise<HttpResponse> {
-    const response = await this.#bucket.askViews(request, options, this.#bucket.timeouts.managementTimeout)
-    if (response.status === 404) throw new DesignDocumentNotFoundError(response.text, response.context)
-    if (response.status >= 300) throw new CouchbaseError(response.text, response.context)
-    return response
-  }
-}
-
-function designPath(bucket: string, name: string, namespace: DesignDocumentNamespace = DesignDocumentNamespace.Production): string {
+/** Path of a design document on the views service. */
+export function designPath(bucket: string, name: string, namespace: DesignDocumentNamespace = DesignDocumentNamespace.Production): string {
   const bare = name.replace(/^dev_/, '')
   if (!bare) throw new InvalidArgumentError('a design document needs a name')
   const full = namespace === DesignDocumentNamespace.Development ? `dev_${bare}` : bare
   return `/${segment(bucket)}/_design/${segment(full)}`
-}
-
-interface Kept {
-  document: DesignDocument
-  isInDevelopment: boolean
-}
-
-function readDesignDocument(name: string, { views, collection, ...members }: any): Kept {
-  const entries = Object.entries<DesignDocumentView>(views ?? {}).map(([view, { map, reduce, ...more }]) => {
-    if (typeof map !== 'string') throw new TypeError(`the view ${view} has no map function`)
-    return [view, { map, ...(reduce ? { reduce } : {}), ...more }] as const
-  })
-  const bare = name.replace(/^dev_/, '')
-  const document = new DesignDocument({ name: bare, views: Object.fromEntries(entries), collection, members })
-  return { document, isInDevelopment: bare !== name }
-}
-
-/** Takes options that stand in place of the namespace. */
-function split(
-  namespace: DesignDocumentNamespace | OperationOptions | undefined,
-  options: OperationOptions,
-): { namespace: DesignDocumentNamespace | undefined; options: OperationOptions } {
-  return typeof namespace === 'object' && namespace !== null
-    ? { namespace: undefined, options: namespace }
-    : { namespace, options }
 }
