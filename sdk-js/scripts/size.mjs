@@ -1,5 +1,5 @@
 // Prints how large the package is, minified and compressed: `entry` is what a program loads that imports it, `whole` is
-// that with all parts which are loaded when they are used.
+// that with all parts which are loaded when they are used, `http` is the entry for browsers.
 
 import { rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -11,13 +11,13 @@ import { build } from 'esbuild'
 const outdir = join(tmpdir(), `nacre-size-${process.pid}`)
 
 /** Bytes of an entry: what it imports at once, and all of it. */
-async function measure(name) {
+async function measure(name, platform = 'node') {
   const { outputFiles, metafile } = await build({
     entryPoints: [new URL(`../dist/src/${name}.js`, import.meta.url).pathname],
     bundle: true,
     splitting: true,
     minify: true,
-    platform: 'node',
+    platform,
     format: 'esm',
     outdir,
     absWorkingDir: tmpdir(),
@@ -41,5 +41,6 @@ async function measure(name) {
   return { entry: sum(reached), whole: sum(contents.keys()) }
 }
 
-console.log(JSON.stringify(await measure('index')))
+const { entry, whole } = await measure('index')
+console.log(JSON.stringify({ entry, whole, http: (await measure('web', 'browser')).whole }))
 rmSync(outdir, { recursive: true, force: true })

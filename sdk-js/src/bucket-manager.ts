@@ -14,7 +14,7 @@ import {
   ScopeExistsError,
   ScopeNotFoundError,
 } from './errors.js'
-import { formBody, type HttpRequest, type HttpResponse, readJson, segment } from './http.js'
+import { formBody, type HttpRequest, type HttpResponse, readJson, segment } from './http-messages.js'
 import { checkOptions } from './option-names.js'
 import {
   type BucketSettings,

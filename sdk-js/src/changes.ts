@@ -5,7 +5,6 @@
  * a connection that breaks is replaced, from the last token on. What came behind that token then comes a second time.
  */
 
-import type { Collection } from './collection.js'
 import { Deadline, DeadlineOver } from './deadline.js'
 import {
   AuthenticationFailureError,
@@ -19,10 +18,28 @@ import {
   RequestCanceledError,
   ServiceNotAvailableError,
 } from './errors.js'
-import { ConnectionFailed, type HttpStream } from './http.js'
-import { Attempt } from './kv-client.js'
+import { ConnectionFailed, type HttpStream, type HttpTransport, type Nodes } from './http-messages.js'
+import { Attempt } from './attempt.js'
+import { concat, fromBase64, textOf } from './bytes.js'
 import { RowScanner } from './rows.js'
-import { encodeJson } from './transcoders.js'
+import { jsonText } from './transcoders.js'
+
+/** A collection, as its changes are asked for. */
+export interface ChangesSource {
+  readonly name: string
+  readonly scope: {
+    readonly name: string
+    readonly bucket: {
+      readonly name: string
+      /** @internal */
+      readonly client: Nodes
+      readonly cluster: {
+        /** @internal */
+        readonly http: HttpTransport
+      }
+    }
+  }
+}
 
 /** Options of `changes`. */
 export interface ChangesOptions {
@@ -63,18 +80,19 @@ const PAUSE_MS_FIRST = 50
 const PAUSE_MS_MAX = 5000
 /** Largest event: a document of 20 MiB in base64, and what stands around it. */
 const EVENT_BYTES_MAX = 64 * 1024 * 1024
+const LINE_FEED = 0x0a
 /** A time-out that never ends a feed: what Node's timers can hold. */
 const ENDLESS_MS = 0x7fffffff
 
 /** A feed of changes, which is read with `for await`, once. */
 export class Changes<T = any> implements AsyncIterable<Change<T>> {
-  readonly #collection: Collection
+  readonly #collection: ChangesSource
   readonly #options: ChangesOptions
   #token: string | undefined
   #begun = false
 
   /** @internal */
-  constructor(collection: Collection, options: ChangesOptions) {
+  constructor(collection: ChangesSource, options: ChangesOptions) {
     const { since, keys } = options
     if (since !== undefined && since !== 0 && typeof since !== 'string') {
       throw new InvalidArgumentError("since is a token, 0 or 'now'")
@@ -197,7 +215,7 @@ export class Changes<T = any> implements AsyncIterable<Change<T>> {
       include_docs: includeDocs,
       ...(keys ? { filter: '_doc_ids', doc_ids: keys } : {}),
     }
-    const request = { method: 'POST', path, body: encodeJson(body).toString(), reads: true } as const
+    const request = { method: 'POST', path, body: jsonText(body), reads: true } as const
     const stream = await bucket.cluster.http.open(bucket.client, 'capi', request, new Attempt(context, deadline))
     if (stream.status === 200) return stream
     const { text } = await stream.whole()
@@ -230,8 +248,8 @@ function refusal(status: number, text: string, context: ErrorContext): Error {
 
 /** The events of a stream, until it ends or is silent for too long. */
 async function* events(stream: HttpStream): AsyncGenerator<{ data?: string; id?: string }, void, void> {
-  let pending: Buffer = Buffer.alloc(0)
-  let late: NodeJS.Timeout | undefined
+  let pending: Uint8Array = new Uint8Array(0)
+  let late: ReturnType<typeof setTimeout> | undefined
   const parts = stream.parts()
   try {
     for (;;) {
@@ -240,9 +258,9 @@ async function* events(stream: HttpStream): AsyncGenerator<{ data?: string; id?:
       const { done, value } = await parts.next()
       clearTimeout(late)
       if (done) return
-      pending = pending.length ? Buffer.concat([pending, value]) : value
-      for (let end = pending.indexOf('\n\n'); end >= 0; end = pending.indexOf('\n\n')) {
-        const event = readEvent(pending.subarray(0, end).toString())
+      pending = pending.length ? concat([pending, value]) : value
+      for (let end = endOfEvent(pending); end >= 0; end = endOfEvent(pending)) {
+        const event = readEvent(textOf([pending.subarray(0, end)]))
         pending = pending.subarray(end + 2)
         yield event
       }
@@ -252,6 +270,14 @@ async function* events(stream: HttpStream): AsyncGenerator<{ data?: string; id?:
     clearTimeout(late)
     await parts.return()
   }
+}
+
+/** Where the first event ends, at its empty line; -1 if it is not whole. */
+function endOfEvent(bytes: Uint8Array): number {
+  for (let at = bytes.indexOf(LINE_FEED); at >= 0; at = bytes.indexOf(LINE_FEED, at + 1)) {
+    if (bytes[at + 1] === LINE_FEED) return at
+  }
+  return -1
 }
 
 function readEvent(text: string): { data?: string; id?: string } {
@@ -274,7 +300,7 @@ function parse(text: string, context: ErrorContext): any {
 function readChange<T>(row: any): Change<T> {
   const rev = /^(\d+)-([0-9a-f]{1,16})$/.exec(row?.rev)
   if (!rev) throw new DecodingFailureError('a change has no version')
-  const content = row.base64 === undefined ? row.doc : Buffer.from(row.base64, 'base64')
+  const content = row.base64 === undefined ? row.doc : fromBase64(row.base64)
   return {
     id: row.id,
     ...(row.id_hex === undefined ? {} : { idHex: row.id_hex }),

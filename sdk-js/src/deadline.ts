@@ -23,7 +23,7 @@ export class Deadline {
   /** When the time is up, on the clock of `performance.now()`. */
   readonly at: number
   readonly #signal: AbortSignal | undefined
-  readonly #timer: NodeJS.Timeout
+  readonly #timer: ReturnType<typeof setTimeout>
   readonly #waiting = new Set<() => void>()
   #over = false
   #aborted = false

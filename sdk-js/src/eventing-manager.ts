@@ -16,9 +16,9 @@ import {
   EventingFunctionPausedError,
   InvalidArgumentError,
 } from './errors.js'
-import { type HttpRequest, type HttpResponse, readJson, segment } from './http.js'
+import { type HttpRequest, type HttpResponse, readJson, segment } from './http-messages.js'
 import { checkOptions } from './option-names.js'
-import { encodeJson } from './transcoders.js'
+import { jsonText } from './transcoders.js'
 import {
   EventingFunction,
   EventingFunctionBucketBinding,
@@ -71,7 +71,7 @@ export class EventingFunctionManager {
    */
   async upsertFunction(definition: EventingFunction, options: OperationOptions = {}): Promise<void> {
     checkOptions('upsertFunction', options)
-    const body = encodeJson(writeFunction(definition, this.#place)).toString()
+    const body = jsonText(writeFunction(definition, this.#place))
     await this.#send({ method: 'POST', path: functionPath(definition.name), body }, options)
   }
 

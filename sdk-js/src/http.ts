@@ -20,38 +20,12 @@ import {
   type ErrorContext,
   RequestCanceledError,
 } from './errors.js'
-import type { Attempt, KvClient } from './kv-client.js'
-
-/** A name as a segment of a path. */
-export function segment(name: string): string {
-  return encodeURIComponent(name)
-}
+import type { Attempt } from './attempt.js'
+import { ConnectionFailed, type HttpRequest, type HttpResponse, HttpStream, isRead } from './http-messages.js'
+import type { KvClient } from './kv-client.js'
 
 /** How long a node may take to be connected to before the next one is tried. */
 const CONNECT_MS_MAX = 5000
-
-/** Largest answer that is read, as it is kept in memory. */
-const BODY_BYTES_MAX = 256 * 1024 * 1024
-
-/** An answer with its whole body. */
-export interface HttpResponse {
-  status: number
-  text: string
-  context: ErrorContext
-}
-
-/** What to ask for. */
-export interface HttpRequest {
-  method: 'GET' | 'POST' | 'PUT' | 'DELETE' | 'PATCH'
-  path: string
-  body?: string
-  /** Media type of the body; JSON if not given. */
-  contentType?: string
-  /** It changes nothing, so it may be sent twice; as any GET. */
-  reads?: boolean
-  /** The node to ask; without it, those that run the service take turns. */
-  node?: Address
-}
 
 /** Sends requests in the name of one user, until it is closed. */
 export class HttpClient {
@@ -192,7 +166,9 @@ export class HttpClient {
       outgoing.end(request.body)
       const [response]: IncomingMessage[] = await once(outgoing, 'response')
       context.status = response!.statusCode!
-      const stream = new HttpStream(response!, context, failed, () => {
+      // A failure before the body is read is seen by the reader.
+      response!.on('error', () => {})
+      const stream = new HttpStream(context.status, context, response!, failed, () => {
         end()
         controller.abort()
       })
@@ -213,9 +189,6 @@ export class HttpClient {
   }
 }
 
-/** The connection could not be made, or broke before the answer was complete; callers see another error. */
-export class ConnectionFailed extends Error {}
-
 function failure(error: NodeJS.ErrnoException, context: ErrorContext): Error {
   if (error instanceof CouchbaseError || error instanceof ConnectionFailed) return error
   if (error.code?.startsWith('HPE_'))
@@ -224,78 +197,4 @@ function failure(error: NodeJS.ErrnoException, context: ErrorContext): Error {
     return new AuthenticationFailureError(`the node's certificate is not accepted: ${error.message}`, context, error)
   }
   return new ConnectionFailed(`the connection failed: ${error.message || error.code}`, { cause: error })
-}
-
-function isRead({ reads, method }: HttpRequest): boolean {
-  return reads ?? method === 'GET'
-}
-
-/** An answer whose body arrives while it is read. It has to be read to the end or closed. */
-export class HttpStream {
-  readonly status: number
-  readonly context: ErrorContext
-  readonly #response: IncomingMessage
-  readonly #failed: (error: unknown) => Error
-  readonly #close: () => void
-
-  constructor(response: IncomingMessage, context: ErrorContext, failed: (error: unknown) => Error, close: () => void) {
-    this.status = response.statusCode!
-    this.context = context
-    this.#response = response
-    this.#failed = failed
-    this.#close = close
-    // A failure before the body is read is seen by the reader.
-    response.on('error', () => {})
-  }
-
-  /** The body, part by part; leaving the loop closes the answer. */
-  async *parts(): AsyncGenerator<Buffer, void, void> {
-    try {
-      for await (const part of this.#response as AsyncIterable<Buffer>) yield part
-    } catch (error) {
-      throw this.#failed(error)
-    } finally {
-      this.close()
-    }
-  }
-
-  /** The answer with its whole body. */
-  async whole(): Promise<HttpResponse> {
-    const { status, context } = this
-    const parts: Buffer[] = []
-    let byteCount = 0
-    for await (const part of this.parts()) {
-      byteCount += part.byteLength
-      if (byteCount > BODY_BYTES_MAX) throw new DecodingFailureError('the HTTP answer is over the limit', context)
-      parts.push(part)
-    }
-    return { status, text: Buffer.concat(parts).toString(), context }
-  }
-
-  /** Ends the answer. */
-  close(): void {
-    this.#close()
-  }
-}
-
-/**
- * JSON of an answer, read by `read`.
- *
- * @throws DecodingFailureError it is not JSON or lacks what `read` looks for.
- */
-export function readJson<T>(response: HttpResponse, read: (value: any) => T): T {
-  try {
-    return read(JSON.parse(response.text))
-  } catch (error) {
-    throw new DecodingFailureError(`the answer cannot be read: ${error}`, response.context, error)
-  }
-}
-
-/** Fields as an HTML form; what is undefined is left out, booleans are 0 and 1. */
-export function formBody(fields: Record<string, string | number | boolean | undefined>): string {
-  const form = new URLSearchParams()
-  for (const [name, value] of Object.entries(fields)) {
-    if (value !== undefined) form.set(name, typeof value === 'boolean' ? String(Number(value)) : String(value))
-  }
-  return form.toString()
 }

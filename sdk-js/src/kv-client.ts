@@ -17,29 +17,24 @@
 
 import { byText, type ClusterMap, isNewer, membersOf, nodeOf, nodesWith, parseClusterMap } from './cluster-map.js'
 import type { Access } from './access.js'
+import { Attempt } from './attempt.js'
 import { BucketNotReady, Connection, ConnectionLost } from './connection.js'
 import { type Address, addressText } from './connection-string.js'
 import { now, Deadline, DeadlineOver, type OperationOptions } from './deadline.js'
 import {
-  AmbiguousTimeoutError,
   AuthenticationFailureError,
   BucketNotFoundError,
-  type CouchbaseError,
   DecodingFailureError,
   DocumentUnretrievableError,
   type ErrorContext,
   FeatureNotAvailableError,
   RequestCanceledError,
   ServiceNotAvailableError,
-  UnambiguousTimeoutError,
 } from './errors.js'
 import type { Request, Response } from './frame.js'
 import { checkKey, leb128, vbucketOf } from './keys.js'
 import { Feature, Opcode, operationName, PUSHED_MAP, Status } from './opcodes.js'
 import { detailOf, errorOf, retryReason } from './statuses.js'
-
-const PAUSE_MS_FIRST = 5
-const PAUSE_MS_MAX = 500
 
 /** How long a node may take to give its map before the next one is asked. */
 const MAP_WAIT_MS_MAX = 5000
@@ -64,56 +59,6 @@ export interface Operation {
   accepted?: readonly number[]
   /** Feature without which the server would not understand it. */
   needs?: number
-}
-
-/** What is known of a request so far, for the error at the deadline. */
-export class Attempt {
-  readonly context: ErrorContext
-  readonly deadline: Deadline
-  /** It is on its way to the server, which has not answered. */
-  inFlight = false
-  /** The error of the last answer, if that was one to try again after. */
-  refusal: (() => CouchbaseError) | undefined
-  /** Why nodes could not be connected to, by address, as far as none of them was since. */
-  readonly unreachable: Map<string, Error> = new Map()
-  #pause = PAUSE_MS_FIRST
-
-  constructor(context: ErrorContext, deadline: Deadline) {
-    this.context = context
-    this.deadline = deadline
-  }
-
-  /** Notes why it is tried again. */
-  failed(...reasons: string[]): void {
-    this.context.retryAttempts = (this.context.retryAttempts ?? 0) + 1
-    this.context.retryReasons = [...new Set([...(this.context.retryReasons ?? []), ...reasons])]
-  }
-
-  /** Notes why it is tried again, and waits until then. */
-  async again(...reasons: string[]): Promise<void> {
-    this.failed(...reasons)
-    await this.pause()
-  }
-
-  /** Waits, longer each time. */
-  async pause(): Promise<void> {
-    await this.deadline.sleep(this.#pause)
-    this.#pause = Math.min(this.#pause * 2, PAUSE_MS_MAX)
-  }
-
-  /** The error of a request that found no end in time. */
-  expired(reads: boolean): CouchbaseError {
-    const aborted = this.deadline.aborted
-    if (aborted) return new RequestCanceledError('the request was aborted', this.context, aborted.reason)
-    if (this.inFlight && !reads) return new AmbiguousTimeoutError(undefined, this.context)
-    // An answer that was had says more than the one that is missing.
-    if (this.refusal) return this.refusal()
-    if (!this.unreachable.size) return new UnambiguousTimeoutError(undefined, this.context)
-    const nodes = [...this.unreachable].map(([address, error]) => `${address} (${error.message})`)
-    const message = `${UnambiguousTimeoutError.summary} No connection to ${nodes.join(', ')}`
-    const [address, error] = [...this.unreachable][0]!
-    return new UnambiguousTimeoutError(message, { ...this.context, endpoint: address }, error.cause ?? error)
-  }
 }
 
 /** Connections and map of a bucket, or of the cluster as a whole if `bucket` is undefined. */

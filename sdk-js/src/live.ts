@@ -5,17 +5,21 @@
  * result is given. Changes that come while it runs, or while nobody takes the last result, are taken together.
  */
 
-import { Changes } from './changes.js'
-import type { Cluster } from './cluster.js'
-import type { Collection } from './collection.js'
+import { Changes, type ChangesSource } from './changes.js'
 import { Deadline, DeadlineOver } from './deadline.js'
 import { ChangesLostError, InvalidArgumentError, RequestCanceledError, TimeoutError } from './errors.js'
-import { type QueryOptions, QueryScanConsistency } from './query.js'
+import { type QueryOptions, type QueryResult, QueryScanConsistency } from './query.js'
+
+/** A cluster whose statements can be kept up to date. */
+export interface LiveSource {
+  query<TRow>(statement: string, options: QueryOptions): PromiseLike<QueryResult<TRow>>
+  bucket(name: string): { scope(name: string): { collection(name: string): ChangesSource } }
+}
 
 /** Options of `live`. */
 export interface LiveOptions extends Pick<QueryOptions, 'parameters' | 'queryContext' | 'timeout'> {
   /** Collections whose changes make the statement run again; those in its plan if not given. */
-  collections?: Collection[]
+  collections?: ChangesSource[]
   /** How long to wait at least between two runs, in ms (50). */
   interval?: number
   /** Ends the result, without a failure. */
@@ -46,12 +50,12 @@ const COMPARISONS_MAX = 4_000_000
 
 /** A result that is kept up to date; read with `for await`. */
 export class Live<TRow = any> implements AsyncIterable<LiveUpdate<TRow>> {
-  readonly #cluster: Cluster
+  readonly #cluster: LiveSource
   readonly #statement: string
   readonly #options: LiveOptions
 
   /** @internal */
-  constructor(cluster: Cluster, statement: string, options: LiveOptions) {
+  constructor(cluster: LiveSource, statement: string, options: LiveOptions) {
     if (typeof statement !== 'string' || !statement) throw new InvalidArgumentError('a statement is a string')
     this.#cluster = cluster
     this.#statement = statement
@@ -109,7 +113,7 @@ export class Live<TRow = any> implements AsyncIterable<LiveUpdate<TRow>> {
     }
     for (let pause = INTERVAL_MS; ; pause = Math.min(pause * 2, PAUSE_MS_MAX)) {
       try {
-        return (await deadline.race(this.#cluster.query<TRow>(this.#statement, options).then())).rows
+        return (await deadline.race(Promise.resolve(this.#cluster.query<TRow>(this.#statement, options)))).rows
       } catch (error) {
         // A time-out that the caller asked for is a failure.
         const passes = error instanceof RequestCanceledError || (error instanceof TimeoutError && timeout === undefined)
@@ -124,11 +128,11 @@ export class Live<TRow = any> implements AsyncIterable<LiveUpdate<TRow>> {
    *
    * @throws InvalidArgumentError the plan does not tell all of them.
    */
-  async #collections(): Promise<Collection[]> {
+  async #collections(): Promise<ChangesSource[]> {
     const { parameters, queryContext } = this.#options
     const options = { ...(parameters ? { parameters } : {}), ...(queryContext === undefined ? {} : { queryContext }) }
-    const { rows } = await this.#cluster.query(`EXPLAIN ${this.#statement}`, options)
-    const found = new Map<string, Collection>()
+    const { rows } = await this.#cluster.query<any>(`EXPLAIN ${this.#statement}`, options)
+    const found = new Map<string, ChangesSource>()
     let isWhole = true
     const visit = (value: unknown): void => {
       // The plan has subqueries as text.
@@ -175,7 +179,7 @@ class Wake {
 }
 
 /** Wakes at every change of a collection from now on, in the background. */
-async function follow(collection: Collection, signal: AbortSignal, wake: Wake): Promise<void> {
+async function follow(collection: ChangesSource, signal: AbortSignal, wake: Wake): Promise<void> {
   const begin = async (): Promise<Changes> => {
     const feed = new Changes(collection, { since: 'now', includeDocs: false, signal })
     await feed.prepare()

@@ -5,8 +5,7 @@
  * its first use, and its name sent from then on.
  */
 
-import { randomUUID } from 'node:crypto'
-
+import { uuid } from './bytes.js'
 import type { Address } from './connection-string.js'
 import { now, Deadline, DeadlineOver, type OperationOptions } from './deadline.js'
 import {
@@ -17,13 +16,13 @@ import {
   InvalidArgumentError,
   RequestCanceledError,
 } from './errors.js'
-import { ConnectionFailed, type HttpClient, type HttpRequest } from './http.js'
-import { Attempt, type KvClient } from './kv-client.js'
+import { ConnectionFailed, type HttpRequest, type HttpTransport, type Nodes } from './http-messages.js'
+import { Attempt } from './attempt.js'
 import type { MutationState } from './mutation-state.js'
 import { isPreparedFailure, queryError, type ServiceError } from './query-errors.js'
 import { RowScanner } from './rows.js'
 import { StreamablePromise } from './streamable.js'
-import { encodeJson } from './transcoders.js'
+import { jsonText } from './transcoders.js'
 
 /** How a statement ended. */
 export const QueryStatus = {
@@ -134,8 +133,8 @@ export type Query<TRow> = StreamablePromise<QueryResult<TRow>, TRow, QueryMetaDa
 
 /** What sends statements. */
 export interface Sender {
-  client: KvClient
-  http: HttpClient
+  client: Nodes
+  http: HttpTransport
   defaultMs: number
   /** Names of prepared statements. */
   prepared: Map<string, string>
@@ -171,7 +170,7 @@ async function* run<TRow>(
   options: QueryOptions,
   special: Special,
 ): AsyncGenerator<TRow, QueryMetaData, void> {
-  const clientContextId = options.clientContextId ?? randomUUID()
+  const clientContextId = options.clientContextId ?? uuid()
   const reads = options.readOnly === true
   const members = requestOf(options, special, clientContextId)
   const context: ErrorContext = { operation: 'query', statement, clientContextId }
@@ -182,7 +181,7 @@ async function* run<TRow>(
     for (let isAgain = false; ;) {
       members['timeout'] = `${Math.max(1, Math.floor(deadline.at - now()))}ms`
       const prepared = options.adhoc === false ? preparation(sender, statement, options) : undefined
-      const body = encodeJson({ ...members, ...(prepared?.members ?? { statement }) }).toString()
+      const body = jsonText({ ...members, ...(prepared?.members ?? { statement }) })
       const request = {
         method: 'POST',
         path: '/query/service',

@@ -8,7 +8,8 @@ import { type Address, addressText } from './connection-string.js'
 import { now, Deadline, DeadlineOver } from './deadline.js'
 import { CouchbaseError, InvalidArgumentError, RequestCanceledError, UnambiguousTimeoutError } from './errors.js'
 import type { HttpClient } from './http.js'
-import { Attempt, type KvClient } from './kv-client.js'
+import { Attempt } from './attempt.js'
+import type { KvClient } from './kv-client.js'
 import { Opcode } from './opcodes.js'
 import {
   ClusterState,

@@ -2,14 +2,14 @@
 
 import { Deadline, DeadlineOver, type OperationOptions } from './deadline.js'
 import { type CouchbaseError, type ErrorContext, RequestCanceledError } from './errors.js'
-import { ConnectionFailed, type HttpClient, type HttpRequest } from './http.js'
-import { Attempt, type KvClient } from './kv-client.js'
+import { ConnectionFailed, type HttpRequest, type HttpTransport, type Nodes } from './http-messages.js'
+import { Attempt } from './attempt.js'
 import { RowScanner } from './rows.js'
 
 /** What is asked, and of whom. */
 export interface RowRequest {
-  client: KvClient
-  http: HttpClient
+  client: Nodes
+  http: HttpTransport
   /** Name of the service in the map. */
   service: string
   request: HttpRequest

@@ -6,6 +6,7 @@
  * Only the bytes of the row that is under way and those around the array are kept.
  */
 
+import { concat, textOf } from './bytes.js'
 import { DecodingFailureError } from './errors.js'
 
 /** Largest row, and most that may stand around the rows. */
@@ -15,6 +16,8 @@ const QUOTE = 0x22
 const BACKSLASH = 0x5c
 const COMMA = 0x2c
 const [OPEN_ARRAY, CLOSE_ARRAY, OPEN_OBJECT, CLOSE_OBJECT] = [0x5b, 0x5d, 0x7b, 0x7d]
+
+const EMPTY = new Uint8Array(0)
 
 /** Takes the parts of an answer and gives its rows. */
 export class RowScanner {
@@ -26,10 +29,10 @@ export class RowScanner {
   #inRows = false
   #found = false
   /** Bytes of the text that ended last outside of the rows, to find the array by its name. */
-  #name: Buffer = Buffer.alloc(0)
-  #row: Buffer[] = []
+  #name: Uint8Array = EMPTY
+  #row: Uint8Array[] = []
   #rowBytes = 0
-  #rest: Buffer[] = []
+  #rest: Uint8Array[] = []
   #restBytes = 0
 
   /** `member` is the name of the array. */
@@ -42,7 +45,7 @@ export class RowScanner {
    *
    * @throws DecodingFailureError a row is not JSON, or larger than any limit.
    */
-  feed(part: Buffer): any[] {
+  feed(part: Uint8Array): any[] {
     const rows: any[] = []
     let begin = 0
     for (let at = 0; at < part.length; at++) {
@@ -56,7 +59,7 @@ export class RowScanner {
         if (!this.#inRows) {
           this.#keep(part.subarray(begin, at))
           begin = at
-          this.#name = Buffer.alloc(0)
+          this.#name = EMPTY
         }
       } else if (byte === OPEN_OBJECT || byte === OPEN_ARRAY) {
         this.#depth++
@@ -89,14 +92,14 @@ export class RowScanner {
    */
   rest(): any {
     try {
-      return JSON.parse(Buffer.concat(this.#rest).toString())
+      return JSON.parse(textOf(this.#rest))
     } catch (error) {
       throw new DecodingFailureError(`the answer cannot be read: ${error}`, {}, error)
     }
   }
 
   /** Where the text that is open ends in this part, or its end. */
-  #skipString(part: Buffer, from: number): number {
+  #skipString(part: Uint8Array, from: number): number {
     for (let at = from; at < part.length; at++) {
       if (this.#escaped) this.#escaped = false
       else if (part[at] === BACKSLASH) this.#escaped = true
@@ -109,28 +112,28 @@ export class RowScanner {
   }
 
   /** Whether the bytes in front of an array, back to the last text that began, give it the name. */
-  #isNamed(bytes: Buffer): boolean {
-    const text = Buffer.concat([this.#name, bytes]).toString().trimEnd()
+  #isNamed(bytes: Uint8Array): boolean {
+    const text = textOf([this.#name, bytes]).trimEnd()
     return text.endsWith(':') && text.slice(0, -1).trimEnd() === this.#member
   }
 
-  #keep(bytes: Buffer): void {
+  #keep(bytes: Uint8Array): void {
     this.#restBytes += bytes.length
     if (this.#restBytes > BYTES_MAX) throw new DecodingFailureError('the answer is over the limit')
     this.#rest.push(bytes)
     // A name may be cut in two by the parts.
-    if (this.#name.length < 256) this.#name = Buffer.concat([this.#name, bytes.subarray(0, 256)])
+    if (this.#name.length < 256) this.#name = concat([this.#name, bytes.subarray(0, 256)])
   }
 
-  #keepRow(bytes: Buffer): void {
+  #keepRow(bytes: Uint8Array): void {
     this.#rowBytes += bytes.length
     if (this.#rowBytes > BYTES_MAX) throw new DecodingFailureError('a row is over the limit')
     this.#row.push(bytes)
   }
 
-  #take(last: Buffer, rows: any[]): void {
+  #take(last: Uint8Array, rows: any[]): void {
     this.#keepRow(last)
-    const text = (this.#row.length === 1 ? last : Buffer.concat(this.#row)).toString()
+    const text = textOf(this.#row)
     this.#row = []
     this.#rowBytes = 0
     // Nothing but blanks stands in an array without rows.

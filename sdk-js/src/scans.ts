@@ -12,7 +12,7 @@ import { now, Deadline, DeadlineOver, type OperationOptions } from './deadline.j
 import type { Documents } from './documents.js'
 import { CouchbaseError, DecodingFailureError, FeatureNotAvailableError, InvalidArgumentError } from './errors.js'
 import type { Response } from './frame.js'
-import { Attempt } from './kv-client.js'
+import { Attempt } from './attempt.js'
 import type { MutationState } from './mutation-state.js'
 import { DATATYPE_JSON, Opcode, Status } from './opcodes.js'
 import type { MutationToken } from './results.js'

@@ -10,7 +10,7 @@ import {
   QuotaLimitedError,
   RateLimitedError,
 } from './errors.js'
-import type { HttpResponse } from './http.js'
+import type { HttpResponse } from './http-messages.js'
 
 type ErrorClass = new (message?: string, context?: ErrorContext) => CouchbaseError
 

@@ -3,11 +3,11 @@
 import type { Cluster } from './cluster.js'
 import type { OperationOptions } from './deadline.js'
 import { InvalidArgumentError } from './errors.js'
-import { type HttpRequest, type HttpResponse, readJson, segment } from './http.js'
+import { type HttpRequest, type HttpResponse, readJson, segment } from './http-messages.js'
 import { refusal } from './search-errors.js'
 import { type ISearchIndex, SearchIndex } from './search-indexes.js'
 import { checkOptions } from './option-names.js'
-import { encodeJson } from './transcoders.js'
+import { jsonText } from './transcoders.js'
 
 /** Indexes of the search service, of the cluster or of one scope. Without the service: `ServiceNotAvailableError`. */
 export class SearchIndexManager {
@@ -48,7 +48,7 @@ export class SearchIndexManager {
    */
   async upsertIndex(definition: ISearchIndex, options: OperationOptions = {}): Promise<void> {
     checkOptions('upsertIndex', options)
-    const body = encodeJson(new SearchIndex(definition)).toString()
+    const body = jsonText(new SearchIndex(definition))
     await this.#send({ method: 'PUT', path: this.#of(definition.name), body }, options)
   }
 
@@ -102,7 +102,7 @@ export class SearchIndexManager {
   /** What an index makes of a document. */
   async analyzeDocument(indexName: string, document: any, options: OperationOptions = {}): Promise<any> {
     checkOptions('analyzeDocument', options)
-    const body = encodeJson(document).toString()
+    const body = jsonText(document)
     const request = { method: 'POST', path: `${this.#of(indexName)}/analyzeDoc`, body, reads: true } as const
     return readJson(await this.#send(request, options), ({ analyzed }) => analyzed)
   }

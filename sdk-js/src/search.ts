@@ -7,15 +7,14 @@
 
 import type { OperationOptions } from './deadline.js'
 import { InvalidArgumentError } from './errors.js'
-import { type HttpClient, segment } from './http.js'
-import type { KvClient } from './kv-client.js'
+import { segment, type HttpTransport, type Nodes } from './http-messages.js'
 import type { MutationState } from './mutation-state.js'
 import { checkOptions } from './option-names.js'
 import { streamRows } from './row-stream.js'
 import { refusal } from './search-errors.js'
 import { SearchPart, SearchQuery } from './search-queries.js'
 import { StreamablePromise } from './streamable.js'
-import { encodeJson } from './transcoders.js'
+import { jsonText } from './transcoders.js'
 
 /** How found words are marked in fragments. */
 export const HighlightStyle = {
@@ -286,8 +285,8 @@ export type Search = StreamablePromise<SearchResult, SearchRow, SearchMetaData>
 
 /** What sends searches. */
 export interface SearchSender {
-  client: KvClient
-  http: HttpClient
+  client: Nodes
+  http: HttpTransport
   defaultMs: number
 }
 
@@ -309,7 +308,7 @@ export function startSearch(
   if (typeof indexName !== 'string' || !indexName) throw new InvalidArgumentError('an index has a name')
   const place = scope ? `/bucket/${segment(scope.bucket)}/scope/${segment(scope.name)}` : ''
   const path = `/api${place}/index/${segment(indexName)}/query`
-  const body = encodeJson(requestOf(indexName, request, options, options.timeout ?? sender.defaultMs)).toString()
+  const body = jsonText(requestOf(indexName, request, options, options.timeout ?? sender.defaultMs))
   return new StreamablePromise(
     () => run(sender, path, body, options),
     (rows, meta) => ({ rows, meta }),

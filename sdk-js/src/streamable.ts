@@ -12,6 +12,9 @@
 
 import { InvalidArgumentError } from './errors.js'
 
+/** Calls in the next turn of the event loop. */
+const soon: (callback: () => void) => unknown = globalThis.setImmediate ?? setTimeout
+
 type Listener = (value: any) => void
 
 /** What the items of a result come from; its return value is what the server says about all of them. */
@@ -48,7 +51,7 @@ export class StreamablePromise<Result, Item, Meta = void> implements Promise<Res
     this.#combine = combine
     this.#names = names
     if (names.repeats) return
-    setImmediate(() => {
+    soon(() => {
       if (!this.#taken) void this.#collect()
     })
   }

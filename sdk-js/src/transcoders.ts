@@ -92,6 +92,15 @@ function kept(what: string, bytes: Buffer, flags: number, expected: number): Buf
  * @throws EncodingFailureError JSON has no such value.
  */
 export function encodeJson(value: unknown): Buffer {
+  return Buffer.from(jsonText(value))
+}
+
+/**
+ * JSON of a value, as text.
+ *
+ * @throws EncodingFailureError JSON has no such value.
+ */
+export function jsonText(value: unknown): string {
   let text: string | undefined
   try {
     text = JSON.stringify(value)
@@ -99,7 +108,7 @@ export function encodeJson(value: unknown): Buffer {
     throw new EncodingFailureError(`the value is not JSON: ${error}`, {}, error)
   }
   if (text === undefined) throw new EncodingFailureError(`JSON has no ${typeof value}`)
-  return Buffer.from(text)
+  return text
 }
 
 /**

@@ -2,7 +2,7 @@
 
 import type { OperationOptions } from './deadline.js'
 import { GroupNotFoundError, InvalidArgumentError, UserNotFoundError } from './errors.js'
-import { type HttpResponse, readJson, segment } from './http.js'
+import { type HttpResponse, readJson, segment } from './http-messages.js'
 import { Manager, requireSuccess } from './bucket-manager.js'
 import { checkOptions } from './option-names.js'
 import {

@@ -3,9 +3,9 @@
 import type { Bucket } from './bucket.js'
 import type { OperationOptions } from './deadline.js'
 import { CouchbaseError, DesignDocumentNotFoundError } from './errors.js'
-import { type HttpRequest, type HttpResponse, readJson, segment } from './http.js'
+import { type HttpRequest, type HttpResponse, readJson, segment } from './http-messages.js'
 import { checkOptions } from './option-names.js'
-import { encodeJson } from './transcoders.js'
+import { jsonText } from './transcoders.js'
 import { DesignDocument, DesignDocumentNamespace, type DesignDocumentView, designPath } from './views.js'
 
 /** Design documents of a bucket. */
@@ -61,7 +61,7 @@ export class ViewIndexManager {
     const given = split(namespace, options)
     checkOptions('upsertDesignDocument', given.options)
     const { views, collection, members } = designDocument
-    const body = encodeJson({ ...members, ...(collection === undefined ? {} : { collection }), views }).toString()
+    const body = jsonText({ ...members, ...(collection === undefined ? {} : { collection }), views })
     const path = this.#path(designDocument.name, given.namespace)
     await this.#send({ method: 'PUT', path, body }, given.options)
   }

@@ -3,11 +3,11 @@
 import type { Bucket } from './bucket.js'
 import type { OperationOptions } from './deadline.js'
 import { InvalidArgumentError, ViewEngineError, ViewNotFoundError } from './errors.js'
-import { type HttpRequest, segment } from './http.js'
+import { type HttpRequest, segment } from './http-messages.js'
 import { checkOptions } from './option-names.js'
 import { streamRows } from './row-stream.js'
 import { StreamablePromise } from './streamable.js'
-import { encodeJson } from './transcoders.js'
+import { jsonText } from './transcoders.js'
 
 /** Whether a design document is in use or under development (its name then starts with dev_). */
 export const DesignDocumentNamespace = {
@@ -109,7 +109,7 @@ export function startViewQuery<V, K>(
   const query = queryString(options)
   const request: HttpRequest = { method: 'GET', path: query ? `${path}?${query}` : path }
   // Lists of keys may be longer than a line of a request can be.
-  if (options.keys) Object.assign(request, { method: 'POST', body: encodeJson({ keys: options.keys }).toString() })
+  if (options.keys) Object.assign(request, { method: 'POST', body: jsonText({ keys: options.keys }) })
   return new StreamablePromise(
     () => run<V, K>(bucket, request, options),
     (rows, meta) => ({ rows, meta }),
@@ -155,7 +155,7 @@ function queryString(options: ViewQueryOptions): string {
   const query = new URLSearchParams()
   const json = { key: options.key, startkey: range.start, endkey: range.end }
   for (const [name, value] of Object.entries(json)) {
-    if (value !== undefined) query.set(name, encodeJson(value).toString())
+    if (value !== undefined) query.set(name, jsonText(value))
   }
   // The server lets the last of `group` and `group_level` win: the level, as with the official SDKs.
   if (options.group !== undefined) query.set('group', String(options.group))

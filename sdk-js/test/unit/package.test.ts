@@ -13,14 +13,17 @@ const run = promisify(execFile)
 const ROOT = fileURLToPath(new URL('../../../', import.meta.url))
 const ENTRY_BYTES_MAX = 130_000
 const WHOLE_BYTES_MAX = 200_000
+const HTTP_GZIP_BYTES_MAX = 25_000
 
 test('minified it stays under its limits', async (context) => {
   const { stdout } = await run(process.execPath, [join(ROOT, 'scripts/size.mjs')])
-  const { entry, whole } = JSON.parse(stdout)
+  const { entry, whole, http } = JSON.parse(stdout)
   const text = `${entry.minified} bytes minified, ${entry.gzip} compressed; ${whole.minified} with all parts`
   context.diagnostic(`${text}; the official package installs 126 MB`)
   assert(entry.minified <= ENTRY_BYTES_MAX)
   assert(whole.minified <= WHOLE_BYTES_MAX)
+  context.diagnostic(`nacre/http: ${http.minified} bytes minified, ${http.gzip} compressed`)
+  assert(http.gzip <= HTTP_GZIP_BYTES_MAX)
 })
 
 test('its metadata is without fault', async () => {

@@ -5,7 +5,7 @@ import { test } from 'node:test'
 
 import { isNewer, nodeOf, nodesWith, parseClusterMap, replicaCount } from '../../src/cluster-map.js'
 import { DecodingFailureError, EncodingFailureError, InvalidArgumentError } from '../../src/errors.js'
-import { formBody } from '../../src/http.js'
+import { formBody } from '../../src/http-messages.js'
 import { checkCas, wireExpiry } from '../../src/options.js'
 import { decodeLookup, decodeMutation, encodeSpecs, LookupInSpec, MutateInSpec } from '../../src/subdocument.js'
 import { DefaultTranscoder } from '../../src/transcoders.js'

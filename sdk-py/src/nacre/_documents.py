@@ -14,12 +14,10 @@ from .durability import ClientDurability, DurabilityLevel, ServerDurability
 from .exceptions import DecodingFailureException, InvalidArgumentException
 from .options import DurableOptions, TimeoutOptions, seconds_of
 from .result import MutationToken
-from .transcoder import JSONTranscoder, Transcoder
+from .transcoder import Transcoder
 
 if TYPE_CHECKING:
     from .bucket import Scope
-
-DEFAULT_TRANSCODER = JSONTranscoder()
 
 
 class Documents:
@@ -29,6 +27,7 @@ class Documents:
         self._scope = scope
         self._name = name
         self._timeouts = scope.bucket.timeouts
+        self._default_transcoder = scope.bucket.transcoder
 
     @property
     def name(self) -> str:
@@ -95,11 +94,9 @@ class Documents:
         vbid = vbucket_of(key.encode(), len(self._client.map.vbuckets))
         return MutationToken(vbid, history, seqno, self._scope.bucket.name)
 
-    @staticmethod
-    def _transcoder(options: object) -> Transcoder:
-        return cast(
-            Transcoder, cast(dict[str, object], options).get("transcoder", DEFAULT_TRANSCODER)
-        )
+    def _transcoder(self, options: object) -> Transcoder:
+        named = cast(dict[str, object], options).get("transcoder", self._default_transcoder)
+        return cast(Transcoder, named)
 
 
 async def cancel_all(tasks: Sequence[asyncio.Task[Any]]) -> None:

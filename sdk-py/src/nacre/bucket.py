@@ -24,6 +24,7 @@ from .options import (
     seconds_of,
 )
 from .views import ViewIndexManager, ViewOptions, ViewResult
+from .transcoder import Transcoder
 
 if TYPE_CHECKING:
     from .cluster import Cluster
@@ -42,6 +43,8 @@ class Bucket:
     def __init__(self, cluster: "Cluster", name: str, client: KvClient) -> None:
         self.name = name
         self.client = client
+        self.transcoder: Transcoder = cluster.transcoder
+        """Turns values into bytes where an operation names no other one."""
         self._cluster = cluster
 
     @property

@@ -36,6 +36,7 @@ from .options import (
     options_of,
     seconds_of,
 )
+from .transcoder import DEFAULT_TRANSCODER
 
 if TYPE_CHECKING:
     from .management.buckets import BucketManager
@@ -52,6 +53,7 @@ class Cluster:
 
     def __init__(self, connection_string: str, options: ClusterOptions) -> None:
         parsed = ConnectionString.parse(connection_string)
+        options.check(parsed.uses_tls)
         trust = parsed.options.get("trust_certificate") or options.trust_store_path
         verifies = parsed.options.get("tls_verify", "peer") != "none"
         self.security = Security.of(
@@ -66,6 +68,7 @@ class Cluster:
         self._network = parsed.options.get("network") or options.network
         self.timeouts = options.timeout_options
         self.preferred_server_group = options.preferred_server_group
+        self.transcoder = options.transcoder or DEFAULT_TRANSCODER
         self.http = HttpClient(self.security)
         self._seeds = parsed.seeds
         self._client = KvClient(parsed.seeds, self.security, None, self._network)

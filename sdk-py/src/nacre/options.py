@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum, IntEnum
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, cast
 
 from .auth import CertificateAuthenticator, PasswordAuthenticator
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from .mutation_state import MutationState
     from .n1ql import QueryProfile, QueryScanConsistency
     from .search import Facet, HighlightStyle, SearchScanConsistency, Sort
-    from .transactions import TransactionConfig
     from .vector_search import VectorQueryCombination
 
 
@@ -73,6 +73,17 @@ class ClusterTimeoutOptions:
     connect_timeout: timedelta = timedelta(seconds=10)
     bootstrap_timeout: timedelta | None = None
     """How long connecting to a cluster or bucket may take, in place of ``connect_timeout``."""
+    analytics_timeout: timedelta = timedelta(seconds=75)
+    resolve_timeout: timedelta | None = None
+    """Taken for the sake of programs for the official SDK; the system decides for names."""
+    dns_srv_timeout: timedelta | None = None
+    """The same."""
+    idle_http_connection_timeout: timedelta | None = None
+    """The same: a request over HTTP that finds its connection closed makes another one."""
+    config_idle_redial_timeout: timedelta | None = None
+    """The same: the servers say when there is another map."""
+    config_total_timeout: timedelta | None = None
+    """The same."""
 
     @property
     def connecting(self) -> timedelta:
@@ -80,8 +91,54 @@ class ClusterTimeoutOptions:
         return self.bootstrap_timeout or self.connect_timeout
 
 
+@dataclass(slots=True, kw_only=True)
+class TuningOptions:
+    """Options that tune the native core of the official SDK.
+
+    This package has no such core: it takes them, so that programs need no change, and they have no
+    effect. Nothing that a program can see depends on them.
+    """
+
+    enable_mutation_tokens: bool | None = None
+    enable_tcp_keep_alive: bool | None = None
+    enable_dns_srv: bool | None = None
+    enable_unordered_execution: bool | None = None
+    enable_clustermap_notification: bool | None = None
+    enable_compression: bool | None = None
+    enable_orphan_reporting: bool | None = None
+    enable_lazy_connections: bool | None = None
+    enable_app_telemetry: bool | None = None
+    app_telemetry_endpoint: str | None = None
+    app_telemetry_backoff: timedelta | None = None
+    app_telemetry_ping_interval: timedelta | None = None
+    app_telemetry_ping_timeout: timedelta | None = None
+    show_queries: bool | None = None
+    ip_protocol: Any = None
+    tcp_keep_alive_interval: timedelta | None = None
+    config_poll_interval: timedelta | None = None
+    config_poll_floor: timedelta | None = None
+    max_http_connections: int | None = None
+    user_agent_extra: str | None = None
+    logging_meter_emit_interval: timedelta | None = None
+    log_redaction: bool | None = None
+    compression: Any = None
+    compression_min_size: int | None = None
+    compression_min_ratio: float | None = None
+    lockmode: Any = None
+    dns_nameserver: str | None = None
+    dns_port: int | None = None
+    disable_mozilla_ca_certificates: bool | None = None
+    dump_configuration: bool | None = None
+    allow_enterprise_analytics: bool | None = None
+    orphan_reporting_options: Any = None
+    metrics_options: Any = None
+    tracing_options: Any = None
+    enable_tracing: bool | None = None
+    enable_metrics: bool | None = None
+
+
 @dataclass(slots=True)
-class ClusterOptions:
+class ClusterOptions(TuningOptions):
     """How to connect to a cluster."""
 
     authenticator: PasswordAuthenticator | CertificateAuthenticator
@@ -98,6 +155,29 @@ class ClusterOptions:
     """File with the certificates of the authorities that the client trusts, in PEM."""
     trust_pem: str | None = None
     """The same as text."""
+    transcoder: Transcoder | None = None
+    """Turns values into bytes where an operation names no other one; JSON if not given."""
+    enable_tls: bool | None = None
+    """Whether connections are encrypted; if it is true, the connection string must say so too."""
+    serializer: Serializer | None = None
+    """Refused: give a transcoder."""
+    tracer: Any = None
+    """Refused: there is no tracing yet."""
+    meter: Any = None
+    """Refused: there are no metrics yet."""
+
+    def check(self, uses_tls: bool) -> None:
+        """Refuses what cannot be done.
+
+        Raises:
+            FeatureUnavailableException: a serializer, a tracer or a meter is given.
+            InvalidArgumentException: TLS is asked for, and the connection string has none.
+        """
+        for name in ("serializer", "tracer", "meter"):
+            if getattr(self, name) is not None:
+                raise FeatureUnavailableException(f"ClusterOptions has no {name} yet")
+        if self.enable_tls and not uses_tls:
+            raise InvalidArgumentException("enable_tls needs a connection string of couchbases://")
 
     def apply_profile(self, profile_name: KnownConfigProfiles | str) -> None:
         """Takes time-outs that fit a kind of network.
@@ -113,6 +193,27 @@ class ClusterOptions:
         own.kv_timeout = own.kv_durable_timeout = own.connect_timeout = timedelta(seconds=20)
         own.views_timeout = own.query_timeout = own.search_timeout = timedelta(seconds=120)
         own.management_timeout = timedelta(seconds=120)
+
+
+if TYPE_CHECKING:
+    from .transactions import TransactionConfig as TransactionConfig
+    from .transactions import TransactionOptions as TransactionOptions
+    from .transactions import TransactionQueryOptions as TransactionQueryOptions
+    from .views import ViewOptions as ViewOptions
+
+_ELSEWHERE = {
+    "TransactionConfig": "transactions",
+    "TransactionOptions": "transactions",
+    "TransactionQueryOptions": "transactions",
+    "ViewOptions": "views",
+}
+"""Modules of options that the official SDK has here as well."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _ELSEWHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{_ELSEWHERE[name]}", __package__), name)
 
 
 class TimeoutOptions(TypedDict, total=False):

@@ -209,3 +209,7 @@ def decode_json(value: bytes) -> Any:
         return json.loads(value)
     except (ValueError, RecursionError) as error:
         raise ValueFormatException(f"the document is not JSON: {error}") from None
+
+
+DEFAULT_TRANSCODER = JSONTranscoder()
+"""Of clusters that name no other one."""

@@ -1,3 +1,13 @@
 """Options of the operations."""
 
 from ..options import *  # noqa: F403
+from ..transactions import (
+    TransactionConfig as TransactionConfig,
+)
+from ..transactions import (
+    TransactionOptions as TransactionOptions,
+)
+from ..transactions import (
+    TransactionQueryOptions as TransactionQueryOptions,
+)
+from ..views import ViewOptions as ViewOptions
