@@ -1,13 +1,14 @@
 // Writes docs/reference/sdk-js-parity.md: what the official Node package has, and what this one has of it.
 //
-//     npm run build && node scripts/parity.mjs <folder with node_modules/couchbase>
+//     npm run build && node scripts/parity.mjs <folder with node_modules/couchbase> [--check]
 //
-// Both sides are read from their declarations; the official package is not run.
+// Both sides are read from their declarations; the official package is not run. With `--check` nothing is written: it fails
+// when the page is old, or something is missing without a reason.
 
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 
-const [folder = '.'] = process.argv.slice(2)
+const [folder = '.', flag] = process.argv.slice(2)
 const official = join(folder, 'node_modules/couchbase')
 const own = new URL('../dist/src/', import.meta.url).pathname
 const target = new URL('../../docs/reference/sdk-js-parity.md', import.meta.url)
@@ -39,6 +40,41 @@ const REASONS = [
 
 function reasonOf(name) {
   return REASONS.find(([pattern]) => pattern.test(name))?.[1] ?? 'not yet'
+}
+
+/** Why an option is not there. */
+const OPTION_REASONS = [
+  [/\.(parentSpan|tracer|meter|tracingConfig|metricsConfig|orphanReporterConfig|appTelemetryConfig)$|^(Tracing|Metrics|Orphan|AppTelemetry)/, 'no tracing and no metrics of its own'],
+  [/^(Analytics)/, 'the server has no analytics service'],
+  [/dns/i, 'the system asks for names'],
+  [/ReplicaFromPreferred|ReplicasFromPreferred/, 'reads of replicas in transactions are not there'],
+]
+
+function optionReasonOf(name) {
+  return OPTION_REASONS.find(([pattern]) => pattern.test(name))?.[1] ?? 'not yet'
+}
+
+/** Options by the name of their interface, with those that it extends; `declarations` are files. */
+function readOptions(files) {
+  const interfaces = new Map()
+  for (const file of files) {
+    const text = readFileSync(file, 'utf8').replace(/\/\*[\s\S]*?\*\//g, '')
+    for (const [, name, bases = '', body] of text.matchAll(
+      /^(?:export )?(?:declare )?interface (\w+)(?:<[^{]*?>)?(?: extends ([^{]*?))? \{\n([\s\S]*?)^\}/gm,
+    )) {
+      const members = [...body.matchAll(/^ {4}(?:readonly )?(\w+)\??:/gm)].map(([, member]) => member)
+      const picked = [...bases.matchAll(/Pick<\w+, ([^>]*)>/g)].flatMap(([, list]) => list.match(/\w+/g) ?? [])
+      interfaces.set(name, { members: [...members, ...picked], bases: bases.match(/\w+/g) ?? [] })
+    }
+    for (const [, name, base] of text.matchAll(/^export type (\w+Options) = (\w+Options);/gm)) {
+      interfaces.set(name, { members: [], bases: [base] })
+    }
+  }
+  const whole = (name) => {
+    const found = interfaces.get(name)
+    return new Set(found ? [...found.members, ...found.bases.flatMap((base) => [...whole(base)])] : [])
+  }
+  return { names: [...interfaces.keys()].filter((name) => /(Options|Config)$/.test(name)), whole }
 }
 
 /** Classes with their methods, and all other exported names, of declarations. */
@@ -91,6 +127,9 @@ const exported = readFileSync(join(official, 'dist/couchbase.d.ts'), 'utf8').mat
 const theirs = read([...exported].map(([, name]) => join(official, `dist/${name}.d.ts`)))
 theirs.names.add('connect')
 const ours = read(declarations(own))
+const theirOptions = readOptions(declarations(join(official, 'dist')))
+const ourOptions = readOptions(declarations(own))
+const { OPTION_NAMES } = await import(join(own, 'option-names.js'))
 const { version } = JSON.parse(readFileSync(join(official, 'package.json'), 'utf8'))
 
 /** Internal to the official package, though declared without an underscore. */
@@ -142,6 +181,32 @@ const missingNames = others.filter((name) => !ours.names.has(name) && !/Options$
 count.names = others.filter((name) => !/Options$/.test(name)).length
 count.namesHere = count.names - missingNames.length
 
+/** Interfaces of ours that have another name, and operations whose options have no interface of their own. */
+const OTHER_OPTIONS = {
+  AppendOptions: 'append', PrependOptions: 'prepend', IncrementOptions: 'increment', DecrementOptions: 'decrement',
+  UpsertSearchIndexOptions: 'upsertIndex', GetSearchIndexOptions: 'getIndex', GetAllSearchIndexesOptions: 'getAllSearchIndexes',
+  GetAllQueryIndexesOptions: 'getAllIndexes', GetQueryIndexOptions: 'getAllIndexes', BuildQueryIndexOptions: 'buildDeferredIndexes',
+  CreateQueryIndexOptions: 'createIndex', FunctionsStatusOptions: 'functionsStatus', GetAllFunctionsOptions: 'getAllFunctions',
+  TransactionGetMultiOptions: 'getMulti',
+}
+const optionRows = []
+for (const name of theirOptions.names.sort()) {
+  if (!theirs.names.has(name) || /Analytics|Dataset|Dataverse|Link|PendingMutations/.test(name)) continue
+  const operation = OTHER_OPTIONS[name] ?? name[0].toLowerCase() + name.slice(1).replace(/Options$/, '')
+  const control = /(Ingest|Querying|Plan|Function)/.test(name) ? ['timeout'] : []
+  const here = new Set([...ourOptions.whole(name), ...Object.keys(OPTION_NAMES[operation] ?? {}), ...control])
+  for (const option of [...theirOptions.whole(name)].sort()) {
+    if (DEPRECATED.has(option)) continue
+    optionRows.push({ name: `${name}.${option}`, isHere: here.has(option) })
+  }
+}
+const optionsHere = optionRows.filter(({ isHere }) => isHere).length
+const missingOptions = optionRows.filter(({ isHere }) => !isHere)
+const optionReasons = new Map()
+for (const { name } of missingOptions) {
+  optionReasons.set(optionReasonOf(name), [...(optionReasons.get(optionReasonOf(name)) ?? []), name])
+}
+
 const share = (part, whole) => `${part} of ${whole} (${Math.round((part / whole) * 1000) / 10} %)`
 const missing = rows.filter(({ isHere }) => !isHere)
 const reasons = new Map()
@@ -157,9 +222,7 @@ for (const { name, isHere } of rows) {
   byClass.set(kind, [...(byClass.get(kind) ?? []), isHere ? `\`${method}\`` : `~~\`${method}\`~~`])
 }
 
-writeFileSync(
-  target,
-  `# The JavaScript client beside the official one
+const page = `# The JavaScript client beside the official one
 
 Generated by \`sdk-js/scripts/parity.mjs\` from the declarations of the npm package \`couchbase\` ${version}; do not edit it. Members that the
 official package keeps under older names, and those that only it uses itself, are not counted.
@@ -169,6 +232,7 @@ official package keeps under older names, and those that only it uses itself, ar
 | methods and getters of classes | ${share(count.methodsHere, count.methods)} |
 | the same, without those of services that the server does not have | ${share(count.methodsHere, applying.length)} |
 | errors | ${share(count.errorsHere, count.errors)} |
+| options of methods, without those of services that the server does not have | ${share(optionsHere, optionRows.length)} |
 | other exported names, without those of options | ${share(count.namesHere, count.names)} |
 
 ## Methods that are not there
@@ -186,6 +250,12 @@ ${
     .join(', ') || 'None.'
 }
 
+## Options that are not there
+
+| why | options |
+| --- | --- |
+${list(optionReasons).join('\n')}
+
 ## Other names that are not there
 
 | why | names |
@@ -200,19 +270,17 @@ ${[...byClass].map(([kind, methods]) => `| \`${kind}\` | ${methods.join(', ')} |
 
 Only here: \`Collection.changes\`, \`Cluster.live\`, \`Scope.live\`, \`signal\` in every operation's options, \`for await\` over every result that has rows,
 and \`await using\` for the cluster.
-`,
+`
+const unexplained = [...missing, ...missingOptions.map(({ name }) => ({ name: `option ${name}` }))].filter(
+  ({ name }) => (name.startsWith('option ') ? optionReasonOf(name.slice(7)) : reasonOf(name)) === 'not yet',
 )
+if (flag === '--check') {
+  if (readFileSync(target, 'utf8') !== page) throw new Error('the page is old: cargo xtask sdk parity')
+} else {
+  writeFileSync(target, page)
+}
 console.log(
   `methods ${share(count.methodsHere, count.methods)}, applying ${share(count.methodsHere, applying.length)}, errors ${share(count.errorsHere, count.errors)}, names ${share(count.namesHere, count.names)}`,
 )
-console.log(
-  'methods not there, without a reason:',
-  missing
-    .filter(({ name }) => reasonOf(name) === 'not yet')
-    .map(({ name }) => name)
-    .join(' ') || 'none',
-)
-console.log(
-  'names not there, without a reason:',
-  missingNames.filter((name) => reasonOf(name) === 'not yet').join(' ') || 'none',
-)
+console.log('not there, without a reason:', unexplained.map(({ name }) => name).join(' ') || 'none')
+if (flag === '--check' && unexplained.length) process.exitCode = 1

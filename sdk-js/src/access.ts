@@ -8,6 +8,7 @@ import type { Address } from './connection-string.js'
 import type { Database } from './embedded.js'
 import { FeatureNotAvailableError, InvalidArgumentError } from './errors.js'
 import { CouchbaseLogger } from './logger.js'
+import type { RequestTracer } from './tracing.js'
 
 /** A user and password. */
 export interface IPasswordAuthenticator {
@@ -81,6 +82,8 @@ export class Access {
   readonly logger: CouchbaseLogger
   /** The database in this process that stands for the nodes, if there is one; it asks nobody who they are. */
   readonly database: Database | undefined
+  /** Makes spans of operations. */
+  tracer: RequestTracer | undefined
   #authenticator: Authenticator
 
   /** @throws InvalidArgumentError something is missing, or a file cannot be read. */

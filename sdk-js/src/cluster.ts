@@ -1,7 +1,11 @@
 /** A cluster: the way in. */
 
 import { Access, type Authenticator, type Network, type SecurityConfig } from './access.js'
-import { Bucket } from './bucket.js'
+import { BinaryCollection } from './binary-collection.js'
+import { Bucket, Scope } from './bucket.js'
+import { takeCallbacks, withCallback } from './callbacks.js'
+import { Collection } from './collection.js'
+import { CouchbaseList, CouchbaseMap, CouchbaseQueue, CouchbaseSet } from './data-structures.js'
 import { type Address, parseConnectionString, resolveSeeds } from './connection-string.js'
 import type { OperationOptions } from './deadline.js'
 import type { DiagnosticsOptions, PingOptions, WaitUntilReadyOptions } from './diagnostics.js'
@@ -23,6 +27,7 @@ import { type Search, type SearchQueryOptions, SearchRequest, startSearch } from
 import type { SearchIndexManager } from './search-index-manager.js'
 import type { SearchQuery } from './search-queries.js'
 import { DefaultTranscoder, type Transcoder } from './transcoders.js'
+import type { RequestTracer } from './tracing.js'
 import { Transactions, type TransactionsConfig } from './transactions.js'
 import type { UserManager } from './user-manager.js'
 
@@ -43,6 +48,8 @@ export interface ConnectOptions {
   network?: Network
   /** Takes what the client tells of connections and maps, as `console` or `createConsoleLogger` does. */
   logger?: Logger
+  /** Makes spans of operations. */
+  tracer?: RequestTracer
   /** `wanDevelopment` has longer time-outs. */
   configProfile?: string
 }
@@ -122,6 +129,7 @@ export class Cluster implements AsyncDisposable {
       network ?? options.network,
       new CouchbaseLogger(options.logger),
     )
+    access.tracer = options.tracer
     const seeds = await resolveSeeds(place, options.timeouts?.resolveTimeout)
     return Cluster.#begin({ seeds, access }, options)
   }
@@ -359,7 +367,11 @@ export async function connect(
   password: string,
   timeouts?: TimeoutConfig,
 ): Promise<Cluster>
-export async function connect(
+export async function connect(...args: any[]): Promise<Cluster> {
+  return connecting(...(args as Parameters<typeof connectWith>))
+}
+
+async function connectWith(
   connectionString: string,
   user: string | ConnectOptions = {},
   password?: string,
@@ -368,3 +380,7 @@ export async function connect(
   const options = typeof user === 'string' ? { username: user, password: password as string, timeouts } : user
   return Cluster.connect(connectionString, options)
 }
+
+const connecting = withCallback(connectWith)
+takeCallbacks([Cluster, Bucket, Scope, Collection, BinaryCollection])
+takeCallbacks([CouchbaseList, CouchbaseMap, CouchbaseQueue, CouchbaseSet], ['forEach'])

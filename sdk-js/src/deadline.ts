@@ -1,6 +1,7 @@
 /** The end of an operation: its time-out or its caller's `AbortSignal`, whichever comes first. */
 
 import { InvalidArgumentError } from './errors.js'
+import type { RequestSpan } from './tracing.js'
 
 /** Milliseconds on a clock that only goes forward. */
 export function now(): number {
@@ -16,6 +17,8 @@ export interface OperationOptions {
   timeout?: number
   /** Ends the operation early, with `RequestCanceledError`. */
   signal?: AbortSignal
+  /** Span that the operation is a part of, if the cluster has a tracer. */
+  parentSpan?: RequestSpan
 }
 
 /** One operation's time. `clear` it when the operation is over. */

@@ -23,6 +23,7 @@ import {
 import type { Attempt } from './attempt.js'
 import { ConnectionFailed, type HttpRequest, type HttpResponse, HttpStream, isRead } from './http-messages.js'
 import type { KvClient } from './kv-client.js'
+import type { RequestTracer } from './tracing.js'
 
 /** How long a node may take to be connected to before the next one is tried. */
 const CONNECT_MS_MAX = 5000
@@ -38,6 +39,11 @@ export class HttpClient {
   constructor(access: Access) {
     this.#access = access
     this.#agent = new (access.tls ? TlsAgent : Agent)({ keepAlive: true })
+  }
+
+  /** Makes spans of what is asked. */
+  get tracer(): RequestTracer | undefined {
+    return this.#access.tracer
   }
 
   /**

@@ -169,6 +169,7 @@ export {
   StreamablePromise as StreamableScanPromise,
 } from './streamable.js'
 export { LookupInMacro, LookupInSpec, MutateInMacro, MutateInSpec } from './subdocument.js'
+export type { RequestSpan, RequestTracer } from './tracing.js'
 export {
   TransactionGetMultiMode,
   TransactionGetMultiResult,

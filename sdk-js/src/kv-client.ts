@@ -34,6 +34,7 @@ import {
 import type { Request, Response } from './frame.js'
 import { checkKey, leb128, vbucketOf } from './keys.js'
 import { Feature, Opcode, operationName, PUSHED_MAP, Status } from './opcodes.js'
+import { beginSpan } from './tracing.js'
 import { detailOf, errorOf, retryReason } from './statuses.js'
 
 /** How long a node may take to give its map before the next one is asked. */
@@ -224,13 +225,17 @@ export class KvClient {
   ): Promise<T> {
     const deadline = new Deadline(options, defaultMs)
     const attempt = new Attempt(context, deadline)
+    const end = beginSpan(this.#access.tracer, context, options.parentSpan)
+    let failure: unknown
     try {
       if (deadline.over) throw new DeadlineOver()
       return await work(attempt)
     } catch (error) {
-      throw error instanceof DeadlineOver ? attempt.expired(reads) : error
+      failure = error instanceof DeadlineOver ? attempt.expired(reads) : error
+      throw failure
     } finally {
       deadline.clear()
+      end(failure)
     }
   }
 

@@ -1,5 +1,7 @@
 /** Parts that are loaded when they are used, so that programs that do not use them neither load nor bundle them. */
 
+import { withCallback } from './callbacks.js'
+
 /**
  * Stands for an object all of whose members are methods that give promises; the object is made with the first call.
  *
@@ -13,6 +15,6 @@ export function lazy<T extends object>(load: () => Promise<T>): T {
     get: (_, name) =>
       typeof name === 'symbol' || name === 'then'
         ? undefined
-        : (known[name] ??= async (...args) => (await (loading ??= load()))[name](...args)),
+        : (known[name] ??= withCallback(async (...args) => (await (loading ??= load()))[name](...args))),
   })
 }

@@ -39,7 +39,7 @@ import type { ViewQueryOptions } from './views.js'
 
 type Names<O> = Record<keyof O, 1>
 
-const OPERATION: Names<OperationOptions> = { timeout: 1, signal: 1 }
+const OPERATION: Names<OperationOptions> = { timeout: 1, signal: 1, parentSpan: 1 }
 const DURABLE: Names<DurableOptions> = {
   ...OPERATION,
   durabilityLevel: 1,
@@ -146,6 +146,7 @@ const TRANSACTIONS: Names<TransactionsConfig> = {
   metadataCollection: 1,
 }
 const CONNECT: Names<ConnectOptions> = {
+  tracer: 1,
   username: 1,
   password: 1,
   authenticator: 1,
@@ -317,7 +318,7 @@ export const OPTION_NAMES: Readonly<Record<string, Readonly<Record<string, 1>>>>
 export const OFFICIAL_NAMES: ReadonlySet<string> = new Set(
   `
   durabilityLevel project parentSpan accessDeleted upsertDocument readPreference
-  fullSet full_set stale group_level id_range on_error includeDocuments includeDocs include_docs
+  fullSet includeDocuments includeDocs include_docs
   authenticator security trustStorePath transcoder configProfile logFunc bucketName transactions transactionConfig
   dnsConfig tracer meter tracingConfig metricsConfig appTelemetryConfig queryTimeout analyticsTimeout searchTimeout
   eventingTimeout bootstrapTimeout resolveTimeout

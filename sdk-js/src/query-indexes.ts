@@ -286,8 +286,12 @@ export class CollectionQueryIndexManager {
   }
 }
 
-function plain({ timeout, signal }: OperationOptions): OperationOptions {
-  return { ...(timeout === undefined ? {} : { timeout }), ...(signal ? { signal } : {}) }
+function plain({ timeout, signal, parentSpan }: OperationOptions): OperationOptions {
+  return {
+    ...(timeout === undefined ? {} : { timeout }),
+    ...(signal ? { signal } : {}),
+    ...(parentSpan ? { parentSpan } : {}),
+  }
 }
 
 /** Options that name the default collection where they name none. */

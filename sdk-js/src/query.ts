@@ -22,6 +22,7 @@ import type { MutationState } from './mutation-state.js'
 import { isPreparedFailure, queryError, type ServiceError } from './query-errors.js'
 import { RowScanner } from './rows.js'
 import { StreamablePromise } from './streamable.js'
+import { beginSpan } from './tracing.js'
 import { jsonText } from './transcoders.js'
 
 /** How a statement ended. */
@@ -176,6 +177,8 @@ async function* run<TRow>(
   const context: ErrorContext = { operation: 'query', statement, clientContextId }
   const deadline = new Deadline(options, sender.defaultMs)
   const attempt = new Attempt(context, deadline)
+  const end = beginSpan(sender.http.tracer, context, options.parentSpan)
+  let failure: unknown
   try {
     if (deadline.over) throw new DeadlineOver()
     for (let isAgain = false; ;) {
@@ -207,11 +210,13 @@ async function* run<TRow>(
       await attempt.again('QUERY_ERROR_RETRYABLE')
     }
   } catch (error) {
-    if (error instanceof DeadlineOver) throw attempt.expired(reads)
-    if (error instanceof ConnectionFailed) throw new RequestCanceledError(error.message, context, error.cause)
-    throw error
+    failure = error
+    if (error instanceof DeadlineOver) failure = attempt.expired(reads)
+    if (error instanceof ConnectionFailed) failure = new RequestCanceledError(error.message, context, error.cause)
+    throw failure
   } finally {
     deadline.clear()
+    end(failure)
   }
 }
 

@@ -5,6 +5,7 @@ import { type CouchbaseError, type ErrorContext, RequestCanceledError } from './
 import { ConnectionFailed, type HttpRequest, type HttpTransport, type Nodes } from './http-messages.js'
 import { Attempt } from './attempt.js'
 import { RowScanner } from './rows.js'
+import { beginSpan } from './tracing.js'
 
 /** What is asked, and of whom. */
 export interface RowRequest {
@@ -28,6 +29,8 @@ export async function* streamRows(asked: RowRequest): AsyncGenerator<any, { rest
   if (client.bucket !== undefined) context.bucket = client.bucket
   const deadline = new Deadline(options, asked.defaultMs)
   const attempt = new Attempt(context, deadline)
+  const end = beginSpan(http.tracer, context, options.parentSpan)
+  let failure: unknown
   try {
     if (deadline.over) throw new DeadlineOver()
     const stream = await http.open(client, service, { ...request, reads: true }, attempt)
@@ -39,10 +42,12 @@ export async function* streamRows(asked: RowRequest): AsyncGenerator<any, { rest
     for await (const part of stream.parts()) yield* scanner.feed(part)
     return { rest: scanner.rest(), context }
   } catch (error) {
-    if (error instanceof DeadlineOver) throw attempt.expired(true)
-    if (error instanceof ConnectionFailed) throw new RequestCanceledError(error.message, context, error.cause)
-    throw error
+    failure = error
+    if (error instanceof DeadlineOver) failure = attempt.expired(true)
+    if (error instanceof ConnectionFailed) failure = new RequestCanceledError(error.message, context, error.cause)
+    throw failure
   } finally {
     deadline.clear()
+    end(failure)
   }
 }

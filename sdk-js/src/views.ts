@@ -100,8 +100,9 @@ export function startViewQuery<V, K>(
   bucket: Bucket,
   designDocument: string,
   view: string,
-  options: ViewQueryOptions,
+  given: ViewQueryOptions,
 ): ViewQuery<V, K> {
+  const options = renamed(given)
   checkOptions('viewQuery', options)
   checkOptions('viewQuery range', options.range)
   checkOptions('viewQuery idRange', options.idRange)
@@ -115,6 +116,22 @@ export function startViewQuery<V, K>(
     (rows, meta) => ({ rows, meta }),
     { item: 'row', meta: 'meta', repeats: true },
   )
+}
+
+/** Older names of options. */
+const OLDER_NAMES: Record<string, keyof ViewQueryOptions> = {
+  full_set: 'fullSet',
+  group_level: 'groupLevel',
+  id_range: 'idRange',
+  on_error: 'onError',
+  stale: 'scanConsistency',
+}
+
+/** The options under their newest names. */
+function renamed(options: ViewQueryOptions): ViewQueryOptions {
+  const entries = Object.entries(options ?? {})
+  if (!entries.some(([name]) => Object.hasOwn(OLDER_NAMES, name))) return options
+  return Object.fromEntries(entries.map(([name, value]) => [OLDER_NAMES[name] ?? name, value]))
 }
 
 async function* run<V, K>(

@@ -1,4 +1,4 @@
-//! Project chores: `cargo xtask demo | test | plugins | dist | monitor | bench | sim | chaos | attack | console | conformance`.
+//! Project chores: `cargo xtask demo | test | plugins | dist | monitor | bench | sim | chaos | attack | console | sdk | conformance`.
 //!
 //! Each installs or builds what it needs into folders of the project's own, or says in one line what is missing.
 #![expect(
@@ -20,6 +20,7 @@ mod node;
 mod packaging;
 mod plugins;
 mod readme;
+mod sdk;
 mod sim;
 mod suites;
 mod test;
@@ -60,6 +61,8 @@ enum Chore {
     Console(console::Console),
     /// Look for bytes over which decoders fall
     Fuzz(fuzz::Fuzz),
+    /// Compare the SDKs with the official ones: what they have, and what programs see
+    Sdk(sdk::Sdk),
     /// Run the SDKs' own test suites against a node and write down the results
     Conformance(suites::Conformance),
 }
@@ -78,6 +81,7 @@ fn main() -> ExitCode {
         Chore::Sim(options) => sim::run(&options),
         Chore::Chaos(options) => chaos::run(&options),
         Chore::Attack(options) => attack::run(&options),
+        Chore::Sdk(options) => sdk::run(&options),
         Chore::Console(options) => console::run(&options),
         Chore::Fuzz(options) => fuzz::run(&options),
         Chore::Conformance(options) => suites::run(&options),

@@ -181,10 +181,6 @@ test('a durability level of 0 asks for nothing, and an undefined option is not g
   await documents().upsert('k', 1, { durabilityLevel: 0, bogus: undefined } as any)
 })
 
-test('callbacks are refused by name', async () => {
-  await assert.rejects(outcome(CALLS.get!, () => {}), { name: 'InvalidArgumentError', message: /no callbacks/ })
-})
-
 test('the error of a connection names the address and its cause', async () => {
   const listening = createServer().listen(0, '127.0.0.1')
   await once(listening, 'listening')

@@ -20,6 +20,7 @@ mod peers;
 mod postgres;
 mod query;
 mod rebalance;
+mod sdk;
 mod start;
 mod store;
 mod views;
@@ -248,6 +249,18 @@ enum What {
         #[arg(long, default_value_t = 3.0)]
         seconds: f64,
     },
+    /// This project's SDKs against the official ones, in Node.js and Python: reads, writes, memory, import
+    Sdk {
+        /// Rounds of each SDK, in turn; the median counts
+        #[arg(long, default_value_t = 3)]
+        rounds: usize,
+        /// Seconds of each measurement
+        #[arg(long, default_value_t = 2.0)]
+        seconds: f64,
+        /// A node to run instead of the one of this workspace
+        #[arg(long, value_name = "PATH")]
+        node: Option<PathBuf>,
+    },
     /// Time from the start of a new node to its first answer, and its memory
     Start {
         /// How many starts; the median counts
@@ -321,6 +334,9 @@ pub fn run(options: &Bench) -> Result<(), String> {
             idle::run((*connections).max(1), (*rounds).max(1), *seconds)
         }
         What::Start { rounds } => start::run((*rounds).max(1)),
+        What::Sdk { rounds, seconds, node } => {
+            sdk::run((*rounds).max(1), *seconds, node.as_deref())
+        }
         What::Plugins => in_sandbox("plugins"),
         What::Ycsb { records, clients, rounds, seconds, only } => {
             let (records, clients) = ((*records).max(1), (*clients).max(1));

@@ -1,0 +1,63 @@
+// Loads a node through an SDK for JavaScript, and prints what was measured as one line of JSON.
+//
+//     node load.mjs PACKAGE URL USER PASSWORD BUCKET SECONDS
+//
+// PACKAGE is the file or folder of the SDK. Each cell is an operation at a number of requests at a time; documents are
+// JSON of about 200 bytes, keys are 10,000.
+
+import { createRequire } from 'node:module'
+import { pathToFileURL } from 'node:url'
+
+const [target, url, user, password, bucketName, seconds] = process.argv.slice(2)
+const CONCURRENCIES = [1, 64, 1024]
+const KEY_COUNT = 10_000
+const DOCUMENT = { name: 'Ada Lovelace', tags: ['a', 'b', 'c'], address: { city: 'London', zip: '12345' }, text: 'x'.repeat(100) }
+
+const before = process.memoryUsage.rss()
+const begun = performance.now()
+const module = await import(pathToFileURL(createRequire(import.meta.url).resolve(target)).href)
+const importMs = performance.now() - begun
+const { connect } = module.connect ? module : module.default
+const cluster = await connect(url, { username: user, password })
+const collection = cluster.bucket(bucketName).defaultCollection()
+const key = (number) => `bench-${number % KEY_COUNT}`
+const operations = {
+  upsert: (number) => collection.upsert(key(number), DOCUMENT, { timeout: 20_000 }),
+  get: (number) => collection.get(key(number), { timeout: 20_000 }),
+}
+
+for (let number = 0; number < KEY_COUNT; number += 500) {
+  await Promise.all(Array.from({ length: 500 }, (_, offset) => operations.upsert(number + offset)))
+}
+
+async function measure(operation, concurrency, ms) {
+  const latencies = []
+  let next = 0
+  const end = performance.now() + ms
+  const start = performance.now()
+  const work = async () => {
+    for (let now = performance.now(); now < end; ) {
+      await operation(next++)
+      const done = performance.now()
+      latencies.push(done - now)
+      now = done
+    }
+  }
+  await Promise.all(Array.from({ length: concurrency }, work))
+  const elapsed = performance.now() - start
+  latencies.sort((a, b) => a - b)
+  const at = (share) => latencies[Math.floor(latencies.length * share)] * 1000
+  return { perSecond: (latencies.length / elapsed) * 1000, p50Us: at(0.5), p99Us: at(0.99) }
+}
+
+const cells = {}
+for (const concurrency of CONCURRENCIES) {
+  for (const [name, operation] of Object.entries(operations)) {
+    await measure(operation, concurrency, 300)
+    cells[`${name} ${concurrency}`] = await measure(operation, concurrency, Number(seconds) * 1000)
+  }
+}
+const memoryBytes = process.memoryUsage.rss() - before
+await cluster.close()
+console.log(JSON.stringify({ importMs, memoryBytes, cells }))
+process.exit(0)

@@ -1,0 +1,87 @@
+"""Loads a node through an SDK for Python (asyncio), and prints what was measured as one line of JSON.
+
+    python3 load.py PACKAGE URL USER PASSWORD BUCKET SECONDS
+
+PACKAGE is ``acouchbase`` or ``nacre``. Each cell is an operation at a number of requests at a time; documents are JSON
+of about 200 bytes, keys are 10,000.
+"""
+
+import asyncio
+import importlib
+import json
+import resource
+import sys
+import time
+from datetime import timedelta
+
+CONCURRENCIES = (1, 64, 1024)
+KEY_COUNT = 10_000
+DOCUMENT = {
+    "name": "Ada Lovelace",
+    "tags": ["a", "b", "c"],
+    "address": {"city": "London", "zip": "12345"},
+    "text": "x" * 100,
+}
+TIMEOUT = timedelta(seconds=20)
+
+
+def rss():
+    """Bytes of memory that the process has had at most."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+async def measure(operation, concurrency, seconds):
+    """One cell."""
+    latencies = []
+    begun = time.perf_counter()
+    end = begun + seconds
+    number = 0
+
+    async def work():
+        nonlocal number
+        now = time.perf_counter()
+        while now < end:
+            number += 1
+            await operation(f"bench-{number % KEY_COUNT}")
+            done = time.perf_counter()
+            latencies.append(done - now)
+            now = done
+
+    await asyncio.gather(*(work() for _ in range(concurrency)))
+    elapsed = time.perf_counter() - begun
+    latencies.sort()
+    at = [latencies[int(len(latencies) * share)] * 1e6 for share in (0.5, 0.99)]
+    return {"perSecond": len(latencies) / elapsed, "p50Us": at[0], "p99Us": at[1]}
+
+
+async def main():
+    """Measures."""
+    package, url, user, password, bucket_name, seconds = sys.argv[1:]
+    other = "couchbase" if package == "acouchbase" else package
+    before, begun = rss(), time.perf_counter()
+    cluster_class = importlib.import_module(f"{package}.cluster").Cluster
+    options = importlib.import_module(f"{other}.options")
+    auth = importlib.import_module(f"{other}.auth")
+    import_ms = (time.perf_counter() - begun) * 1000
+    authenticator = auth.PasswordAuthenticator(user, password)
+    cluster = await cluster_class.connect(url, options.ClusterOptions(authenticator))
+    bucket = cluster.bucket(bucket_name)
+    await bucket.on_connect()
+    collection = bucket.default_collection()
+    operations = {
+        "upsert": lambda key: collection.upsert(key, DOCUMENT, timeout=TIMEOUT),
+        "get": lambda key: collection.get(key, timeout=TIMEOUT),
+    }
+    for number in range(0, KEY_COUNT, 500):
+        await asyncio.gather(*(operations["upsert"](f"bench-{number + offset}") for offset in range(500)))
+    cells = {}
+    for concurrency in CONCURRENCIES:
+        for name, operation in operations.items():
+            await measure(operation, concurrency, 0.3)
+            cells[f"{name} {concurrency}"] = await measure(operation, concurrency, float(seconds))
+    memory = rss() - before
+    await cluster.close()
+    print(json.dumps({"importMs": import_ms, "memoryBytes": memory, "cells": cells}))
+
+
+asyncio.run(main())

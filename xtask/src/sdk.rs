@@ -1,0 +1,238 @@
+//! `cargo xtask sdk`: this project's SDKs beside the official ones.
+//!
+//! *compat* runs each program of `conformance/sdk/compat` with the official package and then with ours, its import changed,
+//! and holds what both saw against each other. *parity* writes the tables of what ours has of the official packages.
+
+use crate::command::{output, run as run_command, workspace};
+use crate::node::{self, Node, PASSWORD, USER};
+use crate::tools;
+use clap::{Args, Subcommand};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const PORT_BASE: u16 = 26_300;
+
+/// Version of the official package for Node.js.
+pub const NODE_VERSION: &str = "4.7.1";
+/// Version of the official package for Python.
+pub const PYTHON_VERSION: &str = "4.6.3";
+
+/// Options of `cargo xtask sdk`.
+#[derive(Args, Debug)]
+pub struct Sdk {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand, Debug)]
+enum What {
+    /// Run programs for the official SDKs with ours in their place
+    Compat {
+        /// Only programs whose names contain this
+        #[arg(long, default_value = "")]
+        only: String,
+        /// A node to run instead of the one of this workspace
+        #[arg(long, value_name = "PATH")]
+        node: Option<PathBuf>,
+    },
+    /// Write the tables of what our SDKs have of the official ones
+    Parity {
+        /// Only say whether the tables are up to date
+        #[arg(long)]
+        check: bool,
+    },
+}
+
+/// Runs the chore.
+///
+/// # Errors
+/// When something is missing, programs see different things, or a table is old.
+pub fn run(options: &Sdk) -> Result<(), String> {
+    match &options.what {
+        What::Compat { only, node: Some(binary) } => {
+            build_js()?;
+            compat(binary, only)
+        }
+        What::Compat { only, node: None } => {
+            build_js()?;
+            compat(&node::build("dev")?, only)
+        }
+        What::Parity { check } => {
+            build_js()?;
+            parity(*check)
+        }
+    }
+}
+
+/// A language that there is an SDK for.
+#[derive(Clone, Copy, Debug)]
+pub enum Language {
+    /// JavaScript, by Node.js.
+    Node,
+    /// Python.
+    Python,
+}
+
+/// Where the packages of a language are.
+pub struct Targets {
+    /// The official one.
+    pub official: Target,
+    /// Ours.
+    pub own: Target,
+}
+
+/// A package as the scripts take it, and what runs them.
+pub struct Target {
+    interpreter: PathBuf,
+    package: String,
+}
+
+/// Installs the official package of a language.
+///
+/// # Errors
+/// When it cannot be installed.
+pub fn targets(language: Language) -> Result<Targets, String> {
+    let target = |interpreter: &Path, package: String| Target {
+        interpreter: interpreter.to_owned(),
+        package,
+    };
+    Ok(match language {
+        Language::Node => {
+            let package = tools::npm("couchbase", NODE_VERSION)?;
+            let own = workspace().join("sdk-js/dist/src/index.js");
+            let node = Path::new("node");
+            Targets {
+                official: target(node, package.to_string_lossy().into_owned()),
+                own: target(node, own.to_string_lossy().into_owned()),
+            }
+        }
+        Language::Python => {
+            let python = official_python()?;
+            Targets {
+                official: target(&python, "couchbase".into()),
+                own: target(&python, "nacre".into()),
+            }
+        }
+    })
+}
+
+fn official_python() -> Result<PathBuf, String> {
+    let package = format!("couchbase=={PYTHON_VERSION}");
+    tools::python(&format!("couchbase-{PYTHON_VERSION}"), &[&package])
+}
+
+/// A script of the repository, by its path without extension, with a package.
+pub fn command(language: Language, target: &Target, script: &str) -> Command {
+    let mut command = Command::new(&target.interpreter);
+    match language {
+        Language::Node => {
+            command.arg(workspace().join(format!("{script}.mjs"))).arg(&target.package);
+        }
+        Language::Python => {
+            // The benchmark is of asyncio, where the official package has another name.
+            let asynchronous = script.ends_with("load") && target.package == "couchbase";
+            let package = if asynchronous { "acouchbase" } else { target.package.as_str() };
+            command.arg(workspace().join(format!("{script}.py"))).arg(package);
+            command
+                .env("PYTHONPATH", workspace().join("sdk-py/src"))
+                .env("PYTHONDONTWRITEBYTECODE", "1")
+                .env("PYTHONWARNINGS", "ignore");
+        }
+    }
+    command
+}
+
+/// Compiles the SDK for JavaScript.
+///
+/// # Errors
+/// When npm is missing or it does not compile.
+pub fn build_js() -> Result<(), String> {
+    let folder = workspace().join("sdk-js");
+    let mut install = Command::new("npm");
+    install.args(["ci", "--silent", "--no-audit", "--no-fund", "--ignore-scripts"]);
+    if !folder.join("node_modules/.bin/tsc").exists() {
+        run_command(install.current_dir(&folder), "install the compiler of sdk-js")?;
+    }
+    let mut build = Command::new("npm");
+    build.args(["run", "--silent", "build"]).current_dir(&folder);
+    run_command(&mut build, "compile sdk-js")
+}
+
+/// Runs the programs whose names contain `only` on a node of its own.
+///
+/// # Errors
+/// When programs fail, or see other things with our package than with the official one.
+pub fn compat(binary: &Path, only: &str) -> Result<(), String> {
+    let mut failures = Vec::new();
+    for language in [Language::Node, Language::Python] {
+        let targets = targets(language)?;
+        // A node for each: what one package leaves behind the other one does not see.
+        let official = outcomes(binary, language, &targets.official, only)?;
+        let own = outcomes(binary, language, &targets.own, only)?;
+        let before = failures.len();
+        for (program, expected) in &official {
+            let found = own.get(program).unwrap_or(&Value::Null);
+            if expected.get("value").is_none() {
+                failures.push(format!("{language:?} {program}: official: {expected}"));
+            } else if expected != found {
+                failures.push(format!("{language:?} {program}: official {expected}, ours {found}"));
+            }
+        }
+        let failed = failures.len() - before;
+        println!("{language:?}: {} of {} programs", official.len() - failed, official.len());
+    }
+    if failures.is_empty() { Ok(()) } else { Err(failures.join("\n")) }
+}
+
+/// What each program saw.
+fn outcomes(
+    binary: &Path,
+    language: Language,
+    target: &Target,
+    only: &str,
+) -> Result<BTreeMap<String, Value>, String> {
+    let node = Node::start(binary, Some(PORT_BASE), &["default"], &[])?;
+    let folder = match language {
+        Language::Node => "node",
+        Language::Python => "python",
+    };
+    let mut programs = command(language, target, &format!("conformance/sdk/compat/{folder}/run"));
+    programs.arg(format!("couchbase://127.0.0.1:{}", node.kv_port()));
+    programs.args([USER, PASSWORD, "default", "compat", only]);
+    let text = output(&mut programs, "run programs for an SDK")?;
+    node.stop()?;
+    let mut found = BTreeMap::new();
+    for line in text.lines().filter(|line| line.starts_with('{')) {
+        let mut outcome: Value =
+            serde_json::from_str(line).map_err(|error| format!("{line}: {error}"))?;
+        let members = outcome.as_object_mut().ok_or("a line is no object")?;
+        let program = members.remove("program").ok_or("a line has no program")?;
+        found.insert(program.as_str().unwrap_or_default().to_owned(), outcome);
+    }
+    if found.is_empty() {
+        return Err("no program has run".into());
+    }
+    Ok(found)
+}
+
+/// Writes the tables of parity, or checks them.
+///
+/// # Errors
+/// When something is missing, or a table is old.
+pub fn parity(check: bool) -> Result<(), String> {
+    let npm = tools::npm("couchbase", NODE_VERSION)?;
+    let folder = npm.parent().and_then(Path::parent).ok_or("a package is in a folder")?;
+    let mut node = Command::new("node");
+    node.arg("scripts/parity.mjs").arg(folder).current_dir(workspace().join("sdk-js"));
+    let mut python = Command::new("python3");
+    python.arg("scripts/parity.py").arg(official_python()?).current_dir(workspace().join("sdk-py"));
+    for command in [&mut node, &mut python] {
+        if check {
+            command.arg("--check");
+        }
+        run_command(command, "compare an SDK with the official one")?;
+    }
+    Ok(())
+}
