@@ -21,7 +21,7 @@ export class Attempt {
   /** The error of the last answer, if that was one to try again after. */
   refusal: (() => CouchbaseError) | undefined
   /** Why nodes could not be connected to, by address, as far as none of them was since. */
-  readonly unreachable: Map<string, Error> = new Map()
+  unreachable: Map<string, Error> | undefined
   #pause = PAUSE_MS_FIRST
 
   constructor(context: ErrorContext, deadline: Deadline) {
@@ -54,7 +54,7 @@ export class Attempt {
     if (this.inFlight && !reads) return new AmbiguousTimeoutError(undefined, this.context)
     // An answer that was had says more than the one that is missing.
     if (this.refusal) return this.refusal()
-    if (!this.unreachable.size) return new UnambiguousTimeoutError(undefined, this.context)
+    if (!this.unreachable?.size) return new UnambiguousTimeoutError(undefined, this.context)
     const nodes = [...this.unreachable].map(([address, error]) => `${address} (${error.message})`)
     const message = `${UnambiguousTimeoutError.summary} No connection to ${nodes.join(', ')}`
     const [address, error] = [...this.unreachable][0]!

@@ -9,7 +9,15 @@ export function now(): number {
 }
 
 /** What waits under a deadline is rejected with; never leaves this package. */
-export class DeadlineOver extends Error {}
+export class DeadlineOver extends Error {
+  constructor() {
+    // A stack costs more than the rest of a request, and nobody sees this one.
+    const { stackTraceLimit } = Error
+    Error.stackTraceLimit = 0
+    super()
+    Error.stackTraceLimit = stackTraceLimit
+  }
+}
 
 /** Options every operation has. */
 export interface OperationOptions {
@@ -21,13 +29,42 @@ export interface OperationOptions {
   parentSpan?: RequestSpan
 }
 
+/**
+ * Who is called when a signal aborts. A signal has one listener of this module: it walks through all of its listeners
+ * whenever one is added or removed, which takes long when thousands of requests share it.
+ */
+const waiting = new WeakMap<AbortSignal, { callbacks: Set<() => void>; listener: () => void }>()
+
+function listen(signal: AbortSignal, callback: () => void): void {
+  let known = waiting.get(signal)
+  if (!known) {
+    const callbacks = new Set<() => void>()
+    known = {
+      callbacks,
+      listener: () => {
+        for (const call of callbacks) call()
+      },
+    }
+    waiting.set(signal, known)
+  }
+  if (!known.callbacks.size) signal.addEventListener('abort', known.listener)
+  known.callbacks.add(callback)
+}
+
+function forget(signal: AbortSignal, callback: () => void): void {
+  const known = waiting.get(signal)
+  if (known?.callbacks.delete(callback) && !known.callbacks.size) signal.removeEventListener('abort', known.listener)
+}
+
 /** One operation's time. `clear` it when the operation is over. */
 export class Deadline {
   /** When the time is up, on the clock of `performance.now()`. */
   readonly at: number
   readonly #signal: AbortSignal | undefined
   readonly #timer: ReturnType<typeof setTimeout>
-  readonly #waiting = new Set<() => void>()
+  /** The first one that waits, which is the only one of most requests. */
+  #first: (() => void) | undefined
+  #others: Set<() => void> | undefined
   #over = false
   #aborted = false
 
@@ -38,7 +75,7 @@ export class Deadline {
     this.#timer = setTimeout(this.#end, Math.min(ms, 0x7fffffff))
     this.#signal = options.signal
     if (this.#signal?.aborted) this.#abort()
-    else this.#signal?.addEventListener('abort', this.#abort)
+    else if (this.#signal) listen(this.#signal, this.#abort)
   }
 
   /** Whether the time is up. */
@@ -54,8 +91,12 @@ export class Deadline {
   /** Calls back when the time is up, or at once if it is; the function returned takes that back. */
   onEnd(callback: () => void): () => void {
     if (this.#over) callback()
-    else this.#waiting.add(callback)
-    return () => this.#waiting.delete(callback)
+    else if (!this.#first) this.#first = callback
+    else (this.#others ??= new Set()).add(callback)
+    return () => {
+      if (this.#first === callback) this.#first = undefined
+      else this.#others?.delete(callback)
+    }
   }
 
   /** The promise, or `DeadlineOver` if the time is up first. */
@@ -83,7 +124,7 @@ export class Deadline {
   /** Forgets the time-out and the signal, and ends what still waits. */
   clear(): void {
     clearTimeout(this.#timer)
-    this.#signal?.removeEventListener('abort', this.#abort)
+    if (this.#signal) forget(this.#signal, this.#abort)
     this.#end()
   }
 
@@ -94,7 +135,9 @@ export class Deadline {
 
   readonly #end = (): void => {
     this.#over = true
-    for (const callback of this.#waiting) callback()
-    this.#waiting.clear()
+    const [first, others] = [this.#first, this.#others]
+    this.#first = this.#others = undefined
+    first?.()
+    for (const callback of others ?? []) callback()
   }
 }

@@ -481,10 +481,10 @@ export class KvClient {
     try {
       if (!connection.isOpen) await attempt.deadline.race(connection.opened)
     } catch (error) {
-      if (error instanceof ConnectionLost && error.message) attempt.unreachable.set(name, error)
+      if (error instanceof ConnectionLost && error.message) (attempt.unreachable ??= new Map()).set(name, error)
       throw error
     }
-    attempt.unreachable.delete(name)
+    attempt.unreachable?.delete(name)
     return connection
   }
 }
