@@ -200,6 +200,11 @@ class Scope:
         return Collection(self, name)
 
     @property
+    def _query_context(self) -> str:
+        bucket, scope = (name.replace("`", "``") for name in (self.bucket.name, self.name))
+        return f"default:`{bucket}`.`{scope}`"
+
+    @property
     def bucket_name(self) -> str:
         """Name of the bucket."""
         return self.bucket.name
@@ -212,8 +217,7 @@ class Scope:
     ) -> QueryResult:
         """Queries in SQL++; a lone name of a keyspace is a collection of this scope."""
         merged = options_of("query", QueryOptions, options, kwargs)
-        bucket, scope = (name.replace("`", "``") for name in (self.bucket.name, self.name))
-        merged.setdefault("query_context", f"default:`{bucket}`.`{scope}`")
+        merged.setdefault("query_context", self._query_context)
         return self.bucket.query(statement, merged)
 
     def eventing_functions(self) -> "ScopeEventingFunctionManager":

@@ -45,6 +45,28 @@ class ErrorContext:
     retry_reasons: tuple[str, ...] = ()
     """Why it was tried again, in order of first occurrence."""
 
+    # Names that contexts of the official SDK have.
+
+    @property
+    def bucket_name(self) -> str | None:
+        """Name of the bucket."""
+        return self.bucket
+
+    @property
+    def scope_name(self) -> str | None:
+        """Name of the scope."""
+        return self.scope
+
+    @property
+    def collection_name(self) -> str | None:
+        """Name of the collection."""
+        return self.collection
+
+    @property
+    def last_dispatched_to(self) -> str | None:
+        """``host:port`` that was asked last."""
+        return self.endpoint
+
 
 class CouchbaseException(Exception):
     """Base of all errors of this package."""
@@ -52,6 +74,26 @@ class CouchbaseException(Exception):
     def __init__(self, message: str = "", context: ErrorContext | None = None) -> None:
         super().__init__(message or (type(self).__doc__ or "").split("\n")[0])
         self.context = context or ErrorContext()
+
+    @property
+    def message(self) -> str:
+        """What went wrong, without the circumstances."""
+        return str(self.args[0])
+
+    @property
+    def error_code(self) -> int | None:
+        """Status of the answer, or number of the first error of a query."""
+        return self.context.status or self.context.first_error_code
+
+    @property
+    def error_context(self) -> ErrorContext:
+        """The same as `context`."""
+        return self.context
+
+    @property
+    def inner_cause(self) -> BaseException | None:
+        """What this error comes from."""
+        return self.__cause__
 
     def __str__(self) -> str:
         context = self.context
@@ -393,3 +435,28 @@ class TransactionCommitAmbiguous(TransactionException):
 
 class TransactionOperationFailed(TransactionException):
     """An operation has failed, with which the attempt ends; the cause says why."""
+
+
+class InvalidIndexException(CouchbaseException):
+    """There is no result at the index."""
+
+
+class InternalSDKException(CouchbaseException):
+    """This package has done something wrong."""
+
+
+# Names that the official SDK has for the same.
+SubdocCantInsertValueException = InvalidValueException
+SubdocPathMismatchException = PathMismatchException
+UnsupportedOperation = FeatureUnavailableException
+MissingConnectionException = RequestCanceledException
+UnsuccessfulOperationException = CouchbaseException
+NoChildrenException = InvalidArgumentException
+HTTPErrorContext = ErrorContext
+KeyValueErrorContext = ErrorContext
+ManagementErrorContext = ErrorContext
+QueryErrorContext = ErrorContext
+SearchErrorContext = ErrorContext
+SubdocumentErrorContext = ErrorContext
+TransactionsErrorContext = ErrorContext
+ViewErrorContext = ErrorContext

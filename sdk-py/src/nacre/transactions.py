@@ -106,6 +106,16 @@ class TransactionConfig:
     metadata_collection: TransactionKeyspace | None = None
     """Where records are, in place of the default collection of the first document's bucket."""
     scan_consistency: QueryScanConsistency | None = None
+    expiration_time: timedelta | None = None
+    """Older name of ``timeout``."""
+    kv_timeout: timedelta | None = None
+    """Taken for the sake of programs for the official SDK: one operation has the time of all."""
+    cleanup_window: timedelta | None = None
+    """The same: servers finish what others have left."""
+    cleanup_lost_attempts: bool | None = None
+    """The same."""
+    cleanup_client_attempts: bool | None = None
+    """The same."""
 
 
 class TransactionOptions(TypedDict, total=False):
@@ -115,10 +125,17 @@ class TransactionOptions(TypedDict, total=False):
     durability: ServerDurability
     metadata_collection: TransactionKeyspace
     scan_consistency: QueryScanConsistency
+    expiration_time: timedelta
+    """Older name of ``timeout``."""
+    kv_timeout: timedelta
+    """Taken for the sake of programs for the official SDK: one operation has the time of all."""
 
 
 class TransactionQueryOptions(QueryOptions, total=False):
     """Options of a query within a transaction."""
+
+    scope: Any
+    """Scope in which names of collections are looked up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +203,8 @@ class Transactions:
         """
         merged = options_of("run", TransactionOptions, options, kwargs)
         clock = asyncio.get_running_loop()
-        timeout = seconds_of(merged.get("timeout"), self._config.timeout)
+        chosen = merged.get("timeout", merged.get("expiration_time"))
+        timeout = seconds_of(chosen, self._config.expiration_time or self._config.timeout)
         settings = _Settings(
             str(uuid.uuid4()),
             clock.time() + timeout,
@@ -349,14 +367,19 @@ class AttemptContext:
     async def query(
         self,
         statement: str,
-        options: QueryOptions | None = None,
-        **kwargs: Unpack[QueryOptions],
+        options: TransactionQueryOptions | None = None,
+        **kwargs: Unpack[TransactionQueryOptions],
     ) -> TransactionQueryResults:
         """Asks in SQL++; statements see what the transaction has changed, and their changes count.
 
         From the first query on, the query service keeps the transaction.
         """
-        merged = options_of("query", QueryOptions, options, kwargs)
+        merged = options_of("query", TransactionQueryOptions, options, kwargs)
+        scope = merged.pop("scope", None)
+        if scope is not None:
+            # One of the synchronous API has the other inside.
+            scope = getattr(scope, "_wrapped", scope)
+            merged.setdefault("query_context", scope._query_context)
         if self._settings.scan_consistency is not None:
             merged.setdefault("scan_consistency", self._settings.scan_consistency)
         async with self._operation():
