@@ -45,8 +45,13 @@ function reasonOf(name) {
 /** Why an option is not there. */
 const OPTION_REASONS = [
   [/\.(parentSpan|tracer|meter|tracingConfig|metricsConfig|orphanReporterConfig|appTelemetryConfig)$|^(Tracing|Metrics|Orphan|AppTelemetry)/, 'no tracing and no metrics of its own'],
-  [/^(Analytics)/, 'the server has no analytics service'],
+  [/^Analytics/, 'the server has no analytics service'],
   [/dns/i, 'the system asks for names'],
+  [/upsertDocument$/, 'an older name of `storeSemantics`'],
+  [/^PingOptions\.bucket$/, '`bucket.ping` pings a bucket'],
+  [/\.log(Request|Response)$/, 'they ask the server for lines in its log, which it does not write'],
+  [/^TouchOptions\.durabilityLevel$/, 'the protocol has no durable touch'],
+  [/^Transaction\w+Options\.(transcoder|mode)$/, 'a transaction reads and writes JSON'],
   [/ReplicaFromPreferred|ReplicasFromPreferred/, 'reads of replicas in transactions are not there'],
 ]
 
@@ -187,14 +192,16 @@ const OTHER_OPTIONS = {
   UpsertSearchIndexOptions: 'upsertIndex', GetSearchIndexOptions: 'getIndex', GetAllSearchIndexesOptions: 'getAllSearchIndexes',
   GetAllQueryIndexesOptions: 'getAllIndexes', GetQueryIndexOptions: 'getAllIndexes', BuildQueryIndexOptions: 'buildDeferredIndexes',
   CreateQueryIndexOptions: 'createIndex', FunctionsStatusOptions: 'functionsStatus', GetAllFunctionsOptions: 'getAllFunctions',
-  TransactionGetMultiOptions: 'getMulti',
+  AnalyzeSearchDocumentOptions: 'analyzeDocument', GetAllDesignDocumentOptions: 'getAllDesignDocuments',
+  GetSearchIndexedDocumentsCountOptions: 'getIndexedDocumentsCount',
 }
 const optionRows = []
 for (const name of theirOptions.names.sort()) {
   if (!theirs.names.has(name) || /Analytics|Dataset|Dataverse|Link|PendingMutations/.test(name)) continue
   const operation = OTHER_OPTIONS[name] ?? name[0].toLowerCase() + name.slice(1).replace(/Options$/, '')
-  const control = /(Ingest|Querying|Plan|Function)/.test(name) ? ['timeout'] : []
-  const here = new Set([...ourOptions.whole(name), ...Object.keys(OPTION_NAMES[operation] ?? {}), ...control])
+  const control = /(Ingest|Querying|Plan|Function)/.test(name) ? ['timeout', 'parentSpan'] : []
+  const older = name === 'ViewQueryOptions' ? ['full_set', 'group_level', 'id_range', 'on_error', 'stale'] : []
+  const here = new Set([...ourOptions.whole(name), ...older, ...Object.keys(OPTION_NAMES[operation] ?? {}), ...control])
   for (const option of [...theirOptions.whole(name)].sort()) {
     if (DEPRECATED.has(option)) continue
     optionRows.push({ name: `${name}.${option}`, isHere: here.has(option) })

@@ -1,9 +1,10 @@
 """Compares this package with the official one, method by method.
 
-    python3 scripts/parity.py PYTHON
+    python3 scripts/parity.py PYTHON [--check]
 
 PYTHON is an interpreter that has the official package, for example that of a virtual environment
-after ``pip install couchbase``. The table goes to ``docs/reference/sdk-py-parity.md``.
+after ``pip install couchbase``. The table goes to ``docs/reference/sdk-py-parity.md``; with ``--check``
+nothing is written: it fails when the table is old, or something is missing without a reason.
 """
 
 import importlib
@@ -146,6 +147,91 @@ print(json.dumps({"version": couchbase.__version__, "found": found}))
 """
 
 
+OPTIONS_PROBE = """
+import ast, json, pathlib, couchbase
+root, found = pathlib.Path(couchbase.__file__).parent, {}
+for path in ("logic/options.py", "options.py", "management/options.py", "management/logic/management_options.py"):
+    path = root / path
+    for node in ast.walk(ast.parse(path.read_text())) if path.exists() else ():
+        for part in node.body if isinstance(node, ast.ClassDef) else ():
+            decorated = [getattr(each, "id", "") for each in getattr(part, "decorator_list", ())]
+            if getattr(part, "name", "") == "__init__" and "overload" in decorated:
+                names = [each.arg for each in part.args.args + part.args.kwonlyargs]
+                found[node.name.removesuffix("Base")] = [name for name in names if name != "self"]
+print(json.dumps(found))
+"""
+"""Names of the options that the overloads of the official package have, by class."""
+
+OPTION_MODULES = ("options", "management.options", "transactions", "views")
+
+OPTION_REASONS = [
+    ("span", "There is no tracing yet."),
+    ("Tracing", "There is no tracing yet."),
+    ("Metrics", "There are no metrics yet."),
+    ("Orphan", "There are no reports of answers that came too late yet."),
+    ("nalytics", "nacre has no analytics service."),
+    ("Dataset", "nacre has no analytics service."),
+    ("Dataverse", "nacre has no analytics service."),
+    ("Link", "nacre has no analytics service."),
+    ("DurabilityOptionBlock", "Internal to the official package."),
+    ("TransactionGet", "A transaction has the transcoder of JSON, and reads active copies."),
+    ("TransactionInsert", "A transaction has the transcoder of JSON."),
+    ("TransactionReplace", "A transaction has the transcoder of JSON."),
+    ("access_deleted", "Internal to the official package: for transactions."),
+    ("batch_time_limit", "The server has no such limit."),
+    ("send_to_node", "Internal to the official package: for transactions."),
+    ("log_re", "A server of search writes no such log."),
+    ("query_string", "Internal to the official package."),
+    ("serializer", "Answers about parts are JSON."),
+    ("RemoveMultiOptions.transcoder", "A removal has no value."),
+    ("CreatePrimaryQueryIndexOptions.condition", "A primary index has all documents."),
+    ("SearchOptions.scope_name", "`scope.search` says the scope."),
+    ("client_context_id", "The views service knows none."),
+    ("full_set", "It is about development views over a subset, which nacre does not have."),
+]
+"""Why an option is missing, by a part of its name."""
+
+
+def options(python: str) -> list[tuple[str, bool, str]]:
+    """Options of the official package, whether they are here, and why not."""
+    command = [python, "-W", "ignore", "-c", OPTIONS_PROBE]
+    found = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    modules = [importlib.import_module(f"nacre.{name}") for name in OPTION_MODULES]
+    listed = []
+    for name, members in sorted(found.items()):
+        kinds = [getattr(module, name) for module in modules if hasattr(module, name)]
+        here = {
+            each for kind in kinds for base in kind.__mro__ for each in vars(base).get("__annotations__", ())
+        }
+        here |= {each for kind in kinds for each in getattr(kind, "__optional_keys__", ())}
+        for member in members:
+            full = f"{name}.{member}"
+            why = next((why for part, why in OPTION_REASONS if part in full), "")
+            listed.append((full, member in here, "" if member in here else why))
+    return listed
+
+
+def option_lines(listed: list[tuple[str, bool, str]]) -> list[str]:
+    """The part of the page about options."""
+    there = sum(here for _, here, _ in listed)
+    served = sum(here or "analytics" not in why for _, here, why in listed)
+    reasons: dict[str, list[str]] = {}
+    for name, here, why in listed:
+        if not here:
+            reasons.setdefault(why, []).append(f"`{name}`")
+    return [
+        "",
+        "## Options",
+        "",
+        f"Of {len(listed)} options of the official classes the SDK takes {there} under the same name: "
+        f"{100 * there / len(listed):.1f} %; without those of analytics, {100 * there / served:.1f} %.",
+        "",
+        "| missing, and why | options |",
+        "| --- | --- |",
+        *(f"| {why} | {' '.join(names)} |" for why, names in sorted(reasons.items())),
+    ]
+
+
 def official(python: str) -> dict[str, Any]:
     """Classes and functions of the official package, with their methods."""
     command = [python, "-W", "ignore", "-c", PROBE, json.dumps(MODULES)]
@@ -235,17 +321,23 @@ def table(version: str, listed: list[tuple[str, str, bool, str]]) -> str:
 
 def main() -> None:
     """Writes the page."""
-    if len(sys.argv) != 2:
+    if len(sys.argv) not in (2, 3):
         sys.exit(__doc__)
     sys.path.insert(0, str(HERE.parent / "src"))
     found = official(sys.argv[1])
     listed = rows(found["found"])
-    TABLE.write_text(table(found["version"], listed))
+    asked = options(sys.argv[1])
+    page = table(found["version"], listed) + "\n".join(option_lines(asked)) + "\n"
     unexplained = [f"{row[0]}.{row[1]}" for row in listed if not row[2] and not row[3]]
+    unexplained += [f"option {name}" for name, here, why in asked if not here and not why]
     there = sum(row[2] for row in listed)
     print(f"{there} of {len(listed)} are here; without a reason: {len(unexplained)}")
     for path in unexplained:
         print(" ", path)
+    if sys.argv[2:] != ["--check"]:
+        TABLE.write_text(page)
+    elif unexplained or TABLE.read_text() != page:
+        sys.exit("the table is old, or something has no reason: cargo xtask sdk parity")
 
 
 if __name__ == "__main__":

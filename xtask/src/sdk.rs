@@ -2,6 +2,7 @@
 //!
 //! *compat* runs each program of `conformance/sdk/compat` with the official package and then with ours, its import changed,
 //! and holds what both saw against each other. *parity* writes the tables of what ours has of the official packages.
+//! *runtimes* runs the tests of sdk-js in Node.js, Bun and Deno.
 
 use crate::command::{output, run as run_command, workspace};
 use crate::node::{self, Node, PASSWORD, USER};
@@ -18,6 +19,9 @@ const PORT_BASE: u16 = 26_300;
 pub const NODE_VERSION: &str = "4.7.1";
 /// Version of the official package for Python.
 pub const PYTHON_VERSION: &str = "4.6.3";
+
+const BUN_VERSION: &str = "1.4.5";
+const DENO_VERSION: &str = "2.9.6";
 
 /// Options of `cargo xtask sdk`.
 #[derive(Args, Debug)]
@@ -37,6 +41,12 @@ enum What {
         #[arg(long, value_name = "PATH")]
         node: Option<PathBuf>,
     },
+    /// Run the tests of sdk-js that need a node in Node.js, Bun and Deno
+    Runtimes {
+        /// A node to run instead of the one of this workspace
+        #[arg(long, value_name = "PATH")]
+        node: Option<PathBuf>,
+    },
     /// Write the tables of what our SDKs have of the official ones
     Parity {
         /// Only say whether the tables are up to date
@@ -50,20 +60,55 @@ enum What {
 /// # Errors
 /// When something is missing, programs see different things, or a table is old.
 pub fn run(options: &Sdk) -> Result<(), String> {
+    build_js()?;
+    let built = |named: &Option<PathBuf>| match named {
+        Some(binary) => Ok(binary.clone()),
+        None => node::build("dev"),
+    };
     match &options.what {
-        What::Compat { only, node: Some(binary) } => {
-            build_js()?;
-            compat(binary, only)
-        }
-        What::Compat { only, node: None } => {
-            build_js()?;
-            compat(&node::build("dev")?, only)
-        }
-        What::Parity { check } => {
-            build_js()?;
-            parity(*check)
-        }
+        What::Compat { only, node } => compat(&built(node)?, only),
+        What::Runtimes { node } => runtimes(&built(node)?),
+        What::Parity { check } => parity(*check),
     }
+}
+
+/// Runs the tests of sdk-js that need a node in each runtime, on a node of its own.
+///
+/// # Errors
+/// When a runtime cannot be installed, or a test fails in one.
+fn runtimes(binary: &Path) -> Result<(), String> {
+    let native = |package: &str, version: &str, path: &str| {
+        // The packages that people install run these files, after a script that links them.
+        tools::npm(package, version).map(|folder| folder.join(path))
+    };
+    let bun = native("@oven/bun-linux-x64", BUN_VERSION, "bin/bun")?;
+    let deno = native("@deno/linux-x64-glibc", DENO_VERSION, "deno")?;
+    let commands: [(&Path, &[&str]); 3] = [
+        (Path::new("node"), &["--test", "--test-reporter=dot"]),
+        (&bun, &["test", "--timeout", "60000"]),
+        (&deno, &["test", "--allow-all", "--no-check", "--quiet"]),
+    ];
+    let folder = workspace().join("sdk-js");
+    let mut tests: Vec<PathBuf> = std::fs::read_dir(folder.join("dist/test/integration"))
+        .map_err(|error| format!("the tests of sdk-js: {error}"))?
+        .filter_map(|entry| entry.ok().map(|entry| entry.path()))
+        .filter(|path| path.to_string_lossy().ends_with(".test.js"))
+        .collect();
+    tests.sort();
+    for (runtime, arguments) in commands {
+        let node = Node::start(binary, Some(PORT_BASE), &["default"], &[])?;
+        let mut run = Command::new(runtime);
+        run.args(arguments).args(&tests).current_dir(&folder);
+        run.env("NACRE_TEST_URL", format!("couchbase://127.0.0.1:{}", node.kv_port()))
+            .env("NACRE_TEST_USER", USER)
+            .env("NACRE_TEST_PASSWORD", PASSWORD)
+            .env("NACRE_TEST_BUCKET", "default")
+            .env("NACRE_TEST_BINARY", binary);
+        run_command(&mut run, &format!("pass the tests of sdk-js in {}", runtime.display()))?;
+        node.stop()?;
+        println!("{}: passed", runtime.display());
+    }
+    Ok(())
 }
 
 /// A language that there is an SDK for.

@@ -4,7 +4,7 @@ use crate::command::{cargo, run as run_command, target_dir, workspace};
 use crate::demo::{self, Demo};
 use crate::node::{self, Node, PASSWORD, USER};
 use crate::suites::java;
-use crate::{attack, examples, packaging, plugins, readme, tools};
+use crate::{attack, examples, packaging, plugins, readme, sdk, tools};
 use clap::Args;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -81,6 +81,8 @@ pub fn run(options: &Test) -> Result<(), String> {
         step("backups in an object store", || object_store(&binary))?;
         step("sdk-py and sdk-js", || own_sdks(&binary))?;
         step("HTTP API and agents", || http_api(&binary))?;
+        step("programs for the official SDKs", || sdk::build_js().and_then(|()| sdk::compat(&binary, "")))?;
+        step("parity of the SDKs", || sdk::parity(true))?;
         step("guest kit in Go", go_kit)?;
         step("packages", || packaging::quick(&binary))
     };
@@ -204,7 +206,7 @@ fn node_sdk(binary: &Path) -> Result<(), String> {
     // As outside of a network of containers: there is no such name here.
     node.cluster(binary, &["init", "--host-name", "nacre.invalid"])?;
     node.cluster(binary, &["elsewhere", "127.0.0.1"])?;
-    let package = tools::npm("couchbase", "4.7.1")?;
+    let package = tools::npm("couchbase", sdk::NODE_VERSION)?;
     let modules = package.parent().expect("a package lies in a folder");
     let mut queries = Command::new("node");
     queries

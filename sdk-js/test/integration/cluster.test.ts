@@ -9,7 +9,7 @@ import { formatWithOptions, promisify } from 'node:util'
 import { test } from 'node:test'
 
 import * as nacre from '../../src/index.js'
-import { nodeOfEnvironment, nodeTest, unique } from './node.js'
+import { managementUrl, nodeOfEnvironment, nodeTest, unique } from './node.js'
 
 const SHORT = { timeout: 900 }
 
@@ -116,10 +116,14 @@ test('the examples of the guide run and print what stands below them', async (co
   let printed: string[] = []
   context.mock.method(console, 'log', (...values: unknown[]) => printed.push(formatWithOptions({}, ...values)))
   for (const [, example, expected] of examples) {
-    const source = example!.replace("'nacre'", `'${index}'`).replaceAll("bucket('default')", `bucket('${node.bucketName}')`)
+    const isWeb = example!.includes("'nacre/http'")
+    const source = example!
+      .replace("'nacre'", `'${index}'`)
+      .replace("'nacre/http'", `'${new URL('../../src/web.js', import.meta.url)}'`)
+      .replaceAll("bucket('default')", `bucket('${node.bucketName}')`)
     const { main } = await import(`data:text/javascript,${encodeURIComponent(source)}`)
     printed = []
-    await main(node.url, node.user, node.password)
+    await main(isWeb ? await managementUrl(node) : node.url, node.user, node.password)
     assert.equal(`${printed.join('\n')}\n`, expected)
   }
 })

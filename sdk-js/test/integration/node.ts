@@ -3,6 +3,7 @@
 import { randomBytes } from 'node:crypto'
 import { test } from 'node:test'
 
+import { nodesWith } from '../../src/cluster-map.js'
 import { type Bucket, type Cluster, type Collection, connect } from '../../src/index.js'
 
 const HINT = 'set NACRE_TEST_URL (couchbase://127.0.0.1:11210) to test against a node'
@@ -48,6 +49,14 @@ export function nodeTest(name: string, body: (setting: Setting) => Promise<void>
     await collection.exists(key, { timeout: 10_000 })
     await body({ node, cluster, bucket, collection, key })
   })
+}
+
+/** URL of the node's management service, for the entry for browsers. */
+export async function managementUrl(node: Node): Promise<string> {
+  await using cluster = await connect(node.url, node.user, node.password)
+  const map = await cluster.client.bootstrap({}, 10_000)
+  const [address] = nodesWith(map, 'mgmt')
+  return `http://${address!.host}:${address!.port}`
 }
 
 /** A name that no other test has. */
