@@ -30,7 +30,7 @@ pub use condition::Condition;
 pub use env::{Caches, Content, Context, Env, Host, Json, Kept, Library, Meta, NoHost};
 pub use error::{AMBIGUOUS, EXECUTION, Error, MEMORY, PLAN, Result, SEMANTICS, SYNTAX};
 pub use eval::{bindings_of, eval, position_name};
-pub use parser::{HEIGHT_MAX, parse, parse_expr, parse_path};
+pub use parser::{HEIGHT_MAX, parse, parse_analytics, parse_expr, parse_path};
 pub use pattern::prefix as like_prefix;
 pub use scope::{RESULT, Scope, resolve_expr, resolve_projection, resolve_select, resolve_source};
 pub use value::{DEPTH_MAX, Name, Object, Value, position, sorted, write_string};

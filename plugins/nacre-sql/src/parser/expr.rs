@@ -151,6 +151,16 @@ impl Parser<'_> {
         }
     }
 
+    /// MOD and DIV, which have no symbols.
+    fn whole_arithmetic(&mut self, left: Expr, word: &str, bound: u8, right: Expr) -> Result<Expr> {
+        if word == "MOD" {
+            return self.arithmetic(left, Binary::Modulo, bound, right);
+        }
+        self.raise(1)?;
+        let divide = functions::find("IDIV").expect("the function is in the table");
+        Ok(Expr::Call(divide, vec![left, right]))
+    }
+
     fn infix_word(&mut self, left: Expr, least: u8, word: &str) -> Result<Expr> {
         let negated = word == "NOT";
         let next = match self.peek_at(usize::from(negated)) {
@@ -164,6 +174,7 @@ impl Parser<'_> {
             "BETWEEN" => power::BETWEEN,
             "IN" | "WITHIN" => power::IN,
             "IS" => power::IS,
+            "MOD" | "DIV" if self.is_analytics && !negated => power::MULTIPLY,
             _ => return Ok(left),
         };
         if bound <= least || negated && matches!(next.as_str(), "OR" | "AND" | "IS") {
@@ -173,6 +184,10 @@ impl Parser<'_> {
             "OR" => return self.chain(left, Chain::Or, bound),
             "AND" => return self.chain(left, Chain::And, bound),
             _ => self.at += 1 + usize::from(negated),
+        }
+        if matches!(next.as_str(), "MOD" | "DIV") {
+            let right = self.expr_above(bound)?;
+            return self.whole_arithmetic(left, &next, bound, right);
         }
         let expr = match next.as_str() {
             "LIKE" => {

@@ -132,7 +132,7 @@ impl Parser<'_> {
     }
 
     fn join(&mut self) -> Result<Option<Join>> {
-        if self.symbol(",") {
+        if self.symbol(",") || self.is_analytics && self.word("CROSS JOIN") {
             let _ = self.word("LATERAL");
             let term = self.term_of_from()?;
             return Ok(Some(Join {

@@ -56,6 +56,18 @@ pub fn parse(text: &str) -> Result<Statement> {
     Ok(statement)
 }
 
+/// Parses a statement of analytics, whose operators are those of queries with MOD, DIV and CROSS JOIN.
+///
+/// # Errors
+/// As [`parse`].
+pub fn parse_analytics(text: &str) -> Result<Statement> {
+    let mut parser = Parser { is_analytics: true, ..Parser::new(text)? };
+    let statement = parser.statement()?;
+    parser.symbol(";");
+    parser.end()?;
+    Ok(statement)
+}
+
 /// Parses an expression that stands alone, such as an index key.
 ///
 /// # Errors
@@ -90,6 +102,8 @@ pub(crate) struct Parser<'a> {
     question_marks: usize,
     /// Whether this is a part of an array key of an index, where arrays may be nested.
     in_array_key: bool,
+    /// Whether the operators of analytics are known.
+    is_analytics: bool,
 }
 
 impl<'a> Parser<'a> {
@@ -103,6 +117,7 @@ impl<'a> Parser<'a> {
             height: 0,
             question_marks: 0,
             in_array_key: false,
+            is_analytics: false,
         })
     }
 

@@ -262,3 +262,22 @@ fn transactions_begin_and_end_in_several_words() {
         assert_eq!(nacre_sql::parse(text).map_err(|error| error.code), Err(3000), "{text}");
     }
 }
+
+#[test]
+fn the_operators_of_analytics_are_known_there_alone() {
+    let of_analytics = |text: &str| match nacre_sql::parse_analytics(text).unwrap() {
+        Statement::Select(select) => select.to_string(),
+        other => panic!("{other:?} is no query"),
+    };
+    for (text, queried) in [
+        ("SELECT a * b MOD 10 + 1 AS x", "SELECT (a * b) % 10 + 1 AS x"),
+        ("SELECT a DIV b AS x", "SELECT IDIV(a, b) AS x"),
+        ("SELECT 1 FROM a CROSS JOIN b", "SELECT 1 FROM a, b"),
+    ] {
+        let Ok(Statement::Select(expected)) = parse(queried) else { panic!("{queried}") };
+        assert_eq!(of_analytics(text), expected.to_string(), "{text}");
+        assert!(parse(text).is_err(), "{text}");
+    }
+    // As an alias without AS, MOD stays a name on the port of queries.
+    assert!(parse("SELECT a mod FROM b").is_ok());
+}
