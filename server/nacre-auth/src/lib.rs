@@ -40,4 +40,4 @@ pub use session::BrowserSession;
 pub use throttle::{Failure, Throttle};
 pub use token::{ApiToken, person, user_of_token};
 pub use user::{Domain, Group, User};
-pub use users::{INTERNAL, Users};
+pub use users::{ANALYTICS, INTERNAL, Users, analytics_password};

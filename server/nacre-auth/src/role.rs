@@ -50,6 +50,10 @@ pub enum Privilege {
     Search,
     /// Create and drop search indexes.
     AdministerSearch,
+    /// Query collections of analytics.
+    Analyze,
+    /// Create and drop collections of analytics, and see and stop the requests of other users.
+    AdministerAnalytics,
     /// See and stop the SQL++ requests of other users, and see and drop their prepared statements.
     ManageRequests,
     /// Let SQL++ reach other hosts.
@@ -145,7 +149,7 @@ roles! {
     /// Sees everything but documents, changes nothing.
     ReadOnlyAdmin "ro_admin" "Read-Only Admin" Cluster [ReadCluster ReadStats];
     /// Changes everything but users.
-    ClusterAdmin "cluster_admin" "Cluster Admin" Cluster [ReadCluster AdministerCluster AdministerBucket AdministerCollections AdministerReplications ReadStats AdministerPlugins InvokePlugins];
+    ClusterAdmin "cluster_admin" "Cluster Admin" Cluster [ReadCluster AdministerCluster AdministerBucket AdministerCollections AdministerReplications ReadStats AdministerPlugins InvokePlugins AdministerAnalytics];
     /// Changes users only, but neither grants roles of administrators nor changes users who have them.
     SecurityAdmin "security_admin" "Security Admin" Cluster [ReadCluster AdministerUsers AdministerExternalUsers];
     /// Changes users of domain local only, but neither grants roles of administrators nor changes users who have them.
@@ -214,14 +218,14 @@ roles! {
     QueryUseSequences "query_use_sequences" "Query Use Sequences" Scope [];
     /// Manages sequences of SQL++, of which there are none here.
     QueryManageSequences "query_manage_sequences" "Query Manage Sequences" Scope [];
-    /// Queries all data sets of analytics, which is not here.
-    AnalyticsReader "analytics_reader" "Analytics Reader" Cluster [];
-    /// Administers analytics, which is not here.
-    AnalyticsAdmin "analytics_admin" "Analytics Admin" Cluster [];
-    /// Manages analytics of a bucket, which is not here.
-    AnalyticsManager "analytics_manager" "Analytics Manager" Bucket [];
-    /// Queries data sets of analytics, which is not here.
-    AnalyticsSelect "analytics_select" "Analytics Select" Collection [];
+    /// Queries all collections of analytics.
+    AnalyticsReader "analytics_reader" "Analytics Reader" Cluster [Analyze];
+    /// Administers analytics, and queries all of its collections.
+    AnalyticsAdmin "analytics_admin" "Analytics Admin" Cluster [Analyze AdministerAnalytics];
+    /// Administers and queries the collections of analytics that follow a bucket.
+    AnalyticsManager "analytics_manager" "Analytics Manager" Bucket [Analyze AdministerAnalytics];
+    /// Queries the collections of analytics that follow a collection.
+    AnalyticsSelect "analytics_select" "Analytics Select" Collection [Analyze];
     /// Configures a sync gateway, which asks for the role itself.
     SyncGatewayConfigurator "sync_gateway_configurator" "Sync Gateway Architect" Bucket [];
     /// Reads and writes through a sync gateway, which asks for the role itself.

@@ -14,6 +14,15 @@ use std::sync::Arc;
 /// The name under which the nodes of a cluster log in to each other. Names of people never begin with `@`.
 pub const INTERNAL: &str = "@nacre";
 
+/// The name under which the processes of analytics read documents.
+pub const ANALYTICS: &str = "@cbas";
+
+/// The password of [`ANALYTICS`], which is derived from the secret of the cluster and does not reveal it.
+pub fn analytics_password(secret: &str) -> String {
+    let derived = Hash::Sha256.hmac(secret.as_bytes(), &[b"analytics"]);
+    derived.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// All users and groups, by name.
 #[derive(Clone)]
 pub struct Users {
@@ -25,6 +34,8 @@ pub struct Users {
     session_key: Vec<u8>,
     /// The user of the other nodes: may do everything, and is in no list.
     internal: Option<User>,
+    /// The user of the processes of analytics: reads documents, and is in no list.
+    analytics: Option<User>,
     pub(crate) users: BTreeMap<String, User>,
     /// The users of domain external.
     pub(crate) external: BTreeMap<String, User>,
@@ -53,6 +64,7 @@ impl Users {
             decoy_secret: secret.to_vec(),
             session_key: session::key(&secret),
             internal: None,
+            analytics: None,
             users: BTreeMap::new(),
             external: BTreeMap::new(),
             groups: BTreeMap::new(),
@@ -72,6 +84,12 @@ impl Users {
         let credentials = || Credentials::of_secret(secret, salt);
         let user = || User::with(INTERNAL, Some(credentials()), vec![Role::admin()]);
         self.internal = (!secret.is_empty()).then(user);
+        let reader = || {
+            let credentials = Credentials::of_secret(&analytics_password(secret), salt);
+            let role: Role = "data_dcp_reader[*]".parse().expect("the role is in the table");
+            User::with(ANALYTICS, Some(credentials), vec![role])
+        };
+        self.analytics = (!secret.is_empty()).then(reader);
         if !secret.is_empty() {
             self.decoy_secret = Hash::Sha256.hmac(secret.as_bytes(), &[b"unknown users"]);
             self.session_key = session::key(secret.as_bytes());
@@ -148,10 +166,11 @@ impl Users {
         Some(removed)
     }
 
-    /// Returns a user of domain local, or [`INTERNAL`]; for the name of a token, its user with the rights of the token.
+    /// Returns a user of domain local, or one of the server's own; for the name of a token, its user with the rights of the token.
     pub fn get(&self, name: &str) -> Option<&User> {
         match name {
             INTERNAL => self.internal.as_ref(),
+            ANALYTICS => self.analytics.as_ref(),
             name => self.acting(name).or_else(|| self.users.get(name)),
         }
     }
@@ -447,6 +466,22 @@ mod tests {
         let node = users.verify(INTERNAL, "0123").unwrap();
         assert!(node.may(Privilege::AdministerUsers, Keyspace::default()));
         assert!(users.iter().all(|user| user.name != INTERNAL) && users.person(INTERNAL).is_none());
+    }
+
+    #[test]
+    fn analytics_reads_documents_and_does_nothing_else() {
+        let mut users = users();
+        assert!(users.verify(ANALYTICS, &analytics_password("0123")).is_none());
+        users.set_internal("0123", [3; SALT_BYTES]);
+        assert!(users.verify(ANALYTICS, "0123").is_none(), "the secret of the nodes is another");
+        let reader = users.verify(ANALYTICS, &analytics_password("0123")).unwrap();
+        let bucket = Keyspace { bucket: Some("b"), ..Keyspace::default() };
+        assert!(
+            reader.may(Privilege::ReadData, bucket) && reader.may(Privilege::StreamData, bucket)
+        );
+        assert!(!reader.may(Privilege::WriteData, bucket));
+        assert!(!reader.may(Privilege::ReadCluster, Keyspace::default()));
+        assert!(users.person(ANALYTICS).is_none());
     }
 
     /// The persisted form of the first release; must stay readable.
