@@ -24,6 +24,7 @@ use std::time::Duration;
 static SPEC: ServiceSpec = ServiceSpec {
     id: "echo",
     name: Some(ServiceName::new("echo")),
+    on_request: false,
     ports: &[PortSpec {
         id: "echo",
         protocol: Protocol::Http,

@@ -135,7 +135,7 @@ impl Node {
         let rows: BTreeMap<Vec<u8>, Vec<u8>> = settings.load()?.into_iter().collect();
         let service_table = ServiceTable::of(&services);
         let (identity, cluster, mut writes) =
-            begin(&*platform, &rows, &endpoints, &service_table.names())?;
+            begin(&*platform, &rows, &endpoints, &service_table.first_names())?;
         let mut users = Users::new(random_bytes(&*platform));
         users.set_internal(cluster.secret.reveal(), random_bytes(&*platform));
         let groups: Vec<Group> = stored(&rows, row::GROUPS, "groups")?;
@@ -364,6 +364,11 @@ impl Node {
         self.follow();
     }
 
+    /// Returns the folder of a service for files of its own, if the node keeps files.
+    pub fn folder(&self, service: &str) -> Option<std::path::PathBuf> {
+        self.platform.folder(service)
+    }
+
     /// Runs a task of a service until it is done.
     pub fn spawn(&self, task: Box<dyn nacre_bucket::Task>) {
         self.platform.spawn(task);
@@ -434,7 +439,7 @@ impl Node {
     pub fn new_cluster(&self) -> (NodeId, String, Cluster) {
         let identity = Identity { id: NodeId(1), uuid: self.new_uuid() };
         let cluster =
-            found(&*self.platform, None, &identity, &self.own, &self.service_table.names());
+            found(&*self.platform, None, &identity, &self.own, &self.service_table.first_names());
         (identity.id, identity.uuid, cluster)
     }
 

@@ -24,6 +24,12 @@ pub trait Platform: BucketEnv {
     /// Fails when the disk refuses.
     fn remove_store(&self, bucket: &Bucket) -> Result<(), Error>;
 
+    /// Returns the folder of a service for files of its own; `None` where there are no files.
+    fn folder(&self, service: &str) -> Option<std::path::PathBuf> {
+        let _ = service;
+        None
+    }
+
     /// Returns the spaces of the node's settings and packages.
     fn spaces(&self) -> &dyn Spaces;
 

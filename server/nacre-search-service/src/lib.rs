@@ -42,6 +42,7 @@ const NAME: ServiceName = ServiceName::new("fts");
 static SPEC: ServiceSpec = ServiceSpec {
     id: ID,
     name: Some(NAME),
+    on_request: false,
     ports: &[PortSpec {
         id: ID,
         protocol: Protocol::Http,

@@ -8,6 +8,7 @@
 //! ├─ states/       state of plugins, rebuilt if it is lost
 //! ├─ plugins/      compiled plugins
 //! ├─ capsules/     failed calls of plugins
+//! ├─ analytics/    definitions of analytics, and what its queries cannot hold in memory
 //! └─ reserve       space for the next start on a full disk
 //! ```
 

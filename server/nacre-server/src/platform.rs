@@ -266,6 +266,10 @@ impl BucketEnv for SystemPlatform {
 }
 
 impl Platform for SystemPlatform {
+    fn folder(&self, service: &str) -> Option<PathBuf> {
+        Some(self.data_dir.join(service))
+    }
+
     fn open_store(&self, bucket: &Bucket, create: bool) -> Result<Arc<dyn Store>, Error> {
         let path = self.bucket_dir(bucket);
         if create {

@@ -57,6 +57,7 @@ const ADMINISTER: &[Privilege] = &[Privilege::AdministerReplications];
 static SPEC: ServiceSpec = ServiceSpec {
     id: "xdcr",
     name: None,
+    on_request: false,
     ports: &[],
     map: &[],
     capabilities: None,

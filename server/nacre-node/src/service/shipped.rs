@@ -43,6 +43,7 @@ impl Service for Deployed {
 pub(crate) static NODE: ServiceSpec = ServiceSpec {
     id: "node",
     name: Some(ServiceName::DATA),
+    on_request: false,
     ports: &[
         PortSpec {
             id: Ports::MGMT,
@@ -76,6 +77,7 @@ pub(crate) static NODE: ServiceSpec = ServiceSpec {
 static VIEWS: ServiceSpec = ServiceSpec {
     id: "views",
     name: None,
+    on_request: false,
     ports: &[PortSpec {
         id: "views",
         protocol: Protocol::Http,
@@ -98,6 +100,7 @@ static VIEWS: ServiceSpec = ServiceSpec {
 pub(crate) static QUERY: ServiceSpec = ServiceSpec {
     id: "query",
     name: Some(ServiceName::QUERY),
+    on_request: false,
     ports: &[PortSpec {
         id: "query",
         protocol: Protocol::Http,
@@ -132,6 +135,7 @@ pub(crate) static QUERY: ServiceSpec = ServiceSpec {
 static EVENTING: ServiceSpec = ServiceSpec {
     id: "eventing",
     name: Some(ServiceName::EVENTING),
+    on_request: false,
     ports: &[PortSpec {
         id: "eventing",
         protocol: Protocol::Http,
@@ -165,6 +169,7 @@ static EVENTING: ServiceSpec = ServiceSpec {
 static INDEX: ServiceSpec = ServiceSpec {
     id: "index",
     name: Some(ServiceName::INDEX),
+    on_request: false,
     ports: &[],
     map: &[MapEntry {
         plain: "indexHttp",

@@ -19,6 +19,8 @@ pub struct ServiceSpec {
     pub id: &'static str,
     /// Name under which nodes are given the service; `None` for one that every node has.
     pub name: Option<ServiceName>,
+    /// The service is given to nodes that are asked to have it; others are given to every new node.
+    pub on_request: bool,
     /// Ports that the service listens at.
     pub ports: &'static [PortSpec],
     /// Entries of cluster maps.
@@ -37,6 +39,7 @@ impl ServiceSpec {
         ServiceSpec {
             id,
             name: None,
+            on_request: false,
             ports: &[],
             map: &[],
             capabilities: None,
@@ -127,6 +130,8 @@ pub enum Operations {
     Reads,
     /// Any but `read` and `list`.
     Writes,
+    /// `select`.
+    Select,
     /// `execute`.
     Execute,
     /// Any but `execute`.
@@ -140,6 +145,7 @@ impl Operations {
             Operations::All => true,
             Operations::Reads => reads,
             Operations::Writes => !reads,
+            Operations::Select => operation == "select",
             Operations::Execute => operation == "execute",
             Operations::NotExecute => operation != "execute",
         }
@@ -237,6 +243,11 @@ impl ServiceTable {
     /// Returns the services that a node can be given.
     pub fn names(&self) -> BTreeSet<ServiceName> {
         self.0.iter().filter_map(|spec| spec.name).collect()
+    }
+
+    /// Returns the services that a new node is given.
+    pub fn first_names(&self) -> BTreeSet<ServiceName> {
+        self.0.iter().filter(|spec| !spec.on_request).filter_map(|spec| spec.name).collect()
     }
 
     /// Returns the names of ports in cluster maps, each plain one before that with TLS.

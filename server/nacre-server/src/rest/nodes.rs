@@ -31,7 +31,7 @@ pub(super) const COMPATIBLE_VERSION: &str = "7.6.4-0000-enterprise";
 /// Compatibility version, as nodes state it: major * 65536 + minor.
 const COMPATIBILITY: u32 = 7 * 0x1_0000 + 6;
 /// Services of Couchbase that there are not here. Tools name them in a topology, with no nodes.
-pub(super) const NO_SERVICES: [&str; 2] = ["cbas", "backup"];
+pub(super) const NO_SERVICES: [&str; 1] = ["backup"];
 
 pub(super) const ROUTES: &[Route] = &[
     get("/nodeStatuses", READ, |call| ready(Ok(ok(&statuses(&call))))),
@@ -220,10 +220,10 @@ impl Form {
         named.map_err(|error: nacre_cluster::NoFingerprint| failed(format!("fingerprint: {error}")))
     }
 
-    /// Returns the services of the node; all if the request does not say.
+    /// Returns the services of the node; if the request does not say, all but those that a node has to be asked to have.
     fn services(&self, known: &ServiceTable) -> Result<BTreeSet<ServiceName>, Reply> {
+        let Some(named) = self.optional("services") else { return Ok(known.first_names()) };
         let known = known.names();
-        let Some(named) = self.optional("services") else { return Ok(known) };
         let mut services = BTreeSet::new();
         for name in named.split(',').map(str::trim) {
             match known.iter().find(|service| service.as_str() == name) {
