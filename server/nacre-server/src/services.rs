@@ -3,6 +3,7 @@
 //! A service is a crate of its own that implements [`Service`]; its row here is all that the server knows of it.
 
 use crate::process_usage;
+use nacre_analytics_service::Analytics;
 use nacre_console::Console;
 use nacre_node::service::{self, Service, ServiceTable};
 use nacre_xdcr_service::Xdcr;
@@ -14,6 +15,7 @@ pub fn all() -> Vec<Arc<dyn Service>> {
     services.push(Arc::new(Console::new(process_usage::read)));
     services.push(Arc::<nacre_search_service::Search>::default());
     services.push(Arc::<Xdcr>::default());
+    services.push(Arc::<Analytics>::default());
     services
 }
 

@@ -3,6 +3,7 @@
 
 mod administration;
 mod api;
+mod analytics;
 mod backup;
 mod bad_input;
 mod bench;

@@ -62,6 +62,18 @@ pub fn failed_start(data_dir: &Path) -> Output {
     command(data_dir, port_base(), BUCKET).output().unwrap()
 }
 
+/// Asks again and again until there is an answer.
+pub fn until<T>(mut ask: impl FnMut() -> Option<T>) -> T {
+    let begun = Instant::now();
+    loop {
+        if let Some(answer) = ask() {
+            return answer;
+        }
+        assert!(begun.elapsed() < PATIENCE, "no answer in time");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
 impl Server {
     pub fn start(data_dir: &Path) -> Server {
         Server::start_at(data_dir, port_base())
@@ -74,6 +86,13 @@ impl Server {
     /// Starts it with further arguments.
     pub fn start_with(data_dir: &Path, port_base: u16, arguments: &[&str]) -> Server {
         Server::spawn(command(data_dir, port_base, BUCKET), port_base, arguments)
+    }
+
+    /// Starts it with variables in its environment.
+    pub fn start_with_env(data_dir: &Path, port_base: u16, variables: &[(&str, &str)]) -> Server {
+        let mut command = command(data_dir, port_base, BUCKET);
+        command.envs(variables.iter().copied());
+        Server::spawn(command, port_base, &[])
     }
 
     /// Starts one without buckets, as it may join a cluster.

@@ -1,0 +1,114 @@
+//! Requests on their way to the process.
+
+use crate::{Analytics, rights};
+use nacre_node::Node;
+use nacre_node::service::{HttpReply, HttpRequest};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde_json::json;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use ureq::http::Request;
+
+/// Largest answer that is passed on, in bytes: it is held as a whole.
+const ANSWER_BYTES_MAX: u64 = 256 << 20;
+/// Longest time that an answer takes. Requests have timeouts of their own, which are shorter.
+const TIMEOUT: Duration = Duration::from_secs(1800);
+const JSON: &str = "application/json";
+
+/// Passes a request on to the process, and its answer back.
+pub(crate) fn pass(
+    analytics: &Analytics,
+    node: &Arc<Node>,
+    request: &HttpRequest,
+    method: &str,
+    path: &str,
+) -> HttpReply {
+    analytics.requests.fetch_add(1, Ordering::Relaxed);
+    let process = match analytics.supervisor.process() {
+        Ok(process) => process,
+        Err(reason) => return unavailable(&reason),
+    };
+    let path = filled(path, &request.parameters);
+    let query =
+        if request.query.is_empty() { String::new() } else { format!("?{}", request.query) };
+    let encoded = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
+    let kind = request.headers.iter().find(|(name, _)| name == "content-type");
+    let sent = Request::builder()
+        // The client of this crate sends no body with DELETE: the process reads the method from a header.
+        .method("POST")
+        .uri(format!("http://127.0.0.1:{}{path}{query}", process.port))
+        .header("x-nacre-method", method)
+        .header("x-nacre-token", &process.token)
+        .header("x-nacre-user", encoded(&request.user))
+        .header("x-nacre-rights", encoded(&rights::of_user(node, request)))
+        .header("content-type", kind.map_or("application/x-www-form-urlencoded", |(_, kind)| kind))
+        .body(&request.body[..]);
+    let answered = sent.map_err(|error| error.to_string()).and_then(|sent| answer(sent));
+    answered.unwrap_or_else(|reason| {
+        analytics.failures.fetch_add(1, Ordering::Relaxed);
+        unavailable(&reason)
+    })
+}
+
+fn answer(request: Request<&[u8]>) -> Result<HttpReply, String> {
+    let agent: ureq::Agent = ureq::Agent::config_builder()
+        .http_status_as_error(false)
+        .timeout_global(Some(TIMEOUT))
+        .build()
+        .into();
+    let mut answer = agent.run(request).map_err(|error| error.to_string())?;
+    let is_json = answer.headers().get("content-type").is_some_and(|kind| kind == JSON);
+    let body = answer.body_mut().with_config().limit(ANSWER_BYTES_MAX).read_to_vec();
+    Ok(HttpReply {
+        status: answer.status().as_u16(),
+        content_type: if is_json { JSON } else { "text/plain" },
+        body: body.map_err(|error| error.to_string())?,
+    })
+}
+
+/// A path with values in the place of its braces.
+fn filled(path: &str, parameters: &[String]) -> String {
+    let mut parameters = parameters.iter();
+    let segment = |segment: &str| match segment.starts_with('{') {
+        true => {
+            let value = parameters.next().map_or("", String::as_str);
+            utf8_percent_encode(value, NON_ALPHANUMERIC).to_string()
+        }
+        false => segment.to_owned(),
+    };
+    path.split('/').map(segment).collect::<Vec<_>>().join("/")
+}
+
+/// The answer while there is no process: clients try again.
+fn unavailable(reason: &str) -> HttpReply {
+    let message = format!("Analytics Service is temporarily unavailable: {reason}");
+    let body = json!({
+        "errors": [{"code": 23000, "msg": message, "retriable": true}],
+        "status": "fatal",
+    });
+    HttpReply { status: 503, content_type: JSON, body: body.to_string().into_bytes() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_of_a_path_are_encoded_again() {
+        let parameters = ["b/s".to_owned(), "l".to_owned()];
+        assert_eq!(
+            filled("/analytics/link/{scope}/{name}", &parameters),
+            "/analytics/link/b%2Fs/l"
+        );
+        assert_eq!(filled("/admin/ping", &[]), "/admin/ping");
+    }
+
+    #[test]
+    fn without_a_process_clients_learn_why_and_try_again() {
+        let reply = unavailable("it is not installed");
+        let text = String::from_utf8(reply.body).unwrap();
+        assert_eq!(reply.status, 503);
+        assert!(text.contains("23000") && text.contains("it is not installed"), "{text}");
+    }
+}
