@@ -1,0 +1,330 @@
+//! Queries over columns: SQL++ as plans of the engine.
+//!
+//! ```text
+//! Select ─ parameters ─► Block ─► inputs, conditions, groups, order ─► LogicalPlan ─► batches ─► rows of JSON
+//!                                   └ expr: typed columns, or evaluated row by row
+//! ```
+//!
+//! What has no plan is said with a reason, and answered from rows by [`crate::rows`]: EXPLAIN shows which it is. A plan is bound to the
+//! snapshots that it was made for, so that the types of its columns are those of all documents and not of a sample.
+
+mod block;
+mod evaluate;
+mod expr;
+mod join;
+mod output;
+mod relation;
+mod scope;
+
+use crate::error::{Error, Result};
+use crate::rows::{Patience, Snapshots};
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::error::DataFusionError;
+use datafusion::execution::memory_pool::FairSpillPool;
+use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::prelude::{SessionConfig, SessionContext};
+use futures::StreamExt;
+use nacre_query::Settings;
+use nacre_sql::ast::{Expr as Sql, OrderTerm, Select};
+use nacre_sql::{
+    Name, Scope as Names, Value, each_child, each_in_select, resolve_select, write_string,
+};
+use scope::{Inputs, Leaf};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Stack of a thread that plans: plans are walked by recursion.
+const STACK_BYTES: usize = 16 << 20;
+/// Time after which a query that runs looks whether it has to end.
+const TURN: Duration = Duration::from_millis(100);
+
+/// Why a query has no plan.
+#[derive(Debug)]
+pub enum Stop {
+    /// It is answered from rows, for this reason.
+    Unsupported(String),
+    /// It is refused.
+    Failed(Error),
+}
+
+impl From<DataFusionError> for Stop {
+    fn from(error: DataFusionError) -> Stop {
+        match error {
+            DataFusionError::ResourcesExhausted(_) => Stop::Failed(error.into()),
+            // What the engine does not plan, the evaluator answers.
+            other => Stop::Unsupported(format!("the engine refuses it: {other}")),
+        }
+    }
+}
+
+fn unsupported<T>(reason: impl Into<String>) -> std::result::Result<T, Stop> {
+    Err(Stop::Unsupported(reason.into()))
+}
+
+/// Shape of a row.
+#[derive(Clone, Debug)]
+enum Out {
+    /// A value.
+    Leaf(Leaf),
+    /// An object.
+    Object(Vec<(Name, Out)>),
+    /// The fields of an object that has JSON text, beside no other.
+    Fields(Leaf),
+}
+
+/// A query with a plan.
+#[derive(Debug)]
+pub struct Query {
+    plan: LogicalPlan,
+    out: Out,
+    notes: Vec<String>,
+}
+
+/// How a query is answered.
+#[derive(Debug)]
+pub enum Outcome {
+    /// Over columns.
+    Columns(Box<Query>),
+    /// Document by document, for a reason.
+    Rows(String),
+}
+
+/// Makes plans and runs them.
+pub struct Planner {
+    context: SessionContext,
+    memory_bytes: usize,
+    runtime: tokio::runtime::Runtime,
+}
+
+impl Planner {
+    /// A planner whose queries have so much memory together; what they cannot hold goes into files in `folder`.
+    ///
+    /// # Errors
+    /// The error of the system.
+    pub fn new(memory_bytes: usize, folder: &Path) -> Result<Planner> {
+        let spills = folder.join("spills");
+        std::fs::create_dir_all(&spills)
+            .map_err(|error| Error::internal(format!("{}: {error}", spills.display())))?;
+        let environment = RuntimeEnvBuilder::new()
+            .with_memory_pool(Arc::new(FairSpillPool::new(memory_bytes)))
+            .with_temp_file_path(spills)
+            .build_arc()?;
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let config = SessionConfig::new().with_target_partitions(threads);
+        let context = SessionContext::new_with_config_rt(config, environment);
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(threads)
+            .thread_stack_size(STACK_BYTES)
+            .thread_name("query")
+            .enable_time()
+            .build()
+            .map_err(Error::internal)?;
+        Ok(Planner { context, memory_bytes, runtime })
+    }
+
+    /// Memory of queries.
+    pub fn memory_bytes(&self) -> usize {
+        self.memory_bytes
+    }
+
+    /// Makes a plan of a query whose names are resolved.
+    ///
+    /// # Errors
+    /// The query is refused.
+    pub fn plan(
+        &self,
+        select: &Select,
+        snapshots: &Snapshots,
+        settings: &Settings,
+    ) -> Result<Outcome> {
+        // Recursion over the tree needs more stack than this thread may have.
+        let planned = std::thread::scope(|scope| {
+            let thread = std::thread::Builder::new().stack_size(STACK_BYTES);
+            let planning =
+                thread.spawn_scoped(scope, || self.plan_here(select, snapshots, settings));
+            planning.map(|thread| thread.join())
+        });
+        match planned {
+            Ok(Ok(Ok(query))) => Ok(Outcome::Columns(Box::new(query))),
+            Ok(Ok(Err(Stop::Unsupported(reason)))) => Ok(Outcome::Rows(reason)),
+            Ok(Ok(Err(Stop::Failed(error)))) => Err(error),
+            Ok(Err(_)) => Err(Error::internal("planning has ended early")),
+            Err(error) => Err(Error::internal(error)),
+        }
+    }
+
+    fn plan_here(
+        &self,
+        select: &Select,
+        snapshots: &Snapshots,
+        settings: &Settings,
+    ) -> std::result::Result<Query, Stop> {
+        let mut select = select.clone();
+        let mut outcome = Ok(());
+        let walked = each_in_select(&mut select, &mut |expr| {
+            if outcome.is_ok() {
+                outcome = substitute(expr, settings);
+            }
+            Ok(())
+        });
+        walked.map_err(refused)?;
+        outcome?;
+        resolve_select(&mut select, &Names::new()).map_err(refused)?;
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let mut builder = Builder {
+            snapshots,
+            inputs: Inputs::default(),
+            notes: Vec::new(),
+            with: Vec::new(),
+            order: Vec::new(),
+            ids: 0,
+            parts: std::thread::available_parallelism().map_or(1, usize::from),
+            statement_ms: i64::try_from(since.as_millis()).unwrap_or(i64::MAX),
+        };
+        let planned = builder.select(&select, &scope::Scope::default())?;
+        let plan = self.context.state().optimize(&planned.plan)?;
+        builder.notes.sort();
+        builder.notes.dedup();
+        Ok(Query { plan, out: planned.out, notes: builder.notes })
+    }
+
+    /// Runs a query, and passes each row to `take` as JSON text.
+    ///
+    /// # Errors
+    /// Those of the query, of `take`, and the end of patience.
+    pub fn run(
+        &self,
+        query: Box<Query>,
+        patience: &Patience,
+        take: &mut dyn FnMut(String) -> Result<()>,
+    ) -> Result<()> {
+        let (sender, batches) = std::sync::mpsc::sync_channel::<Result<RecordBatch>>(2);
+        let state = self.context.state();
+        let task_context = self.context.task_ctx();
+        let Query { plan, out, .. } = *query;
+        let task = self.runtime.spawn(async move {
+            let run = async {
+                let physical = state.create_physical_plan(&plan).await?;
+                datafusion::physical_plan::execute_stream(physical, task_context)
+            };
+            let mut stream = match run.await {
+                Ok(stream) => stream,
+                Err(error) => {
+                    let _ = sender.send(Err(error.into()));
+                    return;
+                }
+            };
+            while let Some(batch) = stream.next().await {
+                if sender.send(batch.map_err(Error::from)).is_err() {
+                    return;
+                }
+            }
+        });
+        let mut outcome = Ok(());
+        loop {
+            match batches.recv_timeout(TURN) {
+                Ok(Ok(batch)) => outcome = output::write(&batch, &out, take),
+                Ok(Err(error)) => outcome = Err(error),
+                Err(std::sync::mpsc::RecvTimeoutError::Timeout) => outcome = patience.check(),
+                Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => break,
+            }
+            if outcome.is_err() {
+                break;
+            }
+        }
+        task.abort();
+        outcome
+    }
+}
+
+fn refused(error: nacre_sql::Error) -> Stop {
+    // The evaluator refuses it with the right words.
+    Stop::Unsupported(error.message)
+}
+
+/// Puts values in the place of parameters.
+fn substitute(expr: &mut Sql, settings: &Settings) -> std::result::Result<(), Stop> {
+    let value: Option<&Value> = match expr {
+        Sql::Positional(position) => match settings.positional.get(*position - 1) {
+            Some(value) => Some(value),
+            None => return unsupported(format!("no value for ${position}")),
+        },
+        Sql::Named(name) => match settings.named.get(name) {
+            Some(value) => Some(value),
+            None => return unsupported(format!("no value for ${name}")),
+        },
+        _ => None,
+    };
+    if let Some(value) = value {
+        *expr = Sql::Literal(value.clone());
+        return Ok(());
+    }
+    let mut outcome = Ok(());
+    let walked = each_child(expr, &mut |child| {
+        if outcome.is_ok() {
+            outcome = substitute(child, settings);
+        }
+        Ok(())
+    });
+    walked.map_err(refused)?;
+    outcome
+}
+
+/// Builds the plan of one statement.
+struct Builder<'a> {
+    snapshots: &'a Snapshots,
+    inputs: Inputs,
+    /// Expressions that are evaluated row by row.
+    notes: Vec<String>,
+    /// Queries of WITH that are visible.
+    with: Vec<(Name, Select)>,
+    /// ORDER BY of the block that is planned.
+    order: Vec<OrderTerm>,
+    ids: usize,
+    parts: usize,
+    statement_ms: i64,
+}
+
+impl Builder<'_> {
+    fn next_id(&mut self) -> usize {
+        self.ids += 1;
+        self.ids
+    }
+}
+
+/// Describes how a query is answered, as JSON.
+pub fn explain(planned: &Result<Outcome>) -> String {
+    let mut text = String::from("{\"engine\":");
+    match planned {
+        Ok(Outcome::Columns(query)) => {
+            text.push_str("\"columns\",\"evaluated\":");
+            write_list(&query.notes, &mut text);
+            text.push_str(",\"plan\":");
+            let plan = query.plan.display_indent().to_string();
+            write_list(&plan.lines().map(str::to_owned).collect::<Vec<_>>(), &mut text);
+        }
+        Ok(Outcome::Rows(reason)) => {
+            text.push_str("\"rows\",\"reason\":");
+            write_string(reason, &mut text);
+        }
+        Err(error) => {
+            text.push_str("\"none\",\"reason\":");
+            write_string(&error.message, &mut text);
+        }
+    }
+    text.push('}');
+    text
+}
+
+fn write_list(lines: &[String], text: &mut String) {
+    text.push('[');
+    for (at, line) in lines.iter().enumerate() {
+        if at > 0 {
+            text.push(',');
+        }
+        write_string(line, text);
+    }
+    text.push(']');
+}

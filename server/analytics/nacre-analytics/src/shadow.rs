@@ -1,0 +1,318 @@
+//! Copy of a collection for analytics: segments of columns that never change, rows that came since, and where each document is.
+//!
+//! ```text
+//! upsert(id) ─► new row in the memtable, and the old one's bit in the deleted bitmap of its segment
+//! snapshot() ─► seals the memtable; small segments behind it are merged into it, without what was deleted
+//! ```
+//!
+//! *Invariant:* each document has one row that is not deleted, in one place, which `places` names. A snapshot never changes: bitmaps are
+//! copied when they are written.
+
+use crate::column::{Column, shred};
+use datafusion::arrow::array::BooleanBufferBuilder;
+use datafusion::arrow::buffer::BooleanBuffer;
+use nacre_sql::{Name, Value};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+/// Rows after which the memtable becomes a segment, whoever asks.
+pub const SEGMENT_ROWS: usize = 64 << 10;
+/// Segments of at least so many rows are no longer merged unless many of their rows are deleted.
+const MERGED_ROWS_MAX: usize = 256 << 10;
+
+/// A document as it was written.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// ID.
+    pub id: Name,
+    /// vBucket.
+    pub vbid: u16,
+    /// CAS.
+    pub cas: u64,
+    /// Flags of the application.
+    pub flags: u32,
+    /// Unix second at which it expires, 0 for never.
+    pub expiry: u32,
+    /// JSON text.
+    pub text: Arc<str>,
+}
+
+/// Rows as columns.
+#[derive(Debug)]
+pub struct Segment {
+    /// The rows with their texts, from which anything that is in no column is read.
+    pub rows: Vec<Row>,
+    /// Columns of all paths.
+    pub root: Column,
+}
+
+impl Segment {
+    fn of(rows: Vec<Row>) -> Segment {
+        let documents: Vec<Value> =
+            rows.iter().map(|row| Value::parse(row.text.as_bytes()).unwrap_or_default()).collect();
+        Segment { root: shred(&documents), rows }
+    }
+}
+
+/// A segment as a snapshot sees it.
+#[derive(Clone, Debug)]
+pub struct View {
+    /// The segment.
+    pub segment: Arc<Segment>,
+    /// Set bits are rows that are gone.
+    deleted: Arc<Vec<u64>>,
+    deleted_count: usize,
+}
+
+impl View {
+    fn is_deleted(&self, row: usize) -> bool {
+        self.deleted.get(row / 64).is_some_and(|word| word >> (row % 64) & 1 == 1)
+    }
+
+    fn delete(&mut self, row: usize) {
+        let words = self.segment.rows.len().div_ceil(64);
+        let deleted = Arc::make_mut(&mut self.deleted);
+        deleted.resize(words, 0);
+        deleted[row / 64] |= 1 << (row % 64);
+        self.deleted_count += 1;
+    }
+
+    /// Number of rows that are there.
+    pub fn live_count(&self) -> usize {
+        self.segment.rows.len() - self.deleted_count
+    }
+
+    /// Bits of the rows that are there; `None` if all are.
+    pub fn live(&self) -> Option<BooleanBuffer> {
+        if self.deleted_count == 0 {
+            return None;
+        }
+        let count = self.segment.rows.len();
+        let mut bits = BooleanBufferBuilder::new(count);
+        (0..count).for_each(|row| bits.append(!self.is_deleted(row)));
+        Some(bits.finish())
+    }
+
+    /// Numbers of the rows that are there.
+    pub fn live_rows(&self) -> impl Iterator<Item = usize> + '_ {
+        (0..self.segment.rows.len()).filter(|row| !self.is_deleted(*row))
+    }
+}
+
+/// All documents of a collection at one time.
+#[derive(Clone, Debug, Default)]
+pub struct Snapshot {
+    /// Segments.
+    pub views: Vec<View>,
+}
+
+impl Snapshot {
+    /// Number of documents.
+    pub fn row_count(&self) -> usize {
+        self.views.iter().map(View::live_count).sum()
+    }
+}
+
+/// Copy of a collection.
+#[derive(Debug, Default)]
+pub struct Shadow {
+    segments: BTreeMap<u32, View>,
+    next_segment: u32,
+    memtable: Vec<Option<Row>>,
+    places: HashMap<Name, Place>,
+    /// Seqno by vBucket up to which history has been taken in.
+    seqnos: BTreeMap<u16, u64>,
+    /// Bytes of the documents' texts, with those of deleted rows.
+    text_bytes: usize,
+    /// Mutations and deletions since the start.
+    pub change_count: u64,
+    /// Documents that are no JSON.
+    pub unparsed_count: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    Memtable(usize),
+    Segment(u32, usize),
+}
+
+impl Shadow {
+    /// Writes a document.
+    pub fn upsert(&mut self, row: Row) {
+        self.change_count += 1;
+        self.forget(&row.id.clone());
+        self.text_bytes += row.text.len();
+        self.places.insert(row.id.clone(), Place::Memtable(self.memtable.len()));
+        self.memtable.push(Some(row));
+        if self.memtable.len() >= SEGMENT_ROWS {
+            self.seal();
+        }
+    }
+
+    /// Removes a document.
+    pub fn remove(&mut self, id: &str) {
+        self.change_count += 1;
+        self.forget(id);
+    }
+
+    fn forget(&mut self, id: &str) {
+        match self.places.remove(id) {
+            Some(Place::Memtable(at)) => {
+                let row = self.memtable[at].take();
+                self.text_bytes -= row.map_or(0, |row| row.text.len());
+            }
+            Some(Place::Segment(number, row)) => {
+                let view = self.segments.get_mut(&number).expect("places name segments");
+                view.delete(row);
+            }
+            None => {}
+        }
+    }
+
+    /// Removes all documents of a vBucket: its history has branched, and is read again from the beginning.
+    pub fn clear_vbucket(&mut self, vbid: u16) {
+        let in_memory = self.memtable.iter().flatten();
+        let in_segments = self.segments.values().flat_map(|view| &view.segment.rows);
+        let ids: Vec<Name> = in_memory
+            .chain(in_segments)
+            .filter(|row| row.vbid == vbid)
+            .map(|row| row.id.clone())
+            .collect();
+        ids.iter().for_each(|id| self.forget(id));
+        self.seqnos.insert(vbid, 0);
+    }
+
+    /// Notes how far the history of a vBucket has been taken in.
+    pub fn advance(&mut self, vbid: u16, seqno: u64) {
+        let known = self.seqnos.entry(vbid).or_default();
+        *known = seqno.max(*known);
+    }
+
+    /// Seqno of a vBucket up to which history has been taken in; 0 if nothing was.
+    pub fn seqno(&self, vbid: u16) -> u64 {
+        self.seqnos.get(&vbid).copied().unwrap_or(0)
+    }
+
+    /// Bytes of the texts of documents.
+    pub fn text_bytes(&self) -> usize {
+        self.text_bytes
+    }
+
+    /// Makes a segment of the memtable. Segments behind it that are not much larger are merged into it, so that there are few of them
+    /// and each row is merged a logarithmic number of times.
+    fn seal(&mut self) {
+        let mut rows: Vec<Row> = std::mem::take(&mut self.memtable).into_iter().flatten().collect();
+        while let Some((number, view)) = self.segments.last_key_value() {
+            let live = view.live_count();
+            let is_mostly_gone = live * 4 < view.segment.rows.len() * 3;
+            if live > 2 * rows.len() && !is_mostly_gone
+                || live >= MERGED_ROWS_MAX && !is_mostly_gone
+            {
+                break;
+            }
+            let mut merged: Vec<Row> =
+                view.live_rows().map(|row| view.segment.rows[row].clone()).collect();
+            merged.append(&mut rows);
+            rows = merged;
+            let number = *number;
+            self.segments.remove(&number);
+        }
+        if rows.is_empty() {
+            return;
+        }
+        let number = self.next_segment;
+        self.next_segment += 1;
+        for (at, row) in rows.iter().enumerate() {
+            self.places.insert(row.id.clone(), Place::Segment(number, at));
+        }
+        let segment = Arc::new(Segment::of(rows));
+        self.segments.insert(number, View { segment, deleted: Arc::default(), deleted_count: 0 });
+        let of_segments = self.segments.values().flat_map(|view| &view.segment.rows);
+        self.text_bytes = of_segments.map(|row| row.text.len()).sum();
+    }
+
+    /// Returns what there is now.
+    pub fn snapshot(&mut self) -> Snapshot {
+        if !self.memtable.is_empty() {
+            self.seal();
+        }
+        Snapshot { views: self.segments.values().cloned().collect() }
+    }
+
+    /// Number of documents.
+    pub fn row_count(&self) -> usize {
+        self.places.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(id: &str, text: &str) -> Row {
+        Row { id: id.into(), vbid: 0, cas: 1, flags: 0, expiry: 0, text: text.into() }
+    }
+
+    fn texts(snapshot: &Snapshot) -> Vec<String> {
+        let rows = snapshot
+            .views
+            .iter()
+            .flat_map(|view| view.live_rows().map(|at| &view.segment.rows[at]).collect::<Vec<_>>());
+        let mut texts: Vec<String> = rows.map(|row| format!("{}{}", row.id, row.text)).collect();
+        texts.sort();
+        texts
+    }
+
+    /// Writes and deletes at random, with snapshots in between, and compares each with a plain map. A snapshot that was taken must
+    /// stay as it was.
+    #[test]
+    fn snapshots_have_the_last_version_of_each_document() {
+        let mut shadow = Shadow::default();
+        let mut model: BTreeMap<String, String> = BTreeMap::new();
+        let mut taken: Vec<(Snapshot, Vec<String>)> = Vec::new();
+        let mut seed = 1_u64;
+        for step in 0..20_000_u64 {
+            seed = seed
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            let id = format!("k{}", (seed >> 33) % 500);
+            if (seed >> 20) % 4 == 0 {
+                shadow.remove(&id);
+                model.remove(&id);
+            } else {
+                let text = format!("{{\"step\":{step}}}");
+                shadow.upsert(row(&id, &text));
+                model.insert(id, text);
+            }
+            if (seed >> 12) % 97 == 0 {
+                let expected: Vec<String> =
+                    model.iter().map(|(id, text)| format!("{id}{text}")).collect();
+                let mut expected = expected;
+                expected.sort();
+                let snapshot = shadow.snapshot();
+                assert_eq!(texts(&snapshot), expected);
+                assert_eq!(snapshot.row_count(), shadow.row_count());
+                taken.push((snapshot, expected));
+            }
+        }
+        assert!(taken.len() > 100);
+        for (snapshot, expected) in &taken {
+            assert_eq!(&texts(snapshot), expected);
+        }
+        // Merging keeps the number of segments low however many snapshots are taken.
+        assert!(shadow.segments.len() < 12, "{}", shadow.segments.len());
+    }
+
+    #[test]
+    fn a_vbucket_that_is_cleared_has_no_rows() {
+        let mut shadow = Shadow::default();
+        shadow.upsert(row("a", "1"));
+        shadow.snapshot();
+        shadow.upsert(Row { vbid: 1, ..row("b", "2") });
+        shadow.upsert(row("c", "3"));
+        shadow.advance(0, 9);
+        shadow.clear_vbucket(0);
+        assert_eq!(texts(&shadow.snapshot()), ["b2"]);
+        assert_eq!(shadow.seqno(0), 0);
+    }
+}
