@@ -1,0 +1,92 @@
+"""Compares the answers of analytics to the queries of CH2 with those of DuckDB over the same documents.
+
+    python compare.py FOLDER
+
+The folder has the documents as `TABLE.jsonl` and the answers as `NN.json`. Rows are compared as a set; numbers may differ by one part in
+10^9, as sums of doubles depend on their order. Where LIMIT cuts rows that tie, any of them may be there.
+"""
+
+import json
+import pathlib
+import sys
+import time
+
+import duckdb
+
+COLUMNS = {
+    "region": {"r_regionkey": "BIGINT", "r_name": "VARCHAR"},
+    "nation": {"n_nationkey": "BIGINT", "n_name": "VARCHAR", "n_regionkey": "BIGINT"},
+    "supplier": {"su_suppkey": "BIGINT", "su_name": "VARCHAR", "su_address": "VARCHAR", "su_nationkey": "BIGINT",
+                 "su_phone": "VARCHAR", "su_acctbal": "DOUBLE", "su_comment": "VARCHAR"},
+    "item": {"i_id": "BIGINT", "i_name": "VARCHAR", "i_price": "DOUBLE", "i_data": "VARCHAR"},
+    "stock": {"s_i_id": "BIGINT", "s_w_id": "BIGINT", "s_quantity": "BIGINT", "s_order_cnt": "BIGINT"},
+    "customer": {"c_id": "BIGINT", "c_d_id": "BIGINT", "c_w_id": "BIGINT", "c_last": "VARCHAR", "c_city": "VARCHAR",
+                 "c_state": "VARCHAR", "c_phone": "VARCHAR", "c_balance": "DOUBLE"},
+    "neworder": {"no_o_id": "BIGINT", "no_d_id": "BIGINT", "no_w_id": "BIGINT"},
+    "orders": {"o_id": "BIGINT", "o_d_id": "BIGINT", "o_w_id": "BIGINT", "o_c_id": "BIGINT", "o_entry_d": "VARCHAR",
+               "o_carrier_id": "BIGINT", "o_ol_cnt": "BIGINT",
+               "o_orderline": "STRUCT(ol_number BIGINT, ol_i_id BIGINT, ol_supply_w_id BIGINT, ol_delivery_d VARCHAR, "
+                              "ol_quantity BIGINT, ol_amount DOUBLE)[]"},
+}
+TOLERANCE = 1e-9
+
+
+def canonical(value):
+    """A value by which rows are put into order, without the last digits of doubles."""
+    if isinstance(value, bool) or value is None:
+        return (0, str(value))
+    if isinstance(value, (int, float)):
+        return (1, f"{float(value):.6e}")
+    return (2, str(value))
+
+
+def same(a, b):
+    if isinstance(a, (int, float)) and isinstance(b, (int, float)):
+        return abs(a - b) <= TOLERANCE * max(abs(a), abs(b), 1.0)
+    return a == b
+
+
+def differences(ours, theirs):
+    """The rows of each side that the other lacks."""
+    names = list(theirs[0]) if theirs else (list(ours[0]) if ours else [])
+    def key(row):
+        return [canonical(row.get(name)) for name in names]
+    ours, theirs = sorted(ours, key=key), sorted(theirs, key=key)
+    found = []
+    for at in range(max(len(ours), len(theirs))):
+        a = ours[at] if at < len(ours) else None
+        b = theirs[at] if at < len(theirs) else None
+        if a is None or b is None or any(not same(a.get(name), b.get(name)) for name in names) or set(a) - set(names):
+            found.append((a, b))
+    return found
+
+
+def main():
+    folder = pathlib.Path(sys.argv[1])
+    queries = pathlib.Path(__file__).parent / "queries"
+    database = duckdb.connect()
+    for table, columns in COLUMNS.items():
+        spec = ", ".join(f"'{name}': '{kind}'" for name, kind in columns.items())
+        database.execute(f"CREATE TABLE {table} AS SELECT * FROM read_json('{folder / table}.jsonl', "
+                         f"format='newline_delimited', columns={{{spec}}})")
+    database.execute("CREATE VIEW lines AS SELECT o_id, o_d_id, o_w_id, o_c_id, o_entry_d, o_carrier_id, o_ol_cnt, "
+                     "UNNEST(o_orderline, recursive := true) FROM orders")
+    equal = 0
+    for number in range(1, 23):
+        began = time.monotonic()
+        result = database.execute((queries / f"{number:02}.sql").read_text())
+        names = [column[0] for column in result.description]
+        theirs = [dict(zip(names, row)) for row in result.fetchall()]
+        took = (time.monotonic() - began) * 1000
+        ours = json.loads((folder / f"{number:02}.json").read_text())
+        found = differences(ours, theirs)
+        equal += not found
+        print(f"Q{number:<3} {'equal' if not found else 'DIFFERS':8} {len(theirs):>6} rows  DuckDB {took:8.1f} ms")
+        for ours_row, theirs_row in found[:3]:
+            print(f"     ours   {ours_row}\n     DuckDB {theirs_row}")
+    print(f"{equal} of 22 equal")
+    return 0 if equal == 22 else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
