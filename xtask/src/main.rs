@@ -1,4 +1,4 @@
-//! Project chores: `cargo xtask demo | test | plugins | dist | monitor | bench | sim | chaos | attack | console | sdk | conformance`.
+//! Project chores: `cargo xtask demo | test | plugins | dist | monitor | bench | sim | chaos | attack | console | analytics | sdk | conformance`.
 //!
 //! Each installs or builds what it needs into folders of the project's own, or says in one line what is missing.
 #![expect(
@@ -6,6 +6,7 @@
     reason = "a chore reads and writes files, starts programs and reads the clock"
 )]
 
+mod analytics;
 mod attack;
 mod bench;
 mod chaos;
@@ -59,6 +60,8 @@ enum Chore {
     Attack(attack::Attack),
     /// Build the web console and test it in a browser
     Console(console::Console),
+    /// Build and test analytics, with an official SDK as its client
+    Analytics(analytics::Analytics),
     /// Look for bytes over which decoders fall
     Fuzz(fuzz::Fuzz),
     /// Compare the SDKs with the official ones: what they have, and what programs see
@@ -83,6 +86,7 @@ fn main() -> ExitCode {
         Chore::Attack(options) => attack::run(&options),
         Chore::Sdk(options) => sdk::run(&options),
         Chore::Console(options) => console::run(&options),
+        Chore::Analytics(options) => analytics::run_chore(&options),
         Chore::Fuzz(options) => fuzz::run(&options),
         Chore::Conformance(options) => suites::run(&options),
     };
