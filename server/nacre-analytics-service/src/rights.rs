@@ -14,7 +14,7 @@ const ALL: &str = "*";
 /// for all.
 pub(crate) fn of_user(node: &Node, request: &HttpRequest) -> String {
     let cluster = node.cluster();
-    let may = |privilege, keyspace| request.may(node, privilege, keyspace);
+    let may = |privilege: Privilege, keyspace: Keyspace<'_>| request.may(node, privilege, keyspace);
     json!({"manage": managed(&cluster, &may), "select": selected(&cluster, &may)}).to_string()
 }
 
@@ -32,7 +32,7 @@ fn managed(cluster: &Cluster, may: &May<'_>) -> Vec<String> {
 }
 
 fn selected(cluster: &Cluster, may: &May<'_>) -> Vec<String> {
-    let may = |keyspace| may(Privilege::Analyze, keyspace);
+    let may = |keyspace: Keyspace<'_>| may(Privilege::Analyze, keyspace);
     if may(Keyspace::default()) {
         return vec![ALL.to_owned()];
     }
