@@ -189,7 +189,10 @@ it('creates a search index, finds documents and says why', async () => {
   await dialog.getByLabel('Name', { exact: true }).fill('orders');
   await dialog.getByLabel('Bucket').selectOption('shop');
   await dialog.getByRole('button', { name: 'Create' }).click();
-  await view.page.getByLabel('Query', { exact: true }).fill('item:lamp city:graz');
+  // A node that has never searched compiles the service first.
+  const query = view.page.getByLabel('Query', { exact: true });
+  await query.waitFor({ timeout: 300_000 });
+  await query.fill('item:lamp city:graz');
   await view.page.getByLabel('Show fields').fill('item, city');
   await view.page.getByLabel('Count by').fill('city');
   await view.page.getByLabel('Explain scores').check();

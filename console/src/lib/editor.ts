@@ -112,7 +112,8 @@ export function edit(settings: Settings): Handle {
         EditorView.lineWrapping,
         look,
         EditorState.readOnly.of(readOnly),
-        EditorView.contentAttributes.of({ 'aria-label': label }),
+        // A region that scrolls must be reachable by keys; checkers do not take editable text for that without an index.
+        EditorView.contentAttributes.of({ 'aria-label': label, tabindex: '0' }),
         keymap.of([...closeBracketsKeymap, ...defaultKeymap, ...searchKeymap, ...historyKeymap, ...foldKeymap, ...completionKeymap, ...lintKeymap, indentWithTab]),
         EditorView.updateListener.of((update) => {
           if (update.docChanged && !silent) onChange(update.state.doc.toString());
