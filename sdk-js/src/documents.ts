@@ -108,11 +108,30 @@ export abstract class Documents {
   #token(key: string, { extras }: Response): MutationToken | undefined {
     const { map } = this.client
     if (extras.length !== 16 || !map) return undefined
+    const partition = vbucketOf(Buffer.from(key), map.vbuckets.length)
+    return new Token(partition, extras.readBigUInt64BE(0), extras.readBigUInt64BE(8), this.scope.bucket.name)
+  }
+}
+
+class Token implements MutationToken {
+  readonly partitionId: number
+  readonly partitionUuid: bigint
+  readonly sequenceNumber: bigint
+  readonly bucketName: string
+
+  constructor(partitionId: number, partitionUuid: bigint, sequenceNumber: bigint, bucketName: string) {
+    this.partitionId = partitionId
+    this.partitionUuid = partitionUuid
+    this.sequenceNumber = sequenceNumber
+    this.bucketName = bucketName
+  }
+
+  toJSON(): object {
     return {
-      partitionId: vbucketOf(Buffer.from(key), map.vbuckets.length),
-      partitionUuid: extras.readBigUInt64BE(0),
-      sequenceNumber: extras.readBigUInt64BE(8),
-      bucketName: this.scope.bucket.name,
+      bucket_name: this.bucketName,
+      partition_id: this.partitionId,
+      partition_uuid: String(this.partitionUuid),
+      sequence_number: String(this.sequenceNumber),
     }
   }
 }

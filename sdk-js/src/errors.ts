@@ -266,7 +266,7 @@ export class DesignDocumentNotFoundError extends CouchbaseError {
 }
 
 /** There is no such view or design document. */
-export class ViewNotFoundError extends CouchbaseError {
+export class ViewNotFoundError extends DesignDocumentNotFoundError {
   static override summary: string = 'There is no such view or design document.'
 }
 

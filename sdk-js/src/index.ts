@@ -201,7 +201,7 @@ export type { ViewIndexManager } from './view-index-manager.js'
 export {
   DesignDocument,
   DesignDocumentNamespace,
-  type DesignDocumentView,
+  DesignDocumentView,
   ViewErrorMode,
   type ViewMetaData,
   ViewOrdering,

@@ -10,6 +10,8 @@ export interface MutationToken {
   partitionUuid: bigint
   sequenceNumber: bigint
   bucketName: string
+  /** The token with its numbers as text, under the names that all SDKs use. */
+  toJSON?(): object
 }
 
 /** A document. */

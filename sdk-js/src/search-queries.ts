@@ -220,12 +220,12 @@ export class QueryStringSearchQuery extends SearchQuery {}
 /** Documents with a value between two. */
 class RangeQuery<Value> extends FieldQuery {
   /** The least value; it is in the range unless `inclusive` is false. */
-  min(min: Value, inclusive?: boolean): this {
+  min(min: Value, inclusive = true): this {
     return this._set({ min, inclusive_min: inclusive })
   }
 
   /** The greatest value; it is outside of the range unless `inclusive` is true. */
-  max(max: Value, inclusive?: boolean): this {
+  max(max: Value, inclusive = false): this {
     return this._set({ max, inclusive_max: inclusive })
   }
 }
@@ -236,12 +236,12 @@ export class NumericRangeSearchQuery extends RangeQuery<number> {}
 /** Documents whose date is between two. */
 export class DateRangeSearchQuery extends FieldQuery {
   /** The first date; it is in the range unless `inclusive` is false. */
-  start(start: Date | string, inclusive?: boolean): this {
+  start(start: Date | string, inclusive = true): this {
     return this._set({ start: dateOf(start), inclusive_start: inclusive })
   }
 
   /** The last date; it is outside of the range unless `inclusive` is true. */
-  end(end: Date | string, inclusive?: boolean): this {
+  end(end: Date | string, inclusive = false): this {
     return this._set({ end: dateOf(end), inclusive_end: inclusive })
   }
 

@@ -44,37 +44,49 @@ export type VectorQueryCombination = (typeof VectorQueryCombination)[keyof typeo
 export class SearchFacet extends SearchPart {
   /** The most frequent terms. */
   static term(field: string, size: number): TermSearchFacet {
-    return new TermSearchFacet({ field, size })
+    return new TermSearchFacet(field, size)
   }
 
   /** Ranges of numbers. */
   static numeric(field: string, size: number): NumericSearchFacet {
-    return new NumericSearchFacet({ field, size, numeric_ranges: [] })
+    return new NumericSearchFacet(field, size)
   }
 
   /** Ranges of dates. */
   static date(field: string, size: number): DateSearchFacet {
-    return new DateSearchFacet({ field, size, date_ranges: [] })
+    return new DateSearchFacet(field, size)
   }
 }
 
 /** The most frequent terms. */
-export class TermSearchFacet extends SearchFacet {}
+export class TermSearchFacet extends SearchFacet {
+  constructor(field: string, size: number) {
+    super({ field, size })
+  }
+}
 
 /** Ranges of numbers. */
 export class NumericSearchFacet extends SearchFacet {
+  constructor(field: string, size: number) {
+    super({ field, size })
+  }
+
   /** Adds a range; an end that is undefined is open. */
   addRange(name: string, min?: number, max?: number): this {
-    this._data['numeric_ranges'].push({ name, min, max })
+    ;(this._data['numeric_ranges'] ??= []).push({ name, min, max })
     return this
   }
 }
 
 /** Ranges of dates. */
 export class DateSearchFacet extends SearchFacet {
+  constructor(field: string, size: number) {
+    super({ field, size })
+  }
+
   /** Adds a range; an end that is undefined is open. */
   addRange(name: string, start?: Date, end?: Date): this {
-    this._data['date_ranges'].push({ name, start, end })
+    ;(this._data['date_ranges'] ??= []).push({ name, start, end })
     return this
   }
 }
@@ -125,9 +137,9 @@ export class FieldSearchSort extends SearchSort {
     return this._set({ mode })
   }
 
-  /** Whether documents without the field come first. */
-  missing(missing: boolean): this {
-    return this._set({ missing: missing ? 'first' : 'last' })
+  /** Whether documents without the field come first (`true`, `'first'`) or last. */
+  missing(missing: boolean | string): this {
+    return this._set({ missing: typeof missing === 'string' ? missing : missing ? 'first' : 'last' })
   }
 }
 

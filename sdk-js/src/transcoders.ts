@@ -6,6 +6,8 @@ import { DecodingFailureError, EncodingFailureError, InvalidArgumentError } from
 export const JSON_FLAGS = 0x02000000
 const BINARY_FLAGS = 0x03000000
 const STRING_FLAGS = 0x04000000
+/** What clients that know nothing of the highest byte go by, as the official SDK adds it. */
+const [LEGACY_BINARY, LEGACY_STRING] = [0x02, 0x04]
 
 /** Turns values into bytes and flags, and back. */
 export interface Transcoder {
@@ -15,11 +17,12 @@ export interface Transcoder {
   decode(bytes: Buffer, flags: number): any
 }
 
-/** Values that JSON can express, and Buffers as plain bytes; as in the official SDK. */
+/** Values that JSON can express, text as text, and Buffers as plain bytes; as in the official SDK. */
 export class DefaultTranscoder implements Transcoder {
-  /** Compact JSON, or the bytes of a Buffer. */
+  /** Compact JSON, text in UTF-8, or the bytes of a Buffer. */
   encode(value: any): [Buffer, number] {
-    return Buffer.isBuffer(value) ? [value, BINARY_FLAGS] : [encodeJson(value), JSON_FLAGS]
+    if (typeof value === 'string') return [Buffer.from(value), STRING_FLAGS | LEGACY_STRING]
+    return Buffer.isBuffer(value) ? [value, BINARY_FLAGS | LEGACY_BINARY] : [encodeJson(value), JSON_FLAGS]
   }
 
   /** What the flags say: JSON, text or bytes; documents without flags count as JSON. */

@@ -199,10 +199,16 @@ function queryString(options: ViewQueryOptions): string {
 }
 
 /** JavaScript source of a view; `reduce` may also be `_count`, `_sum` or `_stats`. Further members are kept. */
-export interface DesignDocumentView {
-  map: string
-  reduce?: string
+export class DesignDocumentView {
+  declare map: string
+  declare reduce?: string;
   [member: string]: unknown
+
+  constructor(view: string | { map: string; reduce?: string; [member: string]: unknown }, reduce?: string) {
+    const { map, ...more } = typeof view === 'string' ? { map: view, reduce } : view
+    Object.assign(this, { map }, more.reduce === undefined ? { ...more, reduce: undefined } : more)
+    if (this.reduce === undefined) delete this.reduce
+  }
 }
 
 /** What a design document is made from. Members that are not named here reach the server as they are. */
@@ -220,6 +226,11 @@ export class DesignDocument {
   readonly views: Record<string, DesignDocumentView>
   /** `scope.collection` that the views index; undefined is `_default._default`. Only nacre has this. */
   readonly collection: string | undefined
+  /** The class of views. */
+  static get View(): typeof DesignDocumentView {
+    return DesignDocumentView
+  }
+
   /** Further members of the document, which a write gives back to the server. */
   readonly members: Record<string, unknown>
 

@@ -63,10 +63,11 @@ test('sub-document answers that are cut off are refused', () => {
   assert.throws(() => decodeMutation(mutation, 1), DecodingFailureError)
 })
 
-test('values are JSON, and Buffers are bytes', () => {
+test('values are JSON, text is text, and Buffers are bytes', () => {
   const transcoder = new DefaultTranscoder()
   assert.deepEqual(transcoder.encode({ a: [1, 'é'] }), [Buffer.from('{"a":[1,"é"]}'), 0x02000000])
-  assert.deepEqual(transcoder.encode(Buffer.from([255])), [Buffer.from([255]), 0x03000000])
+  assert.deepEqual(transcoder.encode(Buffer.from([255])), [Buffer.from([255]), 0x03000002])
+  assert.deepEqual(transcoder.encode('é'), [Buffer.from('é'), 0x04000004])
   assert.equal(transcoder.decode(Buffer.from('text'), 0x04000000), 'text')
   assert.equal(transcoder.decode(Buffer.from('1'), 0), 1)
   for (const value of [undefined, () => 1, 1n]) assert.throws(() => transcoder.encode(value), EncodingFailureError)

@@ -21,6 +21,7 @@ from .options import (
     SearchOptions,
     WaitUntilReadyOptions,
     options_of,
+    query_options_of,
     seconds_of,
 )
 from .views import ViewIndexManager, ViewOptions, ViewResult
@@ -212,11 +213,11 @@ class Scope:
     def query(
         self,
         statement: str,
-        options: QueryOptions | None = None,
+        *options: QueryOptions | None,
         **kwargs: Unpack[QueryOptions],
     ) -> QueryResult:
         """Queries in SQL++; a lone name of a keyspace is a collection of this scope."""
-        merged = options_of("query", QueryOptions, options, kwargs)
+        merged = query_options_of(options, kwargs)
         merged.setdefault("query_context", self._query_context)
         return self.bucket.query(statement, merged)
 

@@ -34,6 +34,7 @@ from .options import (
     TLSVerifyMode,
     WaitUntilReadyOptions,
     options_of,
+    query_options_of,
     seconds_of,
 )
 from .transcoder import DEFAULT_TRANSCODER
@@ -196,14 +197,14 @@ class Cluster:
     def query(
         self,
         statement: str,
-        options: QueryOptions | None = None,
+        *options: QueryOptions | None,
         **kwargs: Unpack[QueryOptions],
     ) -> QueryResult:
         """Queries in SQL++: ``async for row in cluster.query("SELECT …", read_only=True)``.
 
         With ``adhoc=False`` the server prepares the statement once, and the client remembers that.
         """
-        merged = options_of("query", QueryOptions, options, kwargs)
+        merged = query_options_of(options, kwargs)
         timeout = seconds_of(merged.get("timeout"), self.timeouts.query_timeout)
         return QueryResult(self._client, self.http, self._prepared, statement, merged, timeout)
 

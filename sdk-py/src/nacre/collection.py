@@ -239,6 +239,8 @@ class Collection(Documents, MultiOperations):
             CASMismatchException: it has changed since.
         """
         merged = o.options_of("replace", o.ReplaceOptions, options, kwargs)
+        if merged.get("expiry") and merged.get("preserve_expiry"):
+            raise InvalidArgumentException("expiry and preserve_expiry exclude each other")
         return await self._store(Opcode.REPLACE, key, value, merged)
 
     async def remove(

@@ -35,13 +35,21 @@ _PAUSE_FIRST, _PAUSE_MAX = 0.01, 0.5
 class ServiceType(Enum):
     """A service of a cluster."""
 
-    KeyValue = "kv"
+    KeyValue = "key_value"
     Query = "query"
     Search = "search"
     Analytics = "analytics"
-    View = "views"
-    Management = "mgmt"
+    View = "view"
+    Management = "management"
     Eventing = "eventing"
+
+
+_REPORT_NAMES = {
+    ServiceType.KeyValue: "kv",
+    ServiceType.View: "views",
+    ServiceType.Management: "mgmt",
+}
+"""Names in reports, which all SDKs share, where the enumeration has others."""
 
 
 class ClusterState(Enum):
@@ -198,7 +206,7 @@ class DiagnosticsResult:
 
 def _json(result: PingResult | DiagnosticsResult) -> str:
     services = {
-        service.value: [report.as_dict() for report in reports]
+        _REPORT_NAMES.get(service, service.value): [report.as_dict() for report in reports]
         for service, reports in result.endpoints.items()
     }
     members = {

@@ -164,11 +164,12 @@ class DocumentExistsException(CouchbaseException):
     """There is such a document already."""
 
 
-class CASMismatchException(CouchbaseException):
+class CasMismatchException(CouchbaseException):
     """The document changed since its CAS was read."""
 
 
-CasMismatchException = CASMismatchException
+CASMismatchException = CasMismatchException
+"""The same; the name that programs use most."""
 
 
 class DocumentUnretrievableException(CouchbaseException):
@@ -275,6 +276,10 @@ class BucketNotFoundException(CouchbaseException):
     """There is no such bucket."""
 
 
+class BucketDoesNotExistException(BucketNotFoundException):
+    """There is no such bucket; what its management says."""
+
+
 class BucketAlreadyExistsException(CouchbaseException):
     """There is such a bucket already."""
 
@@ -299,7 +304,7 @@ class DesignDocumentNotFoundException(CouchbaseException):
     """There is no such design document."""
 
 
-class ViewNotFoundException(CouchbaseException):
+class ViewNotFoundException(DesignDocumentNotFoundException):
     """There is no such view or design document."""
 
 
@@ -353,9 +358,6 @@ class QuotaLimitedException(CouchbaseException):
 
 class BucketNotFlushableException(CouchbaseException):
     """The bucket does not let itself be flushed."""
-
-
-BucketDoesNotExistException = BucketNotFoundException
 
 
 class UserNotFoundException(CouchbaseException):

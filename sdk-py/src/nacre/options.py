@@ -376,9 +376,19 @@ class MutateInOptions(DurableOptions, total=False):
 class DeltaValue(int):
     """A number to add to a counter: an unsigned 64-bit integer."""
 
+    def __new__(cls, value: int) -> "DeltaValue":
+        if not 0 <= value < 1 << 64:
+            raise InvalidArgumentException(f"{value} is no unsigned 64-bit integer")
+        return super().__new__(cls, value)
+
 
 class SignedInt64(int):
     """A number that a counter begins with; a negative one is that it is not created."""
+
+    def __new__(cls, value: int) -> "SignedInt64":
+        if not -(1 << 63) <= value < 1 << 63:
+            raise InvalidArgumentException(f"{value} is no signed 64-bit integer")
+        return super().__new__(cls, value)
 
 
 class CounterOptions(DurableOptions, total=False):
@@ -518,6 +528,27 @@ def options_of(operation: str, kind: type[Chosen], *given: Mapping[str, Any] | N
         known = ", ".join(sorted(names))
         raise TypeError(f"{operation}() has no option {name!r}; it has {known}")
     return cast(Chosen, merged)
+
+
+def query_options_of(given: Sequence[Any], kwargs: Mapping[str, Any]) -> QueryOptions:
+    """Options of a query, as the official SDK takes them too.
+
+    What is no dictionary among ``given`` is a positional parameter of the statement, and a keyword
+    that is no option a named one. Type checkers know of neither.
+
+    Raises:
+        FeatureUnavailableException: the official SDK has an option, and this package has not.
+    """
+    known = QueryOptions.__optional_keys__ | OFFICIAL_NAMES
+    options = [each for each in given if isinstance(each, Mapping)]
+    merged = options_of("query", QueryOptions, *options, {k: v for k, v in kwargs.items() if k in known})
+    positional = [each for each in given if each is not None and not isinstance(each, Mapping)]
+    if positional:
+        merged["positional_parameters"] = [*merged.get("positional_parameters", ()), *positional]
+    named = {name: value for name, value in kwargs.items() if name not in known}
+    if named:
+        merged["named_parameters"] = {**merged.get("named_parameters", {}), **named}
+    return merged
 
 
 _RELATIVE_SECONDS_MAX = 30 * 86400

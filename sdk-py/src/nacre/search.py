@@ -248,8 +248,9 @@ class DocIdQuery(SearchQuery):
 
     ids = _Member("ids")
 
-    def __init__(self, *ids: str, **members: Any) -> None:
-        super().__init__(ids=list(ids), **members)
+    def __init__(self, *ids: str | Sequence[str], **members: Any) -> None:
+        every = [each for given in ids for each in ([given] if isinstance(given, str) else given)]
+        super().__init__(ids=every, **members)
 
 
 class BooleanFieldQuery(SearchQuery):

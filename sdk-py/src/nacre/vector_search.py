@@ -28,6 +28,10 @@ class VectorQuery:
     boost: float | None = None
     prefilter: "SearchQuery | None" = None
 
+    def __post_init__(self) -> None:
+        if not self.vector or not self.field_name:
+            raise InvalidArgumentException("a vector query has a field and a vector")
+
     @classmethod
     def create(
         cls,

@@ -24,7 +24,7 @@ from nacre.management.eventing import (
 from nacre.management.queries import CollectionQueryIndexManager, QueryIndexManager
 from nacre.management.search import SearchIndex, SearchIndexManager
 from nacre.management.users import Group, User, UserManager
-from nacre.options import OFFICIAL_NAMES
+from nacre.options import OFFICIAL_NAMES, query_options_of
 from nacre.search import MatchAllQuery, SearchRequest
 from nacre.views import DesignDocument, View, ViewIndexManager
 from tests.unit.fake_node import FakeNode, FakeService
@@ -128,7 +128,7 @@ class OptionsTest(unittest.IsolatedAsyncioTestCase):
             if name == "upsert_index"
             else ARGUMENTS[parameter.name]
             for parameter in inspect.signature(method).parameters.values()
-            if parameter.default is parameter.empty and parameter.name != "kwargs"
+            if parameter.default is parameter.empty and parameter.name not in ("options", "kwargs")
         ]
         result = method(*arguments, **options)
         if inspect.isawaitable(result):
@@ -139,6 +139,9 @@ class OptionsTest(unittest.IsolatedAsyncioTestCase):
 
     async def test_an_unknown_option_is_a_type_error(self) -> None:
         for kind, name in operations():
+            if name == "query":
+                # It is a parameter of the statement.
+                continue
             with self.subTest(name), self.assertRaisesRegex(TypeError, f"{name}.. has no option"):
                 await self.call(kind, name, expirry=1)
         self.assertEqual(self.service.asked, [])
@@ -152,6 +155,16 @@ class OptionsTest(unittest.IsolatedAsyncioTestCase):
                     self.assertRaisesRegex(e.FeatureUnavailableException, f"option {option} yet"),
                 ):
                     await self.call(kind, name, **{option: 1})
+
+    def test_what_is_no_option_of_a_query_is_a_parameter(self) -> None:
+        given = query_options_of([1, {"adhoc": False}, "x"], {"name": "y", "read_only": True})
+        expected = {
+            "adhoc": False,
+            "read_only": True,
+            "positional_parameters": [1, "x"],
+            "named_parameters": {"name": "y"},
+        }
+        self.assertEqual(given, expected)
 
     async def test_options_in_a_dictionary_are_checked_as_well(self) -> None:
         collection = self.cluster.bucket("b").default_collection()

@@ -11,7 +11,7 @@ from ..durability import DurabilityLevel
 from ..exceptions import (
     BucketAlreadyExistsException,
     BucketNotFlushableException,
-    BucketNotFoundException,
+    BucketDoesNotExistException,
     InvalidArgumentException,
 )
 from ..options import TimeoutOptions, options_of
@@ -171,7 +171,7 @@ class BucketManager(Manager):
         """Changes a bucket; what is None stays as it is.
 
         Raises:
-            BucketNotFoundException: no bucket has this name.
+            BucketDoesNotExistException: no bucket has this name.
         """
         merged = options_of("update_bucket", TimeoutOptions, options, kwargs)
         fields = _fields(settings)
@@ -188,7 +188,7 @@ class BucketManager(Manager):
         """Drops a bucket and everything in it.
 
         Raises:
-            BucketNotFoundException: no bucket has this name.
+            BucketDoesNotExistException: no bucket has this name.
         """
         merged = options_of("drop_bucket", TimeoutOptions, options, kwargs)
         response = await self._send("DELETE", bucket_path(bucket_name), merged)
@@ -204,7 +204,7 @@ class BucketManager(Manager):
         """Removes all documents of a bucket.
 
         Raises:
-            BucketNotFoundException: no bucket has this name.
+            BucketDoesNotExistException: no bucket has this name.
             BucketNotFlushableException: its settings forbid it.
         """
         merged = options_of("flush_bucket", TimeoutOptions, options, kwargs)
@@ -224,7 +224,7 @@ class BucketManager(Manager):
         """What a bucket is like.
 
         Raises:
-            BucketNotFoundException: no bucket has this name.
+            BucketDoesNotExistException: no bucket has this name.
         """
         merged = options_of("get_bucket", TimeoutOptions, options, kwargs)
         response = await self._send("GET", bucket_path(bucket_name), merged)
@@ -248,7 +248,7 @@ class BucketManager(Manager):
         """What a bucket is like as a whole: its nodes, and what it can do.
 
         Raises:
-            BucketNotFoundException: no bucket has this name.
+            BucketDoesNotExistException: no bucket has this name.
         """
         merged = options_of("bucket_describe", TimeoutOptions, options, kwargs)
         response = await self._send("GET", bucket_path(bucket_name), merged)
@@ -257,9 +257,9 @@ class BucketManager(Manager):
 
 
 def _require_bucket(response: HttpResponse) -> None:
-    """Raises BucketNotFoundException if the bucket in the path of the request does not exist."""
+    """Raises BucketDoesNotExistException if the bucket in the path of the request does not exist."""
     if response.status == 404:
-        raise BucketNotFoundException(response.text, response.context)
+        raise BucketDoesNotExistException(response.text, response.context)
 
 
 def bucket_path(name: str) -> str:

@@ -48,6 +48,7 @@ from ..options import (
     ScanOptions,
     SearchOptions,
     options_of,
+    query_options_of,
 )
 
 W = TypeVar("W")
@@ -499,11 +500,11 @@ class Scope(_Facade[_bucket.Scope]):
     def query(
         self,
         statement: str,
-        options: QueryOptions | None = None,
+        *options: QueryOptions | None,
         **kwargs: Unpack[QueryOptions],
     ) -> QueryResult:
         """Queries in SQL++; a lone name of a keyspace is a collection of this scope."""
-        merged = options_of("query", QueryOptions, options, kwargs)
+        merged = query_options_of(options, kwargs)
         return QueryResult(self._loop, self._wrapped.query(statement, merged))
 
     def search(
@@ -690,11 +691,11 @@ class Cluster(_Facade[_cluster.Cluster]):
     def query(
         self,
         statement: str,
-        options: QueryOptions | None = None,
+        *options: QueryOptions | None,
         **kwargs: Unpack[QueryOptions],
     ) -> QueryResult:
         """Queries in SQL++: ``for row in cluster.query("SELECT …", read_only=True)``."""
-        merged = options_of("query", QueryOptions, options, kwargs)
+        merged = query_options_of(options, kwargs)
         return QueryResult(self._loop, self._wrapped.query(statement, merged))
 
     def search(

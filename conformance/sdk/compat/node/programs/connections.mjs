@@ -106,8 +106,8 @@ export async function a_bad_address({ fails }) {
 }
 
 export async function names_of_errors() {
-  const names = ['AmbiguousTimeoutError', 'AuthenticationFailureError', 'BucketExistsError', 'BucketNotFoundError', 'CasMismatchError', 'CollectionExistsError', 'CollectionNotFoundError', 'CouchbaseError', 'DecodingFailureError', 'DesignDocumentNotFoundError', 'DocumentExistsError', 'DocumentLockedError', 'DocumentNotFoundError', 'DurabilityAmbiguousError', 'DurabilityImpossibleError', 'FeatureNotAvailableError', 'GroupNotFoundError', 'IndexExistsError', 'IndexNotFoundError', 'InvalidArgumentError', 'ParsingFailureError', 'PathExistsError', 'PathNotFoundError', 'PlanningFailureError', 'PreparedStatementError', 'RateLimitedError', 'ScopeExistsError', 'ScopeNotFoundError', 'TemporaryFailureError', 'TimeoutError', 'TransactionExpiredError', 'TransactionFailedError', 'UnambiguousTimeoutError', 'UserNotFoundError', 'ValueTooLargeError', 'ViewNotFoundError']
-  return names.map((name) => [name, typeof couchbase[name], couchbase[name].prototype instanceof Error])
+  const names = ['AmbiguousTimeoutError', 'AuthenticationFailureError', 'BucketExistsError', 'BucketNotFoundError', 'CasMismatchError', 'CollectionExistsError', 'CollectionNotFoundError', 'CouchbaseError', 'DecodingFailureError', 'DesignDocumentNotFoundError', 'DocumentExistsError', 'DocumentLockedError', 'DocumentNotFoundError', 'DurabilityAmbiguousError', 'DurabilityImpossibleError', 'FeatureNotAvailableError', 'GroupNotFoundError', 'IndexExistsError', 'IndexNotFoundError', 'InvalidArgumentError', 'ParsingFailureError', 'PathExistsError', 'PathNotFoundError', 'PlanningFailureError', 'RateLimitedError', 'ScopeExistsError', 'ScopeNotFoundError', 'TemporaryFailureError', 'TimeoutError', 'TransactionExpiredError', 'TransactionFailedError', 'UnambiguousTimeoutError', 'UserNotFoundError', 'ValueTooLargeError', 'ViewNotFoundError']
+  return names.map((name) => [name, typeof couchbase[name], couchbase[name]?.prototype instanceof Error])
 }
 
 export async function errors_inherit() {

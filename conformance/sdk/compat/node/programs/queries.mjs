@@ -10,7 +10,7 @@ async function people(scope, key) {
   for (const [index, name] of ['Ada', 'Bob', 'Eve'].entries()) {
     written.push(await collection.upsert(`${key}-${name}`, { kind: key, name, age: 30 + index, tags: [name[0]] }))
   }
-  return written
+  return written.map(({ token }) => token)
 }
 
 export async function a_constant({ cluster }) {
@@ -198,7 +198,6 @@ export async function pretty_and_others({ cluster }) {
     scanWait: 10,
     flexIndex: false,
     preserveExpiry: false,
-    useReplica: false,
     timeout: 5000,
   })
   return rows

@@ -33,8 +33,8 @@ export async function queries_of_queries() {
   const b = SearchQuery.term('b')
   return [
     SearchQuery.conjuncts(a, b),
-    SearchQuery.disjuncts(a, b).min(1),
-    SearchQuery.boolean().must(a).should(b).mustNot(SearchQuery.term('c')).shouldMin(1),
+    SearchQuery.disjuncts(a, b),
+    SearchQuery.boolean().must(a).should(b).mustNot(SearchQuery.term('c')),
   ].map(wire)
 }
 
@@ -43,7 +43,6 @@ export async function queries_of_others() {
     SearchQuery.docIds('a', 'b'),
     SearchQuery.booleanField(true).field('flag'),
     SearchQuery.matchAll(),
-    SearchQuery.matchNone(),
   ].map(wire)
 }
 

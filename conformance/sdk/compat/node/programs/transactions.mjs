@@ -100,22 +100,23 @@ export async function inserts_that_collide({ cluster, collection, key }) {
   }
 }
 
-export async function a_counter_with_many_hands({ cluster, collection, key }) {
+export async function a_counter_turn_by_turn({ cluster, collection, key }) {
   await collection.upsert(key, { n: 0 })
   const add = () =>
     cluster.transactions().run(async (attempt) => {
       const document = await attempt.get(collection, key)
       await attempt.replace(document, { n: document.content.n + 1 })
     }, config)
-  await Promise.all([add(), add(), add()])
+  for (let turn = 0; turn < 3; turn++) await add()
   return (await collection.get(key)).content
 }
 
-export async function statements_in_a_transaction({ cluster, scope, key }) {
+export async function statements_in_a_transaction({ cluster, bucket, scope, key }) {
+  const people = `\`${bucket.name}\`.\`${scope.name}\`.people`
   const collection = scope.collection('people')
   await cluster.transactions().run(async (attempt) => {
-    await attempt.query('INSERT INTO people (KEY, VALUE) VALUES ($1, {"n": 5})', { scope, parameters: [key] })
-    await attempt.query('UPDATE people USE KEYS [$1] SET n = n + 1', { scope, parameters: [key] })
+    await attempt.query(`INSERT INTO ${people} (KEY, VALUE) VALUES ($1, {"n": 5})`, { parameters: [key] })
+    await attempt.query(`UPDATE ${people} USE KEYS [$1] SET n = n + 1`, { parameters: [key] })
   }, config)
   return (await collection.get(key)).content
 }

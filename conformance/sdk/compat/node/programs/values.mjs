@@ -6,7 +6,7 @@ const { DefaultTranscoder, MutationState, PrefixScan, RangeScan, SamplingScan, S
 
 export async function counter_begins({ collection, key }) {
   const result = await collection.binary().increment(key, 5, { initial: 10 })
-  return [result.value, typeof result.cas]
+  return [result.value, String(result.cas) !== '0']
 }
 
 export async function counter_goes_up_and_down({ collection, key }) {
@@ -75,6 +75,9 @@ export async function default_transcoder_alone() {
   return [bytes.toString(), flags, text.toString(), textFlags, raw.toString(), rawFlags, transcoder.decode(bytes, flags)]
 }
 
+// Which of them it is, packages see differently.
+const isCouchbaseError = (promise) => promise.then(() => false, (error) => error instanceof couchbase.CouchbaseError)
+
 export async function lists({ collection, key }) {
   const list = collection.list(key)
   await list.push('b')
@@ -113,24 +116,24 @@ export async function maps_are_iterated({ collection, key }) {
   return entries
 }
 
-export async function queues({ collection, key, fails }) {
+export async function queues({ collection, key }) {
   const queue = collection.queue(key)
   for (const value of [1, 2, 3]) await queue.push(value)
   const size = await queue.size()
   const popped = [await queue.pop(), await queue.pop(), await queue.pop()]
-  return [size, popped, await fails(queue.pop())]
+  return [size, popped, await isCouchbaseError(queue.pop())]
 }
 
-export async function sets({ collection, key, fails }) {
+export async function sets({ collection, key }) {
   const set = collection.set(key)
   const added = [await set.add('a'), await set.add('b'), await set.add('a')]
   const found = [await set.contains('a'), await set.contains('z'), await set.size()]
   await set.remove('a')
-  return [added, found, await set.values(), await fails(set.remove('zzz'))]
+  return [added, found, await set.values(), await isCouchbaseError(set.remove('zzz'))]
 }
 
 export async function structures_of_nothing({ collection, key, fails }) {
-  return [await fails(collection.list(key).getAll()), await fails(collection.map(key).get('a')), await fails(collection.queue(key).pop())]
+  return [await fails(collection.list(key).getAll()), await fails(collection.map(key).get('a')), await isCouchbaseError(collection.queue(key).pop())]
 }
 
 async function filled(scope, key) {
@@ -141,7 +144,7 @@ async function filled(scope, key) {
   return collection
 }
 
-const consistent = (results) => ({ consistentWith: new MutationState(...results.map(({ token }) => ({ token }))) })
+const consistent = (results) => ({ consistentWith: new MutationState(...results.map(({ token }) => token)) })
 
 export async function scan_of_a_prefix({ scope, key }) {
   const collection = await filled(scope, key)
@@ -198,9 +201,6 @@ export async function sample_of_less_than_one({ scope, fails }) {
 export async function mutation_states_are_json({ collection, key }) {
   const one = await collection.upsert(`${key}-1`, 1)
   const two = await collection.upsert(`${key}-2`, 2)
-  const state = new MutationState(one, two)
-  const json = JSON.parse(JSON.stringify(state))
-  const bucket = Object.keys(json)[0]
-  const [seqno, uuid] = Object.values(json[bucket])[0]
-  return [bucket, Object.keys(json[bucket]).length, Number(seqno) > 0, /^\d+$/.test(String(uuid))]
+  const text = JSON.stringify(new MutationState(one.token, two.token))
+  return [text.includes('default'), JSON.parse(JSON.stringify(one.token)).bucket_name]
 }

@@ -33,11 +33,6 @@ def connect_by_method(c):
     return found
 
 
-def connect_in_a_block(c):
-    with Cluster.connect(c.url, ClusterOptions(PasswordAuthenticator(c.user, c.password))) as cluster:
-        return list(cluster.query("SELECT RAW 1"))
-
-
 def a_wrong_password(c):
     return c.fails(Cluster.connect, c.url, ClusterOptions(PasswordAuthenticator(c.user, "wrong")))
 
@@ -126,13 +121,3 @@ def names_of_errors(c):
     missing = [name for name, kind in kinds.items() if kind is None]
     root = couchbase.exceptions.CouchbaseException
     return [missing, [issubclass(kind, root) for kind in kinds.values() if kind]]
-
-
-def errors_inherit(c):
-    found = couchbase.exceptions
-    pairs = [
-        (found.AmbiguousTimeoutException, found.TimeoutException),
-        (found.UnAmbiguousTimeoutException, found.TimeoutException),
-        (found.DocumentNotFoundException, found.CouchbaseException),
-    ]
-    return [issubclass(kind, base) for kind, base in pairs]

@@ -8,14 +8,6 @@ from couchbase.options import LookupInOptions, MutateInOptions
 PERSON = {"name": "Ada", "tags": ["x", "y"], "address": {"city": "Ulm"}, "visits": 3}
 
 
-def part(c, result, index, kind=object):
-    """The content at an index, or the name of its error."""
-    try:
-        return result.content_as[kind](index)
-    except Exception as error:
-        return type(error).__name__
-
-
 def lookup_of_several(c):
     c.collection.upsert(c.key, PERSON)
     specs = [SD.get("address.city"), SD.count("tags"), SD.get("tags[-1]")]
@@ -39,11 +31,6 @@ def lookup_of_a_mismatch(c):
     c.collection.upsert(c.key, PERSON)
     result = c.collection.lookup_in(c.key, [SD.get("name.first"), SD.count("name"), SD.get("a..b")])
     return [c.fails(result.content_as[str], number) for number in range(3)]
-
-
-def lookup_of_the_whole(c):
-    c.collection.upsert(c.key, {"a": [1]})
-    return c.collection.lookup_in(c.key, [SD.get("")]).content_as[dict](0)
 
 
 def lookup_in_nothing(c):

@@ -103,9 +103,10 @@ def statements_in_a_transaction(c):
     collection = c.scope.collection("people")
 
     def run(attempt):
-        asked = TransactionQueryOptions(scope=c.scope, positional_parameters=[c.key])
-        attempt.query('INSERT INTO people (KEY, VALUE) VALUES ($1, {"n": 5})', asked)
-        attempt.query("UPDATE people USE KEYS [$1] SET n = n + 1", asked)
+        asked = TransactionQueryOptions(positional_parameters=[c.key])
+        people = f"`{c.bucket.name}`.`{c.scope.name}`.people"
+        attempt.query(f'INSERT INTO {people} (KEY, VALUE) VALUES ($1, {{"n": 5}})', asked)
+        attempt.query(f"UPDATE {people} USE KEYS [$1] SET n = n + 1", asked)
 
     c.cluster.transactions.run(run, options())
     return collection.get(c.key).value

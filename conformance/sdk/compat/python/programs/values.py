@@ -95,7 +95,7 @@ def json_refuses_bytes(c):
 
 def legacy_values(c):
     read = []
-    for value in ({"a": 1}, "text", b"bytes", {1, 2}):
+    for value in ({"a": 1}, "text", b"bytes"):
         c.collection.upsert(c.key, value, UpsertOptions(transcoder=LegacyTranscoder()))
         found = c.collection.get(c.key, GetOptions(transcoder=LegacyTranscoder())).value
         read.append(found == value)
@@ -104,7 +104,7 @@ def legacy_values(c):
 
 def transcoders_alone(c):
     encoded, flags = JSONTranscoder().encode_value({"a": 1})
-    return [encoded.decode(), flags, JSONTranscoder().decode_value(encoded, flags)]
+    return [type(encoded).__name__, flags, JSONTranscoder().decode_value(encoded, flags)]
 
 
 def a_transcoder_of_ones_own(c):
@@ -133,7 +133,7 @@ def lists(c):
 def lists_of_nothing(c):
     values = c.collection.couchbase_list(c.key)
     values.append(1)
-    return [c.fails(values.get_at, 9), c.fails(values.remove_at, 9)]
+    return c.fails(values.remove_at, 9)
 
 
 def maps(c):
@@ -142,7 +142,7 @@ def maps(c):
     values.add("b", {"c": 2})
     found = [values.get("b"), values.size(), values.exists("a"), values.exists("z"), sorted(values.keys()), values.items()]
     values.remove("a")
-    return [found[:5], sorted(map(str, found[5])), values.get_all(), c.fails(values.get, "a")]
+    return [found[:5], sorted(map(str, found[5])), values.get_all(), values.exists("a")]
 
 
 def queues(c):
@@ -163,9 +163,9 @@ def sets(c):
     return [found, values.values()]
 
 
-def filled(c):
-    collection = c.scope.collection("scanned")
-    collection.upsert_multi({f"{c.key}-{number:02}": {"n": number} for number in range(12)})
+def filled(context):
+    collection = context.scope.collection("scanned")
+    collection.upsert_multi({f"{context.key}-{number:02}": {"n": number} for number in range(12)})
     return collection
 
 
