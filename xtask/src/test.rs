@@ -81,7 +81,9 @@ pub fn run(options: &Test) -> Result<(), String> {
         step("backups in an object store", || object_store(&binary))?;
         step("sdk-py and sdk-js", || own_sdks(&binary))?;
         step("HTTP API and agents", || http_api(&binary))?;
-        step("programs for the official SDKs", || sdk::build_js().and_then(|()| sdk::compat(&binary, "")))?;
+        step("programs for the official SDKs", || {
+            sdk::build_js().and_then(|()| sdk::compat(&binary, ""))
+        })?;
         step("parity of the SDKs", || sdk::parity(true))?;
         step("guest kit in Go", go_kit)?;
         step("packages", || packaging::quick(&binary))

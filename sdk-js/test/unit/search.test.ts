@@ -70,12 +70,12 @@ test('each query is the JSON that the service knows', () => {
     [SearchQuery.booleanField(false).field('open'), { bool: false, field: 'open' }],
     [SearchQuery.matchAll(), { match_all: null }],
     [SearchQuery.matchNone(), { match_none: null }],
-    [SearchQuery.numericRange().min(1, false).max(2), { min: 1, inclusive_min: false, max: 2 }],
+    [SearchQuery.numericRange().min(1, false).max(2), { min: 1, inclusive_min: false, max: 2, inclusive_max: false }],
     [
       SearchQuery.dateRange().start(new Date(0)).end('2026-01-01', true).dateTimeParser('p'),
-      { start: '1970-01-01T00:00:00.000Z', end: '2026-01-01', inclusive_end: true, datetime_parser: 'p' },
+      { start: '1970-01-01T00:00:00.000Z', inclusive_start: true, end: '2026-01-01', inclusive_end: true, datetime_parser: 'p' },
     ],
-    [SearchQuery.termRange().min('a').max('b', true), { min: 'a', max: 'b', inclusive_max: true }],
+    [SearchQuery.termRange().min('a').max('b', true), { min: 'a', inclusive_min: true, max: 'b', inclusive_max: true }],
     [SearchQuery.geoDistance(1, 2, '10km').field('geo'), { location: [1, 2], distance: '10km', field: 'geo' }],
     [SearchQuery.geoBoundingBox(1, 2, 3, 0), { top_left: [1, 2], bottom_right: [3, 0] }],
     [

@@ -148,36 +148,36 @@ const consistent = (results) => ({ consistentWith: new MutationState(...results.
 
 export async function scan_of_a_prefix({ scope, key }) {
   const collection = await filled(scope, key)
-  const found = await collection.scan(new PrefixScan(`${key}-`), { timeout: 10_000 })
+  const found = await collection.scan(new PrefixScan(`${key}-`), { timeout: 50_000 })
   return found.map(({ id, content }) => [id.slice(key.length), content.index]).sort()
 }
 
 export async function scan_of_a_range({ scope, key }) {
   const collection = await filled(scope, key)
   const scan = new RangeScan(new ScanTerm(`${key}-03`), new ScanTerm(`${key}-06`, true))
-  const found = await collection.scan(scan, { timeout: 10_000 })
+  const found = await collection.scan(scan, { timeout: 50_000 })
   return found.map(({ id }) => id.slice(key.length)).sort()
 }
 
 export async function scan_of_keys_alone({ scope, key }) {
   const collection = await filled(scope, key)
-  const found = await collection.scan(new PrefixScan(`${key}-0`), { idsOnly: true, timeout: 10_000 })
+  const found = await collection.scan(new PrefixScan(`${key}-0`), { idsOnly: true, timeout: 50_000 })
   return found.map(({ id, content }) => [id.slice(key.length), content ?? null]).sort()
 }
 
 export async function scan_of_a_sample({ scope, key }) {
   const collection = await filled(scope, key)
-  const found = await collection.scan(new SamplingScan(5, 42), { timeout: 10_000 })
+  const found = await collection.scan(new SamplingScan(5, 42), { timeout: 50_000 })
   return found.length
 }
 
 export async function scan_of_nothing({ scope, key }) {
-  return (await scope.collection('scanned').scan(new PrefixScan(`${key}-none`), { timeout: 10_000 })).length
+  return (await scope.collection('scanned').scan(new PrefixScan(`${key}-none`), { timeout: 50_000 })).length
 }
 
 export async function scan_by_events({ scope, key }) {
   const collection = await filled(scope, key)
-  const stream = collection.scan(new PrefixScan(`${key}-`), { timeout: 10_000 })
+  const stream = collection.scan(new PrefixScan(`${key}-`), { timeout: 50_000 })
   let count = 0
   return await new Promise((resolve, reject) => {
     stream.on('result', () => (count += 1))
@@ -190,7 +190,7 @@ export async function scan_after_writes({ scope, key }) {
   const collection = scope.collection('scanned')
   const written = await Promise.all([1, 2, 3].map((each) => collection.upsert(`${key}-${each}`, each)))
   const { consistentWith } = consistent(written)
-  return (await collection.scan(new PrefixScan(`${key}-`), { consistentWith, timeout: 10_000 })).length
+  return (await collection.scan(new PrefixScan(`${key}-`), { consistentWith, timeout: 50_000 })).length
 }
 
 export async function sample_of_less_than_one({ scope, fails }) {

@@ -2,13 +2,7 @@
 
 from datetime import timedelta
 
-from couchbase.durability import (
-    ClientDurability,
-    DurabilityLevel,
-    PersistTo,
-    ReplicateTo,
-    ServerDurability,
-)
+from couchbase.durability import DurabilityLevel, ServerDurability
 from couchbase.exceptions import (
     CASMismatchException,
     CouchbaseException,
@@ -232,12 +226,6 @@ def durability_of_the_server(c):
     c.collection.upsert(c.key, 1, UpsertOptions(durability=level, timeout=timedelta(seconds=10)))
     level = ServerDurability(DurabilityLevel.PERSIST_TO_MAJORITY)
     c.collection.replace(c.key, 2, durability=level, timeout=timedelta(seconds=10))
-    return c.collection.get(c.key).value
-
-
-def durability_by_the_client(c):
-    durability = ClientDurability(replicate_to=ReplicateTo.NONE, persist_to=PersistTo.NONE)
-    c.collection.upsert(c.key, 1, durability=durability, timeout=timedelta(seconds=10))
     return c.collection.get(c.key).value
 
 

@@ -170,23 +170,23 @@ def filled(context):
 
 
 def scan_of_a_prefix(c):
-    found = filled(c).scan(PrefixScan(f"{c.key}-"), ScanOptions(timeout=timedelta(seconds=10)))
+    found = filled(c).scan(PrefixScan(f"{c.key}-"), ScanOptions(timeout=timedelta(seconds=50)))
     return sorted([result.id[len(c.key) :], result.value["n"]] for result in found)
 
 
 def scan_of_a_range(c):
     scan = RangeScan(ScanTerm(f"{c.key}-03"), ScanTerm(f"{c.key}-06", exclusive=True))
-    found = filled(c).scan(scan, ScanOptions(timeout=timedelta(seconds=10)))
+    found = filled(c).scan(scan, ScanOptions(timeout=timedelta(seconds=50)))
     return sorted(result.id[len(c.key) :] for result in found)
 
 
 def scan_of_keys_alone(c):
-    options = ScanOptions(ids_only=True, timeout=timedelta(seconds=10))
+    options = ScanOptions(ids_only=True, timeout=timedelta(seconds=50))
     return sorted(result.id[len(c.key) :] for result in filled(c).scan(PrefixScan(f"{c.key}-"), options))
 
 
 def scan_of_a_sample(c):
-    found = filled(c).scan(SamplingScan(5, seed=42), ScanOptions(timeout=timedelta(seconds=10)))
+    found = filled(c).scan(SamplingScan(5, seed=42), ScanOptions(timeout=timedelta(seconds=50)))
     return len(list(found))
 
 
@@ -197,7 +197,7 @@ def scan_of_nothing(c):
 def scan_after_writes(c):
     collection = c.scope.collection("scanned")
     written = [collection.upsert(f"{c.key}-{number}", number) for number in range(3)]
-    options = ScanOptions(consistent_with=MutationState(*written), timeout=timedelta(seconds=10))
+    options = ScanOptions(consistent_with=MutationState(*written), timeout=timedelta(seconds=50))
     return len(list(collection.scan(PrefixScan(f"{c.key}-"), options)))
 
 
@@ -206,6 +206,8 @@ def sample_of_less_than_one(c):
 
 
 def states_of_mutations(c):
-    state = MutationState(c.collection.upsert(f"{c.key}-1", 1))
-    state.add_mutation_token(c.collection.upsert(f"{c.key}-2", 1).mutation_token())
-    return len(state._sv)
+    collection = c.scope.collection("scanned")
+    state = MutationState(collection.upsert(f"{c.key}-1", 1))
+    state.add_mutation_token(collection.upsert(f"{c.key}-2", 1).mutation_token())
+    options = ScanOptions(consistent_with=state, timeout=timedelta(seconds=50))
+    return len(list(collection.scan(PrefixScan(f"{c.key}-"), options)))
