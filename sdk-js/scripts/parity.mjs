@@ -17,7 +17,7 @@ const target = new URL('../../docs/reference/sdk-js-parity.md', import.meta.url)
 const REASONS = [
   [
     /^(\w*ExternalAnalytics\w*|\w*CouchbaseAnalytics\w*|\w*CouchbaseRemote\w*|AnalyticsIndexManager|Analytics\w*|(Cluster|Scope)\.analytics\w*|CouchbaseRemoteAnalyticsLink|S3\w+|AzureBlob\w+|IAnalytics\w*)/,
-    'the server has no analytics service',
+    'statements and links of analytics are not there yet',
   ],
   [/Replicas?FromPreferredServerGroup/, 'reads of replicas in transactions are not there'],
   [/^(Transaction|getReplicaFrom)/, 'reads of replicas in transactions are not there'],
@@ -45,7 +45,7 @@ function reasonOf(name) {
 /** Why an option is not there. */
 const OPTION_REASONS = [
   [/\.(parentSpan|tracer|meter|tracingConfig|metricsConfig|orphanReporterConfig|appTelemetryConfig)$|^(Tracing|Metrics|Orphan|AppTelemetry)/, 'no tracing and no metrics of its own'],
-  [/^Analytics/, 'the server has no analytics service'],
+  [/^Analytics/, 'statements and links of analytics are not there yet'],
   [/dns/i, 'the system asks for names'],
   [/upsertDocument$/, 'an older name of `storeSemantics`'],
   [/^PingOptions\.bucket$/, '`bucket.ping` pings a bucket'],
@@ -220,7 +220,7 @@ const reasons = new Map()
 for (const { name } of missing) reasons.set(reasonOf(name), [...(reasons.get(reasonOf(name)) ?? []), name])
 const nameReasons = new Map()
 for (const name of missingNames) nameReasons.set(reasonOf(name), [...(nameReasons.get(reasonOf(name)) ?? []), name])
-const applying = rows.filter(({ name, isHere }) => isHere || !/^the server has no/.test(reasonOf(name)))
+const applying = rows.filter(({ name, isHere }) => isHere || !/^statements and links of analytics/.test(reasonOf(name)))
 const list = (groups) =>
   [...groups].map(([reason, names]) => `| ${reason} | ${names.map((name) => `\`${name}\``).join(', ')} |`)
 const byClass = new Map()
@@ -237,9 +237,9 @@ official package keeps under older names, and those that only it uses itself, ar
 | | there |
 | --- | --- |
 | methods and getters of classes | ${share(count.methodsHere, count.methods)} |
-| the same, without those of services that the server does not have | ${share(count.methodsHere, applying.length)} |
+| the same, without those of analytics | ${share(count.methodsHere, applying.length)} |
 | errors | ${share(count.errorsHere, count.errors)} |
-| options of methods, without those of services that the server does not have | ${share(optionsHere, optionRows.length)} |
+| options of methods, without those of analytics | ${share(optionsHere, optionRows.length)} |
 | other exported names, without those of options | ${share(count.namesHere, count.names)} |
 
 ## Methods that are not there

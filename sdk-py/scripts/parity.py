@@ -87,7 +87,7 @@ REASONS = [
     ("get_replica", "A transaction reads active copies."),
     (".run_async", "Internal to the official package."),
     ("TransactionQueryResults", "The rows are there already: `rows`."),
-    ("nalytics", "nacre has no analytics service."),
+    ("nalytics", "Analytics is not there yet."),
     ("Collection.list_", "Deprecated there: `couchbase_list` has it."),
     ("Collection.map_", "Deprecated there: `couchbase_map` has it."),
     ("Collection.set_", "Deprecated there: `couchbase_set` has it."),
@@ -169,10 +169,10 @@ OPTION_REASONS = [
     ("Tracing", "There is no tracing yet."),
     ("Metrics", "There are no metrics yet."),
     ("Orphan", "There are no reports of answers that came too late yet."),
-    ("nalytics", "nacre has no analytics service."),
-    ("Dataset", "nacre has no analytics service."),
-    ("Dataverse", "nacre has no analytics service."),
-    ("Link", "nacre has no analytics service."),
+    ("nalytics", "Analytics is not there yet."),
+    ("Dataset", "Analytics is not there yet."),
+    ("Dataverse", "Analytics is not there yet."),
+    ("Link", "Analytics is not there yet."),
     ("DurabilityOptionBlock", "Internal to the official package."),
     ("TransactionGet", "A transaction has the transcoder of JSON, and reads active copies."),
     ("TransactionInsert", "A transaction has the transcoder of JSON."),
@@ -214,7 +214,7 @@ def options(python: str) -> list[tuple[str, bool, str]]:
 def option_lines(listed: list[tuple[str, bool, str]]) -> list[str]:
     """The part of the page about options."""
     there = sum(here for _, here, _ in listed)
-    served = sum(here or "analytics" not in why for _, here, why in listed)
+    served = sum(here or "Analytics is not" not in why for _, here, why in listed)
     reasons: dict[str, list[str]] = {}
     for name, here, why in listed:
         if not here:
@@ -289,7 +289,7 @@ def rows(found: dict[str, list[str]]) -> list[tuple[str, str, bool, str]]:
 def table(version: str, listed: list[tuple[str, str, bool, str]]) -> str:
     """The page."""
     there = sum(row[2] for row in listed)
-    served = sum(not row[3].startswith(("nacre has no", "Internal")) for row in listed)
+    served = sum(not row[3].startswith(("Analytics is not", "Internal")) for row in listed)
     groups: dict[str, list[tuple[str, bool, str]]] = {}
     for group, *row in listed:
         groups.setdefault(group, []).append((row[0], row[1], row[2]))
@@ -300,7 +300,7 @@ def table(version: str, listed: list[tuple[str, str, bool, str]]) -> str:
         "of PyPI.",
         f"The SDK has {there} of the {len(listed)} public methods, functions and attributes under "
         f"the same name: {100 * there / len(listed):.1f} %.",
-        f"Without the analytics service, which nacre does not have, and without internals of the "
+        f"Without analytics, which the SDK does not have yet, and without internals of the "
         f"official package, it has {there} of {served}: {100 * there / served:.1f} %.",
         "Modules of `acouchbase` are those of `nacre`; modules of `couchbase` are those of "
         "`nacre.sync`.",
