@@ -2,6 +2,7 @@
 
 use crate::ast::Select;
 use crate::error::{Error, Result};
+use crate::search::{Hits, Searched};
 use crate::value::{Name, Value, write_string};
 use foldhash::fast::FixedState;
 use std::cell::RefCell;
@@ -35,6 +36,14 @@ pub trait Host {
     /// There is nobody to ask; or what is asked for is refused.
     fn service_function(&self, name: &str, _: &[Value], _: &Context<'_>) -> Result<Value> {
         Err(Error::execution(format!("{name} is not possible here")))
+    }
+
+    /// The hit that a search makes of a document; none if the document does not match.
+    ///
+    /// # Errors
+    /// There is nobody to ask; or the query is refused.
+    fn search(&self, _: &Searched<'_>) -> Result<Option<Value>> {
+        Err(Error::execution("SEARCH is not possible here"))
     }
 
     /// Milliseconds since 1970, now.
@@ -92,6 +101,8 @@ pub struct Meta {
     pub json: bool,
     /// Extended attributes, if they were asked for.
     pub xattrs: Value,
+    /// The hits of searches that have found the document.
+    pub hits: Hits,
 }
 
 /// Where the texts of documents are that were not fetched.

@@ -75,6 +75,9 @@ pub fn eval(expr: &Expr, env: &Env, context: &Context<'_>) -> Result<Value> {
         Expr::Quantified(quantified) => eval_quantified(quantified, env, context),
         Expr::Comprehension(comprehension) => eval_comprehension(comprehension, env, context),
         Expr::Call(function, args) if function.name == "META" => Ok(meta(&args[0], env)),
+        Expr::Call(function, args) if function.name.starts_with("SEARCH") => {
+            crate::search::call(function.name, args, env, context)
+        }
         Expr::Call(function, args) if function.name.starts_with("UNNEST_POS") => {
             Ok(unnest_position(&args[0], env))
         }

@@ -23,6 +23,7 @@ mod parser;
 mod pattern;
 mod print;
 mod scope;
+mod search;
 mod value;
 mod visit;
 
@@ -33,5 +34,6 @@ pub use eval::{bindings_of, eval, position_name};
 pub use parser::{HEIGHT_MAX, parse, parse_analytics, parse_expr, parse_path};
 pub use pattern::prefix as like_prefix;
 pub use scope::{RESULT, Scope, resolve_expr, resolve_projection, resolve_select, resolve_source};
+pub use search::{Hits, Searched, out_of, target as search_target};
 pub use value::{DEPTH_MAX, Name, Object, Value, position, sorted, write_string};
 pub use visit::{any_in, each_child, each_in_select};

@@ -86,9 +86,13 @@ pub fn resolve_expr(expr: &mut Expr, scope: &Scope) -> Result<()> {
             *expr = Expr::Object(scope.terms.iter().map(field).collect());
             Ok(())
         }
-        Expr::Call(function, args) if args.is_empty() && function.name == "META" => {
+        Expr::Call(function, args)
+            if args.is_empty()
+                && matches!(function.name, "META" | "SEARCH_META" | "SEARCH_SCORE") =>
+        {
             let [term] = &scope.terms[..] else {
-                return Err(Error::new(4310, "META() needs to say of which term of FROM"));
+                let message = format!("{}() needs to say of which term of FROM", function.name);
+                return Err(Error::new(4310, message));
             };
             args.push(Expr::Ident(term.clone()));
             Ok(())

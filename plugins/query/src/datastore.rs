@@ -129,7 +129,7 @@ impl Document {
             false => binary(body.len()),
         };
         let keyspace = keyspace.clone();
-        let meta = Meta { id, keyspace, cas, expiration, flags, json, xattrs: Value::Missing };
+        let meta = Meta { id, keyspace, cas, expiration, flags, json, ..Meta::default() };
         Found { meta: Arc::new(meta), content }
     }
 }
@@ -416,6 +416,14 @@ pub trait Datastore {
         keyspace: &Keyspace,
         mutations: &[Mutation],
     ) -> Result<Vec<std::result::Result<u64, Refusal>>>;
+
+    /// Asks the search service about the documents of a keyspace, as [`crate::search`] says.
+    ///
+    /// # Errors
+    /// Code 5010 of a store without such a service, and others of these.
+    fn search(&self, _: &Keyspace, _: &Value) -> Result<Value> {
+        Err(Error::execution("SEARCH is not possible on this store"))
+    }
 
     /// Does a step of a transaction. From [`TransactionStep::Join`] on, all that is read and changed is as the transaction has it,
     /// but for indexes.

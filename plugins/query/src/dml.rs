@@ -97,7 +97,7 @@ impl<'a> Writer<'a> {
             expiration: write.mutation.expiration.unwrap_or(0),
             flags: 0x0200_0000,
             json: true,
-            xattrs: Value::Missing,
+            ..Meta::default()
         };
         let env = write.env.with_document(&self.alias, write.value, Some(Arc::new(meta)));
         let row = projected(returning, &env, self.context)?;

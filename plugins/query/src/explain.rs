@@ -1,6 +1,8 @@
 //! Plans as JSON, with the names of operators that people of the field know.
 
-use crate::plan::{Access, IndexScan, Join, Node, Page, Sarg, Scan, ScanSource, Strategy, text};
+use crate::plan::{
+    Access, IndexScan, Join, Node, Page, Sarg, Scan, ScanSource, SearchScan, Strategy, text,
+};
 use nacre_sql::ast::{Changes, Expr, FromTerm, JoinKind, Path, Projection, Set, SetOp, Side, Term};
 use nacre_sql::index::SELF;
 use nacre_sql::{Name, Value};
@@ -231,7 +233,30 @@ fn access_value(access: &Access, place: &Fields) -> Value {
         Access::Index(index) => index_value(index, place),
         Access::Union(scans) => operator("UnionScan", vec![("scans", many(scans))]),
         Access::Intersect(scans) => operator("IntersectScan", vec![("scans", many(scans))]),
+        Access::Search(search) => with("IndexFtsSearch", search_fields(search)),
     }
+}
+
+fn search_fields(scan: &SearchScan) -> Fields {
+    let Expr::Call(_, args) = &scan.call else { return Vec::new() };
+    let field = args.first().and_then(nacre_sql::search_target).and_then(|(_, field)| field);
+    let mut info = vec![
+        (
+            "field",
+            Value::from(field.map_or_else(|| "\"\"".to_owned(), |field| format!("{field:?}"))),
+        ),
+        ("query", text(&args[1])),
+        ("options", args.get(2).map_or(Value::Missing, text)),
+    ];
+    if scan.by_score {
+        info.push(("order", vec![Value::from("score DESC")].into()));
+    }
+    info.extend(page_fields(&scan.page));
+    vec![
+        ("index", scan.index.clone().into()),
+        ("search_info", Value::object(info)),
+        ("using", "fts".into()),
+    ]
 }
 
 fn index_value(scan: &IndexScan, place: &Fields) -> Value {

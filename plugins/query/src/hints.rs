@@ -74,6 +74,7 @@ fn indexes_of(source: &ScanSource) -> Vec<Name> {
         Access::Index(index) => vec![name(index)],
         Access::Union(indexes) | Access::Intersect(indexes) => indexes.iter().map(name).collect(),
         Access::Primary(primary) => vec![primary.clone()],
+        Access::Search(search) => vec![search.index.clone()],
         Access::Keys(_) | Access::Sequential => Vec::new(),
     }
 }

@@ -129,7 +129,7 @@ impl Host {
                 expiration: told.expiry,
                 flags: told.flags,
                 json,
-                xattrs: Value::Missing,
+                ..Meta::default()
             };
             Found { meta: Arc::new(meta), content }
         };
@@ -380,6 +380,11 @@ impl Datastore for Host {
     fn administer(&self, request: &Value) -> Result<Value> {
         let told = abi::administer(&request.to_json()).map_err(error)?;
         Value::parse(told.as_bytes()).map_err(|message| Error::new(5000, message))
+    }
+
+    fn search(&self, of: &Keyspace, request: &Value) -> Result<Value> {
+        let answer = abi::search(&keyspace(of), &request.to_json()).map_err(error)?;
+        Value::parse(answer.as_bytes()).map_err(|message| Error::new(5000, message))
     }
 
     fn transact(&self, step: &TransactionStep) -> Result<String> {

@@ -37,6 +37,7 @@ mod resolve;
 mod response;
 mod run;
 mod script;
+mod search;
 mod service;
 mod service_functions;
 mod signature;
@@ -49,7 +50,7 @@ pub use datastore::{
     Keyspace, Mutation, Notes, Platform, Refusal, Script, Span, Staged, TransactionSettings,
     TransactionStep,
 };
-pub use memory::{Evaluator, MemoryDatastore};
+pub use memory::{Evaluator, MemoryDatastore, Searcher};
 pub use request::Request;
 pub use response::{Piece, Response, Status};
 pub use run::Settings;

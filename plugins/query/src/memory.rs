@@ -40,6 +40,15 @@ pub trait Evaluator {
     fn call(&self, path: &FunctionPath, script: &Script, arguments: &str) -> Result<String>;
 }
 
+/// Answers questions of searches.
+pub trait Searcher {
+    /// As [`Datastore::search`].
+    ///
+    /// # Errors
+    /// Code 5010 when the query is refused.
+    fn search(&self, keyspace: &Keyspace, request: &Value) -> Result<Value>;
+}
+
 /// Documents and indexes in memory. Scopes are there as long as they are made, and so are collections.
 #[derive(Default)]
 pub struct MemoryDatastore {
@@ -50,6 +59,7 @@ pub struct MemoryDatastore {
     version: Cell<u64>,
     functions: RefCell<BTreeMap<FunctionPath, (String, Option<Script>)>>,
     evaluator: RefCell<Option<Box<dyn Evaluator>>>,
+    searcher: RefCell<Option<Box<dyn Searcher>>>,
     notes: RefCell<BTreeMap<String, String>>,
     sequences: MemorySequences,
 }
@@ -72,6 +82,11 @@ impl MemoryDatastore {
     /// Has functions in JavaScript called by `evaluator`; without one there are none.
     pub fn set_evaluator(&self, evaluator: impl Evaluator + 'static) {
         *self.evaluator.borrow_mut() = Some(Box::new(evaluator));
+    }
+
+    /// Has searches answered by `searcher`; without one they are refused.
+    pub fn set_searcher(&self, searcher: impl Searcher + 'static) {
+        *self.searcher.borrow_mut() = Some(Box::new(searcher));
     }
 
     /// Makes a collection, its scope and its bucket, where they are not there.
@@ -434,6 +449,13 @@ impl Datastore for MemoryDatastore {
 
     fn administer(&self, request: &Value) -> Result<Value> {
         self.sequences.administer(request)
+    }
+
+    fn search(&self, keyspace: &Keyspace, request: &Value) -> Result<Value> {
+        match &*self.searcher.borrow() {
+            Some(searcher) => searcher.search(keyspace, request),
+            None => Err(Error::execution("SEARCH is not possible on this store")),
+        }
     }
 
     fn define(&self, statement: &Statement, context: Option<&Path>) -> Result<()> {

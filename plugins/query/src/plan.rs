@@ -103,6 +103,20 @@ pub(crate) enum Access {
     Index(IndexScan),
     Union(Vec<IndexScan>),
     Intersect(Vec<IndexScan>),
+    Search(SearchScan),
+}
+
+/// The hits of a search.
+#[derive(Clone)]
+pub(crate) struct SearchScan {
+    /// The full name of the search index.
+    pub index: Name,
+    /// The call of SEARCH, whose second and third arguments are evaluated when the scan begins.
+    pub call: Expr,
+    /// How many of the first hits are enough; without a limit all are wanted.
+    pub page: Page,
+    /// True if the best hits are to come first.
+    pub by_score: bool,
 }
 
 #[derive(Clone)]

@@ -6,12 +6,13 @@ use crate::exec::staged::Changed;
 use crate::function::UserFunction;
 use crate::plan::{Node, SelectPlan};
 use crate::planner;
+use crate::search;
 use crate::service::Service;
 use crate::service_functions;
 use crate::watch;
 use nacre_sql::ast::{Expr, Path, Select};
 use nacre_sql::{
-    Caches, Context, Env, Error, Host, MEMORY, Name, Result, Scope, Value, parse_path,
+    Caches, Context, Env, Error, Host, MEMORY, Name, Result, Scope, Searched, Value, parse_path,
     resolve_select,
 };
 use std::cell::{Cell, RefCell};
@@ -252,6 +253,10 @@ impl Host for Run<'_> {
 
     fn service_function(&self, name: &str, args: &[Value], _: &Context<'_>) -> Result<Value> {
         service_functions::call(name, args, self)
+    }
+
+    fn search(&self, searched: &Searched<'_>) -> Result<Option<Value>> {
+        search::evaluate(searched, self)
     }
 
     fn now_ms(&self) -> i64 {

@@ -22,6 +22,7 @@ mod definition;
 mod directory;
 mod document;
 mod error;
+mod evaluate;
 mod geo;
 mod index;
 mod query;

@@ -196,3 +196,22 @@ pub enum Query {
         boost: f32,
     },
 }
+
+impl Query {
+    /// Names the field of the parts that name none.
+    pub fn set_field(&mut self, name: &str) {
+        match self {
+            Query::None | Query::All { .. } | Query::Ids { .. } => {}
+            Query::Leaf { field, .. } => {
+                field.get_or_insert_with(|| name.to_owned());
+            }
+            Query::Conjunction { parts, .. } | Query::Disjunction { parts, .. } => {
+                parts.iter_mut().for_each(|part| part.set_field(name));
+            }
+            Query::Boolean { must, should, must_not, filter, .. } => {
+                let parts = [must, should, must_not, filter].into_iter().flatten();
+                parts.for_each(|part| part.set_field(name));
+            }
+        }
+    }
+}

@@ -10,17 +10,19 @@
 //! | --- | --- | --- |
 //! | `POST /query` | a search request | a search response without `took`; of a part, a [`Partial`] |
 //! | `GET /count` | | `{"status": "ok", "count": N}` |
+//! | `POST /evaluate` | documents, and a search request over them alone: [`crate::evaluate`] | a search response without `took` |
 //! | `POST /analyzeDoc` | a document | `{"status": "ok", "analyzed": […]}` |
 //!
 //! With the header `nacre-part` (a name of the partition) an answer is a part, which `merge` makes one of several of. A request with
 //! `knn` has two rounds: the parts of the first have the nearest documents of each partition, its merged answer is empty and has in
 //! `nacre-rest` those of all, which the requests of the second round repeat. `nacre-vbuckets` (`0-511,600`) says of which vBuckets
-//! documents are seen.
+//! documents are seen. `nacre-field` names the field of the parts of a query that name none.
 
 use crate::blobs::Blobs;
 use crate::definition::Definition;
 use crate::document::Place;
 use crate::error::Error;
+use crate::evaluate::evaluate;
 use crate::index::{Change, Commit, Index};
 use crate::search::{Nearest, Partial, Request as Search, merge, nearest, search_with};
 use nacre_plugin::{
@@ -41,6 +43,8 @@ const MERGED_MAX: u32 = 50_000;
 const PART: &str = "nacre-part";
 /// Header with the results of the earlier rounds.
 const REST: &str = "nacre-rest";
+/// Header with the field of the parts of a query that name none.
+const FIELD: &str = "nacre-field";
 /// The vBuckets that are seen.
 const VBUCKETS: &str = "nacre-vbuckets";
 
@@ -163,6 +167,10 @@ impl<P: Platform> Service for SearchService<P> {
     fn handle(&mut self, request: &Request, state: &dyn State) -> Result<Response, Fault> {
         match (&*request.method, &*request.path) {
             ("POST", "/query") => self.query(request, state),
+            ("POST", "/evaluate") => match evaluate(&request.body, header(request, FIELD)) {
+                Ok(found) => Ok(answer(&found)),
+                Err(error) => Ok(refusal(&error)),
+            },
             ("GET", "/count") => {
                 let count = self.index(state)?.count();
                 Ok(answer(&json!({"status": "ok", "count": count})))
@@ -288,6 +296,9 @@ impl<P: Platform> SearchService<P> {
 
 fn search_of(request: &Request) -> crate::Result<Search> {
     let mut search = Search::parse(&request.body)?;
+    if let Some(field) = header(request, FIELD) {
+        search.query.set_field(field);
+    }
     search.vbuckets = header(request, VBUCKETS).map(ranges).transpose()?;
     Ok(search)
 }

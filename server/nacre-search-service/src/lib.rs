@@ -17,6 +17,7 @@ mod error;
 mod manage;
 mod message;
 mod query;
+mod sqlpp;
 mod statistics;
 
 use access::Named;
@@ -26,10 +27,12 @@ use nacre_cluster::{Cluster, ServiceName};
 use nacre_node::Node;
 use nacre_node::service::{
     Access, Capabilities, HttpReply, HttpRequest, MapEntry, MenuEntry, Metric, MetricKind,
-    Operations, Permission, PortNumber, PortSpec, Protocol, Route, Service, ServiceSpec, Workload,
+    Operations, Permission, PortNumber, PortSpec, Protocol, QueryQuestion, Route, Service,
+    ServiceSpec, Workload,
 };
-use std::sync::Arc;
+use nacre_sandbox::Reader;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// ID of the service, and of its port.
@@ -75,17 +78,30 @@ static SPEC: ServiceSpec = ServiceSpec {
 };
 
 /// The service.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Search {
     /// Queries that were begun, those that failed, and nanoseconds that all took.
     queries: AtomicU64,
     failures: AtomicU64,
     nanoseconds: AtomicU64,
+    /// Evaluates searches over documents that come with the request.
+    evaluator: Mutex<Option<Reader>>,
 }
 
 impl Search {
     fn of(node: &Node) -> &Search {
         node.service().expect("the routes are those of the service")
+    }
+
+    /// The reader that evaluates searches over documents that come with the request. The first call loads it, which takes seconds.
+    fn evaluator(&self, node: &Node) -> Result<Reader, Failure> {
+        let mut slot = self.evaluator.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(reader) = &*slot {
+            return Ok(reader.clone());
+        }
+        let reader = node.plugins().shipped_reader(node, definition::COMPONENT, "{}".into());
+        let reader = reader.map_err(|reason| Failure::new(500, reason))?;
+        Ok(slot.insert(reader).clone())
     }
 
     fn count(&self, took: Duration, has_failed: bool) {
@@ -123,6 +139,14 @@ impl Service for Search {
                 &self.nanoseconds,
             ),
         ]
+    }
+
+    fn answer_query(
+        &self,
+        node: &Arc<Node>,
+        question: &QueryQuestion<'_>,
+    ) -> Option<Result<String, nacre_sandbox::Failure>> {
+        Some(sqlpp::answer(node, question))
     }
 
     fn answer(&self, node: &Arc<Node>, message: &[u8], left: Duration) -> Vec<u8> {

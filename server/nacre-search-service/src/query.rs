@@ -45,12 +45,13 @@ struct Consistency {
 
 /// How fresh the answer to a query is to be, and until when it is wanted.
 #[derive(Debug, Default, PartialEq)]
-struct Demand {
+pub(crate) struct Demand {
     /// It reflects all that was written before.
-    is_fresh: bool,
+    pub is_fresh: bool,
     /// It reflects these seqnos at least, by name of the index.
-    vectors: BTreeMap<String, Vec<(Vbid, Seqno)>>,
-    patience: Duration,
+    pub vectors: BTreeMap<String, Vec<(Vbid, Seqno)>>,
+    /// How long the answer may take.
+    pub patience: Duration,
 }
 
 impl Demand {
@@ -119,8 +120,9 @@ pub(crate) fn query(node: &Arc<Node>, request: &HttpRequest, named: &Named) -> O
     let begun_ns = node.now().monotonic_ns;
     let took = || Duration::from_nanos(node.now().monotonic_ns.saturating_sub(begun_ns));
     let words = format!("rest_index: Query, indexName: {}, err: ", definition.name);
-    let outcome = Demand::read(&request.body)
-        .and_then(|demand| ask(node, request, &definition, &demand, "/query", &request.body));
+    let outcome = Demand::read(&request.body).and_then(|demand| {
+        ask(node, &request.user, &definition, &demand, asked("/query", &request.body))
+    });
     Search::of(node).count(took(), outcome.is_err());
     let mut reply = outcome.map_err(|failure| failure.within(&words))?;
     // Rewriting a long answer to add a number to it would cost as much as making it.
@@ -146,7 +148,7 @@ pub(crate) fn documents(
     let body = json!({"query": {"match_all": {}}, "size": 0, "score": "none"}).to_string();
     let patience = Duration::from_millis(TIMEOUT_MS_DEFAULT);
     let demand = Demand { patience, ..Demand::default() };
-    let reply = ask(node, request, definition, &demand, "/query", body.as_bytes())?;
+    let reply = ask(node, &request.user, definition, &demand, asked("/query", body.as_bytes()))?;
     let answer: Value = serde_json::from_slice(&reply.body).unwrap_or_default();
     answer["total_hits"].as_u64().ok_or_else(|| Failure::new(500, "the index has no count"))
 }
@@ -159,17 +161,20 @@ pub(crate) fn analyze(node: &Arc<Node>, request: &HttpRequest, named: &Named) ->
     }
     let patience = Duration::from_millis(TIMEOUT_MS_DEFAULT);
     let demand = Demand { patience, ..Demand::default() };
-    ask(node, request, &definition, &demand, "/analyzeDoc", &request.body)
+    ask(node, &request.user, &definition, &demand, asked("/analyzeDoc", &request.body))
 }
 
-/// Asks the deployments of an index, or of the targets of an alias, and gives their answer as one.
-fn ask(
+fn asked(path: &str, body: &[u8]) -> Request {
+    Request { path: path.into(), body: body.to_vec(), ..Request::default() }
+}
+
+/// Asks the deployments of an index, or of the targets of an alias, for a user, and gives their answer as one.
+pub(crate) fn ask(
     node: &Arc<Node>,
-    request: &HttpRequest,
+    user: &str,
     definition: &Definition,
     demand: &Demand,
-    path: &str,
-    body: &[u8],
+    asked: Request,
 ) -> Result<HttpReply, Failure> {
     let targets = access::targets(&node.cluster(), definition)?;
     if targets.is_empty() {
@@ -191,22 +196,16 @@ fn ask(
         .map(|target| (definition::deployment(&target.name), demand.seqnos(definition, target)))
         .collect();
     // A document is analyzed by one node: any vBucket will do.
-    let is_analysis = path == "/analyzeDoc";
+    let is_analysis = asked.path == "/analyzeDoc";
     let terms = Terms {
         vbids: is_analysis.then(|| [Vbid(0)].into_iter().collect()),
         fresh: demand.is_fresh,
         seqnos: Vec::new(),
         updates: false,
         patience: demand.patience,
-        account: node.memory().budgets().of_user(nacre_auth::person(&request.user)),
+        account: node.memory().budgets().of_user(nacre_auth::person(user)),
     };
-    let asked = Request {
-        method: "POST".into(),
-        path: path.into(),
-        query: String::new(),
-        headers: Vec::new(),
-        body: body.to_vec(),
-    };
+    let asked = Request { method: "POST".into(), ..asked };
     let answer = node.plugins().request_all(node, &named, &asked, &terms);
     let mut answer = answer.map_err(|missing| unanswered(&missing, demand))?;
     let mut body = Vec::new();

@@ -67,7 +67,7 @@ impl Function {
 
     /// Whether equal arguments give equal results, so that an index may hold them.
     pub fn is_deterministic(&self) -> bool {
-        let varies = ["NOW_", "CLOCK_", "RANDOM", "UUID"];
+        let varies = ["NOW_", "CLOCK_", "RANDOM", "SEARCH", "UUID"];
         !varies.iter().any(|prefix| self.name.starts_with(prefix))
             && !service::is_of_service(self.name)
     }
@@ -114,6 +114,13 @@ static UNNEST_POS: Function = open("UNNEST_POS", 1, 1, |_, _| Ok(Value::Missing)
 /// As [`META`].
 static UNNEST_POSITION: Function = open("UNNEST_POSITION", 1, 1, |_, _| Ok(Value::Missing));
 
+/// As [`META`]: [`crate::search`] evaluates these.
+static SEARCHES: &[Function] = &[
+    open("SEARCH", 2, 3, |_, _| Ok(Value::Missing)),
+    open("SEARCH_META", 0, 1, |_, _| Ok(Value::Missing)),
+    open("SEARCH_SCORE", 0, 1, |_, _| Ok(Value::Missing)),
+];
+
 static TABLES: &[&[Function]] = &[
     array::FUNCTIONS,
     bits::FUNCTIONS,
@@ -125,6 +132,7 @@ static TABLES: &[&[Function]] = &[
     number::FUNCTIONS,
     object::FUNCTIONS,
     regexp::FUNCTIONS,
+    SEARCHES,
     service::FUNCTIONS,
     string::FUNCTIONS,
     time_series::FUNCTIONS,

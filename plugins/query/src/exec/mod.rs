@@ -5,7 +5,7 @@ mod group;
 mod join;
 pub(crate) mod scan;
 mod set;
-mod sort;
+pub(crate) mod sort;
 mod spans;
 pub(crate) mod staged;
 mod window;

@@ -7,6 +7,7 @@ use super::{Operator, Passage};
 use crate::datastore::{self, Document, Documents, IndexRange, Indexed, Keyspace, Span, Together};
 use crate::plan::{Access, IndexScan, Node, Passing, Scan, ScanSource};
 use crate::run::Run;
+use crate::search::HitRows;
 use nacre_sql::index::Definition;
 use nacre_sql::{Content, Context, Env, Host, Meta, Name, Result, Value, eval};
 use std::collections::{BTreeSet, VecDeque};
@@ -75,6 +76,7 @@ enum Source {
     Documents(Option<Name>),
     Keys(VecDeque<Name>),
     Entries(Box<Entries>),
+    Hits(Box<HitRows>),
     Done,
 }
 
@@ -274,6 +276,11 @@ impl TermRows {
                     (batch, ended)
                 }
             }
+            Source::Hits(hits) => {
+                let found = hits.next(keyspace, limit, run)?;
+                let ended = found.is_empty();
+                (hit_documents(keyspace, found, hits.out(), wanted, run)?, ended)
+            }
             Source::Ready | Source::Done => return Ok(None),
         };
         if ended {
@@ -305,6 +312,7 @@ fn open(
             _ => VecDeque::new(),
         }),
         Access::Index(index) => Source::Entries(Box::new(entries(index)?)),
+        Access::Search(search) => Source::Hits(Box::new(HitRows::open(search, env, run, context)?)),
         Access::Union(indexes) => {
             let mut all = Entries { once: Some(BTreeSet::new()), ..Entries::default() };
             for index in indexes {
@@ -525,6 +533,27 @@ fn fetch(keyspace: &Keyspace, ids: &[Name], wanted: Wanted, run: &Run<'_>) -> Re
     }
     let found = run.store.fetch(keyspace, ids)?.into_iter().flatten();
     Ok(Batch::Each(of_documents(found, keyspace)))
+}
+
+/// The documents of hits, in their order, each with its hit. A document that is gone since it was indexed is left out.
+fn hit_documents(
+    keyspace: &Keyspace,
+    hits: Vec<(Name, Value)>,
+    out: &Name,
+    wanted: Wanted,
+    run: &Run<'_>,
+) -> Result<Batch> {
+    let ids: Vec<Name> = hits.iter().map(|(id, _)| id.clone()).collect();
+    let batch = fetch(keyspace, &ids, wanted, run)?;
+    if let Batch::Each(rows) = &batch {
+        let mut hits = hits.into_iter();
+        for meta in rows.iter().filter_map(|row| row.meta.as_ref()) {
+            if let Some((_, hit)) = hits.find(|(id, _)| *id == meta.id) {
+                meta.hits.put(out.clone(), hit);
+            }
+        }
+    }
+    Ok(batch)
 }
 
 /// The rows of the first term.

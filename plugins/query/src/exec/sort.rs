@@ -60,7 +60,7 @@ fn count(
     }
 }
 
-pub(super) fn page_of(
+pub(crate) fn page_of(
     page: &Page,
     base: &Env,
     context: &Context<'_>,

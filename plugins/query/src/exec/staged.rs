@@ -31,7 +31,7 @@ impl Changed {
                 expiration: document.expiration,
                 flags: document.flags,
                 json: document.json,
-                xattrs: Value::Missing,
+                ..Meta::default()
             };
             changed.entries.extend(index.entries(&value, &Arc::new(meta))?);
             run.charge(document.body.len())?;

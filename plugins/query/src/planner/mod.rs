@@ -3,7 +3,7 @@
 //! A block becomes scan, joins, LET, filter, groups, windows, order, projection, DISTINCT and page, in this order.
 //! Which index a term uses is decided in [`access`], what is asked of one in [`sarg`], what it covers in [`cover`], which order it
 //! has in [`order`], whether documents are only passed on in [`passed`], the least and the greatest value by that in [`extreme`], and what
-//! stays of expressions after GROUP BY in [`group`].
+//! stays of expressions after GROUP BY in [`group`], and whether the documents are the hits of a search in [`search`].
 
 mod access;
 mod attributes;
@@ -14,6 +14,7 @@ mod join;
 mod order;
 mod passed;
 pub(crate) mod sarg;
+mod search;
 
 use self::access::{Chosen, Wanted};
 pub(crate) use self::attributes::attributes_in;
@@ -247,7 +248,14 @@ fn plan_from(
     let unnested = join::unnested_conditions(&from, &known, &own);
     known.extend(unnested);
     let wanted = Wanted::of_block(block, order, page);
-    let (mut scan, covered) = plan_wanted(&from.first, &known, &own, &wanted, sorted, run)?;
+    let searched = search::choose(block, order, page, run)?;
+    let (mut scan, covered) = match searched {
+        Some(search::Searched { scan, condition, ordered }) => {
+            (block.condition, *sorted) = (condition, ordered);
+            (scan, None)
+        }
+        None => plan_wanted(&from.first, &known, &own, &wanted, sorted, run)?,
+    };
     if let Some(covered) = covered {
         (*block, *order) = (covered.block, covered.order);
     }

@@ -7,5 +7,6 @@ mod limits;
 mod management;
 mod naive;
 mod response;
+mod search;
 mod transactions;
 mod world;

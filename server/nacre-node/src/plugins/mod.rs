@@ -43,7 +43,7 @@ pub use deployment::{Deployment, Progress};
 pub(crate) use documents::BucketDocuments;
 use loader::Loader;
 use nacre_bucket::Signal;
-use nacre_sandbox::{Capsule, Limits, Plugin, Setup};
+use nacre_sandbox::{Capsule, Limits, Plugin, Reader, Setup};
 use nacre_state::BlockCache;
 use open::deploy;
 use parking_lot::{Mutex, RwLock};
@@ -180,6 +180,23 @@ impl Plugins {
             nacre_sandbox::Error::Config { message, .. } => message,
             other => other.to_string(),
         })
+    }
+
+    /// Returns a reader of a component that comes with the binary, without a state: its data come with each request. Takes
+    /// seconds when the component is not loaded.
+    ///
+    /// # Errors
+    /// The reason why it cannot run.
+    pub fn shipped_reader(
+        &self,
+        node: &Node,
+        component: &'static str,
+        config: String,
+    ) -> Result<Reader, String> {
+        let plugin = self.load_shipped(node, &Code::Shipped(component))?;
+        let budgets = node.memory().budgets().clone();
+        let setup = Setup { budgets, ..Setup::new(component, config) };
+        Reader::stateless(plugin, setup).map_err(|error| error.to_string())
     }
 
     /// Returns the deployment that answers under `name`.

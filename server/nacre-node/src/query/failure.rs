@@ -8,6 +8,7 @@ pub mod code {
     pub const TIMEOUT: u32 = 1080;
     pub const INDEX_EXISTS: u32 = 4300;
     pub const INTERNAL: u32 = 5000;
+    pub const EXECUTION: u32 = 5010;
     pub const NODE_MEMORY: u32 = 5600;
     pub const FUNCTION_NOT_FOUND: u32 = 10101;
     pub const FUNCTION_EXISTS: u32 = 10102;

@@ -10,6 +10,7 @@ use super::transaction::Staged;
 use crate::error::Error;
 use crate::node::Node;
 use crate::scatter_gather::{Owners, ScatterRequest, Vbids};
+use crate::service::QueryQuestion;
 use nacre_auth::{Keyspace, Login, Privilege};
 use nacre_cluster::{Change, Index, Partitioning};
 use nacre_sandbox::{
@@ -369,6 +370,21 @@ impl Database for Session {
     fn administer(&self, request: &str) -> Result<String, Failure> {
         self.guard.as_ref().map_or(Ok(()), |guard| guard.check_definition())?;
         self.do_administer(request)
+    }
+
+    fn search(
+        &self,
+        keyspace: &DatabaseKeyspace,
+        request: &str,
+        left: Duration,
+    ) -> Result<String, Failure> {
+        self.require(Privilege::Query, keyspace)?;
+        self.resolve(keyspace)?;
+        let question = QueryQuestion { user: &self.user, keyspace, request, left };
+        let mut services = self.node.services.iter();
+        services.find_map(|service| service.answer_query(&self.node, &question)).unwrap_or_else(
+            || Err(failure(code::EXECUTION, "SEARCH needs the search service, which is not here")),
+        )
     }
 
     fn scan(

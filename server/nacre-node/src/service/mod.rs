@@ -13,6 +13,7 @@ use crate::node::Node;
 use crate::scatter_gather::NoReply;
 use nacre_bucket::Bucket;
 use nacre_cluster::{Change, Cluster};
+use nacre_sandbox::{DatabaseKeyspace, Failure};
 use nacre_types::{CollectionId, ScopeId};
 use serde_json::Value;
 use std::any::Any;
@@ -57,6 +58,16 @@ pub trait Service: Any + Send + Sync {
     fn answer(&self, node: &Arc<Node>, message: &[u8], left: Duration) -> Vec<u8> {
         let (_, _, _) = (node, message, left);
         NoReply::internal(format!("{} takes no messages", self.spec().id)).to_bytes()
+    }
+
+    /// Answers a question of a running query, in JSON both; `None` if the service takes no such questions. Blocks.
+    fn answer_query(
+        &self,
+        node: &Arc<Node>,
+        question: &QueryQuestion<'_>,
+    ) -> Option<Result<String, Failure>> {
+        let (_, _) = (node, question);
+        None
     }
 
     /// Starts the tasks of the service. The node reaches the other nodes by now.
@@ -109,6 +120,19 @@ pub trait Service: Any + Send + Sync {
         let _ = node;
         true
     }
+}
+
+/// A question of a running query to a service, about the documents of a collection.
+#[derive(Clone, Copy, Debug)]
+pub struct QueryQuestion<'a> {
+    /// The user of the query, who may query the collection.
+    pub user: &'a str,
+    /// The collection.
+    pub keyspace: &'a DatabaseKeyspace,
+    /// The question, in JSON.
+    pub request: &'a str,
+    /// Time that is left for the answer.
+    pub left: Duration,
 }
 
 /// A step of the agreed state.

@@ -367,6 +367,17 @@ pub trait Database: Send + Sync {
         Err(Failure { code: 1001, message, retry: false })
     }
 
+    /// Asks the search service about the documents of a keyspace, in JSON.
+    fn search(
+        &self,
+        _keyspace: &DatabaseKeyspace,
+        _request: &str,
+        _left: Duration,
+    ) -> Outcome<String> {
+        let message = "SEARCH is not possible here".to_owned();
+        Err(Failure { code: 5010, message, retry: false })
+    }
+
     /// Documents in an order that does not change, after one of them.
     fn scan(
         &self,
@@ -681,6 +692,11 @@ impl abi::Host for Data {
     fn administer(&mut self, request: String) -> Answer<String> {
         let (database, _) = self.database()?;
         answer(database.administer(&request))
+    }
+
+    fn search(&mut self, keyspace: abi::Keyspace, request: String) -> Answer<String> {
+        let (database, left) = self.database()?;
+        answer(database.search(&keyspace.into(), &request, left))
     }
 
     fn scan(

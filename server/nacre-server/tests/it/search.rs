@@ -11,6 +11,8 @@ use std::time::Duration;
 
 /// Port of the service relative to the others.
 const SEARCH: u16 = 3;
+/// The same of the query service.
+const QUERY: u16 = 2;
 const PATIENCE: Duration = Duration::from_secs(120);
 
 type Login<'a> = Option<(&'a str, &'a str)>;
@@ -470,4 +472,99 @@ fn a_node_without_data_answers_for_those_that_have_it() {
     succeed(base, "PUT", "/api/index/i", &index_of(spread::BUCKET));
     spread::fill(&nodes[0]);
     assert_eq!(found(base, "/api/index/i", &json!({"match_all": {}})).1, spread::DOCUMENTS);
+}
+
+/// The rows of a statement of SQL++, or the code and the message of its error.
+fn statement(login: (&str, &str), port_base: u16, statement: &str) -> Result<Value, (u64, String)> {
+    let body = json!({"statement": statement, "scan_consistency": "request_plus"}).to_string();
+    let address = format!("127.0.0.1:{}", port_base + QUERY);
+    let (path, json) = ("/query/service", "application/json");
+    let answer =
+        http::request_within(PATIENCE, &address, "POST", path, Some(login), json, body.as_bytes());
+    let answer: Value = serde_json::from_str(&answer.unwrap().text()).unwrap();
+    match answer["errors"].get(0) {
+        None => Ok(answer["results"].clone()),
+        Some(error) => {
+            let message = error["msg"].as_str().unwrap_or_default().to_owned();
+            Err((error["code"].as_u64().unwrap_or_default(), message))
+        }
+    }
+}
+
+#[test]
+fn statements_search_with_an_index_and_without_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(directory.path());
+    let (base, root) = (server.port_base, (USER, PASSWORD));
+    write(
+        &server,
+        &[
+            ("a", r#"{"t":"Red wine of the south","n":1}"#),
+            ("b", r#"{"t":"White wine","n":2}"#),
+            ("c", r#"{"t":"Wine, wine and wine","n":3}"#),
+            ("d", r#"{"t":"Beer","n":4}"#),
+        ],
+    );
+    let rows = |text: &str| statement(root, base, &text.replace('$', BUCKET)).unwrap();
+    let check = || {
+        for (text, expected) in [
+            (
+                "SELECT RAW META(x).id FROM $ x WHERE SEARCH(x.t, 'wine') ORDER BY x.n",
+                json!(["a", "b", "c"]),
+            ),
+            (
+                "SELECT RAW x.n FROM $ x WHERE SEARCH(x.t, 'WINE') AND x.n > 1 ORDER BY x.n",
+                json!([2, 3]),
+            ),
+            (
+                "SELECT RAW x.n FROM $ x WHERE SEARCH(x, '+t:wine -t:red') ORDER BY x.n",
+                json!([2, 3]),
+            ),
+            (
+                "SELECT RAW x.n FROM $ x WHERE SEARCH(x, {'match': 'bear', 'field': 't', 'fuzziness': 1})",
+                json!([4]),
+            ),
+            (
+                "SELECT RAW x.n FROM $ x WHERE SEARCH(x, {'query': {'match_all': {}}}) AND x.n < 3 ORDER BY x.n",
+                json!([1, 2]),
+            ),
+            ("SELECT RAW SEARCH_META().id FROM $ x WHERE SEARCH(x.t, 'beer')", json!(["d"])),
+            (
+                "SELECT RAW x.n FROM $ x WHERE SEARCH(x.t, 'wine') AND SEARCH_SCORE() > 0 ORDER BY x.n",
+                json!([1, 2, 3]),
+            ),
+            ("SELECT RAW x.n FROM $ x WHERE SEARCH(x.t, NULL)", json!([])),
+        ] {
+            assert_eq!(rows(text), expected, "{text}");
+        }
+    };
+    let plan = || rows("EXPLAIN SELECT * FROM $ x WHERE SEARCH(x.t, 'wine')").to_string();
+    check();
+    assert!(!plan().contains("IndexFtsSearch"), "{}", plan());
+    let invalid = format!("SELECT 1 FROM {BUCKET} x WHERE SEARCH(x, {{'no': 1}})");
+    let refused = statement(root, base, &invalid).unwrap_err();
+    assert_eq!(refused, (5010, "SEARCH: unknown query type".into()));
+    succeed(base, "PUT", "/api/index/i", &index_of(BUCKET));
+    check();
+    assert!(plan().contains("IndexFtsSearch"), "{}", plan());
+    let refused = statement(root, base, &invalid).unwrap_err();
+    assert_eq!(refused.0, 5010, "{}", refused.1);
+    let best =
+        "SELECT RAW x.n FROM $ x WHERE SEARCH(x.t, 'wine') ORDER BY SEARCH_SCORE() DESC LIMIT 1";
+    assert_eq!(rows(best), json!([3]));
+    assert_eq!(rows("DELETE FROM $ x WHERE SEARCH(x.t, 'beer') RETURNING RAW x.n"), json!([4]));
+    assert_eq!(rows("SELECT RAW x.n FROM $ x WHERE SEARCH(x.t, 'beer')"), json!([]));
+    // Without the right to search, a user has no index; without the right to query, nothing.
+    for (user, roles) in [
+        ("asker", format!("query_select[{BUCKET}]")),
+        ("searcher", format!("fts_searcher[{BUCKET}]")),
+    ] {
+        let form = format!("password=secret&roles={roles}");
+        let path = format!("/settings/rbac/users/local/{user}");
+        assert_eq!(server.rest("PUT", &path, &form).unwrap().status, 200);
+    }
+    let text = format!("SELECT RAW x.n FROM {BUCKET} x WHERE SEARCH(x.t, 'wine') ORDER BY x.n");
+    assert_eq!(statement(("searcher", "secret"), base, &text).unwrap_err().0, 13014);
+    let explained = statement(("asker", "secret"), base, &format!("EXPLAIN {text}")).unwrap();
+    assert!(!explained.to_string().contains("IndexFtsSearch"), "{explained}");
 }

@@ -1,0 +1,180 @@
+//! `SEARCH` in statements: with an index, without one, and what goes to the index.
+
+use crate::world::World;
+use nacre_query::{Keyspace, Searcher};
+use nacre_sql::{Result, Value};
+use std::cell::RefCell;
+use std::rc::Rc;
+
+const DOCUMENTS: [(&str, &str); 5] = [
+    ("a", r#"{"t": "red wine", "n": 1}"#),
+    ("b", r#"{"t": "white wine", "n": 2}"#),
+    ("c", r#"{"t": "wine wine wine", "n": 3}"#),
+    ("d", r#"{"t": "beer", "n": 4}"#),
+    ("e", r#"{"t": "red wine wine", "n": 5}"#),
+];
+
+/// Finds documents with a word, once for each time that it is there; the collection `d` has an index, `e` has none.
+struct Words {
+    asked: Rc<RefCell<Vec<Value>>>,
+}
+
+fn hit(id: &str, text: &str, word: &str) -> Option<Value> {
+    let count = text.split(' ').filter(|other| *other == word).count();
+    let score = Value::Int(count as i64);
+    (count > 0).then(|| Value::object([("id", Value::from(id)), ("score", score)]))
+}
+
+impl Searcher for Words {
+    fn search(&self, keyspace: &Keyspace, request: &Value) -> Result<Value> {
+        self.asked.borrow_mut().push(request.clone());
+        let word = request.field("query");
+        let word = word.as_str().unwrap_or_default();
+        let empty = Value::object::<&str>([]);
+        Ok(match request.field("do").as_str() {
+            Some("find") if &*keyspace.collection == "d" => {
+                Value::object([("index", Value::from("words"))])
+            }
+            Some("find") => empty,
+            Some("evaluate") => {
+                let (id, document) = (request.field("id"), request.field("document"));
+                let text = document.field("t");
+                let hit = hit(id.as_str().unwrap(), text.as_str().unwrap(), word);
+                hit.map_or(empty, |hit| Value::object([("hit", hit)]))
+            }
+            _ => {
+                let text = |(id, body): &(&'static str, &str)| {
+                    (*id, Value::parse(body.as_bytes()).unwrap().field("t"))
+                };
+                // One more is in the index than there is.
+                let documents = DOCUMENTS.iter().map(text).chain([("gone", "red wine".into())]);
+                let mut hits: Vec<Value> = documents
+                    .filter_map(|(id, text)| hit(id, text.as_str().unwrap(), word))
+                    .collect();
+                if request.field("by_score") == Value::Bool(true) {
+                    hits.sort_by_key(|hit| -hit.field("score").as_i64().unwrap());
+                }
+                let after = request.field("after").as_i64().unwrap_or(0) as usize;
+                let limit = request.field("limit").as_i64().unwrap() as usize;
+                // The pages of this index are small.
+                let end = hits.len().min(after + limit.min(2));
+                let next = if end < hits.len() { Value::Int(end as i64) } else { Value::Missing };
+                Value::object([("hits", Value::array(hits[after..end].to_vec())), ("after", next)])
+            }
+        })
+    }
+}
+
+fn world() -> (World, Rc<RefCell<Vec<Value>>>) {
+    let world = World::new();
+    let asked = Rc::<RefCell<Vec<Value>>>::default();
+    world.store.set_searcher(Words { asked: Rc::clone(&asked) });
+    for collection in ["d", "e"] {
+        let documents = DOCUMENTS.map(|(id, body)| (id, Value::parse(body.as_bytes()).unwrap()));
+        world.add(collection, documents);
+        world.query(&format!("CREATE PRIMARY INDEX ON {collection}")).unwrap();
+    }
+    (world, asked)
+}
+
+fn rows(world: &World, statement: &str) -> String {
+    let rows = world.query(statement).unwrap_or_else(|error| panic!("{statement}: {error:?}"));
+    Value::array(rows).to_json()
+}
+
+#[test]
+fn a_statement_means_the_same_with_an_index_and_without() {
+    let (world, _) = world();
+    for (statement, expected) in [
+        ("SELECT RAW META(x).id FROM $ AS x WHERE SEARCH(x.t, \"wine\")", r#"["a","b","c","e"]"#),
+        ("SELECT RAW x.n FROM $ AS x WHERE SEARCH(x.t, \"wine\") AND x.n > 2", "[3,5]"),
+        (
+            "SELECT x.n, SEARCH_SCORE(x) AS s FROM $ AS x WHERE SEARCH(x.t, \"wine\") ORDER BY SEARCH_SCORE(x) DESC, x.n LIMIT 3",
+            r#"[{"n":3,"s":3},{"n":5,"s":2},{"n":1,"s":1}]"#,
+        ),
+        (
+            "SELECT RAW x.n FROM $ AS x WHERE SEARCH(x, \"wine\") ORDER BY SEARCH_SCORE() DESC LIMIT 2 OFFSET 1",
+            "[5,1]",
+        ),
+        ("SELECT RAW SEARCH_META().id FROM $ AS x WHERE SEARCH(x, \"beer\")", r#"["d"]"#),
+        (
+            "SELECT RAW SEARCH_META(x.one).score FROM $ AS x WHERE SEARCH(x, \"red\", {\"out\": \"one\"}) AND SEARCH(x, \"wine\") ORDER BY x.n",
+            "[1,1]",
+        ),
+        ("SELECT RAW COUNT(*) FROM $ AS x WHERE SEARCH(x, \"wine\")", "[4]"),
+        (
+            "SELECT RAW x.n FROM $ AS x WHERE SEARCH(x, \"wine\") OR x.n = 4 ORDER BY x.n",
+            "[1,2,3,4,5]",
+        ),
+        ("SELECT RAW x.n FROM $ AS x WHERE NOT SEARCH(x, \"wine\")", "[4]"),
+        ("SELECT RAW x FROM $ AS x WHERE SEARCH(x, \"beer\")", r#"[{"t":"beer","n":4}]"#),
+        ("SELECT RAW x.n FROM $ AS x WHERE SEARCH(x, NULL)", "[]"),
+        (
+            "SELECT RAW [x.n, y.n] FROM $ AS x JOIN $ AS y ON y.n = x.n + 1 WHERE SEARCH(x, \"white\") AND SEARCH(y, \"wine\")",
+            "[[2,3]]",
+        ),
+    ] {
+        for collection in ["d", "e"] {
+            let statement = statement.replace('$', collection);
+            assert_eq!(rows(&world, &statement), expected, "{statement}");
+        }
+    }
+}
+
+#[test]
+fn what_an_index_can_do_is_asked_of_it() {
+    let (world, asked) = world();
+    let hits = |statement: &str| -> Vec<Value> {
+        asked.borrow_mut().clear();
+        world.query(statement).unwrap();
+        let asked = asked.borrow();
+        asked
+            .iter()
+            .filter(|request| request.field("do").as_str() == Some("hits"))
+            .cloned()
+            .collect()
+    };
+    let limits = |statement: &str| -> Vec<i64> {
+        hits(statement).iter().map(|request| request.field("limit").as_i64().unwrap()).collect()
+    };
+    let search = "SELECT RAW x.n FROM d AS x WHERE SEARCH(x, \"wine\")";
+    assert_eq!(limits(&format!("{search} LIMIT 2 OFFSET 1")), [3, 1], "pages have two hits");
+    assert_eq!(limits(&format!("{search} ORDER BY SEARCH_SCORE() DESC LIMIT 1")), [1]);
+    assert_eq!(limits(&format!("{search} LIMIT 0")), [0_i64; 0]);
+    for all in ["AND x.n > 1 LIMIT 2", "ORDER BY x.n LIMIT 2", "ORDER BY SEARCH_SCORE() LIMIT 2"] {
+        let limits = limits(&format!("{search} {all}"));
+        assert!(limits.iter().all(|limit| *limit == 10_000), "{all}: {limits:?}");
+    }
+    let request = &hits(&format!("{search} ORDER BY SEARCH_SCORE() DESC"))[0];
+    assert_eq!(request.field("by_score"), Value::Bool(true));
+    assert_eq!(request.field("index").as_str(), Some("words"));
+    assert!(hits("SELECT 1 FROM e AS x WHERE SEARCH(x, \"wine\")").is_empty());
+    assert!(
+        hits("SELECT 1 FROM d AS x WHERE SEARCH(x, x.t)").is_empty(),
+        "it depends on the document"
+    );
+    assert!(hits("SELECT 1 FROM d AS x USE KEYS [\"a\"] WHERE SEARCH(x, \"wine\")").is_empty());
+}
+
+#[test]
+fn a_plan_shows_the_search() {
+    let (world, _) = world();
+    let statement = "EXPLAIN SELECT x.n FROM d AS x WHERE SEARCH(x.t, \"wine\", {\"out\": \"o\"}) ORDER BY SEARCH_SCORE(x) DESC LIMIT 5";
+    let plan = world.query(statement).unwrap()[0].field("plan");
+    let first = plan.field("~children").as_array().unwrap()[0].clone();
+    let wanted = Value::parse(
+        br##"{"#operator":"IndexFtsSearch","as":"x","bucket":"default","keyspace":"d","namespace":"default","scope":"_default","index":"words",
+            "search_info":{"field":"\"t\"","query":"\"wine\"","options":"{\"out\":\"o\"}","order":["score DESC"],"limit":"5"},"using":"fts"}"##,
+    );
+    assert_eq!(first, wanted.unwrap());
+    let text = plan.to_json();
+    assert!(!text.contains("Filter") && !text.contains("\"Order\""), "{text}");
+}
+
+#[test]
+fn a_search_without_a_service_is_refused() {
+    let world = World::new();
+    world.add("d", []);
+    let error = world.query("SELECT 1 FROM d AS x WHERE SEARCH(x, \"a\")").unwrap_err();
+    assert_eq!((error.code, &*error.message), (5010, "SEARCH is not possible on this store"));
+}
