@@ -12,7 +12,7 @@ mod merge;
 mod segment;
 
 pub use document::{ALL, COLLECTION};
-pub use segment::{Numbers, Segment};
+pub use segment::{Numbers, Segment, Values};
 
 use crate::blobs::Blobs;
 use crate::definition::Definition;
@@ -32,6 +32,7 @@ use tantivy::schema::{
     BytesOptions, FAST, Field, IndexRecordOption, JsonObjectOptions, Schema, TextFieldIndexing,
     TextOptions,
 };
+use tantivy::store::{Compressor, ZstdCompressor};
 use tantivy::{BitSet, Directory, TERMINATED};
 
 /// Memory that a segment in the making has before it is finished, in bytes.
@@ -48,6 +49,8 @@ pub struct Fields {
     pub vbucket: Field,
     /// Terms as `path 00 term`, with positions.
     pub terms: Field,
+    /// The terms of the composite field, in the same form, without positions: those of the fields themselves tell where phrases are.
+    pub all: Field,
     /// Columns by path: numbers.
     pub numbers: Field,
     /// Columns by path: dates in nanoseconds.
@@ -82,6 +85,7 @@ impl Fields {
                 "terms",
                 text(encoded::NAME, IndexRecordOption::WithFreqsAndPositions),
             ),
+            all: schema.add_text_field("all", text(encoded::NAME, IndexRecordOption::WithFreqs)),
             numbers: schema.add_json_field("numbers", columns()),
             dates: schema.add_json_field("dates", columns()),
             places: schema.add_json_field("places", columns()),
@@ -319,6 +323,7 @@ impl Index {
     ) -> Result<()> {
         self.delete(|segment| segment.documents(changes.keys().map(String::as_str)), applied)?;
         let mut writer: Option<(SegmentWriter, SegmentId)> = None;
+        let has_all = self.definition.mapping.outside_of_all().is_some();
         for (key, change) in changes {
             let Some(body) = change.body else { continue };
             let mapped = self.definition.map(change.id, body, change.place)?;
@@ -328,8 +333,14 @@ impl Index {
             let collection =
                 self.definition.doc_config.by_collection.then_some(change.place.collection);
             let identity = document::Identity { key, vb: change.vb, collection };
-            let (document, vectors) =
-                document::build(&self.fields, &identity, &mapped, keep, &mut applied.skipped);
+            let (document, vectors) = document::build(
+                &self.fields,
+                &identity,
+                &mapped,
+                has_all,
+                keep,
+                &mut applied.skipped,
+            );
             if writer.is_none() {
                 let segment_id = self.segment_id()?;
                 let segment = self.index.segment(self.index.new_segment_meta(segment_id, 0));
@@ -417,7 +428,14 @@ impl Index {
             let key = (meta.id(), meta.delete_opstamp());
             let segment = match self.segments.remove(&key) {
                 Some(segment) => segment,
-                None => Arc::new(Segment::open(&self.index.segment(meta.clone()), self.fields)?),
+                None => {
+                    let has_all = self.definition.mapping.outside_of_all().is_some();
+                    Arc::new(Segment::open(
+                        &self.index.segment(meta.clone()),
+                        self.fields,
+                        has_all,
+                    )?)
+                }
             };
             segments.insert(key, segment);
         }
@@ -485,7 +503,13 @@ impl Index {
 
 /// No threads.
 fn settings() -> IndexSettings {
-    IndexSettings { docstore_compress_dedicated_thread: false, ..IndexSettings::default() }
+    // Documents take two thirds of the space that they take with LZ4, and are read for the hits of one page only.
+    let compressor = ZstdCompressor { compression_level: Some(3) };
+    IndexSettings {
+        docstore_compress_dedicated_thread: false,
+        docstore_compression: Compressor::Zstd(compressor),
+        ..IndexSettings::default()
+    }
 }
 
 /// The name of a column of a path: points would separate names.

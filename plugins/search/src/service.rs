@@ -97,7 +97,7 @@ impl<P: Platform> Service for SearchService<P> {
         json!({
             "name": "search",
             "version": env!("CARGO_PKG_VERSION"),
-            "state_version": "1",
+            "state_version": "2",
             "limits": limits,
         })
         .to_string()

@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 /// The component that has the indexes.
 pub(crate) const COMPONENT: &str = "search";
 /// Version of its state, as it describes it.
-pub(crate) const STATE_VERSION: &str = "1";
+pub(crate) const STATE_VERSION: &str = "2";
 /// Collections of an index, at most. Source: Couchbase's `collectionsLimitPerIndex`.
 const COLLECTIONS_MAX: usize = 100;
 

@@ -4,7 +4,7 @@ use crate::analysis::Registry;
 use crate::error::{Error, Result};
 use crate::vector::Metric;
 use serde_json::{Map, Value};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The formula of scores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -233,6 +233,19 @@ impl Mapping {
         self.types.values().chain([&self.default_mapping]).any(any)
     }
 
+    /// The names of fields with terms that are not part of the composite field; `None` if a name may be that of another field, which is.
+    #[must_use]
+    pub fn outside_of_all(&self) -> Option<BTreeSet<String>> {
+        let mut names = BTreeSet::new();
+        let mut are_unique = true;
+        let enabled =
+            || self.types.values().chain([&self.default_mapping]).filter(|one| one.enabled);
+        for mapping in enabled() {
+            mapping.collect_outside("", &mut names, &mut are_unique);
+        }
+        (names.is_empty() || are_unique && enabled().count() == 1).then_some(names)
+    }
+
     /// Returns true if parts of the documents are returned or located, so that they must be kept.
     #[must_use]
     pub fn keeps_documents(&self) -> bool {
@@ -247,6 +260,21 @@ impl Mapping {
 }
 
 impl DocumentMapping {
+    /// Collects the names of indexed fields that are not part of the composite field, and whether each is that of its property.
+    fn collect_outside(&self, path: &str, names: &mut BTreeSet<String>, are_unique: &mut bool) {
+        let outside = self.fields.iter().filter(|field| field.index && !field.in_all);
+        for field in outside {
+            // Another field of the property may be part of it, and so may a property of the name.
+            *are_unique &= field.name.is_empty() || path.rsplit('.').next() == Some(&*field.name);
+            *are_unique &= self.fields.len() == 1;
+            names.insert(path.to_owned());
+        }
+        for (name, property) in self.properties.iter().filter(|(_, property)| property.enabled) {
+            let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+            property.collect_outside(&path, names, are_unique);
+        }
+    }
+
     fn parse(value: &Value) -> Result<DocumentMapping> {
         let members = value
             .as_object()

@@ -6,12 +6,16 @@ use crate::document::{FieldValue, Mapped};
 use crate::geo;
 use std::collections::{BTreeMap, BTreeSet};
 use tantivy::TantivyDocument;
-use tantivy::schema::OwnedValue;
+use tantivy::schema::{Field, OwnedValue};
 
 /// Between the last position of a value and the first of the next: no phrase reaches from one to the other.
 const GAP: u32 = 1_000;
 /// Names of fields of a document, at most: what is beyond is counted as skipped.
 const NAMES_MAX: usize = 10_000;
+/// Terms of a path that facets and sorts find in a column, at most: a document with more has [`LONG`] there.
+const VALUES_MAX: usize = 32;
+/// Stands for all terms of a document that has many at a path. The dictionary has them.
+pub const LONG: &str = "\0\0";
 /// The composite field.
 pub const ALL: &str = "_all";
 /// The field that has the collection.
@@ -32,6 +36,8 @@ struct Builder {
     columns: Columns,
     /// Paths that have a value with positions already.
     seen: BTreeSet<String>,
+    /// The field of the terms of the composite field.
+    all: Field,
     vectors: Vectors,
     fields: Fields,
 }
@@ -49,11 +55,12 @@ pub struct Identity<'a> {
     pub collection: Option<&'a str>,
 }
 
-/// The document of a mapped one; `source` is kept with it.
+/// The document of a mapped one; `source` is kept with it. With `has_all` the composite field is apart from the others.
 pub fn build(
     fields: &Fields,
     identity: &Identity<'_>,
     mapped: &Mapped,
+    has_all: bool,
     source: Option<&[u8]>,
     skipped: &mut u64,
 ) -> (TantivyDocument, Vectors) {
@@ -62,6 +69,7 @@ pub fn build(
         document,
         columns: Columns::default(),
         seen: BTreeSet::new(),
+        all: if has_all { fields.all } else { fields.terms },
         vectors: Vec::new(),
         fields: *fields,
     };
@@ -119,7 +127,7 @@ impl Builder {
                         }
                     }
                 });
-                self.document.add_text(self.fields.terms, encoder.finish());
+                self.document.add_text(self.terms(name), encoder.finish());
                 *self.columns.lengths.entry(key()).or_default() += count;
                 if let Some(distinct) = distinct {
                     self.columns.values.entry(key()).or_default().extend(distinct);
@@ -150,6 +158,11 @@ impl Builder {
         }
     }
 
+    /// The field of the terms of a path.
+    fn terms(&self, name: &str) -> Field {
+        if name == ALL { self.all } else { self.fields.terms }
+    }
+
     /// How far the first position of a value is from the last of the value before.
     fn gap(&mut self, name: &str) -> u32 {
         if self.seen.contains(name) {
@@ -163,7 +176,7 @@ impl Builder {
         let gap = self.gap(name);
         let mut encoder = Encoder::new(name);
         encoder.push(gap + 1, term);
-        self.document.add_text(self.fields.terms, encoder.finish());
+        self.document.add_text(self.terms(name), encoder.finish());
         *self.columns.lengths.entry(column_key(name)).or_default() += 1;
         if doc_values {
             self.columns.values.entry(column_key(name)).or_default().insert(term.to_owned());
@@ -171,7 +184,11 @@ impl Builder {
     }
 
     fn finish(self) -> TantivyDocument {
-        let Builder { mut document, columns, fields, .. } = self;
+        let Builder { mut document, mut columns, fields, .. } = self;
+        // Columns of long texts would take a quarter of the index, and nobody sorts by them.
+        for values in columns.values.values_mut().filter(|values| values.len() > VALUES_MAX) {
+            *values = BTreeSet::from([LONG.to_owned()]);
+        }
         fn object<V, I: IntoIterator<Item = V>>(
             columns: BTreeMap<String, I>,
             value: impl Fn(V) -> OwnedValue,

@@ -1,6 +1,7 @@
 //! A segment that can be read.
 
-use super::{END, Fields, column_key, prefix_key};
+use super::document::{ALL, LONG};
+use super::{END, Fields, column_key, prefix_key, term_key};
 use crate::error::{Error, Result};
 use crate::query::Range;
 use crate::vector::{EXTENSION, VectorFile};
@@ -114,12 +115,51 @@ where
     (0..end).filter(has).collect()
 }
 
+/// The terms of each document at a path, where they are kept for facets and sorts.
+pub struct Values {
+    column: StrColumn,
+    /// The first term is the one that stands for many.
+    has_long: bool,
+}
+
+impl Values {
+    fn new(column: StrColumn) -> Result<Values> {
+        let mut first = String::new();
+        let has_long = column.ord_to_str(0, &mut first)? && first == LONG;
+        Ok(Values { column, has_long })
+    }
+
+    /// Returns true if a document has more terms than are kept here: they are in the dictionary alone.
+    pub fn is_long(&self, doc: u32) -> bool {
+        self.has_long && self.column.ords().first(doc) == Some(0)
+    }
+
+    /// The ordinal numbers of the terms of a document.
+    pub fn ordinals(&self, doc: u32) -> impl Iterator<Item = u64> {
+        self.column.ords().values_for_doc(doc)
+    }
+
+    /// The term of an ordinal number.
+    ///
+    /// # Errors
+    /// A file is broken.
+    pub fn term(&self, ordinal: u64) -> Result<String> {
+        let mut term = String::new();
+        self.column.ord_to_str(ordinal, &mut term)?;
+        Ok(term)
+    }
+}
+
 /// A segment that can be read.
 pub struct Segment {
     reader: SegmentReader,
     fields: Fields,
     ids: Arc<InvertedIndexReader>,
     terms: Arc<InvertedIndexReader>,
+    /// The terms of the composite field, if they are not among the others.
+    all: Option<Arc<InvertedIndexReader>>,
+    /// Paths that have terms with positions, once they were asked for.
+    paths: OnceLock<Vec<String>>,
     id_column: Option<StrColumn>,
     columns: Mutex<BTreeMap<(&'static str, String), Numbers>>,
     /// Opened when a document is read first.
@@ -139,15 +179,17 @@ fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 }
 
 impl Segment {
-    /// Opens a segment.
+    /// Opens a segment. With `has_all` the composite field is apart from the others.
     ///
     /// # Errors
     /// A file is missing or broken.
-    pub fn open(segment: &tantivy::Segment, fields: Fields) -> Result<Segment> {
+    pub fn open(segment: &tantivy::Segment, fields: Fields, has_all: bool) -> Result<Segment> {
         let reader = SegmentReader::open(segment)?;
         Ok(Segment {
             ids: reader.inverted_index(fields.id)?,
             terms: reader.inverted_index(fields.terms)?,
+            all: has_all.then(|| reader.inverted_index(fields.all)).transpose()?,
+            paths: OnceLock::new(),
             id_column: reader.fast_fields().str("id")?,
             fields,
             reader,
@@ -252,31 +294,59 @@ impl Segment {
         })
     }
 
-    /// The dictionary of terms.
+    /// The terms of a path, among those of others.
     #[must_use]
-    pub fn terms(&self) -> &InvertedIndexReader {
-        &self.terms
+    pub fn terms(&self, path: &str) -> &InvertedIndexReader {
+        self.all.as_ref().filter(|_| path == ALL).unwrap_or(&self.terms)
     }
 
-    /// The documents that have a term, by its key.
+    /// The paths of terms that have positions, in their order.
     ///
     /// # Errors
     /// A file is broken.
-    pub fn term(&self, key: &[u8]) -> Result<Option<TermInfo>> {
-        Ok(self.terms.terms().get(key)?)
+    pub fn paths(&self) -> Result<&[String]> {
+        if let Some(paths) = self.paths.get() {
+            return Ok(paths);
+        }
+        let (mut paths, mut start) = (Vec::new(), Vec::new());
+        loop {
+            let mut stream = self.terms.terms().range().ge(&start).into_stream()?;
+            if !stream.advance() {
+                break;
+            }
+            let key = stream.key();
+            let end = key.iter().position(|byte| *byte == 0).unwrap_or(key.len());
+            let path = std::str::from_utf8(&key[..end]).map_err(Error::internal)?;
+            paths.push(path.to_owned());
+            start = [&key[..end], &[1]].concat();
+        }
+        Ok(self.paths.get_or_init(|| paths))
     }
 
-    /// The documents of a term.
+    /// The documents that have a term at a path.
     ///
     /// # Errors
     /// A file is broken.
-    pub fn postings(&self, info: &TermInfo, positions: bool) -> Result<SegmentPostings> {
+    pub fn term(&self, path: &str, term: &str) -> Result<Option<TermInfo>> {
+        Ok(self.terms(path).terms().get(term_key(path, term))?)
+    }
+
+    /// The documents of a term of a path.
+    ///
+    /// # Errors
+    /// A file is broken.
+    pub fn postings(
+        &self,
+        path: &str,
+        info: &TermInfo,
+        positions: bool,
+    ) -> Result<SegmentPostings> {
         let option = if positions {
             IndexRecordOption::WithFreqsAndPositions
         } else {
             IndexRecordOption::WithFreqs
         };
-        Ok(self.terms.read_postings_from_terminfo(info, option)?)
+        Ok(self.terms(path).read_postings_from_terminfo(info, option)?)
     }
 
     /// Calls `take` with each term of a path that is not less than `from`, until it returns false.
@@ -293,7 +363,7 @@ impl Segment {
         let start = [&prefix[..], from.as_bytes()].concat();
         let mut end = prefix.clone();
         *end.last_mut().expect("it ends with a zero") = 1;
-        let mut stream = self.terms.terms().range().ge(start).lt(end).into_stream()?;
+        let mut stream = self.terms(path).terms().range().ge(start).lt(end).into_stream()?;
         while stream.advance() {
             let term =
                 std::str::from_utf8(&stream.key()[prefix.len()..]).map_err(Error::internal)?;
@@ -387,8 +457,8 @@ impl Segment {
     ///
     /// # Errors
     /// A file is broken.
-    pub fn values(&self, path: &str) -> Result<Option<StrColumn>> {
-        self.texts("values", path)
+    pub fn values(&self, path: &str) -> Result<Option<Values>> {
+        self.texts("values", path)?.map(Values::new).transpose()
     }
 
     /// The shapes of a path.

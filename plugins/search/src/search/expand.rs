@@ -317,7 +317,7 @@ where
     let key = prefix_key(path);
     let automaton = Below { path: &key, inner: automaton };
     let start = [&key[..], prefix.as_bytes()].concat();
-    let mut stream = segment.terms().terms().search(automaton).ge(&start).into_stream()?;
+    let mut stream = segment.terms(path).terms().search(automaton).ge(&start).into_stream()?;
     while stream.advance() {
         if !stream.key().starts_with(&start) {
             break;

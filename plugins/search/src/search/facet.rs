@@ -2,12 +2,11 @@
 
 use crate::analysis::{DateParser, format_rfc3339};
 use crate::error::{Error, Result};
-use crate::index::{END, Numbers, Segment};
+use crate::index::{END, Numbers, Segment, Values};
 use regex_automata::meta::Regex;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
-use tantivy::columnar::StrColumn;
 use tantivy::{BitSet, DocSet};
 
 /// A requested facet.
@@ -196,14 +195,16 @@ pub struct Counter<'a> {
     column: Source,
     ordinals: BTreeMap<u64, u64>,
     facet: Facet,
+    /// Hits whose terms are in the dictionary alone, and how many they are.
     hits: Option<BitSet>,
     taken: u64,
+    max_doc: u32,
 }
 
 enum Source {
     Numbers(Numbers),
     Dates(Numbers),
-    Texts(StrColumn),
+    Texts(Values),
     /// The dictionary, after all hits are known.
     Dictionary,
 }
@@ -242,16 +243,15 @@ impl<'a> Counter<'a> {
         } else {
             segment.values(&request.field)?.map_or(Source::Dictionary, Source::Texts)
         };
-        let hits = matches!(column, Source::Dictionary)
-            .then(|| BitSet::with_max_value(segment.max_doc().max(1)));
         Ok(Counter {
             request,
             spans,
             column,
             ordinals: BTreeMap::new(),
             facet: Facet::default(),
-            hits,
+            hits: None,
             taken: 0,
+            max_doc: segment.max_doc(),
         })
     }
 
@@ -283,16 +283,15 @@ impl<'a> Counter<'a> {
                     }
                 }
             }),
-            Source::Texts(column) => {
-                for ordinal in column.ords().values_for_doc(doc) {
+            Source::Texts(values) if !values.is_long(doc) => {
+                for ordinal in values.ordinals(doc) {
                     any = true;
                     *self.ordinals.entry(ordinal).or_default() += 1;
                 }
             }
-            Source::Dictionary => {
-                if let Some(hits) = &mut self.hits {
-                    hits.insert(doc);
-                }
+            Source::Texts(_) | Source::Dictionary => {
+                let max = self.max_doc.max(1);
+                self.hits.get_or_insert_with(|| BitSet::with_max_value(max)).insert(doc);
                 self.taken += 1;
                 return;
             }
@@ -307,23 +306,22 @@ impl<'a> Counter<'a> {
     pub fn finish(mut self, segment: &Segment) -> Result<Facet> {
         match &self.column {
             Source::Numbers(_) | Source::Dates(_) => {}
-            Source::Texts(column) => {
-                let mut term = String::new();
+            Source::Texts(values) => {
                 for (ordinal, count) in &self.ordinals {
-                    term.clear();
-                    column.ord_to_str(*ordinal, &mut term)?;
+                    let term = values.term(*ordinal)?;
                     if self.request.takes(&term) {
                         self.facet.total += count;
-                        self.facet.counts.insert(term.clone(), *count);
+                        self.facet.counts.insert(term, *count);
                     }
                 }
+                self.count_by_terms(segment)?;
             }
             Source::Dictionary => self.count_by_terms(segment)?,
         }
         Ok(self.facet)
     }
 
-    /// Of a field whose values are not kept: the documents of each term are compared with the hits.
+    /// Of hits whose values are not kept: the documents of each term are compared with the hits.
     fn count_by_terms(&mut self, segment: &Segment) -> Result<()> {
         let Some(hits) = &self.hits else { return Ok(()) };
         let mut terms = Vec::new();
@@ -333,7 +331,7 @@ impl<'a> Counter<'a> {
         })?;
         let mut present = BitSet::with_max_value(segment.max_doc().max(1));
         for (term, info) in terms {
-            let mut postings = segment.postings(&info, false)?;
+            let mut postings = segment.postings(&self.request.field, &info, false)?;
             let mut count = 0;
             while postings.doc() != END {
                 if hits.contains(postings.doc()) {
@@ -344,10 +342,10 @@ impl<'a> Counter<'a> {
             }
             if count > 0 && self.request.takes(&term) {
                 self.facet.total += count;
-                self.facet.counts.insert(term, count);
+                *self.facet.counts.entry(term).or_default() += count;
             }
         }
-        self.facet.missing = self.taken - present.len() as u64;
+        self.facet.missing += self.taken - present.len() as u64;
         Ok(())
     }
 }

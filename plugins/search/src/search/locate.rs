@@ -104,12 +104,13 @@ impl<'a> Located<'a> {
                 }
                 any || self.values(path).next().is_none()
             }
-            Node::Phrase { path, slots } => {
-                let mut any = false;
-                for value in self.values(path) {
+            Node::Phrase { paths, slots } => {
+                let (mut any, mut is_known) = (false, false);
+                for value in paths.iter().flat_map(|path| self.values(path)) {
+                    is_known = true;
                     any |= collect_phrase(value, slots, places, left);
                 }
-                any || self.values(path).next().is_none()
+                any || !is_known
             }
             Node::And(parts) => {
                 let mut own = Places::new();

@@ -10,9 +10,9 @@ use crate::analysis::Token;
 use crate::definition::{Definition, Scoring};
 use crate::error::{Error, Result};
 use crate::geo;
-use crate::index::{END, Numbers, Segment, term_key};
+use crate::index::{ALL, COLLECTION, END, Numbers, Segment};
 use crate::query::{Fuzziness, Leaf, Query, Range, Relation};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tantivy::DocSet;
 
@@ -82,8 +82,8 @@ pub enum Node {
     },
     /// The documents of a phrase.
     Phrase {
-        /// The field.
-        path: String,
+        /// The fields, in one of which it is.
+        paths: Vec<String>,
         /// Its places.
         slots: Vec<PhraseSlot>,
     },
@@ -363,10 +363,9 @@ impl<'a> Planner<'a> {
     }
 
     fn documents_of(&self, path: &str, term: &str) -> Result<u64> {
-        let key = term_key(path, term);
         let mut documents = 0;
         for segment in self.segments {
-            documents += segment.term(&key)?.map_or(0, |info| u64::from(info.doc_freq));
+            documents += segment.term(path, term)?.map_or(0, |info| u64::from(info.doc_freq));
         }
         Ok(documents)
     }
@@ -449,7 +448,18 @@ impl<'a> Planner<'a> {
         if slots.is_empty() {
             return Ok(Node::None);
         }
-        Ok(Node::Phrase { path: path.to_owned(), slots })
+        Ok(Node::Phrase { paths: self.paths(path)?, slots })
+    }
+
+    /// The paths that have the positions of a field: itself, or those that the composite field is made of.
+    fn paths(&self, path: &str) -> Result<Vec<String>> {
+        let outside = self.definition.mapping.outside_of_all().filter(|_| path == ALL);
+        let Some(outside) = outside else { return Ok(vec![path.to_owned()]) };
+        let mut paths = BTreeSet::new();
+        for segment in self.segments {
+            paths.extend(segment.paths()?.iter().cloned());
+        }
+        Ok(paths.into_iter().filter(|path| path != COLLECTION && !outside.contains(path)).collect())
     }
 }
 
@@ -518,15 +528,25 @@ impl Node {
                 Box::new(ListScorer::new(docs, *weight, "ids"))
             }
             Node::Term { path, term } => {
-                let Some(info) = segment.term(&term_key(path, &term.term))? else {
+                let Some(info) = segment.term(path, &term.term)? else {
                     return Ok(none());
                 };
                 let label = if linear { format!("{path}:{}", term.term) } else { String::new() };
                 let lengths = if scored { segment.lengths(path)? } else { Numbers::Absent };
-                let postings = segment.postings(&info, false)?;
+                let postings = segment.postings(path, &info, false)?;
                 Box::new(TermScorer::new(postings, lengths, term.weight.clone(), label))
             }
-            Node::Phrase { path, slots } => phrase_scorer(segment, path, slots)?,
+            Node::Phrase { paths, slots } => {
+                let mut parts = Vec::new();
+                for path in paths {
+                    parts.extend(phrase_scorer(segment, path, slots)?);
+                }
+                match parts.len() {
+                    0 => none(),
+                    1 => parts.remove(0),
+                    _ => Box::new(OrScorer::new(parts, 1, 0)),
+                }
+            }
             Node::Column { path, condition, weight } => {
                 let docs = condition.documents(segment, path)?;
                 Box::new(ListScorer::new(docs, *weight, "range"))
@@ -574,21 +594,26 @@ impl Node {
     }
 }
 
-fn phrase_scorer(segment: &Segment, path: &str, slots: &[PhraseSlot]) -> Result<Box<dyn Scorer>> {
+/// The documents of a phrase at a path; none if a place has no term there.
+fn phrase_scorer(
+    segment: &Segment,
+    path: &str,
+    slots: &[PhraseSlot],
+) -> Result<Option<Box<dyn Scorer>>> {
     let mut found = Vec::with_capacity(slots.len());
     for slot in slots {
         let mut terms = Vec::new();
         for term in &slot.terms {
-            if let Some(info) = segment.term(&term_key(path, &term.term))? {
-                terms.push((segment.postings(&info, true)?, term.weight.clone()));
+            if let Some(info) = segment.term(path, &term.term)? {
+                terms.push((segment.postings(path, &info, true)?, term.weight.clone()));
             }
         }
         if terms.is_empty() {
-            return Ok(Box::new(ListScorer::new(Vec::new(), 0.0, "none")));
+            return Ok(None);
         }
         found.push(Slot { offset: slot.offset, terms });
     }
-    Ok(Box::new(PhraseScorer::new(found, segment.lengths(path)?)))
+    Ok(Some(Box::new(PhraseScorer::new(found, segment.lengths(path)?))))
 }
 
 impl Condition {
@@ -611,7 +636,7 @@ impl Condition {
                 })?;
                 let mut docs = Vec::new();
                 for info in infos {
-                    let mut postings = segment.postings(&info, false)?;
+                    let mut postings = segment.postings(path, &info, false)?;
                     while postings.doc() != END {
                         docs.push(postings.doc());
                         postings.advance();

@@ -11,7 +11,7 @@ use super::sort::{KeyReader, Order, Ranked, SortValue, compare, is_beyond};
 use crate::definition::Definition;
 use crate::document::{FieldValue, Mapped, Place};
 use crate::error::{Error, Result};
-use crate::index::{COLLECTION, END, Index, Segment, term_key};
+use crate::index::{COLLECTION, END, Index, Segment};
 use crate::query::{Leaf, Query};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -314,8 +314,8 @@ impl<'a> Collector<'a> {
         }
         let mut docs = Vec::new();
         for name in &self.request.collections {
-            if let Some(info) = self.segment.term(&term_key(COLLECTION, name))? {
-                let mut postings = self.segment.postings(&info, false)?;
+            if let Some(info) = self.segment.term(COLLECTION, name)? {
+                let mut postings = self.segment.postings(COLLECTION, &info, false)?;
                 while tantivy::DocSet::doc(&postings) != END {
                     docs.push(tantivy::DocSet::doc(&postings));
                     tantivy::DocSet::advance(&mut postings);

@@ -4,11 +4,14 @@ use super::request::Cursor;
 use crate::analysis::{format_rfc3339, parse_rfc3339};
 use crate::error::{Error, Result};
 use crate::geo;
-use crate::index::{Numbers, Segment};
+use crate::index::{END, Numbers, Segment, Values};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::cell::OnceCell;
 use std::cmp::Ordering;
-use tantivy::columnar::StrColumn;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use tantivy::DocSet;
 
 /// Sort key of a missing value that comes last.
 const HIGH: &str = "\u{10FFFF}\u{10FFFF}\u{10FFFF}";
@@ -271,7 +274,10 @@ pub struct KeyReader<'a> {
     numbers: Numbers,
     dates: Numbers,
     places: Numbers,
-    texts: Option<StrColumn>,
+    texts: Option<Values>,
+    segment: &'a Segment,
+    /// The first and the last term of documents with many, found when one is asked for.
+    ends: OnceCell<BTreeMap<u32, (Rc<str>, Rc<str>)>>,
 }
 
 impl<'a> KeyReader<'a> {
@@ -279,13 +285,15 @@ impl<'a> KeyReader<'a> {
     ///
     /// # Errors
     /// A file is broken.
-    pub fn new(key: &'a SortKey, segment: &Segment) -> Result<KeyReader<'a>> {
+    pub fn new(key: &'a SortKey, segment: &'a Segment) -> Result<KeyReader<'a>> {
         let mut reader = KeyReader {
             key,
             numbers: Numbers::Absent,
             dates: Numbers::Absent,
             places: Numbers::Absent,
             texts: None,
+            segment,
+            ends: OnceCell::new(),
         };
         match &key.order {
             Order::Id | Order::Score => {}
@@ -341,17 +349,47 @@ impl<'a> KeyReader<'a> {
         if let Some(date) = date {
             return Ok(SortValue::Date(date));
         }
-        if let Some(column) = &self.texts {
+        if let Some(values) = &self.texts {
+            if values.is_long(doc) {
+                let ends = self.ends(values)?.get(&doc);
+                let end = ends.map(|(first, last)| if max { last } else { first });
+                return Ok(end.map_or(SortValue::Missing, |term| SortValue::Text(term.to_string())));
+            }
             let mut ordinal = None;
-            for value in column.ords().values_for_doc(doc) {
+            for value in values.ordinals(doc) {
                 better(&mut ordinal, value, max);
             }
             if let Some(ordinal) = ordinal {
-                let mut text = String::new();
-                column.ord_to_str(ordinal, &mut text)?;
-                return Ok(SortValue::Text(text));
+                return Ok(SortValue::Text(values.term(ordinal)?));
             }
         }
         Ok(SortValue::Missing)
+    }
+
+    /// The first and the last term of each document with many. The dictionary has them in their order.
+    fn ends(&self, values: &Values) -> Result<&BTreeMap<u32, (Rc<str>, Rc<str>)>> {
+        if let Some(ends) = self.ends.get() {
+            return Ok(ends);
+        }
+        let Order::Field { path, .. } = &self.key.order else {
+            return Err(Error::internal("only fields have terms"));
+        };
+        let mut terms = Vec::new();
+        self.segment.each_term(path, "", |term, info| {
+            terms.push((Rc::<str>::from(term), info.clone()));
+            true
+        })?;
+        let mut ends: BTreeMap<u32, (Rc<str>, Rc<str>)> = BTreeMap::new();
+        for (term, info) in terms {
+            let mut postings = self.segment.postings(path, &info, false)?;
+            while postings.doc() != END {
+                if values.is_long(postings.doc()) {
+                    let first = || (Rc::clone(&term), Rc::clone(&term));
+                    ends.entry(postings.doc()).or_insert_with(first).1 = Rc::clone(&term);
+                }
+                postings.advance();
+            }
+        }
+        Ok(self.ends.get_or_init(|| ends))
     }
 }

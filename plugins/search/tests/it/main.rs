@@ -6,4 +6,5 @@ mod naive;
 mod partitions;
 mod persistence;
 mod service;
+mod size;
 mod world;
