@@ -210,13 +210,18 @@ fn node_sdk(binary: &Path) -> Result<(), String> {
     node.cluster(binary, &["elsewhere", "127.0.0.1"])?;
     let package = tools::npm("couchbase", sdk::NODE_VERSION)?;
     let modules = package.parent().expect("a package lies in a folder");
-    let mut queries = Command::new("node");
-    queries
-        .arg(workspace().join("conformance/sdk/node/queries.cjs"))
-        .arg(format!("couchbase://127.0.0.1:{}", node.kv_port()))
-        .args([USER, PASSWORD, "default"])
-        .env("NODE_PATH", modules);
-    run_command(&mut queries, "run queries with the official Node SDK (Node.js is needed)")?;
+    for (script, purpose) in [
+        ("queries.cjs", "run queries with the official Node SDK (Node.js is needed)"),
+        ("search.cjs", "search with the official Node SDK"),
+    ] {
+        let mut steps = Command::new("node");
+        steps
+            .arg(workspace().join("conformance/sdk/node").join(script))
+            .arg(format!("couchbase://127.0.0.1:{}", node.kv_port()))
+            .args([USER, PASSWORD, "default"])
+            .env("NODE_PATH", modules);
+        run_command(&mut steps, purpose)?;
+    }
     node.stop()
 }
 

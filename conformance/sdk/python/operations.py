@@ -26,6 +26,7 @@ import eventing
 import management
 import queries
 import scans
+import search
 import subdocuments
 import transactions
 import views
@@ -73,7 +74,7 @@ def main():
     log_in = partial(connect, options)
     environment = Environment(cluster, log_in, options.bucket, f"op-{uuid.uuid4().hex[:8]}")
     passed = failed = 0
-    modules = documents, subdocuments, scans, transactions, management, views, queries, eventing
+    modules = documents, subdocuments, scans, transactions, management, views, queries, search, eventing
     for case in cases(*modules):
         name = f"{case.__module__}/{case.__name__}"
         if options.filter not in name:
