@@ -2,8 +2,8 @@
 #![expect(clippy::disallowed_methods, reason = "these tests start processes and wait for them")]
 
 mod administration;
-mod api;
 mod analytics;
+mod api;
 mod backup;
 mod bad_input;
 mod bench;
