@@ -20,7 +20,7 @@ const documents = {
 const steps = {
   async 'a query sees the writes that it names'({ scope, name, shells }) {
     const stored = []
-    for (const [key, value] of Object.entries(documents)) stored.push(await shells.upsert(key, value))
+    for (const [key, value] of Object.entries(documents)) stored.push((await shells.upsert(key, value)).token)
     const state = new couchbase.MutationState(...stored)
     const request = SearchRequest.create(SearchQuery.match('pearl').field('title'))
     const { rows, meta } = await scope.search(name, request, { consistentWith: state, sort: ['size'] })

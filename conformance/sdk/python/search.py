@@ -3,7 +3,11 @@
 from datetime import timedelta
 
 import couchbase.search as query
-from couchbase.exceptions import QueryIndexAlreadyExistsException, QueryIndexNotFoundException
+from couchbase.exceptions import (
+    QueryIndexAlreadyExistsException,
+    QueryIndexNotFoundException,
+    SearchIndexNotFoundException,
+)
 from couchbase.management.search import SearchIndex
 from couchbase.mutation_state import MutationState
 from couchbase.options import SearchOptions
@@ -168,7 +172,7 @@ def an_index_of_a_scope_sees_its_collections(env):
     assert found() == ["beach", "reef"]
     assert found(collections=["reef"]) == ["reef"]
     indexes.drop_index(name)
-    with refused(QueryIndexNotFoundException):
+    with refused(SearchIndexNotFoundException):
         indexes.get_index(name)
 
 
@@ -195,7 +199,7 @@ def indexes_are_made_read_changed_and_dropped(env):
     assert manager.get_index(name).plan_params == _PLAN
     manager.drop_index(name)
     for missing in manager.get_index, manager.drop_index, manager.get_indexed_documents_count, manager.pause_ingest:
-        with refused(QueryIndexNotFoundException):
+        with refused(QueryIndexNotFoundException, SearchIndexNotFoundException):
             missing(name)
 
 
