@@ -344,7 +344,7 @@ fn evaluate(
         body: body.to_string().into_bytes(),
         ..Request::default()
     };
-    let account = node.memory().budgets().of_user(question.user);
+    let account = node.memory().budgets().of_user(nacre_auth::person(question.user));
     let reader = Search::of(node).evaluator(node)?;
     let answer = reader.handle_for(&asked, node.now(), Some(account));
     let answer = answer.and_then(nacre_sandbox::Answer::whole);
