@@ -280,7 +280,9 @@ fn current_indexes(statement: &Statement, run: &Run<'_>) -> Vec<Value> {
         let scans: Vec<&IndexScan> = match access {
             Access::Index(index) => vec![index],
             Access::Union(indexes) | Access::Intersect(indexes) => indexes.iter().collect(),
-            Access::Keys(_) | Access::Primary(_) | Access::Sequential => Vec::new(),
+            Access::Keys(_) | Access::Primary(_) | Access::Sequential | Access::Search(_) => {
+                Vec::new()
+            }
         };
         let known = run.store.indexes(keyspace).unwrap_or_default();
         for index in scans {

@@ -173,6 +173,7 @@ fn needs_left(scan: &Scan, left: &[Name]) -> bool {
             Access::Union(indexes) | Access::Intersect(indexes) => {
                 indexes.iter().any(|index| index_needs(index, left))
             }
+            Access::Search(search) => mentions(&search.call, left),
         },
     }
 }
