@@ -615,7 +615,8 @@ impl Vbucket {
         if !is_counted || newest == self.own_cas {
             return next;
         }
-        let place = self.failover_log.current().0 % BRANCH_PLACES;
+        // The last bit of a UUID is always 1.
+        let place = (self.failover_log.current().0 >> 1) % BRANCH_PLACES;
         Cas((newest.0 | 0xffff).saturating_add(1 + place))
     }
 
