@@ -338,6 +338,11 @@ describe('a person', () => {
 
   it('tries a function without effects and filters its log', async () => {
     const view = await shown('eventing/enrich');
+    const code = view.page.getByLabel('Code', { exact: true }).last();
+    await code.click();
+    await view.page.keyboard.press('Control+a');
+    await view.page.keyboard.insertText('function OnUpdate(doc, meta) {}');
+    await view.page.getByText('not saved').waitFor();
     await view.page.getByLabel('IDs of documents').fill('order_9');
     await view.page.getByRole('button', { name: 'Try this code' }).click();
     const outcome = view.page.getByRole('region', { name: 'Outcome' });

@@ -9,7 +9,7 @@ import { SQLDialect, sql } from '@codemirror/lang-sql';
 import { HighlightStyle, bracketMatching, foldGutter, foldKeymap, indentOnInput, syntaxHighlighting } from '@codemirror/language';
 import { lintKeymap, linter, setDiagnostics } from '@codemirror/lint';
 import { searchKeymap } from '@codemirror/search';
-import { EditorState, type Extension } from '@codemirror/state';
+import { EditorState, type Extension, type Transaction } from '@codemirror/state';
 import { EditorView, drawSelection, highlightActiveLine, highlightActiveLineGutter, keymap, lineNumbers } from '@codemirror/view';
 import { tags } from '@lezer/highlight';
 
@@ -87,6 +87,22 @@ function languageOf(language: Language, complete: CompletionSource | undefined):
   }
 }
 
+/**
+ * Writes typed text over a selection without the browser: Chromium would keep the colour of what was selected in a `style` attribute,
+ * which the page's policy forbids and reports.
+ */
+const overSelection = EditorView.domEventHandlers({
+  beforeinput(event, view) {
+    const { from, to, empty } = view.state.selection.main;
+    const { data } = event;
+    if (event.inputType !== 'insertText' || event.isComposing || !data || empty || view.state.readOnly) return false;
+    const insert = (): Transaction => view.state.update({ changes: { from, to, insert: data }, selection: { anchor: from + data.length }, userEvent: 'input.type', scrollIntoView: true });
+    const isHandled = view.state.facet(EditorView.inputHandler).some((handle) => handle(view, from, to, data, insert));
+    if (!isHandled) view.dispatch(insert());
+    return true;
+  },
+});
+
 export function edit(settings: Settings): Handle {
   const { parent, label, language, readOnly, onChange, onRun, complete } = settings;
   const root = parent.shadowRoot ?? parent.attachShadow({ mode: 'open' });
@@ -105,6 +121,7 @@ export function edit(settings: Settings): Handle {
         highlightActiveLineGutter(),
         history(),
         drawSelection(),
+        overSelection,
         indentOnInput(),
         bracketMatching(),
         closeBrackets(),
