@@ -233,7 +233,7 @@ const RIGHTS: [(&str, &str, u16, u16); 16] = [
     ("POST /api/v1/tokens", r#"{"name":"t"}"#, 201, 201),
     ("GET /api/v1/users/reader/tokens", "", 200, 403),
     ("DELETE /api/v1/users/reader/tokens/0123456789abcdef", "", 404, 403),
-    ("GET /api/v1/settings/cors", "", 200, 200),
+    ("GET /api/v1/settings/cors", "", 200, 403),
     ("PUT /api/v1/settings/cors", r#"{"allowed_origins":[]}"#, 200, 403),
     ("GET /api/v1/slow-operations", "", 200, 403),
 ];
