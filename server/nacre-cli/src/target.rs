@@ -478,7 +478,8 @@ impl Server {
         if let Value::Array(rights) = &value["permissions"] {
             let rights: Vec<&str> = rights.iter().filter_map(Value::as_str).collect();
             let rights = rights.join(" or ");
-            return denied(format!("{user} may not do that at {node}: it needs {rights}"));
+            let who = if self.has_token() { "the token" } else { user.as_str() };
+            return denied(format!("{who} may not do that at {node}: it needs {rights}"));
         }
         let kind = if status == 403 { Kind::Denied } else { Kind::Failed };
         let reason = reason(value).unwrap_or_else(|| format!("{node} answers {status}: {value}"));
