@@ -361,6 +361,19 @@ fn a_token_ends_by_its_time_and_with_its_user() {
 }
 
 #[test]
+fn a_stream_ends_with_its_token() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(directory.path());
+    let (_, text) = administrator(&server).create_token(&json!({"name": "t", "ttl": 2}));
+    let token = Caller::token(&server, &text);
+    // Returns once the node has ended the stream, which has no end by itself.
+    let stream = token.get("/_p/views/default/_default/_default/_changes?feed=sse");
+    assert_eq!(stream.status, 200);
+    assert_eq!(token.get("/whoami").status, 401);
+    server.stop();
+}
+
+#[test]
 fn tokens_leave_lines_in_the_audit_log() {
     let directory = tempfile::tempdir().unwrap();
     let mut server = Server::start(directory.path());
