@@ -71,7 +71,10 @@ impl<'a> Report<'a> {
     fn print(&self, cells: &[impl AsRef<str>]) -> Result<(), String> {
         let mut line = String::new();
         for (cell, column) in cells.iter().zip(&self.columns) {
-            line.push_str(&format!("{:>width$}", cell.as_ref(), width = column.len().max(9) + 2));
+            // A name that is longer than its column moves the others, rather than to run into them.
+            let cell = cell.as_ref();
+            let width = column.len().max(9).max(cell.len()) + 2;
+            line.push_str(&format!("{cell:>width$}"));
         }
         // A closed pipe ends the command like any other failure, rather than with a panic.
         writeln!(std::io::stdout(), "{line}").map_err(|error| format!("cannot print: {error}"))
