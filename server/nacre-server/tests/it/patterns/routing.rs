@@ -153,10 +153,19 @@ fn a_lookup_touches_two_nodes_a_local_index_all_and_a_page_of_a_feed_one() {
         }
         rebalance(&nodes, &[]);
         nodes[0].wait_until("the rebalance", |node| !is_rebalancing(node));
-        let settled =
-            format!("SELECT RAW COUNT(*) FROM {BUCKET} AS s WHERE s.email IS NOT MISSING");
+        // Each node has all entries of each index, so that pages are full without waiting.
         for node in &nodes {
-            assert_eq!(rows_at(node, "request_plus", &settled), value!([USERS]));
+            for (index, field, entries) in [
+                ("local_email", "email", USERS),
+                ("hash_email", "email", USERS),
+                ("activities", "author", 3 * USERS),
+                ("feeds", "reader", 3 * USERS * FRIENDS),
+            ] {
+                let all = format!(
+                    "SELECT RAW COUNT(*) FROM {BUCKET} AS s USE INDEX ({index}) WHERE s.{field} IS NOT MISSING"
+                );
+                assert_eq!(rows_at(node, "request_plus", &all), value!([entries]), "{index}");
+            }
         }
         let mut client = bucket_at(nodes[0].server().kv_address(), BUCKET);
         // It goes where documents are now.
