@@ -11,7 +11,7 @@ use crate::node::{self, PASSWORD, USER};
 use crate::tools;
 use serde::Deserialize;
 use std::fmt::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 /// The SDK, in the version that the conformance suite plays.
@@ -76,7 +76,7 @@ pub fn run(nodes_max: usize, documents: &[usize], page: Option<&Path>) -> Result
 }
 
 fn measure(
-    python: &PathBuf,
+    python: &Path,
     cluster: &Cluster,
     documents: usize,
     level: &str,

@@ -13,7 +13,7 @@ use super::{NODE, ON_FIRST, PORT_BASE};
 use crate::command::{output, run as run_command, workspace};
 use crate::node::{self, Node, PASSWORD, USER};
 use crate::tools;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 /// YCSB and the client. Later versions of the client lack a library that they need.
