@@ -134,7 +134,7 @@ async def main():
 PRINTED = {
     "documents": [
         "Alice True True",
-        "CASMismatchException",
+        "CasMismatchException",
         "Carol False 1",
         "{'visits': 2}",
         "True",
