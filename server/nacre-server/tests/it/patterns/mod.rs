@@ -238,10 +238,11 @@ fn elements_have_the_order_in_which_the_server_has_answered() {
     let pushed = by_clients(&server, CLIENTS, |author, client| {
         let push = |number: usize| {
             let comment = author * COMMENTS_EACH + number;
+            let text = comment.to_string();
             let push = PathMutation {
                 operation: PathOperation::ArrayAppend,
                 path: "comments",
-                value: comment.to_string().as_bytes(),
+                value: text.as_bytes(),
                 is_xattr: false,
                 create_parents: false,
             };
