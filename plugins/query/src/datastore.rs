@@ -420,7 +420,7 @@ pub trait Datastore {
     /// Asks the search service about the documents of a keyspace, as [`crate::search`] says.
     ///
     /// # Errors
-    /// Code 5010 of a store without such a service, and others of these.
+    /// Code 5000 of a store without such a service, and others of these.
     fn search(&self, _: &Keyspace, _: &Value) -> Result<Value> {
         Err(Error::execution("SEARCH is not possible on this store"))
     }

@@ -78,14 +78,16 @@ pub fn log(table: &ServiceTable, host: &str, endpoints: &Endpoints) {
     }
 }
 
-/// Returns the lines of the banner of `nacre dev`: where each service is.
+/// Returns the lines of the banner of `nacre dev`: where each service is that a new node has.
 pub fn banner(table: &ServiceTable, endpoints: &Endpoints) -> Vec<String> {
     let line = |spec: &PortSpec| {
         let port = endpoints.plain.get(spec.id).unwrap_or_default();
         let url = spec.url.replace("$AUTHORITY", &format!("127.0.0.1:{port}"));
         format!("  {:<10}  {url}", spec.label)
     };
-    table.ports().into_iter().map(line).collect()
+    let absent = table.iter().filter(|spec| spec.on_request).flat_map(|spec| spec.ports);
+    let absent: Vec<&str> = absent.map(|port| port.id).collect();
+    table.ports().into_iter().filter(|port| !absent.contains(&port.id)).map(line).collect()
 }
 
 #[cfg(test)]
@@ -101,6 +103,7 @@ mod tests {
             ("views", 8092),
             ("query", 8093),
             ("search", 8094),
+            ("analytics", 8095),
             ("eventing", 8096),
             ("kv", 11210),
         ];
@@ -110,6 +113,7 @@ mod tests {
             ("views", 18092),
             ("query", 18093),
             ("search", 18094),
+            ("analytics", 18095),
             ("eventing", 18096),
             ("kv", 11207),
         ];
@@ -124,6 +128,7 @@ mod tests {
             ("views", 9001),
             ("query", 9002),
             ("search", 9003),
+            ("analytics", 9004),
             ("eventing", 9005),
             ("kv", 9010),
         ];
@@ -133,6 +138,7 @@ mod tests {
             ("views", 9012),
             ("query", 9013),
             ("search", 9014),
+            ("analytics", 9015),
             ("eventing", 9016),
             ("kv", 9009),
         ];
@@ -140,9 +146,9 @@ mod tests {
         assert!(endpoints(services::table(), Some(65530)).unwrap_err().contains("too high"));
         assert_eq!(
             services::table().describe_offsets(),
-            "Move all ports: management N, views N+1, queries N+2, search N+3, functions N+5, keys N+10 (defaults: \
-             8091, 8092, 8093, 8094, 8096, 11210); with TLS N+11, N+12, N+13, N+14, N+16, N+9 (defaults: 18091, 18092, \
-             18093, 18094, 18096, 11207)"
+            "Move all ports: management N, views N+1, queries N+2, search N+3, analytics N+4, functions N+5, keys N+10 \
+             (defaults: 8091, 8092, 8093, 8094, 8095, 8096, 11210); with TLS N+11, N+12, N+13, N+14, N+15, N+16, N+9 (defaults: \
+             18091, 18092, 18093, 18094, 18095, 18096, 11207)"
         );
     }
 

@@ -165,7 +165,8 @@ impl<'a> Planner<'a> {
     ) -> Result<Node> {
         let node = self.node(query, 1.0)?;
         let mut parts: Vec<Node> = Vec::with_capacity(near.len() + 1);
-        parts.extend((!matches!(node, Node::None)).then_some(node));
+        // A request for the nearest alone has match_none as its query; a text without words, though, has no hits to share.
+        parts.extend((!matches!(query, Query::None)).then_some(node));
         parts.extend(near.into_iter().map(|(scores, weight)| Node::Nearest { scores, weight }));
         let node = if all { and(parts) } else { Node::Or { parts, min: 1, coord: false } };
         Ok(self.weighed(node))

@@ -249,7 +249,7 @@ impl Follower {
             };
             let vbid = event.vbid.0;
             match event.kind {
-                EventKind::Snapshot { start, end } => {
+                EventKind::Snapshot { start, end, .. } => {
                     lock(&self.positions).entry(vbid).or_default().snapshot = (start, end);
                 }
                 EventKind::Mutation { seqno, cas, flags, expiry, datatype, key, value, .. } => {

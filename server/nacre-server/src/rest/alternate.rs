@@ -7,11 +7,9 @@ use nacre_cluster::{Alternate, Change, check_host};
 use std::collections::BTreeMap;
 
 /// Ports of services that nacre does not have: tools name those of all services that they know.
-const ABSENT_PORTS: [&str; 12] = [
+const ABSENT_PORTS: [&str; 10] = [
     "ftsGRPC",
     "ftsGRPCSSL",
-    "cbas",
-    "cbasSSL",
     "backupAPI",
     "backupAPIHTTPS",
     "backupGRPC",
@@ -89,7 +87,7 @@ mod tests {
             assert_eq!(read(text.as_bytes()), None, "{text}");
         }
         let with_others = alternate("a", &[("kv", 1)]);
-        assert_eq!(read(b"hostname=a&kv=1&cbas=4"), Some(with_others));
+        assert_eq!(read(b"hostname=a&kv=1&ftsGRPC=4"), Some(with_others));
         for text in ["hostname=a&kv=65536", "hostname=a&kv=x", "hostname=a&telnet=1"] {
             assert_eq!(read(text.as_bytes()), None, "{text}");
         }

@@ -9,7 +9,16 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, channel};
 
-const SERVICES: &str = "services=kv,n1ql,index,cbas";
+/// Gives analytics to the node, and waits until it has the service.
+fn give(server: &Server) {
+    let pool = server.rest("GET", "/pools/default", "").unwrap().text();
+    let pool: serde_json::Value = serde_json::from_str(&pool).unwrap();
+    let node = pool["nodes"][0]["otpNode"].as_str().unwrap().replace('@', "%40");
+    let form = format!("knownNodes={node}&topology[cbas]={node}");
+    let given = server.rest("POST", "/controller/rebalance", &form).unwrap();
+    assert_eq!(given.status, 200, "{}", given.text());
+    crate::process::until(|| services(server).contains("\"cbas\"").then_some(()));
+}
 
 /// A request as the process gets it: first line, headers, body.
 type Passed = (String, BTreeMap<String, String>, String);
@@ -75,9 +84,7 @@ fn a_node_has_analytics_when_it_is_asked_to() {
         &[("NACRE_ANALYTICS", missing.to_str().unwrap())],
     );
     assert!(!services(&server).contains("\"cbas\""), "{}", services(&server));
-    let given = server.rest("POST", "/node/controller/setupServices", SERVICES).unwrap();
-    assert_eq!(given.status, 200, "{}", given.text());
-    assert!(services(&server).contains("\"cbas\""), "{}", services(&server));
+    give(&server);
     // The program is not there: clients learn that, and try again.
     let answer = crate::process::until(|| {
         let answer = ask(&server, Some((USER, PASSWORD)), "SELECT+1");
@@ -102,7 +109,7 @@ fn requests_are_passed_on_with_the_rights_of_their_users() {
         port_base(),
         &[("NACRE_ANALYTICS", &program(folder.path(), port))],
     );
-    server.rest("POST", "/node/controller/setupServices", SERVICES).unwrap();
+    give(&server);
     let admin = Some((USER, PASSWORD));
     crate::process::until(|| (ask(&server, admin, "SELECT+1").status == 200).then_some(()));
     let (first, headers, body) = passed.recv().unwrap();

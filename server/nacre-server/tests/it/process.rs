@@ -159,10 +159,19 @@ impl Server {
     }
 
     /// Memory of the process that is in use, as the system counts it.
+    /// Memory that is the node's own: without the pages of the program's file, which the system drops when it needs them.
+    pub fn own_memory_bytes(&self) -> u64 {
+        self.status_bytes("RssAnon:")
+    }
+
     pub fn memory_bytes(&self) -> u64 {
+        self.status_bytes("VmRSS:")
+    }
+
+    fn status_bytes(&self, field: &str) -> u64 {
         let status = format!("/proc/{}/status", self.process.id());
         let status = std::fs::read_to_string(status).unwrap();
-        let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        let resident = status.lines().find_map(|line| line.strip_prefix(field)).unwrap();
         resident.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
     }
 

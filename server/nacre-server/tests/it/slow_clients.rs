@@ -32,8 +32,8 @@ fn settled(directory: &Path) -> Server {
 #[test]
 fn a_node_with_nothing_to_hold_takes_little_memory() {
     let directory = tempfile::tempdir().unwrap();
-    let bytes = settled(directory.path()).memory_bytes();
-    assert!(bytes < 72 << 20, "{bytes} bytes with an empty bucket and an empty view");
+    let bytes = settled(directory.path()).own_memory_bytes();
+    assert!(bytes < 32 << 20, "{bytes} bytes with an empty bucket and an empty view");
 }
 
 #[test]

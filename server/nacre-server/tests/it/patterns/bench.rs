@@ -12,7 +12,10 @@ fn command(server: &Server, workloads: &str, options: &[&str]) -> Command {
     let node = format!("http://127.0.0.1:{}", server.port_base);
     let mut command = Command::new(env!("CARGO_BIN_EXE_nacre"));
     command.args(["bench", "patterns", workloads, "-c", &node, "-u", USER, "-p", PASSWORD]);
-    command.args(["--bucket", BUCKET, "--csv", "-"]).args(options);
+    if !options.contains(&"--bucket") {
+        command.args(["--bucket", BUCKET]);
+    }
+    command.args(["--csv", "-"]).args(options);
     command
 }
 

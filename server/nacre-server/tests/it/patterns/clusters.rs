@@ -122,7 +122,11 @@ fn all_users_are_left_when_both_sides_have_made_keys_by_themselves() {
 /// A05: a counter that both sides have counted is right, and still half of the users are gone: their numbers were the same.
 #[test]
 fn a_counter_that_is_merged_is_right_and_does_not_bring_the_users_back() {
-    let nodes = cut_off("enableCrossClusterVersioning=true");
+    let nodes = cut_off("");
+    for node in &nodes {
+        let path = format!("/pools/default/buckets/{BUCKET}");
+        node.succeed("POST", &path, "enableCrossClusterVersioning=true");
+    }
     for node in &nodes {
         assert_eq!(upload(node.server(), "resolver", "1", "").0, 201);
         let wanted = value!({"package": "resolver", "version": "1", "bucket": BUCKET}).to_string();
