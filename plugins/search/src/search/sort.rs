@@ -268,6 +268,9 @@ pub fn is_beyond(sort: &[SortKey], cursor: &Cursor, hit: &Ranked<'_>) -> bool {
     }
 }
 
+/// The first and the last term of documents, by their numbers.
+type Ends = BTreeMap<u32, (Rc<str>, Rc<str>)>;
+
 /// Reads the values of a key in a segment.
 pub struct KeyReader<'a> {
     key: &'a SortKey,
@@ -277,7 +280,7 @@ pub struct KeyReader<'a> {
     texts: Option<Values>,
     segment: &'a Segment,
     /// The first and the last term of documents with many, found when one is asked for.
-    ends: OnceCell<BTreeMap<u32, (Rc<str>, Rc<str>)>>,
+    ends: OnceCell<Ends>,
 }
 
 impl<'a> KeyReader<'a> {
@@ -367,7 +370,7 @@ impl<'a> KeyReader<'a> {
     }
 
     /// The first and the last term of each document with many. The dictionary has them in their order.
-    fn ends(&self, values: &Values) -> Result<&BTreeMap<u32, (Rc<str>, Rc<str>)>> {
+    fn ends(&self, values: &Values) -> Result<&Ends> {
         if let Some(ends) = self.ends.get() {
             return Ok(ends);
         }

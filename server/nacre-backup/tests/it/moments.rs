@@ -75,15 +75,18 @@ fn take(repository: &Repository, now_ms: u64, snapshots: &[(u64, bool)]) -> Back
 /// Returns the documents that a reader shows.
 fn documents(reader: &Reader<'_>) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
-    let each = |record: &Record<'_>| {
+    let mut each = |record: &Record<'_>| {
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
         match record.is_document() {
             true => drop(found.insert(text(record.key), text(record.value))),
             false => drop(found.remove(&text(record.key))),
         }
     };
-    let mut each = each;
-    reader.for_each(0, |_, record| Ok::<(), Error>(each(record))).unwrap();
+    let shown = reader.for_each(0, |_, record| {
+        each(record);
+        Ok::<(), Error>(())
+    });
+    shown.unwrap();
     found
 }
 

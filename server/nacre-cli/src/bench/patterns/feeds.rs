@@ -27,11 +27,11 @@ const END: &str = "9999";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Means {
     /// When a page is read, from the activities of each user who is followed.
-    OnRead,
+    Read,
     /// When an activity is saved, as documents that an index has in their order.
-    OnWrite,
+    Write,
     /// When an activity is saved, as documents with numbers.
-    OnWriteByNumber,
+    WriteByNumber,
 }
 
 /// Transaction of a client.
@@ -100,9 +100,9 @@ impl Feeds {
     /// Index, what it is spread by, and the rest of it.
     fn index(&self) -> Option<(&'static str, &'static str, &'static str)> {
         match self.means {
-            Means::OnRead => Some(("patterns_activity", "author", "content")),
-            Means::OnWrite => Some(("patterns_feed", "reader", "friend, content")),
-            Means::OnWriteByNumber => None,
+            Means::Read => Some(("patterns_activity", "author", "content")),
+            Means::Write => Some(("patterns_feed", "reader", "friend, content")),
+            Means::WriteByNumber => None,
         }
     }
 
@@ -154,7 +154,7 @@ impl Feeds {
             let key = format!("activity::{author}::{at}");
             let activity = json!({"author": author, "at": at, "content": content}).to_string();
             client.submit(|connections| connections.upsert(&key, &activity))?;
-            if self.means == Means::OnRead {
+            if self.means == Means::Read {
                 return Ok(());
             }
             let key = format!("followers::{author}");
@@ -165,7 +165,7 @@ impl Feeds {
                 let entry =
                     json!({"reader": reader, "at": at, "friend": author, "content": content});
                 let key = match self.means {
-                    Means::OnWriteByNumber => {
+                    Means::WriteByNumber => {
                         let counter = format!("feedcount::{reader}");
                         let number = client
                             .submit(|connections| connections.count(0, &counter, 1, Some(1)))?;
@@ -188,12 +188,12 @@ impl Feeds {
         position: &mut Position,
     ) -> Result<u64, Failure> {
         match self.means {
-            Means::OnRead => self.page_of_friends(client, reader, position),
-            Means::OnWrite => {
+            Means::Read => self.page_of_friends(client, reader, position),
+            Means::Write => {
                 let (name, limit) = (self.name(reader), self.sizes.activities_per_page);
                 self.part_of_page(client, name, limit, position)
             }
-            Means::OnWriteByNumber => self.page_of_numbers(client, reader, position),
+            Means::WriteByNumber => self.page_of_numbers(client, reader, position),
         }
     }
 
@@ -262,7 +262,7 @@ impl Feeds {
         let Sizes { friends_per_user, activities_per_user, activities_per_page, .. } = self.sizes;
         let Sizes { friends_per_page, activities_per_friend, .. } = self.sizes;
         match self.means {
-            Means::OnRead => {
+            Means::Read => {
                 friends_per_user.div_ceil(friends_per_page)
                     * activities_per_user.div_ceil(activities_per_friend)
             }
@@ -375,7 +375,7 @@ mod tests {
             content_bytes: 1,
             activities_per_page: 10,
         };
-        let feeds = Feeds::new(Means::OnWrite, Work::Save, sizes, "b");
+        let feeds = Feeds::new(Means::Write, Work::Save, sizes, "b");
         let following = |user: u64| (1..=3).map(|step| feeds.name(user + step)).collect();
         let all: Vec<Vec<String>> = (0..10).map(following).collect();
         for user in 0..10 {

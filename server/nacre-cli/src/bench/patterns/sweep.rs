@@ -2,6 +2,9 @@
 
 use std::fmt::Write;
 
+/// What a panel shows of a point.
+type Measure = fn(&Point) -> f64;
+
 /// One run of a workload.
 pub struct Point {
     /// Workload.
@@ -39,7 +42,7 @@ pub fn svg(points: &[Point]) -> String {
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" font-family=\"sans-serif\" font-size=\"12\">\n"
     );
-    let panels: [(&str, fn(&Point) -> f64); 2] = [
+    let panels: [(&str, Measure); 2] = [
         ("transactions/s", |point| point.throughput),
         ("average latency, ms", |point| point.latency_ms),
     ];

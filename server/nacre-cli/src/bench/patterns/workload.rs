@@ -125,12 +125,12 @@ impl Workload {
             W::EnumerableKeysPaginate => {
                 comments(comments::Means::EnumerableKeys, comments::Work::Paginate)
             }
-            W::ForSave => feeds(feeds::Means::OnRead, feeds::Work::Save),
-            W::ForPaginate => feeds(feeds::Means::OnRead, feeds::Work::Paginate),
-            W::FowSave => feeds(feeds::Means::OnWrite, feeds::Work::Save),
-            W::FowPaginate => feeds(feeds::Means::OnWrite, feeds::Work::Paginate),
-            W::FowKeysSave => feeds(feeds::Means::OnWriteByNumber, feeds::Work::Save),
-            W::FowKeysPaginate => feeds(feeds::Means::OnWriteByNumber, feeds::Work::Paginate),
+            W::ForSave => feeds(feeds::Means::Read, feeds::Work::Save),
+            W::ForPaginate => feeds(feeds::Means::Read, feeds::Work::Paginate),
+            W::FowSave => feeds(feeds::Means::Write, feeds::Work::Save),
+            W::FowPaginate => feeds(feeds::Means::Write, feeds::Work::Paginate),
+            W::FowKeysSave => feeds(feeds::Means::WriteByNumber, feeds::Work::Save),
+            W::FowKeysPaginate => feeds(feeds::Means::WriteByNumber, feeds::Work::Paginate),
         }
     }
 }
@@ -173,7 +173,7 @@ fn comments(
 
 /// Sizes with the defaults of the original workloads.
 fn sizes(means: feeds::Means, properties: &Properties) -> Result<Sizes, String> {
-    let prefix = if means == feeds::Means::OnRead { "for" } else { "fow" };
+    let prefix = if means == feeds::Means::Read { "for" } else { "fow" };
     let count = |name: &str, default| properties.count(&format!("{prefix}.{name}"), default);
     let sizes = Sizes {
         users: count("usersCount", 100)?,
