@@ -53,8 +53,9 @@ def _index(env):
         )
         env.later(lambda: manager.drop_index(name))
         places = [(2.35, 48.85), (-0.12, 51.5), (13.4, 52.5), (139.7, 35.7)]
+        # Other modules leave documents with a field "run".
         shells = [
-            {"run": env.run, "place": {"lon": lon, "lat": lat}, **shell}
+            {"beach": env.run, "place": {"lon": lon, "lat": lat}, **shell}
             for shell, (lon, lat) in zip(_SHELLS, places)
         ]
         stored = [env.document(shell) for shell in shells]
@@ -65,7 +66,7 @@ def _index(env):
 def _ask(env, wanted, **options):
     """Rows of a query among the documents of this run, which it sees all, and the result."""
     name, _, state = _index(env)
-    own = query.ConjunctionQuery(query.MatchQuery(env.run, field="run"), wanted)
+    own = query.ConjunctionQuery(query.MatchQuery(env.run, field="beach"), wanted)
     result = env.cluster.search(name, own, SearchOptions(consistent_with=state, **options))
     return list(result.rows()), result
 
