@@ -41,10 +41,13 @@ fn client(node: &Node) -> Bucket {
     bucket_at(node.server().kv_address(), BUCKET)
 }
 
-/// Has each side add its users. `name` gives the key of the next one.
+/// Has one side add its users, then the other. `name` gives the key of the next one.
+///
+/// A CAS counts in steps of 65 microseconds, and both sides have the clock of this machine: at the same time they would give two versions
+/// of a document all of the same metadata, which the rule of the bucket takes for the same version.
 fn add_users(nodes: &[Node; 2], name: &(impl Fn(&Node, &mut Bucket, usize) -> String + Sync)) {
-    std::thread::scope(|scope| {
-        for (node, site) in nodes.iter().zip(SITES) {
+    for (node, site) in nodes.iter().zip(SITES) {
+        std::thread::scope(|scope| {
             for first in 0..CLIENTS {
                 scope.spawn(move || {
                     let mut client = client(node);
@@ -55,8 +58,8 @@ fn add_users(nodes: &[Node; 2], name: &(impl Fn(&Node, &mut Bucket, usize) -> St
                     }
                 });
             }
-        }
-    });
+        });
+    }
 }
 
 /// Lets both follow each other again, and waits until they are the same. Returns the number of their documents.
