@@ -7,8 +7,8 @@
 
 const assert = require('node:assert')
 const couchbase = require('couchbase')
+const { bucketName, run } = require('./steps.cjs')
 
-const [url, username, password, bucketName] = process.argv.slice(2)
 const dataverse = `dv${Date.now()}`
 const fresh = { scanConsistency: couchbase.AnalyticsScanConsistency.RequestPlus }
 
@@ -65,21 +65,4 @@ const steps = {
   }
 }
 
-async function main() {
-  const cluster = await couchbase.connect(url, { username, password })
-  const collection = cluster.bucket(bucketName).defaultCollection()
-  let failed = 0
-  for (const [name, step] of Object.entries(steps)) {
-    try {
-      await step({ cluster, collection })
-      console.log(`passed ${name}`)
-    } catch (error) {
-      failed += 1
-      console.log(`FAILED ${name}: ${error.stack}`)
-    }
-  }
-  await cluster.close()
-  process.exit(failed ? 1 : 0)
-}
-
-main()
+run(steps, (cluster) => ({ cluster, collection: cluster.bucket(bucketName).defaultCollection() }))

@@ -7,8 +7,8 @@
 
 const assert = require('node:assert')
 const couchbase = require('couchbase')
+const { bucketName, run } = require('./steps.cjs')
 
-const [url, username, password, bucketName] = process.argv.slice(2)
 const { SearchQuery, SearchRequest, VectorQuery, VectorSearch } = couchbase
 
 const documents = {
@@ -99,25 +99,4 @@ async function setUp(cluster) {
   return { cluster, scope, name, shells: scope.collection('shells'), tidy: () => collections.dropScope(scopeName) }
 }
 
-async function main() {
-  const cluster = await couchbase.connect(url, { username, password })
-  const world = await setUp(cluster)
-  let failed = 0
-  for (const [name, step] of Object.entries(steps)) {
-    try {
-      await step(world)
-      console.log(`ok   ${name}`)
-    } catch (error) {
-      failed += 1
-      console.log(`FAIL ${name}: ${error.name} ${error.message}`)
-    }
-  }
-  await world.tidy()
-  await cluster.close()
-  process.exitCode = failed ? 1 : 0
-}
-
-main().catch((error) => {
-  console.error(error)
-  process.exitCode = 1
-})
+run(steps, setUp)
