@@ -62,7 +62,8 @@ pub fn params(random: &mut StdRng, similarity: &str) -> Value {
     let field = |kind: &str, more: Value| {
         let mut field = json!({"type": kind, "index": true});
         field.as_object_mut().unwrap().extend(more.as_object().cloned().unwrap_or_default());
-        json!({"enabled": true, "fields": [field]})
+        // Without it the coordinates in a shape would be numbers of their own, as in every property that does not say otherwise.
+        json!({"enabled": true, "dynamic": false, "fields": [field]})
     };
     let tag = json!({"analyzer": "keyword", "include_in_all": true, "docvalues": random.random_bool(0.5)});
     let properties = json!({

@@ -38,7 +38,7 @@ fn glob(pattern: &[char], word: &[char]) -> bool {
     }
 }
 
-/// What the standard analyzer makes of a text: two characters of Chinese writing are two tokens; no word here is a stop word.
+/// The tokens that the standard analyzer makes of a text: two characters of Chinese writing are two tokens; no word here is a stop word.
 fn standard(text: &str) -> Vec<String> {
     text.split_whitespace()
         .flat_map(|word| match word {
@@ -69,7 +69,7 @@ fn is_like(query: &Value, term: &str, other: &str) -> bool {
     let same = |(a, b): (char, char)| a == b;
     let starts = other.chars().count() >= prefix.min(term.chars().count())
         && term.chars().zip(other.chars()).take(prefix).all(same);
-    // What has to be the same to the letter has no prefix.
+    // An exact comparison ignores the prefix.
     if distance_max == 0 { term == other } else { starts && distance(term, other) <= distance_max }
 }
 
@@ -84,7 +84,7 @@ fn metres(from: (f64, f64), to: (f64, f64)) -> f64 {
     6_371_008.8 * cosine.clamp(-1.0, 1.0).acos()
 }
 
-/// Whether a line from a place to the north crosses the sides an odd number of times.
+/// Returns true if a line from a place to the north crosses the sides an odd number of times.
 fn is_inside(points: &[(f64, f64)], (lon, lat): (f64, f64)) -> bool {
     let ends = points.iter().zip(points.iter().cycle().skip(1));
     let crossed = ends.filter(|((x1, y1), (x2, y2))| {

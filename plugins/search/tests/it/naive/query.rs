@@ -180,7 +180,7 @@ fn of_places(random: &mut StdRng) -> Value {
                 ("600mi", 965_606.4),
                 ("2500000", 2.5e6),
                 ("1500nm", 2.778e6),
-                ("9000km", 9e6),
+                ("7000km", 7e6),
             ]
             .choose(random)
             .unwrap();
