@@ -12,7 +12,7 @@ import {
 const PAUSE_MS_FIRST = 5
 const PAUSE_MS_MAX = 500
 
-/** What is known of a request so far, for the error at the deadline. */
+/** The state of a request, for the error at its deadline. */
 export class Attempt {
   readonly context: ErrorContext
   readonly deadline: Deadline

@@ -26,7 +26,7 @@ import {
 
 type Fields = Parameters<typeof formBody>[0]
 
-/** What managers share. */
+/** Parts that all managers share. */
 export abstract class Manager {
   /** @internal */
   readonly cluster: Cluster
@@ -99,7 +99,7 @@ export class BucketManager extends Manager {
   }
 
   /**
-   * What a bucket is like.
+   * Returns the settings of a bucket.
    *
    * @throws BucketNotFoundError there is none of this name.
    */
@@ -225,7 +225,7 @@ function bucketPath(name: string): string {
 
 type ErrorClass = new (message?: string, context?: ErrorContext) => CouchbaseError
 
-/** What a refusal about scopes and collections means: its text tells them apart. */
+/** The error of a refusal about scopes and collections: only its text tells them apart. */
 const OUTCOMES: [RegExp, ErrorClass][] = [
   [/collection.*not.found/i, CollectionNotFoundError],
   [/collection.*already exists/i, CollectionExistsError],

@@ -139,7 +139,7 @@ export class EventingFunctionManager {
     await this.#send({ method: 'POST', path: `${functionPath(name)}/resume` }, options)
   }
 
-  /** What the functions do at the moment. */
+  /** The present state of the functions. */
   async functionsStatus(options: OperationOptions = {}): Promise<EventingState> {
     checkOptions('functionsStatus', options)
     const response = await this.#send({ method: 'GET', path: '/api/v1/status' }, options)
@@ -253,7 +253,7 @@ function writeFunction(definition: EventingFunction, place: { bucket: string; sc
   }
 }
 
-/** What the settings of functions call consistency, by its name in queries. */
+/** Names of consistency in the settings of functions, by their names in queries. */
 const CONSISTENCIES: Record<string, string> = { not_bounded: 'none', request_plus: 'request' }
 
 function readFunction(definition: any): EventingFunction {

@@ -21,7 +21,7 @@ export interface HttpResponse {
   context: ErrorContext
 }
 
-/** What to ask for. */
+/** A request to a service over HTTP. */
 export interface HttpRequest {
   method: 'GET' | 'POST' | 'PUT' | 'DELETE' | 'PATCH'
   path: string
@@ -37,7 +37,7 @@ export interface HttpRequest {
 /** The connection could not be made, or broke before the answer was complete; callers see another error. */
 export class ConnectionFailed extends Error {}
 
-/** Whether a request changes nothing, so that it may be sent twice. */
+/** True if a request changes nothing, so that it may be sent twice. */
 export function isRead({ reads, method }: HttpRequest): boolean {
   return reads ?? method === 'GET'
 }
@@ -94,12 +94,12 @@ export class HttpStream {
   }
 }
 
-/** What knows the nodes of a bucket, or of the cluster if `bucket` is undefined. */
+/** Source of the nodes of a bucket, or of the cluster if `bucket` is undefined. */
 export interface Nodes {
   readonly bucket: string | undefined
 }
 
-/** What sends requests: sockets, or `fetch`. */
+/** Carrier of requests: sockets, or `fetch`. */
 export interface HttpTransport {
   /** Makes spans of what is asked. */
   readonly tracer?: RequestTracer | undefined

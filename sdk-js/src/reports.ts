@@ -202,7 +202,7 @@ export async function waitUntilReady(
         if (!lacking.length) return
         missing = lacking.join(', ')
       } catch (error) {
-        // What may pass is waited for, a wrong password is not.
+        // A failure that may pass is waited for; a wrong password is reported at once.
         if (!(error instanceof UnambiguousTimeoutError)) throw error
         missing = error.message
       }

@@ -99,7 +99,7 @@ export class SearchIndexManager {
     await this.#control(indexName, 'planFreezeControl/unfreeze', options)
   }
 
-  /** What an index makes of a document. */
+  /** Fields and tokens that an index makes of a document. */
   async analyzeDocument(indexName: string, document: any, options: OperationOptions = {}): Promise<any> {
     checkOptions('analyzeDocument', options)
     const body = jsonText(document)

@@ -137,7 +137,7 @@ export class FieldSearchSort extends SearchSort {
     return this._set({ mode })
   }
 
-  /** Whether documents without the field come first (`true`, `'first'`) or last. */
+  /** Place of documents without the field: first (`true`, `'first'`) or last. */
   missing(missing: boolean | string): this {
     return this._set({ missing: typeof missing === 'string' ? missing : missing ? 'first' : 'last' })
   }

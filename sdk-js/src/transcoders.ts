@@ -6,7 +6,7 @@ import { DecodingFailureError, EncodingFailureError, InvalidArgumentError } from
 export const JSON_FLAGS = 0x02000000
 const BINARY_FLAGS = 0x03000000
 const STRING_FLAGS = 0x04000000
-/** What clients that know nothing of the highest byte go by, as the official SDK adds it. */
+/** Flags for clients that ignore the highest byte; the official SDK adds them too. */
 const [LEGACY_BINARY, LEGACY_STRING] = [0x02, 0x04]
 
 /** Turns values into bytes and flags, and back. */

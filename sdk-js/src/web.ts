@@ -41,7 +41,7 @@ export {
   type QueryWarning,
 } from './query.js'
 
-/** Who asks, and how. */
+/** Login and options of the requests. */
 export interface ConnectOptions {
   username?: string
   password?: string

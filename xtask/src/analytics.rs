@@ -53,7 +53,7 @@ pub fn run_chore(options: &Analytics) -> Result<(), String> {
 fn of_analytics(command: &str) -> Command {
     let mut cargo = cargo();
     cargo.arg(command).arg("--manifest-path").arg(workspace().join("server/analytics/Cargo.toml"));
-    // What joins the features of the node's workspace is of no use in this one.
+    // The variables that unify features apply to the node's workspace, not to this one.
     cargo.env_remove("CARGO_RESOLVER_FEATURE_UNIFICATION");
     cargo.env_remove("CARGO_UNSTABLE_FEATURE_UNIFICATION");
     cargo

@@ -231,7 +231,7 @@ pub fn compat(binary: &Path, only: &str) -> Result<(), String> {
     if failures.is_empty() { Ok(()) } else { Err(failures.join("\n")) }
 }
 
-/// What each program saw.
+/// Output of each program.
 fn outcomes(
     binary: &Path,
     language: Language,

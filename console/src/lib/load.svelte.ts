@@ -101,7 +101,7 @@ export async function attempt(work: () => Promise<unknown>, done = ''): Promise<
 /** A form that is sent: whether it is on its way, and what was wrong with it. */
 export class Submission {
   busy = $state(false);
-  /** What belongs to no field that the form shows, or all of it. */
+  /** Error that concerns no field of the form. */
   problem = $state('');
   fields = $state.raw<Record<string, string>>({});
 

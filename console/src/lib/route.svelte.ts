@@ -5,7 +5,7 @@ class Route {
   query = $state.raw(new URLSearchParams());
   /** Where somebody wants to go who would lose what they typed. */
   leaving = $state('');
-  /** What is shown now: the address of the browser may be ahead. */
+  /** The screen on display; the address of the browser may be ahead of it. */
   private shown = '';
   private readonly edits = new Set<() => boolean>();
 

@@ -50,7 +50,7 @@ test('nothing is left of a cluster that was closed', () =>
     }
   }))
 
-/** What servers do that are broken; each function answers a get on one of their sockets. */
+/** Faults of broken servers; each function answers a get on one of their sockets. */
 const BROKEN: Record<string, (node: FakeNode, asked: Asked) => Answer> = {
   garbage: (node) => {
     for (const socket of node.sockets) socket.write('garbage, and more of it than a header has')

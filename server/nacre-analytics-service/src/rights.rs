@@ -1,4 +1,4 @@
-//! What a user may do with analytics, as the process is told.
+//! Rights of a user in analytics, in the form in which the process receives them.
 
 use crate::Privilege;
 use nacre_auth::Keyspace;

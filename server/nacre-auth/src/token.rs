@@ -21,7 +21,7 @@ use base64::prelude::BASE64_STANDARD;
 use serde::{Deserialize, Serialize};
 use subtle::ConstantTimeEq;
 
-/// What texts of tokens begin with. The number is the version of the form.
+/// Beginning of the text of a token. The number is the version of the form.
 const PREFIX: &str = "nacre1_";
 /// Digits of an ID.
 const ID_DIGITS: usize = 16;

@@ -108,7 +108,7 @@ pub struct VbucketPart {
     pub deletions: u64,
     /// Sum of the fingerprints of all records, modulo 2^64.
     pub digest: u64,
-    /// Which versions the part has. Absent from backups of releases that did not record it.
+    /// Versions that the part has. Absent from backups of releases that did not record them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub versions: Option<Versions>,
 }

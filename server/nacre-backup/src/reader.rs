@@ -177,7 +177,7 @@ impl<'a> Reader<'a> {
     ) -> Result<(), E> {
         let mut is_over = false;
         for (id, part) in self.lineage(vbid)?.iter().rev() {
-            // What is known to be before every moment that can be asked for counts, whatever CAS it has brought from another cluster.
+            // Records up to `complete_after` precede every moment that can be asked for, whatever CAS they have from another cluster.
             let is_later = |record: &Record<'_>| {
                 record.seqno > part.complete_after()
                     && self.moment.is_some_and(|moment| record.cas > moment)

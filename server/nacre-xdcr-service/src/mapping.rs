@@ -66,7 +66,7 @@ impl Mapped {
         self.named == other.named && self.migrated == other.migrated
     }
 
-    /// What checkpoints depend on: collections here and there. Rules of a migration come from one collection, so that each
+    /// Parts of the settings on which checkpoints depend: collections here and there. Rules of a migration come from one collection, so that each
     /// is named by its target.
     pub fn terms(&self) -> BTreeMap<u32, u32> {
         let named = self.named.iter().map(|(from, to)| (from.0, to.0));

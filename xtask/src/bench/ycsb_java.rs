@@ -78,7 +78,7 @@ struct Outcome {
 /// Measures all workloads, or some.
 ///
 /// # Errors
-/// What is missing, or a workload of which operations have failed.
+/// A missing tool, or a workload with failed operations.
 pub fn run(effort: Effort, only: &[String]) -> Result<(), String> {
     let binary = node::build("release")?;
     let program = Program::build()?;

@@ -22,7 +22,7 @@ export interface Keyspace {
   collection: string;
 }
 
-/** What a function would do with documents. */
+/** Effects that a function would have on documents. */
 export interface Trial {
   complete?: boolean;
   documents: {
@@ -37,7 +37,7 @@ export interface Trial {
   }[];
 }
 
-/** What to try: the code as it is typed, with the documents of `ids`, which commas separate, or those written last. */
+/** Input of a dry run: the code as typed, and the documents of `ids`, separated by commas, or those written last. */
 export function trialOf(definition: FunctionDefinition, appcode: string, ids: string): Record<string, unknown> {
   const documents = ids.split(',').map((id) => id.trim()).filter(Boolean);
   return { function: { ...definition, appcode }, ...(documents.length ? { documents } : { last: 10 }) };

@@ -92,7 +92,7 @@ export async function readIndexes(signal: AbortSignal, background: boolean): Pro
   return rowsOf(list.indexDefs.indexDefs, counts);
 }
 
-/** What an administrator has switched off of an index. */
+/** Parts of an index that an administrator has switched off. */
 export function controlsOf({ planParams }: IndexDef): { ingest: boolean; query: boolean; plan: boolean } {
   const nodes = objectOf(objectOf(objectOf(planParams?.nodePlanParams)[''])['']);
   return { ingest: nodes.canWrite !== false, query: nodes.canRead !== false, plan: planParams?.planFrozen !== true };

@@ -10,7 +10,7 @@ export interface Section {
   fixed?: string[];
   /** Fields to show, where the rest is for experts; all without it. */
   shown?: string[];
-  /** Who may change it, where that is not who administers the cluster. */
+  /** Right that changes need, if it is not the administration of the cluster. */
   permission?: 'replications';
 }
 

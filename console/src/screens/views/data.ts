@@ -24,7 +24,7 @@ export function withView(design: Design, view: string, map: string, reduce: stri
   return { ...design, views: { ...design.views, [view]: next } };
 }
 
-/** What a preview has found. */
+/** Result of a preview. */
 export interface Previewed {
   about: { read: number; us_per_document: number; errors: { id: string; message: string }[]; log: string[]; complete: boolean };
   emitted: { rows: ViewRow[] };

@@ -100,7 +100,7 @@ impl Parser<'_> {
         })))
     }
 
-    /// What the entries of an index are spread by: `USING HASH` means all of its keys, `USING CLUSTERED` the first one, within which the
+    /// Expressions that spread the entries of an index: `USING HASH` means all of its keys, `USING CLUSTERED` the first one, within which the
     /// others are sorted. Both are printed as PARTITION BY.
     fn spread_by(&self, keys: &[IndexKey]) -> Result<Vec<Expr>> {
         if keys.is_empty() || keys.iter().any(|key| key.array.is_some()) {

@@ -102,7 +102,7 @@ pub(crate) struct Parser<'a> {
     question_marks: usize,
     /// Whether this is a part of an array key of an index, where arrays may be nested.
     in_array_key: bool,
-    /// Whether the operators of analytics are known.
+    /// True if the parser accepts the operators of analytics.
     is_analytics: bool,
 }
 

@@ -38,7 +38,7 @@ pub(super) fn choose(
             None => Value::Missing,
             Some(options) => match literal(options, run) {
                 Some(options) => options,
-                // Which index is meant is not known before the request runs.
+                // The request chooses the index when it runs.
                 None => continue,
             },
         };
@@ -74,7 +74,7 @@ fn is_search(expr: &Expr, alias: &Name) -> bool {
     let target = args.first().and_then(search_target);
     function.name == "SEARCH"
         && target.is_some_and(|(of, _)| of == alias)
-        // What depends on a document cannot be asked before it is there.
+        // An argument that depends on a document has no value before the document is read.
         && args[1..].iter().all(|arg| !super::mentions(arg, std::slice::from_ref(alias)))
 }
 

@@ -1,4 +1,4 @@
-//! What is defined: scopes, collections with their indexes, synonyms; kept in one file that is replaced as a whole.
+//! The catalog: scopes, collections with their indexes, and synonyms, in one file that is replaced as a whole.
 
 use crate::error::{Error, Result};
 use crate::follower::Keyspace;

@@ -9,7 +9,7 @@
 //! All columns but those below `items` have one entry a row. *Invariant:* an array has a value exactly where the row has that kind; the
 //! kind of each row is known, so that MISSING and NULL are told apart; no value is converted into another kind.
 //!
-//! What is not shredded (too deep, or more paths than [`COLUMNS_MAX`]) makes its parent [`Column::is_partial`]: who asks for it reads the
+//! A value that is not shredded (too deep, or beyond [`COLUMNS_MAX`] paths) makes its parent [`Column::is_partial`]: a reader of it reads the
 //! text of the document.
 
 use datafusion::arrow::array::{

@@ -18,7 +18,7 @@ pub enum Caller {
         user: String,
         /// Buckets whose analytics the user may define; `*` for all.
         manage: Vec<String>,
-        /// What the user may read: `bucket`, `bucket:scope` or `bucket:scope:collection`; `*` for all.
+        /// Keyspaces that the user may read: `bucket`, `bucket:scope` or `bucket:scope:collection`; `*` for all.
         select: Vec<String>,
     },
 }

@@ -9,7 +9,7 @@ use nacre_protocol::{Feature, Frame};
 use nacre_types::Now;
 use std::time::Duration;
 
-/// What a request has waited for; `None` if the wait is no fault of the node.
+/// The reason why a request has waited; `None` if the node is not the cause.
 pub(super) fn wait(until: &Until) -> Option<&'static str> {
     match until {
         Until::Persisted(_) => Some("write to disk"),

@@ -1,4 +1,4 @@
-//! What tools do: requests to a node.
+//! The tools' requests to a node.
 
 use super::answer::Answer;
 use super::tools::Arguments;

@@ -63,7 +63,7 @@ pub struct Session {
     pub(super) begun_ns: u64,
     /// When its first rows were there; 0 before.
     pub(super) answered_ns: AtomicU64,
-    /// What the instance has noted of the request when it began, as JSON.
+    /// JSON that the instance recorded when the request began.
     pub(super) description: Mutex<Option<Vec<u8>>>,
     /// Keys of notes that go with the request.
     pub(super) noted: Mutex<Vec<String>>,

@@ -266,7 +266,7 @@ fn every_endpoint_refuses_strangers_and_users_without_the_right() {
             assert_eq!(nobody.ask(request, &[], body).status, 403, "{request}");
         }
     }
-    // Whether a bucket exists is nothing for those who have no part in it.
+    // A user without a right in a bucket does not learn whether it exists.
     assert_eq!(nobody.get("/api/v1/buckets/none/documents").status, 403);
     assert_eq!(nobody.get("/api/v1/buckets").json(), json!({"buckets": []}));
     server.stop();

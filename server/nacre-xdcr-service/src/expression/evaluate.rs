@@ -1,4 +1,4 @@
-//! What an expression says of a document.
+//! Evaluation of an expression for a document.
 
 use fancy_regex::Regex;
 use jiff::{Timestamp, civil, tz::TimeZone};
@@ -24,7 +24,7 @@ pub(super) enum Test {
     IsNull(Operand),
 }
 
-/// What a comparison asks for.
+/// Operator of a comparison.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Relation {
     Equal,

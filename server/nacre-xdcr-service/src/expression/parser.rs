@@ -40,7 +40,7 @@ const FUNCTIONS: [(&str, usize); 20] = [
     ("TAN", 1),
 ];
 
-/// What was read at one level: a condition, or a value that may become a side of one.
+/// Result of one level of the grammar: a condition, or a value that may become a side of one.
 enum Node {
     Test(Test),
     Value(Operand),
@@ -170,7 +170,7 @@ impl Parser {
         Ok(Node::Test(Test::Not(Box::new(self.test(of)?))))
     }
 
-    /// What was read, as a condition.
+    /// Converts the result to a condition.
     fn test(&self, node: Node) -> Result<Test, String> {
         match node {
             Node::Test(test) => Ok(test),

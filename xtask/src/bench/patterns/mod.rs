@@ -196,7 +196,7 @@ impl Floors {
 /// Measures all patterns.
 ///
 /// # Errors
-/// What is missing, what a node refused, or which floor was missed first.
+/// A missing tool, a refusal of a node, or the first floor that was missed.
 pub fn run(effort: Effort) -> Result<(), String> {
     let binary = node::build(effort.profile)?;
     let [few, many] = effort.nodes;

@@ -369,7 +369,7 @@ impl Builder<'_> {
             return unsupported("EXISTS of a query with groups or limits");
         }
         let mut block = without_lets(block)?;
-        // What is selected says nothing about whether there are rows.
+        // The select list does not decide whether there are rows.
         block.projection = Projection::Raw(Sql::Literal(Value::Int(1)), None);
         let mut on = Vec::new();
         let mut inner = scope.clone();
@@ -708,7 +708,7 @@ impl Builder<'_> {
                 name
             }
         };
-        // What is unknown comes before all values, and so last when the order is turned.
+        // Unknown values come before all others, and last in descending order.
         Ok(column(&name).sort(!term.descending, !term.descending))
     }
 
@@ -760,7 +760,7 @@ impl Builder<'_> {
         }
     }
 
-    /// What a row has of an expression.
+    /// The value of an expression for a row.
     fn out(
         &mut self,
         expr: &Sql,
@@ -838,7 +838,7 @@ enum Right {
     Input(usize, Vec<Condition>),
 }
 
-/// What is to be joined, once all columns are known.
+/// A join whose columns are known.
 struct Pending {
     own: Vec<usize>,
     lefts: Vec<(usize, Vec<Condition>)>,

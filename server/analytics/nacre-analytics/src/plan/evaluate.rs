@@ -27,10 +27,10 @@ pub enum Argument {
     Json,
 }
 
-/// What the function returns.
+/// Type of the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Whether a condition holds; null if it is unknown.
+    /// True if a condition holds; null if that is unknown.
     Condition,
     /// JSON text; null for MISSING.
     Json,

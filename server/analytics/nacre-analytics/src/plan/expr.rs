@@ -88,7 +88,7 @@ impl Builder<'_> {
     /// Translates an expression over typed columns; `None` if it has to be evaluated.
     ///
     /// # Errors
-    /// What it needs is not there: the query has no plan.
+    /// The query has no plan: a part that it needs is missing.
     pub fn typed(&mut self, expr: &Sql, scope: &Scope) -> Planned<Option<Typed>> {
         if let Some(resolved) = scope.bound(expr) {
             return Ok(match resolved {

@@ -5,7 +5,7 @@
 //!                                   └ expr: typed columns, or evaluated row by row
 //! ```
 //!
-//! What has no plan is said with a reason, and answered from rows by [`crate::rows`]: EXPLAIN shows which it is. A plan is bound to the
+//! A query without a plan is answered from rows by [`crate::rows`], and EXPLAIN gives the reason. A plan is bound to the
 //! snapshots that it was made for, so that the types of its columns are those of all documents and not of a sample.
 
 mod block;
@@ -53,7 +53,7 @@ impl From<DataFusionError> for Stop {
     fn from(error: DataFusionError) -> Stop {
         match error {
             DataFusionError::ResourcesExhausted(_) => Stop::Failed(error.into()),
-            // What the engine does not plan, the evaluator answers.
+            // The evaluator answers queries that the engine cannot plan.
             other => Stop::Unsupported(format!("the engine refuses it: {other}")),
         }
     }

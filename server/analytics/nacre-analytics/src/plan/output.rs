@@ -78,7 +78,7 @@ fn put(written: &Written, row: usize, text: &mut String) -> bool {
             }
             None => false,
         },
-        // What is no object has no fields.
+        // Only objects have fields.
         Written::Fields(array) => {
             let json = json(array, row).filter(|json| json.starts_with('{'));
             text.push_str(json.unwrap_or("{}"));

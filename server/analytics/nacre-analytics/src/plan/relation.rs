@@ -48,7 +48,7 @@ impl Ty {
     }
 }
 
-/// What is known of the values of a path.
+/// Statistics of the values of a path.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Known {
     /// Kinds that occur.
@@ -166,7 +166,7 @@ fn column_of<'a>(
 }
 
 impl Relation {
-    /// What is known of a path.
+    /// Returns the statistics of a path.
     pub fn known(&self, level: usize, path: &[Name]) -> Known {
         let mut known = Known::default();
         for view in self.snapshot.views.iter().filter(|view| view.live_count() > 0) {

@@ -21,7 +21,7 @@ impl Charset {
     /// The character set of a name, in any case.
     ///
     /// # Errors
-    /// Which names there are.
+    /// A sentence that lists the names.
     pub fn of(name: &str) -> Result<Charset, String> {
         match name.to_ascii_lowercase().as_str() {
             "us-ascii" => Ok(Charset::Ascii),

@@ -63,7 +63,7 @@ pub struct Extract {
     /// Decimal symbol (property decimalSymbol; default .)
     #[arg(short = 's', long, value_name = "CHARACTER")]
     decimal_symbol: Option<char>,
-    /// What separates columns (property csvSeparator; default ,)
+    /// Separator of columns (property csvSeparator; default ,)
     #[arg(short, long, value_name = "CHARACTER")]
     csv_separator: Option<char>,
     /// A file with these properties; options are preferred

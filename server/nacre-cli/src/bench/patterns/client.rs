@@ -39,7 +39,7 @@ pub trait Pattern: Sync {
 pub struct Client {
     /// Its connections.
     pub connections: Connections,
-    /// What it has seen.
+    /// Measurements of this client.
     pub measurements: Measurements,
     /// Its own randomness.
     pub random: StdRng,

@@ -34,7 +34,7 @@ impl Cluster {
     /// The clusters that `clusters` and `nodes.NAME` name, or the one of `server`.
     ///
     /// # Errors
-    /// Which of them cannot be reached.
+    /// The address that cannot be reached.
     pub fn all(
         server: &Server,
         bucket: &str,
@@ -102,7 +102,7 @@ impl Cluster {
     /// Removes all documents, and waits for that.
     ///
     /// # Errors
-    /// What the cluster says against it.
+    /// The refusal of the cluster.
     pub fn flush(&self) -> Result<(), String> {
         self.server.call("POST", &self.path("/controller/doFlush"), b"")?;
         Ok(())
@@ -145,7 +145,7 @@ impl Connections {
     /// Connects to the key-value services of all clusters.
     ///
     /// # Errors
-    /// Which cannot be reached.
+    /// The address that cannot be reached.
     pub fn open(&mut self) -> Result<(), Failure> {
         (0..self.clusters.len()).try_for_each(|cluster| self.keys(cluster).map(drop))
     }
@@ -246,7 +246,7 @@ impl Connections {
         let client = self.queries.insert(client);
         let rows = client.rows(&request.to_string());
         rows.map_err(|reason| {
-            // What is left of a broken answer would be taken for the next one.
+            // The rest of a broken answer would be taken for the next one.
             self.queries = None;
             Failure::new("query", reason)
         })

@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// First line of a block. Programs that read logs of YCSB find it by its first words.
 const MARKER: &str = concat!("YCSB Client nacre-", env!("CARGO_PKG_VERSION"));
 
-/// What one client, or all of them, have seen.
+/// Measurements of one client, or of all.
 #[derive(Default)]
 pub struct Measurements {
     /// Latencies in nanoseconds, by transaction. Those that failed have a name of their own, which ends with `-FAILED`.
@@ -75,7 +75,7 @@ impl Measurements {
 
 /// A phase of a run that is over.
 pub struct Outcome {
-    /// What all clients have seen.
+    /// Measurements of all clients.
     pub measurements: Measurements,
     /// Time of the first request.
     pub started: SystemTime,

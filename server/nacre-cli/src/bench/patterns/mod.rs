@@ -165,7 +165,7 @@ impl<'a> Runner<'a> {
         })
     }
 
-    /// What figures depend on, for whoever reads them later. It goes where messages go, so that tables stay tables.
+    /// Prints the settings on which the figures depend. It writes to standard error, so that tables stay tables.
     fn print_settings(&self) -> Result<(), String> {
         for cluster in self.clusters.iter() {
             let (nodes, replicas) = cluster.size()?;

@@ -51,7 +51,7 @@ impl Properties {
     /// Reads files, later ones over earlier ones, and then `given`, each `name=value`.
     ///
     /// # Errors
-    /// Which file cannot be read, or what is not `name=value`.
+    /// A file that cannot be read, or a line that is not `name=value`.
     pub fn read(files: &[impl AsRef<Path>], given: &[String]) -> Result<Properties, String> {
         let mut properties = Properties::default();
         for file in files {

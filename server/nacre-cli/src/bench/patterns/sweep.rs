@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-/// What a panel shows of a point.
+/// The value of a point that a panel shows.
 type Measure = fn(&Point) -> f64;
 
 /// One run of a workload.

@@ -13,7 +13,7 @@ use std::sync::LazyLock;
 /// Schemas, parameters and the ways to log in.
 const COMPONENTS: &str = include_str!("components.json");
 
-/// What the table of routes does not know of an endpoint.
+/// Properties of an endpoint that the table of routes does not have.
 struct Operation {
     method: Method,
     /// End of the path: behind the collection for documents.

@@ -38,7 +38,7 @@ fn deploy(server: &Server, name: &str, scope: &str, collections: &[&str], grants
     assert_eq!(status, 200, "{told}");
 }
 
-/// What a plugin answers once it has every write.
+/// Answer of a plugin that has every write.
 fn fresh(server: &Server, path: &str) -> Value {
     let (status, answer) = plugins::ask(server, "GET", &format!("/_plugin/{path}"), FRESH, b"");
     assert_eq!(status, 200, "{path}: {answer}");
