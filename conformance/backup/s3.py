@@ -64,7 +64,7 @@ def main():
     )
     client = boto3.client("s3", endpoint_url=endpoint)
     client.create_bucket(Bucket=BUCKET)
-    # A neighbour whose name begins like the repository's is none of its objects.
+    # An object whose name begins like the repository's does not belong to it.
     client.put_object(Bucket=BUCKET, Key="nacre/daily-report.txt", Body=b"not a backup")
 
     succeed("import", "json", "-", "--bucket", "default", "--key", "%id%", stdin=lines("first"))
@@ -90,7 +90,7 @@ def main():
     said = succeed("backup", "diff", REPOSITORY, "--bucket", "default", "--with", "copy")
     assert f"{DOCUMENTS} documents the same, 0 different" in said, said
 
-    # What a store damages is found, by name.
+    # Verification names an object that the store has damaged.
     victim = next(name for name in names(client) if name.endswith(".nbk"))
     body = bytearray(client.get_object(Bucket=BUCKET, Key=victim)["Body"].read())
     body[len(body) // 2] ^= 1
@@ -101,6 +101,8 @@ def main():
     # Addresses that lead nowhere are errors that name them.
     code, said = nacre("backup", "list", "s3://missing/nacre")
     assert code != 0 and "s3://missing/nacre" in said, said
+    code, said = nacre("backup", "create", "s3://missing/nacre", "--bucket", "default", "--quiet")
+    assert code != 0 and "there is no bucket missing" in said, said
     code, said = nacre("backup", "list", "s3:///nacre")
     assert code != 0 and "name a bucket" in said, said
     code, said = nacre("backup", "list", REPOSITORY, environment={"AWS_ENDPOINT_URL": "http://127.0.0.1:1"})

@@ -25,6 +25,7 @@ const RETRIES_MAX: usize = 6;
 /// conditional writes (`If-None-Match: *`), which S3 does since 2024.
 pub(super) struct RemoteStore {
     objects: AmazonS3,
+    bucket: String,
     /// Path of the repository in the bucket, with `/` at the end unless it is empty.
     prefix: String,
     runtime: Runtime,
@@ -71,7 +72,7 @@ impl RemoteStore {
             .enable_all()
             .build()
             .map_err(|error| cannot(&error))?;
-        Ok(RemoteStore { objects, prefix, runtime })
+        Ok(RemoteStore { objects, bucket: bucket.to_owned(), prefix, runtime })
     }
 
     fn path(&self, name: &str) -> Result<Path, StoreError> {
@@ -117,6 +118,10 @@ impl Store for RemoteStore {
         match self.runtime.block_on(put).map_err(|error| store_error(name, &error)) {
             // A request whose answer was lost is sent again, and then finds the object that it has stored.
             Err(StoreError::Exists(_)) if self.is_stored(name, bytes) => Ok(()),
+            // Nothing else can be missing for an object that is new.
+            Err(StoreError::Missing(_)) => {
+                Err(StoreError::Failed(format!("there is no bucket {}", self.bucket)))
+            }
             created => created.map(drop),
         }
     }
