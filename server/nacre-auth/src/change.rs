@@ -5,6 +5,7 @@
 //! record of a user would undo them. For the same reason the rights of the requester are checked again when the change
 //! is applied, and the login must hold by then.
 
+use crate::backup::Restored;
 use crate::login::Login;
 use crate::token::{ApiToken, user_of_token};
 use crate::user::{Domain, Group, User};
@@ -68,6 +69,8 @@ pub enum Edit {
     },
     /// The end of a group.
     RemoveGroup(String),
+    /// Users and groups of a backup.
+    Restore(Box<Restored>),
     /// A new token of the requester.
     CreateToken(ApiToken),
     /// The end of a token.
@@ -211,6 +214,7 @@ impl Users {
             Edit::RemoveGroup(name) => {
                 self.remove_group(name).ok_or_else(|| Refused::GroupNotFound(name.clone()))?;
             }
+            Edit::Restore(restored) => self.restore(restored, is_there)?,
             Edit::CreateToken(token) => self.create_token(change.by.as_ref(), token, is_there)?,
             Edit::RevokeToken { user, id } => self.revoke_token(user, id)?,
         }
@@ -265,6 +269,7 @@ impl Users {
                     || groups.as_deref().is_some_and(|groups| groups.iter().any(group))
             }
             Edit::OwnPassword { .. } | Edit::CreateToken(_) => false,
+            Edit::Restore(_) => true,
             Edit::RevokeToken { user: name, .. } => user(Domain::Local, name),
             Edit::RemoveUser { domain, name } => user(*domain, name),
             Edit::PutGroup(put) => privileged(&put.roles) || group(&put.name),

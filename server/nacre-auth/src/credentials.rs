@@ -27,9 +27,9 @@ pub const SALT_BYTES: usize = 32;
 /// serialised form, with bytes as base64.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Credentials {
-    sha1: Salted,
-    sha256: Salted,
-    sha512: Salted,
+    pub(crate) sha1: Salted,
+    pub(crate) sha256: Salted,
+    pub(crate) sha512: Salted,
 }
 
 impl Credentials {
@@ -142,15 +142,15 @@ impl Salted {
     }
 }
 
-mod base64_text {
+pub(crate) mod base64_text {
     use super::{Engine, STANDARD};
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
 
-    pub(super) fn serialize<S: Serializer>(bytes: &[u8], to: S) -> Result<S::Ok, S::Error> {
+    pub(crate) fn serialize<S: Serializer>(bytes: &[u8], to: S) -> Result<S::Ok, S::Error> {
         to.serialize_str(&STANDARD.encode(bytes))
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u8>, D::Error> {
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u8>, D::Error> {
         STANDARD.decode(String::deserialize(from)?).map_err(D::Error::custom)
     }
 }

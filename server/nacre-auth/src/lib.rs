@@ -16,6 +16,7 @@
 //! Passwords and names are used as their UTF-8 bytes. SASLprep (RFC 4013) leaves ASCII as it is; for other text
 //! clients would have to normalise, which the official SDKs do not either.
 
+mod backup;
 mod change;
 mod credentials;
 mod hash;
@@ -30,6 +31,7 @@ mod token;
 mod user;
 mod users;
 
+pub use backup::{BackupPart, Restored, UsersBackup};
 pub use change::{Edit, Refused, UserChange, UserEdit};
 pub use credentials::{Credentials, ITERATIONS, SALT_BYTES};
 pub use login::{Check, Login, PasswordCheck};

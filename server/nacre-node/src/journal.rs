@@ -147,6 +147,13 @@ pub(crate) fn event_of(proposal: &Proposal, before: &Cluster) -> Option<(EventKi
             }
             Edit::PutGroup(group) => (security(9225, "Group added"), json!({"group": group.name})),
             Edit::RemoveGroup(name) => (security(9226, "Group deleted"), json!({"group": name})),
+            Edit::Restore(restored) => {
+                let users: Vec<&str> = restored.users().map(|user| user.name.as_str()).collect();
+                let groups = restored.groups.iter().map(|group| group.name.as_str());
+                let groups: Vec<&str> = groups.collect();
+                let event = security(9223, "Users and groups restored");
+                (event, json!({"users": users, "groups": groups}))
+            }
         },
         Proposal::PutUser(user) => (security(9223, "User added"), json!({"user": user.name})),
         Proposal::RemoveUser(name) => (security(9224, "User deleted"), json!({"user": name})),

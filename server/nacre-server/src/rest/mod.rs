@@ -48,6 +48,7 @@ mod security_settings;
 mod settings;
 mod setup;
 mod streams;
+mod user_backup;
 mod users;
 mod views;
 
@@ -762,6 +763,7 @@ static MANAGEMENT: LazyLock<Table<Handler>> = LazyLock::new(|| {
         security_settings::ROUTES,
         settings::ROUTES,
         setup::ROUTES,
+        user_backup::ROUTES,
         users::ROUTES,
     ])
 });

@@ -125,7 +125,7 @@ fn domains(call: &Call) -> Result<Vec<Domain>, Reply> {
 }
 
 /// Makes a change for the caller. The rights are checked when the change is applied.
-async fn change(call: &Call, edit: Edit) -> Result<Reply, Reply> {
+pub(super) async fn change(call: &Call, edit: Edit) -> Result<Reply, Reply> {
     let node = Arc::clone(&call.node);
     let change = UserChange { by: Some(asker(call)?), edit };
     in_background(move || node.change_users(change)).await?;
@@ -137,7 +137,7 @@ fn asker(call: &Call) -> Result<Login, Reply> {
 }
 
 /// Refuses a change early, before a password is hashed for it.
-fn permit(call: &Call, edit: &Edit) -> Result<(), Reply> {
+pub(super) fn permit(call: &Call, edit: &Edit) -> Result<(), Reply> {
     let change = UserChange { by: Some(asker(call)?), edit: edit.clone() };
     call.node.users().permit(&change).map_err(|refused| users_refused(&refused))
 }

@@ -250,3 +250,99 @@ fn users_of_a_directory_service_have_roles_and_no_password() {
     assert_eq!(ask(&server, "DELETE", path, "").0, 200);
     assert!(list("/users/external").is_empty());
 }
+
+#[test]
+fn users_and_groups_are_backed_up_and_come_back() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(directory.path());
+    let path = "/settings/rbac/backup";
+    let put = |path: &str, form: &str| {
+        let answer = server.rest("PUT", &format!("/settings/rbac{path}"), form).unwrap();
+        assert_eq!(answer.status, 200, "{path}: {}", answer.text());
+    };
+    put("/groups/staff", "roles=ro_admin&description=all+of+us");
+    put("/users/local/ann", "password=secret1&groups=staff");
+    put("/users/external/eve", "roles=admin");
+    put("/users/local/sam", "password=secret1&roles=security_admin");
+    let take = |query: &str| -> serde_json::Value {
+        let answer = server.rest("GET", &format!("{path}{query}"), "").unwrap();
+        assert_eq!(answer.status, 200, "{query}: {}", answer.text());
+        serde_json::from_str(&answer.text()).unwrap()
+    };
+    let names = |backup: &serde_json::Value| {
+        let list = |kind: &str, name: &str| -> Vec<String> {
+            let records = backup[kind].as_array().unwrap().iter();
+            records.map(|record| record[name].as_str().unwrap().to_owned()).collect()
+        };
+        (backup["admin"].is_object(), list("users", "id").join(","), list("groups", "name"))
+    };
+    let none = Vec::<String>::new;
+    let all = take("");
+    assert_eq!(names(&all), (true, "ann,sam,eve".into(), vec!["staff".into()]));
+    assert!(!all.to_string().contains("secret1"), "{all}");
+    for (query, expected) in [
+        ("?exclude=*", (false, String::new(), none())),
+        ("?include=admin", (true, String::new(), none())),
+        ("?exclude=admin&exclude=user:*:*", (false, String::new(), vec!["staff".into()])),
+        ("?include=user:local:*", (false, "ann,sam".into(), none())),
+        ("?include=user:*:eve&include=group:none", (false, "eve".into(), none())),
+    ] {
+        assert_eq!(names(&take(query)), expected, "{query}");
+    }
+    let restore = |backup: &serde_json::Value, more: &str| {
+        let encoded = percent_encoding::utf8_percent_encode(
+            &backup.to_string(),
+            percent_encoding::NON_ALPHANUMERIC,
+        )
+        .to_string();
+        let answer = server.rest("PUT", path, &format!("backup={encoded}{more}")).unwrap();
+        let text = answer.text();
+        (answer.status, serde_json::from_str::<serde_json::Value>(&text).unwrap())
+    };
+    put("/users/local/ann", "password=secret2&groups=staff");
+    let removed = server.rest("DELETE", "/settings/rbac/users/external/eve", "").unwrap();
+    assert_eq!(removed.status, 200);
+    let login = |password: &str| ask_as(&server, ("ann", password), "GET", "/whoami", "").0;
+    let (status, report) = restore(&all, "");
+    assert_eq!(status, 200, "{report}");
+    assert_eq!(
+        report["stats"],
+        json!({"usersCreated": 1, "usersOverwritten": 0, "usersSkipped": 3,
+            "groupsCreated": 0, "groupsOverwritten": 0, "groupsSkipped": 1})
+    );
+    assert_eq!(report["usersSkipped"][0]["domain"], "admin");
+    assert_eq!((login("secret2"), login("secret1")), (200, 401), "ann stays as she is");
+    let (status, report) = restore(&all, "&canOverwrite=true");
+    assert_eq!((status, &report["stats"]["usersOverwritten"]), (200, &json!(4)), "{report}");
+    assert_eq!((login("secret2"), login("secret1")), (401, 200), "ann is as she was");
+    assert_eq!(take(""), all);
+
+    // What is wrong is named, and nothing changes.
+    let mut stranger = all.clone();
+    stranger["users"][0]["auth"]["scram-sha-256"]["hashes"] = json!([]);
+    let mut nobody = all.clone();
+    nobody["users"][0]["id"] = json!("an n");
+    let mut other = all.clone();
+    other["version"] = json!("2");
+    for (backup, more, field) in [
+        (&stranger, "", "backup"),
+        (&nobody, "", "_"),
+        (&other, "", "backup"),
+        (&json!({"users": 1}), "", "backup"),
+        (&all, "&canOverwrite=maybe", "canOverwrite"),
+        (&all, "&colour=red", "colour"),
+    ] {
+        let (status, report) = restore(backup, more);
+        assert!(status == 400 && report["errors"][field].is_string(), "{report}");
+    }
+    for query in ["?include=admin&exclude=*", "?include=nobody", "?colour=red"] {
+        assert_eq!(server.rest("GET", &format!("{path}{query}"), "").unwrap().status, 400);
+    }
+    assert_eq!(take(""), all);
+
+    // The keys of passwords are for those who administer everybody.
+    for (user, status) in [(("sam", "secret1"), 403), (("ann", "secret1"), 403), (("x", ""), 401)] {
+        assert_eq!(ask_as(&server, user, "GET", path, "").0, status, "{user:?}");
+        assert_eq!(ask_as(&server, user, "PUT", path, "backup={}").0, status, "{user:?}");
+    }
+}
