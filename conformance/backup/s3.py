@@ -82,7 +82,7 @@ def main():
     assert set(before) <= set(names(client)), "an object of the first backup is gone"
     said = succeed("backup", "verify", REPOSITORY, "--read-data")
     assert "damage" not in said.lower(), said
-    listed = json.loads(succeed("backup", "list", REPOSITORY, "--json"))
+    listed = json.loads(succeed("backup", "list", REPOSITORY, "--output", "json"))
     assert len(listed) == 2, listed
 
     succeed("bucket", "create", "copy", "--ram-mb", "100")
@@ -110,7 +110,7 @@ def main():
 
     listed = [backup["id"] for backup in listed]
     succeed("backup", "remove", REPOSITORY, max(listed))
-    assert len(json.loads(succeed("backup", "list", REPOSITORY, "--json"))) == 1
+    assert len(json.loads(succeed("backup", "list", REPOSITORY, "--output", "json"))) == 1
     assert client.get_object(Bucket=BUCKET, Key="nacre/daily-report.txt")["Body"].read() == b"not a backup"
     server.stop()
     print(f"{DOCUMENTS} documents backed up to {REPOSITORY} and restored")

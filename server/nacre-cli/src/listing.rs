@@ -50,6 +50,11 @@ impl Listing {
 }
 
 impl Format {
+    /// Returns true if a program reads the answer.
+    pub fn is_json(self) -> bool {
+        self.output == Form::Json
+    }
+
     /// Writes a listing to standard output.
     pub fn show(self, listing: &Listing) {
         match self.output {

@@ -240,6 +240,14 @@ impl Server {
         self.url_of(["eventingAdminPort", "eventingSSL"], "functions")
     }
 
+    /// URL of the search service, of this node or of another one of its cluster.
+    ///
+    /// # Errors
+    /// Why it cannot be found out.
+    pub fn searches(&self) -> Result<String, Failure> {
+        self.url_of(["fts", "ftsSSL"], "searches")
+    }
+
     /// URL of the view service, of this node or of another one of its cluster.
     ///
     /// # Errors

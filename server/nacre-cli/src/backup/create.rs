@@ -25,6 +25,9 @@ pub(super) struct Create {
     /// Take every version that buckets keep (historyRetentionSeconds), so that `nacre restore --at` can go back to any moment
     #[arg(long)]
     history: bool,
+    /// Take users and groups, too, with the keys of their passwords: give the repository a passphrase. Only an administrator can
+    #[arg(long)]
+    with_users: bool,
     /// Continue the backup that was interrupted last
     #[arg(long, conflicts_with_all = ["discard", "full"])]
     resume: bool,
@@ -54,6 +57,8 @@ pub(super) fn create(options: &Create) -> Result<(), String> {
     if names.is_empty() {
         return Err("the cluster has no bucket".to_owned());
     }
+    // Asked for first, so that a user without the right learns of it before the documents are read.
+    let users = options.with_users.then(|| definitions::users(&options.server)).transpose()?;
     let mut sources = BTreeMap::new();
     for name in &names {
         let source = Source::open(&cluster, name, options.threads)?;
@@ -88,7 +93,8 @@ pub(super) fn create(options: &Create) -> Result<(), String> {
             .map_err(|reason| format!("{reason}; {}", resume()))?;
         about.insert(bucket.name.clone(), found);
     }
-    let others = definitions::of_cluster(&options.server, &mut missing);
+    let mut others = definitions::of_cluster(&options.server, &mut missing);
+    others.extend(users.map(|users| ("users".to_owned(), users)));
     let writer = concat!("nacre ", env!("CARGO_PKG_VERSION"));
     let manifest = task
         .complete(now_ms(), writer, about, others)

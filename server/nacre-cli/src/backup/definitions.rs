@@ -1,5 +1,6 @@
 //! Definitions: settings of buckets, collections, indexes, design documents, functions and deployments, as the cluster describes them.
 
+use super::counted;
 use crate::Failure;
 use crate::target::Server;
 use nacre_backup::{BucketPart, Collection};
@@ -25,6 +26,8 @@ const SETTINGS: [(&str, &str); 12] = [
     ("historyRetentionCollectionDefault", "/historyRetentionCollectionDefault"),
     ("rank", "/rank"),
 ];
+/// Path of the backup of users.
+const USERS: &str = "/settings/rbac/backup";
 /// Scope of the system's own collections, which every bucket has.
 const SYSTEM_SCOPE: &str = "_system";
 
@@ -63,7 +66,145 @@ pub(super) fn of_cluster(server: &Server, missing: &mut Vec<String>) -> Definiti
     let functions =
         server.functions().and_then(|base| server.call_at(&base, "GET", "/api/v1/export", b""));
     add("functions", functions);
+    let indexes =
+        server.searches().and_then(|base| server.call_at(&base, "GET", "/api/index", b""));
+    add("search_indexes", indexes.map(|answer| answer["indexDefs"]["indexDefs"].clone()));
     definitions
+}
+
+/// Reads users and groups, with the keys of their passwords.
+///
+/// # Errors
+/// A sentence, for one who does not administer all users.
+pub(super) fn users(server: &Server) -> Result<Value, String> {
+    let users = server.call("GET", USERS, b"");
+    users.map_err(|reason| format!("users cannot be backed up: {reason}"))
+}
+
+/// Creates users and groups; replaces those that are there if `overwrite` is set. Returns a sentence about them.
+///
+/// # Errors
+/// A sentence if the backup has none, or the cluster refuses them. Nothing is changed then.
+pub(super) fn restore_users(
+    server: &Server,
+    definitions: &Definitions,
+    overwrite: bool,
+) -> Result<String, String> {
+    let users = definitions.get("users");
+    let users = users.ok_or("the backup has no users: take it with --with-users")?;
+    let form = format!("canOverwrite={overwrite}&backup={}", encoded(&users.to_string()));
+    let answer = server
+        .call("PUT", USERS, form.as_bytes())
+        .map_err(|reason| format!("users cannot be restored: {reason}"))?;
+    let count =
+        |name: &str, noun: &str| counted(answer["stats"][name].as_u64().unwrap_or_default(), noun);
+    let both = |end: &str| {
+        let (users, groups) = (format!("users{end}"), format!("groups{end}"));
+        format!("{} and {}", count(&users, "user"), count(&groups, "group"))
+    };
+    Ok(format!(
+        "created {}, replaced {}, left {} as they are",
+        both("Created"),
+        both("Overwritten"),
+        both("Skipped")
+    ))
+}
+
+/// Creates functions, which are not deployed, and search indexes that are missing. Returns what was created, and what could not be.
+pub(super) fn create_of_cluster(server: &Server, definitions: &Definitions) -> (u64, Vec<String>) {
+    let (mut created, mut failed) = (0, Vec::new());
+    let functions = definitions.get("functions").and_then(Value::as_array);
+    let indexes = definitions.get("search_indexes").and_then(Value::as_object);
+    if functions.is_some_and(|all| !all.is_empty()) {
+        create_functions(server, functions.into_iter().flatten(), &mut created, &mut failed);
+    }
+    if indexes.is_some_and(|all| !all.is_empty()) {
+        create_search_indexes(server, indexes.into_iter().flatten(), &mut created, &mut failed);
+    }
+    (created, failed)
+}
+
+fn create_functions<'d>(
+    server: &Server,
+    functions: impl Iterator<Item = &'d Value>,
+    created: &mut u64,
+    failed: &mut Vec<String>,
+) {
+    let base = match server.functions() {
+        Ok(base) => base,
+        Err(reason) => return failed.push(format!("functions: {reason}")),
+    };
+    let present = match server.call_at(&base, "GET", "/api/v1/export", b"") {
+        Ok(present) => present,
+        Err(reason) => return failed.push(format!("functions: {reason}")),
+    };
+    let is_there = |function: &Value| {
+        present.as_array().into_iter().flatten().any(|known| {
+            known["appname"] == function["appname"]
+                && known["function_scope"] == function["function_scope"]
+        })
+    };
+    for function in functions {
+        if is_there(function) {
+            continue;
+        }
+        let mut function = function.clone();
+        for setting in ["deployment_status", "processing_status"] {
+            function["settings"][setting] = Value::Bool(false);
+        }
+        let body = Value::Array(vec![function.clone()]).to_string();
+        match server.call_at(&base, "POST", "/api/v1/import", body.as_bytes()) {
+            Ok(_) => *created += 1,
+            Err(reason) => {
+                let name = function["appname"].as_str().unwrap_or_default();
+                failed.push(format!("function {name}: {reason}"));
+            }
+        }
+    }
+}
+
+fn create_search_indexes<'d>(
+    server: &Server,
+    indexes: impl Iterator<Item = (&'d String, &'d Value)>,
+    created: &mut u64,
+    failed: &mut Vec<String>,
+) {
+    let found = server
+        .searches()
+        .and_then(|base| Ok((server.call_at(&base, "GET", "/api/index", b"")?, base)));
+    let (present, base) = match found {
+        Ok(found) => found,
+        Err(reason) => return failed.push(format!("search indexes: {reason}")),
+    };
+    let missing = indexes.filter(|(name, _)| present["indexDefs"]["indexDefs"][*name].is_null());
+    let mut missing: Vec<(&String, &Value)> = missing.collect();
+    // An alias is created after its targets.
+    missing.sort_by_key(|(_, definition)| definition["type"] == "fulltext-alias");
+    for (name, definition) in missing {
+        let mut definition = definition.clone();
+        if let Some(members) = definition.as_object_mut() {
+            members.retain(|member, _| !["uuid", "sourceUUID"].contains(&member.as_str()));
+        }
+        let body = definition.to_string();
+        match server.call_at(&base, "PUT", &search_path(name), body.as_bytes()) {
+            Ok(_) => *created += 1,
+            Err(reason) => failed.push(format!("search index {name}: {reason}")),
+        }
+    }
+}
+
+/// Path of a search index by its full name: `bucket.scope.index`, or `index` for one of no scope.
+fn search_path(name: &str) -> String {
+    let parts: Vec<&str> = name.rsplitn(3, '.').collect();
+    match parts[..] {
+        [index, scope, bucket] => format!(
+            "/api/bucket/{}/scope/{}/index/{}",
+            encoded(bucket),
+            encoded(scope),
+            encoded(index)
+        ),
+        _ => format!("/api/index/{}", encoded(name)),
+    }
 }
 
 fn collections(scopes: &Value) -> Vec<Collection> {
@@ -224,6 +365,12 @@ mod tests {
             .map(|found| format!("{} {}.{} {}", found.id, found.scope, found.name, found.max_ttl))
             .collect();
         assert_eq!(found, ["0 _default._default 0", "26 inventory.airline 60"]);
+    }
+
+    #[test]
+    fn a_search_index_is_found_by_its_full_name() {
+        assert_eq!(search_path("i"), "/api/index/i");
+        assert_eq!(search_path("a.b.s.i"), "/api/bucket/a%2Eb/scope/s/index/i");
     }
 
     #[test]

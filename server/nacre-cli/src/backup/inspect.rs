@@ -2,7 +2,9 @@
 
 use super::restore::interval;
 use super::{Place, counted, find, split_path};
+use crate::listing::{Format, Listing};
 use clap::Args;
+use jiff::Timestamp;
 use nacre_backup::{
     BackupId, Error, Manifest, Reader, Record, Repository, verify as verify_backup,
 };
@@ -15,9 +17,8 @@ use std::collections::BTreeSet;
 pub(super) struct List {
     #[command(flatten)]
     place: Place,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    format: Format,
 }
 
 /// Options of `nacre backup show`.
@@ -28,9 +29,8 @@ pub(super) struct Show {
     /// Backup: its id, the beginning of that, or latest
     #[arg(default_value = "latest")]
     backup: String,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    format: Format,
 }
 
 /// Options of `nacre backup verify`.
@@ -83,38 +83,48 @@ pub(super) struct Remove {
 /// Lists backups, and those that were interrupted.
 pub(super) fn list(options: &List) -> Result<(), String> {
     let repository = options.place.open()?;
-    let mut rows = Vec::new();
+    let mut listing = Listing::new(&[
+        "id",
+        "state",
+        "kind",
+        "started",
+        "buckets",
+        "documents",
+        "deletions",
+        "bytes",
+        "reason",
+    ]);
+    let mut add = |id: BackupId, about: &Value| {
+        let started = about["startedMs"].as_u64().and_then(|ms| i64::try_from(ms).ok());
+        let started = started.and_then(|ms| Timestamp::from_millisecond(ms).ok());
+        let names = about["buckets"].as_array().into_iter().flatten();
+        let names: Vec<Value> = names.map(|bucket| bucket["name"].clone()).collect();
+        let field = |name: &str| about[name].clone();
+        listing.add([
+            id.to_string().into(),
+            field("state"),
+            field("kind"),
+            started.map(|time| time.to_string()).into(),
+            names.into(),
+            field("documents"),
+            field("deletions"),
+            field("bytes"),
+            field("reason"),
+        ]);
+    };
     for id in repository.backups()? {
-        rows.push(match repository.manifest(id) {
-            Ok(read) => described(&read.0),
+        match repository.manifest(id) {
+            Ok(read) => add(id, &described(&read.0)),
             Err(error) if error.is_damage() => {
-                json!({"id": id.to_string(), "state": "damaged", "reason": error.to_string()})
+                add(id, &json!({"state": "damaged", "reason": error.to_string()}));
             }
             Err(error) => return Err(error.into()),
-        });
-    }
-    for id in repository.unfinished()? {
-        rows.push(json!({"id": id.to_string(), "state": "interrupted"}));
-    }
-    if options.json {
-        println!("{}", Value::Array(rows));
-        return Ok(());
-    }
-    for row in rows {
-        let text = |name: &str| row[name].as_str().unwrap_or_default().to_owned();
-        let number = |name: &str| row[name].as_u64().unwrap_or(0);
-        match row["state"].as_str() {
-            Some("complete") => println!(
-                "{}  {}  {}, {}, {} bytes",
-                text("id"),
-                text("kind"),
-                counted(number("documents"), "document"),
-                counted(number("deletions"), "deletion"),
-                number("bytes")
-            ),
-            _ => println!("{}  {}  {}", text("id"), text("state"), text("reason")),
         }
     }
+    for id in repository.unfinished()? {
+        add(id, &json!({"state": "interrupted"}));
+    }
+    options.format.show(&listing);
     Ok(())
 }
 
@@ -161,8 +171,8 @@ pub(super) fn show(options: &Show) -> Result<(), String> {
     let repository = options.place.open()?;
     let read = repository.manifest(find(&repository, &options.backup)?)?;
     let described = described(&read.0);
-    if options.json {
-        println!("{described}");
+    if options.format.is_json() {
+        options.format.show_one(&described);
         return Ok(());
     }
     let took_ms = read.0.time_ms.1.saturating_sub(read.0.time_ms.0);

@@ -1,6 +1,6 @@
 //! `nacre restore`.
 
-use super::definitions;
+use super::definitions::{self, Definitions};
 use super::history::Cluster;
 use super::mapping::Mapping;
 use super::writer::{WriteRule, Writer, Written};
@@ -49,9 +49,16 @@ pub struct Restore {
     /// Create buckets that are missing, with the settings that they had
     #[arg(long)]
     create_buckets: bool,
-    /// Create design documents and indexes, too; indexes are not built
+    /// Create design documents, indexes and functions that are missing, too; indexes are not built and functions not deployed, those
+    /// of search begin at once
     #[arg(long)]
     definitions: bool,
+    /// Create users and groups that are missing, too, with the passwords that they had
+    #[arg(long)]
+    users: bool,
+    /// Replace users and groups that are there, also those who administer the cluster
+    #[arg(long, requires = "users")]
+    overwrite_users: bool,
     /// Replace documents that are there, also newer ones; without it the newer one stays
     #[arg(long)]
     force: bool,
@@ -130,6 +137,24 @@ pub fn restore(options: &Restore) -> Result<(), String> {
             println!("created {} of {bucket}", counted(created, "definition"));
             failed.iter().for_each(|reason| eprintln!("not created: {reason}"));
         }
+    }
+    restore_others(options, &manifest.0.definitions)
+}
+
+/// Restores what belongs to no bucket. Users come last: the one who restores may have another password then.
+fn restore_others(options: &Restore, definitions: &Definitions) -> Result<(), String> {
+    if options.dry_run {
+        return Ok(());
+    }
+    if options.definitions {
+        let (created, failed) = definitions::create_of_cluster(&options.server, definitions);
+        println!("created {} of the cluster", counted(created, "definition"));
+        failed.iter().for_each(|reason| eprintln!("not created: {reason}"));
+    }
+    if options.users {
+        let report =
+            definitions::restore_users(&options.server, definitions, options.overwrite_users)?;
+        println!("{report}");
     }
     Ok(())
 }

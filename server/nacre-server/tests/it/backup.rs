@@ -1,9 +1,11 @@
 //! `nacre backup`, `nacre restore` and `nacre export` from outside: what comes back is what was there, whoever was killed meanwhile.
 
+use crate::eventing;
 use crate::process::{BUCKET, PASSWORD, Server, USER, port_base};
 use nacre_client::{
     Bucket, Key, Login, Metadata, PathMutation, PathOperation, StoreOptions, Version,
 };
+use nacre_conformance::http;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::collections::BTreeMap;
@@ -11,6 +13,9 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+
+/// Port of the search service relative to that of management.
+const SEARCH: u16 = 3;
 
 /// Runs a command; returns its exit code, and what it has printed and reported.
 fn nacre(server: &Server, arguments: &[&str]) -> (Option<i32>, String, String) {
@@ -298,7 +303,7 @@ fn whoever_is_killed_a_backup_that_is_complete_is_what_the_bucket_was() {
     let server = node.as_ref().unwrap();
     let more: &[&str] = if is_interrupted(server, &repository) { &["--discard"] } else { &[] };
     succeed(server, &[&create[..], more].concat());
-    let list = succeed(server, &["backup", "list", &repository, "--json"]);
+    let list = succeed(server, &["backup", "list", &repository, "--output", "json"]);
     let list: serde_json::Value = serde_json::from_str(&list).unwrap();
     for backup in list.as_array().unwrap() {
         assert_eq!(backup["state"], "complete", "{backup}");
@@ -448,4 +453,70 @@ fn a_bucket_goes_back_to_any_moment_of_which_versions_were_kept() {
         nacre(&server, &["restore", &repository, "--at", "2500-01-01T00:00:00Z"]);
     assert_eq!(code, Some(1));
     assert!(errors.contains("no backup was begun after that moment"), "{errors}");
+}
+
+#[test]
+fn functions_search_indexes_and_users_come_back_in_another_cluster() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = searching(&directory.path().join("node"));
+    let function = eventing::function("audit", "function OnUpdate(doc, meta) {}", "_default", &[]);
+    let search = |server: &Server, method: &str, path: &str, body: &str| {
+        let address = format!("127.0.0.1:{}", server.port_base + SEARCH);
+        let login = Some((USER, PASSWORD));
+        let answer =
+            http::request(&address, method, path, login, "application/json", body.as_bytes());
+        answer.unwrap()
+    };
+    eventing::collections(&server, &["meta"]);
+    eventing::define(&server, &function);
+    let index = format!(
+        "{{\"type\": \"fulltext-index\", \"sourceType\": \"couchbase\", \"sourceName\": \"{BUCKET}\"}}"
+    );
+    let alias = "{\"type\": \"fulltext-alias\", \"params\": {\"targets\": {\"words\": {}}}}";
+    for (name, definition) in [("words", index.as_str()), ("all", alias)] {
+        let made = search(&server, "PUT", &format!("/api/index/{name}"), definition);
+        assert_eq!(made.status, 200, "{}", made.text());
+    }
+    let put = |path: &str, form: &str| server.rest("PUT", path, form).unwrap().status;
+    assert_eq!(put("/settings/rbac/users/local/ann", "password=secret1&roles=ro_admin"), 200);
+    let repository = directory.path().join("backups").display().to_string();
+    succeed(&server, &["backup", "create", &repository, "--with-users", "--quiet"]);
+    let without = directory.path().join("without").display().to_string();
+    succeed(&server, &["backup", "create", &without, "--quiet"]);
+
+    let other = searching(&directory.path().join("other"));
+    eventing::collections(&other, &["meta"]);
+    let restore = ["restore", &repository, "--definitions", "--users", "--quiet"];
+    let said = succeed(&other, &restore);
+    assert!(said.contains("created 3 definitions of the cluster"), "{said}");
+    assert!(said.contains("created 1 user and 0 groups, replaced 0 users"), "{said}");
+    let restored = eventing::get(&other, "/api/v1/functions/audit");
+    assert_eq!(restored["appcode"], function["appcode"]);
+    assert_eq!(restored["settings"]["deployment_status"], false);
+    for name in ["words", "all"] {
+        let found = search(&other, "GET", &format!("/api/index/{name}"), "");
+        assert_eq!(found.status, 200, "{}", found.text());
+    }
+    let address = format!("127.0.0.1:{}", other.port_base);
+    let ann = Some(("ann", "secret1"));
+    let who = http::request(&address, "GET", "/whoami", ann, "application/json", b"").unwrap();
+    assert_eq!(who.status, 200, "ann has her password");
+    let said = succeed(&other, &restore);
+    assert!(said.contains("created 0 definitions of the cluster"), "{said}");
+    assert!(said.contains("left 2 users and 0 groups as they are"), "{said}");
+    let (code, _, errors) = nacre(&other, &["restore", &without, "--users", "--quiet"]);
+    assert_eq!(code, Some(1));
+    assert!(errors.contains("take it with --with-users"), "{errors}");
+}
+
+/// Starts a node and waits for its search service.
+fn searching(data_dir: &Path) -> Server {
+    let server = Server::start(data_dir);
+    until(Duration::from_secs(60), || {
+        let address = format!("127.0.0.1:{}", server.port_base + SEARCH);
+        let login = Some((USER, PASSWORD));
+        http::request(&address, "GET", "/api/index", login, "application/json", b"")
+            .is_ok_and(|answer| answer.status == 200)
+    });
+    server
 }
