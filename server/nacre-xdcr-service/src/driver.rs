@@ -137,6 +137,8 @@ impl Driver {
         }
         let is_other_place = plan.reference != self.plan.reference || self.scout.is_none();
         let is_other_way = !plan.runs_like(&self.plan);
+        let is_adjusted = plan.adjusts(&self.plan);
+        let has_other_links = plan.links_per_node() != self.plan.links_per_node();
         self.plan = plan;
         if is_other_place {
             self.links.clear();
@@ -151,10 +153,28 @@ impl Driver {
             };
             self.lose_links();
         }
+        if has_other_links && !is_other_place {
+            self.links.clear();
+            self.lose_links();
+        }
         if is_other_way {
             self.retire_all();
+        } else if is_adjusted {
+            self.adjust();
         }
         self.arrangements = None;
+    }
+
+    /// Has pipelines go on with other settings. These come before what was read already, so that no document that was written
+    /// after a change of the filter is judged by the filter of before.
+    fn adjust(&mut self) {
+        let count = self.lines.len();
+        let vbids: Vec<Vbid> = self.lines.keys().copied().collect();
+        for vbid in vbids {
+            if let Some(settings) = self.settings(vbid, count) {
+                self.pending.push_front((vbid, Input::Adjust(Box::new(settings))));
+            }
+        }
     }
 
     fn lose_links(&mut self) {
@@ -640,6 +660,7 @@ impl Task for Driver {
         let has_lease = self.bucket.has_lease(now);
         if has_lease {
             self.read(now);
+            self.follow_plan();
             self.feed(now);
         }
         self.say(now);

@@ -3,7 +3,7 @@
 use crate::expression::Expression;
 use crate::inbox::Inbox;
 use crate::record::{Agreed, Reference, Replication};
-use crate::settings::Chosen;
+use crate::settings::{self, Chosen};
 use crate::status::Status;
 use crate::target::Target;
 use nacre_cluster::{Cluster, ConflictResolution};
@@ -56,15 +56,26 @@ impl Plan {
         })
     }
 
-    /// Returns true if pipelines of `other` can go on under this plan.
+    /// Returns true if pipelines of `other` can go on under this plan, once their settings are adjusted.
     pub fn runs_like(&self, other: &Plan) -> bool {
-        let without_pause = |plan: &Plan| {
+        let structure = |plan: &Plan| {
             let mut plan = plan.clone();
-            plan.replication.settings.remove("pauseRequested");
+            plan.replication.settings.retain(|name, _| settings::is_structural(name));
             plan.reference = None;
+            plan.expression = Ok(None);
             plan
         };
-        without_pause(self) == without_pause(other)
+        structure(self) == structure(other)
+    }
+
+    /// Returns true if pipelines of `other` have other settings under this plan.
+    pub fn adjusts(&self, other: &Plan) -> bool {
+        let adjusted = |plan: &Plan| {
+            let mut settings = plan.replication.settings.clone();
+            settings.remove("pauseRequested");
+            (settings, plan.expression.clone())
+        };
+        adjusted(self) != adjusted(other)
     }
 
     /// Connections to each node of the target.

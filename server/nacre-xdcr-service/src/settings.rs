@@ -126,6 +126,17 @@ fn is_in(knob: &Knob, scope: Scope) -> bool {
     }
 }
 
+/// Returns true if pipelines must begin again when the setting changes: it says where documents go.
+pub(crate) fn is_structural(name: &str) -> bool {
+    matches!(
+        name,
+        "collectionsExplicitMapping"
+            | "collectionsMigrationMode"
+            | "collectionsMirroringMode"
+            | "colMappingRules"
+    )
+}
+
 /// Returns every setting of `scope` with its value: that of `known`, or the default.
 pub(crate) fn describe(known: &Values, scope: Scope) -> Value {
     let value = |knob: &Knob| known.get(knob.name).cloned().unwrap_or_else(|| default_of(knob));

@@ -1,6 +1,6 @@
 //! Inputs and effects of a pipeline.
 
-use crate::{Arriving, Records, SourceState, TargetState};
+use crate::{Arriving, Records, Settings, SourceState, TargetState};
 use nacre_dcp::ResumePoint;
 use nacre_types::{Cas, Document, Meta, Seqno, Vbid};
 use nacre_vbucket::Verdict;
@@ -95,6 +95,8 @@ pub enum Input {
         /// The key, collection prefix first.
         key: Vec<u8>,
     },
+    /// Changes the settings of a pipeline that goes on: see [`Settings::adjust`].
+    Adjust(Box<Settings>),
     /// Stops the pipeline.
     Pause,
     /// Time has passed.

@@ -137,6 +137,18 @@ impl Settings {
         }
     }
 
+    /// Takes over from `later` what a pipeline can change while it runs: the filter, sizes and intervals. Versions that were
+    /// read before go on by the decision of the earlier filter; the later one decides about what is read from now on. All that
+    /// decides where versions go, and which version stays, needs another pipeline.
+    pub fn adjust(&mut self, later: Settings) {
+        let Settings { filter, optimistic_bytes, compresses, batch_count, .. } = later;
+        self.filter = filter;
+        self.optimistic_bytes = optimistic_bytes;
+        self.compresses = compresses;
+        self.batch_count = batch_count;
+        self.checkpoint_ns = later.checkpoint_ns;
+    }
+
     /// Returns the vBuckets of the target that keys of this vBucket may belong to: the ones with the same remainder
     /// modulo the greatest common divisor of both numbers of vBuckets.
     pub fn targets(&self) -> impl Iterator<Item = Vbid> + use<> {

@@ -245,11 +245,11 @@ fn changed(known: &Replication, values: &Values) -> Result<Replication, (&'stati
     if migration(known) != migration(&replication) {
         replication.restream += 1;
     }
-    // What was left out before goes now.
+    // What was left out before goes now, unless the request says otherwise.
     let lets_more = ["filterDeletion", "filterExpiration", "filterBinary"]
         .iter()
         .any(|name| known.chosen().flag(name) && !replication.chosen().flag(name));
-    if lets_more {
+    if lets_more && skips != Some(&json!(true)) {
         replication.restream += 1;
     }
     Ok(replication)
@@ -301,6 +301,9 @@ mod tests {
         assert_eq!(known.restream, 0);
         let later = changed(&known, &values(&[("filterDeletion", json!(false))])).unwrap();
         assert_eq!(later.restream, 1);
+        let skips =
+            values(&[("filterDeletion", json!(false)), ("filterSkipRestream", json!(true))]);
+        assert_eq!(changed(&known, &skips).unwrap().restream, 0);
         let paused = changed(&later, &values(&[("pauseRequested", json!(true))])).unwrap();
         assert_eq!(paused.restream, 1);
         let alone = changed(&later, &values(&[("filterExpression", json!(""))])).unwrap_err();

@@ -248,6 +248,7 @@ impl Pipeline {
             }
             Input::LinkLost => self.lose_link(now),
             Input::Skip { key } => self.skip(&key, effects),
+            Input::Adjust(settings) => self.adjust(*settings, now),
             Input::Pause => self.pause(now, effects),
             Input::Target { .. }
             | Input::Portion { .. }
@@ -460,6 +461,15 @@ impl Pipeline {
             let is_checking = self.state == State::Checking;
             let purpose = if is_checking { Purpose::Begin } else { Purpose::Verify };
             self.ask(purpose, now, effects);
+        }
+    }
+
+    /// Takes over other settings, and orders a record: what was read under the earlier filter is not to be read again under the
+    /// later one if the pipeline ends before the next record is due.
+    fn adjust(&mut self, settings: Settings, now: Now) {
+        self.settings.adjust(settings);
+        if self.state == State::Streaming {
+            self.record_at_ns = now.monotonic_ns;
         }
     }
 

@@ -401,6 +401,37 @@ fn a_pause_makes_a_record_and_nothing_after_it() {
     assert!(stage.pipeline.is_resting());
 }
 
+/// What was read before passes the earlier filter, is not read again, and is recorded at once.
+#[test]
+fn another_filter_decides_about_what_is_read_later() {
+    let mut stage = Stage::streaming(settings(RULE));
+    let run = stage.run();
+    stage.portion(vec![document("a", 1, 1), document("b", 2, 1)]);
+    assert_eq!(stage.sent(), [1, 2]);
+    stage.written(run, 1, Answer::Stored);
+    let mut later = settings(RULE);
+    later.filter.drops_binary = true;
+    stage.feed(Input::Adjust(Box::new(later)));
+    assert!(stage.asks_target() && stage.sent().is_empty() && stage.reads_after().is_none());
+    stage.target(&[(7, 0)], 5);
+    let record = stage.saved().and_then(|records| records.iter().next()).cloned().unwrap();
+    assert_eq!(record.source.seqno, Seqno(1), "the second is not answered");
+    stage.written(run, 2, Answer::Busy);
+    stage.pass(SECOND);
+    assert_eq!(stage.sent(), [2], "it passed the earlier filter");
+    stage.written(run, 2, Answer::Stored);
+    let position = ResumePoint {
+        vb_uuid: VbUuid(1),
+        seqno: Seqno(3),
+        snapshot_start: Seqno(3),
+        snapshot_end: Seqno(3),
+    };
+    let (documents, purge_seqno) = (vec![document("c", 3, 1)], Seqno::ZERO);
+    stage.feed(Input::Portion { run, documents, position, purge_seqno });
+    assert!(stage.sent().is_empty(), "the later filter leaves it out");
+    assert_eq!(stage.checkpoint(&[(7, 0)], 6), Some((3, 6)));
+}
+
 #[test]
 fn a_target_out_of_reach_is_asked_again() {
     let mut stage = Stage::new(settings(RULE), Records::default());
