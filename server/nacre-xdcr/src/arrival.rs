@@ -124,15 +124,19 @@ pub fn receive(
     })
 }
 
-/// Returns true if `site` made the local version, and the version that arrives has a later one of `site`. Of the same branch of
-/// history the local one would be the latest.
+/// Returns true if the local version is represented by a version of `site` that the version that arrives does not know, although
+/// it knows of a later one of `site`. Of the same branch of history a later one would have taken account of the local one, so
+/// that it is of a lost branch.
 fn is_unknown(incoming: &Known, here: &Known, site: &Site) -> bool {
     let (Some(arriving), Some(local)) = (&incoming.history, &here.history) else { return false };
-    *local.source() == site.id && arriving.newest_of(&site.id) > local.newest_of(&site.id)
+    local.represented_by(&site.id).is_some_and(|own| {
+        arriving.newest_of(&site.id) >= own && arriving.listed_of(&site.id) != own
+    })
 }
 
 /// Returns the version to store after a resolver has decided between the local version and the one that arrived. Every
-/// decision is a merge of both under `next_cas`.
+/// decision is a merge of both under `next_cas`, or a write of this bucket if the version that arrived is of a lost branch of
+/// its history.
 ///
 /// A body of the resolver gets attributes, flags and expiry of the version with the greater CAS, unless that one was
 /// deleted and the other one was not.
@@ -168,7 +172,11 @@ pub fn settle(
         // The resolver has brought back a document that both sides had deleted; the time of a deletion is no expiry.
         (meta.kind, meta.expiry) = (Kind::Alive, 0);
     }
+    let is_of_lost_branch = is_unknown(&incoming, &here, site);
     let history = match (incoming.history, here.history) {
+        (Some(incoming), Some(here)) if is_of_lost_branch => {
+            Some(here.decided(&incoming, site.id.clone(), next_cas))
+        }
         (Some(incoming), Some(here)) => Some(here.merge(&incoming, site.id.clone(), next_cas)),
         // A decision about a version of unknown origin is a write of this bucket.
         (Some(known), None) | (None, Some(known)) => {
@@ -285,6 +293,33 @@ mod tests {
         let other = Site { id: id("there"), since: Cas::ANY };
         let there = receive(Some(&stored(&lost)), &merge, &other, POLICY, Cas(70), Seqno::ZERO);
         assert_eq!(there, Ok(Outcome::Store(merge)), "who has the lost one takes the decision");
+    }
+
+    /// The bucket lost version 50, has written 30 since, and has decided between the two.
+    #[test]
+    fn a_decision_about_a_lost_version_stays_where_only_the_lost_one_is_known() {
+        let local = stored(&version("since", 30, &History::of_write(id("here"), Cas(30))));
+        let history = History::of_write(id("here"), Cas(50));
+        let lost = version("lost", 50, &history);
+        let decision = settle(&local, &lost, &Verdict::KeepLocal, &site(), Cas(60)).unwrap();
+        let known = decision.known().unwrap().history.unwrap();
+        assert!(!known.is_merge() && known.version() == Cas(60), "{known:?}");
+        let later = version("there", 70, &history.written_over(id("there"), Cas(70)));
+        let document = stored(&decision);
+        let outcome = receive(Some(&document), &later, &site(), POLICY, Cas(80), Seqno::ZERO);
+        assert_eq!(outcome, Ok(Outcome::Ask));
+    }
+
+    /// The bucket merged versions 20 and 40 of two other ones into 50, lost that, and has written 30 over 20 since.
+    #[test]
+    fn a_lost_merge_of_this_bucket_says_nothing_about_what_was_written_since() {
+        let before = History::of_write(id("there"), Cas(20));
+        let merge = before.merge(&History::of_write(id("far"), Cas(40)), id("here"), Cas(50));
+        let local = version("since", 30, &before.written_over(id("here"), Cas(30)));
+        let local = Document::new(Meta { seqno: Seqno(8), ..local.meta }, b"\0k", &local.value);
+        let lost = version("lost", 50, &merge);
+        let outcome = receive(Some(&local), &lost, &site(), POLICY, Cas(60), Seqno(7));
+        assert_eq!(outcome, Ok(Outcome::Ask));
     }
 
     #[test]

@@ -34,7 +34,7 @@ pub enum Relation {
 
 /// The history of one version of a document.
 ///
-/// Invariants: `previous` has no entry that the current version or `merged` covers.
+/// Invariants: `previous` has no entry that `merged` covers, or that the current version covers if it is no merge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct History {
     pub(crate) source: SourceId,
@@ -81,6 +81,22 @@ impl History {
         listed.into_iter().flatten().fold(current, Cas::max)
     }
 
+    /// The newest version of `source` that it lists: without the version of a merge, which nobody need know.
+    pub(crate) fn listed_of(&self, source: &SourceId) -> Cas {
+        let current = if self.is_merge() { Cas::ANY } else { self.version };
+        let current = if self.source == *source { current } else { Cas::ANY };
+        let listed = [&self.merged, &self.previous].map(|list| list.get(source).copied());
+        listed.into_iter().flatten().fold(current, Cas::max)
+    }
+
+    /// The version of `source` that represents this one for others; `None` if there is none.
+    pub(crate) fn represented_by(&self, source: &SourceId) -> Option<Cas> {
+        match self.is_merge() {
+            true => self.merged.get(source).copied(),
+            false => (self.source == *source).then_some(self.version),
+        }
+    }
+
     /// Returns true if it knows all that went into `other`, and its current version unless that is a merge.
     ///
     /// That it knows the current version is not enough: a source that loses a version by a failover gives greater numbers to
@@ -112,8 +128,12 @@ impl History {
     }
 
     fn make(source: SourceId, version: Cas, merged: Versions, mut previous: Versions) -> History {
-        let is_covered = |of: &SourceId, known: Cas| {
-            (*of == source && version >= known) || merged.get(of).is_some_and(|v| *v >= known)
+        // Whoever contains a merge need not know the version of the merge itself, so that it covers nothing of its source.
+        let is_own = |of: &SourceId, known: Cas| *of == source && version >= known;
+        let is_merged = |of: &SourceId, known: Cas| merged.get(of).is_some_and(|v| *v >= known);
+        let is_covered = |of: &SourceId, known: Cas| match merged.is_empty() {
+            true => is_own(of, known),
+            false => is_merged(of, known),
         };
         previous.retain(|of, known| !is_covered(of, *known));
         History { source, version, merged, previous }
@@ -135,6 +155,19 @@ impl History {
         let mut previous = self.previous.clone();
         add_all(&mut previous, &other.previous);
         History::make(source, version, merged, previous)
+    }
+
+    /// Returns the history of a decision of `source` between this version and `other`, as a write that takes account of both.
+    ///
+    /// A merge lists one version of each source. That is not enough where both sides have versions of one source of which
+    /// neither knows the other one, because they are of different branches: who knows the later one does not know the merge.
+    #[must_use]
+    pub fn decided(&self, other: &History, source: SourceId, version: Cas) -> History {
+        let mut previous = self.previous.clone();
+        for versions in [&self.represented(), &other.previous, &other.represented()] {
+            add_all(&mut previous, versions);
+        }
+        History::make(source, version, Versions::new(), previous)
     }
 
     /// The history of this version when `source` takes it over `other`, which it contains, under a CAS of its own: a merge
@@ -225,6 +258,21 @@ mod tests {
         let joined = since.merge(&lost, id("A"), Cas(50));
         assert_eq!(joined.relation(&lost), Relation::Contains);
         assert_eq!(joined.relation(&since), Relation::Contains);
+    }
+
+    /// B has lost its version 30, in which it had taken account of A's 20, and has written 40 and 50 over A's 10 since. A has
+    /// decided between 30 and 40.
+    #[test]
+    fn a_merge_of_two_versions_of_one_source_still_lists_what_went_into_the_lost_one() {
+        let lost = first("A", 20).written_over(id("B"), Cas(30));
+        let since = first("A", 10).written_over(id("B"), Cas(40));
+        let decision = lost.merge(&since, id("A"), Cas(45));
+        assert_eq!(decision.merged(), &Versions::from([(id("B"), Cas(40))]));
+        assert_eq!(decision.previous(), &Versions::from([(id("A"), Cas(20))]));
+        let later = since.written_over(id("B"), Cas(50));
+        assert_eq!(later.relation(&decision), Relation::Conflict, "it does not know A's 20");
+        assert_eq!(decision.relation(&since), Relation::Contains);
+        assert_eq!(decision.relation(&lost), Relation::Contains);
     }
 
     #[test]

@@ -9,8 +9,8 @@ use nacre_value::xattr::Xattrs;
 use nacre_vbucket::{Command, Refusal, Rule, Seen};
 use nacre_xdcr::{
     Answer, Arriving, Conflict, Found, History, Input, Judge, Known, Lookup, Merge, Operation,
-    Outcome, Over, Policy, Relation, Run, TargetState, VersionId, Wanted, attribute, known_here,
-    receive, settle,
+    Outcome, Over, Policy, Relation, Run, SourceId, TargetState, VersionId, Wanted, attribute,
+    known_here, receive, settle,
 };
 
 /// How two versions relate by their histories, if both have one.
@@ -241,7 +241,12 @@ impl Simulation {
         let stored = self.write_version(target, operation.vbid, key, local, taken);
         self.say(|| {
             let cas = operation.version.meta.cas.0;
-            format!("{source} to {target} {}: {cas} {stored:?} as {:?}", shown(key), taken.meta)
+            let (before, after) = (self.history_of(&operation.version), self.history_of(taken));
+            format!(
+                "{source} to {target} {}: {cas} {stored:?} as {:?}: {before} as {after}",
+                shown(key),
+                taken.meta
+            )
         });
         match stored {
             Ok(()) => {
@@ -270,9 +275,8 @@ impl Simulation {
         let is_rule = matches!(self.plan.policy, Policy::Rule(_));
         let relation = if is_decided || is_rule { None } else { relation(incoming, &here) };
         if relation == Some(Relation::Conflict) {
-            let is_deleted = |kind| kind != Kind::Alive;
             assert!(
-                is_deleted(local.meta.kind) && is_deleted(incoming.meta.kind),
+                is_deletion(&local.meta.kind) && is_deletion(&incoming.meta.kind),
                 "{} of cluster {target}: nobody decided between {:?} and {here:?}",
                 shown(key),
                 incoming.meta
@@ -282,7 +286,8 @@ impl Simulation {
         }
         if relation == Some(Relation::Contains) {
             let missed = self.ledger.missed(key, &known, lineage);
-            if self.excuse(key, &missed) {
+            let are_deleted = [local.meta.kind, incoming.meta.kind].iter().all(is_deletion);
+            if self.excuse(key, &missed, are_deleted) {
                 return Lineage::new();
             }
             assert!(
@@ -297,8 +302,9 @@ impl Simulation {
 
     /// Returns true if writes may be replaced by a version that never heard of them: each of them was lost where it was made, so
     /// that what its cluster wrote afterwards counts as later; or its cluster has lost a version that counts as later, and decides
-    /// when it meets that one. The latter are not settled: at the end they are there, or somebody has decided.
-    fn excuse(&mut self, key: &[u8], missed: &[u32]) -> bool {
+    /// when it meets that one. The latter are not settled: at the end they are there, or somebody has decided; unless both versions
+    /// are deletions, about which nobody is asked.
+    fn excuse(&mut self, key: &[u8], missed: &[u32], are_deleted: bool) -> bool {
         let may_be =
             |number: &u32| self.ledger.is_lost(*number) || self.ledger.is_outdated(*number);
         if missed.is_empty() || !missed.iter().all(may_be) {
@@ -306,7 +312,7 @@ impl Simulation {
         }
         // A target that does not judge never meets it with a question.
         let is_by_source = self.plan.judge == Judge::Source;
-        let is_settled = |number: &u32| is_by_source || self.ledger.is_lost(*number);
+        let is_settled = |number: &u32| is_by_source || are_deleted || self.ledger.is_lost(*number);
         let settled: Lineage = missed.iter().copied().filter(is_settled).collect();
         self.summary.excused += settled.len() as u64;
         self.ledger.settle(key, settled);
@@ -329,7 +335,7 @@ impl Simulation {
         match (self.plan.policy, relation(incoming, &here)) {
             (Policy::Resolver(_), Some(Relation::Contained)) => {
                 let missed = self.ledger.missed(key, &lineage, &known);
-                if self.excuse(key, &missed) {
+                if self.excuse(key, &missed, are_deleted) {
                     return;
                 }
                 assert!(
@@ -347,6 +353,26 @@ impl Simulation {
             }
             _ => {}
         }
+    }
+
+    /// The history of a version for the trace, with the numbers of clusters: `0:30 merged 0:10 1:20 previous 2:5`.
+    fn history_of(&self, version: &Arriving) -> String {
+        let known = version
+            .split()
+            .ok()
+            .and_then(|(attributes, _)| Known::arriving(&version.meta, attributes).ok()?.history);
+        let Some(history) = known else { return "no history".to_owned() };
+        let number = |source: &SourceId| {
+            self.plan.clusters.iter().position(|it| it.site.id == *source).unwrap_or(usize::MAX)
+        };
+        let mut text = format!("{}:{}", number(history.source()), history.version().0);
+        for (name, versions) in [("merged", history.merged()), ("previous", history.previous())] {
+            if !versions.is_empty() {
+                text += &format!(" {name}");
+            }
+            versions.iter().for_each(|(of, cas)| text += &format!(" {}:{}", number(of), cas.0));
+        }
+        text
     }
 
     /// Writes a version with its metadata over just `local`.
@@ -408,6 +434,10 @@ impl Simulation {
         let input = Box::new(Input::Merged { run, id, is_done });
         self.after(delay_ns, Event::Input { pipe, epoch, input });
     }
+}
+
+fn is_deletion(kind: &Kind) -> bool {
+    *kind != Kind::Alive
 }
 
 /// A key as text, without its collection.
