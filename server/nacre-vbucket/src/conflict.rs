@@ -5,7 +5,9 @@
 
 use crate::command::{Command, Refusal, Reply};
 use crate::vbucket::{Vbucket, Write};
-use nacre_types::{Cas, DATATYPE_XATTR, Kind, Meta, Now, Seqno};
+use nacre_types::{Cas, DATATYPE_XATTR, Document, Kind, Meta, Now, Seqno};
+use nacre_value::crc32c;
+use nacre_value::xattr::{self, Xattrs};
 
 /// How far ahead of the clock a CAS may be, in nanoseconds: 65 minutes. Taken over, it would be the least for all that
 /// follow.
@@ -71,6 +73,51 @@ pub enum Verdict {
     Merged(Vec<u8>),
 }
 
+/// A version that is compared by its value, because the metadata do not tell it apart from another one.
+#[derive(Clone, Copy, Debug)]
+pub struct Content<'a> {
+    /// The metadata.
+    pub meta: &'a Meta,
+    /// The section of extended attributes; empty if there are none.
+    pub xattrs: &'a [u8],
+    /// The body.
+    pub body: &'a [u8],
+}
+
+impl Content<'_> {
+    /// Returns true if this version replaces `local`, although neither [takes](Resolution::takes) the place of the other one.
+    ///
+    /// Two clusters that write the same document at the same time give it the same CAS, as clocks tick every 65 µs. A deletion
+    /// stays before a document; between two deletions their times decide, between two documents the checksum of the body, then
+    /// the body, then the attributes of clients. So every cluster that compares values keeps the same version.
+    pub fn outranks(self, local: Content<'_>) -> bool {
+        let order = self.rank().cmp(&local.rank());
+        order.then_with(|| self.attributes().cmp(&local.attributes())).is_gt()
+    }
+
+    fn rank(&self) -> (u8, u32, u32, u32, &[u8]) {
+        let Meta { kind, expiry, flags, .. } = *self.meta;
+        match kind {
+            Kind::Alive => (0, expiry, flags, crc32c(self.body), self.body),
+            Kind::Deleted => (1, expiry, flags, 0, &[]),
+            Kind::Expired | Kind::Aborted => (2, expiry, flags, 0, &[]),
+        }
+    }
+
+    /// Those that servers write about a version are not part of it.
+    fn attributes(&self) -> Vec<u8> {
+        if self.meta.kind != Kind::Alive {
+            return Vec::new();
+        }
+        let all = Xattrs::parse(self.xattrs).unwrap_or_default();
+        let mut kept = Xattrs::default();
+        for (name, value) in all.iter().filter(|(name, _)| !xattr::is_system(name)) {
+            kept.set(name, value).expect("they were attributes before");
+        }
+        kept.encode()
+    }
+}
+
 /// Identifies one version of a document among all that this vBucket has had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
@@ -109,6 +156,34 @@ impl Rule {
     }
 }
 
+/// Compares a version whose metadata are not greater by its value, if they are not less either.
+fn outranks(
+    rule: Rule,
+    version: &Meta,
+    value: &[u8],
+    local: Option<&Document>,
+) -> Result<(), Refusal> {
+    let (Rule::Greater(resolution), Some(local)) = (rule, local) else {
+        return Err(Refusal::Exists);
+    };
+    if resolution.takes(&local.meta, version) {
+        return Err(Refusal::Exists);
+    }
+    if !local.is_resident() {
+        return Err(Refusal::NotResident);
+    }
+    let (xattrs, body) = match version.datatype & DATATYPE_XATTR {
+        0 => (&[][..], value),
+        _ => xattr::split(value).ok_or(Refusal::Invalid)?,
+    };
+    let content = Content { meta: version, xattrs, body };
+    let (xattrs, body) = (local.xattrs(), local.body());
+    match content.outranks(Content { meta: &local.meta, xattrs, body }) {
+        true => Ok(()),
+        false => Err(Refusal::Exists),
+    }
+}
+
 impl Vbucket {
     pub(crate) fn store_version(
         &mut self,
@@ -129,7 +204,11 @@ impl Vbucket {
         if version.cas == Cas::ANY || version.cas == Cas::LOCKED || too_far {
             return Err(Refusal::CasInvalid);
         }
-        rule.check(&version, self.find(key).map(|local| &local.meta))?;
+        let local = self.find(key);
+        match rule.check(&version, local.map(|local| &local.meta)) {
+            Err(Refusal::Exists) => outranks(rule, &version, value, local)?,
+            checked => checked?,
+        }
         if regenerate_cas {
             self.raise_max_cas(version.cas);
         }
@@ -161,6 +240,40 @@ mod tests {
         {
             assert_eq!(over(seen, there), Err(Refusal::Conflict));
         }
+    }
+
+    /// Two clusters have written the same document within a tick of their clocks.
+    #[test]
+    fn versions_that_metadata_do_not_tell_apart_are_ordered_by_their_values() {
+        let alive = meta(2, 5, 0, Kind::Alive);
+        let attributed = Meta { datatype: DATATYPE_XATTR, ..alive };
+        let (deleted, later) = (meta(2, 5, 7, Kind::Deleted), meta(2, 5, 8, Kind::Deleted));
+        let section = |name: &str, value: &str| {
+            let mut attributes = Xattrs::default();
+            attributes.set(name, value.as_bytes()).unwrap();
+            attributes.encode()
+        };
+        let (one, two, system) = (section("a", "1"), section("a", "2"), section("_a", "3"));
+        let plain =
+            |body: &'static str| Content { meta: &alive, xattrs: &[], body: body.as_bytes() };
+        let with = |xattrs| Content { meta: &attributed, xattrs, body: b"x" };
+        let versions = [
+            plain("x"),
+            plain("y"),
+            plain(""),
+            with(&one),
+            with(&two),
+            Content { meta: &deleted, xattrs: &[], body: b"" },
+            Content { meta: &later, xattrs: &[], body: b"" },
+        ];
+        for (number, left) in versions.iter().enumerate() {
+            for (other, right) in versions.iter().enumerate() {
+                let replaced = [left.outranks(*right), right.outranks(*left)];
+                assert_eq!(replaced.contains(&true), number != other, "{left:?} {right:?}");
+                assert_ne!(replaced, [true, true], "{left:?} {right:?}");
+            }
+        }
+        assert!(!with(&system).outranks(plain("x")) && !plain("x").outranks(with(&system)));
     }
 
     /// Whatever the order in which versions arrive, the same one stays.

@@ -123,6 +123,11 @@ enum Expected {
         lookup: Lookup,
         found: Found,
     },
+    Checksum {
+        source: Vbid,
+        run: Run,
+        lookup: Lookup,
+    },
     /// A statistic: of which vBucket, and whether it is the last one of the job.
     Statistic {
         vbid: Vbid,
@@ -229,7 +234,7 @@ fn size_of(job: &Job) -> (usize, usize) {
     match &job.work {
         Work::Write(operations) => (operations.iter().map(wire::bytes_of).sum(), operations.len()),
         Work::LookUp(wanted, keys) => {
-            let each = if *wanted == Wanted::Meta { 1 } else { 2 };
+            let each = if matches!(wanted, Wanted::Meta | Wanted::Checksum) { 1 } else { 2 };
             (keys.iter().map(|lookup| lookup.key.len() + 64).sum(), each * keys.len())
         }
         // Each is answered with a few dozen frames.
@@ -251,6 +256,12 @@ fn send(connection: &mut Connection, job: Job, expected: &mut VecDeque<Expected>
                     ..operation
                 });
                 expected.push_back(Expected::Written { source, run, operation });
+            }
+        }
+        Work::LookUp(Wanted::Checksum, keys) => {
+            for lookup in keys {
+                wire::look_up_checksum(&lookup, |request| connection.send(request));
+                expected.push_back(Expected::Checksum { source, run, lookup });
             }
         }
         Work::LookUp(wanted, keys) => {
@@ -347,6 +358,11 @@ fn answer(
         }
         Expected::History { source, run, lookup, found } => {
             let found = connection.receive(|frame| wire::with_history(found, frame))?;
+            events.push(looked_up(source, run, &lookup, found));
+        }
+        Expected::Checksum { source, run, lookup } => {
+            let (found, map) = connection.receive(|frame| (wire::checksum(frame), map(frame)))?;
+            events.extend(map);
             events.push(looked_up(source, run, &lookup, found));
         }
         Expected::Statistic { vbid, ends_vbucket, ends_job } => {

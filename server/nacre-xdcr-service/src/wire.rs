@@ -5,6 +5,7 @@
 //! | a version written | SET_WITH_META, ADD_WITH_META or DEL_WITH_META: flags, expiry, revision, CAS, and options where there are some |
 //! | metadata | GET_META with the datatype |
 //! | metadata and history | the same, and a lookup of `_vv` and `_mou` that also reads tombstones |
+//! | a checksum | a lookup of `$document.value_crc32c`, likewise |
 //! | how far a vBucket is | the statistics `vbucket-details` and `failovers` of it |
 
 use nacre_client::Request;
@@ -25,6 +26,8 @@ const WITH_DATATYPE: u8 = 0x02;
 const OF_XATTR: u8 = 0x04;
 /// Flag of a lookup request: tombstones are read, too.
 const ACCESS_DELETED: u8 = 0x04;
+/// Path of the checksum of a body.
+const CHECKSUM: &str = "$document.value_crc32c";
 /// Shorter values are not compressed.
 const COMPRESSED_BYTES_MIN: usize = 64;
 /// Statuses of a lookup that has results: all paths, or some; the same of a tombstone.
@@ -124,9 +127,18 @@ pub(crate) fn look_up_meta(lookup: &Lookup, mut send: impl FnMut(Request<'_>)) {
 }
 
 /// Encodes a request for the history of a key.
-pub(crate) fn look_up_history(lookup: &Lookup, mut send: impl FnMut(Request<'_>)) {
+pub(crate) fn look_up_history(lookup: &Lookup, send: impl FnMut(Request<'_>)) {
+    look_up_paths(lookup, &[HISTORY, METADATA_ONLY_UPDATE], send);
+}
+
+/// Encodes a request for the checksum of the body at a key.
+pub(crate) fn look_up_checksum(lookup: &Lookup, send: impl FnMut(Request<'_>)) {
+    look_up_paths(lookup, &[CHECKSUM], send);
+}
+
+fn look_up_paths(lookup: &Lookup, names: &[&str], mut send: impl FnMut(Request<'_>)) {
     let mut paths = Vec::new();
-    for path in [HISTORY, METADATA_ONLY_UPDATE] {
+    for path in names {
         paths.extend([Opcode::SubdocGet as u8, OF_XATTR]);
         paths.extend((path.len() as u16).to_be_bytes());
         paths.extend(path.as_bytes());
@@ -201,6 +213,25 @@ pub(crate) fn with_history(found: Found, frame: &Frame<'_>) -> Found {
         version.meta.datatype |= DATATYPE_XATTR;
     }
     Found::Version(version)
+}
+
+/// Reads a checksum. A target that has none keeps its version, as it does without a question.
+pub(crate) fn checksum(frame: &Frame<'_>) -> Found {
+    if frame.vbid == Status::KeyNotFound as u16 {
+        return Found::Nothing;
+    }
+    if !WITH_RESULTS.contains(&frame.vbid) {
+        return Found::Failed(failure(frame.vbid));
+    }
+    let read = || {
+        let (head, text) = frame.value.split_at_checked(6)?;
+        let is_there = head[..2] == (Status::Success as u16).to_be_bytes();
+        let text = str::from_utf8(text).ok().filter(|_| is_there)?;
+        let digits = text.trim_matches('"').strip_prefix("0x")?;
+        u32::from_str_radix(digits, 16).ok()
+    };
+    let found = |checksum| Found::Checksum(Cas(frame.cas), checksum);
+    read().map_or(Found::Failed(Answer::Kept), found)
 }
 
 /// Names of the statistics that [`State`] reads of a vBucket.
@@ -361,6 +392,26 @@ mod tests {
         let cut =
             with_history(version(), &frame(Status::Success, 9, &[], &[0, 0, 255, 255, 255, 255]));
         assert!(matches!(cut, Found::Version(_)), "a length that is only claimed is not believed");
+    }
+
+    #[test]
+    fn a_checksum_is_that_of_one_version() {
+        let text = br#""0x0000ffee""#;
+        let value = [&[0, 0, 0, 0, 0, text.len() as u8][..], text].concat();
+        let read = checksum(&frame(Status::Success, 9, &[], &value));
+        assert_eq!(read, Found::Checksum(Cas(9), 0xffee));
+        assert_eq!(checksum(&frame(Status::KeyNotFound, 0, &[], &[])), Found::Nothing);
+        let none = [0, 0xc0, 0, 0, 0, 0];
+        for (status, value) in [
+            (Status::MultiPathFailure, &none[..]),
+            (Status::Success, &none[..3]),
+            (Status::Success, b"\0\0\0\0\0\x02xx"),
+        ] {
+            let read = checksum(&frame(status, 9, &[], value));
+            assert_eq!(read, Found::Failed(Answer::Kept));
+        }
+        let busy = checksum(&frame(Status::TemporaryFailure, 0, &[], &[]));
+        assert_eq!(busy, Found::Failed(Answer::Busy));
     }
 
     #[test]

@@ -92,13 +92,21 @@ pub fn receive(
     // The local version was checked when it arrived. An attribute of that name that a client has written counts as
     // none.
     let here = known_here(local, site);
-    let bodies = (Some(arriving.split()?.1), local.is_resident().then(|| local.body()));
+    let (xattrs, body) = arriving.split()?;
+    let values = if local.is_resident() { Some((local.xattrs(), local.body())) } else { None };
+    let (local_xattrs, local_body) = values.unzip();
     let sides = (
-        Side { meta: &arriving.meta, known: &incoming, body: bodies.0 },
-        Side { meta: &local.meta, known: &here, body: bodies.1 },
+        Side { meta: &arriving.meta, known: &incoming, xattrs, body: Some(body) },
+        Side {
+            meta: &local.meta,
+            known: &here,
+            xattrs: local_xattrs.unwrap_or_default(),
+            body: local_body,
+        },
     );
     Ok(match judge(policy, sides.0, sides.1) {
-        Judgement::Keep => Outcome::Keep,
+        // Whoever gives a version without its value cannot have it compared.
+        Judgement::Keep | Judgement::Compare => Outcome::Keep,
         Judgement::Ask => Outcome::Ask,
         Judgement::Take | Judgement::TakeAnew
             if matches!(policy, Policy::Resolver(_))
@@ -353,7 +361,11 @@ mod tests {
         let other = Arriving { value: b"2".to_vec(), ..plain(5) };
         assert_eq!(outcome(&other), Outcome::Ask);
         let same = Arriving { value: b"2".to_vec(), ..plain(10) };
-        assert_eq!(outcome(&same), Outcome::Keep, "CAS and revision name a version");
+        let other_side =
+            receive(Some(&stored(&same)), &plain(10), &site, POLICY, Cas(30), Seqno::ZERO);
+        // CAS and revision name a version, unless two clusters wrote at the same time.
+        let kept = [outcome(&same), other_side.unwrap()].map(|outcome| outcome == Outcome::Keep);
+        assert_eq!(kept.iter().filter(|is_kept| **is_kept).count(), 1, "both keep the same body");
         let rule = Policy::Rule(Resolution::LastWriteWins);
         let by_rule = receive(Some(&local), &other, &site, rule, Cas(30), Seqno::ZERO).unwrap();
         assert_eq!(by_rule, Outcome::Keep);

@@ -17,11 +17,12 @@
 //! The content of a version without a history is unknown: the resolver is asked, unless it is the same version, or has
 //! the same body. Without the second exception, two clusters that send no histories would merge their merges for ever.
 //!
-//! Without a resolver, the rule of the bucket decides, whatever the histories say.
+//! Without a resolver, the rule of the bucket decides, whatever the histories say. Versions that it does not tell apart are
+//! compared by their values: two clusters that write a document within a tick of their clocks give it the same CAS.
 
 use crate::{Known, Relation, SourceId};
 use nacre_types::{Cas, Kind, Meta};
-use nacre_vbucket::Resolution;
+use nacre_vbucket::{Content, Resolution};
 
 /// The rule of a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,11 +49,19 @@ pub struct Side<'a> {
     pub meta: &'a Meta,
     /// Knowledge from the attributes.
     pub known: &'a Known,
+    /// The attributes, as far as they were read.
+    pub xattrs: &'a [u8],
     /// The body, if it was read.
     pub body: Option<&'a [u8]>,
 }
 
 impl<'a> Side<'a> {
+    /// What is compared when the metadata are the same. The body of a deletion does not matter.
+    fn content(self) -> Content<'a> {
+        let Side { meta, xattrs, .. } = self;
+        Content { meta, xattrs, body: self.body.unwrap_or_default() }
+    }
+
     /// Returns the order of versions with equal histories.
     fn rank(self) -> (Cas, Option<&'a SourceId>) {
         (self.meta.cas, self.known.history.as_ref().map(|history| history.source()))
@@ -70,6 +79,8 @@ pub enum Judgement {
     TakeAnew,
     /// The resolver decides.
     Ask,
+    /// The bodies decide, of which one was not read.
+    Compare,
 }
 
 /// Judges the version that arrives against the one that is here.
@@ -88,7 +99,7 @@ pub fn judge(policy: Policy, incoming: Side<'_>, local: Side<'_>) -> Judgement {
             Relation::Conflict => Judgement::Ask,
         },
         (Policy::Resolver(_), _) if !is_same(incoming, local) => Judgement::Ask,
-        _ => take_if(takes_by_rule(policy.rule(), incoming, local)),
+        _ => by_rule(policy.rule(), incoming, local),
     }
 }
 
@@ -99,14 +110,22 @@ fn is_same(incoming: Side<'_>, local: Side<'_>) -> bool {
     version(incoming) == version(local) || (has_body && incoming.body == local.body)
 }
 
-fn takes_by_rule(rule: Resolution, incoming: Side<'_>, local: Side<'_>) -> bool {
+fn by_rule(rule: Resolution, incoming: Side<'_>, local: Side<'_>) -> Judgement {
     let metas = [incoming, local].map(|side| side.known.compared(side.meta));
-    if rule.takes(&metas[0], &metas[1]) || rule.takes(&metas[1], &metas[0]) {
-        return rule.takes(&metas[0], &metas[1]);
+    if rule.takes(&metas[0], &metas[1]) {
+        return Judgement::Take;
     }
-    // Versions that the rule considers equal would stay different for ever.
-    let sources = [incoming, local].map(|it| it.known.history.as_ref().map(|it| it.source()));
-    matches!(sources, [Some(arriving), Some(here)] if arriving > here)
+    if rule.takes(&metas[1], &metas[0]) {
+        return Judgement::Keep;
+    }
+    let has_deletion = is_deleted(incoming.meta) || is_deleted(local.meta);
+    if !has_deletion && (incoming.body.is_none() || local.body.is_none()) {
+        return Judgement::Compare;
+    }
+    match incoming.content().outranks(local.content()) {
+        true => Judgement::Take,
+        false => Judgement::Keep,
+    }
 }
 
 fn is_deleted(meta: &Meta) -> bool {

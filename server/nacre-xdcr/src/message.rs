@@ -110,6 +110,8 @@ pub enum Found {
     Nothing,
     /// This; the value as far as it was [wanted](Wanted).
     Version(Arriving),
+    /// The version with this CAS has a body with this CRC-32C.
+    Checksum(Cas, u32),
     /// The look-up failed.
     Failed(Answer),
 }
@@ -142,6 +144,8 @@ pub enum Wanted {
     History,
     /// All of it.
     Whole,
+    /// The checksum of the body, because the metadata do not tell the two versions apart.
+    Checksum,
 }
 
 /// Condition of a write.

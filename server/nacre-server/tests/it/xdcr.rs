@@ -5,7 +5,7 @@ use crate::copies::{is_rebalancing, rebalance};
 use crate::plugin_functions::upload;
 use crate::plugins::ask;
 use crate::process::{PASSWORD, USER};
-use nacre_client::{Bucket, Key, Login, StoreOptions};
+use nacre_client::{Bucket, Key, Login, Metadata, StoreOptions, Version};
 use nacre_conformance::http;
 use serde_json::{Value, json};
 use std::process::{Command, Output};
@@ -276,6 +276,50 @@ fn resolvers_of_two_clusters_come_to_the_same_decision() {
             assert_eq!(get(client, &key).as_deref(), Some("\"the longer one stays\""), "{key}");
         }
     }
+}
+
+/// Both buckets have versions with the same CAS, revision, flags and expiry, as of writes within one tick of two clocks: small
+/// ones, which are sent at once, and large ones, which are looked up first.
+#[test]
+fn versions_of_the_same_time_end_with_the_same_value() {
+    let node = Node::start();
+    for name in ["one", "two"] {
+        make_bucket(&node, name, "numVBuckets=16&conflictResolutionType=lww");
+    }
+    let mut clients = [client(&node, "one"), client(&node, "two")];
+    let cas = 1_700_000_000_000_000_000 & !0xffff;
+    for number in 0..10 {
+        for (side, client) in clients.iter_mut().enumerate() {
+            let letter = if number % 2 == side { "a" } else { "b" };
+            let length = if number < 5 { 1 } else { 1000 };
+            let (key, body) = (format!("k{number}"), format!("{:?}", letter.repeat(length)));
+            let metadata = Metadata { is_deleted: false, flags: 1, expiry: 0, rev: 3, cas };
+            let version = Version { metadata, datatype: 0, value: body.as_bytes(), by_time: true };
+            client.set_version(Key::of_default(key.as_bytes()), version).unwrap();
+        }
+    }
+    node.succeed("POST", REFERENCES, &reference("self", &node));
+    node.succeed("POST", CREATE, &replication("one", "self", "two"));
+    node.succeed("POST", CREATE, &replication("two", "self", "one"));
+    let clients = std::cell::RefCell::new(clients);
+    node.wait_until("the same values", |_| {
+        let mut clients = clients.borrow_mut();
+        (0..10).all(|number| {
+            let key = format!("k{number}");
+            let [one, two] = clients.each_mut().map(|client| get(client, &key).unwrap());
+            one == two
+        })
+    });
+    let mut clients = clients.into_inner();
+    let letters = ["k0", "k1"].map(|key| get(&mut clients[0], key).unwrap());
+    assert_eq!(letters[0], letters[1], "whichever bucket had it");
+    node.wait_until("nothing to be left", |node| {
+        let tasks = node.json("/pools/default/tasks");
+        let mut tasks = tasks.as_array().unwrap().iter().filter(|task| task["type"] == "xdcr");
+        tasks.all(|task| task["changesLeft"] == 0)
+    });
+    let equal = nacre(&node, &["diff", "one"]);
+    assert!(equal.status.success(), "{}", String::from_utf8_lossy(&equal.stdout));
 }
 
 #[test]

@@ -78,10 +78,8 @@ fn is_same(
             (!one.is_alive() && (world.plan.mix.purges > 0)) || is_excused()
         }
         (Some(left), Some(right)) => {
-            let ties = |it: &Document| (it.meta.cas, it.meta.rev);
             content(world, 0, left) == content(world, cluster, right)
                 || (!left.is_alive() && !right.is_alive() && world.plan.mix.purges > 0)
-                || (world.plan.has_ties() && ties(left) == ties(right))
                 || is_excused()
         }
     }

@@ -160,7 +160,7 @@ impl Plan {
             pause_ns: chance.between(10, 200) * MS,
             delay_ns_max: chance.between(1, 150) * MS,
             // A failover takes longer than a tick of any clock.
-            clock_step_ns: match keeps_histories && loses_nothing {
+            clock_step_ns: match loses_nothing {
                 true => chance.one_of(&[1, SECOND]),
                 false => 1,
             },
@@ -217,11 +217,6 @@ impl Plan {
     /// Returns true if no cluster loses what it has acknowledged.
     pub fn loses_nothing(&self) -> bool {
         self.mix.failovers + self.mix.flushes == 0
-    }
-
-    /// Returns true if versions can be made that no rule and no history tells apart: two clusters count on from the same CAS.
-    pub fn has_ties(&self) -> bool {
-        !self.keeps_histories
     }
 }
 

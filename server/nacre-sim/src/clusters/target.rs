@@ -5,6 +5,7 @@ use super::plan::MS;
 use super::resolver::decide;
 use super::simulation::{Decision, Event, Request, Simulation};
 use nacre_types::{Cas, DATATYPE_XATTR, Document, Kind, Meta, Vbid};
+use nacre_value::crc32c;
 use nacre_value::xattr::Xattrs;
 use nacre_vbucket::{Command, Refusal, Rule, Seen};
 use nacre_xdcr::{
@@ -86,6 +87,9 @@ impl Simulation {
         }
         let attributes = Xattrs::parse(document.xattrs()).unwrap_or_default();
         let (bits, value) = match wanted {
+            Wanted::Checksum => {
+                return Found::Checksum(document.meta.cas, crc32c(document.body()));
+            }
             Wanted::Whole => (DATATYPE_XATTR, document.value().to_vec()),
             Wanted::Meta => (DATATYPE_XATTR, Vec::new()),
             Wanted::History => {

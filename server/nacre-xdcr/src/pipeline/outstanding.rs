@@ -2,7 +2,7 @@
 
 use crate::Arriving;
 use crate::message::{Over, VersionId, Wanted};
-use nacre_types::{Document, Vbid};
+use nacre_types::{Cas, Document, Vbid};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The phase of a version.
@@ -57,6 +57,8 @@ pub(super) struct Item {
     pub task: Task,
     /// The target's version, when it is in conflict.
     pub rival: Option<Arriving>,
+    /// The CAS of a version of the target that the metadata do not tell apart from this one.
+    pub tied_with: Option<Cas>,
     /// Number of failures.
     pub attempts: u32,
     /// Number of versions that were done at the first failure.
@@ -81,6 +83,7 @@ impl Item {
             without_transaction: false,
             task: Task::Decide,
             rival: None,
+            tied_with: None,
             attempts: 0,
             done_before: 0,
             is_stuck: false,

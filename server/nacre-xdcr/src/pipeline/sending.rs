@@ -5,8 +5,10 @@ use super::{Pipeline, attributes_of};
 use crate::message::{Answer, Conflict, Effect, Found, Lookup, Merge, Notice, Operation, Over};
 use crate::message::{VersionId, Wanted, without_expiry};
 use crate::{Arriving, Echo, Judge, Judgement, Known, Policy, Side, arrival, judge};
-use nacre_types::Now;
+use nacre_types::{Cas, Now};
+use nacre_value::crc32c;
 use nacre_vbucket::{Resolution, Verdict};
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 /// Bytes that a look-up takes of the window, without the key.
@@ -154,6 +156,7 @@ impl Pipeline {
         let version = match found {
             Found::Failed(answer) => return self.written(id, answer, now, effects),
             Found::Nothing => return self.queue(id, Task::Write(over(Over::Nothing))),
+            Found::Checksum(cas, checksum) => return self.compare(id, cas, checksum, effects),
             Found::Version(version) => version,
         };
         let source = arrival::known_here(&item.document, &self.settings.source);
@@ -165,8 +168,13 @@ impl Pipeline {
         let was_whole = item.task == Task::LookUp(Wanted::Whole);
         let body = version.split().ok().filter(|_| was_whole).map(|(_, body)| body);
         let sides = (
-            Side { meta: &item.document.meta, known: &source, body: Some(item.document.body()) },
-            Side { meta: &version.meta, known: &target, body },
+            Side {
+                meta: &item.document.meta,
+                known: &source,
+                xattrs: item.document.xattrs(),
+                body: Some(item.document.body()),
+            },
+            Side { meta: &version.meta, known: &target, xattrs: attributes, body },
         );
         match judge(self.settings.policy, sides.0, sides.1) {
             Judgement::Keep => {
@@ -181,10 +189,39 @@ impl Pipeline {
                 self.ask_resolver(id, stamped.unwrap_or(version), effects);
             }
             Judgement::Ask if by_source => self.queue(id, Task::LookUp(Wanted::Whole)),
+            Judgement::Compare => {
+                if let Some(item) = self.outstanding.get_mut(id) {
+                    item.tied_with = Some(version.meta.cas);
+                }
+                self.queue(id, Task::LookUp(Wanted::Checksum));
+            }
             Judgement::Ask | Judgement::Take | Judgement::TakeAnew => {
                 self.queue(id, Task::Write(over(Over::Version(version.meta.cas))));
             }
         }
+    }
+
+    /// The target has a version with the same metadata, whose body has this checksum. The order is that of
+    /// [`Content::outranks`](nacre_vbucket::Content::outranks), as far as checksums tell.
+    fn compare(&mut self, id: VersionId, cas: Cas, checksum: u32, effects: &mut Vec<Effect>) {
+        let Some(item) = self.outstanding.get_mut(id) else { return };
+        if item.tied_with.take() != Some(cas) {
+            return self.queue(id, Task::Decide);
+        }
+        let known = arrival::known_here(&item.document, &self.settings.source);
+        let is_kept = match checksum.cmp(&crc32c(item.document.body())) {
+            Ordering::Less => false,
+            // Attributes are compared by the target, which has both.
+            Ordering::Equal => !known.has_others,
+            Ordering::Greater => true,
+        };
+        if is_kept {
+            self.counts.kept_at_source += 1;
+            return self.finish(id, effects);
+        }
+        let by_source = self.settings.judge == Judge::Source;
+        let over = if by_source { Over::Version(cas) } else { Over::Anything };
+        self.queue(id, Task::Write(over));
     }
 
     fn queue(&mut self, id: VersionId, task: Task) {
