@@ -2,7 +2,7 @@
 
 use crate::Xdcr;
 use crate::message::XdcrMessage;
-use crate::record::{self, Agreed, Write};
+use crate::record::{self, Write};
 use nacre_bucket::{Next, Signal, Task};
 use nacre_node::Node;
 use std::sync::Arc;
@@ -45,7 +45,7 @@ impl Keeper {
     /// Removes replications whose source does not exist any more.
     fn clean(&self, service: &Xdcr) {
         let cluster = self.node.cluster();
-        let agreed = Agreed::of(&cluster);
+        let agreed = service.agreed.of(&cluster);
         for replication in &agreed.replications {
             let bucket = cluster.buckets.get(&replication.source);
             if bucket.is_some_and(|bucket| bucket.uuid == replication.source_uuid) {

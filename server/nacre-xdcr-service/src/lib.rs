@@ -43,7 +43,7 @@ use nacre_node::service::{
 use nacre_node::{Error, Node};
 use parking_lot::Mutex;
 use plan::{Connectivity, Handle, Plan};
-use record::Agreed;
+use record::{Agreed, AgreedCache};
 use serde_json::Value;
 use status::Status;
 use std::collections::BTreeMap;
@@ -91,6 +91,7 @@ const fn permission(
 pub struct Xdcr {
     drivers: Mutex<BTreeMap<String, Arc<Handle>>>,
     checkpoints: OnceLock<Arc<Checkpoints>>,
+    agreed: AgreedCache,
     keeper: Signal,
     is_over: AtomicBool,
 }

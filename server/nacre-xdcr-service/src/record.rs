@@ -2,11 +2,12 @@
 //!
 //! Each is a [record](nacre_cluster::ServiceRecords) in JSON, so that a later version can add to it.
 
-use crate::SPEC;
 use crate::settings::{Chosen, Values};
+use crate::{SPEC, Xdcr};
 use nacre_client::TrustedRoots;
 use nacre_cluster::{Change, Cluster, Expected, Refusal, ServiceRecord};
 use nacre_node::{Error, Node};
+use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -176,6 +177,36 @@ impl Agreed {
     /// Returns the replication of that ID.
     pub fn replication(&self, id: &str) -> Option<&Replication> {
         self.replications.iter().find(|replication| replication.id == id)
+    }
+}
+
+/// The records as they were read last: requests and tasks come far more often than changes.
+#[derive(Default)]
+pub(crate) struct AgreedCache(Mutex<Option<(Arc<Cluster>, Arc<Agreed>)>>);
+
+impl AgreedCache {
+    /// Returns the records of `cluster`, read again only if that is another state than the last one.
+    pub fn of(&self, cluster: &Arc<Cluster>) -> Arc<Agreed> {
+        let mut known = self.0.lock();
+        if let Some((_, agreed)) = known.as_ref().filter(|(of, _)| Arc::ptr_eq(of, cluster)) {
+            return Arc::clone(agreed);
+        }
+        let agreed = Arc::new(Agreed::of(cluster));
+        *known = Some((Arc::clone(cluster), Arc::clone(&agreed)));
+        agreed
+    }
+}
+
+/// Returns what the nodes agree on now.
+pub(crate) fn agreed(node: &Arc<Node>) -> Arc<Agreed> {
+    agreed_of(node, &node.cluster())
+}
+
+/// Returns what the nodes have agreed on in `cluster`.
+pub(crate) fn agreed_of(node: &Arc<Node>, cluster: &Arc<Cluster>) -> Arc<Agreed> {
+    match node.service::<Xdcr>() {
+        Some(service) => service.agreed.of(cluster),
+        None => Arc::new(Agreed::of(cluster)),
     }
 }
 

@@ -5,7 +5,7 @@ mod replication;
 
 use crate::Xdcr;
 use crate::form::{self, segment};
-use crate::record::{Agreed, Replication};
+use crate::record::{self, Replication};
 use crate::status::{Activity, Status};
 use nacre_auth::Privilege;
 use nacre_cluster::Ports;
@@ -58,7 +58,7 @@ const fn route(
 
 /// Entries of `/pools/default/tasks`.
 pub(crate) fn tasks(service: &Xdcr, node: &Arc<Node>) -> Vec<Value> {
-    let agreed = Agreed::of(&node.cluster());
+    let agreed = record::agreed(node);
     if agreed.replications.is_empty() {
         return Vec::new();
     }
@@ -118,7 +118,7 @@ fn errors(status: &Status) -> Vec<String> {
 fn infos(node: &Arc<Node>, _: &HttpRequest) -> HttpReply {
     let Some(service) = node.service::<Xdcr>() else { return form::not_found() };
     let statuses = service.statuses(node);
-    let agreed = Agreed::of(&node.cluster());
+    let agreed = record::agreed(node);
     let info = |replication: &Replication| {
         let status = statuses.get(&replication.id).cloned().unwrap_or_default();
         let sums = &status.sums;

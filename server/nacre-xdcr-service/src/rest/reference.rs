@@ -38,7 +38,7 @@ const FIELDS: [&str; 14] = [
 
 /// `GET /pools/default/remoteClusters`.
 pub(super) fn list(node: &Arc<Node>, _: &HttpRequest) -> HttpReply {
-    let agreed = Agreed::of(&node.cluster());
+    let agreed = record::agreed(node);
     ok(&Value::Array(agreed.references.iter().map(|it| describe(node, it)).collect()))
 }
 
@@ -51,7 +51,7 @@ pub(super) fn create(node: &Arc<Node>, request: &HttpRequest) -> HttpReply {
 pub(super) fn edit(node: &Arc<Node>, request: &HttpRequest) -> HttpReply {
     node.catch_up();
     let name = &request.parameters[0];
-    match Agreed::of(&node.cluster()).reference(name) {
+    match record::agreed(node).reference(name) {
         None => unknown(),
         Some(known) => put(node, request, Some(known)).unwrap_or_else(|reply| reply),
     }

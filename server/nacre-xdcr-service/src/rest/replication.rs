@@ -24,7 +24,7 @@ fn make(node: &Arc<Node>, request: &HttpRequest) -> Result<HttpReply, HttpReply>
     let form = form::read(request)?;
     node.catch_up();
     let cluster = node.cluster();
-    let agreed = Agreed::of(&cluster);
+    let agreed = record::agreed_of(node, &cluster);
     let (source, target, reference) = places(&form, &agreed)?;
     let bucket = cluster.buckets.get(&source).ok_or_else(|| {
         let reason = format!("Error validating source bucket '{source}'. err=Bucket doesn't exist");
@@ -164,7 +164,7 @@ pub(super) fn cancel(node: &Arc<Node>, request: &HttpRequest) -> HttpReply {
 
 /// `GET /settings/replications`.
 pub(super) fn defaults(node: &Arc<Node>, _: &HttpRequest) -> HttpReply {
-    let agreed = Agreed::of(&node.cluster());
+    let agreed = record::agreed(node);
     ok(&settings::describe(&agreed.defaults, Scope::Defaults))
 }
 
@@ -189,7 +189,7 @@ pub(super) fn set_defaults(node: &Arc<Node>, request: &HttpRequest) -> HttpReply
 
 /// `GET /settings/replications/{id}`.
 pub(super) fn settings(node: &Arc<Node>, request: &HttpRequest) -> HttpReply {
-    let agreed = Agreed::of(&node.cluster());
+    let agreed = record::agreed(node);
     match agreed.replication(&request.parameters[0]) {
         Some(replication) => ok(&settings::describe(&replication.settings, Scope::Replication)),
         None => form::reply(404, &json!(NOT_FOUND)),
@@ -257,7 +257,7 @@ fn changed(known: &Replication, values: &Values) -> Result<Replication, (&'stati
 
 /// `GET /pools/default/replications`.
 pub(super) fn list(node: &Arc<Node>, _: &HttpRequest) -> HttpReply {
-    let agreed = Agreed::of(&node.cluster());
+    let agreed = record::agreed(node);
     let describe = |replication: &Replication| {
         json!({
             "id": replication.id,
