@@ -8,7 +8,8 @@
 //!
 //! A key that is no text is `key_base64`, a body that is no JSON `body_base64`.
 
-use crate::backup::{Cluster, Failure, Source, counted, present_collections, stream_vbucket};
+use crate::backup::{Failure, Source, counted, present_collections, stream_vbucket};
+use crate::reach::Cluster;
 use crate::target::Server;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

@@ -1,8 +1,9 @@
 //! `nacre import`: documents from a JSON or CSV file into a collection.
 
 use crate::Failure;
-use crate::backup::{Cluster, ExportedVersion, VersionImporter};
+use crate::backup::{ExportedVersion, VersionImporter};
 use crate::loader::{Existing, Loaded, Loader};
+use crate::reach::Cluster;
 use crate::target::Server;
 use clap::{Args, ValueEnum};
 use flate2::read::MultiGzDecoder;

@@ -38,6 +38,7 @@ mod loader;
 pub mod mcp;
 pub mod ping;
 pub mod plugin;
+mod reach;
 pub mod sample;
 pub mod sh;
 mod statement;

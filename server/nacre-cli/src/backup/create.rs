@@ -1,8 +1,9 @@
 //! `nacre backup create`.
 
 use super::definitions;
-use super::history::{Cluster, Failure, Source, stream_vbucket};
+use super::history::{Failure, Source, stream_vbucket};
 use super::{Place, bucket_names, counted, now_ms};
+use crate::reach::Cluster;
 use crate::target::Server;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};

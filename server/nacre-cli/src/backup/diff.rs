@@ -1,8 +1,9 @@
 //! `nacre backup diff`: a backup against a running cluster.
 
 use super::definitions;
-use super::history::{Cluster, Failure, Source, stream_vbucket};
+use super::history::{Failure, Source, stream_vbucket};
 use super::{Place, counted, find};
+use crate::reach::Cluster;
 use crate::target::Server;
 use clap::Args;
 use nacre_backup::{BucketPart, Collection, Error, Reader, Record, VbucketTake};

@@ -1,21 +1,16 @@
 //! History of buckets from outside: each vBucket is streamed from the node that serves it, by a few threads, again where it has moved to.
 
-use crate::target::{Keys, Server};
+use crate::reach::Cluster;
 use nacre_backup::{Error, Record, RecordKind, VbucketTake};
-use nacre_client::{BASIC_FEATURES, Connection, DcpConsumer, EventKind, StreamRange, StreamReply};
-use nacre_protocol::Feature;
+use nacre_client::{Connection, DcpConsumer, EventKind, StreamRange, StreamReply};
 use nacre_protocol::dcp::{open_flag, stream_flag};
 use nacre_types::{DATATYPE_XATTR, Vbid, leb128_decode};
 use parking_lot::Mutex;
-use rustls::ClientConfig;
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Time for which a vBucket that no node serves, or a node that does not answer, is waited for.
 const PATIENCE: Duration = Duration::from_secs(180);
-/// Time in which a node must answer.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 /// Pause after a round in which nothing was got.
 const PAUSE: Duration = Duration::from_millis(300);
 
@@ -41,68 +36,6 @@ impl From<Error> for Failure {
         match error {
             Error::Source { .. } => Failure::Passing(error.to_string()),
             _ => Failure::Fatal(error.to_string()),
-        }
-    }
-}
-
-/// A cluster, and the user.
-pub(crate) struct Cluster<'a> {
-    pub server: &'a Server,
-    keys: Keys,
-    tls: Option<Arc<ClientConfig>>,
-    user: String,
-    password: String,
-}
-
-impl<'a> Cluster<'a> {
-    /// Finds the key-value service of a cluster.
-    ///
-    /// # Errors
-    /// A sentence if it cannot be found.
-    pub fn open(server: &'a Server) -> Result<Cluster<'a>, String> {
-        let keys = server.keys()?;
-        let (user, password) = server.login()?;
-        let trust = server.trust()?;
-        let tls = keys.is_encrypted.then(|| trust.client_config()).transpose()?;
-        Ok(Cluster { server, keys, tls, user: user.to_owned(), password: password.to_owned() })
-    }
-
-    /// Connects to a node of a bucket.
-    ///
-    /// # Errors
-    /// Those of the connection.
-    pub fn connect(&self, address: &str, bucket: &str) -> Result<Connection, nacre_client::Error> {
-        let features = [BASIC_FEATURES, &[Feature::Xattr, Feature::Json]].concat();
-        let login = [self.user.as_str(), &self.password, bucket];
-        let mut connection = Connection::connect(address, self.tls.as_ref(), login, &features)?;
-        connection.set_timeout(Some(ANSWER_TIMEOUT))?;
-        Ok(connection)
-    }
-
-    /// Connects to the node that the user has named, or to another one of `known`.
-    ///
-    /// # Errors
-    /// Those of the last connection.
-    pub fn connect_any(
-        &self,
-        known: &[String],
-        bucket: &str,
-    ) -> Result<Connection, nacre_client::Error> {
-        let mut connected = self.connect(&self.keys.address, bucket);
-        for address in known {
-            if connected.is_ok() {
-                break;
-            }
-            connected = self.connect(address, bucket);
-        }
-        connected
-    }
-
-    /// The address of a node as it is reached: a node that is alone is where it was reached, whatever it takes for its own address.
-    pub fn reachable(&self, connection: &Connection, address: &str) -> String {
-        match connection.map().servers() {
-            [_] => connection.address().to_owned(),
-            _ => address.to_owned(),
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Lines of `nacre export --with-meta`, read back.
 
 use super::definitions;
-use super::history::Cluster;
 use super::writer::{WriteRule, Writer};
+use crate::reach::Cluster;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use nacre_backup::{Record, RecordKind};

@@ -19,7 +19,7 @@ mod restore;
 mod writer;
 
 pub(crate) use definitions::present as present_collections;
-pub(crate) use history::{Cluster, Failure, Source, stream_vbucket};
+pub(crate) use history::{Failure, Source, stream_vbucket};
 pub(crate) use lines::{ExportedVersion, VersionImporter};
 pub use restore::{Restore, restore};
 

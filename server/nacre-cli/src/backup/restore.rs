@@ -1,10 +1,10 @@
 //! `nacre restore`.
 
 use super::definitions::{self, Definitions};
-use super::history::Cluster;
 use super::mapping::Mapping;
 use super::writer::{WriteRule, Writer, Written};
 use super::{Place, counted, find, now_ms};
+use crate::reach::Cluster;
 use crate::target::Server;
 use clap::{Args, ValueEnum};
 use indicatif::ProgressBar;

@@ -3,12 +3,11 @@
 //! Compared are whether a document is there, its body and attributes, CAS, revision, flags, and expiry. Deletions count: one that is
 //! missing would let an old version come back. Scopes and collections are known by their names.
 
+use crate::reach::Cluster;
 use crate::target::Server;
-use nacre_client::{
-    BASIC_FEATURES, Connection, DcpConsumer, EventKind, Request, StreamRange, StreamReply,
-};
+use nacre_client::{Connection, DcpConsumer, EventKind, Request, StreamRange, StreamReply};
 use nacre_protocol::dcp::open_flag;
-use nacre_protocol::{Feature, Opcode, Status};
+use nacre_protocol::{Opcode, Status};
 use nacre_types::{Vbid, leb128_decode};
 use nacre_value::xattr::{self, Xattrs};
 use serde_json::Value;
@@ -76,22 +75,11 @@ impl Side {
         let about = |reason: String| format!("{bucket} at {address}: {reason}");
         let scopes = server.call("GET", &format!("/pools/default/buckets/{bucket}/scopes"), b"");
         let names = names_of(&scopes.map_err(|failure| about(failure.into()))?);
-        let keys = server.keys().map_err(|failure| about(failure.into()))?;
-        let (user, password) = server.login()?;
-        let trust = server.trust()?;
-        let tls = keys.is_encrypted.then(|| trust.client_config()).transpose()?;
-        let features = [BASIC_FEATURES, &[Feature::Xattr, Feature::Json]].concat();
-        let connect = |address: &str| {
-            Connection::connect(address, tls.as_ref(), [user, password, bucket], &features)
-                .map_err(|error| about(error.to_string()))
-        };
-        let first = connect(&keys.address)?;
-        let servers = first.map().servers().to_vec();
-        drop(first);
+        let cluster = Cluster::open(server).map_err(about)?;
+        let about = |error: nacre_client::Error| about(error.to_string());
         let mut side = Side::default();
-        for server in servers {
-            let connection = connect(&server)?;
-            side.read_node(connection, &names).map_err(|error| about(error.to_string()))?;
+        for connection in cluster.connect_all(bucket).map_err(about)? {
+            side.read_node(connection, &names).map_err(about)?;
         }
         Ok(side)
     }
