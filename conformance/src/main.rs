@@ -3,7 +3,7 @@
 #![expect(clippy::disallowed_methods, reason = "the run's name comes from the clock")]
 
 use clap::Parser;
-use nacre_conformance::run::{Outcome, SQLPP_BUCKET, Target, bucket_exists, run, table};
+use nacre_conformance::run::{Outcome, SQLPP_BUCKET, Target, bucket_exists, run, run_analytics, table};
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -30,6 +30,9 @@ struct Arguments {
     /// Port of functions.
     #[arg(long, default_value_t = 8096)]
     eventing_port: u16,
+    /// Port of analytics: plays the cases for analytics instead of the others.
+    #[arg(long)]
+    analytics_port: Option<u16>,
     /// Management ports of unclaimed nodes on the same host, separated by commas: plays the cases that need such nodes as well.
     #[arg(long, value_delimiter = ',', value_name = "PORTS")]
     fresh_ports: Vec<u16>,
@@ -76,19 +79,23 @@ fn main() -> ExitCode {
         // The cases need no management: a host without it is still worth a try.
         Err(error) => eprintln!("cluster management at port {}: {error}", target.mgmt_port),
     }
-    if target.bucket != SQLPP_BUCKET {
+    if target.bucket != SQLPP_BUCKET && arguments.analytics_port.is_none() {
         eprintln!(
             "the cases for SQL++ are left out: they need a bucket that is called {SQLPP_BUCKET}"
         );
     }
-    if target.fresh_ports.is_empty() {
+    if target.fresh_ports.is_empty() && arguments.analytics_port.is_none() {
         eprintln!("the cases that need unclaimed nodes are left out: name some with --fresh-ports");
     }
-    let outcomes = run(&target, |Outcome { group, name, problem }| match problem {
+    let report = |Outcome { group, name, problem }: &Outcome| match problem {
         Some(problem) => println!("FAIL {group}/{name}: {problem}"),
         None if arguments.table => println!("ok   {group}/{name}"),
         None => {}
-    });
+    };
+    let outcomes = match arguments.analytics_port {
+        Some(port) => run_analytics(&target, port, report),
+        None => run(&target, report),
+    };
     print!("{}", table(&outcomes));
     let failed = outcomes.iter().any(|outcome| outcome.problem.is_some());
     if failed || outcomes.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS }

@@ -1,5 +1,6 @@
 //! Playing the cases against a host.
 
+mod analytics;
 mod answer;
 mod build;
 mod echo;
@@ -11,6 +12,7 @@ mod rest;
 mod sqlpp;
 mod views;
 
+pub use analytics::run_analytics;
 pub use rest::patterns_are_known as rest_patterns_are_known;
 pub use sqlpp::BUCKET as SQLPP_BUCKET;
 

@@ -4,7 +4,7 @@
 //! something, that is put right ([`world::World::tidy`]).
 
 mod effect;
-mod judge;
+pub(super) mod judge;
 mod world;
 
 use super::Target;
@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use world::World;
 
 /// The files of cases; those of datasets lie in `data`.
-static CASES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/cases/sqlpp");
+pub(super) static CASES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/cases/sqlpp");
 /// The bucket that the paths in the cases name: on another one they are left out.
 pub const BUCKET: &str = "default";
 
@@ -54,7 +54,7 @@ struct Case {
     #[serde(default)]
     ordered: bool,
     #[serde(default)]
-    error: Option<ExpectedError>,
+    error: Option<judge::ExpectedError>,
     #[serde(default)]
     then: Vec<Step>,
 }
@@ -66,14 +66,6 @@ struct Step {
     results: Vec<Json>,
     #[serde(default)]
     ordered: bool,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ExpectedError {
-    code: u64,
-    #[serde(default)]
-    contains: String,
 }
 
 #[derive(Deserialize)]

@@ -1,10 +1,21 @@
 //! Whether an answer is what a case expects.
 
-use super::ExpectedError;
 use crate::run::{same_json, shorten};
+use serde::Deserialize;
 use serde_json::Value as Json;
 
-pub(super) fn has_failed(answer: &Json, expected: &ExpectedError) -> Result<(), String> {
+/// Error that a case expects.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExpectedError {
+    code: u64,
+    /// Part of its message, in any case of letters.
+    #[serde(default)]
+    contains: String,
+}
+
+/// Requires that an answer has an error.
+pub fn has_failed(answer: &Json, expected: &ExpectedError) -> Result<(), String> {
     let errors = answer["errors"].as_array().cloned().unwrap_or_default();
     let is_expected = |error: &Json| {
         let text = error["msg"].as_str().unwrap_or_default().to_lowercase();
@@ -18,7 +29,8 @@ pub(super) fn has_failed(answer: &Json, expected: &ExpectedError) -> Result<(), 
     }
 }
 
-pub(super) fn has_rows(answer: &Json, expected: &[Json], ordered: bool) -> Result<(), String> {
+/// Requires that an answer has rows, in any order unless they are ordered.
+pub fn has_rows(answer: &Json, expected: &[Json], ordered: bool) -> Result<(), String> {
     if answer["status"] != "success" {
         return Err(answer["errors"].to_string());
     }
