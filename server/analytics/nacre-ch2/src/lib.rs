@@ -13,7 +13,7 @@ mod calendar;
 mod random;
 mod tables;
 
-pub use tables::{Options, TABLES, generate};
+pub use tables::{Options, TABLES, changes, generate};
 
 /// The queries, in SQL++ for analytics and in SQL for a relational engine that unnests lists of structs: number, both texts.
 pub const QUERIES: [(usize, &str, &str); 22] = {

@@ -2,7 +2,7 @@
 
 use crate::calendar::{DAY, seconds, text};
 use crate::random::Random;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 
 /// Names of the tables.
@@ -156,6 +156,27 @@ pub fn generate(options: Options, take: &mut dyn FnMut(&str, &str, &str)) {
         );
         take("warehouse", &warehouse.to_string(), &json);
     }
+}
+
+/// Versions of documents after a time of work, by table and key; `None` for those that are deleted.
+///
+/// A third of the documents is replaced by the one that another seed makes of the key, and one in 33 is deleted. Regions and nations stay.
+pub fn changes(options: Options) -> HashMap<(String, String), Option<String>> {
+    let (mut changes, mut count) = (HashMap::new(), 0);
+    let other = Options { seed: options.seed + 1, ..options };
+    generate(other, &mut |table, key, json| {
+        if matches!(table, "region" | "nation") {
+            return;
+        }
+        count += 1;
+        let place = || (table.to_owned(), key.to_owned());
+        match (count % 33, count % 3) {
+            (1, _) => drop(changes.insert(place(), None)),
+            (_, 0) => drop(changes.insert(place(), Some(json.to_owned()))),
+            _ => {}
+        }
+    });
+    changes
 }
 
 /// A number of hundredths with its two digits.
@@ -384,6 +405,23 @@ mod tests {
             }
         });
         (counts, hash)
+    }
+
+    #[test]
+    fn changes_replace_a_third_and_delete_some() {
+        let options = Options { warehouses: 1, divisor: 100, seed: 1 };
+        let (all, changes) = (counted(options).0, changes(options));
+        let count: usize = all.values().sum();
+        let deleted = changes.values().filter(|json| json.is_none()).count();
+        assert!(deleted * 40 > count && deleted * 30 < count, "{deleted} of {count}");
+        let replaced = changes.len() - deleted;
+        assert!(replaced * 4 > count && replaced * 5 < count * 2, "{replaced} of {count}");
+        // Some of the new orders of the other seed have keys of the first: they replace its orders, and none is added.
+        let mut keys = std::collections::HashSet::new();
+        generate(options, &mut |table, key, _| {
+            keys.insert((table.to_owned(), key.to_owned()));
+        });
+        assert!(changes.keys().all(|place| keys.contains(place)));
     }
 
     #[test]
