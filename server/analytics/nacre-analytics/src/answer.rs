@@ -78,6 +78,11 @@ impl Answer {
         Ok(())
     }
 
+    /// Rows that were written.
+    pub fn row_count(&self) -> u64 {
+        self.row_count
+    }
+
     fn send(&mut self, status: u16) -> Result<(), Error> {
         let left = |_| Error::cancelled();
         if !self.has_begun {

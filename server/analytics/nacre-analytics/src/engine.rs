@@ -2,7 +2,7 @@
 
 use crate::answer::{Answer, Piece};
 use crate::catalog::{self, Catalog, Collection, Index, Scope};
-use crate::error::{Error, Result};
+use crate::error::{self, Error, Result};
 use crate::follower::{Follower, LinkState, Quota, lock};
 use crate::names::Resolver;
 use crate::node::{Caller, LOGGED_IN, Node};
@@ -147,10 +147,16 @@ impl Engine {
         let request_id = uuid_text();
         let context_id =
             request.as_ref().ok().and_then(|request| request.client_context_id.clone());
+        let client = pieces.clone();
         let mut answer = Answer::new(pieces, &request_id, context_id.as_deref());
         let outcome = request.and_then(|request| {
             let running = self.begin(&request, caller)?;
-            let outcome = self.carry_out(&request, caller, &running, &mut answer);
+            let patience = Patience {
+                deadline: Instant::now() + request.timeout,
+                is_cancelled: Arc::clone(&running.is_cancelled),
+                client: Some(client),
+            };
+            let outcome = self.carry_out(&request, caller, &patience, &mut answer);
             self.finish(&running);
             outcome
         });
@@ -215,16 +221,14 @@ impl Engine {
         &self,
         request: &Request,
         caller: &Caller,
-        running: &Running,
+        patience: &Patience,
         answer: &mut Answer,
     ) -> Result<()> {
-        let deadline = Instant::now() + request.timeout;
-        let patience = Patience { deadline, is_cancelled: Arc::clone(&running.is_cancelled) };
+        // A stranger learns nothing, not even whether a statement has an error.
+        self.node.permissions(caller, &[LOGGED_IN.to_owned()])?;
         let statements = parse_all(&request.statement)?;
         let mut scope = request.scope.clone();
         let (last, before) = statements.split_last().expect("there is a statement");
-        // A stranger learns nothing, not even whether a statement has an error.
-        self.node.permissions(caller, &[LOGGED_IN.to_owned()])?;
         for statement in before {
             match statement {
                 Statement::Query(_) => {
@@ -238,7 +242,7 @@ impl Engine {
             }
         }
         match last {
-            Statement::Query(text) => self.query(text, &scope, request, caller, &patience, answer),
+            Statement::Query(text) => self.query(text, &scope, request, caller, patience, answer),
             other => {
                 self.define(other, &scope, request, caller)?;
                 answer.run();
@@ -283,18 +287,20 @@ impl Engine {
             answer.run();
             return answer.row(&plan::explain(&planned));
         }
-        match planned? {
-            plan::Outcome::Columns(query) => {
-                answer.run();
-                self.planner.run(query, patience, &mut |row| answer.row(&row))
-            }
-            plan::Outcome::Rows(_) => {
-                self.counters.by_rows.fetch_add(1, Ordering::Relaxed);
-                answer.run();
-                let text = select.to_string();
-                rows::run(&text, settings, &snapshots, patience, &mut |row| answer.row(&row))
+        let planned = planned?;
+        answer.run();
+        if let plan::Outcome::Columns(query) = planned {
+            match self.planner.run(query, patience, &mut |row| answer.row(&row)) {
+                // A fault of the engine costs time and no answer.
+                Err(error) if error.code == error::INTERNAL && answer.row_count() == 0 => {
+                    tracing::warn!(%error, statement = text, "a plan over columns has failed");
+                }
+                outcome => return outcome,
             }
         }
+        self.counters.by_rows.fetch_add(1, Ordering::Relaxed);
+        let text = select.to_string();
+        rows::run(&text, settings, &snapshots, patience, &mut |row| answer.row(&row))
     }
 
     /// Pins the documents of collections, as fresh as the request wants them.

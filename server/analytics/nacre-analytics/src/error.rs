@@ -2,6 +2,9 @@
 
 use std::fmt;
 
+/// Code of a defect of this program, or of a library.
+pub const INTERNAL: u32 = 25000;
+
 /// Result of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -27,7 +30,7 @@ impl Error {
 
     /// A defect of this program, or of a library.
     pub fn internal(message: impl fmt::Display) -> Error {
-        Error::new(25000, format!("Internal error: {message}"))
+        Error::new(INTERNAL, format!("Internal error: {message}"))
     }
 
     /// The user lacks a permission in the words of the node.
@@ -109,7 +112,10 @@ impl From<datafusion::error::DataFusionError> for Error {
             DataFusionError::ResourcesExhausted(reason) => {
                 Error::new(23008, format!("The request needs more memory than there is: {reason}"))
             }
-            DataFusionError::ArrowError(reason, _) if reason.to_string().contains("verflow") => {
+            // Sums are exact until they become integers of 64 bits.
+            DataFusionError::ArrowError(reason, _)
+                if ["verflow", "out of range"].iter().any(|w| reason.to_string().contains(w)) =>
+            {
                 Error::new(23011, format!("Numeric value out of range: {reason}"))
             }
             DataFusionError::External(inner) => match inner.downcast_ref::<Error>() {

@@ -2,6 +2,7 @@
 //!
 //! It answers what has no plan over columns, and is the judge of those that have.
 
+use crate::answer::Piece;
 use crate::error::{Error, Result};
 use crate::names::parts_of;
 use crate::shadow::{Segment, Snapshot};
@@ -15,6 +16,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tokio::sync::mpsc::Sender;
 
 /// Snapshots by scope and name of their collections.
 pub type Snapshots = BTreeMap<(String, String), Snapshot>;
@@ -24,8 +26,10 @@ pub type Snapshots = BTreeMap<(String, String), Snapshot>;
 pub struct Patience {
     /// Its time is over then.
     pub deadline: Instant,
-    /// Set by a request that cancels it, or when the client has left.
+    /// Set by a request that cancels it.
     pub is_cancelled: Arc<AtomicBool>,
+    /// Queue of the answer, which closes when the client leaves.
+    pub client: Option<Sender<Piece>>,
 }
 
 impl Patience {
@@ -36,6 +40,7 @@ impl Patience {
     pub fn check(&self) -> Result<()> {
         match () {
             () if self.is_cancelled.load(Ordering::Relaxed) => Err(Error::cancelled()),
+            () if self.client.as_ref().is_some_and(Sender::is_closed) => Err(Error::cancelled()),
             () if Instant::now() > self.deadline => Err(Error::timeout()),
             () => Ok(()),
         }

@@ -1,6 +1,7 @@
 //! A query block: FROM, WHERE, GROUP BY, SELECT, ORDER BY.
 
 use super::evaluate::Mode;
+use super::expr::comparable;
 use super::join::{self, Condition, Joined};
 use super::relation::{Form, Level, Relation, Ty, Wanted};
 use super::scope::{
@@ -127,7 +128,7 @@ impl Builder<'_> {
         }
         // ON of left joins sees the rows of its right side as they are.
         let mut left_conditions = Vec::new();
-        for (_, on) in &lefts {
+        for (input, on) in &lefts {
             let mut parts = Vec::new();
             conjuncts(on, &mut parts);
             left_conditions.push(
@@ -136,8 +137,9 @@ impl Builder<'_> {
                     .map(|part| self.predicate(part, &scope))
                     .collect::<Planned<Vec<_>>>()?,
             );
+            // Later joins and WHERE see rows in which this side is missing.
+            self.inputs.nullable.insert(*input);
         }
-        self.inputs.nullable.extend(lefts.iter().map(|(input, _)| *input));
         let (mut conditions, mut subqueries) = (Vec::new(), Vec::new());
         for part in &parts {
             match self.subquery(part, &scope)? {
@@ -485,7 +487,8 @@ impl Builder<'_> {
         }
         let known =
             (is_anti && (item.missing || item.null)).then(|| item.expr.clone().is_not_null());
-        let on = vec![item.expr.eq(column(&leaf.column))];
+        let found = Typed { expr: column(&leaf.column), ..typed };
+        let on = vec![comparable(&item).eq(comparable(&found))];
         let joined = Joined { plan, inputs: BTreeSet::new(), rows };
         Ok(SemiJoin { right: Right::Joined(joined), on, kind, known })
     }
@@ -544,7 +547,7 @@ impl Builder<'_> {
             let name = format!("group#{}", self.next_id());
             let typed = self.typed(expr, &scope)?.filter(|typed| !typed.is_mixed());
             let (key, typed) = match typed {
-                Some(typed) => (typed.expr.clone(), Some(typed)),
+                Some(typed) => (comparable(&typed), Some(typed)),
                 None => (self.evaluated(expr, &scope, Mode::Canonical)?, None),
             };
             rows *= typed.as_ref().and_then(|typed| typed.distinct).unwrap_or(joined.rows);
@@ -625,7 +628,7 @@ impl Builder<'_> {
         Ok(match (name, aggregate.distinct) {
             ("count", _) if typed.ty.is_none() => counted(count(null(Ty::Int))),
             ("count", false) => counted(count(typed.expr)),
-            ("count", true) => counted(count_distinct(typed.expr)),
+            ("count", true) => counted(count_distinct(comparable(&typed))),
             ("min" | "max", _) if typed.ty.is_some() => {
                 let ty = typed.ty.expect("it was just looked at");
                 let expr = if name == "min" { min(typed.expr) } else { max(typed.expr) };
@@ -794,6 +797,7 @@ impl Builder<'_> {
         }
         let typed = self.typed(expr, scope)?.filter(|typed| !typed.is_mixed());
         let (value, typed) = match typed {
+            Some(typed) if is_distinct => (comparable(&typed), Some(typed)),
             Some(typed) => (typed.expr.clone(), Some(typed)),
             None => (self.text(expr, scope, is_distinct)?, None),
         };

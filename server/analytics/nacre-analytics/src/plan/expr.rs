@@ -61,6 +61,17 @@ fn as_float(typed: &Typed) -> Expr {
     }
 }
 
+/// A number as a value to compare or group by: the engine orders bits, by which -0 is not 0.
+pub fn comparable(typed: &Typed) -> Expr {
+    match (&typed.expr, typed.ty) {
+        (Expr::Literal(ScalarValue::Float64(Some(number)), _), _) if *number != 0.0 => {
+            typed.expr.clone()
+        }
+        (_, Some(Ty::Float)) => binary(typed.expr.clone(), Operator::Plus, lit(0.0_f64)),
+        _ => typed.expr.clone(),
+    }
+}
+
 fn literal(value: &Value) -> Option<Typed> {
     Some(match value {
         Value::Null => Typed { ty: None, null: true, ..Typed::known(null(Ty::String), Ty::String) },
@@ -224,6 +235,8 @@ impl Builder<'_> {
         };
         let plan = datafusion::logical_expr::LogicalPlanBuilder::from(planned.plan)
             .project([column(&leaf.column)])?
+            // The engine refuses a second row.
+            .limit(0, Some(1))?
             .build()?;
         // No row is MISSING.
         let expr = scalar_subquery(Arc::new(plan));
@@ -295,10 +308,10 @@ impl Builder<'_> {
         let is_alike = |element: &Typed| element.ty.is_some() && element.ty == item.ty;
         match elements {
             Some(elements) if !elements.is_empty() && elements.iter().all(is_alike) => {
-                let list = elements.into_iter().map(|element| element.expr).collect();
+                let list = elements.iter().map(comparable).collect();
                 Ok(Some(Typed {
                     ty: Some(Ty::Bool),
-                    expr: in_list(item.expr.clone(), list, false),
+                    expr: in_list(comparable(&item), list, false),
                     ..item
                 }))
             }
@@ -410,6 +423,8 @@ impl Builder<'_> {
         let mut missing = false;
         for argument in arguments {
             match self.typed(argument, scope)? {
+                // A function that keeps an integer as it is has results that are no doubles.
+                Some(typed) if ty == Ty::Float && !typed.is_exact() => return Ok(None),
                 Some(typed) => missing |= typed.missing,
                 None => return Ok(None),
             }
@@ -598,7 +613,11 @@ fn arithmetic(operator: Binary, a: &Typed, b: &Typed) -> Option<Typed> {
         return None;
     }
     let are_ints = x == Ty::Int && y == Ty::Int;
-    if !are_ints && !(a.is_exact() && b.is_exact()) {
+    // Remainders are whole, quotients are doubles. The least integer has no negative, which is its remainder's quotient.
+    let needs_exact = !are_ints || operator == Binary::Divide;
+    if needs_exact && !(a.is_exact() && b.is_exact())
+        || operator == Binary::Modulo && a.magnitude > i64::MAX as u64
+    {
         return None;
     }
     let engine = match operator {
@@ -673,9 +692,13 @@ fn comparison(operator: Binary, a: &Typed, b: &Typed) -> Option<Typed> {
     };
     let (left, right) = match (x, y) {
         (Ty::Int, Ty::Float) | (Ty::Float, Ty::Int) if a.is_exact() && b.is_exact() => {
-            (as_float(a), as_float(b))
+            let of = |typed: &Typed| match typed.ty {
+                Some(Ty::Int) => as_float(typed),
+                _ => comparable(typed),
+            };
+            (of(a), of(b))
         }
-        (x, y) if x == y => (a.expr.clone(), b.expr.clone()),
+        (x, y) if x == y => (comparable(a), comparable(b)),
         _ => return None,
     };
     Some(strict(binary(left, engine, right), Ty::Bool, a, b))

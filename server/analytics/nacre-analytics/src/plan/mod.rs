@@ -23,6 +23,7 @@ use datafusion::error::DataFusionError;
 use datafusion::execution::memory_pool::FairSpillPool;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::logical_expr::LogicalPlan;
+use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use futures::StreamExt;
 use nacre_query::Settings;
@@ -33,10 +34,13 @@ use nacre_sql::{
 use scope::{Inputs, Leaf};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Stack of a thread that plans: plans are walked by recursion.
 const STACK_BYTES: usize = 16 << 20;
+/// Batches of rows that wait for the client.
+const BATCHES_MAX: usize = 2;
 /// Time after which a query that runs looks whether it has to end.
 const TURN: Duration = Duration::from_millis(100);
 
@@ -78,6 +82,7 @@ enum Out {
 #[derive(Debug)]
 pub struct Query {
     plan: LogicalPlan,
+    physical: Arc<dyn ExecutionPlan>,
     out: Out,
     notes: Vec<String>,
 }
@@ -184,10 +189,14 @@ impl Planner {
             statement_ms: i64::try_from(since.as_millis()).unwrap_or(i64::MAX),
         };
         let planned = builder.select(&select, &scope::Scope::default())?;
-        let plan = self.context.state().optimize(&planned.plan)?;
+        let state = self.context.state();
+        let plan = state.optimize(&planned.plan)?;
+        // A plan that the engine cannot carry out is no plan: it says so here, while another way is left.
+        let physical =
+            self.runtime.block_on(state.query_planner().create_physical_plan(&plan, &state))?;
         builder.notes.sort();
         builder.notes.dedup();
-        Ok(Query { plan, out: planned.out, notes: builder.notes })
+        Ok(Query { plan, physical, out: planned.out, notes: builder.notes })
     }
 
     /// Runs a query, and passes each row to `take` as JSON text.
@@ -200,16 +209,11 @@ impl Planner {
         patience: &Patience,
         take: &mut dyn FnMut(String) -> Result<()>,
     ) -> Result<()> {
-        let (sender, batches) = std::sync::mpsc::sync_channel::<Result<RecordBatch>>(2);
-        let state = self.context.state();
+        let (sender, batches) = sync_channel::<Result<Option<RecordBatch>>>(BATCHES_MAX);
         let task_context = self.context.task_ctx();
-        let Query { plan, out, .. } = *query;
+        let Query { physical, out, .. } = *query;
         let task = self.runtime.spawn(async move {
-            let run = async {
-                let physical = state.create_physical_plan(&plan).await?;
-                datafusion::physical_plan::execute_stream(physical, task_context)
-            };
-            let mut stream = match run.await {
+            let mut stream = match execute_stream(physical, task_context) {
                 Ok(stream) => stream,
                 Err(error) => {
                     let _ = sender.send(Err(error.into()));
@@ -217,23 +221,31 @@ impl Planner {
                 }
             };
             while let Some(batch) = stream.next().await {
-                if sender.send(batch.map_err(Error::from)).is_err() {
+                if sender.send(batch.map(Some).map_err(Error::from)).is_err() {
                     return;
                 }
             }
+            let _ = sender.send(Ok(None));
         });
-        let mut outcome = Ok(());
-        loop {
-            match batches.recv_timeout(TURN) {
-                Ok(Ok(batch)) => outcome = output::write(&batch, &out, take),
-                Ok(Err(error)) => outcome = Err(error),
-                Err(std::sync::mpsc::RecvTimeoutError::Timeout) => outcome = patience.check(),
-                Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => break,
-            }
+        let mut take_batch = |batch: &RecordBatch| {
+            patience.check()?;
+            output::write(batch, &out, take)
+        };
+        let outcome = loop {
+            let outcome = match batches.recv_timeout(TURN) {
+                Ok(Ok(Some(batch))) => take_batch(&batch),
+                Ok(Ok(None)) => break Ok(()),
+                Ok(Err(error)) => Err(error),
+                Err(RecvTimeoutError::Timeout) => patience.check(),
+                // Without the end, rows are missing.
+                Err(RecvTimeoutError::Disconnected) => {
+                    Err(Error::internal("the engine has ended early: the log says why"))
+                }
+            };
             if outcome.is_err() {
-                break;
+                break outcome;
             }
-        }
+        };
         task.abort();
         outcome
     }
