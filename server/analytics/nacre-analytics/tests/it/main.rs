@@ -1,5 +1,7 @@
 //! Queries over columns against the project's own evaluator, which reads documents one by one.
 
+mod conformance;
 mod differential;
+mod limits;
 mod queries;
 mod world;

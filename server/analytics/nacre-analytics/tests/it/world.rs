@@ -1,14 +1,14 @@
 //! Collections with documents, and both ways to answer a query.
 
 use nacre_analytics::catalog::{Catalog, Collection};
-use nacre_analytics::error::Result;
+use nacre_analytics::error::{Error, Result};
 use nacre_analytics::names::Resolver;
 use nacre_analytics::plan::{Outcome, Planner};
 use nacre_analytics::rows::{self, Patience, Snapshots};
 use nacre_analytics::shadow::{Row, Shadow};
 use nacre_query::Settings;
 use nacre_sql::ast::{Select, Statement};
-use nacre_sql::{Value, parse_analytics};
+use nacre_sql::{Name, Value, parse_analytics};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,6 +17,7 @@ pub struct World {
     planner: Planner,
     snapshots: Snapshots,
     catalog: Catalog,
+    settings: Settings,
 }
 
 /// How a query was answered over columns.
@@ -28,18 +29,24 @@ pub enum Answer {
 impl World {
     /// Makes a world of collections with documents, each of which was written before with another value.
     pub fn new(collections: &[(&str, Vec<Value>)]) -> World {
+        let named = |documents: &[Value]| -> Vec<(String, String)> {
+            let texts = documents.iter().map(Value::to_json).enumerate();
+            texts.map(|(at, text)| (format!("k{at:04}"), text)).collect()
+        };
+        let collections: Vec<_> =
+            collections.iter().map(|(name, documents)| (*name, named(documents))).collect();
+        World::with_ids(&collections)
+    }
+
+    /// The same, of documents with their IDs.
+    pub fn with_ids(collections: &[(&str, Vec<(String, String)>)]) -> World {
         let (mut snapshots, mut catalog) = (Snapshots::new(), Catalog::default());
         for (name, documents) in collections {
             let mut shadow = Shadow::default();
             for round in 0..2 {
-                for (at, document) in documents.iter().enumerate() {
-                    let text = if round == 0 {
-                        "{\"a\":\"stale\"}".to_owned()
-                    } else {
-                        document.to_json()
-                    };
-                    let id = format!("k{at:04}");
-                    let (id, text) = (id.as_str().into(), text.as_str().into());
+                for (id, text) in documents {
+                    let text = if round == 0 { "{\"a\":\"stale\"}" } else { text };
+                    let (id, text) = (id.as_str().into(), text.into());
                     shadow.upsert(Row { id, vbid: 0, cas: 1, flags: 0, expiry: 0, text });
                 }
                 shadow.snapshot();
@@ -51,32 +58,51 @@ impl World {
             scope.collections.insert((*name).to_owned(), collection);
         }
         let folder = std::env::temp_dir().join("nacre-analytics-tests");
-        World { planner: Planner::new(256 << 20, &folder).unwrap(), snapshots, catalog }
+        let planner = Planner::new(256 << 20, &folder).unwrap();
+        World { planner, snapshots, catalog, settings: Settings::default() }
+    }
+
+    /// Gives the queries that follow these parameters.
+    pub fn set_parameters(&mut self, positional: Vec<Value>, named: BTreeMap<Name, Value>) {
+        self.settings = Settings { positional, named, ..Settings::default() };
     }
 
     fn select(&self, text: &str) -> Result<Box<Select>> {
         let Statement::Select(mut select) = parse_analytics(text)? else {
-            panic!("{text} is no query")
+            return Err(Error::new(24001, format!("{text} is no query")));
         };
         Resolver::new(&self.catalog, "Default", text).select(&mut select)?;
         Ok(select)
     }
 
-    fn patience() -> Patience {
+    /// Gives all queries together so much memory.
+    pub fn set_memory(&mut self, bytes: usize) {
+        let folder = std::env::temp_dir().join("nacre-analytics-tests");
+        self.planner = Planner::new(bytes, &folder).unwrap();
+    }
+
+    /// Patience of a minute.
+    pub fn patience() -> Patience {
         Patience {
             deadline: Instant::now() + Duration::from_secs(60),
             is_cancelled: Arc::default(),
+            client: None,
         }
     }
 
     /// Answers over columns, if there is a plan.
     pub fn columns(&self, text: &str) -> Result<Answer> {
+        self.columns_within(text, &World::patience())
+    }
+
+    /// The same, as long as patience lasts.
+    pub fn columns_within(&self, text: &str, patience: &Patience) -> Result<Answer> {
         let select = self.select(text)?;
-        match self.planner.plan(&select, &self.snapshots, &Settings::default())? {
+        match self.planner.plan(&select, &self.snapshots, &self.settings)? {
             Outcome::Rows(reason) => Ok(Answer::NoPlan(reason)),
             Outcome::Columns(query) => {
                 let mut rows = Vec::new();
-                self.planner.run(query, &World::patience(), &mut |row| {
+                self.planner.run(query, patience, &mut |row| {
                     rows.push(row);
                     Ok(())
                 })?;
@@ -87,9 +113,14 @@ impl World {
 
     /// Answers document by document.
     pub fn rows(&self, text: &str) -> Result<Vec<String>> {
+        self.rows_within(text, &World::patience())
+    }
+
+    /// The same, as long as patience lasts.
+    pub fn rows_within(&self, text: &str, patience: &Patience) -> Result<Vec<String>> {
         let text = self.select(text)?.to_string();
         let mut found = Vec::new();
-        rows::run(&text, Settings::default(), &self.snapshots, &World::patience(), &mut |row| {
+        rows::run(&text, self.settings.clone(), &self.snapshots, patience, &mut |row| {
             found.push(row);
             Ok(())
         })?;
@@ -102,19 +133,25 @@ pub fn documents(texts: &[&str]) -> Vec<Value> {
     texts.iter().map(|text| Value::parse(text.as_bytes()).unwrap()).collect()
 }
 
-/// Rows in an order of their own, with numbers rounded, as sums of doubles depend on their order.
+/// Rows in an order of their own, with numbers rounded.
 pub fn normal(rows: &[String]) -> Vec<String> {
-    let mut normal: Vec<String> = rows
-        .iter()
-        .map(|row| rounded(&Value::parse(row.as_bytes()).unwrap()).to_sorted_json())
-        .collect();
+    let mut normal = in_order(rows);
     normal.sort();
     normal
 }
 
+/// Rows as they come, with numbers rounded, as sums of doubles depend on their order. -0 is 0.
+pub fn in_order(rows: &[String]) -> Vec<String> {
+    let parsed = rows.iter().map(|row| Value::parse(row.as_bytes()).unwrap());
+    parsed.map(|row| rounded(&row).to_sorted_json()).collect()
+}
+
 fn rounded(value: &Value) -> Value {
     match value {
+        Value::Float(number) if *number == 0.0 => Value::Int(0),
         Value::Float(number) => Value::string(format!("{number:.9e}")),
+        Value::Int(number) if number.unsigned_abs() > 1 << 53 => value.clone(),
+        Value::Int(0) => Value::Int(0),
         Value::Int(number) => Value::string(format!("{:.9e}", *number as f64)),
         Value::Array(elements) => Value::array(elements.iter().map(rounded).collect()),
         Value::Object(fields) => {

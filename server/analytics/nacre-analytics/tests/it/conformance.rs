@@ -1,0 +1,136 @@
+//! The project's cases for SQL++ that read documents, over columns and document by document: both give the rows that the cases expect.
+
+use crate::world::{Answer, World};
+use nacre_sql::Value;
+use serde_json::Value as Json;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// Cases that read documents; a lower number means that cases are no longer found.
+const CASES_MIN: usize = 2000;
+/// Those of them with a plan over columns.
+const PLANNED_MIN: usize = 100;
+
+fn cases() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../conformance/cases")
+}
+
+fn folder() -> PathBuf {
+    cases().join("sqlpp")
+}
+
+fn read(path: &std::path::Path) -> Json {
+    let text = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{path:?}: {error}"));
+    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{path:?}: {error}"))
+}
+
+fn value(json: &Json) -> Value {
+    Value::parse(json.to_string().as_bytes()).unwrap()
+}
+
+fn world(name: &str) -> World {
+    let data = read(&folder().join(format!("data/{name}.json")));
+    let of = |documents: &Json| -> Vec<(String, String)> {
+        let documents = documents.as_object().unwrap().iter();
+        documents.map(|(id, document)| (id.clone(), document.to_string())).collect()
+    };
+    let keyspaces = data["keyspaces"].as_object().unwrap().iter();
+    let collections: Vec<(&str, _)> =
+        keyspaces.map(|(name, documents)| (name.as_str(), of(documents))).collect();
+    World::with_ids(&collections)
+}
+
+fn texts(list: &Json) -> impl Iterator<Item = &str> {
+    list.as_array().unwrap().iter().map(|text| text.as_str().unwrap())
+}
+
+/// Returns true if a case only reads documents, by the language that analytics shares with the query service.
+fn is_shared(case: &Json, others: &Json) -> bool {
+    let statement = case["statement"].as_str().unwrap().to_uppercase();
+    let is_query = ["SELECT", "WITH", "FROM", "("].iter().any(|word| statement.starts_with(word));
+    let has = |member: &str| case.get(member).is_some();
+    is_query
+        && has("results")
+        && !["before", "then", "context", "libraries"].iter().any(|member| has(member))
+        && !texts(&others["words"]).any(|word| statement.contains(&word.to_uppercase()))
+}
+
+/// Returns true if both mean the same; numbers that are not whole need only be nearly equal.
+fn same(a: &Json, b: &Json) -> bool {
+    match (a, b) {
+        (Json::Number(a), Json::Number(b)) => {
+            let (x, y) = (a.as_f64().unwrap(), b.as_f64().unwrap());
+            a == b || x == y || x.fract() != 0.0 && (x - y).abs() <= 1e-9 * x.abs().max(y.abs())
+        }
+        (Json::Array(a), Json::Array(b)) => {
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(a, b))
+        }
+        (Json::Object(a), Json::Object(b)) => {
+            a.len() == b.len()
+                && a.iter().all(|(name, a)| b.get(name).is_some_and(|b| same(a, b)))
+        }
+        _ => a == b,
+    }
+}
+
+fn has_rows(rows: &[String], case: &Json) -> bool {
+    let rows: Vec<Json> = rows.iter().map(|row| serde_json::from_str(row).unwrap()).collect();
+    let expected = case["results"].as_array().unwrap();
+    if case["ordered"] == true {
+        return rows.len() == expected.len() && rows.iter().zip(expected).all(|(a, b)| same(a, b));
+    }
+    let mut left: Vec<&Json> = rows.iter().collect();
+    expected.iter().all(|wanted| {
+        let found = left.iter().position(|row| same(row, wanted));
+        found.map(|at| left.swap_remove(at)).is_some()
+    }) && left.is_empty()
+}
+
+#[test]
+fn cases_of_the_language_have_the_same_rows_in_analytics() {
+    let others = read(&cases().join("analytics/data/query_service.json"));
+    let mut worlds: BTreeMap<String, World> = BTreeMap::new();
+    let (mut asked, mut planned, mut wrong) = (0, 0, Vec::new());
+    let mut files: Vec<PathBuf> = std::fs::read_dir(folder())
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "json"))
+        .collect();
+    files.sort();
+    for path in files {
+        let group = path.file_stem().unwrap().to_string_lossy().into_owned();
+        if texts(&others["groups"]).any(|other| group.starts_with(other)) {
+            continue;
+        }
+        let file = read(&path);
+        let dataset = file["dataset"].as_str().unwrap();
+        let world = worlds.entry(dataset.to_owned()).or_insert_with(|| world(dataset));
+        for case in file["cases"].as_array().unwrap().iter().filter(|case| is_shared(case, &others)) {
+            let statement = case["statement"].as_str().unwrap();
+            let args = case["args"].as_array().map(|args| args.iter().map(value).collect());
+            let named = case["named"].as_object().into_iter().flatten();
+            let named = named.map(|(name, json)| (name.as_str().into(), value(json))).collect();
+            world.set_parameters(args.unwrap_or_default(), named);
+            asked += 1;
+            let place = format!("{group}/{}: {statement}", case["name"].as_str().unwrap());
+            match world.rows(statement) {
+                Ok(rows) if has_rows(&rows, case) => {}
+                Ok(rows) => wrong.push(format!("{place}\n    document by document {rows:?}")),
+                Err(error) => wrong.push(format!("{place}\n    document by document {error}")),
+            }
+            match world.columns(statement) {
+                Ok(Answer::Rows(rows)) => {
+                    planned += 1;
+                    if !has_rows(&rows, case) {
+                        wrong.push(format!("{place}\n    over columns {rows:?}"));
+                    }
+                }
+                Ok(Answer::NoPlan(_)) => {}
+                Err(error) => wrong.push(format!("{place}\n    over columns {error}")),
+            }
+        }
+    }
+    println!("{asked} cases, {planned} of them over columns");
+    assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(asked >= CASES_MIN && planned >= PLANNED_MIN, "{asked} cases, {planned} with a plan");
+}
