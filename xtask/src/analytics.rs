@@ -1,36 +1,69 @@
-//! `cargo xtask analytics`: builds the process of analytics, tests it, and puts it behind a node with an official SDK as its client.
+//! `cargo xtask analytics`: builds the process of analytics and tests it: alone, behind a node with official SDKs as its clients, and against
+//! another engine.
 //!
 //! Its workspace is one of its own, so that nothing else compiles its engine.
 
 use crate::command::{cargo, output, run, workspace};
 use crate::node::{self, Node, PASSWORD, USER};
-use crate::tools;
-use clap::Args;
-use std::path::PathBuf;
+use crate::{sdk, suites, tools};
+use clap::{Args, ValueEnum};
+use nacre_conformance::http;
+use nacre_conformance::run::{Target, run_analytics, table};
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
-/// Bucket of the SDK's run.
+/// Bucket of the clients' runs.
 const BUCKET: &str = "shells";
 /// Services of the node.
 const SERVICES: &str = "kv,n1ql,index,cbas";
-const SDK: &str = "couchbase==4.6.3";
+const PYTHON_SDK: &str = "couchbase==4.6.3";
 const DUCKDB: &str = "duckdb==2.0.1";
-/// First of the ports of the node.
+/// First of the ports of the node, and the distance of that of analytics from it.
 const PORT_BASE: u16 = 9700;
+const PORT_OFFSET: u16 = 4;
+/// Time in which a process that was killed has to answer again, with all documents.
+const AGAIN_WITHIN: Duration = Duration::from_secs(60);
+/// The short form divides the documents of a warehouse by this.
+const DIVISOR_SHORT: &str = "50";
 
 /// Options of `cargo xtask analytics`.
 #[derive(Args, Clone, Debug)]
 pub struct Analytics {
-    /// Build the program and say where it is
+    /// Build the program and print its path
     #[arg(long)]
     build: bool,
-    /// Compare the answers to the queries of CH2 with those of DuckDB
+    /// Leave out the Go SDK, and compare the answers over a fiftieth of a warehouse
     #[arg(long)]
-    ch2: bool,
-    /// How all of it is built
+    short: bool,
+    /// Do only this
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<Step>,
+    /// Profile of all that is built
     #[arg(long, default_value = "dev")]
     profile: String,
 }
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Step {
+    /// The tests of the workspace
+    Tests,
+    /// The queries of CH2, with the answers of DuckDB over the same documents
+    Ch2,
+    /// The conformance cases
+    Cases,
+    /// The official Python SDK
+    Python,
+    /// The official Node SDK
+    Node,
+    /// A process that is killed
+    Kill,
+    /// The tests of the Go SDK
+    Go,
+}
+
+/// Steps behind a node of their own.
+const BEHIND_A_NODE: [Step; 4] = [Step::Cases, Step::Python, Step::Node, Step::Kill];
 
 /// Runs the chore.
 ///
@@ -42,11 +75,24 @@ pub fn run_chore(options: &Analytics) -> Result<(), String> {
         println!("{}", program.display());
         return Ok(());
     }
-    if options.ch2 {
-        return compare(&options.profile);
+    let is_wanted = |step: Step| match options.only.is_empty() {
+        true => step != Step::Go || !options.short,
+        false => options.only.contains(&step),
+    };
+    if is_wanted(Step::Tests) {
+        run(of_analytics("test").args(["--profile", &options.profile]), "test analytics")?;
     }
-    run(of_analytics("test").args(["--profile", &options.profile]), "test analytics")?;
-    with_sdk(&options.profile, &program)
+    if is_wanted(Step::Ch2) {
+        compare(options)?;
+    }
+    let wanted: Vec<Step> = BEHIND_A_NODE.into_iter().filter(|step| is_wanted(*step)).collect();
+    if !wanted.is_empty() {
+        behind_a_node(options, &program, &wanted)?;
+    }
+    if is_wanted(Step::Go) {
+        suites::analytics(&node::build(&options.profile)?, &wrapper(&program), SERVICES)?;
+    }
+    Ok(())
 }
 
 /// A command of cargo in the workspace of analytics.
@@ -56,6 +102,8 @@ fn of_analytics(command: &str) -> Command {
     // The variables that unify features apply to the node's workspace, not to this one.
     cargo.env_remove("CARGO_RESOLVER_FEATURE_UNIFICATION");
     cargo.env_remove("CARGO_UNSTABLE_FEATURE_UNIFICATION");
+    // So does a target folder: this workspace has its own, next to its lock file.
+    cargo.env_remove("CARGO_TARGET_DIR");
     cargo
 }
 
@@ -72,17 +120,64 @@ fn build(profile: &str) -> Result<PathBuf, String> {
     Ok(PathBuf::from(target).join(folder).join("nacre-analytics"))
 }
 
-/// Starts a node with analytics and plays the SDK's cases.
-fn with_sdk(profile: &str, program: &std::path::Path) -> Result<(), String> {
-    let python = tools::python("python-analytics", &[SDK])?;
-    let binary = node::build(profile)?;
-    // The node looks for the program there, as it may be built elsewhere.
-    let named = format!("NACRE_ANALYTICS={}", program.display());
-    let node = Node::start(&binary, Some(PORT_BASE), &[BUCKET], &["env", &named])?;
+/// A wrapper of the node's command line that names the program, which may be elsewhere than the node's.
+fn wrapper(program: &Path) -> [String; 2] {
+    ["env".to_owned(), format!("NACRE_ANALYTICS={}", program.display())]
+}
+
+/// Starts a node with analytics and plays the steps that need one.
+fn behind_a_node(options: &Analytics, program: &Path, wanted: &[Step]) -> Result<(), String> {
+    let binary = node::build(&options.profile)?;
+    let wrapper = wrapper(program);
+    let node =
+        Node::start(&binary, Some(PORT_BASE), &[BUCKET], &wrapper.each_ref().map(String::as_str))?;
     let answer = node.rest("POST", "/node/controller/setupServices", &[("services", SERVICES)])?;
     if answer.status != 200 {
         return Err(format!("cannot give the node its services: {}", answer.text()));
     }
+    wait_for_answer(&node, |answer| answer.status == 200)?;
+    for step in wanted {
+        match step {
+            Step::Cases => cases(&node)?,
+            Step::Python => python(&node)?,
+            Step::Node => node_sdk(&node)?,
+            _ => kill(&node)?,
+        }
+    }
+    node.stop()
+}
+
+/// Plays the conformance cases for analytics.
+fn cases(node: &Node) -> Result<(), String> {
+    let target = Target {
+        host: "127.0.0.1".into(),
+        kv_port: node.kv_port(),
+        mgmt_port: node.mgmt_port(),
+        views_port: node.views_port(),
+        query_port: node.query_port(),
+        eventing_port: node.eventing_port(),
+        fresh_ports: Vec::new(),
+        user: USER.into(),
+        password: PASSWORD.into(),
+        bucket: BUCKET.into(),
+        filter: std::env::var("NACRE_ANALYTICS_CASES").unwrap_or_default(),
+        run: "chore".into(),
+    };
+    let outcomes = run_analytics(&target, port(node), |outcome| {
+        if let Some(problem) = &outcome.problem {
+            println!("FAIL {}/{}: {problem}", outcome.group, outcome.name);
+        }
+    });
+    print!("{}", table(&outcomes));
+    match outcomes.iter().filter(|outcome| outcome.problem.is_some()).count() {
+        0 if !outcomes.is_empty() => Ok(()),
+        failed => Err(format!("{failed} of {} cases for analytics failed", outcomes.len())),
+    }
+}
+
+/// Plays the cases of the official Python SDK.
+fn python(node: &Node) -> Result<(), String> {
+    let python = tools::python("couchbase-4.6.3", &[PYTHON_SDK])?;
     let mut sdk = Command::new(python);
     sdk.arg(workspace().join("conformance/sdk/python/analytics.py"))
         .args(["--connection", &format!("couchbase://127.0.0.1:{}", node.kv_port())])
@@ -91,19 +186,143 @@ fn with_sdk(profile: &str, program: &std::path::Path) -> Result<(), String> {
     run(&mut sdk, "play the cases of the Python SDK")
 }
 
-/// Runs CH2 over one warehouse and compares the answers with those of DuckDB.
-fn compare(profile: &str) -> Result<(), String> {
+/// Plays the steps of the official Node SDK.
+fn node_sdk(node: &Node) -> Result<(), String> {
+    let package = tools::npm("couchbase", sdk::NODE_VERSION)?;
+    let modules = package.parent().expect("a package is in a folder");
+    let mut steps = Command::new("node");
+    steps
+        .arg(workspace().join("conformance/sdk/node/analytics.cjs"))
+        .arg(format!("couchbase://127.0.0.1:{}", node.kv_port()))
+        .args([USER, PASSWORD, BUCKET])
+        .env("NODE_PATH", modules);
+    run(&mut steps, "play the steps of the Node SDK (Node.js is needed)")
+}
+
+/// Kills the process while the node works: keys and queries are served all the time, and analytics answers again with all documents.
+fn kill(node: &Node) -> Result<(), String> {
+    const DOCUMENTS: usize = 500;
+    let values: Vec<String> =
+        (0..DOCUMENTS).map(|n| format!("(\"killed-{n}\", {{\"n\": {n}, \"of\": \"kill\"}})")).collect();
+    let written = format!("UPSERT INTO `{BUCKET}` (KEY, VALUE) VALUES {}", values.join(", "));
+    let write = || {
+        let answer = node.query(&serde_json::json!({"statement": written}))?;
+        match answer.text().contains("\"success\"") {
+            true => Ok(()),
+            false => Err(format!("cannot write documents: {}", answer.text())),
+        }
+    };
+    write()?;
+    ask(node, &format!("CREATE ANALYTICS COLLECTION killed ON `{BUCKET}` WHERE of = \"kill\""))?;
+    let is_whole = |answer: &http::Answer| {
+        answer.json().is_ok_and(|json| json["results"] == serde_json::json!([DOCUMENTS]))
+    };
+    wait_for(node, is_whole)?;
+    let process = child_of(node.id())?;
+    // SAFETY: kill takes numbers only; the process is a child of the node, which waits for it.
+    unsafe { libc::kill(process, libc::SIGKILL) };
+    let killed = Instant::now();
+    // Nothing of the node has ended with it.
+    write()?;
+    wait_for(node, is_whole)?;
+    println!(
+        "a killed process: all {DOCUMENTS} documents again within {:.1} s",
+        killed.elapsed().as_secs_f64()
+    );
+    match child_of(node.id())? {
+        again if again == process => Err("the process was not killed".to_owned()),
+        _ => ask(node, "DROP ANALYTICS COLLECTION killed").map(drop),
+    }
+}
+
+/// Waits until the count of the documents of the test is as it has to be.
+fn wait_for(node: &Node, is_expected: impl Fn(&http::Answer) -> bool) -> Result<(), String> {
+    let began = Instant::now();
+    let statement = "SELECT VALUE COUNT(*) FROM killed k";
+    loop {
+        let answer = ask_once(node, statement)?;
+        if is_expected(&answer) {
+            return Ok(());
+        }
+        if began.elapsed() > AGAIN_WITHIN {
+            return Err(format!("analytics does not answer again: {}", answer.text()));
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// Waits until the process of a node that was just started answers.
+fn wait_for_answer(node: &Node, is_expected: impl Fn(&http::Answer) -> bool) -> Result<(), String> {
+    let began = Instant::now();
+    loop {
+        let answer = ask_once(node, "SELECT 1");
+        if answer.as_ref().is_ok_and(&is_expected) {
+            return Ok(());
+        }
+        if began.elapsed() > AGAIN_WITHIN {
+            let said = answer.map_or_else(|error| error, |answer| answer.text());
+            return Err(format!("analytics does not answer: {said}"));
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+fn port(node: &Node) -> u16 {
+    node.mgmt_port() + PORT_OFFSET
+}
+
+fn ask_once(node: &Node, statement: &str) -> Result<http::Answer, String> {
+    let body = serde_json::json!({"statement": statement, "scan_consistency": "request_plus"});
+    let address = format!("127.0.0.1:{}", port(node));
+    let body = body.to_string();
+    let (path, kind) = ("/analytics/service", "application/json");
+    http::request(&address, "POST", path, Some((USER, PASSWORD)), kind, body.as_bytes())
+        .map_err(|error| format!("{address}{path}: {error}"))
+}
+
+/// Runs a statement that has to succeed.
+fn ask(node: &Node, statement: &str) -> Result<http::Answer, String> {
+    let answer = ask_once(node, statement)?;
+    match answer.status {
+        200 => Ok(answer),
+        status => Err(format!("{statement}: {status} {}", answer.text())),
+    }
+}
+
+/// Number of the process of analytics of a node.
+fn child_of(parent: u32) -> Result<i32, String> {
+    let entries = std::fs::read_dir("/proc").map_err(|error| format!("/proc: {error}"))?;
+    for entry in entries.flatten() {
+        let Ok(stat) = std::fs::read_to_string(entry.path().join("stat")) else { continue };
+        // Number, name in parentheses, state, number of the parent.
+        let Some((head, tail)) = stat.rsplit_once(')') else { continue };
+        let is_child = tail.split_whitespace().nth(1) == Some(&parent.to_string());
+        if is_child && head.contains("(nacre-analytic")
+            && let Some(number) = head.split(' ').next().and_then(|number| number.parse().ok())
+        {
+            return Ok(number);
+        }
+    }
+    Err("the node has no process of analytics".to_owned())
+}
+
+/// Runs CH2 over one warehouse and compares the answers with those of DuckDB, before and after a third of the documents has changed.
+fn compare(options: &Analytics) -> Result<(), String> {
     let python = tools::python("python-duckdb", &[DUCKDB])?;
     let folder = std::env::temp_dir().join(format!("nacre-ch2-{}", std::process::id()));
-    let example = ["--profile", profile, "-p", "nacre-analytics", "--example", "ch2", "--"];
-    let ran = run(of_analytics("run").args(example).arg(&folder), "run the queries of CH2")
-        .and_then(|()| {
-            let script = workspace().join("server/analytics/nacre-ch2/compare.py");
-            run(
-                Command::new(python).arg(script).arg(&folder),
-                "compare the answers with those of DuckDB",
-            )
-        });
+    let mut example = of_analytics("run");
+    example
+        .args(["--profile", &options.profile, "-p", "nacre-analytics", "--example", "ch2", "--"])
+        .arg(&folder)
+        .args(["1", if options.short { DIVISOR_SHORT } else { "1" }]);
+    let ran = run(&mut example, "run the queries of CH2").and_then(|()| {
+        let script = workspace().join("server/analytics/nacre-ch2/compare.py");
+        let folders = ["loaded", "changed"].map(|name| folder.join(name));
+        run(
+            Command::new(python).arg(script).args(folders),
+            "compare the answers with those of DuckDB",
+        )
+    });
     let _ = std::fs::remove_dir_all(&folder);
     ran
 }

@@ -144,6 +144,20 @@ pub(super) const SDK: Module = Module {
     )],
 };
 
+/// The Go SDK, as it tests analytics.
+pub(super) const ANALYTICS: Module = Module {
+    title: "Go SDK, tests of analytics",
+    command: "cargo xtask analytics --only go",
+    nodes: 1,
+    arguments: analytics_arguments,
+    races: &[],
+    ..SDK
+};
+
+/// Features of the SDK's suite that a node with analytics has besides.
+const WITH_ANALYTICS: [&str; 5] =
+    ["analytics", "analyticsindex", "analyticspending", "collectionsanalytics", "pinganalytics"];
+
 /// Features of the SDK's suite that the node has.
 const PRESENT: [&str; 67] = [
     "keyvalue",
@@ -240,7 +254,17 @@ const SDK_REASONS: Reasons = &[
 ];
 
 fn sdk_arguments(connection: &str) -> Vec<String> {
-    let features: Vec<String> = PRESENT.iter().map(|feature| format!("+{feature}")).collect();
+    arguments_with(connection, &PRESENT)
+}
+
+fn analytics_arguments(connection: &str) -> Vec<String> {
+    let mut arguments = arguments_with(connection, &[&PRESENT[..], &WITH_ANALYTICS].concat());
+    arguments.extend(["-testify.m", "Analytics|Ping|Diagnostics|WaitUntilReady"].map(str::to_owned));
+    arguments
+}
+
+fn arguments_with(connection: &str, features: &[&str]) -> Vec<String> {
+    let features: Vec<String> = features.iter().map(|feature| format!("+{feature}")).collect();
     [
         &["-server", connection, "-user", USER, "-pass", PASSWORD][..],
         &["-bucket", BUCKET, "-version", STATED_VERSION, "-disable-logger"],

@@ -119,6 +119,33 @@ pub fn run(options: &Conformance) -> Result<(), String> {
     }
 }
 
+/// Runs the tests of analytics that ship in the Go SDK, against a node with these services.
+///
+/// # Errors
+/// When the suite cannot run, or a test fails.
+pub(crate) fn analytics(
+    binary: &std::path::Path,
+    wrapper: &[String],
+    services: &str,
+) -> Result<(), String> {
+    let suite = go::prepare(&go::ANALYTICS, binary)?;
+    let wrapper: Vec<&str> = wrapper.iter().map(String::as_str).collect();
+    let node = Node::start(binary, None, &[BUCKET], &wrapper)?;
+    node.rest("POST", "/pools/default", &[("clusterName", "nacre")])?;
+    let answer = node.rest("POST", "/node/controller/setupServices", &[("services", services)])?;
+    if answer.status != 200 {
+        return Err(format!("cannot give the node its services: {}", answer.text()));
+    }
+    let report = suite.run(&node)?;
+    node.stop()?;
+    println!("{}", report.summary());
+    println!("{}", page::render(std::slice::from_ref(&report)));
+    match report.failed() {
+        0 => Ok(()),
+        failed => Err(format!("{}: {failed} failed", report.title)),
+    }
+}
+
 /// Where the suites are unpacked and compiled.
 fn folder() -> Result<PathBuf, String> {
     let folder = tools::dir()?.join("suites");
