@@ -231,6 +231,7 @@ pub enum Answer {
     Stored { cas: u64 },
     Counted { value: u64, cas: u64 },
     Looked { cas: u64, results: Vec<Result<Bytes, String>> },
+    LookedAny { cas: u64, deleted: bool, results: Vec<Result<Bytes, String>> },
     Mutated { cas: u64, results: Vec<(u8, Bytes)> },
     KvError { kind: String, message: String },
     Response { status: u16, headers: Vec<(String, String)>, body: Bytes },
@@ -250,7 +251,7 @@ impl Answer {
                 Answer::KvError { message, .. } | Answer::HttpError { message, .. } => {
                     message.len()
                 }
-                Answer::Looked { results, .. } => {
+                Answer::Looked { results, .. } | Answer::LookedAny { results, .. } => {
                     let result = |result: &Result<Bytes, String>| match result {
                         Ok(found) => found.0.len(),
                         Err(reason) => reason.len(),
@@ -439,6 +440,11 @@ impl From<Result<DocumentReply, KvError>> for Answer {
             }
             Ok(DocumentReply::Looked(Looked { cas, results })) => Answer::Looked {
                 cas: cas.0,
+                results: results.into_iter().map(|result| result.map(Bytes)).collect(),
+            },
+            Ok(DocumentReply::LookedAny(Looked { cas, results }, deleted)) => Answer::LookedAny {
+                cas: cas.0,
+                deleted,
                 results: results.into_iter().map(|result| result.map(Bytes)).collect(),
             },
             Ok(DocumentReply::Mutated(Mutated { cas, results })) => Answer::Mutated {

@@ -63,7 +63,7 @@ pub use capability::{
     FunctionPath, Grants, Header, Http, HttpError, HttpRequest, HttpResponse, IndexPage, IndexScan,
     IndexedRows, KeyspaceGrant, KvError, LogLine, Looked, MemoryDocuments, MutateOptions, Mutated,
     Mutation, NewFunction, NewIndex, NewPartitioning, NoDocuments, NoHttp, NoQueries, PathLookup,
-    PathMutation, Queries, Query, QueryRows, Row, RowRefusal, Rows, Script, StoreMode,
+    PathMutation, TombstoneUse, Queries, Query, QueryRows, Row, RowRefusal, Rows, Script, StoreMode,
     TransactionSettings, TransactionStep, origin, path_failure,
 };
 pub use capsule::{

@@ -107,6 +107,15 @@ impl Shared {
         }
     }
 
+    /// Waits until the documents that the deployment has written are on disk.
+    fn settle(&self) -> Result<(), Error> {
+        let setup = &self.pool.context.setup;
+        setup.documents.settle().map_err(|error| Error::Retry {
+            deployment: setup.name.clone(),
+            message: error.to_string(),
+        })
+    }
+
     fn checked(&self, body: Vec<u8>) -> Result<Vec<u8>, Error> {
         let limit_bytes = self.pool.context.setup.limits.result_bytes;
         match body.len() > limit_bytes {
@@ -327,22 +336,27 @@ impl Reader {
                 return Err(error);
             }
         };
-        let mut answer = Answer {
-            status,
-            headers: headers.into_iter().map(|header| (header.name, header.value)).collect(),
-            first: Some(instance.fill(body)?),
-            rest: None,
-        };
+        let mut headers: Vec<Header> =
+            headers.into_iter().map(|header| (header.name, header.value)).collect();
+        let is_durable = headers.extract_if(.., |(name, _)| name == DURABLE).count() > 0;
+        if is_durable {
+            self.shared.settle()?;
+        }
+        let mut answer =
+            Answer { status, headers, first: Some(instance.fill(body)?), rest: None };
         match cursor {
             None => self.shared.pool.give_back(user, instance),
             Some(cursor) => {
                 let shared = Arc::clone(&self.shared);
-                answer.rest = Some(Rest { shared, request, instance, cursor });
+                answer.rest = Some(Rest { shared, request, instance, cursor, is_durable });
             }
         }
         Ok(answer)
     }
 }
+
+/// Header of a response whose pieces are given once the documents that the plugin has written are on disk. Not sent to the client.
+const DURABLE: &str = "nacre-durable";
 
 /// Header with the name of the request's user. The embedder sets it, and removes it from clients' requests.
 pub const USER_HEADER: &str = "nacre-user";
@@ -369,6 +383,8 @@ struct Rest {
     request: abi::Request,
     instance: Instance,
     cursor: Vec<u8>,
+    /// True if each piece waits until the documents that the plugin has written are on disk.
+    is_durable: bool,
 }
 
 impl From<Response> for Answer {
@@ -381,6 +397,11 @@ impl Answer {
     /// The media type of the body, or that of bytes.
     pub fn content_type(&self) -> &str {
         content_type(&self.headers)
+    }
+
+    /// Returns true if there are no more pieces.
+    pub fn is_over(&self) -> bool {
+        self.first.is_none() && self.rest.is_none()
     }
 
     /// The next piece of the body; none after the last. Takes as long as the plugin does.
@@ -402,6 +423,9 @@ impl Answer {
                 return Err(error);
             }
         };
+        if rest.is_durable {
+            rest.shared.settle()?;
+        }
         let body = rest.instance.fill(body)?;
         match cursor {
             Some(cursor) => self.rest = Some(Rest { cursor, ..rest }),

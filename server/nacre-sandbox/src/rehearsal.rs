@@ -218,12 +218,14 @@ impl Documents for Overlay {
         }
         let reply = self.written.call(keyspace, key, call, left)?;
         let operation = match call {
-            DocumentCall::Get | DocumentCall::Lookup(_) => return Ok(reply),
+            DocumentCall::Get | DocumentCall::Lookup(_) | DocumentCall::LookupAny(_) => {
+                return Ok(reply);
+            }
             DocumentCall::Store(..) => "store",
             DocumentCall::Remove(_) => "remove",
             DocumentCall::Count(..) => "count",
             DocumentCall::Touch(_) => "touch",
-            DocumentCall::Mutate(..) => "mutate",
+            DocumentCall::Mutate(..) | DocumentCall::MutateAny(..) => "mutate",
         };
         let after = self.written.get(keyspace, key, left).ok();
         let (keyspace, key) = (keyspace.to_owned(), key.to_vec());

@@ -198,7 +198,15 @@ fn reply(call: &DocumentCall, answer: Answer) -> Option<Result<DocumentReply, Kv
             let results = results.into_iter().map(|result| result.map(|bytes| bytes.0));
             DocumentReply::Looked(Looked { cas: Cas(cas), results: results.collect() })
         }
-        (DocumentCall::Mutate(..), Answer::Mutated { cas, results }) => {
+        (DocumentCall::LookupAny(_), Answer::LookedAny { cas, deleted, results }) => {
+            let results = results.into_iter().map(|result| result.map(|bytes| bytes.0));
+            let looked = Looked { cas: Cas(cas), results: results.collect() };
+            DocumentReply::LookedAny(looked, deleted)
+        }
+        (
+            DocumentCall::Mutate(..) | DocumentCall::MutateAny(..),
+            Answer::Mutated { cas, results },
+        ) => {
             let results = results.into_iter().map(|(index, bytes)| (index, bytes.0));
             DocumentReply::Mutated(Mutated { cas: Cas(cas), results: results.collect() })
         }
@@ -221,8 +229,10 @@ impl Documents for Answers {
             DocumentCall::Remove(_) => "a document to be removed",
             DocumentCall::Count(..) => "a counter",
             DocumentCall::Touch(_) => "a document to be touched",
-            DocumentCall::Lookup(_) => "parts of a document",
-            DocumentCall::Mutate(..) => "parts of a document to be changed",
+            DocumentCall::Lookup(_) | DocumentCall::LookupAny(_) => "parts of a document",
+            DocumentCall::Mutate(..) | DocumentCall::MutateAny(..) => {
+                "parts of a document to be changed"
+            }
         };
         let missed = || Err(KvError::Denied("the capsule has no answer".into()));
         self.next(what, |answer| reply(call, answer)).unwrap_or_else(missed)

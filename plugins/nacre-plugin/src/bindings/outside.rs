@@ -68,15 +68,47 @@ pub fn mutate_in(
     options: kv::MutateOptions,
 ) -> Result<kv::Mutated, kv::Error> {
     let specs: Vec<_> = specs.iter().map(mutate_spec).collect();
+    let mutated = host_kv::mutate_in(keyspace, key, &specs, mutate_options(options))?;
+    Ok(kv::Mutated { cas: mutated.cas, results: mutated.results })
+}
+
+pub fn lookup_in_any(
+    keyspace: &str,
+    key: &[u8],
+    specs: &[kv::LookupSpec],
+) -> Result<kv::LookedAny, kv::Error> {
+    let specs: Vec<_> = specs.iter().map(lookup_spec).collect();
+    let host_kv::LookedAny { cas, deleted, results } =
+        host_kv::lookup_in_any(keyspace, key, &specs)?;
+    Ok(kv::LookedAny { cas, deleted, results })
+}
+
+pub fn mutate_in_any(
+    keyspace: &str,
+    key: &[u8],
+    specs: &[kv::MutateSpec],
+    options: kv::MutateOptions,
+    tombstone: kv::TombstoneUse,
+) -> Result<kv::Mutated, kv::Error> {
+    let specs: Vec<_> = specs.iter().map(mutate_spec).collect();
+    let tombstone = match tombstone {
+        kv::TombstoneUse::Keep => host_kv::TombstoneUse::Keep,
+        kv::TombstoneUse::Create => host_kv::TombstoneUse::Create,
+        kv::TombstoneUse::Revive => host_kv::TombstoneUse::Revive,
+    };
+    let options = mutate_options(options);
+    let mutated = host_kv::mutate_in_any(keyspace, key, &specs, options, tombstone)?;
+    Ok(kv::Mutated { cas: mutated.cas, results: mutated.results })
+}
+
+fn mutate_options(options: kv::MutateOptions) -> host_kv::MutateOptions {
     let kv::MutateOptions { mode, expiry, flags } = options;
     let (mode, cas) = match mode {
         kv::Mode::Insert => (host_kv::StoreMode::Insert, None),
         kv::Mode::Upsert => (host_kv::StoreMode::Upsert, None),
         kv::Mode::Replace(cas) => (host_kv::StoreMode::Replace, cas),
     };
-    let options = host_kv::MutateOptions { mode, cas, expiry, flags };
-    let mutated = host_kv::mutate_in(keyspace, key, &specs, options)?;
-    Ok(kv::Mutated { cas: mutated.cas, results: mutated.results })
+    host_kv::MutateOptions { mode, cas, expiry, flags }
 }
 
 fn lookup_spec(spec: &kv::LookupSpec) -> host_kv::LookupSpec {

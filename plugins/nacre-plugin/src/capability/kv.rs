@@ -154,6 +154,28 @@ pub struct Mutated {
     pub results: Vec<(u8, Vec<u8>)>,
 }
 
+/// What a lookup found that also sees deleted documents.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LookedAny {
+    /// The version of the document or of its tombstone.
+    pub cas: u64,
+    /// True for a tombstone, which has no body and keeps the attributes whose names begin with `_`.
+    pub deleted: bool,
+    /// The value of each part, or why there is none.
+    pub results: Vec<Result<Vec<u8>, String>>,
+}
+
+/// Effect of a mutation on a tombstone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TombstoneUse {
+    /// A tombstone stays one: only its attributes change.
+    Keep,
+    /// Where there is neither a document nor a tombstone, a tombstone is created; with [`Mode::Insert`].
+    Create,
+    /// The tombstone becomes a document and keeps its attributes; with [`Mode::Replace`].
+    Revive,
+}
+
 /// Why there is no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
@@ -253,4 +275,25 @@ pub fn mutate_in(
     options: MutateOptions,
 ) -> Result<Mutated, Error> {
     outside::mutate_in(keyspace, key, specs, options)
+}
+
+/// Reads parts of a document, or of the tombstone that is left of it until it is purged; 16 at most.
+pub fn lookup_in_any(
+    keyspace: &str,
+    key: &[u8],
+    specs: &[LookupSpec],
+) -> Result<LookedAny, Error> {
+    outside::lookup_in_any(keyspace, key, specs)
+}
+
+/// Changes parts of a document or of its tombstone, 16 at most: all of them or none. To the mode a tombstone counts as a
+/// document.
+pub fn mutate_in_any(
+    keyspace: &str,
+    key: &[u8],
+    specs: &[MutateSpec],
+    options: MutateOptions,
+    tombstone: TombstoneUse,
+) -> Result<Mutated, Error> {
+    outside::mutate_in_any(keyspace, key, specs, options, tombstone)
 }

@@ -16,6 +16,8 @@ pub(crate) struct Outside {
     pub documents: BTreeMap<(String, Vec<u8>), kv::Document>,
     /// Extended attributes, a JSON object each. What a deletion leaves of them stays.
     pub xattrs: BTreeMap<(String, Vec<u8>), serde_json::Map<String, serde_json::Value>>,
+    /// Versions of the tombstones that deletions have left.
+    pub tombstones: BTreeMap<(String, Vec<u8>), u64>,
     pub last_cas: u64,
     /// What all that is asked of documents is refused with.
     pub refusing: Option<kv::Error>,
@@ -72,6 +74,7 @@ pub(super) fn store(keyspace: &str, key: &[u8], content: &kv::Content) -> u64 {
         let cas = outside.last_cas;
         let is_json = serde_json::from_slice::<serde::de::IgnoredAny>(&body).is_ok();
         let document = kv::Document { body, cas, flags, expiry, is_json };
+        outside.tombstones.remove(&place(keyspace, key));
         outside.documents.insert(place(keyspace, key), document);
         cas
     })
@@ -112,6 +115,7 @@ pub(crate) fn remove(keyspace: &str, key: &[u8], cas: Option<u64>) -> Result<u64
     with(|outside| {
         outside.documents.remove(&place(keyspace, key));
         outside.last_cas += 1;
+        outside.tombstones.insert(place(keyspace, key), outside.last_cas);
         Ok(outside.last_cas)
     })
 }
@@ -183,6 +187,69 @@ pub(crate) fn mutate_in(
             store(keyspace, key, &kv::Content { body, flags, expiry })
         }
     };
+    Ok(kv::Mutated { cas, results })
+}
+
+pub(crate) fn lookup_in_any(
+    keyspace: &str,
+    key: &[u8],
+    specs: &[kv::LookupSpec],
+) -> Result<kv::LookedAny, kv::Error> {
+    let tombstone = with(|outside| outside.tombstones.get(&place(keyspace, key)).copied());
+    let (Some(cas), Err(kv::Error::NotFound)) = (tombstone, get(keyspace, key)) else {
+        let kv::Looked { cas, results } = lookup_in(keyspace, key, specs)?;
+        return Ok(kv::LookedAny { cas, deleted: false, results });
+    };
+    let xattrs = with(|outside| outside.xattrs.get(&place(keyspace, key)).cloned());
+    let xattrs = xattrs.unwrap_or_default();
+    let look = |spec: &kv::LookupSpec| match spec.xattr {
+        true => paths::look(spec, b"", &xattrs),
+        false => Err("path not found".into()),
+    };
+    Ok(kv::LookedAny { cas, deleted: true, results: specs.iter().map(look).collect() })
+}
+
+pub(crate) fn mutate_in_any(
+    keyspace: &str,
+    key: &[u8],
+    specs: &[kv::MutateSpec],
+    options: kv::MutateOptions,
+    tombstone: kv::TombstoneUse,
+) -> Result<kv::Mutated, kv::Error> {
+    let at = place(keyspace, key);
+    let is_alive = match get(keyspace, key) {
+        Ok(_) => true,
+        Err(kv::Error::NotFound) => false,
+        Err(refused) => return Err(refused),
+    };
+    let left = with(|outside| outside.tombstones.get(&at).copied());
+    let is_revived = match (tombstone, left, options.mode) {
+        (kv::TombstoneUse::Revive, ..) if is_alive => return Err(kv::Error::Exists),
+        _ if is_alive => return mutate_in(keyspace, key, specs, options),
+        (_, Some(_), kv::Mode::Insert) => return Err(kv::Error::Exists),
+        (_, Some(cas), kv::Mode::Replace(Some(wanted))) if cas != wanted => {
+            return Err(kv::Error::CasMismatch);
+        }
+        (_, None, kv::Mode::Replace(_)) => return Err(kv::Error::NotFound),
+        (kv::TombstoneUse::Create, None, _) => false,
+        (_, None, _) => return mutate_in(keyspace, key, specs, options),
+        (use_of, Some(_), _) => use_of == kv::TombstoneUse::Revive,
+    };
+    let (mut xattrs, cas) = with(|outside| {
+        (outside.xattrs.get(&at).cloned().unwrap_or_default(), outside.last_cas + 1)
+    });
+    let (body, results) = paths::change(specs, b"{}".to_vec(), &mut xattrs, cas)?;
+    with(|outside| outside.xattrs.insert(at.clone(), xattrs));
+    if is_revived {
+        let (flags, expiry) = (options.flags.unwrap_or(0), options.expiry.unwrap_or(0));
+        let body = body.unwrap_or_default();
+        store(keyspace, key, &kv::Content { body, flags, expiry });
+    } else {
+        with(|outside| {
+            outside.last_cas = cas;
+            outside.tombstones.insert(at, cas);
+        });
+    }
     Ok(kv::Mutated { cas, results })
 }
 

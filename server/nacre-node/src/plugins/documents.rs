@@ -9,7 +9,7 @@ use nacre_bucket::prefetch::due;
 use nacre_bucket::{Bucket, Signal, Ticket, Waiter, durability};
 use nacre_sandbox::{
     Content, Counted, DocumentCall, DocumentReply, Documents, Found, KvError, Looked,
-    MutateOptions, Mutated, PathLookup, PathMutation, StoreMode, path_failure,
+    MutateOptions, Mutated, PathLookup, PathMutation, StoreMode, TombstoneUse, path_failure,
 };
 use nacre_types::{
     Cas, CollectionId, DATATYPE_JSON, Document, KEY_BYTES_MAX, Now, Seqno, Vbid, write_key,
@@ -393,7 +393,7 @@ impl Documents for BucketDocuments {
         call: &DocumentCall,
         left: Duration,
     ) -> Result<DocumentReply, KvError> {
-        use DocumentReply::{Counted, Found, Looked, Mutated, Stored};
+        use DocumentReply::{Counted, Found, Looked, LookedAny, Mutated, Stored};
         match call {
             DocumentCall::Get => self.get(keyspace, key, left).map(Found),
             DocumentCall::Store(content, mode) => {
@@ -404,9 +404,18 @@ impl Documents for BucketDocuments {
                 self.count(keyspace, key, *delta, *initial, *expiry, left).map(Counted)
             }
             DocumentCall::Touch(expiry) => self.touch(keyspace, key, *expiry, left).map(Stored),
-            DocumentCall::Lookup(specs) => self.lookup(keyspace, key, specs, left).map(Looked),
+            DocumentCall::Lookup(specs) => {
+                self.lookup(keyspace, key, specs, false, left).map(|(looked, _)| Looked(looked))
+            }
+            DocumentCall::LookupAny(specs) => {
+                let looked = self.lookup(keyspace, key, specs, true, left);
+                looked.map(|(looked, deleted)| LookedAny(looked, deleted))
+            }
             DocumentCall::Mutate(specs, options) => {
-                self.mutate(keyspace, key, specs, *options, left).map(Mutated)
+                self.mutate(keyspace, key, specs, *options, None, left).map(Mutated)
+            }
+            DocumentCall::MutateAny(specs, options, tombstone) => {
+                self.mutate(keyspace, key, specs, *options, Some(*tombstone), left).map(Mutated)
             }
         }
     }
@@ -539,15 +548,16 @@ impl BucketDocuments {
         keyspace: &str,
         key: &[u8],
         specs: &[PathLookup],
+        access_deleted: bool,
         left: Duration,
-    ) -> Result<Looked, KvError> {
+    ) -> Result<(Looked, bool), KvError> {
         let specs: Vec<_> = specs.iter().map(PathLookup::spec).collect();
-        let command = Command::Lookup { specs: &specs, access_deleted: false, sees_system: true };
+        let command = Command::Lookup { specs: &specs, access_deleted, sees_system: true };
         match self.begin(keyspace, key, left)?.carry_out(&command, None)? {
-            Reply::Looked { results, cas, .. } => {
+            Reply::Looked { results, cas, deleted } => {
                 let results = results.into_iter();
                 let results = results.map(|result| result.map_err(|error| error.to_string()));
-                Ok(Looked { cas, results: results.collect() })
+                Ok((Looked { cas, results: results.collect() }, deleted))
             }
             other => Err(unexpected(&other)),
         }
@@ -591,6 +601,7 @@ impl BucketDocuments {
         key: &[u8],
         specs: &[PathMutation],
         options: MutateOptions,
+        tombstone: Option<TombstoneUse>,
         left: Duration,
     ) -> Result<Mutated, KvError> {
         let MutateOptions { mode, expiry, flags } = options;
@@ -601,9 +612,9 @@ impl BucketDocuments {
         let command = Command::Mutate {
             specs: &specs,
             condition,
-            access_deleted: false,
-            create_as_deleted: false,
-            revive: false,
+            access_deleted: tombstone.is_some(),
+            create_as_deleted: tombstone == Some(TombstoneUse::Create),
+            revive: tombstone == Some(TombstoneUse::Revive),
             cas,
             expiry: match specs.iter().any(removes) {
                 true => None,

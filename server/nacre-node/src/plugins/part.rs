@@ -9,6 +9,7 @@ use crate::query::{Wanted, code, retry};
 use crate::scatter_gather::{NoReply, ScatterRequest, Vbids};
 use nacre_sandbox::{Account, Answer as Given, Error, Header, Request, Response};
 use nacre_types::{Seqno, Vbid};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,8 +19,16 @@ const VBUCKETS: &str = "nacre-vbuckets";
 const PART: &str = "nacre-part";
 /// Value for the node that the client asked. Source: Couchbase's views.
 const HERE: &str = "local";
-/// The header of a merged answer that goes on: with its value the parts are asked for again.
+/// Header of an answer that goes on: the deployment is asked again with this header in the request, and the bodies follow
+/// each other.
 const REST: &str = "nacre-rest";
+/// Header next to [`REST`]: the deployment is asked again once its state has moved, or after this number of milliseconds.
+const WAIT: &str = "nacre-wait";
+/// Longest wait that a plugin can ask for.
+const WAIT_MAX: Duration = Duration::from_secs(60);
+/// Header of a response that is not an answer yet: the deployment is asked again, with this header in the request, once its
+/// state reflects everything that was written before the request.
+const FRESH: &str = "nacre-fresh";
 /// [`Missing::Late`] in words.
 const LATE: &str = "the state was not up to date in time";
 /// Interval of checks whether a state has the vBuckets that it should, if no event triggers one.
@@ -272,6 +281,8 @@ impl Plugins {
         let owners = owners.ok_or_else(no_bucket)?;
         let vbids = terms.vbids.clone().unwrap_or_else(|| owners.all());
         if owners.only() == Some(node.id()) && deployment.spec.lanes() == 1 {
+            // Before the state is read, so that no change in between is missed.
+            let moved = deployment.processed.moved();
             let wanted = wanted(terms.fresh, &terms.seqnos);
             let (left, account) = (terms.patience, Some(&terms.account));
             let given = deployment.answer_here(node, request, &vbids, &wanted, left, account);
@@ -281,12 +292,46 @@ impl Plugins {
             match given {
                 // vBuckets have just moved.
                 Err(Missing::Elsewhere) => {}
-                given => return only(given?).map(|given| Reply { given, rest: None }),
+                given => {
+                    let mut given = only(given?)?;
+                    if take(&mut given.headers, FRESH).is_some() {
+                        return self.request_fresh(node, deployment, request, terms);
+                    }
+                    let rest = Rest::take(&mut given.headers, moved).map(|rest| {
+                        let targets = vec![Target {
+                            deployment: Arc::clone(deployment),
+                            vbids,
+                            seqnos: terms.seqnos.clone(),
+                        }];
+                        (Box::new(Spread::new(node, targets, request, terms)), rest)
+                    });
+                    return Ok(Reply { given, rest });
+                }
             }
         }
         let target =
             Target { deployment: Arc::clone(deployment), vbids, seqnos: terms.seqnos.clone() };
-        Spread::begin(node, vec![target], request, terms)
+        let reply = Spread::begin(node, vec![target], request, terms)?;
+        match reply.given.headers.iter().any(|(name, _)| name == FRESH) {
+            true => self.request_fresh(node, deployment, request, terms),
+            false => Ok(reply),
+        }
+    }
+
+    /// Asks again, with a state that reflects everything that was written before.
+    fn request_fresh(
+        &self,
+        node: &Arc<Node>,
+        deployment: &Arc<Deployment>,
+        request: &Request,
+        terms: &Terms,
+    ) -> Result<Reply, Missing> {
+        if request.headers.iter().any(|(name, _)| name == FRESH) {
+            return Err(Missing::Failed("the plugin asks for a fresh state a second time".into()));
+        }
+        let mut again = request.clone();
+        again.headers.push((FRESH.to_owned(), "true".to_owned()));
+        self.request_to(node, deployment, &again, &Terms { fresh: true, ..terms.clone() })
     }
 
     /// Begins to answer a request from the states of several deployments of one component, which makes one answer of theirs: each has
@@ -336,14 +381,65 @@ impl Plugins {
 /// An answer from one node or from several, whose body comes in pieces.
 pub struct Reply {
     given: Given,
-    /// For an answer that comes in rounds of all nodes: the request for the next round.
-    rest: Option<(Box<Spread>, String)>,
+    /// For an answer that comes in rounds: the request for the next round.
+    rest: Option<(Box<Spread>, Rest)>,
+}
+
+/// Ends once the state of a deployment has moved.
+type Moved = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// A pause of an answer before its next piece.
+pub struct Pause {
+    /// Longest duration.
+    pub at_most: Duration,
+    /// Ends the pause.
+    pub moved: Moved,
+}
+
+/// The request for the next round of an answer.
+struct Rest {
+    value: String,
+    /// The pause before it, unless that is over.
+    pause: Option<Pause>,
+}
+
+impl Rest {
+    /// Takes it out of the headers of a response. `moved` was there before the state was read.
+    fn take(
+        headers: &mut Vec<Header>,
+        moved: impl Future<Output = ()> + Send + 'static,
+    ) -> Option<Rest> {
+        let wait = take(headers, WAIT);
+        let value = take(headers, REST)?;
+        let pause = wait.and_then(|ms| ms.parse().ok()).map(|ms| Pause {
+            at_most: Duration::from_millis(ms).min(WAIT_MAX),
+            moved: Box::pin(moved),
+        });
+        Some(Rest { value, pause })
+    }
+}
+
+/// Takes a header out of others; of several of that name, the first.
+fn take(headers: &mut Vec<Header>, name: &str) -> Option<String> {
+    headers.extract_if(.., |header| header.0 == name).map(|(_, value)| value).next()
 }
 
 impl Reply {
     /// An HTTP status, and headers.
     pub fn head(&self) -> (u16, &[Header]) {
         (self.given.status, &self.given.headers)
+    }
+
+    /// Takes the pause that is due before the next piece, if there is one. The caller waits, and so needs no thread for it;
+    /// [`Reply::next_piece`] waits otherwise.
+    pub fn take_pause(&mut self) -> Option<Pause> {
+        let (_, rest) = self.rest.as_mut().filter(|_| self.given.is_over())?;
+        rest.pause.take()
+    }
+
+    /// Returns true if a pause is due before the next piece.
+    pub fn is_held(&self) -> bool {
+        self.given.is_over() && self.rest.as_ref().is_some_and(|(_, rest)| rest.pause.is_some())
     }
 
     /// Returns the next piece of the body; `None` after the last. Takes as long as the plugin does.
@@ -356,8 +452,12 @@ impl Reply {
                 return Ok(Some(piece));
             }
             let Some((spread, rest)) = self.rest.take() else { return Ok(None) };
+            if let Some(Pause { at_most, moved }) = rest.pause {
+                block::on(&*spread.node.platform, moved, at_most);
+            }
             let begun = self.given.status;
-            let (given, rest) = spread.round(Some(rest)).map_err(|missing| missing.to_string())?;
+            let round = spread.round(Some(&rest.value));
+            let (given, rest) = round.map_err(|missing| missing.to_string())?;
             if given.status != begun {
                 return Err(format!("a node answers {} in the middle", given.status));
             }
@@ -383,23 +483,29 @@ struct Target {
 }
 
 impl Spread {
+    fn new(node: &Arc<Node>, targets: Vec<Target>, request: &Request, terms: &Terms) -> Spread {
+        let (node, request, terms) = (Arc::clone(node), request.clone(), terms.clone());
+        Spread { node, targets, request, terms }
+    }
+
     fn begin(
         node: &Arc<Node>,
         targets: Vec<Target>,
         request: &Request,
         terms: &Terms,
     ) -> Result<Reply, Missing> {
-        let (node, request, terms) = (Arc::clone(node), request.clone(), terms.clone());
-        let spread = Box::new(Spread { node, targets, request, terms });
+        let spread = Box::new(Spread::new(node, targets, request, terms));
         let (given, rest) = spread.round(None)?;
         Ok(Reply { given, rest: rest.map(|rest| (spread, rest)) })
     }
 
     /// Lets all nodes answer, and the plugin merge their answers. Also returns the request for the next round, if there
     /// is more.
-    fn round(&self, rest: Option<String>) -> Result<(Given, Option<String>), Missing> {
+    fn round(&self, rest: Option<&str>) -> Result<(Given, Option<Rest>), Missing> {
         let mut request = self.request.clone();
-        request.headers.extend(rest.iter().map(|rest| (REST.to_owned(), rest.clone())));
+        request.headers.extend(rest.map(|rest| (REST.to_owned(), rest.to_owned())));
+        let merging = &self.targets.first().ok_or_else(no_bucket)?.deployment;
+        let moved = merging.processed.moved();
         let is_whole = match &self.targets[..] {
             [Target { deployment, vbids, .. }] => {
                 let owners = self.node.owners(&deployment.bucket.name).ok_or_else(no_bucket)?;
@@ -416,12 +522,10 @@ impl Spread {
             true => only(parts).map(Given::from)?,
             false => {
                 let account = Some(Arc::clone(&self.terms.account));
-                let merging = &self.targets.first().ok_or_else(no_bucket)?.deployment;
                 merging.merge(&request, &parts, self.node.now(), account)?
             }
         };
-        let is_rest = |(name, _): &mut Header| name == REST;
-        let rest = given.headers.extract_if(.., is_rest).map(|(_, value)| value).next();
+        let rest = Rest::take(&mut given.headers, moved);
         Ok((given, rest))
     }
 

@@ -1,7 +1,9 @@
 //! `kv`: documents, through the embedder.
 
 use crate::abi::nacre::plugin::kv as abi;
-use crate::capability::{Capability, Looked, MutateOptions, Mutated, PathLookup, PathMutation};
+use crate::capability::{
+    Capability, Looked, MutateOptions, Mutated, PathLookup, PathMutation, TombstoneUse,
+};
 use crate::instance::{Data, Refused};
 use nacre_types::Cas;
 use serde::{Deserialize, Serialize};
@@ -114,12 +116,19 @@ pub enum DocumentCall {
     Lookup(Vec<PathLookup>),
     /// Change parts of it.
     Mutate(Vec<PathMutation>, MutateOptions),
+    /// Read parts of it or of its tombstone.
+    LookupAny(Vec<PathLookup>),
+    /// Change parts of it or of its tombstone.
+    MutateAny(Vec<PathMutation>, MutateOptions, TombstoneUse),
 }
 
 impl DocumentCall {
     /// Returns true if it changes the document.
     pub fn writes(&self) -> bool {
-        !matches!(self, DocumentCall::Get | DocumentCall::Lookup(_))
+        !matches!(
+            self,
+            DocumentCall::Get | DocumentCall::Lookup(_) | DocumentCall::LookupAny(_)
+        )
     }
 }
 
@@ -136,6 +145,8 @@ pub enum DocumentReply {
     Looked(Looked),
     /// Result of the mutation.
     Mutated(Mutated),
+    /// The parts, and true if they are those of a tombstone; of [`DocumentCall::LookupAny`].
+    LookedAny(Looked, bool),
 }
 
 type Outcome<T> = std::result::Result<T, KvError>;
@@ -331,6 +342,37 @@ impl abi::Host for Data {
     ) -> Answered<abi::Mutated> {
         let specs = specs.into_iter().map(Into::into).collect();
         let call = DocumentCall::Mutate(specs, options.into());
+        Ok(match self.on_document(keyspace, &key, &call)? {
+            Ok(DocumentReply::Mutated(mutated)) => Ok(mutated.into()),
+            other => Err(refused(other)),
+        })
+    }
+
+    fn lookup_in_any(
+        &mut self,
+        keyspace: String,
+        key: Vec<u8>,
+        specs: Vec<abi::LookupSpec>,
+    ) -> Answered<abi::LookedAny> {
+        let call = DocumentCall::LookupAny(specs.into_iter().map(Into::into).collect());
+        Ok(match self.on_document(keyspace, &key, &call)? {
+            Ok(DocumentReply::LookedAny(Looked { cas, results }, deleted)) => {
+                Ok(abi::LookedAny { cas: cas.0, deleted, results })
+            }
+            other => Err(refused(other)),
+        })
+    }
+
+    fn mutate_in_any(
+        &mut self,
+        keyspace: String,
+        key: Vec<u8>,
+        specs: Vec<abi::MutateSpec>,
+        options: abi::MutateOptions,
+        tombstone: abi::TombstoneUse,
+    ) -> Answered<abi::Mutated> {
+        let specs = specs.into_iter().map(Into::into).collect();
+        let call = DocumentCall::MutateAny(specs, options.into(), tombstone.into());
         Ok(match self.on_document(keyspace, &key, &call)? {
             Ok(DocumentReply::Mutated(mutated)) => Ok(mutated.into()),
             other => Err(refused(other)),

@@ -3,7 +3,9 @@
 use super::kv::{
     Content, Counted, DocumentCall, DocumentReply, Documents, Found, KvError, StoreMode,
 };
-use super::paths::{Looked, MutateOptions, Mutated, PathLookup, PathMutation, path_failure};
+use super::paths::{
+    Looked, MutateOptions, Mutated, PathLookup, PathMutation, TombstoneUse, path_failure,
+};
 use nacre_types::Cas;
 use nacre_value::multi::{self, Body};
 use parking_lot::Mutex;
@@ -51,7 +53,7 @@ impl Documents for MemoryDocuments {
         call: &DocumentCall,
         _: Duration,
     ) -> Result<DocumentReply, KvError> {
-        use DocumentReply::{Counted, Found, Looked, Mutated, Stored};
+        use DocumentReply::{Counted, Found, Looked, LookedAny, Mutated, Stored};
         match call {
             DocumentCall::Get => self.get(keyspace, key).map(Found),
             DocumentCall::Store(content, mode) => {
@@ -64,6 +66,16 @@ impl Documents for MemoryDocuments {
             DocumentCall::Touch(expiry) => self.touch(keyspace, key, *expiry).map(Stored),
             DocumentCall::Lookup(specs) => self.lookup(keyspace, key, specs).map(Looked),
             DocumentCall::Mutate(specs, options) => {
+                self.mutate(keyspace, key, specs, *options).map(Mutated)
+            }
+            DocumentCall::LookupAny(specs) => {
+                self.lookup(keyspace, key, specs).map(|looked| LookedAny(looked, false))
+            }
+            // Nothing is left of what is deleted here.
+            DocumentCall::MutateAny(_, _, TombstoneUse::Create | TombstoneUse::Revive) => {
+                Err(KvError::Denied("documents in memory have no tombstones".into()))
+            }
+            DocumentCall::MutateAny(specs, options, TombstoneUse::Keep) => {
                 self.mutate(keyspace, key, specs, *options).map(Mutated)
             }
         }

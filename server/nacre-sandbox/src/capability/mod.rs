@@ -38,7 +38,9 @@ pub use kv::{
 pub use log::LogLine;
 pub use memory::MemoryDocuments;
 pub use metrics::MetricChanges;
-pub use paths::{Looked, MutateOptions, Mutated, PathLookup, PathMutation, path_failure};
+pub use paths::{
+    Looked, MutateOptions, Mutated, PathLookup, PathMutation, TombstoneUse, path_failure,
+};
 pub use query::{NoQueries, OpenQueries, Queries, Query, QueryRows};
 
 /// An interface that a plugin may import.

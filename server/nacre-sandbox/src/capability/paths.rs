@@ -57,6 +57,17 @@ pub struct MutateOptions {
     pub flags: Option<u32>,
 }
 
+/// Effect of a mutation on a tombstone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TombstoneUse {
+    /// A tombstone stays one.
+    Keep,
+    /// A tombstone is created where there is nothing.
+    Create,
+    /// The tombstone becomes a document.
+    Revive,
+}
+
 /// The result of a mutation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mutated {
@@ -139,6 +150,16 @@ impl From<abi::MutateOptions> for MutateOptions {
             abi::StoreMode::Replace => StoreMode::Replace(cas.map(Cas)),
         };
         MutateOptions { mode, expiry, flags }
+    }
+}
+
+impl From<abi::TombstoneUse> for TombstoneUse {
+    fn from(tombstone: abi::TombstoneUse) -> TombstoneUse {
+        match tombstone {
+            abi::TombstoneUse::Keep => TombstoneUse::Keep,
+            abi::TombstoneUse::Create => TombstoneUse::Create,
+            abi::TombstoneUse::Revive => TombstoneUse::Revive,
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use hyper::header::{
     CONNECTION, CONTENT_LENGTH, HeaderName, HeaderValue, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
 use hyper::{HeaderMap, StatusCode};
-use nacre_node::plugins::{self, Missing, Terms};
+use nacre_node::plugins::{self, Missing, Pause, Terms};
 use nacre_node::{Node, query};
 use nacre_sandbox::{Account, Header, Request};
 use std::net::IpAddr;
@@ -26,6 +26,16 @@ pub(super) trait Pieces: Send + 'static {
     /// The next piece; none after the last.
     fn next_piece(&mut self) -> Result<Option<Vec<u8>>, String>;
 
+    /// Takes the pause that is due before the next piece.
+    fn take_pause(&mut self) -> Option<Pause> {
+        None
+    }
+
+    /// Returns true if a pause is due before the next piece.
+    fn is_held(&self) -> bool {
+        false
+    }
+
     /// Returns how long the rest may take, including the wait for the client, if the request says so.
     fn time_left(&self) -> Option<Duration> {
         None
@@ -39,6 +49,14 @@ impl Pieces for plugins::Reply {
 
     fn next_piece(&mut self) -> Result<Option<Vec<u8>>, String> {
         plugins::Reply::next_piece(self)
+    }
+
+    fn take_pause(&mut self) -> Option<Pause> {
+        plugins::Reply::take_pause(self)
+    }
+
+    fn is_held(&self) -> bool {
+        plugins::Reply::is_held(self)
     }
 }
 
@@ -55,6 +73,10 @@ impl Pieces for query::Answer {
         query::Answer::time_left(self)
     }
 }
+
+/// Pause between a change and the next piece of an answer that waits for it, so that changes that come together are answered
+/// together.
+const MOVED_PAUSE: Duration = Duration::from_millis(10);
 
 /// Bytes a second of an answer that the slowest clients take.
 const SLOWEST_BYTES_PER_SECOND: u64 = 16 << 10;
@@ -157,7 +179,9 @@ struct Begun<A> {
 }
 
 fn begin<A: Pieces>(mut answer: A) -> Result<Begun<A>, String> {
-    let (first, second) = (answer.next_piece()?.unwrap_or_default(), answer.next_piece()?);
+    let first = answer.next_piece()?.unwrap_or_default();
+    // The head of an answer that pauses goes out before the pause.
+    let second = if answer.is_held() { Some(Vec::new()) } else { answer.next_piece()? };
     Ok(Begun { answer, first, second })
 }
 
@@ -185,6 +209,8 @@ fn send<A: Pieces>(
     let failed = |reason: String| error_reply(StatusCode::INTERNAL_SERVER_ERROR, failure, &reason);
     let Begun { answer, first, second } = begun.map_err(failed)?;
     let (status, headers) = head_of(answer.head()).map_err(failed)?;
+    // An answer that pauses may go on until its client leaves.
+    let place = if answer.is_held() { desk.enter(Kind::Watch)? } else { place };
     let mut reply = match second {
         None => reply(status, "application/octet-stream", charged(&desk.account, first)),
         Some(second) => streamed(desk, place, answer, [first, second]),
@@ -232,6 +258,9 @@ fn streamed(desk: &Desk, place: Option<Place>, answer: impl Pieces, begun: [Vec<
         let mut outgoing = Outgoing { sender, account, ahead_bytes: 0 };
         let mut answer = answer;
         for piece in begun {
+            if piece.is_empty() {
+                continue;
+            }
             if !outgoing.send(piece, answer.time_left()).await {
                 // Dropping the source of an answer may take long.
                 threads.spawn_blocking(move || drop(answer));
@@ -239,6 +268,16 @@ fn streamed(desk: &Desk, place: Option<Place>, answer: impl Pieces, begun: [Vec<
             }
         }
         loop {
+            if let Some(Pause { at_most, moved }) = answer.take_pause() {
+                tokio::select! {
+                    () = moved => tokio::time::sleep(MOVED_PAUSE).await,
+                    () = tokio::time::sleep(at_most) => {}
+                    () = outgoing.sender.closed() => {
+                        threads.spawn_blocking(move || drop(answer));
+                        return;
+                    }
+                }
+            }
             let next = threads.spawn_blocking(move || {
                 let piece = answer.next_piece();
                 (answer, piece)
@@ -251,6 +290,7 @@ fn streamed(desk: &Desk, place: Option<Place>, answer: impl Pieces, begun: [Vec<
                 Err(error) => return tracing::warn!("an answer breaks off: {error}"),
             };
             let goes_on = match piece {
+                Ok(Some(piece)) if piece.is_empty() => true,
                 Ok(Some(piece)) => outgoing.send(piece, answer.time_left()).await,
                 Ok(None) => return outgoing.sender.finish(),
                 Err(error) => return tracing::warn!("an answer breaks off: {error}"),

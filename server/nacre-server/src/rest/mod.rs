@@ -670,7 +670,7 @@ fn may_ask(door: &Door, shown: &Shown, name: &str, path: &str) -> bool {
 fn visible(headers: &HeaderMap) -> Vec<(String, String)> {
     let secret = [AUTHORIZATION, COOKIE, PROXY_AUTHORIZATION];
     let is_ours =
-        |name: &str| ["nacre-part", "nacre-rest", "nacre-vbuckets", USER_HEADER].contains(&name);
+        |name: &str| plugins::OF_NODES.contains(&name) || name == USER_HEADER;
     let seen = headers.iter();
     let seen = seen.filter(|(name, _)| !secret.contains(name) && !is_ours(name.as_str()));
     let text = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();

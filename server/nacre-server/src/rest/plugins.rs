@@ -35,6 +35,7 @@ use nacre_node::plugins::rights::{self, Need};
 use nacre_node::plugins::{Deployment, Terms, packages};
 use nacre_sandbox::{Capabilities, Capsule, Manifest, Request, USER_HEADER, World};
 use nacre_state::Scan;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -45,6 +46,14 @@ const FRESH_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The header with which a request is about one document: the node that serves it answers alone.
 const KEY: &str = "nacre-key";
+
+/// Header with the path as the client has sent it, below the deployment and without the query: in the decoded one a `/` within a
+/// name cannot be distinguished from one between names.
+const PATH: &str = "nacre-path";
+
+/// Headers of nodes, which are removed from requests of clients.
+pub(super) const OF_NODES: [&str; 5] =
+    ["nacre-fresh", "nacre-part", PATH, "nacre-rest", "nacre-vbuckets"];
 
 /// The wishes of a deployer. Other members are refused.
 #[derive(Deserialize)]
@@ -497,6 +506,14 @@ async fn scan(call: Call, name: &str) -> Result<Reply, Reply> {
     answer.await?.map(|answer| ok(&answer)).map_err(|missing| unanswered(&missing, stopped))
 }
 
+/// A path, in which nothing but letters, digits and some marks is not percent-encoded.
+fn encoded(segments: &[String]) -> String {
+    const KEPT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+    let segment = |segment: &String| format!("/{}", utf8_percent_encode(segment, KEPT));
+    let path: String = segments.iter().map(segment).collect();
+    if path.is_empty() { "/".to_owned() } else { path }
+}
+
 /// A request that a deployment answers.
 async fn invoke(call: Call) -> Result<Reply, Reply> {
     let (name, rest) = (call.segment("name").to_owned(), call.rest.clone());
@@ -523,6 +540,7 @@ async fn invoke(call: Call) -> Result<Reply, Reply> {
     let desk = call.desk();
     let mut headers = call.headers;
     headers.push((USER_HEADER.to_owned(), call.user));
+    headers.push((PATH.to_owned(), encoded(&rest)));
     let request = Request {
         method: call.method.to_string(),
         path: format!("/{}", rest.join("/")),
