@@ -53,7 +53,24 @@ pub fn run(binary: &Path) -> Result<(), String> {
     functions(binary, &node)?;
     resolver(binary, &node)?;
     index_type(binary, &node)?;
-    node.stop()
+    node.stop()?;
+    couch(binary)
+}
+
+/// PouchDB, RxDB and an SDK against the example `couch`, on a node that they start, and the cases of its protocol.
+fn couch(binary: &Path) -> Result<(), String> {
+    let project = workspace().join("examples/couch");
+    let clients = project.join("clients");
+    let mut package = plugin(binary, "build")?;
+    run_command(package.arg(&project), "build the package couch")?;
+    let mut install = Command::new("npm");
+    install.args(["install", "--silent", "--no-fund", "--no-audit", "--no-package-lock"]);
+    run_command(install.current_dir(&clients), "install PouchDB and RxDB")?;
+    let mut tests = Command::new("npm");
+    tests.args(["test", "--silent"]).current_dir(&clients);
+    tests.env("NACRE_BINARY", binary).env("NACRE_PLUGIN_CACHE", node::aot_dir()?);
+    tests.env("COUCH_PACKAGE", project.join("couch-0.1.0.tar"));
+    run_command(&mut tests, "pass the tests of PouchDB and RxDB")
 }
 
 /// A new project passes its own scripts.

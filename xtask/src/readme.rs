@@ -163,6 +163,7 @@ fn paste(page: &str, script: &str, folder: &Path, programs: &[&Path]) -> Result<
         .env("CARGO_TARGET_DIR", target_dir()?.join("lesson"))
         .env("NACRE_PLUGIN_CACHE", node::aot_dir()?)
         .env("NACRE_LOG", "warn")
+        .env("NACRE_SOURCE", workspace())
         .stdin(Stdio::null())
         .stderr(Stdio::inherit())
         .output()

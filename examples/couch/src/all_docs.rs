@@ -33,11 +33,7 @@ struct Query {
 
 impl Query {
     fn shape(&self) -> Shape {
-        Shape {
-            conflicts: self.conflicts,
-            attachments: self.attachments,
-            ..Shape::default()
-        }
+        Shape { conflicts: self.conflicts, attachments: self.attachments, ..Shape::default() }
     }
 }
 
@@ -172,8 +168,7 @@ pub fn piece(store: &Store<'_>, json: &[u8]) -> Result<Chunk, Fault> {
 /// Adds rows to `text`, and the end when there are no more; gives false if it is time for a piece.
 fn rows(store: &Store<'_>, query: &mut Query, text: &mut String) -> bool {
     loop {
-        let page =
-            index::documents(store.state, &query.start, &query.end, PAGE, query.descending);
+        let page = index::documents(store.state, &query.start, &query.end, PAGE, query.descending);
         let is_last = page.is_empty();
         for (id, row) in page {
             match query.descending {
@@ -195,7 +190,9 @@ fn rows(store: &Store<'_>, query: &mut Query, text: &mut String) -> bool {
             text.push_str(if query.has_rows { ",\n" } else { "" });
             query.has_rows = true;
             let (id, rev) = (quoted(&id), quoted(&row.winner));
-            text.push_str(&format!("{{\"id\":{id},\"key\":{id},\"value\":{{\"rev\":{rev}}}{doc}}}"));
+            text.push_str(&format!(
+                "{{\"id\":{id},\"key\":{id},\"value\":{{\"rev\":{rev}}}{doc}}}"
+            ));
         }
         if is_last || query.left == 0 {
             text.push_str("\n]}\n");

@@ -145,10 +145,11 @@ fn change(call: &Call<'_>, removes: bool, id: &str, name: &str) -> Result<Respon
             None => return Err(Problem::conflict()),
         };
         let generation = parent.as_ref().map_or(1, |parent| parent.generation + 1);
-        let (mut attachments, body) = match parent.as_ref().filter(|parent| !tree.is_deleted(parent)) {
-            Some(parent) => (version.attachments(parent), call.store.body(version, parent)?),
-            None => (Attachments::new(), "{}".to_owned()),
-        };
+        let (mut attachments, body) =
+            match parent.as_ref().filter(|parent| !tree.is_deleted(parent)) {
+                Some(parent) => (version.attachments(parent), call.store.body(version, parent)?),
+                None => (Attachments::new(), "{}".to_owned()),
+            };
         if removes {
             let missing = || Problem::missing("Document is missing attachment");
             attachments.remove(name).ok_or_else(missing)?;

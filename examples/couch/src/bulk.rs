@@ -68,7 +68,9 @@ impl Pending {
                 }
                 Err(problem) => problem.row(&id, None),
             }),
-            false => replicate(store, &id, &given).err().map(|problem| problem.row(&id, rev.as_deref())),
+            false => {
+                replicate(store, &id, &given).err().map(|problem| problem.row(&id, rev.as_deref()))
+            }
         }
     }
 }
@@ -160,8 +162,8 @@ struct Asked {
 /// # Errors
 /// 400 for a request that cannot be read.
 pub fn get(call: &Call<'_>) -> Result<Response, Problem> {
-    let BulkGet { docs } = body(call.request)
-        .map_err(|_| Problem::bad("Missing JSON list of 'docs'."))?;
+    let BulkGet { docs } =
+        body(call.request).map_err(|_| Problem::bad("Missing JSON list of 'docs'."))?;
     if docs.len() > GET_MAX {
         return Err(Problem::bad(&format!("at most {GET_MAX} documents at once")));
     }
@@ -179,13 +181,7 @@ pub fn get(call: &Call<'_>) -> Result<Response, Problem> {
     Ok(json(200, format!("{{\"results\":[{}]}}\n", results.join(","))))
 }
 
-fn leaves(
-    call: &Call<'_>,
-    id: &str,
-    rev: Option<&str>,
-    latest: bool,
-    shape: Shape,
-) -> Vec<String> {
+fn leaves(call: &Call<'_>, id: &str, rev: Option<&str>, latest: bool, shape: Shape) -> Vec<String> {
     let failed = |problem: &Problem, rev: &str| {
         let (error, reason) = (quoted(problem.error), quoted(&problem.reason));
         let (id, rev) = (quoted(id), quoted(rev));
@@ -218,9 +214,7 @@ fn leaves(
 }
 
 /// The revisions of a request that are not known, and those that are known and may be their ancestors.
-fn unknown(
-    call: &Call<'_>,
-) -> Result<Vec<(String, Vec<String>, Vec<String>)>, Problem> {
+fn unknown(call: &Call<'_>) -> Result<Vec<(String, Vec<String>, Vec<String>)>, Problem> {
     let asked: BTreeMap<String, Vec<String>> = body(call.request)?;
     let mut rows = Vec::new();
     for (id, revs) in asked {

@@ -107,7 +107,11 @@ fn read(call: &Call<'_>, meta: &Meta) -> Result<Query, Problem> {
         Some("longpoll") => Feed::Longpoll,
         Some("continuous" | "live") => Feed::Continuous,
         Some("eventsource") => Feed::EventSource,
-        Some(_) => return Err(Problem::bad("Supported `feed` types: normal, continuous, live, longpoll, eventsource")),
+        Some(_) => {
+            return Err(Problem::bad(
+                "Supported `feed` types: normal, continuous, live, longpoll, eventsource",
+            ));
+        }
     };
     let all_leaves = match parameters.get("style") {
         None | Some("main_only") => false,
@@ -146,7 +150,8 @@ fn read(call: &Call<'_>, meta: &Meta) -> Result<Query, Problem> {
             return Err(Problem::bad("`view` filter parameter is not provided."));
         }
         Some(name) => {
-            let reason = format!("missing json key: filters: {name} (filter functions are not supported)");
+            let reason =
+                format!("missing json key: filters: {name} (filter functions are not supported)");
             return Err(Problem::missing(&reason));
         }
     };
@@ -354,11 +359,8 @@ fn line(
 
 /// The winner of a document, which may be newer than the change.
 fn document(store: &Store<'_>, query: &Query, row: &BySeq) -> Option<String> {
-    let shape = Shape {
-        conflicts: query.conflicts,
-        attachments: query.attachments,
-        ..Shape::default()
-    };
+    let shape =
+        Shape { conflicts: query.conflicts, attachments: query.attachments, ..Shape::default() };
     let deleted = || {
         let rev = Rev::parse(row.leaves.first()?)?;
         let (id, rev) = (quoted(&row.id), quoted(&rev.to_string()));

@@ -154,7 +154,9 @@ pub fn replicate(store: &Store<'_>, id: &str, given: &Given) -> Result<Rev, Prob
         }
         (Some(path), _) => path.clone(),
         (None, Some(rev)) => vec![rev.clone()],
-        (None, None) => return Err(Problem::bad("When using `new_edits: false`, the document needs a _rev")),
+        (None, None) => {
+            return Err(Problem::bad("When using `new_edits: false`, the document needs a _rev"));
+        }
     };
     let Some(newest) = path.first().cloned() else {
         return Err(Problem::invalid("_revisions is empty"));
@@ -192,7 +194,9 @@ pub fn named_rev(call: &Call<'_>, in_body: Option<Rev>) -> Result<Option<Rev>, P
     for text in [parameter, matched].into_iter().flatten() {
         let rev = Rev::parse(text).ok_or_else(|| Problem::bad("Invalid rev format"))?;
         if found.as_ref().is_some_and(|known| *known != rev) {
-            return Err(Problem::bad("Document rev from request body and query string have different values"));
+            return Err(Problem::bad(
+                "Document rev from request body and query string have different values",
+            ));
         }
         found = Some(rev);
     }
@@ -204,12 +208,18 @@ pub fn named_rev(call: &Call<'_>, in_body: Option<Rev>) -> Result<Option<Rev>, P
 /// # Errors
 /// As for [`edit`].
 pub fn create(call: &Call<'_>) -> Result<Response, Problem> {
-    let text = std::str::from_utf8(&call.request.body).map_err(|_| Problem::bad("invalid UTF-8 JSON"))?;
+    let text =
+        std::str::from_utf8(&call.request.body).map_err(|_| Problem::bad("invalid UTF-8 JSON"))?;
     let given = read(text)?;
     let id = match &given.id {
         Some(id) => id.clone(),
         // The clock and the content distinguish it from others; a retry within a microsecond is a conflict.
-        None => rev_id(None, false, &format!("{} {}", call.request.now_us, given.body), &Attachments::new()),
+        None => rev_id(
+            None,
+            false,
+            &format!("{} {}", call.request.now_us, given.body),
+            &Attachments::new(),
+        ),
     };
     let rev = edit(&call.store, &id, &given)?;
     let mut response = written(201, &id, &rev);
@@ -237,7 +247,8 @@ fn put(call: &Call<'_>, id: &str) -> Result<Response, Problem> {
         return Err(Problem::new(415, "bad_content_type", reason));
     }
     check_id(id)?;
-    let text = std::str::from_utf8(&call.request.body).map_err(|_| Problem::bad("invalid UTF-8 JSON"))?;
+    let text =
+        std::str::from_utf8(&call.request.body).map_err(|_| Problem::bad("invalid UTF-8 JSON"))?;
     let mut given = read(text)?;
     if given.id.as_ref().is_some_and(|named| named != id) {
         return Err(Problem::bad("Document id must match id in URL"));

@@ -43,11 +43,8 @@ impl Problem {
 
     /// The answer that says so.
     pub fn response(&self) -> Response {
-        let body = format!(
-            "{{\"error\":{},\"reason\":{}}}\n",
-            quoted(self.error),
-            quoted(&self.reason)
-        );
+        let body =
+            format!("{{\"error\":{},\"reason\":{}}}\n", quoted(self.error), quoted(&self.reason));
         json(self.status, body)
     }
 

@@ -218,7 +218,8 @@ mod tests {
     #[test]
     fn numbers_of_another_epoch_begin_again() {
         let meta = Meta { epoch: "ff".into(), seq: 7, ..Meta::default() };
-        for (token, seq) in [("5-ff", 5), ("5-fe", 0), ("5", 5), ("now", 7), ("\"5-ff\"", 5), ("x", 0)]
+        for (token, seq) in
+            [("5-ff", 5), ("5-fe", 0), ("5", 5), ("now", 7), ("\"5-ff\"", 5), ("x", 0)]
         {
             assert_eq!(meta.seq_of(token), seq, "{token}");
         }

@@ -105,9 +105,7 @@ pub fn ask_again() -> Response {
 impl Service for Couch {
     fn describe() -> String {
         let version = env!("CARGO_PKG_VERSION");
-        format!(
-            r#"{{"name":"couch","version":"{version}","state_version":"1","limits":{{}}}}"#
-        )
+        format!(r#"{{"name":"couch","version":"{version}","state_version":"1","limits":{{}}}}"#)
     }
 
     fn init(config: &str) -> Result<Couch, Fault> {
@@ -286,12 +284,8 @@ impl Couch {
                 let body = "{\"ok\":true,\"instance_start_time\":\"0\"}\n";
                 Ok(http::durable(json(201, body)))
             }),
-            (_, ["_compact", ..] | ["_view_cleanup"]) => {
-                post(|_| Ok(json(202, "{\"ok\":true}\n")))
-            }
-            ("GET", ["_revs_limit"]) => {
-                Ok(json(200, format!("{}\n", self.config.revs_limit)))
-            }
+            (_, ["_compact", ..] | ["_view_cleanup"]) => post(|_| Ok(json(202, "{\"ok\":true}\n"))),
+            ("GET", ["_revs_limit"]) => Ok(json(200, format!("{}\n", self.config.revs_limit))),
             ("GET", ["_security"]) => Ok(json(
                 200,
                 "{\"members\":{\"names\":[],\"roles\":[]},\"admins\":{\"names\":[],\"roles\":[]}}\n",
@@ -299,9 +293,7 @@ impl Couch {
             (_, ["_local", id @ ..]) if !id.is_empty() => {
                 local::answer(call, method, &id.join("/"))
             }
-            (_, ["_design", name]) => {
-                documents::answer(call, method, &format!("_design/{name}"))
-            }
+            (_, ["_design", name]) => documents::answer(call, method, &format!("_design/{name}")),
             (_, ["_design", name, attachment @ ..])
                 if !attachment.is_empty() && !attachment[0].starts_with('_') =>
             {
@@ -332,9 +324,11 @@ fn illegal_name(database: &str) -> Problem {
 /// The answer to a special path that there is none of, or not for this method.
 fn unknown(method: &str, path: &str) -> Problem {
     match (method, path) {
-        ("PUT", _) => {
-            Problem::new(400, "illegal_docid", "Only reserved document ids may start with underscore.")
-        }
+        ("PUT", _) => Problem::new(
+            400,
+            "illegal_docid",
+            "Only reserved document ids may start with underscore.",
+        ),
         _ => Problem::missing("missing"),
     }
 }
@@ -394,3 +388,6 @@ fn information(call: &Call<'_>) -> Result<Response, Problem> {
         ),
     ))
 }
+
+#[cfg(test)]
+mod tests;

@@ -123,9 +123,8 @@ impl Record {
         let parent = |node: &Node| {
             node.parent.as_ref().and_then(position).and_then(|at| i32::try_from(at).ok())
         };
-        let contents = || {
-            self.contents.iter().filter_map(|(rev, content)| Some((position(rev)?, content)))
-        };
+        let contents =
+            || self.contents.iter().filter_map(|(rev, content)| Some((position(rev)?, content)));
         let raw = |(at, content): (usize, &Content)| {
             let body = content.body.clone()?;
             Some((at, RawValue::from_string(body).ok()?))

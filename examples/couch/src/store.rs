@@ -86,7 +86,12 @@ impl Version {
 }
 
 /// The ID of a revision: equal edits of equal revisions are the same revision wherever they are made.
-pub fn rev_id(parent: Option<&Rev>, deleted: bool, body: &str, attachments: &Attachments) -> String {
+pub fn rev_id(
+    parent: Option<&Rev>,
+    deleted: bool,
+    body: &str,
+    attachments: &Attachments,
+) -> String {
     let mut hash = Md5::new();
     let parent = parent.map(ToString::to_string).unwrap_or_default();
     hash.update((parent.len() as u32).to_be_bytes());
@@ -301,7 +306,8 @@ impl Store<'_> {
         version.record.tree.stem(self.config.revs_limit);
         let leaves = version.tree().leaves();
         if leaves.len() > LEAVES_MAX {
-            let reason = format!("the document has {LEAVES_MAX} conflicting revisions: resolve them");
+            let reason =
+                format!("the document has {LEAVES_MAX} conflicting revisions: resolve them");
             return Err(Problem::new(403, "forbidden", &reason).into());
         }
         let winner = version.alive();
@@ -394,9 +400,10 @@ impl Store<'_> {
                 content.is_far = true;
             }
         }
-        version.record.contents.retain(|rev, content| {
-            kept.contains(rev) && (*content != Content::default())
-        });
+        version
+            .record
+            .contents
+            .retain(|rev, content| kept.contains(rev) && (*content != Content::default()));
         Ok(dropped)
     }
 

@@ -275,7 +275,8 @@ mod tests {
     fn lying_paths_are_refused() {
         let ids = |count: usize| vec!["a".to_owned(); count];
         assert!(read_path(3, &ids(3)).is_ok());
-        for (start, ids) in [(0, ids(1)), (2, ids(3)), (u64::MAX, ids(1)), (9999, ids(5001)), (1, ids(0))]
+        for (start, ids) in
+            [(0, ids(1)), (2, ids(3)), (u64::MAX, ids(1)), (9999, ids(5001)), (1, ids(0))]
         {
             assert!(read_path(start, &ids).is_err(), "{start} {}", ids.len());
         }
@@ -310,7 +311,9 @@ mod tests {
                 .collect();
             let tree_of = |paths: &mut dyn Iterator<Item = &(Vec<Rev>, bool)>| {
                 let mut tree = Tree::default();
-                paths.for_each(|(path, deleted)| drop(tree.merge_path(path, *deleted)));
+                paths.for_each(|(path, deleted)| {
+                    tree.merge_path(path, *deleted);
+                });
                 tree
             };
             let one = tree_of(&mut paths.iter());
@@ -325,7 +328,9 @@ mod tests {
         #[test]
         fn stemming_keeps_the_leaves(paths in any_paths(), limit in 1..4_usize) {
             let mut tree = Tree::default();
-            paths.iter().for_each(|(path, deleted)| drop(tree.merge_path(path, *deleted)));
+            for (path, deleted) in &paths {
+                tree.merge_path(path, *deleted);
+            }
             let before = tree.leaves();
             tree.stem(limit);
             prop_assert_eq!(tree.leaves(), before);

@@ -1,0 +1,133 @@
+// A node of nacre for tests, which can be stopped and started again, and deployments of the plugin on it.
+//
+// NACRE_BINARY names the program, COUCH_PACKAGE the package that `nacre plugin build` has made, and NACRE_PLUGIN_CACHE a folder for
+// compiled plugins.
+
+import { execFile, spawn } from 'node:child_process';
+import { mkdtemp, readFile, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+
+const run = promisify(execFile);
+const USER = 'Administrator';
+const PASSWORD = 'password';
+
+/** Runs `check` until it gives something that is true, for a minute at most. */
+export async function until(what, check, patienceMs = 60_000) {
+  const end = Date.now() + patienceMs;
+  let last;
+  for (;;) {
+    try {
+      const value = await check();
+      if (value) return value;
+      last = undefined;
+    } catch (error) {
+      last = error;
+    }
+    if (Date.now() > end) throw new Error(`in vain: ${what}`, { cause: last });
+    await new Promise((resolve) => setTimeout(resolve, 25));
+  }
+}
+
+export class Server {
+  static async start(base = 19_700) {
+    const server = new Server();
+    server.base = base;
+    server.folder = await mkdtemp(join(tmpdir(), 'nacre-couch-'));
+    await server.run();
+    return server;
+  }
+
+  async run() {
+    const options = ['--data-dir', this.folder, '--port-base', String(this.base), '--user', USER];
+    options.push('--password', PASSWORD, '--buckets', 'default');
+    const cache = process.env.NACRE_PLUGIN_CACHE;
+    if (cache) options.push('--plugin-cache', cache);
+    const binary = process.env.NACRE_BINARY ?? 'nacre';
+    this.process = spawn(binary, ['serve', ...options], {
+      env: { ...process.env, NACRE_LOG: process.env.NACRE_LOG ?? 'error' },
+      stdio: ['ignore', 'ignore', 'inherit'],
+    });
+    this.ended = new Promise((resolve) => this.process.once('exit', resolve));
+    await until('the node answers', async () => (await this.rest('GET', '/pools')).ok);
+  }
+
+  /** Ends the node: in order, or as a crash does. */
+  async stop(signal = 'SIGTERM') {
+    this.process.kill(signal);
+    await this.ended;
+  }
+
+  async close() {
+    await this.stop();
+    await rm(this.folder, { recursive: true, force: true });
+  }
+
+  get url() {
+    return `http://127.0.0.1:${this.base}`;
+  }
+
+  get connection() {
+    return `couchbase://127.0.0.1:${this.base + 10}`;
+  }
+
+  rest(method, path, { body, headers, user = USER, password = PASSWORD } = {}) {
+    const authorization = `Basic ${Buffer.from(`${user}:${password}`).toString('base64')}`;
+    return fetch(this.url + path, { method, body, headers: { authorization, ...headers } });
+  }
+
+  async done(method, path, options) {
+    const answer = await this.rest(method, path, options);
+    if (!answer.ok) throw new Error(`${method} ${path}: ${answer.status} ${await answer.text()}`);
+    return answer;
+  }
+
+  async collection(name) {
+    const path = '/pools/default/buckets/default/scopes/_default/collections';
+    const body = new URLSearchParams({ name });
+    const answer = await this.rest('POST', path, { body });
+    const text = await answer.text();
+    if (!answer.ok && !text.includes('exist')) throw new Error(`${name}: ${answer.status} ${text}`);
+  }
+
+  /** Deploys the plugin for a database on a collection of that name; gives the URL of the database. */
+  async deploy(database) {
+    await this.collection('couch');
+    await this.collection(database);
+    const archive = await readFile(process.env.COUCH_PACKAGE);
+    await this.done('POST', '/plugins', { body: archive });
+    const wanted = {
+      package: 'couch',
+      version: '0.1.0',
+      bucket: 'default',
+      scope: '_default',
+      collection: database,
+      config: { database },
+      grants: { kv: { write: ['*'] } },
+    };
+    const headers = { 'content-type': 'application/json' };
+    const body = JSON.stringify(wanted);
+    await this.done('PUT', `/deployments/${database}`, { body, headers });
+    await this.ready(database);
+    return this.database(database);
+  }
+
+  ready(database) {
+    return until(`${database} answers`, async () => {
+      return (await this.rest('GET', `/_plugin/${database}/${database}`)).ok;
+    });
+  }
+
+  /** The URL of a database, as PouchDB and RxDB take it. */
+  database(name, user = USER, password = PASSWORD) {
+    return `http://${user}:${password}@127.0.0.1:${this.base}/_plugin/${name}/${name}`;
+  }
+
+  async memoryKib() {
+    const status = await readFile(`/proc/${this.process.pid}/status`, 'utf8');
+    return Number(/VmRSS:\s+(\d+)/.exec(status)[1]);
+  }
+}
+
+export { PASSWORD, USER, run };
