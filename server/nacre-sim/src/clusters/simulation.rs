@@ -3,6 +3,7 @@
 use super::copies::{Copies, Reader};
 use super::ledger::{Ledger, Write};
 use super::plan::{MS, Plan, SECOND};
+use super::target::shown;
 use super::{check, faults};
 use crate::Chance;
 use nacre_dcp::ResumePoint;
@@ -11,7 +12,8 @@ use nacre_value::multi::{Flags, MutationOperation, MutationSpec};
 use nacre_value::subdoc::Mutation;
 use nacre_vbucket::{Command, Condition, Verdict};
 use nacre_xdcr::{
-    Effect, Input, Lookup, Notice, Operation, Pipeline, Records, Run, SourceState, Wanted,
+    Effect, Input, Lookup, Notice, Operation, Pipeline, Records, Run, SourceState, VersionId,
+    Wanted,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -149,6 +151,8 @@ pub struct Simulation {
     active_ns: u64,
     pub(super) is_healed: bool,
     is_traced: bool,
+    /// Versions that a cluster has taken over or made since something but replication has happened.
+    pub(super) spread: BTreeSet<(Vec<u8>, Cas)>,
     /// vBuckets of which a pipeline has said that deletions may be missing at its target.
     pub(super) noticed: BTreeSet<(usize, Vbid)>,
 }
@@ -198,6 +202,7 @@ impl Simulation {
             active_ns: 0,
             is_healed: false,
             is_traced: false,
+            spread: BTreeSet::new(),
             noticed: BTreeSet::new(),
         };
         simulation.connect();
@@ -413,6 +418,10 @@ impl Simulation {
                         continue;
                     }
                     self.note_activity();
+                    self.say(|| {
+                        let VersionId { seqno, .. } = operation.id;
+                        format!("pipe {pipe} sends {seqno} of {}", shown(&operation.key))
+                    });
                     self.count_message();
                     self.request(pipe, run, Request::Write(operation));
                 }
@@ -462,6 +471,7 @@ impl Simulation {
         self.disturbed_ns = self.now_ns;
         self.summary.messages_at_end = 0;
         self.summary.made_at_end = 0;
+        self.spread.clear();
         let pending = |pipe: &Pipe| {
             let high_seqno = self.source_of(pipe).active.high_seqno();
             let is_streaming = pipe.pipeline.is_streaming();
