@@ -2,7 +2,7 @@
 
 use super::limit;
 use super::report::{Outcome, Reasons, Report, Test, explain, means};
-use super::{BUCKET, Prepared, STATED_VERSION, copy_package, folder};
+use super::{BUCKET, Prepared, SIZES, STATED_VERSION, copy_package, folder};
 use crate::command::{output, run};
 use crate::node::{Node, PASSWORD, USER};
 use crate::tools;
@@ -30,7 +30,7 @@ pub(super) struct Module {
     command: &'static str,
     /// The test that runs all others.
     suite: &'static str,
-    nodes: usize,
+    nodes: &'static [usize],
     /// Given how it connects.
     arguments: fn(&str) -> Vec<String>,
     /// Of a bucket that the suite gets instead of the usual one, if it takes something for granted of it.
@@ -68,7 +68,7 @@ pub(super) const CORE: Module = Module {
     title: "Go core, standard suite",
     command: "cargo xtask conformance --only gocbcore",
     suite: "TestStandardSuite",
-    nodes: 3,
+    nodes: &SIZES,
     arguments: core_arguments,
     settings: &[],
     // `TestChangeStreamsAgent`: a bucket must keep history for it, which this one does.
@@ -106,7 +106,7 @@ pub(super) const DCP: Module = Module {
     title: "Go core, DCP suite",
     command: "cargo xtask conformance --only gocbcore-dcp",
     suite: "TestDCPSuite",
-    nodes: 1,
+    nodes: &[1],
     arguments: dcp_arguments,
     // It counts on a mutation being the newest version of its document for some seconds after its expiry has passed.
     settings: &[
@@ -130,7 +130,7 @@ pub(super) const SDK: Module = Module {
     title: "Go SDK, integration tests",
     command: "cargo xtask conformance --only gocb",
     suite: "TestIntegration",
-    nodes: 3,
+    nodes: &SIZES,
     arguments: sdk_arguments,
     settings: &[],
     taken_out: &[],
@@ -159,7 +159,7 @@ const WITH_ANALYTICS: [&str; 5] =
     ["analytics", "analyticsindex", "analyticspending", "collectionsanalytics", "pinganalytics"];
 
 /// Features of the SDK's suite that the node has.
-const PRESENT: [&str; 67] = [
+const PRESENT: [&str; 66] = [
     "keyvalue",
     "keyvaluebulk",
     "keyvalueprojections",
@@ -223,7 +223,6 @@ const PRESENT: [&str; 67] = [
     "eventingmanagementmb52572",
     "eventingmanagementmb68025",
     "eventingmanagementmb67773",
-    "eventingmanagementcollectionnotfoundatdeploy",
     "waituntilreadycluster",
     "waituntilreadyfastfail",
     "waituntilreadyauthfail",
@@ -240,7 +239,11 @@ const SDK_FEATURE_REASONS: Reasons = &[
     ("memcachedbucket", "no memcached buckets: Couchbase 8 has none either"),
     ("ratelimits", "only Couchbase's serverless preview limits rates"),
     ("transactionsbulk", "the suite leaves it out by itself"),
+    ("scopesearch", "only for a server without the feature"),
+    ("vectorsearch", "only for a server without the feature"),
 ];
+
+const WANTS_REPLICA: &str = "wants a copy of the document on a second node";
 
 const SDK_REASONS: Reasons = &[
     (
@@ -251,6 +254,8 @@ const SDK_REASONS: Reasons = &[
         "TestClusterWaitUntilReadyFastFailConnStr",
         "needs a network on which an address does not answer",
     ),
+    ("TestInsertReplicateToGetAnyReplica", WANTS_REPLICA),
+    ("TestUpsertReplicateToLookupInAnyReplica", WANTS_REPLICA),
 ];
 
 fn sdk_arguments(connection: &str) -> Vec<String> {
@@ -366,11 +371,11 @@ fn take_out(file: &Path, line: &str) -> Result<(), String> {
 }
 
 impl Prepared for GoSuite {
-    fn nodes(&self) -> usize {
+    fn nodes(&self) -> &'static [usize] {
         self.module.nodes
     }
 
-    fn run(&self, node: &Node) -> Result<Report, String> {
+    fn run(&self, node: &Node, nodes: usize) -> Result<Report, String> {
         let module = self.module;
         if !module.settings.is_empty() {
             node.rest("DELETE", &format!("/pools/default/buckets/{BUCKET}"), &[])?;
@@ -387,10 +392,10 @@ impl Prepared for GoSuite {
         let remarks = [self.play_apart(&mut tests)?, self.play_again(&mut tests)?].concat();
         explain(&mut tests, module.reasons);
         Ok(Report {
-            title: module.title,
+            title: module.title.into(),
             version: format!("{} {}", module.name, module.version),
-            command: module.command,
-            nodes: self.nodes(),
+            command: module.command.into(),
+            nodes,
             remarks,
             is_ours: false,
             tests,

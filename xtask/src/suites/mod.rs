@@ -3,6 +3,7 @@
 //! The suites ship in the packages of the SDKs. They are installed into the folder for tools and run from there; none
 //! of their files comes into the repository. What they find is written into [`PAGE`], the failures included.
 
+mod client;
 mod cluster;
 mod go;
 pub(crate) mod java;
@@ -19,12 +20,14 @@ use crate::tools;
 use clap::{Args, ValueEnum};
 use cluster::Cluster;
 use report::Report;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The page that the table is written into, from the workspace.
 const PAGE: &str = "docs/reference/compatibility.md";
 /// The bucket that the suites use.
 const BUCKET: &str = "default";
+/// Sizes of the clusters that suites run against.
+const SIZES: [usize; 2] = [1, 3];
 /// The version that the node states. Suites conclude from it what to expect.
 const STATED_VERSION: &str = "7.6.4";
 
@@ -34,6 +37,12 @@ pub struct Conformance {
     /// Run only this suite, and print its result instead of writing the page
     #[arg(long)]
     only: Option<Suite>,
+    /// Run suites only on so many nodes, 1 or 3, and print their results
+    #[arg(long, value_name = "COUNT")]
+    nodes: Option<usize>,
+    /// Write the page although some of the results are those of earlier runs
+    #[arg(long)]
+    write: bool,
     /// A server to run instead of the one of this workspace
     #[arg(long, value_name = "PATH")]
     node: Option<PathBuf>,
@@ -51,6 +60,10 @@ enum Suite {
     Gocb,
     /// The DCP client for Java
     JavaDcp,
+    /// The operations of the Java SDK
+    Java,
+    /// The same over TLS
+    JavaTls,
     /// Every operation of the Python SDK
     Python,
     /// The same over TLS
@@ -61,13 +74,13 @@ enum Suite {
 
 /// A suite that is installed and compiled.
 trait Prepared {
-    /// How many nodes it runs against.
-    fn nodes(&self) -> usize {
-        1
+    /// Sizes of the clusters that it runs against, one after the other.
+    fn nodes(&self) -> &'static [usize] {
+        &[1]
     }
 
-    /// Runs all its tests against the node, and those in its cluster.
-    fn run(&self, node: &Node) -> Result<Report, String>;
+    /// Runs all its tests against the node and the others in its cluster, `nodes` in all.
+    fn run(&self, node: &Node, nodes: usize) -> Result<Report, String>;
 }
 
 /// Runs the suites and writes what came of them.
@@ -81,37 +94,35 @@ pub fn run(options: &Conformance) -> Result<(), String> {
         None => node::build("dev")?,
     };
     // All is installed and compiled before there is a node, so that none of it disturbs a test's timing.
-    let mut suites: Vec<Box<dyn Prepared>> = Vec::new();
+    let mut suites: Vec<(Suite, Box<dyn Prepared>)> = Vec::new();
     for suite in Suite::value_variants().iter().filter(|suite| wanted(suite)) {
-        suites.push(match suite {
-            Suite::Rust => Box::new(rust::prepare()?),
-            Suite::Gocbcore => Box::new(go::prepare(&go::CORE, &binary)?),
-            Suite::GocbcoreDcp => Box::new(go::prepare(&go::DCP, &binary)?),
-            Suite::Gocb => Box::new(go::prepare(&go::SDK, &binary)?),
-            Suite::JavaDcp => Box::new(java::prepare(&binary)?),
-            Suite::Python => Box::new(python::prepare(false)?),
-            Suite::PythonTls => Box::new(python::prepare(true)?),
-            Suite::Ours => Box::new(ours::Cases),
-        });
+        suites.push((*suite, prepare(*suite, &binary)?));
     }
     let mut reports = Vec::new();
-    for suite in &suites {
-        // Each suite gets nodes of its own: one's documents must not turn up in another's counts.
-        let cluster = Cluster::start(&binary, suite.nodes())?;
-        let node = cluster.first();
-        // Suites find fault with metrics of a cluster without a name.
-        node.rest("POST", "/pools/default", &[("clusterName", "nacre")])?;
-        let report = suite.run(node)?;
-        cluster.stop()?;
-        println!("{}", report.summary());
-        reports.push(report);
+    for (name, suite) in &suites {
+        let sizes = suite.nodes().iter().filter(|size| options.nodes.is_none_or(|n| n == **size));
+        for size in sizes {
+            // Each suite gets nodes of its own: one's documents must not turn up in another's counts.
+            let cluster = Cluster::start(&binary, *size)?;
+            let node = cluster.first();
+            // Suites find fault with metrics of a cluster without a name.
+            node.rest("POST", "/pools/default", &[("clusterName", "nacre")])?;
+            let report = suite.run(node, *size)?;
+            cluster.stop()?;
+            println!("{}", report.summary());
+            keep(*name, *size, &report)?;
+            reports.push(report);
+        }
+    }
+    if options.write {
+        reports = kept()?;
     }
     let text = page::render(&reports);
-    if options.only.is_some() {
-        println!("\n{text}");
-    } else {
+    if options.write || (options.only.is_none() && options.nodes.is_none()) {
         page::write(&workspace().join(PAGE), &text)?;
         println!("written into {PAGE}");
+    } else {
+        println!("\n{text}");
     }
     match reports.iter().find(|report| report.is_ours && report.failed() > 0) {
         Some(report) => Err(format!("{}: {} failed", report.title, report.failed())),
@@ -136,7 +147,7 @@ pub(crate) fn analytics(
     if answer.status != 200 {
         return Err(format!("cannot give the node its services: {}", answer.text()));
     }
-    let report = suite.run(&node)?;
+    let report = suite.run(&node, 1)?;
     node.stop()?;
     println!("{}", report.summary());
     println!("{}", page::render(std::slice::from_ref(&report)));
@@ -144,6 +155,53 @@ pub(crate) fn analytics(
         0 => Ok(()),
         failed => Err(format!("{}: {failed} failed", report.title)),
     }
+}
+
+fn prepare(suite: Suite, binary: &Path) -> Result<Box<dyn Prepared>, String> {
+    Ok(match suite {
+        Suite::Rust => Box::new(rust::prepare()?),
+        Suite::Gocbcore => Box::new(go::prepare(&go::CORE, binary)?),
+        Suite::GocbcoreDcp => Box::new(go::prepare(&go::DCP, binary)?),
+        Suite::Gocb => Box::new(go::prepare(&go::SDK, binary)?),
+        Suite::JavaDcp => Box::new(java::prepare(binary)?),
+        Suite::Java => Box::new(client::prepare(false)?),
+        Suite::JavaTls => Box::new(client::prepare(true)?),
+        Suite::Python => Box::new(python::prepare(false)?),
+        Suite::PythonTls => Box::new(python::prepare(true)?),
+        Suite::Ours => Box::new(ours::Cases),
+    })
+}
+
+/// The file with the last results of a suite.
+fn results(suite: Suite, nodes: usize) -> Result<PathBuf, String> {
+    Ok(folder()?.join(format!("results-{suite:?}-{nodes}.json")))
+}
+
+fn keep(suite: Suite, nodes: usize, report: &Report) -> Result<(), String> {
+    let text = serde_json::to_string(report).map_err(|error| error.to_string())?;
+    write(&results(suite, nodes)?, &text)
+}
+
+/// The last results of all suites.
+///
+/// # Errors
+/// When one has none.
+fn kept() -> Result<Vec<Report>, String> {
+    let mut reports = Vec::new();
+    for suite in Suite::value_variants() {
+        for nodes in SIZES {
+            let path = results(*suite, nodes)?;
+            match std::fs::read(&path) {
+                Ok(bytes) => reports.push(
+                    serde_json::from_slice(&bytes)
+                        .map_err(|error| format!("{}: {error}", path.display()))?,
+                ),
+                Err(_) if nodes > 1 => {}
+                Err(error) => return Err(format!("{}: {error}: run the suite", path.display())),
+            }
+        }
+    }
+    Ok(reports)
 }
 
 /// Where the suites are unpacked and compiled.
@@ -155,12 +213,12 @@ fn folder() -> Result<PathBuf, String> {
 }
 
 /// Writes a file of a suite's folder.
-fn write(path: &std::path::Path, text: &str) -> Result<(), String> {
+fn write(path: &Path, text: &str) -> Result<(), String> {
     std::fs::write(path, text).map_err(|error| format!("cannot write {}: {error}", path.display()))
 }
 
 /// Copies the folder of an installed package to where it may be changed and compiled.
-fn copy_package(from: &std::path::Path, to: &std::path::Path) -> Result<(), String> {
+fn copy_package(from: &Path, to: &Path) -> Result<(), String> {
     let failed = |error: std::io::Error| {
         format!("cannot copy {} to {}: {error}", from.display(), to.display())
     };

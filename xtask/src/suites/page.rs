@@ -12,8 +12,8 @@ const END: &str = "<!-- end of results -->";
 /// The page, where there is none yet to put the section into.
 const NEW_PAGE: &str = "# Compatibility
 
-What the official SDKs' own tests, every operation of the Python SDK, a copy of a bucket by the official DCP client for
-Java, and this project's cases say about a node. The suites ship in the SDKs' packages and run unchanged; a failure of
+What the official SDKs' own tests, every operation of the Python SDK, those of the Java SDK, a copy of a bucket by the official DCP
+client for Java, and this project's cases say about a node. The suites ship in the SDKs' packages and run unchanged; a failure of
 theirs is shown here, whatever its reason. One line is taken out of a copy of them, as it is compiled: the one by which Go's DCP
 suite leaves out its test of change streams whatever the server can do.
 ";
@@ -43,20 +43,47 @@ pub(super) fn render(reports: &[Report]) -> String {
             report.command
         );
     }
+    let mut sections: Vec<(String, &Report, Vec<usize>)> = Vec::new();
     for report in reports {
-        section(&mut text, report, "Failed", |outcome| match outcome {
-            Outcome::Failed(said) => Some(said),
-            _ => None,
-        });
-        section(&mut text, report, "Skipped", |outcome| match outcome {
-            Outcome::Skipped(said) => Some(said),
-            _ => None,
-        });
-        if !report.remarks.is_empty() {
-            let remarks: Vec<String> =
-                report.remarks.iter().map(|remark| format!("- {remark}\n")).collect();
-            let _ = write!(text, "\nOf {}:\n\n{}", report.title, remarks.concat());
+        let text = details(report);
+        // What is the same on one node and on several is said once.
+        match sections.iter_mut().find(|(seen, other, _)| other.title == report.title && *seen == text) {
+            Some((_, _, sizes)) => sizes.push(report.nodes),
+            None => sections.push((text, report, vec![report.nodes])),
         }
+    }
+    for (details, report, sizes) in &sections {
+        if !details.is_empty() {
+            let runs = reports.iter().filter(|other| other.title == report.title).count();
+            let heading = match sizes.as_slice() {
+                [size] if runs > 1 => format!("{}, {}", report.title, on_nodes(*size)),
+                _ => report.title.clone(),
+            };
+            let _ = write!(text, "\n### {heading}\n{details}");
+        }
+    }
+    text
+}
+
+fn on_nodes(count: usize) -> String {
+    if count == 1 { "on one node".into() } else { format!("on {count} nodes") }
+}
+
+/// The tests that did not pass, and the remarks.
+fn details(report: &Report) -> String {
+    let mut text = String::new();
+    section(&mut text, report, "Failed", |outcome| match outcome {
+        Outcome::Failed(said) => Some(said),
+        _ => None,
+    });
+    section(&mut text, report, "Skipped", |outcome| match outcome {
+        Outcome::Skipped(said) => Some(said),
+        _ => None,
+    });
+    if !report.remarks.is_empty() {
+        let remarks: Vec<String> =
+            report.remarks.iter().map(|remark| format!("- {remark}\n")).collect();
+        let _ = write!(text, "\nRun in another way:\n\n{}", remarks.concat());
     }
     text
 }
@@ -77,7 +104,7 @@ fn section(
     if by_reason.is_empty() {
         return;
     }
-    let _ = writeln!(text, "\n{heading} in {}:\n", report.title);
+    let _ = writeln!(text, "\n{heading}:\n");
     for (reason, names) in by_reason {
         let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
         let _ = writeln!(text, "- {reason}: {}", names.join(", "));
@@ -127,9 +154,9 @@ mod tests {
     fn tests_that_did_not_pass_are_listed_by_reason() {
         let test = |name: &str, outcome: Outcome| Test { name: name.into(), outcome };
         let report = Report {
-            title: "Suite",
+            title: "Suite".into(),
             version: "x 1".into(),
-            command: "run",
+            command: "run".into(),
             nodes: 3,
             remarks: vec!["`a` ran twice".into()],
             is_ours: false,
@@ -140,11 +167,12 @@ mod tests {
                 test("d", Outcome::Skipped("no TLS".into())),
             ],
         };
-        let text = render(&[report]);
+        let other = Report { nodes: 1, tests: vec![test("a", Outcome::Passed)], ..report.clone() };
+        let text = render(&[report.clone(), report, other]);
         assert!(text.contains("| Suite | x 1 | 3 | 4 | 1 | 2 | 1 | `run` |"), "{text}");
-        assert!(text.contains("Failed in Suite:\n\n- no query service: `b`, `c`\n"), "{text}");
-        assert!(text.contains("Skipped in Suite:\n\n- no TLS: `d`\n"), "{text}");
-        assert!(text.contains("\nOf Suite:\n\n- `a` ran twice\n"), "{text}");
+        assert!(text.contains("### Suite\n\nFailed:\n\n- no query service: `b`, `c`\n"), "{text}");
+        assert!(text.contains("\nSkipped:\n\n- no TLS: `d`\n"), "{text}");
+        assert!(text.contains("\nRun in another way:\n\n- `a` ran twice\n"), "{text}");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::limit::{self, End};
 use super::report::{Outcome, Report, Test};
-use super::{BUCKET, Prepared, folder, write};
+use super::{BUCKET, Prepared, SIZES, folder, write};
 use crate::command::workspace;
 use crate::node::{Node, PASSWORD, USER};
 use crate::tools;
@@ -27,7 +27,11 @@ pub(super) fn prepare(encrypted: bool) -> Result<Operations, String> {
 }
 
 impl Prepared for Operations {
-    fn run(&self, node: &Node) -> Result<Report, String> {
+    fn nodes(&self) -> &'static [usize] {
+        if self.encrypted { &[1] } else { &SIZES }
+    }
+
+    fn run(&self, node: &Node, nodes: usize) -> Result<Report, String> {
         let mut command = Command::new(&self.python);
         command
             .arg(workspace().join("conformance/sdk/python/operations.py"))
@@ -42,30 +46,36 @@ impl Prepared for Operations {
             command.arg(certificate);
         }
         let (end, output) = limit::run(&mut command, LIMIT, &folder()?.join("python.log"))?;
-        let mut tests = parse(&output);
-        if !output.lines().any(|line| line.ends_with(" failed")) {
-            let what = match end {
-                End::Killed => "did not end within its time",
-                End::Exited { .. } => output.lines().last().unwrap_or("ended without a word"),
-            };
-            tests.push(Test { name: "the run".into(), outcome: Outcome::Failed(what.into()) });
-        }
+        let tests = tests(&end, &output);
         Ok(Report {
             title: match self.encrypted {
-                true => "Python SDK over TLS, every operation",
-                false => "Python SDK, every operation",
+                true => "Python SDK over TLS, every operation".into(),
+                false => "Python SDK, every operation".into(),
             },
             version: format!("couchbase {VERSION}"),
             command: match self.encrypted {
-                true => "cargo xtask conformance --only python-tls",
-                false => "cargo xtask conformance --only python",
+                true => "cargo xtask conformance --only python-tls".into(),
+                false => "cargo xtask conformance --only python".into(),
             },
-            nodes: self.nodes(),
+            nodes,
             remarks: Vec::new(),
             is_ours: true,
             tests,
         })
     }
+}
+
+/// Tests of a program that writes a line for each and their number at the end.
+pub(super) fn tests(end: &End, output: &str) -> Vec<Test> {
+    let mut tests = parse(output);
+    if !output.lines().any(|line| line.ends_with(" failed")) {
+        let what = match end {
+            End::Killed => "did not end within its time",
+            End::Exited { .. } => output.lines().last().unwrap_or("ended without a word"),
+        };
+        tests.push(Test { name: "the run".into(), outcome: Outcome::Failed(what.into()) });
+    }
+    tests
 }
 
 /// Lines `ok   name` and `FAIL name: what it said`.

@@ -1,7 +1,9 @@
 //! What came of a suite.
 
+use serde::{Deserialize, Serialize};
+
 /// What came of one test.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Outcome {
     Passed,
     /// With what the test said, in a line.
@@ -11,21 +13,21 @@ pub(super) enum Outcome {
 }
 
 /// One test.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Test {
     pub name: String,
     pub outcome: Outcome,
 }
 
-/// All tests of a suite.
-#[derive(Clone, Debug)]
+/// All tests of a suite. Runs by themselves leave theirs in a file, from which the page can be written.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Report {
     /// As the table calls it.
-    pub title: &'static str,
+    pub title: String,
     /// What was installed.
     pub version: String,
     /// How to run it again.
-    pub command: &'static str,
+    pub command: String,
     /// How many nodes it ran against.
     pub nodes: usize,
     /// What is to be known about results that did not come of one run of the whole suite.
@@ -55,8 +57,9 @@ impl Report {
     /// One line.
     pub fn summary(&self) -> String {
         format!(
-            "{}: {} passed, {} failed, {} skipped",
+            "{}, nodes: {}: {} passed, {} failed, {} skipped",
             self.title,
+            self.nodes,
             self.passed(),
             self.failed(),
             self.skipped()

@@ -1,8 +1,8 @@
 //! The integration tests that ship in the Rust SDK's crate.
 
 use super::limit::{self, End};
-use super::report::{Outcome, Reasons, Report, Test, explain};
-use super::{BUCKET, Prepared, STATED_VERSION, copy_package, folder, write};
+use super::report::{Outcome, Report, Test};
+use super::{BUCKET, Prepared, SIZES, STATED_VERSION, copy_package, folder, write};
 use crate::command::{cargo, output};
 use crate::node::{Node, PASSWORD, USER};
 use crate::tools;
@@ -14,12 +14,6 @@ const CRATE: &str = "couchbase";
 const VERSION: &str = "1.1.0";
 /// Of each test. Those that pass need three seconds at most, but much longer while a machine is short of disk.
 const LIMIT: Duration = Duration::from_secs(60);
-
-const REASONS: Reasons = &[
-    ("search::*", "no search service yet"),
-    ("diagnostics::test_bucket_ping", "wants a search service to answer"),
-    ("diagnostics::test_cluster_ping", "wants a search service to answer"),
-];
 
 /// The compiled test programs by name, and the folder they run in.
 pub(super) struct RustSuite {
@@ -86,11 +80,11 @@ fn program(message: &str) -> Option<(String, PathBuf)> {
 }
 
 impl Prepared for RustSuite {
-    fn nodes(&self) -> usize {
-        3
+    fn nodes(&self) -> &'static [usize] {
+        &SIZES
     }
 
-    fn run(&self, _: &Node) -> Result<Report, String> {
+    fn run(&self, _: &Node, nodes: usize) -> Result<Report, String> {
         let mut tests = Vec::new();
         for (name, program) in &self.programs {
             let mut list = Command::new(program);
@@ -101,12 +95,11 @@ impl Prepared for RustSuite {
                 tests.push(Test { name: format!("{name}::{test}"), outcome });
             }
         }
-        explain(&mut tests, REASONS);
         Ok(Report {
-            title: "Rust SDK, integration tests",
+            title: "Rust SDK, integration tests".into(),
             version: format!("{CRATE} {VERSION}"),
-            command: "cargo xtask conformance --only rust",
-            nodes: self.nodes(),
+            command: "cargo xtask conformance --only rust".into(),
+            nodes,
             remarks: Vec::new(),
             is_ours: false,
             tests,
