@@ -211,9 +211,6 @@ impl BucketSettings {
         if ephemeral && self.replica_index {
             return invalid("replicaIndex", "replicaIndex not supported for ephemeral buckets");
         }
-        if self.storage_backend == StorageBackend::Magma && self.replica_index {
-            return invalid("replicaIndex", "replicaIndex not supported for magma buckets");
-        }
         if self.max_ttl > i32::MAX as u32 {
             return invalid("maxTTL", "The value must be in range from 0 to 2147483647");
         }

@@ -17,10 +17,9 @@ use std::sync::Arc;
 const REV_EPOCH: u64 = 1;
 
 /// Features that clients may use on a bucket, by the strings they look for.
-const BUCKET_CAPABILITIES: [&str; 17] = [
+const BUCKET_CAPABILITIES: [&str; 16] = [
     "collections",
     "durableWrite",
-    "couchapi",
     "cccp",
     "cbhello",
     "nodesExt",
@@ -278,7 +277,10 @@ fn row(chain: &Chain, servers: &[NodeId]) -> Vec<i64> {
 /// Returns the capabilities of a bucket.
 fn bucket_capabilities(bucket: &Bucket) -> Vec<&'static str> {
     let history = bucket.settings.can_keep_history().then_some("nonDedupedHistory");
-    BUCKET_CAPABILITIES.into_iter().chain(history).collect()
+    // Clients open no connections for views of an ephemeral bucket. If the map promises views, the Java SDK waits for
+    // them to answer until its time is over.
+    let views = (bucket.settings.kind == BucketKind::Persistent).then_some("couchapi");
+    BUCKET_CAPABILITIES.into_iter().chain(views).chain(history).collect()
 }
 
 /// Returns the scopes and collections as the management port shows them; all IDs are hexadecimal text.

@@ -573,7 +573,10 @@ impl Session {
         }
         let compressed = frame.datatype & DATATYPE_SNAPPY != 0;
         let outcome = match snappy::plain(frame.value, compressed) {
-            Some(value) if !compressed || self.features.has(Feature::Snappy) => {
+            _ if compressed && !self.features.has(Feature::Snappy) => {
+                Outcome::Status(Status::InvalidArguments)
+            }
+            Ok(value) => {
                 let datatype = frame.datatype & !DATATYPE_SNAPPY;
                 let frame = Frame { value: &value, datatype, ..*frame };
                 let mut answer = self.answer(&frame, out, received);
@@ -586,7 +589,7 @@ impl Session {
                 }
                 outcome
             }
-            _ => Outcome::Status(Status::InvalidArguments),
+            Err(status) => Outcome::Status(status),
         };
         // A node that has joined another cluster has neither users nor buckets of the one before. Clients find the
         // nodes that are still in it.
