@@ -12,7 +12,7 @@ use std::time::Duration;
 
 /// Version 3.12.2 lacks a library that it needs.
 const VERSION: &str = "3.12.1";
-const LIMIT: Duration = Duration::from_secs(300);
+const LIMIT: Duration = Duration::from_secs(900);
 
 /// The compiled program with its libraries, and the kind of connection that it uses.
 pub(super) struct Operations {
@@ -23,8 +23,7 @@ pub(super) struct Operations {
 /// Installs the SDK and compiles the program, which connects with TLS if `encrypted`.
 pub(super) fn prepare(encrypted: bool) -> Result<Operations, String> {
     let name = format!("java-client-{VERSION}");
-    let archives =
-        tools::java(&name, &[&format!("com.couchbase.client:java-client:{VERSION}")])?;
+    let archives = tools::java(&name, &[&format!("com.couchbase.client:java-client:{VERSION}")])?;
     let classes = folder()?.join("java-operations");
     let class_path = format!("{}:{}/*", classes.display(), archives.display());
     let mut compile = Command::new("javac");

@@ -47,7 +47,10 @@ pub(super) fn render(reports: &[Report]) -> String {
     for report in reports {
         let text = details(report);
         // What is the same on one node and on several is said once.
-        match sections.iter_mut().find(|(seen, other, _)| other.title == report.title && *seen == text) {
+        match sections
+            .iter_mut()
+            .find(|(seen, other, _)| other.title == report.title && *seen == text)
+        {
             Some((_, _, sizes)) => sizes.push(report.nodes),
             None => sections.push((text, report, vec![report.nodes])),
         }

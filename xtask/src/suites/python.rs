@@ -11,7 +11,7 @@ use std::process::Command;
 use std::time::Duration;
 
 const VERSION: &str = "4.6.3";
-const LIMIT: Duration = Duration::from_secs(300);
+const LIMIT: Duration = Duration::from_secs(900);
 
 /// The interpreter of an environment with the SDK, and how it connects.
 pub(super) struct Operations {

@@ -168,6 +168,10 @@ fn links(cluster: &Cluster) -> Value {
         "indexStatusURI": format!("/indexStatus?v={rev}"),
         "checkPermissionsURI": format!("/pools/default/checkPermissions?v={rev}"),
         "trustedCAsURI": "/pools/default/trustedCAs",
+        "remoteClusters": {
+            "uri": "/pools/default/remoteClusters",
+            "validateURI": "/pools/default/remoteClusters?just_validate=1",
+        },
     })
 }
 
