@@ -93,10 +93,10 @@ const replicationInfo = { Id: replicationId, StatsMap: { changes_left: 4200, doc
 const replicationSettings = { type: 'xmem', checkpointInterval: 600, priority: 'High', compressionType: 'Auto', filterDeletion: false, filterExpression: '', pauseRequested: false, statsInterval: 1000, collectionsExplicitMapping: false, colMappingRules: { [XSS]: 'a.b' } };
 
 /** What is measured in a second. */
-export function measured(at = now()) {
+export function measured(at = now(), buckets = BUCKETS) {
   const wave = (base, share, phase) => base * (1 + share * Math.sin(at / 7 + phase));
   const values = { cpu: wave(34, 0.3, 0), rss: 410_000_000, queries: wave(120, 0.4, 1), query_failures: 0, queries_active: 2, query_seconds: wave(0.9, 0.3, 2) };
-  BUCKETS.forEach((name, index) => {
+  buckets.forEach((name, index) => {
     Object.assign(values, {
       [`reads:${name}`]: wave(5200 / (index + 1), 0.25, index),
       [`writes:${name}`]: wave(1900 / (index + 1), 0.35, index + 1),
@@ -150,7 +150,7 @@ export class Node {
     if (path === '/settings/web' && method === 'POST') return ((this.claimed = true), [200, {}]);
     if (!this.session) return [401, { error: 'unauthorized', reason: 'log in with a user and a password' }];
     if (path === '/pools') return [200, { claimed: true, pools: [{}], componentsVersion: { nacre: '0.1.0' } }];
-    if (path === '/whoami') return [200, { id: 'Administrator', name: XSS, domain: 'admin', roles: [{ role: 'admin' }] }];
+    if (path === '/whoami') return [200, { id: 'Administrator', name: XSS, domain: 'admin', roles: this.forbidden ? [] : [{ role: 'admin' }] }];
     if (path === '/pools/default/checkPermissions') return [200, Object.fromEntries(body.split(',').map((one) => [one, !this.forbidden]))];
     if (this.forbidden) return [403, { message: 'Forbidden. User needs one of the following permissions', permissions: ['ReadCluster'] }];
     if (this.off.some((service) => path.startsWith(service))) return [404, 'Requested resource not found.'];
@@ -190,7 +190,7 @@ export class Node {
       case '/deployments':
         return [200, some([{ name: 'orders-audit', package: 'audit', version: '1.2.0', state: 'running' }, { name: XSS, package: 'x', version: '1', state: 'failed', reason: XSS }])];
       case '/plugins':
-        return [200, some([{ name: 'audit', version: '1.2.0', digest: 'abcdef0123456789', manifest: { capabilities: { kv: {}, log: {} } } }])];
+        return [200, some([{ name: 'audit', version: '1.2.0', digest: 'abcdef0123456789', manifest: { description: XSS, capabilities: { kv: { read: ['orders.all'] }, 'http-out': [XSS] } } }])];
       case '/_p/event/api/v1/status':
         return [200, { apps: some([{ name: 'enrich', composite_status: 'deployed', function_scope: { bucket: '*', scope: '*' } }, { name: 'clean', composite_status: 'paused', function_scope: { bucket: 'travel', scope: 'inventory' }, reason: XSS }]) }];
       case '/_p/event/api/v1/functions/enrich':
@@ -249,11 +249,12 @@ export class Node {
     }
     if (path.endsWith('/scopes')) return [200, manifest];
     if (path.endsWith('/ddocs')) return [200, { rows: some([{ doc: { meta: { id: '_design/dev_hotels' }, json: { views: { by_city: { map: 'function (doc, meta) {\n  if (doc.city) emit([doc.city, doc.stars], 1);\n}', reduce: '_count' } } } } }]) }];
-    if (path.endsWith('/capsules')) return [200, []];
+    if (path.endsWith('/capsules')) return [200, some([{ id: 'c1', reason: `unreachable ${XSS}`, is_whole: true }])];
     if (/^\/couchBase\/[^/]+\/_design\//.test(path)) return method === 'PUT' ? [201, { ok: true }] : [200, {}];
     if (path.startsWith('/deployments/')) {
       const name = decodeURIComponent(path.slice(13));
-      return name === 'orders-audit' ? [200, { name, package: 'audit', version: '1.2.0', world: 'service', state: 'running', owner: 'Administrator', lag: 0, documents: 120, document_errors: 1, last_errors: [{ id: XSS, vbucket: 7, seqno: 9, reason: XSS }], log: [{ level: 'warn', message: XSS }], grants: { kv: {} }, config: {} }] : [404, { errors: { _: `there is no deployment ${name}` } }];
+      if (method === 'PUT') return ((this.deployed = body), [200, {}]);
+      return ['orders-audit', 'audit'].includes(name) ? [200, { name, package: 'audit', version: '1.2.0', world: 'service', state: 'running', owner: 'Administrator', lag: 0, documents: 120, document_errors: 1, last_errors: [{ id: XSS, vbucket: 7, seqno: 9, reason: XSS }], log: [{ level: 'warn', message: XSS }], grants: { kv: { write: ['*'] } }, config: {} }] : [404, { errors: { _: `there is no deployment ${name}` } }];
     }
     const found = /^\/pools\/default\/buckets\/([^/]+)$/.exec(path);
     if (found) return [200, bucket(decodeURIComponent(found[1]), 0)];

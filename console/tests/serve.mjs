@@ -15,6 +15,7 @@ export const POLICY =
 /** Serves at a free port; `prefix` is a path of a proxy. */
 export async function serve({ prefix = '', port = 0 } = {}) {
   const node = new Node();
+  let streams = 0;
   const server = createServer((request, reply) => {
     const address = new URL(request.url, 'http://node');
     if (!address.pathname.startsWith(prefix)) return reply.writeHead(404).end();
@@ -29,14 +30,15 @@ export async function serve({ prefix = '', port = 0 } = {}) {
       if (!node.session || node.forbidden) return reply.writeHead(401).end();
       reply.writeHead(200, { 'content-type': 'text/event-stream' });
       const tell = () => {
-        const values = measured();
+        const values = measured(undefined, node.empty ? [] : undefined);
         const keys = Object.keys(values).sort();
         reply.write(`event: snapshot\ndata: ${JSON.stringify({ t: Date.now(), keys, nodes: { '127.0.0.1:8091': keys.map((key) => values[key]) }, missing: node.missing ?? [] })}\n\n`);
       };
       reply.write('event: revision\ndata: {"rev":1}\n\n');
       tell();
+      streams += 1;
       const timer = setInterval(tell, 1000);
-      return request.on('close', () => clearInterval(timer));
+      return request.on('close', () => ((streams -= 1), clearInterval(timer)));
     }
     let body = '';
     request.setEncoding('utf8');
@@ -50,5 +52,5 @@ export async function serve({ prefix = '', port = 0 } = {}) {
   });
   await new Promise((resolve) => server.listen(port, '127.0.0.1', resolve));
   const url = `http://127.0.0.1:${server.address().port}${prefix}`;
-  return { node, url, close: () => (server.closeAllConnections(), new Promise((resolve) => server.close(resolve))) };
+  return { node, url, streams: () => streams, close: () => (server.closeAllConnections(), new Promise((resolve) => server.close(resolve))) };
 }

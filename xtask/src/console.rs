@@ -1,6 +1,6 @@
 //! `cargo xtask console`: builds the web console and tests it in a browser.
 
-use crate::command::{run as run_command, workspace};
+use crate::command::{run as run_command, target_dir, workspace};
 use crate::node::{self, Node};
 use clap::Args;
 use std::path::{Path, PathBuf};
@@ -17,8 +17,8 @@ pub struct Console {
     shots: bool,
 }
 
-/// Ports of the node that the tests use: far from the defaults and from those of other chores.
-const PORT_BASE: u16 = 19_700;
+/// Ports of the nodes that the tests use, the first of which nobody administers yet: far from the defaults and from those of other chores.
+const PORT_BASES: [u16; 3] = [19_700, 19_740, 19_780];
 
 /// Builds the console, then a node with it, and tests both in a browser.
 ///
@@ -81,16 +81,21 @@ fn browser(binary: Option<&Path>, shots: bool) -> Result<(), String> {
     let Some(binary) = binary else {
         return run_command(tests.arg("tests/states.test.mjs"), HOLDS);
     };
-    let node = Node::start_unclaimed(binary, PORT_BASE)?;
+    let [first, others @ ..] = PORT_BASES;
+    let node = Node::start_unclaimed(binary, first)?;
+    let others = others.map(|base| Node::start(binary, Some(base), &[], &[]));
+    let others = others.into_iter().collect::<Result<Vec<_>, _>>()?;
+    let addresses: Vec<String> = others.iter().map(Node::address).collect();
     tests.arg("tests/real.test.mjs");
-    tests.env("NACRE_URL", format!("http://127.0.0.1:{}", node.mgmt_port()));
+    tests.env("NACRE_URL", format!("http://{}", node.address()));
+    tests.env("NACRE_OTHERS", addresses.join(","));
     tests.env("NACRE_PID", node.id().to_string());
+    tests.env("NACRE_BINARY", binary);
+    tests.env("NACRE_PLUGINS", target_dir()?.join("plugins"));
     if shots {
         tests.env("NACRE_SHOTS", "1");
     }
-    run_command(&mut tests, HOLDS)?;
-    drop(node);
-    Ok(())
+    run_command(&mut tests, HOLDS)
 }
 
 const HOLDS: &str = "hold in a browser (Chromium is needed: `apt-get install chromium`, or name it in NACRE_CHROMIUM)";

@@ -16,6 +16,9 @@ export function rate(value: number | null | undefined): string {
   return Math.abs(value) < 10 ? precise.format(value) : count(value);
 }
 
+/** How often something happens. */
+export const perSecond = (value: number | null | undefined): string => (rate(value) === '–' ? '–' : `${rate(value)}/s`);
+
 const UNITS = ['B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB'];
 
 /** A size in bytes. */

@@ -1,7 +1,7 @@
 // What a screen has read: nothing yet, something, or why not.
 
 import { untrack } from 'svelte';
-import { ApiError, get, messageOf } from './api';
+import { ApiError, get, messageOf, textOf } from './api';
 import { live } from './live.svelte';
 
 /** Reads something for as long as the screen is there: at once, when the agreed state changes, and each `every` seconds. */
@@ -96,6 +96,13 @@ export async function attempt(work: () => Promise<unknown>, done = ''): Promise<
     notices.say(messageOf(error), 'bad');
     return false;
   }
+}
+
+/** Deletes what `path` names, says so, and then does what `after` says. */
+export async function remove(path: string, name: string, after: () => unknown): Promise<void> {
+  await textOf(path, { method: 'DELETE' });
+  notices.say(`${name} was deleted`);
+  await after();
 }
 
 /** A form that is sent: whether it is on its way, and what was wrong with it. */

@@ -3,20 +3,25 @@
 class Route {
   path = $state<string[]>([]);
   query = $state.raw(new URLSearchParams());
-  /** Where somebody wants to go who would lose what they typed. */
-  leaving = $state('');
+  /** What to do once the user has agreed to lose what they typed. */
+  leaving = $state.raw<(() => void) | null>(null);
   /** The screen on display; the address of the browser may be ahead of it. */
   private shown = '';
+  /** True while the user leaves and knows what is lost. */
+  private isFree = false;
   private readonly edits = new Set<() => boolean>();
 
   constructor() {
     this.read();
     addEventListener('hashchange', () => {
       const to = location.hash;
-      if (pathOf(to) !== pathOf(this.shown) && this.unsaved) {
+      if (pathOf(to) !== pathOf(this.shown) && this.unsaved && !this.isFree) {
         history.replaceState(null, '', this.shown || '#/');
-        this.leaving = to;
-      } else this.read();
+        this.leave(() => (location.hash = to));
+      } else {
+        this.isFree = false;
+        this.read();
+      }
     });
     addEventListener('beforeunload', (event) => {
       if (this.unsaved) event.preventDefault();
@@ -36,12 +41,20 @@ class Route {
     });
   }
 
-  /** Goes where {@link leaving} says, whatever is lost. */
-  leave(): void {
-    const to = this.leaving;
-    this.edits.clear();
-    this.leaving = '';
-    location.hash = to;
+  /** Does `then`, after a question when something typed would be lost. */
+  leave(then: () => void): void {
+    if (this.unsaved) this.leaving = then;
+    else then();
+  }
+
+  /** Does what {@link leaving} asks about; the edits are lost. */
+  discard(): void {
+    const [then, before] = [this.leaving, location.hash];
+    this.leaving = null;
+    this.isFree = true;
+    then?.();
+    // A change of the address is reported later.
+    if (location.hash === before) this.isFree = false;
   }
 
   private read(): void {

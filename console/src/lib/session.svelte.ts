@@ -13,21 +13,34 @@ interface User {
   roles?: Role[];
 }
 
-/** Permissions that screens ask about, in Couchbase's words. */
-export const PERMISSIONS = {
-  stats: 'cluster.stats!read',
-  cluster: 'cluster.pools!read',
-  administer: 'cluster.settings!write',
-  users: 'cluster.admin.security!read',
-  buckets: 'cluster.buckets!create',
-  replications: 'cluster.xdcr.settings!write',
-} as const;
+/**
+ * What screens let users do: the permission, in Couchbase's words, and the privilege that gives it. A user may have privileges of the last
+ * kind for a scope or a collection alone, so that only the node knows whether they suffice.
+ */
+const NEEDS = {
+  stats: ['cluster.stats!read', 'ReadStats', false],
+  administer: ['cluster.settings!write', 'AdministerCluster', false],
+  users: ['cluster.admin.security!write', 'AdministerUsers', false],
+  buckets: ['cluster.buckets!create', 'AdministerBucket', false],
+  plugins: ['cluster.plugins!write', 'AdministerPlugins', false],
+  replications: ['cluster.xdcr.settings!write', 'AdministerReplications', false],
+  bucket: ['cluster.bucket[.].settings!write', 'AdministerBucket', true],
+  collections: ['cluster.bucket[.].collections!write', 'AdministerCollections', true],
+  documents: ['cluster.bucket[.].data.docs!upsert', 'WriteData', true],
+  indexes: ['cluster.bucket[.].n1ql.index!create', 'AdministerIndexes', true],
+  views: ['cluster.bucket[.].views!write', 'AdministerViews', true],
+  functions: ['cluster.bucket[.].eventing.functions!manage', 'ManageFunctions', true],
+  search: ['cluster.bucket[.].fts!write', 'AdministerSearch', true],
+} as const satisfies Record<string, readonly [string, string, boolean]>;
+
+/** Something that not every user may do. */
+export type Need = keyof typeof NEEDS;
 
 class Session {
   state = $state<'starting' | 'unclaimed' | 'out' | 'in' | 'expired'>('starting');
   user = $state.raw<User | null>(null);
   version = $state('');
-  may = $state.raw<Record<string, boolean>>({});
+  private may = $state.raw<Record<string, boolean>>({});
 
   constructor() {
     whenUnauthorized(() => {
@@ -58,15 +71,22 @@ class Session {
     this.user = await get<User>('whoami');
     await this.check();
     this.state = 'in';
-    if (this.may[PERMISSIONS.stats]) live.start();
+    if (!this.lacks('stats')) live.start();
   }
 
   private async check(): Promise<void> {
     this.may = await get<Record<string, boolean>>('pools/default/checkPermissions', {
       method: 'POST',
-      body: Object.values(PERMISSIONS).join(','),
+      body: Object.values(NEEDS).map(([permission]) => permission).join(','),
       headers: { 'content-type': 'text/plain' },
     });
+  }
+
+  /** Says which privilege the user lacks; nothing if none. */
+  lacks(need: Need): string {
+    const [permission, privilege, isScoped] = NEEDS[need];
+    const may = this.may[permission] === true || (isScoped && (this.user?.roles?.length ?? 0) > 0);
+    return may ? '' : `Missing privilege: ${privilege}`;
   }
 
   async login(user: string, password: string): Promise<void> {

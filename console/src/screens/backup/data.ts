@@ -28,12 +28,12 @@ export function commandsOf({ server, user, repository, buckets, passphrase, keep
   const secret = passphrase ? ' --passphrase-file secret.txt' : '';
   const [first] = buckets;
   return [
-    { title: 'Back up', text: 'The first backup has everything, each later one what has changed. Run it from a timer; it ends with 0 only when the backup is complete.', command: `nacre backup create ${repo}${only} ${at}${secret}` },
-    { title: 'List', text: 'Complete, damaged and interrupted backups.', command: `nacre backup list ${repo}${secret}` },
-    { title: 'Prove it', text: 'Reads every byte of the last backup, and of those that it continues.', command: `nacre backup verify ${repo} latest --read-data${secret}` },
-    { title: 'Compare', text: 'The last backup with the bucket as it is now, document by document.', command: `nacre backup diff ${repo} latest --bucket ${shell(first ?? 'BUCKET')} ${at}${secret}` },
-    { title: 'Try a restore', text: 'Counts what would be written, and writes nothing.', command: `nacre restore ${repo} latest${only} --dry-run ${at}${secret}` },
-    { title: 'Restore', text: 'What is newer here stays; --force makes the backup win.', command: `nacre restore ${repo} latest${only} --create-buckets ${at}${secret}` },
-    { title: 'Keep what you need', text: 'Removes backups that the newest do not need.', command: `nacre backup prune ${repo} --keep-last ${keep}${secret}` },
+    { title: 'Back up', text: 'The first backup is full, later ones hold the changes. Run it from a timer. It exits with 0 only if the backup is complete.', command: `nacre backup create ${repo}${only} ${at}${secret}` },
+    { title: 'List', text: 'Lists complete, damaged and interrupted backups.', command: `nacre backup list ${repo}${secret}` },
+    { title: 'Verify', text: 'Reads every byte of the last backup and of those it builds on.', command: `nacre backup verify ${repo} latest --read-data${secret}` },
+    { title: 'Compare', text: 'Compares the last backup with the bucket, document by document.', command: `nacre backup diff ${repo} latest --bucket ${shell(first ?? 'BUCKET')} ${at}${secret}` },
+    { title: 'Try a restore', text: 'Counts what would be written without writing it.', command: `nacre restore ${repo} latest${only} --dry-run ${at}${secret}` },
+    { title: 'Restore', text: 'Newer documents in the cluster are kept. With --force the backup wins.', command: `nacre restore ${repo} latest${only} --create-buckets ${at}${secret}` },
+    { title: 'Prune', text: 'Removes backups that the newest ones do not need.', command: `nacre backup prune ${repo} --keep-last ${keep}${secret}` },
   ];
 }

@@ -11,6 +11,21 @@ export const RANGES = [
   { id: '1w', title: '1 week', seconds: 604_800 },
 ] as const;
 
+/** The port of key-value clients that connection strings leave out. */
+export const KV_PORT = 11_210;
+
+/** How to reach the cluster from outside, for people who begin: titles and lines to copy. */
+export function connections(server: string, user: string, port: number): [string, string][] {
+  const address = `couchbase://${new URL(server).hostname}${port === KV_PORT ? '' : `:${port}`}`;
+  return [
+    ['Connection string', address],
+    ['Shell', `nacre sh --server ${server} --user ${user}`],
+    ['curl', `curl -u ${user} ${server}/pools/default`],
+    ['JavaScript', `const cluster = await couchbase.connect('${address}', { username: '${user}', password: '…' })`],
+    ['Python', `cluster = Cluster('${address}', ClusterOptions(PasswordAuthenticator('${user}', '…')))`],
+  ];
+}
+
 export const COLOURS = ['var(--c1)', 'var(--c2)', 'var(--c3)', 'var(--c4)', 'var(--c5)', 'var(--c6)', 'var(--c7)', 'var(--c8)'];
 
 /** The frames of the last `seconds`. */

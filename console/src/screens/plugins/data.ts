@@ -1,7 +1,7 @@
 // Deployed plugins: what they are, and what they cost.
 
 import { get, segment } from '../../lib/api';
-import { type Values, subjects } from '../../lib/live.svelte';
+import { type Frame, type Values, subjects } from '../../lib/live.svelte';
 
 export interface Usage {
   calls: number;
@@ -31,16 +31,28 @@ export interface Deployment {
   memory_bytes?: number;
   state_bytes?: number;
   traps?: number;
-  grants?: unknown;
+  grants?: Capabilities;
   config?: unknown;
   owner?: string;
   building?: Deployment;
+}
+/** What a plugin may do beyond its own state. */
+export interface Capabilities {
+  kv?: { read?: string[]; write?: string[] };
+  'http-out'?: string[];
+}
+/** A call that failed, as the node has recorded it. */
+export interface Capsule {
+  id: string;
+  reason: string;
+  /** False if parts of the call were too large to be recorded. */
+  is_whole: boolean;
 }
 export interface Package {
   name: string;
   version: string;
   digest: string;
-  manifest: { capabilities?: Record<string, unknown>; description?: string } | null;
+  manifest: { world?: string; capabilities?: Capabilities; description?: string } | null;
 }
 
 export async function readDeployments(signal: AbortSignal, background: boolean): Promise<Deployment[]> {
@@ -49,6 +61,28 @@ export async function readDeployments(signal: AbortSignal, background: boolean):
 }
 export const readDeployment = (name: string, signal: AbortSignal, background: boolean): Promise<Deployment> => get<Deployment>(`deployments/${segment(name)}`, { signal, background });
 export const readPackages = (signal: AbortSignal, background: boolean): Promise<Package[]> => get<Package[]>('plugins', { signal, background });
+
+export const readCapsules = (name: string, signal: AbortSignal): Promise<Capsule[]> => get<Capsule[]>(`deployments/${segment(name)}/capsules`, { signal, background: true });
+
+/** Capabilities in words. */
+export function capabilities(of: Capabilities | undefined): string[] {
+  const { read = [], write = [] } = of?.kv ?? {};
+  const hosts = of?.['http-out'] ?? [];
+  const all = (names: string[]): string => names.map((name) => (name === '*' ? 'all collections of its bucket' : name)).join(', ');
+  return [...(read.length ? [`read ${all(read)}`] : []), ...(write.length ? [`read and write ${all(write)}`] : []), ...(hosts.length ? [`send requests to ${hosts.join(', ')}`] : []), 'keep its own state and log'];
+}
+
+/** Body of the request that deploys a package. `keyspace` is empty, a scope, or a scope and a collection. */
+export function wantedOf({ name, version, manifest }: Package, form: { bucket: string; keyspace: string; since: string; config: string }): Record<string, unknown> {
+  const [scope, collection] = form.keyspace.trim().split('.');
+  const source = form.bucket ? { bucket: form.bucket, ...(scope ? { scope } : {}), ...(collection ? { collection } : {}), since: form.since } : {};
+  return { package: name, version, ...source, config: JSON.parse(form.config) as unknown, grants: manifest?.capabilities ?? {} };
+}
+
+export const kindOfState = (state: string): string => ({ running: 'good', paused: 'warn', loading: 'warn', failed: 'bad', damaged: 'bad' })[state] ?? '';
+
+/** Values of one deployment in the last frames. */
+export const sparkOf = (frames: Frame[], word: string, name: string): (number | null)[] => frames.map(({ all }) => all[`${word}:${name}`] ?? null);
 
 /** The running deployments, as they are measured now. */
 export interface Cost {

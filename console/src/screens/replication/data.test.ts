@@ -20,5 +20,5 @@ it('counts progress and rates only where there is something to count', () => {
 
 it('words what a replication does', () => {
   const all = [{ status: 'running', paused: false, stuck: 0 }, { status: 'running', paused: true, stuck: 0 }, { status: 'paused', paused: true, stuck: 0 }, { status: 'notRunning', paused: false, stuck: 0 }, { status: 'running', paused: false, stuck: 2 }];
-  expect(all.map((one) => [kindOf(one), wordOf(one)])).toEqual([['good', 'running'], ['warn', 'pausing'], ['warn', 'paused'], ['bad', 'not running'], ['bad', 'running']]);
+  expect(all.map((one) => [kindOf(one), wordOf(one)])).toEqual([['good', 'running'], ['warn', 'pausing'], ['warn', 'paused'], ['bad', 'not running'], ['warn', 'running']]);
 });

@@ -112,20 +112,20 @@ export function rateOf(before: Sample | undefined, now: Sample): number | null {
   return ((now.done - before.done) * 1000) / (now.at - before.at);
 }
 
-export const kindOf = ({ status, stuck, paused }: Pick<Replication, 'status' | 'stuck' | 'paused'>): string => (paused ? 'warn' : status === 'running' && !stuck ? 'good' : 'bad');
+export const kindOf = ({ status, stuck, paused }: Pick<Replication, 'status' | 'stuck' | 'paused'>): string => (status === 'running' ? (paused || stuck ? 'warn' : 'good') : paused ? 'warn' : 'bad');
 export const wordOf = ({ status, paused }: Pick<Replication, 'status' | 'paused'>): string => (paused && status === 'running' ? 'pausing' : status === 'notRunning' ? 'not running' : status);
 
 const WORDS: Record<string, string> = {
   priority: 'Priority',
   compressionType: 'Compression',
-  optimisticReplicationThreshold: 'Sent without a look-up, up to bytes',
-  checkpointInterval: 'Seconds between checkpoints',
-  failureRestartInterval: 'Seconds before it tries again',
-  filterDeletion: 'Leave out deletions',
-  filterExpiration: 'Leave out expirations',
-  filterBypassExpiry: 'Send documents without their expiry',
-  filterBinary: 'Leave out what is not JSON',
-  collectionsExplicitMapping: 'Collections go where rules say',
+  optimisticReplicationThreshold: 'Optimistic threshold in bytes',
+  checkpointInterval: 'Checkpoint interval in seconds',
+  failureRestartInterval: 'Retry interval in seconds',
+  filterDeletion: 'Skip deletions',
+  filterExpiration: 'Skip expirations',
+  filterBypassExpiry: 'Remove the TTL of documents',
+  filterBinary: 'Skip documents that are not JSON',
+  collectionsExplicitMapping: 'Use collection rules',
 };
 
 /** Settings that other fields of the page or nothing here changes: the rest of what the node knows stays as it is. */

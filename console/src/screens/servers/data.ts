@@ -2,6 +2,9 @@
 
 import { get, segment } from '../../lib/api';
 
+/** Names of services, by what nodes call them. */
+export const SERVICES: Record<string, string> = { kv: 'data', n1ql: 'query', fts: 'search', cbas: 'analytics' };
+
 export interface NodeInfo {
   hostname: string;
   otpNode: string;
@@ -11,6 +14,7 @@ export interface NodeInfo {
   version: string;
   uptime?: string;
   thisNode?: boolean;
+  ports?: { direct?: number };
   serverGroup?: string;
   systemStats?: { cpu_utilization_rate?: number; mem_total?: number; mem_free?: number };
   interestingStats?: { curr_items?: number; curr_items_tot?: number; mem_used?: number };

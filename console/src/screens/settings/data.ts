@@ -15,11 +15,11 @@ export interface Section {
 }
 
 export const SECTIONS: Section[] = [
-  { title: 'Failover', text: 'A node that does not answer is replaced by its replicas.', path: 'settings/autoFailover', words: { enabled: 'Fail over by itself', timeout: 'After seconds', maxCount: 'Nodes in a row, at most' }, fixed: ['count', 'failoverOnDataDiskIssues', 'failoverPreserveDurabilityMajority', 'canAbortRebalance', 'allowFailoverEphemeralNoReplicas'] },
-  { title: 'Rebalance', text: 'How fast data moves between nodes.', path: 'settings/rebalance', words: { rebalanceMovesPerNode: 'vBuckets that a node moves at once' } },
-  { title: 'Rebalance again', text: 'A rebalance that has failed is tried again.', path: 'settings/retryRebalance', words: { enabled: 'Try again', afterTimePeriod: 'After seconds', maxAttempts: 'Times, at most' } },
-  { title: 'Security', text: 'TLS of clients, and how this console is served.', path: 'settings/security', words: { tlsMinVersion: 'Oldest version of TLS', honorCipherOrder: 'The server chooses the cipher', disableUIOverHttp: 'No console without TLS', disableUIOverHttps: 'No console over TLS', disableWWWAuthenticate: 'Browsers do not ask for a password themselves' }, fixed: ['supportedCipherSuites', 'cipherSuites', 'responseHeaders', 'clusterEncryptionLevel', 'allowNonLocalCACertUpload'] },
-  { title: 'Passwords', text: 'What a new password must have.', path: 'settings/passwordPolicy', words: { minLength: 'Characters, at least', enforceUppercase: 'A capital letter', enforceLowercase: 'A small letter', enforceDigits: 'A digit', enforceSpecialChars: 'A special character' } },
+  { title: 'Failover', text: 'Replicas take over from a node that does not answer.', path: 'settings/autoFailover', words: { enabled: 'Automatic failover', timeout: 'Timeout in seconds', maxCount: 'Maximum number of nodes' }, fixed: ['count', 'failoverOnDataDiskIssues', 'failoverPreserveDurabilityMajority', 'canAbortRebalance', 'allowFailoverEphemeralNoReplicas'] },
+  { title: 'Rebalance', text: 'Speed of data movement between nodes.', path: 'settings/rebalance', words: { rebalanceMovesPerNode: 'Concurrent vBucket moves per node' } },
+  { title: 'Rebalance retry', text: 'Failed rebalances are retried.', path: 'settings/retryRebalance', words: { enabled: 'Retry automatically', afterTimePeriod: 'Wait in seconds', maxAttempts: 'Maximum attempts' } },
+  { title: 'Security', text: 'TLS, and access to this console.', path: 'settings/security', words: { tlsMinVersion: 'Minimum TLS version', honorCipherOrder: 'Prefer the server\'s cipher order', disableUIOverHttp: 'Disable the console over HTTP', disableUIOverHttps: 'Disable the console over HTTPS', disableWWWAuthenticate: 'Disable the password prompt of browsers' }, fixed: ['supportedCipherSuites', 'cipherSuites', 'responseHeaders', 'clusterEncryptionLevel', 'allowNonLocalCACertUpload'] },
+  { title: 'Passwords', text: 'Rules for new passwords.', path: 'settings/passwordPolicy', words: { minLength: 'Minimum length', enforceUppercase: 'Require a capital letter', enforceLowercase: 'Require a lower-case letter', enforceDigits: 'Require a digit', enforceSpecialChars: 'Require a special character' } },
 ];
 
 export type Value = string | number | boolean;

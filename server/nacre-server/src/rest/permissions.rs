@@ -108,6 +108,7 @@ impl<'a> Permission<'a> {
                 false,
             ) => &[P::AdministerUsers],
             ("backup", false, _) => &[P::Backup],
+            ("plugins", false, _) => &[P::AdministerPlugins],
             (
                 "nodes" | "pools" | "settings" | "tasks" | "buckets" | "server_groups" | "logs"
                 | "admin.security" | "admin.users" | "admin.settings" | "",
@@ -202,6 +203,8 @@ mod tests {
         assert!(!has("views_reader[b]", "cluster.bucket[b].views!write"));
         assert!(has("views_admin[b]", "cluster.bucket[b].views!write"));
         assert!(has("eventing_admin", "cluster.eventing!manage"));
+        assert!(has("plugin_admin", "cluster.plugins!write"));
+        assert!(!has("eventing_admin", "cluster.plugins!write"));
         assert!(has("ro_admin", "cluster.nodes!read"));
         assert!(!has("ro_admin", "cluster.nodes!write"));
         assert!(!has("cluster_admin", "cluster.admin.security!write"));
