@@ -1,17 +1,19 @@
 // The console against a real node, from the first run to the first query; takes the screenshots of the manual.
 //
-// NACRE_URL is a node that nobody administers yet. NACRE_OTHER, where it is set, is the host and port of another one, with the same
-// administrator, that joins; NACRE_BINARY the program, for a load while screenshots are taken; NACRE_PID the process of the node, to measure
-// what an open dashboard costs it.
+// NACRE_URL is a node that nobody administers yet. NACRE_OTHERS are the hosts and ports of others, with the same administrator, that join it;
+// NACRE_BINARY is the program, for a load and to pack a plugin; NACRE_PID the process of the node, to measure what an open dashboard costs it.
 
 import assert from 'node:assert/strict';
-import { spawn } from 'node:child_process';
-import { mkdirSync, readFileSync } from 'node:fs';
+import { spawn, spawnSync } from 'node:child_process';
+import { mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
 import { after, before, it } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { launch, open } from './browser.mjs';
 
 const NODE = process.env.NACRE_URL;
+const OTHERS = process.env.NACRE_OTHERS.split(',');
+const BINARY = process.env.NACRE_BINARY;
 const SHOTS = process.env.NACRE_SHOTS ? fileURLToPath(new URL('../../docs/images/', import.meta.url)) : '';
 let browser;
 let view;
@@ -50,9 +52,9 @@ it('leads a browser to the page, with its policy', async () => {
 
 it('claims a new node and shows the dashboard', async () => {
   await view.go(`${NODE}/`);
-  await view.page.getByRole('heading', { name: 'A new node' }).waitFor();
+  await view.page.getByRole('heading', { name: 'Set up this node' }).waitFor();
   await view.page.getByLabel('Password').fill('password');
-  await view.page.getByRole('button', { name: 'Begin a new cluster' }).click();
+  await view.page.getByRole('button', { name: 'Create the cluster' }).click();
   await view.page.getByRole('heading', { name: 'Dashboard' }).waitFor();
   await view.page.locator('[data-live=live]').waitFor();
   const [cookie] = (await view.context.cookies()).filter(({ name }) => name.startsWith('ui-auth-'));
@@ -91,7 +93,7 @@ it('shows both versions when an application was faster', async () => {
   const dialog = view.page.getByRole('dialog');
   await dialog.getByText('"desk"').waitFor();
   await shot('conflict');
-  await dialog.getByRole('button', { name: 'Take theirs' }).click();
+  await dialog.getByRole('button', { name: 'Use theirs' }).click();
   await view.page.getByText('desk').first().waitFor();
 });
 
@@ -109,40 +111,109 @@ it('runs a query and explains it', async () => {
   await shot('plan');
 });
 
-it('takes another node in and shows the rebalance', { skip: !process.env.NACRE_OTHER }, async () => {
+it('adds nodes and shows the rebalance on the map of vBuckets', async () => {
   await go('servers');
-  await view.page.getByRole('button', { name: 'Add a node' }).click();
-  const dialog = view.page.getByRole('dialog');
-  await dialog.getByLabel('Host and port').fill(process.env.NACRE_OTHER);
-  await dialog.getByLabel('Its password').fill('password');
-  await dialog.getByRole('button', { name: 'Add', exact: true }).click();
-  await view.page.getByText('waits for a rebalance').waitFor();
+  for (const other of OTHERS) {
+    await view.page.getByRole('button', { name: 'Add a node' }).click();
+    const dialog = view.page.getByRole('dialog');
+    await dialog.getByLabel('Host and port').fill(other);
+    await dialog.getByLabel('Password').fill('password');
+    await dialog.getByRole('button', { name: 'Add', exact: true }).click();
+    await dialog.waitFor({ state: 'detached' });
+  }
+  const pending = view.page.getByText('pending rebalance');
+  await pending.nth(OTHERS.length - 1).waitFor();
+  const shares = () => view.page.locator('.side tbody tr td:nth-child(2)').allTextContents();
+  assert.deepEqual(await shares(), ['1,024']);
   await view.page.getByRole('button', { name: 'Rebalance', exact: true }).click();
-  await view.page.getByText('waits for a rebalance').waitFor({ state: 'detached', timeout: 120_000 });
-  await view.page.waitForFunction(() => [...document.querySelectorAll('.side tbody tr td:nth-child(2)')].map((cell) => cell.textContent).join() === '512,512', undefined, { timeout: 120_000 });
+  await view.page.getByRole('progressbar', { name: 'Progress' }).waitFor();
+  // Cells change their colour while vBuckets move, not only at the end.
+  const before = await view.page.locator('canvas').screenshot();
+  await view.page.waitForFunction(() => {
+    const [first] = [...document.querySelectorAll('.side tbody tr td:nth-child(2)')].map((cell) => Number(cell.textContent.replaceAll(',', '')));
+    return first > 400 && first < 1000;
+  }, undefined, { timeout: 240_000 });
+  assert.notDeepEqual(await view.page.locator('canvas').screenshot(), before);
+  await shot('rebalance');
+  await pending.first().waitFor({ state: 'detached', timeout: 300_000 });
+  await view.page.waitForFunction(() => {
+    const shares = [...document.querySelectorAll('.side tbody tr td:nth-child(2)')].map((cell) => Number(cell.textContent));
+    return shares.length === 3 && Math.max(...shares) - Math.min(...shares) <= 1;
+  }, undefined, { timeout: 120_000 });
 });
 
 it('indexes, and shows what applications do', async () => {
   await rest('/_p/query/query/service', { statement: 'CREATE INDEX by_city ON shop(city)' });
   await rest('/couchBase/shop/_design/dev_orders', JSON.stringify({ views: { by_item: { map: 'function (doc, meta) {\n  emit(doc.item, doc.price);\n}', reduce: '_sum' } } }), 'PUT');
-  if (!process.env.NACRE_BINARY) return;
-  const load = spawn(process.env.NACRE_BINARY, ['bench', 'kv', '--server', NODE, '--user', 'Administrator', '--password', 'password', '--bucket', 'shop', '--connections', '2', '--depth', '2', '--value-bytes', '200', '--seconds', '90', '--keys', '20000'], { stdio: 'ignore' });
-  await go('dashboard');
-  await view.page.waitForFunction(() => Number(document.querySelector('.tile strong')?.textContent.replace(/\D/g, '')) > 0, undefined, { timeout: 30_000 });
-  await view.page.waitForTimeout(SHOTS ? 20_000 : 0);
-  await shot('dashboard');
-  await go('flows');
-  await view.page.locator('svg .title', { hasText: 'by_city' }).waitFor();
-  await shot('flows');
-  await go('plugins');
-  await view.page.getByRole('link').filter({ hasText: /shop|index/ }).first().waitFor();
-  await shot('plugins');
-  load.kill();
+  const load = spawn(BINARY, ['bench', 'kv', '--server', NODE, '--user', 'Administrator', '--password', 'password', '--bucket', 'shop', '--connections', '2', '--depth', '2', '--value-bytes', '200', '--seconds', '90', '--keys', '20000'], { stdio: 'ignore' });
+  try {
+    await go('dashboard');
+    await view.page.waitForFunction(() => Number(document.querySelector('[data-tiles] strong')?.textContent.replace(/\D/g, '')) > 0, undefined, { timeout: 60_000 });
+    if (SHOTS) await view.page.waitForTimeout(20_000);
+    await shot('dashboard');
+    await go('flows');
+    await view.page.locator('svg .title', { hasText: 'by_city' }).waitFor();
+    await shot('flows');
+    await go('plugins');
+    await view.page.getByRole('link').filter({ hasText: /shop|index/ }).first().waitFor();
+    await shot('plugins');
+  } finally {
+    load.kill();
+  }
+});
+
+it('uploads a plugin, deploys it, shows why it fails, and replays it', async () => {
+  const folder = mkdtempSync(`${tmpdir()}/nacre-console-`);
+  const run = (...arguments_) => {
+    const { status, stdout, stderr } = spawnSync(BINARY, ['plugin', ...arguments_], { cwd: folder, encoding: 'utf8' });
+    return { status, text: stdout + stderr };
+  };
+  try {
+    writeFileSync(`${folder}/plugin.toml`, 'name = "fragile"\nversion = "0.1.0"\ndescription = "Loops on orders without a price."\nscript = "main.js"\nstate_version = "1"\n');
+    writeFileSync(`${folder}/main.js`, "export function onUpdate(doc, { id }) {\n  if (doc?.broken) for (;;) state.get('x');\n  state.put('seen/' + id, 1);\n}\n");
+    const built = run('build');
+    assert.equal(built.status, 0, built.text);
+    const [archive] = readdirSync(folder, { recursive: true }).filter((name) => name.endsWith('.tar'));
+    await go('plugins');
+    await view.page.locator('input[type=file]').setInputFiles(`${folder}/${archive}`);
+    await view.page.getByRole('button', { name: 'Deploy', exact: true }).click();
+    const dialog = view.page.getByRole('dialog');
+    await dialog.getByLabel('Bucket').selectOption('shop');
+    assert.equal(await dialog.getByRole('button', { name: 'Deploy' }).isDisabled(), true, 'rights are granted by hand');
+    await dialog.getByLabel('Grant these rights').check();
+    await dialog.getByRole('button', { name: 'Deploy' }).click();
+    await view.page.getByRole('heading', { name: 'fragile', level: 1 }).waitFor();
+    await view.page.getByText('running', { exact: true }).waitFor({ timeout: 120_000 });
+    await rest('/pools/default/buckets/shop/docs/broken', { value: '{"broken": true}' });
+    await view.page.getByRole('cell', { name: 'broken', exact: true }).waitFor({ timeout: 120_000 });
+    await shot('plugin-failure');
+    // The node that serves the document has the record.
+    const vbucketOwner = [NODE, ...OTHERS.map((other) => `http://${other}`)];
+    const recorded = await Promise.all(vbucketOwner.map(async (url) => (await (await fetch(`${url}/deployments/fragile/capsules`, { headers: { authorization: login } })).json()).length));
+    assert.ok(recorded.some((count) => count > 0), 'the call is recorded');
+    if (recorded[0] > 0) {
+      const saving = view.page.waitForEvent('download');
+      await view.page.getByRole('button', { name: 'Download' }).first().click();
+      await (await saving).saveAs(`${folder}/capsule.json`);
+      const repeated = run('test', '--replay', 'capsule.json', archive);
+      assert.notEqual(repeated.status, 0, repeated.text);
+    }
+    await rest('/pools/default/buckets/shop/docs/broken', { value: '{"broken": false}' });
+    await view.page.getByRole('button', { name: 'Replay' }).click();
+    await view.page.getByRole('dialog').getByRole('button', { name: 'Replay' }).click();
+    await view.page.getByText('No failures.').waitFor({ timeout: 120_000 });
+    await view.page.getByRole('button', { name: 'Undeploy' }).click();
+    await view.page.getByLabel(/Type/).fill('fragile');
+    await view.page.getByRole('dialog').getByRole('button', { name: 'Undeploy' }).click();
+    await view.page.getByText('No package is deployed').waitFor();
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
 });
 
 it('shows rows of a view while it is typed', async () => {
   await go('views/shop');
-  await view.page.getByText(/µs a document/).waitFor({ timeout: 120_000 });
+  await view.page.getByText(/µs per document/).waitFor({ timeout: 120_000 });
   const editor = view.page.getByLabel('Map function').last();
   await editor.click();
   await view.page.keyboard.press('Control+a');
@@ -165,9 +236,9 @@ it('tries a function on real documents, and stores nothing', async () => {
   const dialog = view.page.getByRole('dialog');
   await dialog.getByLabel('Name', { exact: true }).fill('total');
   await dialog.getByLabel('Source Bucket').selectOption('shop');
-  await dialog.getByLabel('Own Bucket').selectOption('shop');
-  await dialog.getByLabel('Own Collection').selectOption('_default/own');
-  await dialog.getByLabel(/Name of the source/).fill('db');
+  await dialog.getByLabel('Metadata Bucket').selectOption('shop');
+  await dialog.getByLabel('Metadata Collection').selectOption('_default/own');
+  await dialog.getByLabel(/Alias of the source/).fill('db');
   await dialog.getByRole('button', { name: 'Create' }).click();
   const editor = view.page.getByLabel('Code', { exact: true }).last();
   await editor.click();
@@ -196,14 +267,14 @@ it('creates a search index, finds documents and says why', async () => {
   await view.page.getByLabel('Show fields').fill('item, city');
   await view.page.getByLabel('Count by').fill('city');
   await view.page.getByLabel('Explain scores').check();
-  await view.page.getByLabel('With all that was written before').check();
+  await view.page.getByLabel('Wait for the latest writes').check();
   await view.page.getByRole('button', { name: 'Search', exact: true }).click();
   await view.page.locator('ol li').first().waitFor({ timeout: 300_000 });
   await view.page.locator('mark', { hasText: /lamp|graz/i }).first().waitFor();
   await view.page.getByText('Why this score').first().click();
   await shot('search');
   await view.page.getByRole('tab', { name: 'Analysis' }).click();
-  await view.page.getByRole('button', { name: 'Show its terms' }).click();
+  await view.page.getByRole('button', { name: 'Analyse' }).click();
   await view.page.getByRole('region', { name: 'Terms' }).getByText(/strang|vienna/).first().waitFor();
   await view.page.getByRole('tab', { name: 'Definition' }).click();
   await view.page.getByLabel('Field for _default._default').fill('price');
@@ -222,21 +293,21 @@ it('replicates a bucket, pauses and resumes', async () => {
   await view.page.getByRole('button', { name: 'Add a cluster' }).click();
   let dialog = view.page.getByRole('dialog');
   await dialog.getByLabel('Name').fill('itself');
-  await dialog.getByLabel('A node of it').fill(new URL(NODE).host);
-  await dialog.getByLabel('User there').fill('Administrator');
-  await dialog.getByLabel('Password there').fill('wrong-one');
+  await dialog.getByLabel('Host and port').fill(new URL(NODE).host);
+  await dialog.getByLabel('User').fill('Administrator');
+  await dialog.getByLabel('Password').fill('wrong-one');
   await dialog.getByRole('button', { name: 'Add', exact: true }).click();
   await dialog.getByText('Authentication failed').first().waitFor();
-  await dialog.getByLabel('Password there').fill('password');
+  await dialog.getByLabel('Password').fill('password');
   await dialog.getByRole('button', { name: 'Add', exact: true }).click();
   await dialog.waitFor({ state: 'detached' });
   await view.page.getByRole('button', { name: 'Replicate a bucket' }).click();
   dialog = view.page.getByRole('dialog');
-  await dialog.getByLabel('From the bucket').selectOption('shop');
-  await dialog.getByRole('button', { name: 'Begin' }).click();
+  await dialog.getByLabel('Source bucket').selectOption('shop');
+  await dialog.getByRole('button', { name: 'Start' }).click();
   await dialog.getByText('same bucket is not allowed').first().waitFor();
-  await dialog.getByLabel('To the bucket').fill('copy');
-  await dialog.getByRole('button', { name: 'Begin' }).click();
+  await dialog.getByLabel('Target bucket').fill('copy');
+  await dialog.getByRole('button', { name: 'Start' }).click();
   await view.page.getByRole('cell', { name: 'copy at itself' }).waitFor();
   await view.page.getByText('100 %').first().waitFor({ timeout: 120_000 });
   const copied = JSON.parse(await rest('/pools/default/buckets/copy/docs/order%2F2'));
@@ -247,7 +318,7 @@ it('replicates a bucket, pauses and resumes', async () => {
   await shot('replication');
   await view.page.getByRole('button', { name: 'Resume' }).click();
   await view.page.getByText('running', { exact: true }).waitFor();
-  await view.page.getByLabel('Leave out deletions').check();
+  await view.page.getByLabel('Skip deletions').check();
   await view.page.getByRole('region', { name: 'Settings' }).getByRole('button', { name: 'Save' }).click();
   await view.page.getByText('Settings: saved').waitFor();
 });
@@ -276,9 +347,14 @@ async function usedIn(seconds) {
   return processorSeconds() - before;
 }
 
-it('costs the node at most 1 % of a core while it shows ten buckets', { skip: !process.env.NACRE_PID }, async () => {
+it('costs a node at most 1 % of a core while it shows ten buckets of three nodes, and the browser at most 5 %', { skip: !process.env.NACRE_PID }, async () => {
   const { length: known } = JSON.parse(await rest('/pools/default/buckets?skipMap=true'));
   for (let number = known; number < 10; number += 1) await rest('/pools/default/buckets', { name: `bucket${number}`, ramQuota: 100, replicaNumber: 0 });
+  const devtools = await browser.newBrowserCDPSession();
+  const rendered = async () => {
+    const { processInfo } = await devtools.send('SystemInfo.getProcessInfo');
+    return processInfo.filter(({ type }) => type === 'renderer').reduce((sum, { cpuTime }) => sum + cpuTime, 0);
+  };
   await view.page.goto('about:blank');
   await usedIn(20);
   const closed = await usedIn(30);
@@ -286,9 +362,30 @@ it('costs the node at most 1 % of a core while it shows ten buckets', { skip: !p
   await view.page.locator('[data-live=live]').waitFor();
   await view.page.locator('canvas').first().waitFor();
   await usedIn(10);
+  const before = await rendered();
   const open = await usedIn(30);
-  console.log(`30 s of a node with 10 buckets: ${closed.toFixed(2)} s of a processor without, ${open.toFixed(2)} s with an open dashboard`);
-  assert.ok(open - closed <= 0.3, `${(open - closed).toFixed(2)} s`);
+  const page = (await rendered()) - before;
+  console.log(`30 s, 3 nodes, 10 buckets: the asked node uses ${closed.toFixed(2)} s of a processor without and ${open.toFixed(2)} s with an open dashboard, the page ${page.toFixed(2)} s`);
+  assert.ok(open - closed <= 0.3, `node: ${(open - closed).toFixed(2)} s`);
+  assert.ok(page <= 1.5, `page: ${page.toFixed(2)} s`);
+});
+
+it('shows a user without roles on each screen what is missing', async () => {
+  await rest('/settings/rbac/users/local/nobody', { password: 'password', roles: '' }, 'PUT');
+  const other = await open(browser, { width: 1440, height: 900 });
+  await other.go(`${NODE}/ui/index.html`);
+  await other.page.getByLabel('User').fill('nobody');
+  await other.page.getByLabel('Password').fill('password');
+  await other.page.getByRole('button', { name: 'Sign in' }).click();
+  await other.page.getByRole('heading', { name: 'Dashboard' }).waitFor();
+  for (const screen of ['dashboard', 'servers', 'flows', 'buckets', 'documents', 'indexes', 'search', 'views', 'eventing', 'plugins', 'replication', 'backup', 'security', 'logs', 'settings']) {
+    await other.page.evaluate((hash) => (location.hash = hash), `#/${screen}`);
+    await other.page.waitForFunction((id) => document.querySelector(`nav a[href="#/${id}"]`)?.ariaCurrent === 'page' && document.querySelector('main h1') && !document.querySelector('[aria-busy=true]'), screen);
+    assert.equal(await other.page.locator('main button.primary:enabled').count(), 0, screen);
+    assert.equal(await other.page.getByText('could not be read').count(), 0, screen);
+  }
+  await other.check();
+  await other.close();
 });
 
 it('ends the session for good', async () => {

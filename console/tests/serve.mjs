@@ -38,7 +38,7 @@ export async function serve({ prefix = '', port = 0 } = {}) {
       tell();
       streams += 1;
       const timer = setInterval(tell, 1000);
-      return request.on('close', () => ((streams -= 1), clearInterval(timer)));
+      return reply.on('close', () => ((streams -= 1), clearInterval(timer)));
     }
     let body = '';
     request.setEncoding('utf8');

@@ -48,7 +48,7 @@ export class Loaded<T> {
   /** Reads again. */
   again = (): Promise<void> => untrack(() => this.run(new AbortController().signal, false));
 
-  private async run(signal: AbortSignal, background: boolean, patience = 10): Promise<void> {
+  private async run(signal: AbortSignal, background: boolean, patience = 60): Promise<void> {
     const turn = (this.turn += 1);
     if (!background && this.value === null) this.loading = true;
     try {
