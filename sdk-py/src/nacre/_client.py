@@ -17,12 +17,13 @@ that has left the cluster ends with the last answer on it.
 
 import asyncio
 import random
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from dataclasses import dataclass, field, replace
 
 from ._connection import BucketNotReady, Connection, ConnectionLost
 from ._connstr import Address
 from ._frame import Request, Response
+from ._instruments import CURRENT, Dispatch, Instruments
 from ._keys import check_key, leb128, vbucket_of
 from ._map import ClusterMap, Network
 from ._opcodes import Feature, Opcode, Status, operation_name
@@ -128,8 +129,12 @@ class KvClient:
         security: Security,
         bucket: str | None,
         network: str = "auto",
+        instruments: Instruments | None = None,
     ) -> None:
         self.bucket = bucket
+        self.watching = instruments
+        self.instruments = instruments if instruments is not None and instruments.watches else None
+        """What watches operations; None if nothing does."""
         self.map: ClusterMap | None = None
         self.map_due = 0.0
         """When `nodes` fetches the map again, by the clock of the loop; 0 is at once."""
@@ -181,6 +186,9 @@ class KvClient:
                 return await self._attempts(operation, key, attempt)
         except TimeoutError:
             raise attempt.expired(operation.reads) from attempt.cause
+        finally:
+            if self.instruments is not None and (span := CURRENT.get()) is not None:
+                span.set_attribute("couchbase.retries", context.retry_attempts)
 
     async def ask_copy(self, request: Request, copy: int) -> Response:
         """Answer about a vBucket from the node of one of its copies (0 is the active one).
@@ -286,7 +294,10 @@ class KvClient:
                     continue
                 answer = await connection.send(request)
                 attempt.in_flight = True
-                response = await answer
+                if self.instruments is None:
+                    response = await answer
+                else:
+                    response = await self._watched(answer, connection)
             except ConnectionLost:
                 if attempt.in_flight and not operation.reads:
                     raise RequestCanceledException(context=attempt.context) from None
@@ -297,6 +308,16 @@ class KvClient:
             if response.status == Status.SUCCESS or response.status in operation.accepted:
                 return response
             await self._after_refusal(operation, response, connection, attempt)
+
+    async def _watched(self, answer: Awaitable[Response], connection: Connection) -> Response:
+        """The answer, with a span for the request."""
+        dispatch = Dispatch(self.instruments, connection.address, connection.local)
+        try:
+            response = await answer
+            dispatch.end(response.opaque)
+            return response
+        finally:
+            dispatch.end()
 
     async def _addressed(
         self, op: Operation, key: bytes, vbid: int, connection: Connection, attempt: Attempt
@@ -453,7 +474,13 @@ class KvClient:
         if task is None:
             self._check_pause(address, attempt)
             task = asyncio.create_task(
-                Connection.open(address, self._security, self.bucket, self._pushed)
+                Connection.open(
+                    address,
+                    self._security,
+                    self.bucket,
+                    self._pushed,
+                    self.watching.orphans if self.watching else None,
+                )
             )
             self._opening[address] = task
             task.add_done_callback(lambda done: self._opened(address, done))

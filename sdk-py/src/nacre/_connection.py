@@ -15,6 +15,7 @@ from typing import cast
 
 from ._connstr import Address
 from ._frame import FrameReader, Request, Response
+from ._instruments import OrphanReporter
 from ._opcodes import Feature, Opcode, Status, operation_name, status_name
 from ._scram import Scram
 from ._security import PLAIN, SCRAM_DIGESTS, Security
@@ -38,6 +39,9 @@ _MAP_CHANGED = 0x01
 class ConnectionLost(Exception):
     """The connection ended before the answer came. Callers see it as the cause of a time-out."""
 
+_UNAWAITED = frozenset({Opcode.RANGE_SCAN_CONTINUE, Opcode.RANGE_SCAN_CANCEL})
+"""Requests whose answers may come when a scan was left, which is no fault."""
+
 
 class BucketNotReady(ConnectionLost):
     """The node is about to have the bucket."""
@@ -47,10 +51,14 @@ class Connection(asyncio.Protocol):
     """A connection, from `open` until `lost`."""
 
     def __init__(
-        self, address: Address, on_map: Callable[[Response, Address], None] | None = None
+        self,
+        address: Address,
+        on_map: Callable[[Response, Address], None] | None = None,
+        orphans: OrphanReporter | None = None,
     ) -> None:
         self.address = address
         self._on_map = on_map
+        self._orphans = orphans
         self.features: frozenset[int] = frozenset()
         self.lost = False
         self.id = os.urandom(8).hex()
@@ -74,17 +82,19 @@ class Connection(asyncio.Protocol):
         security: Security,
         bucket: str | None,
         on_map: Callable[[Response, Address], None] | None = None,
+        orphans: OrphanReporter | None = None,
     ) -> "Connection":
         """Connects, agrees on features, logs in and selects the bucket.
 
-        ``on_map`` is called with the maps that the node sends of its own accord.
+        ``on_map`` is called with the maps that the node sends of its own accord. ``orphans`` takes
+        the answers that nobody waits for any more.
 
         Raises:
             OSError, ConnectionLost: nobody answers there, or the bucket is not ready.
             AuthenticationException: the user or password is wrong, or the node's certificate.
             BucketNotFoundException: there is no such bucket.
         """
-        connection = cls(address, on_map)
+        connection = cls(address, on_map, orphans)
         try:
             async with asyncio.timeout(_OPEN_SECONDS_MAX):
                 if security.carrier is not None:
@@ -221,6 +231,9 @@ class Connection(asyncio.Protocol):
                         answer.set_result(response)
                 elif (stream := self._streams.get(response.opaque)) is not None:
                     stream.put_nowait(response)
+                elif self._orphans is not None and response.opcode not in _UNAWAITED:
+                    name = operation_name(response.opcode)
+                    self._orphans.take(name, response.opaque, self.address, self.local)
         except CouchbaseException as error:
             # The stream has lost its framing: nothing after this can be trusted.
             self._end_reason = f"the answer cannot be read: {error}"

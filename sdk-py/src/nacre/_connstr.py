@@ -67,6 +67,18 @@ class ConnectionString:
         return cls(seeds, bucket or None, uses_tls, options)
 
 
+def address_of(text: str) -> Address:
+    """An address by host and port.
+
+    Raises:
+        InvalidArgumentException: it is not ``host:port``.
+    """
+    match = _HOST.fullmatch(text) if isinstance(text, str) else None
+    if match is None or match[2] is None:
+        raise InvalidArgumentException(f"{text!r} is not host:port")
+    return _address(text, 0)
+
+
 def _address(text: str, default_port: int) -> Address:
     match = _HOST.fullmatch(text)
     if match is None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 from . import _observe
 from ._client import KvClient, Operation
 from ._frame import Request, Response, framing_extras
+from ._instruments import CURRENT, Instruments, Labels
 from ._keys import vbucket_of
 from .durability import ClientDurability, DurabilityLevel, ServerDurability
 from .exceptions import DecodingFailureException, InvalidArgumentException
@@ -28,6 +29,11 @@ class Documents:
         self._name = name
         self._timeouts = scope.bucket.timeouts
         self._default_transcoder = scope.bucket.transcoder
+        self._instruments: Instruments | None = scope.bucket.client.instruments
+
+    def _labels(self) -> Labels:
+        """What is known of each operation."""
+        return Labels("kv", self._scope.bucket.name, self._scope.name, self._name)
 
     @property
     def name(self) -> str:
@@ -86,6 +92,18 @@ class Documents:
         token = self._token(operation.key, response)
         await _observe.wait(self._client, token, durability, deadline - clock.time())
         return response, token
+
+    def _encoded(self, value: Any, options: object) -> tuple[bytes, int]:
+        """A value as bytes, and its flags."""
+        transcoder = self._transcoder(options)
+        parent = CURRENT.get() if self._instruments is not None else None
+        if parent is None or self._instruments is None or self._instruments.tracer is None:
+            return transcoder.encode_value(value)
+        span = self._instruments.tracer.request_span("request_encoding", parent)
+        try:
+            return transcoder.encode_value(value)
+        finally:
+            span.end(None)
 
     def _token(self, key: str, response: Response) -> MutationToken | None:
         if len(response.extras) != 16 or self._client.map is None:

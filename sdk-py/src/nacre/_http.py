@@ -14,6 +14,7 @@ from urllib.parse import urlencode
 
 from ._client import Attempt, KvClient
 from ._connstr import Address
+from ._instruments import CURRENT, Dispatch, Instruments
 from ._security import Security
 from .exceptions import (
     AuthenticationException,
@@ -21,6 +22,7 @@ from .exceptions import (
     ErrorContext,
     RequestCanceledException,
 )
+from .observability.tracing import RequestSpan
 
 _CONNECT_SECONDS_MAX = 5.0
 """How long a node may take to be connected to before the next one is tried."""
@@ -45,6 +47,8 @@ class HttpRequest:
     reads: bool = False
     """It changes nothing, so it may be sent twice."""
     accept: str = "application/json"
+    span: RequestSpan | None = None
+    """Span that the request's is a child of; that of the operation that runs if not given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +138,8 @@ class HttpClient:
     """Sends requests in the name of one user, until it is closed."""
 
     security: Security
+    instruments: Instruments | None = None
+    """What watches operations; None if nothing does."""
     _limits: set[asyncio.Timeout] = field(default_factory=set)
     """Of the requests under way."""
     _sockets: dict[int, _Socket] = field(default_factory=dict)
@@ -260,6 +266,7 @@ class HttpClient:
                     attempt.failed("NODE_NOT_AVAILABLE")
                     continue
                 attempt.in_flight = True
+                dispatch = Dispatch(self.instruments, address, parent=request.span)
                 try:
                     socket.writer.write(self._head(address, request) + request.body)
                     await socket.writer.drain()
@@ -276,7 +283,11 @@ class HttpClient:
                 except BaseException:
                     self._release(socket, False)
                     raise
+                finally:
+                    dispatch.end()
                 context.status = status
+                if (span := request.span or CURRENT.get()) is not None and self.instruments:
+                    span.set_attribute("couchbase.retries", context.retry_attempts)
                 if status == 401:
                     self._release(socket, False)
                     raise AuthenticationException(context=context)

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar, Unpack, cast
 
+from ._instruments import SPAN_OPTIONS, Instruments, watched
 from .exceptions import CouchbaseException, InvalidArgumentException
 from .options import (
     GetMultiOptions,
@@ -33,8 +34,11 @@ IN_FLIGHT_MAX = 1024
 """Requests of one call that are under way at a time."""
 
 
+@watched
 class MultiOperations:
     """The part of a collection that operates on several documents at once."""
+
+    _instruments: Instruments | None
 
     async def get_multi(
         self,
@@ -233,6 +237,9 @@ async def each(
     if isinstance(keys, str):
         raise InvalidArgumentException("keys are a list of strings")
     shared: dict[str, Any] = dict(options_of(name, kind, *given))
+    for option in SPAN_OPTIONS:
+        # It is the parent of the whole operation's span, below which are those of the documents.
+        shared.pop(option, None)
     own = shared.pop("per_key_options", None) or {}
     keeps_errors = shared.pop("return_exceptions", True)
     outcomes: dict[str, R | CouchbaseException] = {}

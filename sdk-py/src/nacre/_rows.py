@@ -7,11 +7,13 @@ are kept until the end.
 import codecs
 import json
 import re
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing
 from typing import Any, Generic, TypeVar
 
+from ._instruments import Instruments, Labels, Watch, parent_of
 from .exceptions import AlreadyQueriedException, DecodingFailureException, InvalidArgumentException
+from .observability.tracing import RequestSpan
 
 T = TypeVar("T")
 _PENDING_CHARS_MAX = 64 * 1024 * 1024
@@ -193,6 +195,21 @@ class RowResult(Generic[T]):
     def __init__(self) -> None:
         self._is_sent = False
         self._members: dict[str, Any] | None = None
+        self._begin: Callable[[], Watch] | None = None
+        self._span: RequestSpan | None = None
+        """Span of the request, once it was sent and is watched."""
+
+    def _watch(
+        self,
+        instruments: Instruments | None,
+        name: str,
+        labels: Labels,
+        options: Mapping[str, Any],
+    ) -> None:
+        """Has the request watched."""
+        if instruments is not None:
+            parent = parent_of(options)
+            self._begin = lambda: Watch(instruments, name, labels, parent)
 
     def rows(self) -> AsyncIterator[T]:
         """The rows, as they come."""
@@ -206,9 +223,25 @@ class RowResult(Generic[T]):
         if self._is_sent:
             raise AlreadyQueriedException("the rows were asked for already")
         self._is_sent = True
-        async with aclosing(self._send()) as rows:
-            async for row in rows:
-                yield row
+        if self._begin is None:
+            async with aclosing(self._send()) as rows:
+                async for row in rows:
+                    yield row
+            return
+        watch = self._begin()
+        self._span = watch.span
+        try:
+            async with aclosing(self._send()) as rows:
+                async for row in rows:
+                    yield row
+        except GeneratorExit:
+            # Whoever reads has seen enough.
+            watch.end()
+            raise
+        except BaseException as error:
+            watch.end(error)
+            raise
+        watch.end()
 
     def _send(self) -> AsyncGenerator[T, None]:
         raise NotImplementedError

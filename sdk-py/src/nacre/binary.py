@@ -7,6 +7,7 @@ from typing import Unpack
 from . import options as o
 from ._documents import Documents, check_cas
 from ._frame import Request
+from ._instruments import watched
 from ._multi import each
 from ._opcodes import Opcode
 from .exceptions import DecodingFailureException, InvalidArgumentException
@@ -17,6 +18,7 @@ _NEVER_CREATE = 0xFFFFFFFF
 """Expiry that tells the server not to create a missing counter."""
 
 
+@watched
 class BinaryCollection(Documents):
     """The operations of a collection that do not need JSON."""
 

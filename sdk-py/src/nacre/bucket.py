@@ -24,8 +24,8 @@ from .options import (
     query_options_of,
     seconds_of,
 )
-from .views import ViewIndexManager, ViewOptions, ViewResult
 from .transcoder import Transcoder
+from .views import ViewIndexManager, ViewOptions, ViewResult
 
 if TYPE_CHECKING:
     from .cluster import Cluster

@@ -70,9 +70,11 @@ class Cluster:
         self.timeouts = options.timeout_options
         self.preferred_server_group = options.preferred_server_group
         self.transcoder = options.transcoder or DEFAULT_TRANSCODER
-        self.http = HttpClient(self.security)
+        self._watching = options.instruments()
+        watches = self._watching if self._watching.watches else None
+        self.http = HttpClient(self.security, watches)
         self._seeds = parsed.seeds
-        self._client = KvClient(parsed.seeds, self.security, None, self._network)
+        self._client = self._kv_client(None)
         self._buckets: dict[str, Bucket] = {}
         self._prepared = PreparedStatements()
         self._transaction_config = options.transaction_config
@@ -88,7 +90,7 @@ class Cluster:
         """
         cluster = cls(connection_string, options)
         try:
-            await cluster._client.bootstrap(cluster.timeouts.connecting.total_seconds())
+            await cluster.on_connect()
         except BaseException:
             await cluster.close()
             raise
@@ -102,8 +104,7 @@ class Cluster:
             raise InvalidArgumentException("a bucket has a name")
         bucket = self._buckets.get(name)
         if bucket is None:
-            client = KvClient(self._seeds, self.security, name, self._network)
-            bucket = self._buckets[name] = Bucket(self, name, client)
+            bucket = self._buckets[name] = Bucket(self, name, self._kv_client(name))
         return bucket
 
     def forget(self, bucket: Bucket) -> None:
@@ -150,6 +151,10 @@ class Cluster:
     async def on_connect(self) -> None:
         """Connects and logs in, for a cluster that was not made by `connect`."""
         await self._client.bootstrap(self.timeouts.connecting.total_seconds())
+        self._watching.start()
+
+    def _kv_client(self, bucket: str | None) -> KvClient:
+        return KvClient(self._seeds, self.security, bucket, self._network, self._watching)
 
     def set_authenticator(
         self, authenticator: PasswordAuthenticator | CertificateAuthenticator
@@ -274,6 +279,7 @@ class Cluster:
     async def close(self) -> None:
         """Ends all connections; requests under way fail."""
         self._closed = True
+        self._watching.close()
         self.http.close()
         self._client.close()
         for bucket in self._buckets.values():

@@ -11,6 +11,7 @@ from . import options as o
 from . import subdocument as sd
 from ._documents import Documents, cancel_all, check_cas, flags_of
 from ._frame import Request, Response
+from ._instruments import watched
 from ._keys import check_key
 from ._multi import MultiOperations
 from ._opcodes import DATATYPE_JSON, Opcode, Status
@@ -37,17 +38,19 @@ from .result import (
     MutateInResult,
     MutationResult,
 )
-from .transcoder import JSON_FLAGS, decode_json
+from .transcoder import JSON_FLAGS, Serializer, decode_json
 
 if TYPE_CHECKING:
     from .binary import BinaryCollection
     from .management.queries import CollectionQueryIndexManager
 
 _SOME_FAILED = frozenset({Status.MULTI_PATH_FAILURE})
+_OF_DELETED = _SOME_FAILED | {Status.SUCCESS_DELETED, Status.MULTI_PATH_FAILURE_DELETED}
 _METADATA = (sd.with_expiry(), sd.get("$document.flags", xattr=True))
 R = TypeVar("R")
 
 
+@watched
 class Collection(Documents, MultiOperations):
     """Documents of one collection. Operations take an options dictionary, keywords, or both."""
 
@@ -70,8 +73,6 @@ class Collection(Documents, MultiOperations):
         self, key: str, options: o.GetOptions | None = None, **kwargs: Unpack[o.GetOptions]
     ) -> GetResult:
         """Reads a document. With ``with_expiry`` the result says when it expires.
-
-        With ``project``, a list of paths, the content is the document with these parts alone.
 
         With ``project``, a list of paths, the content is the document with these parts alone.
 
@@ -256,43 +257,44 @@ class Collection(Documents, MultiOperations):
         self,
         key: str,
         specs: Sequence[sd.LookupSpec],
-        options: o.TimeoutOptions | None = None,
-        **kwargs: Unpack[o.TimeoutOptions],
+        options: o.LookupInOptions | None = None,
+        **kwargs: Unpack[o.LookupInOptions],
     ) -> LookupInResult:
         """Reads parts of a document, at most 16. A part that fails raises when it is looked at."""
-        merged = o.options_of("lookup_in", o.TimeoutOptions, options, kwargs)
-        response, parts = await self._lookup(key, specs, merged)
-        entries = [self._entry(key, spec, *part) for spec, part in zip(specs, parts, strict=True)]
+        merged = o.options_of("lookup_in", o.LookupInOptions, options, kwargs)
+        flags = sd.ACCESS_DELETED if merged.get("access_deleted") else 0
+        response, parts = await self._lookup(key, specs, merged, flags=flags)
+        entries = self._entries(key, specs, parts, merged.get("serializer"))
         return LookupInResult(response.cas, tuple(entries), key=key)
 
     async def lookup_in_any_replica(
         self,
         key: str,
         specs: Sequence[sd.LookupSpec],
-        options: o.ReplicaOptions | None = None,
-        **kwargs: Unpack[o.ReplicaOptions],
+        options: o.LookupInReplicaOptions | None = None,
+        **kwargs: Unpack[o.LookupInReplicaOptions],
     ) -> LookupInReplicaResult:
         """Reads parts of a document from the copy that answers first.
 
         Raises:
             DocumentUnretrievableException: no copy has the document.
         """
-        merged = o.options_of("lookup_in_any_replica", o.ReplicaOptions, options, kwargs)
+        merged = o.options_of("lookup_in_any_replica", o.LookupInReplicaOptions, options, kwargs)
         return await self._any(key, lambda c: self._lookup_copy(key, specs, c, merged), merged)
 
     async def lookup_in_all_replicas(
         self,
         key: str,
         specs: Sequence[sd.LookupSpec],
-        options: o.ReplicaOptions | None = None,
-        **kwargs: Unpack[o.ReplicaOptions],
+        options: o.LookupInReplicaOptions | None = None,
+        **kwargs: Unpack[o.LookupInReplicaOptions],
     ) -> list[LookupInReplicaResult]:
         """Reads parts of all copies of a document that there are, in no order.
 
         Raises:
             DocumentUnretrievableException: no copy has the document.
         """
-        merged = o.options_of("lookup_in_all_replicas", o.ReplicaOptions, options, kwargs)
+        merged = o.options_of("lookup_in_all_replicas", o.LookupInReplicaOptions, options, kwargs)
         return await self._all(key, lambda c: self._lookup_copy(key, specs, c, merged), merged)
 
     def scan(
@@ -368,8 +370,9 @@ class Collection(Documents, MultiOperations):
         extras = b""
         if "expiry" in merged:
             extras = struct.pack(">I", o.wire_expiry(merged["expiry"]))
-        if semantics:
-            extras += bytes([semantics])
+        flags = semantics | (sd.ACCESS_DELETED if merged.get("access_deleted") else 0)
+        if flags:
+            extras += bytes([flags])
         request = Request(
             Opcode.SUBDOC_MULTI_MUTATION,
             extras=extras,
@@ -377,7 +380,8 @@ class Collection(Documents, MultiOperations):
             cas=check_cas(merged.get("cas")),
         )
         adds = semantics == o.StoreSemantics.INSERT
-        operation = self._operation(request, key, adds=adds, accepted=_SOME_FAILED)
+        accepted = _OF_DELETED if flags & sd.ACCESS_DELETED else _SOME_FAILED
+        operation = self._operation(request, key, adds=adds, accepted=accepted)
         response, token = await self._mutate(operation, merged)
         entries = [Entry(spec.path, True) for spec in specs]
         for number, status, content in sd.decode_mutation(response.value, len(specs)):
@@ -386,14 +390,14 @@ class Collection(Documents, MultiOperations):
             if status != Status.SUCCESS:
                 raise self._path_error(key, path, status)
             entries[index] = Entry(path, True, decode_json(content))
-        if response.status != Status.SUCCESS:
+        if response.status in _SOME_FAILED:
             raise DecodingFailureException("a spec failed, but the answer does not say which")
         return MutateInResult(response.cas, token, tuple(entries), key=key)
 
     async def _store(
         self, opcode: Opcode, key: str, value: Any, options: o.ReplaceOptions
     ) -> MutationResult:
-        content, flags = self._transcoder(options).encode_value(value)
+        content, flags = self._encoded(value, options)
         request = Request(
             opcode,
             extras=struct.pack(">II", flags, o.wire_expiry(options.get("expiry"))),
@@ -411,12 +415,14 @@ class Collection(Documents, MultiOperations):
         specs: Sequence[sd.LookupSpec],
         options: o.TimeoutOptions,
         copy: int = 0,
+        flags: int = 0,
     ) -> tuple[Response, list[tuple[int, bytes]]]:
         value, order = sd.encode_specs(specs, sd.LookupSpec)
-        request = Request(
-            Opcode.SUBDOC_MULTI_LOOKUP, value=value, extras=sd.REPLICA_READ if copy else b""
-        )
-        operation = self._operation(request, key, reads=True, accepted=_SOME_FAILED, copy=copy)
+        flags |= sd.REPLICA_READ if copy else 0
+        extras = bytes([flags]) if flags else b""
+        request = Request(Opcode.SUBDOC_MULTI_LOOKUP, value=value, extras=extras)
+        accepted = _OF_DELETED if flags & sd.ACCESS_DELETED else _SOME_FAILED
+        operation = self._operation(request, key, reads=True, accepted=accepted, copy=copy)
         response = await self._read(operation, options)
         sent = sd.decode_lookup(response.value, len(specs))
         parts = [(0, b"")] * len(specs)
@@ -477,10 +483,10 @@ class Collection(Documents, MultiOperations):
         return GetReplicaResult(response.cas, content, key=key, flags=flags, is_replica=copy > 0)
 
     async def _lookup_copy(
-        self, key: str, specs: Sequence[sd.LookupSpec], copy: int, options: o.ReplicaOptions
+        self, key: str, specs: Sequence[sd.LookupSpec], copy: int, options: o.LookupInReplicaOptions
     ) -> LookupInReplicaResult:
         response, parts = await self._lookup(key, specs, options, copy)
-        entries = [self._entry(key, spec, *part) for spec, part in zip(specs, parts, strict=True)]
+        entries = self._entries(key, specs, parts, options.get("serializer"))
         return LookupInReplicaResult(response.cas, tuple(entries), key=key, is_replica=copy > 0)
 
     async def _copies(self, key: str, options: o.ReplicaOptions) -> list[int]:
@@ -552,7 +558,22 @@ class Collection(Documents, MultiOperations):
         content = self._transcoder(options).decode_value(response.value, flags)
         return GetResult(response.cas, content, key=key, flags=flags)
 
-    def _entry(self, key: str, spec: sd.Spec, status: int, content: bytes) -> Entry:
+    def _entries(
+        self,
+        key: str,
+        specs: Sequence[sd.LookupSpec],
+        parts: list[tuple[int, bytes]],
+        serializer: Serializer | None,
+    ) -> list[Entry]:
+        decode = decode_json if serializer is None else serializer.deserialize
+        return [
+            self._entry(key, spec, status, content, decode)
+            for spec, (status, content) in zip(specs, parts, strict=True)
+        ]
+
+    def _entry(
+        self, key: str, spec: sd.Spec, status: int, content: bytes, decode: Callable[[bytes], Any]
+    ) -> Entry:
         if spec.opcode == Opcode.SUBDOC_EXISTS and status in (
             Status.SUCCESS,
             Status.PATH_NOT_FOUND,
@@ -560,7 +581,7 @@ class Collection(Documents, MultiOperations):
             there = status == Status.SUCCESS
             return Entry(spec.path, there, there)
         if status == Status.SUCCESS:
-            return Entry(spec.path, True, decode_json(content))
+            return Entry(spec.path, True, decode(content))
         return Entry(spec.path, False, error=self._path_error(key, spec.path, status))
 
     def _path_error(self, key: str, path: str, status: int) -> CouchbaseException:

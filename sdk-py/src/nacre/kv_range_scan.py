@@ -5,15 +5,16 @@ import base64
 import json
 import random
 import struct
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from ._client import Attempt, KvClient, Operation
 from ._connection import Connection, ConnectionLost
 from ._frame import Request, Response
+from ._instruments import Labels, Watch, parent_of
 from ._opcodes import Opcode, Status
 from ._statuses import exception_of, retry_reason
 from .exceptions import (
@@ -144,10 +145,14 @@ class ScanResultIterable:
         self._consistent_with = options.get("consistent_with")
         self._items = _count(options.get("batch_item_limit", _ITEMS), 0)
         self._bytes = _count(options.get("batch_byte_limit", _BYTES), 0)
+        self._milliseconds = _count(
+            options.get("batch_time_limit", timedelta()) // timedelta(milliseconds=1), 0
+        )
         self._concurrency = _count(options.get("concurrency", _CONCURRENCY), 1)
         self._transcoder = transcoder
         self._timeout = timeout
         self._is_cancelled = False
+        self._parent = parent_of(options)
 
     def rows(self) -> AsyncIterator[ScanResult]:
         """The documents."""
@@ -158,6 +163,26 @@ class ScanResultIterable:
         self._is_cancelled = True
 
     async def __aiter__(self) -> AsyncIterator[ScanResult]:
+        instruments = self._client.instruments
+        if instruments is None:
+            async for document in self._documents_found():
+                yield document
+            return
+        labels = Labels("kv", self._client.bucket, self._place.scope, self._place.collection)
+        watch = Watch(instruments, "scan", labels, self._parent)
+        try:
+            async with aclosing(self._documents_found()) as documents:
+                async for document in documents:
+                    yield document
+        except GeneratorExit:
+            watch.end()
+            raise
+        except BaseException as error:
+            watch.end(error)
+            raise
+        watch.end()
+
+    async def _documents_found(self) -> AsyncGenerator[ScanResult, None]:
         cluster_map = self._client.map or await self._client.bootstrap(self._timeout)
         rest = iter(range(len(cluster_map.vbuckets)))
         # Bounded, so that a consumer that is slow holds the scan back.
@@ -279,7 +304,7 @@ class ScanResultIterable:
         self, connection: Connection, vbid: int, uuid: bytes
     ) -> tuple[list[ScanResult], int]:
         """The next documents, and the status that ends them."""
-        limits = struct.pack(">III", self._items, 0, self._bytes)
+        limits = struct.pack(">III", self._items, self._milliseconds, self._bytes)
         request = Request(Opcode.RANGE_SCAN_CONTINUE, extras=uuid + limits, vbid=vbid)
         batch: list[ScanResult] = []
         size, size_max = 0, max(2 * self._bytes, _BATCH_BYTES_MAX)

@@ -12,8 +12,9 @@ from enum import Enum
 from typing import Any, cast
 
 from ._client import KvClient
-from ._connstr import Address
+from ._connstr import Address, address_of
 from ._http import HttpClient, HttpRequest
+from ._instruments import Labels
 from ._query_errors import StalePlan, error_of
 from ._rows import RowParser, RowResult
 from .exceptions import (
@@ -207,11 +208,12 @@ class QueryResult(RowResult[Any]):
         self._prepared = prepared
         self._statement = statement
         self._timeout = timeout
-        self._node = node
+        self._node = node or _node_of(options.get("send_to_node"))
         self._reads = bool(options.get("read_only"))
         self._is_adhoc = options.get("adhoc", True)
         self._serializer = options.get("serializer")
         self._request = _request(options)
+        self._watch(http.instruments, "query", Labels("query"), options)
         self._key = (statement, cast("str | None", self._request.get("query_context")))
 
     def metadata(self) -> QueryMetaData:
@@ -250,7 +252,7 @@ class QueryResult(RowResult[Any]):
             body["prepared"] = name
         else:
             body |= {"statement": f"PREPARE {self._statement}", "auto_execute": True}
-        request = HttpRequest("POST", "/query/service", encode_json(body), reads=self._reads)
+        request = HttpRequest("POST", "/query/service", encode_json(body), reads=self._reads, span=self._span)
         context = ErrorContext(
             operation="query",
             statement=self._statement,
@@ -312,6 +314,15 @@ def _request(options: QueryOptions) -> dict[str, Any]:
         request[name if name.startswith("$") else f"${name}"] = value
     request.update(options.get("raw") or {})
     return request
+
+
+def _node_of(text: str | None) -> Address | None:
+    """A node by host and port of its query service.
+
+    Raises:
+        InvalidArgumentException: the text is no host and port.
+    """
+    return None if text is None else address_of(text)
 
 
 def _flag(value: Any) -> bool:

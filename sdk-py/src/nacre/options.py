@@ -11,9 +11,12 @@ from enum import Enum, IntEnum
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, cast
 
+from ._instruments import Instruments, OrphanReporter, span_in
 from .auth import CertificateAuthenticator, PasswordAuthenticator
 from .durability import ClientDurability, ServerDurability
 from .exceptions import FeatureUnavailableException, InvalidArgumentException
+from .observability.metrics import LoggingMeter, Meter
+from .observability.tracing import RequestSpan, RequestTracer, ThresholdLoggingTracer
 from .transcoder import Serializer, Transcoder
 
 if TYPE_CHECKING:
@@ -91,6 +94,50 @@ class ClusterTimeoutOptions:
         return self.bootstrap_timeout or self.connect_timeout
 
 
+class ClusterTracingOptions(TypedDict, total=False):
+    """Options of reports about slow operations; see `tracing.ThresholdLoggingTracer`."""
+
+    enable_tracing: bool
+    """Whether there are such reports; with these options there are, unless this is False."""
+    tracing_threshold_kv: timedelta
+    """Operations on documents that take longer are reported; half a second if not given."""
+    tracing_threshold_view: timedelta
+    """The same for views; a second if not given, as for all that follow."""
+    tracing_threshold_query: timedelta
+    tracing_threshold_search: timedelta
+    tracing_threshold_analytics: timedelta
+    tracing_threshold_eventing: timedelta
+    tracing_threshold_management: timedelta
+    tracing_threshold_queue_size: int
+    """How many operations of a service a report has at most: the slowest; 64 if not given."""
+    tracing_threshold_queue_flush_interval: timedelta
+    """Time between reports; 10 seconds if not given."""
+    tracing_orphaned_queue_size: int
+    """The same as `ClusterOrphanReportingOptions.sample_size`."""
+    tracing_orphaned_queue_flush_interval: timedelta
+    """The same as `ClusterOrphanReportingOptions.emit_interval`."""
+
+
+class ClusterMetricsOptions(TypedDict, total=False):
+    """Options of reports about durations; see `metrics.LoggingMeter`."""
+
+    enable_metrics: bool
+    """Whether there are such reports; with these options there are, unless this is False."""
+    emit_interval: timedelta
+    """Time between reports; 10 minutes if not given."""
+
+
+class ClusterOrphanReportingOptions(TypedDict, total=False):
+    """Options of reports about answers that came too late."""
+
+    enable_orphan_reporting: bool
+    """Whether there are such reports; with these options there are, unless this is False."""
+    sample_size: int
+    """How many answers a report has at most: the last ones; 64 if not given."""
+    emit_interval: timedelta
+    """Time between reports; 10 seconds if not given."""
+
+
 @dataclass(slots=True, kw_only=True)
 class TuningOptions:
     """Options that tune the native core of the official SDK.
@@ -105,7 +152,6 @@ class TuningOptions:
     enable_unordered_execution: bool | None = None
     enable_clustermap_notification: bool | None = None
     enable_compression: bool | None = None
-    enable_orphan_reporting: bool | None = None
     enable_lazy_connections: bool | None = None
     enable_app_telemetry: bool | None = None
     app_telemetry_endpoint: str | None = None
@@ -119,7 +165,6 @@ class TuningOptions:
     config_poll_floor: timedelta | None = None
     max_http_connections: int | None = None
     user_agent_extra: str | None = None
-    logging_meter_emit_interval: timedelta | None = None
     log_redaction: bool | None = None
     compression: Any = None
     compression_min_size: int | None = None
@@ -130,11 +175,6 @@ class TuningOptions:
     disable_mozilla_ca_certificates: bool | None = None
     dump_configuration: bool | None = None
     allow_enterprise_analytics: bool | None = None
-    orphan_reporting_options: Any = None
-    metrics_options: Any = None
-    tracing_options: Any = None
-    enable_tracing: bool | None = None
-    enable_metrics: bool | None = None
 
 
 @dataclass(slots=True)
@@ -161,23 +201,86 @@ class ClusterOptions(TuningOptions):
     """Whether connections are encrypted; if it is true, the connection string must say so too."""
     serializer: Serializer | None = None
     """Refused: give a transcoder."""
-    tracer: Any = None
-    """Refused: there is no tracing yet."""
-    meter: Any = None
-    """Refused: there are no metrics yet."""
+    tracer: RequestTracer | None = None
+    """Makes the spans of operations; see `nacre.observability`."""
+    meter: Meter | None = None
+    """Takes the durations of operations."""
+    tracing_options: ClusterTracingOptions | None = None
+    """Reports about slow operations, where there is no tracer."""
+    metrics_options: ClusterMetricsOptions | None = None
+    """Reports about durations, where there is no meter."""
+    orphan_reporting_options: ClusterOrphanReportingOptions | None = None
+    """Reports about answers that came too late."""
+    enable_tracing: bool | None = None
+    """True has slow operations reported, and False has them not, whatever the other options say."""
+    enable_metrics: bool | None = None
+    """The same for durations."""
+    enable_orphan_reporting: bool | None = None
+    """The same for answers that came too late."""
+    logging_meter_emit_interval: timedelta | None = None
+    """The same as `ClusterMetricsOptions.emit_interval`."""
 
     def check(self, uses_tls: bool) -> None:
         """Refuses what cannot be done.
 
         Raises:
-            FeatureUnavailableException: a serializer, a tracer or a meter is given.
-            InvalidArgumentException: TLS is asked for, and the connection string has none.
+            FeatureUnavailableException: a serializer is given, or a tracer of the old interface.
+            InvalidArgumentException: TLS is asked for, and the connection string has none, or a
+                tracer or meter is none.
         """
-        for name in ("serializer", "tracer", "meter"):
-            if getattr(self, name) is not None:
-                raise FeatureUnavailableException(f"ClusterOptions has no {name} yet")
+        if self.serializer is not None:
+            raise FeatureUnavailableException("ClusterOptions has no serializer yet")
+        if hasattr(self.tracer, "start_span") and not hasattr(self.tracer, "request_span"):
+            raise FeatureUnavailableException("a tracer has request_span, not start_span")
+        for name, method in (("tracer", "request_span"), ("meter", "value_recorder")):
+            given = getattr(self, name)
+            if given is not None and not callable(getattr(given, method, None)):
+                raise InvalidArgumentException(f"a {name} has a method {method}")
         if self.enable_tls and not uses_tls:
             raise InvalidArgumentException("enable_tls needs a connection string of couchbases://")
+
+    def instruments(self) -> Instruments:
+        """What watches the operations of a cluster.
+
+        Raises:
+            InvalidArgumentException: an interval or a size is not positive.
+        """
+        tracing = _known("tracing_options", ClusterTracingOptions, self.tracing_options)
+        metrics = _known("metrics_options", ClusterMetricsOptions, self.metrics_options)
+        orphans = _known(
+            "orphan_reporting_options", ClusterOrphanReportingOptions, self.orphan_reporting_options
+        )
+        found = Instruments(self.tracer, self.meter)
+        traces = _wanted(
+            self.enable_tracing, tracing.get("enable_tracing"), self.tracing_options is not None
+        )
+        if traces and self.tracer is None:
+            thresholds = {
+                service: tracing[option]
+                for service, option in _THRESHOLDS.items()
+                if option in tracing
+            }
+            size = _positive(tracing.get("tracing_threshold_queue_size", 64))
+            found.tracer = ThresholdLoggingTracer(thresholds, size)
+            interval = tracing.get("tracing_threshold_queue_flush_interval")
+            found.intervals["tracer"] = seconds_of(interval, timedelta(seconds=10))
+        measures = _wanted(
+            self.enable_metrics, metrics.get("enable_metrics"), self.metrics_options is not None
+        )
+        if measures and self.meter is None:
+            found.meter = LoggingMeter()
+            interval = metrics.get("emit_interval", self.logging_meter_emit_interval)
+            found.intervals["meter"] = seconds_of(interval, timedelta(minutes=10))
+        of_tracing = {"tracing_orphaned_queue_size", "tracing_orphaned_queue_flush_interval"}
+        given = self.orphan_reporting_options is not None or bool(of_tracing & tracing.keys())
+        if _wanted(self.enable_orphan_reporting, orphans.get("enable_orphan_reporting"), given):
+            size = orphans.get("sample_size", tracing.get("tracing_orphaned_queue_size", 64))
+            found.orphans = OrphanReporter(_positive(size))
+            interval = orphans.get(
+                "emit_interval", tracing.get("tracing_orphaned_queue_flush_interval")
+            )
+            found.intervals["orphans"] = seconds_of(interval, timedelta(seconds=10))
+        return found
 
     def apply_profile(self, profile_name: KnownConfigProfiles | str) -> None:
         """Takes time-outs that fit a kind of network.
@@ -195,16 +298,51 @@ class ClusterOptions(TuningOptions):
         own.management_timeout = timedelta(seconds=120)
 
 
+_THRESHOLDS: dict[str, Any] = {
+    "kv": "tracing_threshold_kv",
+    "views": "tracing_threshold_view",
+    "query": "tracing_threshold_query",
+    "search": "tracing_threshold_search",
+    "analytics": "tracing_threshold_analytics",
+    "eventing": "tracing_threshold_eventing",
+    "management": "tracing_threshold_management",
+}
+"""Options for how long operations of a service may take."""
+
+
+def _wanted(switch: bool | None, own: object, are_given: bool) -> bool:
+    """Whether there are reports: by the option of the cluster, by their own, or by having options."""
+    if switch is not None:
+        return switch
+    return are_given if own is None else bool(own)
+
+
+def _known(name: str, kind: type[Any], given: Any) -> Any:
+    return options_of(name, kind, given)
+
+
+def _positive(size: int) -> int:
+    if not isinstance(size, int) or size < 1:
+        raise InvalidArgumentException("the size of a report is a positive number")
+    return size
+
+
 if TYPE_CHECKING:
     from .transactions import TransactionConfig as TransactionConfig
+    from .transactions import TransactionGetOptions as TransactionGetOptions
+    from .transactions import TransactionInsertOptions as TransactionInsertOptions
     from .transactions import TransactionOptions as TransactionOptions
     from .transactions import TransactionQueryOptions as TransactionQueryOptions
+    from .transactions import TransactionReplaceOptions as TransactionReplaceOptions
     from .views import ViewOptions as ViewOptions
 
 _ELSEWHERE = {
     "TransactionConfig": "transactions",
+    "TransactionGetOptions": "transactions",
+    "TransactionInsertOptions": "transactions",
     "TransactionOptions": "transactions",
     "TransactionQueryOptions": "transactions",
+    "TransactionReplaceOptions": "transactions",
     "ViewOptions": "views",
 }
 """Modules of options that the official SDK has here as well."""
@@ -220,6 +358,10 @@ class TimeoutOptions(TypedDict, total=False):
     """Options every operation has."""
 
     timeout: timedelta
+    parent_span: RequestSpan
+    """Span that the span of the operation is a child of."""
+    span: RequestSpan
+    """An older name of ``parent_span``."""
 
 
 class GetOptions(TimeoutOptions, total=False):
@@ -248,8 +390,24 @@ class GetReplicaOptions(ReplicaOptions, total=False):
     transcoder: Transcoder
 
 
+class LookupInReplicaOptions(ReplicaOptions, total=False):
+    """Options of operations that read parts of copies of a document."""
+
+    serializer: Serializer
+    """Turns the parts into values; JSON if not given."""
+
+
+class LookupInOptions(TimeoutOptions, total=False):
+    """Options of ``lookup_in``."""
+
+    access_deleted: bool
+    """Attributes of a removed document are read too, while the server has them."""
+    serializer: Serializer
+    """Turns the parts into values; JSON if not given."""
+
+
 GetAnyReplicaOptions = GetAllReplicasOptions = GetReplicaOptions
-LookupInAnyReplicaOptions = LookupInAllReplicasOptions = ReplicaOptions
+LookupInAnyReplicaOptions = LookupInAllReplicasOptions = LookupInReplicaOptions
 
 
 class ScanOptions(TimeoutOptions, total=False):
@@ -259,6 +417,8 @@ class ScanOptions(TimeoutOptions, total=False):
     consistent_with: "MutationState"
     batch_byte_limit: int
     batch_item_limit: int
+    batch_time_limit: timedelta
+    """How long the server may work on a batch, where it has such a limit; nacre does not."""
     concurrency: int
     transcoder: Transcoder
 
@@ -284,6 +444,8 @@ class QueryOptions(TimeoutOptions, total=False):
     flex_index: bool
     preserve_expiry: bool
     use_replica: bool
+    send_to_node: str
+    """Host and port of the query service that is to answer; the nodes take turns if not given."""
     serializer: Serializer
     raw: Mapping[str, Any]
 
@@ -330,7 +492,7 @@ class LiveOptions(TimeoutOptions, total=False):
 
 
 GetAndTouchOptions = GetAndLockOptions = ReadOptions
-ExistsOptions = TouchOptions = UnlockOptions = LookupInOptions = TimeoutOptions
+ExistsOptions = TouchOptions = UnlockOptions = TimeoutOptions
 
 
 class DurableOptions(TimeoutOptions, total=False):
@@ -371,6 +533,8 @@ class MutateInOptions(DurableOptions, total=False):
     expiry: timedelta
     preserve_expiry: bool
     store_semantics: StoreSemantics
+    access_deleted: bool
+    """Attributes of a removed document may be changed, while the server has them."""
 
 
 class DeltaValue(int):
@@ -490,13 +654,14 @@ class WaitUntilReadyOptions(TypedDict, total=False):
 OFFICIAL_NAMES = frozenset(
     {
         # Documents.
-        "parent_span",
-        "span",
-        "access_deleted",
         "upsert_doc",
         "insert_doc",
+        # Search.
+        "log_request",
+        "log_response",
+        # Transactions.
+        "mode",
         # Views.
-        "full_set",
         "include_docs",
         "query_string",
         "validate_key",
@@ -516,6 +681,7 @@ def options_of(operation: str, kind: type[Chosen], *given: Mapping[str, Any] | N
 
     Raises:
         FeatureUnavailableException: the official SDK has the option, and this package has not.
+        InvalidArgumentException: a span is none.
         TypeError: there is no such option.
     """
     merged: dict[str, Any] = {}
@@ -527,6 +693,7 @@ def options_of(operation: str, kind: type[Chosen], *given: Mapping[str, Any] | N
             raise FeatureUnavailableException(f"{operation} does not offer the option {name} yet")
         known = ", ".join(sorted(names))
         raise TypeError(f"{operation}() has no option {name!r}; it has {known}")
+    span_in(merged)
     return cast(Chosen, merged)
 
 

@@ -18,6 +18,7 @@ from urllib.parse import quote
 
 from ._client import KvClient
 from ._http import HttpClient, HttpRequest
+from ._instruments import Labels
 from ._rows import RowParser, RowResult
 from .exceptions import (
     CouchbaseException,
@@ -755,6 +756,7 @@ class SearchResult(RowResult[SearchRow]):
         self._timeout = timeout
         self._serializer = options.get("serializer")
         self._client_id = options.get("client_context_id")
+        self._watch(http.instruments, "search", Labels("search"), options)
         self._body = {**request.encode(), **_encode(options, self._index, timeout)}
         combination = options.get("vector_query_combination")
         if combination is not None and "knn" in self._body:
@@ -771,7 +773,7 @@ class SearchResult(RowResult[SearchRow]):
 
     async def _send(self) -> AsyncGenerator[SearchRow, None]:
         body = json.dumps(self._body).encode()
-        request = HttpRequest("POST", self._path, body, reads=True)
+        request = HttpRequest("POST", self._path, body, reads=True, span=self._span)
         parser = RowParser("hits")
         async with self._http.stream(self._client, "fts", request, self._timeout) as answer:
             if answer.status != 200:

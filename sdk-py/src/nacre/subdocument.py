@@ -19,7 +19,8 @@ from .transcoder import encode_json
 SPECS_MAX = 16
 PATH_BYTES_MAX = 1024
 _CREATE_PARENTS, _XATTR, _MACROS = 0x01, 0x04, 0x10
-REPLICA_READ = b"\x20"
+REPLICA_READ, ACCESS_DELETED = 0x20, 0x04
+"""Flags of a request: from a copy, and also of a removed document."""
 """Extras of a lookup that reads a replica."""
 _MACRO_MARKS = ("${Mutation.", "${$document")
 

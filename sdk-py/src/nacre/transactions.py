@@ -20,6 +20,7 @@ import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from dataclasses import replace as with_members
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 
@@ -64,7 +65,7 @@ from .exceptions import (
 from .n1ql import PreparedStatements, QueryResult, QueryScanConsistency
 from .options import QueryOptions, options_of, seconds_of
 from .result import ContentAs
-from .transcoder import decode_json, encode_json
+from .transcoder import JSON_FLAGS, Transcoder, decode_json, encode_json
 
 if TYPE_CHECKING:
     from .cluster import Cluster
@@ -129,6 +130,23 @@ class TransactionOptions(TypedDict, total=False):
     """Older name of ``timeout``."""
     kv_timeout: timedelta
     """Taken for the sake of programs for the official SDK: one operation has the time of all."""
+
+
+class TransactionGetOptions(TypedDict, total=False):
+    """Options of ``get`` in a transaction."""
+
+    transcoder: Transcoder
+    """Turns the document into a value; that of JSON if not given."""
+
+
+class TransactionInsertOptions(TypedDict, total=False):
+    """Options of ``insert`` in a transaction."""
+
+    transcoder: Transcoder
+    """Turns the value into JSON, as other bytes cannot be staged; that of JSON if not given."""
+
+
+TransactionReplaceOptions = TransactionInsertOptions
 
 
 class TransactionQueryOptions(QueryOptions, total=False):
@@ -270,6 +288,21 @@ class _Settings:
     scan_consistency: QueryScanConsistency | None
 
 
+def _body(value: Any, options: TransactionInsertOptions) -> tuple[bytes, Any]:
+    """JSON of a document, and the value that it is of.
+
+    Raises:
+        FeatureUnavailableException: the transcoder makes something else of it.
+    """
+    transcoder = options.get("transcoder")
+    if transcoder is None:
+        return encode_json(value), value
+    body, flags = transcoder.encode_value(value)
+    if flags != JSON_FLAGS:
+        raise FeatureUnavailableException("a transaction stages JSON, and nothing else yet")
+    return body, decode_json(body)
+
+
 class AttemptContext:
     """What the function of a transaction reads and changes documents with."""
 
@@ -292,12 +325,27 @@ class AttemptContext:
 
     # What a function calls.
 
-    async def get(self, collection: "Collection", key: str) -> TransactionGetResult:
+    async def get(
+        self,
+        collection: "Collection",
+        key: str,
+        options: TransactionGetOptions | None = None,
+        **kwargs: Unpack[TransactionGetOptions],
+    ) -> TransactionGetResult:
         """Reads a document, with what this transaction has changed.
 
         Raises:
             DocumentNotFoundException: there is none.
         """
+        merged = options_of("get", TransactionGetOptions, options, kwargs)
+        found = await self._get(collection, key)
+        transcoder = merged.get("transcoder")
+        if transcoder is None:
+            return found
+        content = transcoder.decode_value(encode_json(found.content), JSON_FLAGS)
+        return with_members(found, content=content)
+
+    async def _get(self, collection: "Collection", key: str) -> TransactionGetResult:
         place = collection.place(key)
         async with self._operation():
             if self._query is not None:
@@ -309,13 +357,23 @@ class AttemptContext:
                 return TransactionGetResult(key, own.cas, own.content, place)
             return await self._read(place)
 
-    async def insert(self, collection: "Collection", key: str, value: Any) -> TransactionGetResult:
+    async def insert(
+        self,
+        collection: "Collection",
+        key: str,
+        value: Any,
+        options: TransactionInsertOptions | None = None,
+        **kwargs: Unpack[TransactionInsertOptions],
+    ) -> TransactionGetResult:
         """Stores a document that must not exist.
 
         Raises:
             DocumentExistsException: it does.
+            FeatureUnavailableException: the transcoder makes something else than JSON of the value.
         """
-        place, body = collection.place(key), encode_json(value)
+        merged = options_of("insert", TransactionInsertOptions, options, kwargs)
+        place = collection.place(key)
+        body, value = _body(value, merged)
         async with self._operation():
             if self._query is not None:
                 return await self._query.insert(place, value)
@@ -329,9 +387,21 @@ class AttemptContext:
                 cas = await self._stage_insert(place, body, value)
             return TransactionGetResult(key, cas, value, place)
 
-    async def replace(self, document: TransactionGetResult, value: Any) -> TransactionGetResult:
-        """Replaces a document that was read in this transaction."""
-        place, body = document._place, encode_json(value)
+    async def replace(
+        self,
+        document: TransactionGetResult,
+        value: Any,
+        options: TransactionReplaceOptions | None = None,
+        **kwargs: Unpack[TransactionReplaceOptions],
+    ) -> TransactionGetResult:
+        """Replaces a document that was read in this transaction.
+
+        Raises:
+            FeatureUnavailableException: the transcoder makes something else than JSON of the value.
+        """
+        merged = options_of("replace", TransactionReplaceOptions, options, kwargs)
+        place = document._place
+        body, value = _body(value, merged)
         async with self._operation():
             if self._query is not None:
                 return await self._query.replace(document, value)

@@ -4,12 +4,12 @@ import json
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from datetime import timedelta
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack
 from urllib.parse import quote, urlencode
 
 from ._http import HttpRequest, HttpResponse
+from ._instruments import Labels, watched
 from ._rows import RowParser, RowResult
 from .exceptions import (
     CouchbaseException,
@@ -65,7 +65,7 @@ class ViewErrorMode(Enum):
     STOP = "stop"
 
 
-class ViewOptions(TypedDict, total=False):
+class ViewOptions(TimeoutOptions, total=False):
     """Options of ``view_query``; keys are values that JSON can express."""
 
     scan_consistency: ViewScanConsistency
@@ -86,7 +86,10 @@ class ViewOptions(TypedDict, total=False):
     debug: bool
     raw: dict[str, str]
     namespace: DesignDocumentNamespace
-    timeout: timedelta
+    client_context_id: str
+    """Name of the request in errors."""
+    full_set: bool
+    """Of a view under development: rows of all documents, and not of a part of them alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +124,9 @@ class ViewResult(RowResult[ViewRow]):
         self._view = view
         self._options = options
         self._query = _query(options)
+        self._client_id = options.get("client_context_id")
+        labels = Labels("views", bucket.name)
+        self._watch(bucket.client.instruments, "view_query", labels, options)
 
     def metadata(self) -> ViewMetaData:
         """What the server says about the result, once all rows were read.
@@ -139,9 +145,10 @@ class ViewResult(RowResult[ViewRow]):
         keys = self._options.get("keys")
         body = b"" if keys is None else encode_json({"keys": keys})
         method = "GET" if keys is None else "POST"
-        request = HttpRequest(method, path, body, reads=True)
+        request = HttpRequest(method, path, body, reads=True, span=self._span)
         parser = RowParser("rows")
         async with self._bucket.http_stream("capi", request, timeout) as answer:
+            answer.context.client_context_id = self._client_id
             if answer.status != 200:
                 text = (await answer.body()).decode(errors="replace")
                 kind = ViewNotFoundException if answer.status == 404 else ViewEngineException
@@ -179,7 +186,7 @@ def _query(options: ViewOptions) -> str:
             if not isinstance(number, int) or number < 0:
                 raise InvalidArgumentException(f"{name} is a number from 0")
             parameters[name] = str(number)
-    for name in ("inclusive_end", "reduce", "debug"):
+    for name in ("inclusive_end", "reduce", "debug", "full_set"):
         if (flag := options.get(name)) is not None:
             parameters[name] = "true" if flag else "false"
     for name in ("startkey_docid", "endkey_docid"):
@@ -232,11 +239,17 @@ class DesignDocument:
         return self.views.get(name)
 
 
+@watched
 class ViewIndexManager:
     """Design documents of a bucket."""
 
     def __init__(self, bucket: "Bucket") -> None:
         self._bucket = bucket
+        self._instruments = bucket.client.instruments
+
+    def _labels(self) -> Labels:
+        """What is known of each operation."""
+        return Labels("views", self._bucket.name)
 
     async def get_design_document(
         self,

@@ -1,6 +1,7 @@
 """What the client does when a node is busy, moves, stays silent, breaks or lies."""
 
 import asyncio
+import json
 import struct
 import unittest
 from collections.abc import Awaitable, Callable
@@ -96,6 +97,33 @@ class ClientTest(unittest.IsolatedAsyncioTestCase):
             await self.collection.get("k", timeout=SHORT)
         self.node.on[GET] = lambda asked: (0, bytes(4), b'"%d"' % asked.opaque)
         self.assertNotEqual((await self.collection.get("k")).content, str(late[0].opaque))
+
+    async def test_answers_that_come_too_late_are_reported(self) -> None:
+        options = nacre.ClusterOptions(nacre.PasswordAuthenticator("user", "password"))
+        options.enable_orphan_reporting = True
+        late: list[Asked] = []
+        with self.assertLogs("nacre", "WARNING") as logged:
+            async with await nacre.Cluster.connect(self.node.url, options) as cluster:
+                collection = cluster.bucket("b").default_collection()
+                await collection.get("k")
+                self.node.on[GET] = lambda asked: late.append(asked)
+                for _ in range(2):
+                    with self.assertRaises(e.TimeoutException):
+                        await collection.get("k", timeout=SHORT)
+                opaques = [asked.opaque for asked in late]
+                self.node.on[GET] = lambda _: FOUND
+                for asked in late:
+                    self.node.send(encode(asked, 0, bytes(4), b"1"))
+                await collection.get("k")
+        heading, _, text = logged.records[0].getMessage().partition(": ")
+        found = json.loads(text)["kv"]
+        # The node sends them on the other connection of the cluster as well.
+        self.assertEqual(heading, "Orphan responses")
+        self.assertIn(found["total_count"], (2, 3, 4))
+        seen = {(one["operation_name"], one["operation_id"]) for one in found["top_requests"]}
+        self.assertEqual(seen, {("GET", f"{opaque:#x}") for opaque in opaques})
+        remote = found["top_requests"][0]["last_remote_socket"]
+        self.assertEqual(remote, f"127.0.0.1:{self.node.port}")
 
     async def test_requests_do_not_wait_for_each_other(self) -> None:
         keys = [f"k{number}" for number in range(100)]

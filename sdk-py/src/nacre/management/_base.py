@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .._http import HttpRequest, HttpResponse, form
+from .._instruments import Labels
 from ..exceptions import (
     CouchbaseException,
     DecodingFailureException,
@@ -16,6 +17,8 @@ from ..options import TimeoutOptions, seconds_of
 if TYPE_CHECKING:
     from ..cluster import Cluster
 
+_LABELS = {"fts": "search", "eventingAdminPort": "eventing", "n1ql": "query"}
+"""Names of services in spans and metrics, where they differ."""
 _FORM = "application/x-www-form-urlencoded"
 T = TypeVar("T")
 
@@ -25,6 +28,11 @@ class Manager:
 
     def __init__(self, cluster: "Cluster") -> None:
         self._cluster = cluster
+        self._instruments = cluster.http.instruments
+
+    def _labels(self) -> Labels:
+        """What is known of each operation."""
+        return Labels("management")
 
     async def _send(
         self,
@@ -45,6 +53,11 @@ class JsonManager:
 
     def __init__(self, cluster: "Cluster") -> None:
         self._cluster = cluster
+        self._instruments = cluster.http.instruments
+
+    def _labels(self) -> Labels:
+        """What is known of each operation."""
+        return Labels(_LABELS.get(self._SERVICE, self._SERVICE))
 
     async def _send(
         self, method: str, path: str, options: TimeoutOptions, body: object = None

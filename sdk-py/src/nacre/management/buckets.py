@@ -7,11 +7,12 @@ from typing import Any, Unpack
 from urllib.parse import quote
 
 from .._http import HttpResponse
+from .._instruments import watched
 from ..durability import DurabilityLevel
 from ..exceptions import (
     BucketAlreadyExistsException,
-    BucketNotFlushableException,
     BucketDoesNotExistException,
+    BucketNotFlushableException,
     InvalidArgumentException,
 )
 from ..options import TimeoutOptions, options_of
@@ -134,6 +135,7 @@ class BucketDescribeResult:
     storage_backend: str | None
 
 
+@watched
 class BucketManager(Manager):
     """Buckets of a cluster."""
 

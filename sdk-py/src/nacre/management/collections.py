@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from urllib.parse import quote
 
 from .._http import HttpResponse
+from .._instruments import watched
 from ..exceptions import (
     BucketAlreadyExistsException,
     BucketNotFoundException,
@@ -60,6 +61,7 @@ class CreateCollectionSettings:
 UpdateCollectionSettings = CreateCollectionSettings
 
 
+@watched
 class CollectionManager(Manager):
     """Scopes and collections of a bucket."""
 

@@ -9,6 +9,7 @@ from urllib.parse import quote, urlencode
 
 from .. import exceptions as e
 from .._http import HttpResponse
+from .._instruments import watched
 from ..n1ql import QueryScanConsistency
 from ..options import TimeoutOptions, options_of
 from ._base import JsonManager, read, require_success
@@ -345,6 +346,7 @@ class EventingFunctionsStatus:
     functions: list[EventingFunctionStatus] = field(default_factory=list)
 
 
+@watched
 class EventingFunctionManager(JsonManager):
     """Eventing functions of a cluster.
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Unpack
 
+from .._instruments import Labels, watched
 from ..exceptions import (
     InvalidArgumentException,
     QueryIndexAlreadyExistsException,
@@ -109,11 +110,17 @@ class QueryIndex:
         )
 
 
+@watched
 class QueryIndexManager:
     """Indexes of the buckets of a cluster."""
 
     def __init__(self, cluster: "Cluster") -> None:
         self._cluster = cluster
+        self._instruments = cluster.http.instruments
+
+    def _labels(self) -> Labels:
+        """What is known of each operation."""
+        return Labels("query")
 
     async def create_index(
         self,

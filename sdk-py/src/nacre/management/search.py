@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from urllib.parse import quote
 
 from .._http import HttpResponse
+from .._instruments import watched
 from ..exceptions import InvalidArgumentException, SearchIndexNotFoundException
 from ..options import TimeoutOptions, options_of
 from ._base import JsonManager, read, require_success
@@ -75,6 +76,7 @@ class SearchIndex:
             raise InvalidArgumentException(f"the definition cannot be read: {error}") from None
 
 
+@watched
 class SearchIndexManager(JsonManager):
     """Indexes for search; all operations raise `ServiceUnavailableException` without the service.
 

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any, TypedDict, Unpack
 from urllib.parse import quote
 
+from .._instruments import watched
 from ..auth import AuthDomain
 from ..exceptions import (
     GroupNotFoundException,
@@ -143,6 +144,7 @@ class Group:
         }
 
 
+@watched
 class UserManager(Manager):
     """Users and groups of a cluster."""
 

@@ -604,15 +604,28 @@ class AttemptContext(_Facade[_transactions.AttemptContext]):
     replace = _blocking(_transactions.AttemptContext.replace)
     remove = _blocking(_transactions.AttemptContext.remove)
 
-    def get(self, collection: Collection, key: str) -> _transactions.TransactionGetResult:
+    def get(
+        self,
+        collection: Collection,
+        key: str,
+        options: _transactions.TransactionGetOptions | None = None,
+        **kwargs: Unpack[_transactions.TransactionGetOptions],
+    ) -> _transactions.TransactionGetResult:
         """Reads a document, with what this transaction has changed."""
-        return self._loop.run(self._wrapped.get(collection._wrapped, key))
+        return self._loop.run(self._wrapped.get(collection._wrapped, key, options, **kwargs))
 
     def insert(
-        self, collection: Collection, key: str, value: Any
+        self,
+        collection: Collection,
+        key: str,
+        value: Any,
+        options: _transactions.TransactionInsertOptions | None = None,
+        **kwargs: Unpack[_transactions.TransactionInsertOptions],
     ) -> _transactions.TransactionGetResult:
         """Stores a document that must not exist."""
-        return self._loop.run(self._wrapped.insert(collection._wrapped, key, value))
+        return self._loop.run(
+            self._wrapped.insert(collection._wrapped, key, value, options, **kwargs)
+        )
 
 
 class Transactions(_Facade[_transactions.Transactions]):

@@ -5,9 +5,18 @@ from ..transactions import (
     TransactionConfig as TransactionConfig,
 )
 from ..transactions import (
+    TransactionGetOptions as TransactionGetOptions,
+)
+from ..transactions import (
+    TransactionInsertOptions as TransactionInsertOptions,
+)
+from ..transactions import (
     TransactionOptions as TransactionOptions,
 )
 from ..transactions import (
     TransactionQueryOptions as TransactionQueryOptions,
+)
+from ..transactions import (
+    TransactionReplaceOptions as TransactionReplaceOptions,
 )
 from ..views import ViewOptions as ViewOptions

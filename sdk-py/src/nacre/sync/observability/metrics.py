@@ -1,0 +1,3 @@
+"""See `nacre.observability.metrics`."""
+
+from ...observability.metrics import *  # noqa: F403

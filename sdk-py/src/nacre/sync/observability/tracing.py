@@ -1,0 +1,3 @@
+"""See `nacre.observability.tracing`."""
+
+from ...observability.tracing import *  # noqa: F403
