@@ -23,12 +23,14 @@ export interface HttpResponse {
 
 /** A request to a service over HTTP. */
 export interface HttpRequest {
-  method: 'GET' | 'POST' | 'PUT' | 'DELETE' | 'PATCH'
+  method: 'GET' | 'HEAD' | 'POST' | 'PUT' | 'DELETE' | 'PATCH'
   path: string
   body?: string
   /** Media type of the body; JSON if not given. */
   contentType?: string
-  /** It changes nothing, so it may be sent twice; as any GET. */
+  /** Further headers. */
+  headers?: Record<string, string>
+  /** It changes nothing, so it may be sent twice; as any GET and HEAD. */
   reads?: boolean
   /** The node to ask; without it, those that run the service take turns. */
   node?: Address
@@ -39,13 +41,15 @@ export class ConnectionFailed extends Error {}
 
 /** True if a request changes nothing, so that it may be sent twice. */
 export function isRead({ reads, method }: HttpRequest): boolean {
-  return reads ?? method === 'GET'
+  return reads ?? (method === 'GET' || method === 'HEAD')
 }
 
 /** An answer whose body arrives while it is read. It has to be read to the end or closed. */
 export class HttpStream {
   readonly status: number
   readonly context: ErrorContext
+  /** Headers of the answer, where the carrier has them. */
+  readonly headers: { get(name: string): string | null } | undefined
   readonly #body: AsyncIterable<Uint8Array>
   readonly #failed: (error: unknown) => Error
   readonly #close: () => void
@@ -56,7 +60,9 @@ export class HttpStream {
     body: AsyncIterable<Uint8Array>,
     failed: (error: unknown) => Error,
     close: () => void,
+    headers?: { get(name: string): string | null },
   ) {
+    this.headers = headers
     this.status = status
     this.context = context
     this.#body = body
@@ -78,14 +84,31 @@ export class HttpStream {
   /** The answer with its whole body. */
   async whole(): Promise<HttpResponse> {
     const { status, context } = this
+    return { status, text: textOf(await this.#collected()), context }
+  }
+
+  /** The whole body. */
+  async bytes(): Promise<Uint8Array> {
+    const parts = await this.#collected()
+    if (parts.length === 1) return parts[0]!
+    const whole = new Uint8Array(parts.reduce((sum, part) => sum + part.byteLength, 0))
+    let at = 0
+    for (const part of parts) {
+      whole.set(part, at)
+      at += part.byteLength
+    }
+    return whole
+  }
+
+  async #collected(): Promise<Uint8Array[]> {
     const parts: Uint8Array[] = []
     let byteCount = 0
     for await (const part of this.parts()) {
       byteCount += part.byteLength
-      if (byteCount > BODY_BYTES_MAX) throw new DecodingFailureError('the HTTP answer is over the limit', context)
+      if (byteCount > BODY_BYTES_MAX) throw new DecodingFailureError('the HTTP answer is over the limit', this.context)
       parts.push(part)
     }
-    return { status, text: textOf(parts), context }
+    return parts
   }
 
   /** Ends the answer. */

@@ -35,6 +35,13 @@ import type { SearchQueryOptions } from './search.js'
 import type { AddSpecOptions, ArraySpecOptions, SpecOptions } from './subdocument.js'
 import type { TransactionOptions, TransactionsConfig } from './transactions.js'
 import type { UserOptions } from './users.js'
+import type {
+  HttpGetOptions,
+  HttpInsertOptions,
+  HttpRemoveOptions,
+  HttpReplaceOptions,
+  HttpUpsertOptions,
+} from './web-documents.js'
 import type { ViewQueryOptions } from './views.js'
 
 type Names<O> = Record<keyof O, 1>
@@ -70,6 +77,11 @@ const MUTATE_IN: Names<MutateInOptions> = {
   preserveExpiry: 1,
   storeSemantics: 1,
 }
+const HTTP_GET: Names<HttpGetOptions> = { ...OPERATION, withExpiry: 1 }
+const HTTP_INSERT: Names<HttpInsertOptions> = { ...OPERATION, expiry: 1 }
+const HTTP_UPSERT: Names<HttpUpsertOptions> = { ...HTTP_INSERT, preserveExpiry: 1 }
+const HTTP_REPLACE: Names<HttpReplaceOptions> = { ...HTTP_UPSERT, cas: 1 }
+const HTTP_REMOVE: Names<HttpRemoveOptions> = { ...OPERATION, cas: 1 }
 const COUNTER: Names<CounterOptions> = { ...DURABLE, initial: 1, expiry: 1 }
 const VIEW_QUERY: Names<ViewQueryOptions> = {
   ...OPERATION,
@@ -312,6 +324,11 @@ export const OPTION_NAMES: Readonly<Record<string, Readonly<Record<string, 1>>>>
   pauseFunction: OPERATION,
   resumeFunction: OPERATION,
   functionsStatus: OPERATION,
+  httpGet: HTTP_GET,
+  httpInsert: HTTP_INSERT,
+  httpUpsert: HTTP_UPSERT,
+  httpReplace: HTTP_REPLACE,
+  httpRemove: HTTP_REMOVE,
 }
 
 /** What the official SDK has under these names, and this package has not. */

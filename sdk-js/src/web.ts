@@ -1,14 +1,16 @@
 /**
- * Client for browsers and workers, on `fetch` alone: statements, changes of collections, live results.
+ * Client for browsers and workers, on `fetch` alone: documents, statements, changes of collections, live results.
  *
  *     import { connect } from 'nacre/http'
  *
  *     const cluster = connect('https://db.example:18091', { token: () => session.token })
+ *     const orders = cluster.bucket('shop').defaultCollection()
+ *     const { content, cas } = await orders.get('order:1')
+ *     await orders.replace('order:1', { ...content, paid: true }, { cas })
  *     for await (const row of cluster.query('SELECT …')) …
- *     for await (const change of cluster.bucket('shop').defaultCollection().changes({ since })) …
+ *     for await (const change of orders.changes({ since })) …
  *
- * One node is asked: the one in the URL, whose list of services says at which ports they are. Documents are read and
- * written by statements: a browser has no sockets for the protocol of the other entry.
+ * One node is asked: the one in the URL, whose list of services says at which ports they are.
  */
 
 import { Changes, type ChangesOptions } from './changes.js'
@@ -21,12 +23,23 @@ import {
   RequestCanceledError,
   ServiceNotAvailableError,
 } from './errors.js'
-import { ConnectionFailed, type HttpRequest, HttpStream, type HttpTransport, isRead, type Nodes } from './http-messages.js'
+import { ConnectionFailed, type HttpRequest, HttpStream, type HttpTransport, isRead, type Nodes, segment } from './http-messages.js'
 import { Live, type LiveOptions } from './live.js'
 import { checkOptions } from './option-names.js'
+import type { OperationOptions } from './deadline.js'
+import type { ExistsResult, GetResult, MutationResult } from './results.js'
+import * as documents from './web-documents.js'
 import { contextOf, type Query, type QueryOptions, type Sender, startQuery } from './query.js'
 
 export * from './errors.js'
+export type { ExistsResult, GetResult, MutationResult } from './results.js'
+export type {
+  HttpGetOptions,
+  HttpInsertOptions,
+  HttpRemoveOptions,
+  HttpReplaceOptions,
+  HttpUpsertOptions,
+} from './web-documents.js'
 export { type Change, Changes, type ChangesOptions, type ChangesSource } from './changes.js'
 export { applyChanges, Live, type LiveOptions, type LiveUpdate, type RowChange } from './live.js'
 export {
@@ -49,6 +62,8 @@ export interface ConnectOptions {
   token?: string | (() => string | Promise<string>)
   /** Milliseconds that statements may take by default (75,000). */
   queryTimeout?: number
+  /** Milliseconds that operations on documents may take by default (10,000). */
+  documentTimeout?: number
   /** Addresses of services, such as behind a proxy; those that the node lists if not given. */
   services?: { query?: string; views?: string }
   /** Sends the requests; `fetch` of the runtime if not given. */
@@ -56,6 +71,7 @@ export interface ConnectOptions {
 }
 
 const QUERY_MS = 75_000
+const DOCUMENT_MS = 10_000
 /** How long the list of services is good. */
 const SERVICES_MS = 60_000
 
@@ -116,7 +132,7 @@ class FetchTransport implements HttpTransport {
       return new ConnectionFailed(`the connection failed: ${(error as Error).message}`, { cause: error })
     }
     try {
-      const headers: Record<string, string> = { accept: 'application/json', ...(await this.#authorization()) }
+      const headers: Record<string, string> = { accept: 'application/json', ...(await this.#authorization()), ...request.headers }
       if (request.body !== undefined) headers['content-type'] = request.contentType ?? 'application/json'
       attempt.inFlight = true
       const response = await this.#fetch(url, {
@@ -131,7 +147,7 @@ class FetchTransport implements HttpTransport {
       const stream = new HttpStream(response.status, context, body, failed, () => {
         end()
         controller.abort()
-      })
+      }, response.headers)
       if (response.status !== 401) return stream
       stream.close()
       throw new AuthenticationFailureError(undefined, context)
@@ -151,6 +167,7 @@ class FetchTransport implements HttpTransport {
 
   /** Address of a service. */
   async #base(service: string, attempt: Attempt): Promise<URL> {
+    if (service === 'mgmt') return this.#url
     const { plain, tls, option } = SERVICES[service]!
     const named = this.#options.services?.[option]
     if (named !== undefined) return new URL(named)
@@ -203,11 +220,14 @@ async function* partsOf(body: ReadableStream<Uint8Array>): AsyncGenerator<Uint8A
 export class HttpCluster {
   /** @internal */
   readonly http: FetchTransport
+  /** @internal */
+  readonly documentMs: number
   readonly #sender: Sender
 
   /** @internal */
   constructor(url: URL, options: ConnectOptions) {
     this.http = new FetchTransport(url, options)
+    this.documentMs = options.documentTimeout ?? DOCUMENT_MS
     const client = { bucket: undefined }
     this.#sender = { client, http: this.http, defaultMs: options.queryTimeout ?? QUERY_MS, prepared: new Map() }
   }
@@ -306,6 +326,68 @@ export class HttpCollection {
   constructor(scope: HttpScope, name: string) {
     this.scope = scope
     this.name = name
+  }
+
+  /**
+   * Reads a document. One that is not JSON is a `Uint8Array`.
+   *
+   * @throws DocumentNotFoundError there is none.
+   */
+  async get<T = any>(key: string, options: documents.HttpGetOptions = {}): Promise<GetResult<T>> {
+    checkOptions('httpGet', options)
+    return documents.getDocument<T>(this.#sender(), key, options)
+  }
+
+  /** Reports whether there is a document. */
+  async exists(key: string, options: OperationOptions = {}): Promise<ExistsResult> {
+    checkOptions('exists', options)
+    return documents.documentExists(this.#sender(), key, options)
+  }
+
+  /**
+   * Stores a document that must not exist.
+   *
+   * @throws DocumentExistsError it does.
+   */
+  async insert(key: string, value: unknown, options: documents.HttpInsertOptions = {}): Promise<MutationResult> {
+    checkOptions('httpInsert', options)
+    return documents.insertDocument(this.#sender(), key, value, options)
+  }
+
+  /** Stores a document, whether it exists or not. */
+  async upsert(key: string, value: unknown, options: documents.HttpUpsertOptions = {}): Promise<MutationResult> {
+    checkOptions('httpUpsert', options)
+    return documents.upsertDocument(this.#sender(), key, value, options)
+  }
+
+  /**
+   * Stores a document that must exist; with `cas` only over that version.
+   *
+   * @throws DocumentNotFoundError it does not exist.
+   * @throws CasMismatchError it has another version.
+   */
+  async replace(key: string, value: unknown, options: documents.HttpReplaceOptions = {}): Promise<MutationResult> {
+    checkOptions('httpReplace', options)
+    return documents.replaceDocument(this.#sender(), key, value, options)
+  }
+
+  /**
+   * Removes a document; with `cas` only that version.
+   *
+   * @throws DocumentNotFoundError there is none.
+   * @throws CasMismatchError it has another version.
+   */
+  async remove(key: string, options: documents.HttpRemoveOptions = {}): Promise<MutationResult> {
+    checkOptions('httpRemove', options)
+    return documents.removeDocument(this.#sender(), key, options)
+  }
+
+  #sender(): documents.DocumentsSender {
+    const { bucket, name: scope } = this.scope
+    const { http, documentMs: defaultMs } = bucket.cluster
+    const place = [bucket.name, scope, this.name].map(segment)
+    const path = `/api/v1/buckets/${place[0]}/scopes/${place[1]}/collections/${place[2]}`
+    return { http, client: bucket.client, path, scope, collection: this.name, defaultMs }
   }
 
   /** The changes of its documents, as they happen: `for await (const { id, content } of collection.changes())`. */

@@ -59,6 +59,29 @@ export async function managementUrl(node: Node): Promise<string> {
   return `http://${address!.host}:${address!.port}`
 }
 
+/** A token of the node's user. */
+export async function createToken(
+  { user, password }: Node,
+  url: string,
+  scopes: string[],
+): Promise<{ text: string; revoke: () => Promise<void> }> {
+  const headers = {
+    authorization: `Basic ${Buffer.from(`${user}:${password}`).toString('base64')}`,
+    'content-type': 'application/json',
+  }
+  const body = JSON.stringify({ name: unique('test'), scopes, ttl: 600 })
+  const answer = await fetch(`${url}/api/v1/tokens`, { method: 'POST', headers, body })
+  const { id, token, ...rest }: any = await answer.json()
+  if (!token) throw new Error(`no token: ${JSON.stringify(rest)}`)
+  return {
+    text: token,
+    revoke: async () => {
+      const { status } = await fetch(`${url}/api/v1/tokens/${id}`, { method: 'DELETE', headers })
+      if (status !== 204) throw new Error(`the token was not revoked: ${status}`)
+    },
+  }
+}
+
 /** A name that no other test has. */
 export function unique(prefix: string): string {
   return `${prefix}-${randomBytes(6).toString('hex')}`

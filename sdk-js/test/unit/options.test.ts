@@ -8,6 +8,7 @@ import { after, before, test } from 'node:test'
 import * as nacre from '../../src/index.js'
 import { LookupInSpec, MutateInSpec } from '../../src/index.js'
 import { OFFICIAL_NAMES, OPTION_NAMES } from '../../src/option-names.js'
+import { connect as connectByHttp } from '../../src/web.js'
 import { FakeNode, FakeService } from './fake-node.js'
 
 let node: FakeNode
@@ -32,6 +33,7 @@ type Call = (options: any) => unknown
 const user = { username: 'user', password: 'password' }
 const bucket = (): nacre.Bucket => cluster.bucket('b')
 const documents = (): nacre.Collection => bucket().defaultCollection()
+const byHttp = () => connectByHttp(`http://127.0.0.1:${service.port}`).bucket('b').defaultCollection()
 const views = (): nacre.ViewIndexManager => bucket().viewIndexes()
 const scopes = (): nacre.CollectionManager => bucket().collections()
 
@@ -49,6 +51,11 @@ const CALLS: Record<string, Call> = {
   diagnostics: (options) => cluster.diagnostics(options),
   waitUntilReady: (options) => cluster.waitUntilReady(100, options),
   get: (options) => documents().get('k', options),
+  httpGet: (options) => byHttp().get('k', options),
+  httpInsert: (options) => byHttp().insert('k', 1, options),
+  httpUpsert: (options) => byHttp().upsert('k', 1, options),
+  httpReplace: (options) => byHttp().replace('k', 1, options),
+  httpRemove: (options) => byHttp().remove('k', options),
   getAndTouch: (options) => documents().getAndTouch('k', 1, options),
   getAndLock: (options) => documents().getAndLock('k', 1, options),
   unlock: (options) => documents().unlock('k', 1n, options),

@@ -252,7 +252,10 @@ class QueryResult(RowResult[Any]):
             body["prepared"] = name
         else:
             body |= {"statement": f"PREPARE {self._statement}", "auto_execute": True}
-        request = HttpRequest("POST", "/query/service", encode_json(body), reads=self._reads, span=self._span)
+        content = encode_json(body)
+        request = HttpRequest(
+            "POST", "/query/service", content, reads=self._reads, span=self._span
+        )
         context = ErrorContext(
             operation="query",
             statement=self._statement,

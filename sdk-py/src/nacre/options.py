@@ -311,7 +311,7 @@ _THRESHOLDS: dict[str, Any] = {
 
 
 def _wanted(switch: bool | None, own: object, are_given: bool) -> bool:
-    """Whether there are reports: by the option of the cluster, by their own, or by having options."""
+    """Whether there are reports: by the cluster's option, by their own, or by having options."""
     if switch is not None:
         return switch
     return are_given if own is None else bool(own)
@@ -708,7 +708,8 @@ def query_options_of(given: Sequence[Any], kwargs: Mapping[str, Any]) -> QueryOp
     """
     known = QueryOptions.__optional_keys__ | OFFICIAL_NAMES
     options = [each for each in given if isinstance(each, Mapping)]
-    merged = options_of("query", QueryOptions, *options, {k: v for k, v in kwargs.items() if k in known})
+    named = {name: value for name, value in kwargs.items() if name in known}
+    merged = options_of("query", QueryOptions, *options, named)
     positional = [each for each in given if each is not None and not isinstance(each, Mapping)]
     if positional:
         merged["positional_parameters"] = [*merged.get("positional_parameters", ()), *positional]

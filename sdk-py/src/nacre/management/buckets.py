@@ -259,7 +259,7 @@ class BucketManager(Manager):
 
 
 def _require_bucket(response: HttpResponse) -> None:
-    """Raises BucketDoesNotExistException if the bucket in the path of the request does not exist."""
+    """Raises BucketDoesNotExistException if the path of the request names no bucket."""
     if response.status == 404:
         raise BucketDoesNotExistException(response.text, response.context)
 

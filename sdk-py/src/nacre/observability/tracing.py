@@ -182,7 +182,7 @@ class ThresholdLoggingTracer(RequestTracer):
             heappushpop(kept, entry)
 
     def report(self) -> dict[str, Any]:
-        """The slow operations since the last report, the slowest first; empty if there were none."""
+        """The slow operations since the last report, the slowest first; empty without any."""
         found = {
             service: {
                 "total_count": count,
