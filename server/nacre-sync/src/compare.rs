@@ -1,0 +1,283 @@
+//! Compares the device's version of a document with that of the hub.
+//!
+//! | the device's version | | becomes |
+//! | --- | --- | --- |
+//! | none | | the hub's |
+//! | is the hub's, or has the same content | | the hub's, so that both have the same CAS |
+//! | went into the hub's | | the hub's |
+//! | was made from the hub's | and is unsent, or the hub has lost it | sent over the hub's |
+//! | knows nothing of the hub's, nor the hub's of it | is in step, or both are tombstones | the hub's |
+//! | | is unsent, or the hub has lost it | a conflict |
+//!
+//! The hub keeps one name in histories even after it has lost the end of one. Where that is so, a later version of the hub by number
+//! need not know an earlier one: see [`Doubt`].
+
+use crate::Local;
+use crate::replica::cas_above;
+use nacre_types::{Cas, DATATYPE_XATTR, Document, Kind, Meta};
+use nacre_value::xattr::Xattrs;
+use nacre_xdcr::attribute::{self, HISTORY, METADATA_ONLY_UPDATE};
+use nacre_xdcr::{Arriving, History, Known, Malformed, Site, SourceId, known_here};
+
+/// How far ahead of the hub's clock an unsent version may be. One that is further ahead would win every conflict for as long.
+const AHEAD_NS_MAX: u64 = 10_000_000_000;
+
+/// The step that makes both sides equal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Nothing is to be done.
+    Nothing,
+    /// The device takes the hub's version.
+    Take,
+    /// The hub gets the device's version.
+    Send,
+    /// Somebody has to decide.
+    Decide,
+}
+
+/// What is uncertain about the hub's version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Doubt {
+    /// Nothing: the hub has its history since the device last looked.
+    None,
+    /// The hub has lost versions, and this version may be of the time before or of the time after.
+    Lost {
+        /// True if it was written after the loss.
+        is_since: bool,
+    },
+}
+
+/// Returns the CAS of the version that the history of a document is of, if it has one.
+pub(crate) fn base_of(document: &Document) -> Option<Cas> {
+    let attributes = Xattrs::parse(document.xattrs()).ok()?;
+    attribute::parse(attributes.get(HISTORY)?).ok().map(|(_, cas)| cas)
+}
+
+/// Returns true if the document is in step: it is as it was received, or as the hub has taken it.
+pub(crate) fn is_in_step(document: &Document) -> bool {
+    base_of(document) == Some(document.meta.cas)
+}
+
+/// Returns the hub's version as the device stores it: with its whole history under its own CAS.
+pub(crate) fn received(version: &Arriving, hub: &SourceId) -> Result<Arriving, Malformed> {
+    let (section, body) = version.split()?;
+    let site = Site { id: hub.clone(), since: Cas::ANY };
+    let known = Known::of(&version.meta, section, &site).or_else(|Malformed| {
+        // A client has written the attribute: it counts as none.
+        Known::of(&version.meta, &[], &site)
+    })?;
+    let history = known.history.unwrap_or_else(|| History::of_write(hub.clone(), version.meta.cas));
+    stamped(version.meta, section, body, &history)
+}
+
+/// Returns the version with its history.
+fn stamped(
+    meta: Meta,
+    section: &[u8],
+    body: &[u8],
+    history: &History,
+) -> Result<Arriving, Malformed> {
+    let section = attribute::stamp(section, history, meta.cas)?;
+    let datatype = meta.datatype | DATATYPE_XATTR;
+    Ok(Arriving { meta: Meta { datatype, ..meta }, value: [&section[..], body].concat() })
+}
+
+/// Returns the document with a CAS close to the hub's clock, if it is unsent and far ahead of that.
+pub(crate) fn levelled(document: Document, own: &[SourceId], hub_unix_ns: u64) -> Document {
+    if document.meta.cas.unix_ns() <= hub_unix_ns.saturating_add(AHEAD_NS_MAX) {
+        return document;
+    }
+    let attributes = Xattrs::parse(document.xattrs()).ok();
+    let written = attributes.as_ref().and_then(|attributes| attributes.get(HISTORY));
+    let written = written.and_then(|text| attribute::parse(text).ok());
+    if written.as_ref().is_some_and(|(_, base)| *base == document.meta.cas) {
+        return document;
+    }
+    // Above all that it was made from: a device's versions of a document ascend.
+    let known = written.into_iter().flat_map(|(history, base)| {
+        let of_own: Vec<Cas> = own.iter().map(|id| history.newest_of(id)).collect();
+        of_own.into_iter().chain([base, history.version()])
+    });
+    let cas = cas_above(known, hub_unix_ns);
+    document.with_meta(|meta| meta.cas = cas)
+}
+
+/// Returns an unsent version as it is sent: with its history.
+pub(crate) fn outgoing(document: &Document, own: &SourceId) -> Result<Arriving, Malformed> {
+    let site = Site { id: own.clone(), since: Cas::ANY };
+    let known = known_here(document, &site);
+    let history =
+        known.history.unwrap_or_else(|| History::of_write(own.clone(), document.meta.cas));
+    stamped(document.meta, document.xattrs(), document.body(), &history)
+}
+
+/// Compares. `hubs` is the version as [`received`]; the device's is [`levelled`].
+pub(crate) fn compare(
+    local: &Local,
+    hubs: &Arriving,
+    hub: &SourceId,
+    doubt: Doubt,
+) -> Result<Step, Malformed> {
+    let Some(here) = &local.document else { return Ok(Step::Take) };
+    let is_unsent = !is_in_step(here);
+    let (section, body) = hubs.split()?;
+    let is_alive = |meta: &Meta| meta.kind == Kind::Alive;
+    let same_kind = is_alive(&here.meta) == is_alive(&hubs.meta);
+    let both_are_deleted = same_kind && !is_alive(&here.meta);
+    let same_content = same_kind
+        && (both_are_deleted
+            || (here.meta.flags, here.meta.expiry) == (hubs.meta.flags, hubs.meta.expiry))
+        && here.body() == body
+        && others(here.xattrs()) == others(section);
+    if same_content {
+        let is_same = !is_unsent && here.meta.cas == hubs.meta.cas;
+        return Ok(if is_same { Step::Nothing } else { Step::Take });
+    }
+    let theirs = Known::arriving(&hubs.meta, section)?.history.ok_or(Malformed)?;
+    let own = local.own.first().ok_or(Malformed)?;
+    let site = Site { id: own.clone(), since: Cas::ANY };
+    let ours = known_here(here, &site).history.ok_or(Malformed)?;
+    if let Doubt::Lost { is_since } = doubt
+        && [ours.source(), theirs.source()] == [hub, hub]
+    {
+        // Numbers of one branch say nothing about another one.
+        return Ok(match is_since {
+            true => Step::Decide,
+            false if ours.version() > theirs.version() => Step::Send,
+            false => Step::Take,
+        });
+    }
+    // Before the device began another branch, the same version had another source.
+    let went_in = || is_unsent && local.own.iter().any(|id| theirs.newest_of(id) == here.meta.cas);
+    Ok(match (theirs.contains(&ours) || went_in(), ours.contains(&theirs)) {
+        (true, _) => Step::Take,
+        (false, true) if is_unsent || doubt != Doubt::None => Step::Send,
+        (false, true) => Step::Nothing,
+        (false, false) if both_are_deleted => Step::Take,
+        // The hub had this version, and has moved on.
+        (false, false) if !is_unsent && doubt == Doubt::None => Step::Take,
+        (false, false) => Step::Decide,
+    })
+}
+
+/// The attributes that are not those of replication.
+fn others(section: &[u8]) -> Vec<(String, Vec<u8>)> {
+    let Ok(attributes) = Xattrs::parse(section) else { return Vec::new() };
+    let kept = attributes.iter().filter(|(key, _)| ![HISTORY, METADATA_ONLY_UPDATE].contains(key));
+    let mut kept: Vec<_> = kept.map(|(key, value)| (key.to_owned(), value.to_vec())).collect();
+    kept.sort_unstable();
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nacre_types::Seqno;
+
+    fn id(name: &str) -> SourceId {
+        SourceId::parse(name).unwrap()
+    }
+
+    fn plain(cas: u64, body: &str) -> Arriving {
+        let meta = Meta { cas: Cas(cas), rev: 1, ..Meta::default() };
+        Arriving { meta, value: body.as_bytes().to_vec() }
+    }
+
+    fn deleted(cas: u64) -> Arriving {
+        let meta = Meta { cas: Cas(cas), rev: 2, kind: Kind::Deleted, ..Meta::default() };
+        Arriving { meta, value: Vec::new() }
+    }
+
+    fn at_device(version: &Arriving) -> Local {
+        let meta = Meta { seqno: Seqno(1), ..version.meta };
+        let document = Some(Document::new(meta, b"\0k", &version.value));
+        Local { document, own: vec![id("device"), id("before")] }
+    }
+
+    /// The application writes over a version, and leaves the attributes.
+    fn edited(version: &Arriving, cas: u64, body: &str) -> Arriving {
+        let (section, _) = version.split().unwrap();
+        let meta = Meta { cas: Cas(cas), rev: version.meta.rev + 1, ..version.meta };
+        Arriving { meta, value: [section, body.as_bytes()].concat() }
+    }
+
+    fn step(local: &Arriving, hubs: &Arriving) -> Step {
+        let hubs = received(hubs, &id("hub")).unwrap();
+        compare(&at_device(local), &hubs, &id("hub"), Doubt::None).unwrap()
+    }
+
+    #[test]
+    fn a_version_that_was_received_is_in_step_until_it_is_edited() {
+        let first = received(&plain(10, "1"), &id("hub")).unwrap();
+        assert!(is_in_step(&at_device(&first).document.unwrap()));
+        assert_eq!(step(&first, &plain(10, "1")), Step::Nothing);
+        let second = edited(&first, 20, "2");
+        assert!(!is_in_step(&at_device(&second).document.unwrap()));
+        assert_eq!(step(&second, &plain(10, "1")), Step::Send);
+        assert_eq!(step(&second, &plain(15, "3")), Step::Decide);
+        assert_eq!(step(&second, &plain(15, "2")), Step::Take, "the same content");
+        assert_eq!(step(&second, &deleted(15)), Step::Decide);
+        let stranger =
+            outgoing(&at_device(&plain(30, "4")).document.unwrap(), &id("other")).unwrap();
+        assert_eq!(step(&first, &stranger), Step::Take, "the hub has moved on");
+        assert_eq!(step(&second, &stranger), Step::Decide);
+    }
+
+    #[test]
+    fn what_the_hub_made_of_a_sent_version_is_taken() {
+        let first = plain(10, "1");
+        let sent = outgoing(&at_device(&first).document.unwrap(), &id("device")).unwrap();
+        assert_eq!(step(&first, &sent), Step::Take, "its answer was lost");
+        let later = edited(&sent, 30, "2");
+        assert_eq!(step(&first, &later), Step::Take);
+        assert_eq!(step(&edited(&first, 20, "x"), &later), Step::Decide);
+        let before = outgoing(&at_device(&first).document.unwrap(), &id("before")).unwrap();
+        assert_eq!(step(&first, &edited(&before, 30, "2")), Step::Take, "of the branch before");
+    }
+
+    #[test]
+    fn two_deletions_are_no_conflict() {
+        let first = received(&plain(10, "1"), &id("hub")).unwrap();
+        let (section, _) = first.split().unwrap();
+        let tombstone = Arriving { value: section.to_vec(), ..deleted(20) };
+        let tombstone = Arriving {
+            meta: Meta { datatype: first.meta.datatype, ..tombstone.meta },
+            ..tombstone
+        };
+        assert_eq!(step(&tombstone, &plain(10, "1")), Step::Send);
+        assert_eq!(step(&tombstone, &deleted(15)), Step::Take);
+        assert_eq!(step(&tombstone, &plain(15, "2")), Step::Decide);
+    }
+
+    #[test]
+    fn versions_of_a_hub_that_lost_some_are_compared_with_care() {
+        let known = at_device(&received(&plain(50, "lost"), &id("hub")).unwrap());
+        let compared = |hubs: &Arriving, is_since| {
+            let hubs = received(hubs, &id("hub")).unwrap();
+            compare(&known, &hubs, &id("hub"), Doubt::Lost { is_since }).unwrap()
+        };
+        assert_eq!(compared(&plain(10, "old"), false), Step::Send);
+        assert_eq!(compared(&plain(60, "since"), true), Step::Decide);
+        assert_eq!(compared(&plain(40, "since"), true), Step::Decide);
+        assert_eq!(compared(&plain(60, "later"), false), Step::Take);
+        assert_eq!(compared(&plain(50, "lost"), true), Step::Nothing);
+    }
+
+    #[test]
+    fn an_unsent_version_of_a_wrong_clock_is_levelled() {
+        let hour = 3_600_000_000_000;
+        let first = received(&plain(hour, "1"), &id("hub")).unwrap();
+        let year = edited(&first, 10_000 * hour, "2");
+        let document = at_device(&year).document.unwrap();
+        let own = [id("device")];
+        let level = levelled(document.clone(), &own, 2 * hour);
+        assert!(level.meta.cas > Cas(hour) && level.meta.cas.unix_ns() <= 2 * hour);
+        assert_eq!(levelled(document, &own, 10_000 * hour).meta.cas, Cas(10_000 * hour));
+        let taken = received(&plain(10_000 * hour, "1"), &id("hub")).unwrap();
+        let taken = at_device(&taken).document.unwrap();
+        assert_eq!(levelled(taken.clone(), &own, hour).meta.cas, taken.meta.cas, "it is the hub's");
+        let own_before =
+            levelled(at_device(&plain(9000 * hour, "x")).document.unwrap(), &own, hour);
+        assert!(own_before.meta.cas.unix_ns() <= hour);
+    }
+}

@@ -1,0 +1,462 @@
+//! The engine: sessions with the nodes of the hub, and what is under way.
+
+use crate::pull::{Pulled, VbucketState};
+use crate::push::Push;
+use crate::replica::Replica;
+use crate::wire::{self, Event};
+use crate::{Direction, Failure, Hello, Notice, Saved, Settings, State, Status};
+use nacre_protocol::{Frame, Magic, Opcode, decode};
+use nacre_types::Now;
+use nacre_xdcr::SourceId;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+/// Interval between two stored positions, in nanoseconds.
+const SAVE_NS: u64 = 1_000_000_000;
+/// Versions on their way to the hub, at most.
+const PUSHES_MAX: usize = 64;
+/// Notices that wait to be read, at most: the oldest are dropped.
+const NOTICES_MAX: usize = 1024;
+/// Bytes of one frame that has not come to its end, at most.
+const INPUT_BYTES_MAX: usize = nacre_protocol::BODY_BYTES_MAX + (64 << 10);
+/// The first number of requests to write; smaller ones belong to handshakes.
+pub(crate) const PUSH_OPAQUE_MIN: u32 = 1 << 8;
+/// Numbers of requests for streams: this bit and the vBucket.
+pub(crate) const STREAM_OPAQUE: u32 = 1 << 31;
+
+/// Names a session with a node of the hub; the owner of the sockets gives the numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LineId(pub u32);
+
+/// A document: number of the collection, and name.
+pub(crate) type Key = (usize, Vec<u8>);
+
+/// A session with one node.
+#[derive(Default)]
+pub(crate) struct Line {
+    input: Vec<u8>,
+    pub output: Vec<u8>,
+    /// Bytes of streams that were taken in and not yet acknowledged.
+    taken: u32,
+    /// Answers of the handshake that have come: the collections and the vBuckets.
+    pub has_manifest: bool,
+    pub has_seqnos: bool,
+    pub asks_seqnos: bool,
+}
+
+/// What the first message of the hub said.
+pub(crate) struct Hub {
+    pub source: SourceId,
+    pub by_time: bool,
+    pub vbuckets: u16,
+    /// The hub's clock at a time of the monotonic clock.
+    unix_ns: u64,
+    at_ns: u64,
+}
+
+/// A collection that is kept in step.
+pub(crate) struct Collection {
+    pub path: String,
+    /// Its number at the hub; `None` if the hub shows none of that name.
+    pub hub_id: Option<u32>,
+}
+
+/// Keeps the device in step: see the crate.
+pub struct Engine {
+    pub(crate) settings: Settings,
+    /// A name for the hub's list of streams.
+    pub(crate) device: String,
+    pub(crate) hub: Option<Hub>,
+    pub(crate) lines: BTreeMap<LineId, Line>,
+    pub(crate) collections: Vec<Collection>,
+    /// The collections that positions speak of, with their numbers at the hub.
+    pub(crate) known: BTreeMap<String, u32>,
+    /// True if the device's history is to be read again from the start.
+    pub(crate) rewinds: bool,
+    pub(crate) vbuckets: Vec<VbucketState>,
+    /// Writes without an answer.
+    pub(crate) pushes: BTreeMap<u32, Push>,
+    /// Writes to be sent again, with the time in monotonic nanoseconds.
+    pub(crate) held: Vec<(u64, Push)>,
+    /// Documents with a write under way.
+    pub(crate) busy: BTreeSet<Key>,
+    /// Documents that have changed while a write was under way.
+    pub(crate) again: BTreeSet<Key>,
+    /// The hub's versions that wait for the end of a write, or for the end of a lock (with the time of the next attempt).
+    pub(crate) stash: BTreeMap<Key, (u64, Pulled)>,
+    /// Documents of which the hub has another version that has not arrived, and until when it should have.
+    pub(crate) awaited: BTreeMap<Key, u64>,
+    /// Documents to be looked at.
+    pub(crate) queue: VecDeque<Key>,
+    pub(crate) next_opaque: u32,
+    pub(crate) saved: Saved,
+    /// True if positions have changed since they were stored.
+    is_dirty: bool,
+    save_at_ns: u64,
+    notices: VecDeque<Notice>,
+    pub(crate) status: Status,
+}
+
+impl Engine {
+    /// An engine without a session. `device` names the device in the hub's list of streams; `saved` is the memory of the one before.
+    pub fn new(settings: Settings, device: &str, saved: Saved) -> Engine {
+        let collections = settings.collections.iter();
+        let collections =
+            collections.map(|path| Collection { path: path.clone(), hub_id: None }).collect();
+        let mut engine = Engine {
+            settings,
+            device: device.to_owned(),
+            hub: None,
+            lines: BTreeMap::new(),
+            collections,
+            known: saved.collections.clone(),
+            rewinds: false,
+            vbuckets: Vec::new(),
+            pushes: BTreeMap::new(),
+            held: Vec::new(),
+            busy: BTreeSet::new(),
+            again: BTreeSet::new(),
+            stash: BTreeMap::new(),
+            awaited: BTreeMap::new(),
+            queue: VecDeque::new(),
+            next_opaque: PUSH_OPAQUE_MIN,
+            saved: saved.clone(),
+            is_dirty: false,
+            save_at_ns: 0,
+            notices: VecDeque::new(),
+            status: Status::default(),
+        };
+        engine.vbuckets = saved.points.iter().map(|point| VbucketState::at(*point)).collect();
+        engine
+    }
+
+    /// A node has accepted a session, and said `hello`.
+    ///
+    /// # Errors
+    /// [`Failure::Stranger`], and [`Failure::Protocol`] for a hello that cannot be.
+    pub fn connected(&mut self, id: LineId, hello: &Hello, now: Now) -> Result<(), Failure> {
+        if !(1..=1024).contains(&hello.vbuckets) {
+            return Err(Failure::Protocol(format!("a bucket of {} vBuckets", hello.vbuckets)));
+        }
+        if self.saved.bucket.is_empty() {
+            self.vbuckets = (0..hello.vbuckets).map(|_| VbucketState::default()).collect();
+            self.saved.bucket.clone_from(&hello.bucket_uuid);
+        } else if self.saved.bucket != hello.bucket_uuid
+            || self.vbuckets.len() != usize::from(hello.vbuckets)
+        {
+            let (known, found) = (self.saved.bucket.clone(), hello.bucket_uuid.clone());
+            return Err(Failure::Stranger { known, found });
+        }
+        self.hub = Some(Hub {
+            source: hello.source(),
+            by_time: hello.by_time,
+            vbuckets: hello.vbuckets,
+            unix_ns: hello.unix_ns,
+            at_ns: now.monotonic_ns,
+        });
+        let mut line = Line::default();
+        wire::handshake(&hello.bucket, &self.device, 1, &mut line.output);
+        self.lines.insert(id, line);
+        self.set_state(State::CatchingUp);
+        Ok(())
+    }
+
+    /// A session has ended. What was on its way is looked at again with the next one.
+    pub fn disconnected(&mut self, id: LineId) {
+        if self.lines.remove(&id).is_none() {
+            return;
+        }
+        for vbucket in &mut self.vbuckets {
+            vbucket.lose(id);
+        }
+        let lost: Vec<u32> =
+            self.pushes.iter().filter(|(_, push)| push.line == id).map(|(it, _)| *it).collect();
+        for opaque in lost {
+            if let Some(push) = self.pushes.remove(&opaque) {
+                self.held.push((0, push));
+            }
+        }
+        if self.lines.is_empty() {
+            self.set_state(State::Offline);
+        }
+    }
+
+    /// Takes bytes of a session, cut anywhere. After a failure the session is over: the owner calls [`Engine::disconnected`].
+    ///
+    /// # Errors
+    /// Any [`Failure`].
+    pub fn receive(
+        &mut self,
+        id: LineId,
+        bytes: &[u8],
+        replica: &mut dyn Replica,
+        now: Now,
+    ) -> Result<(), Failure> {
+        let Some(line) = self.lines.get_mut(&id) else { return Ok(()) };
+        let mut input = std::mem::take(&mut line.input);
+        input.extend_from_slice(bytes);
+        let mut from = 0;
+        loop {
+            let broken = |error| Failure::Protocol(format!("the hub's bytes: {error}"));
+            let Some((frame, length)) = decode(&input[from..]).map_err(broken)? else { break };
+            self.take(id, &frame, length, replica, now)?;
+            from += length;
+        }
+        input.drain(..from);
+        if input.len() > INPUT_BYTES_MAX {
+            return Err(Failure::Protocol("the hub's frame is too long".into()));
+        }
+        if let Some(line) = self.lines.get_mut(&id) {
+            line.input = input;
+        }
+        self.advance(replica, now).map(drop)
+    }
+
+    fn take(
+        &mut self,
+        id: LineId,
+        frame: &Frame<'_>,
+        length: usize,
+        replica: &mut dyn Replica,
+        now: Now,
+    ) -> Result<(), Failure> {
+        match frame.magic {
+            Magic::Response | Magic::FlexResponse => self.answered(id, frame, replica, now),
+            Magic::Request | Magic::FlexRequest => {
+                let cut = || Failure::Protocol("a message of the hub is too short".into());
+                match wire::read(frame).ok_or_else(cut)? {
+                    Event::Noop => {
+                        let line = self.lines.get_mut(&id).expect("its bytes are being taken");
+                        wire::noop(frame.opaque, &mut line.output);
+                        return Ok(());
+                    }
+                    event => self.happened(id, frame.vbid, event, replica, now)?,
+                }
+                self.acknowledge(id, length);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Acknowledges bytes of streams once they are half of the window.
+    fn acknowledge(&mut self, id: LineId, length: usize) {
+        let Some(line) = self.lines.get_mut(&id) else { return };
+        line.taken = line.taken.saturating_add(u32::try_from(length).unwrap_or(u32::MAX));
+        if line.taken >= wire::WINDOW_BYTES / 2 {
+            wire::acknowledge(std::mem::take(&mut line.taken), &mut line.output);
+        }
+    }
+
+    fn answered(
+        &mut self,
+        id: LineId,
+        frame: &Frame<'_>,
+        replica: &mut dyn Replica,
+        now: Now,
+    ) -> Result<(), Failure> {
+        if frame.opaque & STREAM_OPAQUE != 0 {
+            return self.stream_answered(id, frame, replica, now);
+        }
+        if frame.opaque >= PUSH_OPAQUE_MIN {
+            return self.push_answered(frame, replica, now);
+        }
+        self.handshake_answered(id, frame)
+    }
+
+    /// Does what can be done without the hub's answer: looks at changes of the device, sends again what was refused for the time
+    /// being, and stores positions. Returns how long nothing will be due without news; `None` for ever.
+    ///
+    /// # Errors
+    /// [`Failure::Local`].
+    pub fn advance(
+        &mut self,
+        replica: &mut dyn Replica,
+        now: Now,
+    ) -> Result<Option<Duration>, Failure> {
+        self.retry(replica, now)?;
+        self.look_at_changes(replica, now)?;
+        self.save(replica, now)?;
+        self.update_state();
+        Ok(self.due(now))
+    }
+
+    fn look_at_changes(&mut self, replica: &mut dyn Replica, now: Now) -> Result<(), Failure> {
+        let pushes = self.settings.direction == Direction::Both;
+        if self.hub.is_none() {
+            return Ok(());
+        }
+        if std::mem::take(&mut self.rewinds) {
+            replica.rewind()?;
+            self.is_dirty = true;
+        }
+        while let Some(key) = self.queue.pop_front() {
+            self.examine(key, replica, now)?;
+        }
+        if !pushes || self.wants_to_save(now) || !self.has_all_lines() {
+            return Ok(());
+        }
+        while self.pushes.len() + self.held.len() < PUSHES_MAX {
+            let Some(key) = replica.next_change()? else { break };
+            self.is_dirty = true;
+            self.examine(key, replica, now)?;
+        }
+        Ok(())
+    }
+
+    /// Returns true if a node serves each vBucket: changes wait until then in the device's history.
+    fn has_all_lines(&self) -> bool {
+        !self.vbuckets.is_empty() && self.vbuckets.iter().all(|vbucket| vbucket.line.is_some())
+    }
+
+    pub(crate) fn set_dirty(&mut self) {
+        self.is_dirty = true;
+    }
+
+    /// Returns true if positions are to be stored as soon as nothing is on its way.
+    fn wants_to_save(&self, now: Now) -> bool {
+        self.is_dirty && now.monotonic_ns >= self.save_at_ns
+    }
+
+    fn is_quiet(&self) -> bool {
+        self.pushes.is_empty()
+            && self.held.is_empty()
+            && self.stash.is_empty()
+            && self.again.is_empty()
+            && self.awaited.is_empty()
+            && self.queue.is_empty()
+    }
+
+    /// Stores positions when nothing is on its way: the documents first.
+    fn save(&mut self, replica: &mut dyn Replica, now: Now) -> Result<(), Failure> {
+        if !self.wants_to_save(now) || !self.is_quiet() || self.is_sweeping() {
+            return Ok(());
+        }
+        replica.flush()?;
+        let after = Saved {
+            bucket: self.saved.bucket.clone(),
+            collections: self.known.clone(),
+            points: self.vbuckets.iter().map(|vbucket| vbucket.point).collect(),
+            push: Some(replica.position()),
+        };
+        let rows = after.rows_after(&self.saved);
+        replica.save(&rows)?;
+        self.saved = after;
+        self.is_dirty = false;
+        self.save_at_ns = now.monotonic_ns + SAVE_NS;
+        // Changes that waited for this moment.
+        self.look_at_changes(replica, now)
+    }
+
+    /// Stores positions at once, when nothing is on its way. Called before a session is ended on purpose.
+    ///
+    /// # Errors
+    /// [`Failure::Local`].
+    pub fn save_now(&mut self, replica: &mut dyn Replica, now: Now) -> Result<(), Failure> {
+        self.save_at_ns = 0;
+        self.save(replica, now)
+    }
+
+    fn due(&self, now: Now) -> Option<Duration> {
+        let held = self.held.iter().filter(|(_, push)| self.can_send(push)).map(|(due, _)| *due);
+        let locked = self.stash.iter().filter(|(key, _)| !self.busy.contains(*key));
+        let mut times = held.chain(locked.map(|(_, (due, _))| *due)).collect::<Vec<_>>();
+        if !self.lines.is_empty() {
+            times.extend(self.awaited.values().copied());
+            times.extend(
+                self.is_dirty.then_some(self.save_at_ns).filter(|at| *at > now.monotonic_ns),
+            );
+        }
+        let next = times.into_iter().min()?;
+        Some(Duration::from_nanos(next.saturating_sub(now.monotonic_ns)))
+    }
+
+    /// Asks the nodes how far they are, so that [`Engine::is_in_step`] speaks of what the hub has now.
+    pub fn ask(&mut self) {
+        for line in self.lines.values_mut().filter(|line| line.has_seqnos && !line.asks_seqnos) {
+            line.asks_seqnos = true;
+            wire::seqnos(crate::handshake::SEQNOS_AGAIN, &mut line.output);
+        }
+    }
+
+    /// Returns true if the device has everything that the hub had when it was last [asked](Engine::ask), and the hub everything that the
+    /// device has written.
+    pub fn is_in_step(&self) -> bool {
+        self.status.state == State::Live
+            && self.lines.values().all(|line| !line.asks_seqnos)
+            && self.remaining() == 0
+            && self.is_quiet()
+            && !self.is_dirty
+    }
+
+    pub(crate) fn remaining(&self) -> u64 {
+        self.vbuckets.iter().map(|vbucket| vbucket.high.saturating_sub(vbucket.point.seqno)).sum()
+    }
+
+    fn update_state(&mut self) {
+        if self.lines.is_empty() {
+            return;
+        }
+        let is_streaming = self.has_all_lines() && self.vbuckets.iter().all(|it| it.is_streaming());
+        let is_live = is_streaming && self.remaining() == 0 && !self.is_sweeping();
+        self.set_state(if is_live { State::Live } else { State::CatchingUp });
+    }
+
+    pub(crate) fn set_state(&mut self, state: State) {
+        if self.status.state != state {
+            self.status.state = state;
+            self.notify(Notice::State(state));
+        }
+    }
+
+    pub(crate) fn notify(&mut self, notice: Notice) {
+        if self.notices.len() == NOTICES_MAX {
+            self.notices.pop_front();
+        }
+        self.notices.push_back(notice);
+    }
+
+    /// Returns the oldest notice that was not read.
+    pub fn next_notice(&mut self) -> Option<Notice> {
+        self.notices.pop_front()
+    }
+
+    /// Returns the bytes to be sent to a node; the owner removes what it has sent.
+    pub fn output(&mut self, id: LineId) -> Option<&mut Vec<u8>> {
+        self.lines.get_mut(&id).map(|line| &mut line.output)
+    }
+
+    /// Returns figures.
+    pub fn status(&self) -> Status {
+        let on_the_way = (self.pushes.len() + self.held.len()) as u64;
+        Status { remaining: self.remaining(), on_the_way, ..self.status }
+    }
+
+    /// The hub's clock, in nanoseconds since the Unix epoch.
+    pub(crate) fn hub_unix_ns(&self, now: Now) -> u64 {
+        let read = |hub: &Hub| hub.unix_ns + now.monotonic_ns.saturating_sub(hub.at_ns);
+        self.hub.as_ref().map_or(now.unix_ns, read)
+    }
+
+    /// The later one of both clocks.
+    pub(crate) fn latest_unix_ns(&self, now: Now) -> u64 {
+        self.hub_unix_ns(now).max(now.unix_ns)
+    }
+
+    pub(crate) fn hub_source(&self) -> SourceId {
+        self.hub.as_ref().map(|hub| hub.source.clone()).expect("versions come after the hello")
+    }
+
+    pub(crate) fn next_opaque(&mut self) -> u32 {
+        let opaque = self.next_opaque;
+        self.next_opaque = match opaque + 1 {
+            STREAM_OPAQUE => PUSH_OPAQUE_MIN,
+            next => next,
+        };
+        opaque
+    }
+
+    pub(crate) fn opcode_of(frame: &Frame<'_>) -> String {
+        frame.opcode().map_or_else(|| frame.opcode_byte.to_string(), |it: Opcode| format!("{it:?}"))
+    }
+}

@@ -1,0 +1,501 @@
+//! Streams of the hub: positions, and what becomes of a version that arrives.
+//!
+//! ```text
+//! refused with a rollback ─► from the start, as a sweep ─► until the seqno that the hub had
+//!                             │ a version arrives: compared as always
+//!                             └ documents that did not arrive: the hub has lost them ─► sent again
+//!                                                              the hub has forgotten their deletions ─► deleted
+//! ```
+
+use crate::compare::{Doubt, Step, compare, is_in_step, levelled, received};
+use crate::engine::{Engine, Key, LineId};
+use crate::handshake::described;
+use crate::push::Over;
+use crate::replica::{Outcome, Parked, Replica, cas_above};
+use crate::wire::{self, Event};
+use crate::{Conflict, ConflictMode, Direction, Failure, Fault, Kept, Local, Notice, Point};
+use nacre_protocol::{Frame, Status, dcp::StreamEnd};
+use nacre_types::{Cas, Document, Kind, Meta, Now, Vbid, leb128_decode};
+use nacre_vbucket::{Resolution, Seen, Verdict};
+use nacre_xdcr::{Arriving, Site, settle};
+use std::collections::BTreeSet;
+
+/// How often a version is compared again because the application writes the document meanwhile.
+const ATTEMPTS_MAX: u32 = 16;
+/// The pause before the next attempt with a document that is locked, in nanoseconds.
+const LOCKED_NS: u64 = 250_000_000;
+
+/// A version of the hub.
+#[derive(Clone, Debug)]
+pub(crate) struct Pulled {
+    pub vbid: u16,
+    /// As it was sent; the seqno is the hub's.
+    pub version: Arriving,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Stream {
+    #[default]
+    None,
+    Asked,
+    Open,
+    /// It is to end and to begin from the start.
+    Closing,
+}
+
+/// A pass over all documents of a vBucket.
+struct Sweep {
+    /// True if the hub has lost versions; false if it has forgotten deletions.
+    is_loss: bool,
+    /// The seqno at which the hub's present branch began.
+    began: u64,
+    /// The documents that arrived.
+    seen: BTreeSet<Key>,
+}
+
+/// A vBucket of the hub.
+#[derive(Default)]
+pub(crate) struct VbucketState {
+    /// The session with the node that serves it.
+    pub line: Option<LineId>,
+    pub point: Point,
+    snapshot: (u64, u64),
+    /// The last seqno that the hub is known to have.
+    pub high: u64,
+    stream: Stream,
+    /// The position that the hub did not continue from.
+    refused: Option<Point>,
+    sweep: Option<Sweep>,
+}
+
+impl VbucketState {
+    pub fn at(point: Point) -> VbucketState {
+        VbucketState { point, snapshot: point.snapshot, ..VbucketState::default() }
+    }
+
+    /// The session with that number is over.
+    pub fn lose(&mut self, id: LineId) {
+        if self.line == Some(id) {
+            (self.line, self.stream) = (None, Stream::None);
+            if self.is_sweeping() {
+                // Only a whole pass counts.
+                self.sweep = None;
+                self.restart();
+            }
+        }
+    }
+
+    /// Goes back to the start, so that everything arrives again.
+    pub fn restart(&mut self) {
+        (self.point, self.snapshot) = (Point::default(), (0, 0));
+    }
+
+    /// Returns true until a pass over all documents is over.
+    pub fn is_sweeping(&self) -> bool {
+        self.refused.is_some()
+    }
+
+    pub fn wants_stream(&self) -> bool {
+        self.stream == Stream::None
+    }
+
+    pub fn ask(&mut self) {
+        self.stream = Stream::Asked;
+    }
+
+    pub fn is_streaming(&self) -> bool {
+        self.stream == Stream::Open
+    }
+
+    fn reach(&mut self, seqno: u64) {
+        let (start, end) = self.snapshot;
+        self.point.seqno = seqno;
+        self.point.snapshot = (start.min(seqno), end.max(seqno));
+        self.high = self.high.max(seqno);
+    }
+}
+
+/// Returns how the hub's history went on from a position, by its branches, newest first: `None` if the position is still part of it,
+/// else the seqno at which the other branch began.
+fn lost_since(branches: &[(u64, u64)], point: &Point, high: u64) -> Option<u64> {
+    match branches.iter().position(|(vb_uuid, _)| *vb_uuid == point.vb_uuid) {
+        Some(0) => (point.seqno > high).then_some(high),
+        Some(index) => {
+            let (_, end) = branches[index - 1];
+            (point.seqno > end).then_some(end)
+        }
+        None => Some(0),
+    }
+}
+
+impl Engine {
+    pub(crate) fn is_sweeping(&self) -> bool {
+        self.vbuckets.iter().any(VbucketState::is_sweeping)
+    }
+
+    /// The hub has answered the request for a stream.
+    pub(crate) fn stream_answered(
+        &mut self,
+        id: LineId,
+        frame: &Frame<'_>,
+        replica: &mut dyn Replica,
+        now: Now,
+    ) -> Result<(), Failure> {
+        let index = (frame.opaque & u32::from(u16::MAX)) as usize;
+        let malformed = || Failure::Protocol("the hub's answer about a stream is malformed".into());
+        let vbucket = self.vbuckets.get_mut(index).ok_or_else(malformed)?;
+        if vbucket.line != Some(id) || vbucket.stream != Stream::Asked {
+            return Ok(());
+        }
+        let is = |status: Status| frame.vbid == status as u16;
+        if is(Status::Success) {
+            let branches = wire::read_branches(frame.value).ok_or_else(malformed)?;
+            vbucket.stream = Stream::Open;
+            vbucket.point.vb_uuid = branches[0].0;
+            if let Some(refused) = vbucket.refused {
+                let lost = lost_since(&branches, &refused, vbucket.high);
+                let (is_loss, began) = (lost.is_some(), lost.unwrap_or(0));
+                vbucket.sweep = Some(Sweep { is_loss, began, seen: BTreeSet::new() });
+                self.notify(Notice::Again { lost: is_loss });
+            }
+            return self.finish_sweep(index, replica, now);
+        }
+        vbucket.stream = Stream::None;
+        if is(Status::Rollback) && vbucket.point != Point::default() {
+            vbucket.refused.get_or_insert(vbucket.point);
+            vbucket.restart();
+            self.begin_streams();
+            return Ok(());
+        }
+        if is(Status::NotMyVbucket) {
+            return Err(Failure::Renew("a vBucket has moved".into()));
+        }
+        let what = format!("the stream of a vBucket is refused: {}", described(frame.vbid));
+        Err(match is(Status::AccessDenied) {
+            true => Failure::Denied(what),
+            // The collection was dropped since the manifest was read.
+            false if is(Status::UnknownCollection) => Failure::Renew(what),
+            false => Failure::Protocol(what),
+        })
+    }
+
+    /// A message of a stream has come.
+    pub(crate) fn happened(
+        &mut self,
+        id: LineId,
+        vbid: u16,
+        event: Event,
+        replica: &mut dyn Replica,
+        now: Now,
+    ) -> Result<(), Failure> {
+        let index = usize::from(vbid);
+        let Some(vbucket) = self.vbuckets.get_mut(index).filter(|it| it.line == Some(id)) else {
+            return Ok(());
+        };
+        match event {
+            Event::End(reason) => return self.stream_ended(index, reason),
+            // What was under way when the stream was given up.
+            _ if vbucket.stream == Stream::Closing => return Ok(()),
+            Event::Snapshot(start, end) => vbucket.snapshot = (start, end),
+            Event::Advanced(seqno) => vbucket.reach(seqno),
+            Event::Version { key, version } => {
+                vbucket.reach(version.meta.seqno.0);
+                self.arrived(vbid, &key, version, replica, now)?;
+            }
+            Event::Noop | Event::Other => return Ok(()),
+        }
+        self.set_dirty();
+        self.finish_sweep(index, replica, now)
+    }
+
+    fn stream_ended(&mut self, index: usize, reason: u32) -> Result<(), Failure> {
+        if self.vbuckets[index].stream == Stream::Closing {
+            self.vbuckets[index].stream = Stream::None;
+            self.begin_streams();
+            return Ok(());
+        }
+        let is = |end: StreamEnd| reason == end as u32;
+        // Another session sees what the user may still read, and where the vBuckets are.
+        Err(Failure::Renew(match () {
+            () if is(StreamEnd::LostPrivileges) => "the user's rights have changed".into(),
+            () if is(StreamEnd::FilterEmpty) => "a collection was dropped".into(),
+            () if is(StreamEnd::StateChanged) => "a vBucket has moved".into(),
+            () => format!("a stream has ended, reason {reason}"),
+        }))
+    }
+
+    fn arrived(
+        &mut self,
+        vbid: u16,
+        key: &[u8],
+        version: Arriving,
+        replica: &mut dyn Replica,
+        now: Now,
+    ) -> Result<(), Failure> {
+        let malformed = || Failure::Protocol("a key of the hub is malformed".into());
+        let (id, name) = leb128_decode(key).ok_or_else(malformed)?;
+        let found = self.collections.iter().position(|it| it.hub_id == Some(id));
+        let Some(collection) = found else { return Ok(()) };
+        let key = (collection, name.to_vec());
+        if let Some(sweep) = &mut self.vbuckets[usize::from(vbid)].sweep {
+            sweep.seen.insert(key.clone());
+        }
+        let pulled = Pulled { vbid, version };
+        if self.busy.contains(&key) {
+            // The hub's newest version counts once the write has its answer.
+            self.stash.insert(key, (0, pulled));
+            return Ok(());
+        }
+        self.stash.remove(&key);
+        self.receive_version(key, pulled, replica, now)
+    }
+
+    /// Compares a version of the hub with that of the device, and makes both equal.
+    pub(crate) fn receive_version(
+        &mut self,
+        key: Key,
+        pulled: Pulled,
+        replica: &mut dyn Replica,
+        now: Now,
+    ) -> Result<(), Failure> {
+        self.awaited.remove(&key);
+        let hub = self.hub_source();
+        let malformed = |_| Failure::Protocol("attributes of the hub are malformed".into());
+        let hubs = received(&pulled.version, &hub).map_err(malformed)?;
+        let doubt = match &self.vbuckets[usize::from(pulled.vbid)].sweep {
+            Some(sweep) if sweep.is_loss => {
+                Doubt::Lost { is_since: pulled.version.meta.seqno.0 > sweep.began }
+            }
+            _ => Doubt::None,
+        };
+        for _ in 0..ATTEMPTS_MAX {
+            let (local, seen) = self.read(&key, replica, now)?;
+            // Attributes that nobody can read are no reason to stop: the document is decided about.
+            let step = compare(&local, &hubs, &hub, doubt).unwrap_or(Step::Decide);
+            let version = match step {
+                Step::Nothing => return Ok(()),
+                Step::Take => hubs.clone(),
+                Step::Send => {
+                    let over = Over::of(&hubs);
+                    return self.send_local(key, &local, seen, over, replica, now);
+                }
+                Step::Decide => match self.decide(&key, &local, &hubs, replica, now)? {
+                    Decided::Take => hubs.clone(),
+                    Decided::Send(version) => {
+                        return self.send(key, *version, Over::of(&hubs), seen, replica, now);
+                    }
+                },
+            };
+            match replica.store(key.0, &key.1, &version, seen, self.latest_unix_ns(now))? {
+                Outcome::Stored => {
+                    self.status.pulled += 1;
+                    self.set_dirty();
+                    return Ok(());
+                }
+                Outcome::Changed => {}
+                Outcome::Busy => break,
+            }
+        }
+        self.stash.insert(key, (now.monotonic_ns + LOCKED_NS, pulled));
+        Ok(())
+    }
+
+    /// Reads a document as it would be sent, and names the version that a write must find.
+    pub(crate) fn read(
+        &self,
+        key: &Key,
+        replica: &mut dyn Replica,
+        now: Now,
+    ) -> Result<(Local, Option<Seen>), Fault> {
+        let mut local = replica.read(key.0, &key.1)?;
+        let seen = local.document.as_ref().map(|document| Seen::from(&document.meta));
+        let level = |document| levelled(document, &local.own, self.hub_unix_ns(now));
+        local.document = local.document.take().map(level);
+        Ok((local, seen))
+    }
+
+    /// Decides between two versions that know nothing of each other. The loser is parked before it is replaced.
+    fn decide(
+        &mut self,
+        key: &Key,
+        local: &Local,
+        hubs: &Arriving,
+        replica: &mut dyn Replica,
+        now: Now,
+    ) -> Result<Decided, Failure> {
+        let document = local.document.as_ref().expect("there is a version to decide about");
+        let here = Arriving::of(document);
+        let collection = self.collections[key.0].path.clone();
+        let by_time = self.hub.as_ref().is_some_and(|hub| hub.by_time);
+        let rule = if by_time { Resolution::LastWriteWins } else { Resolution::Seqno };
+        let verdict = match self.settings.conflicts {
+            _ if self.settings.direction == Direction::Pull => Verdict::KeepRemote,
+            ConflictMode::Client => replica.resolve(&Conflict {
+                collection: &collection,
+                name: &key.1,
+                device: here.shown(),
+                hub: hubs.shown(),
+            }),
+            _ if rule.takes(&here.meta, &hubs.meta) => Verdict::KeepLocal,
+            _ => Verdict::KeepRemote,
+        };
+        let (kept, loser) = match &verdict {
+            Verdict::KeepLocal => (Kept::Device, Some((true, hubs))),
+            Verdict::KeepRemote => (Kept::Hub, Some((false, &here))),
+            Verdict::Merged(_) => (Kept::Merged, None),
+        };
+        let is_log = self.settings.conflicts == ConflictMode::Log;
+        if let Some((is_hubs, version)) = loser.filter(|_| is_log) {
+            let reason = "conflict".to_owned();
+            let (name, version) = (key.1.clone(), version.clone());
+            self.park(
+                Parked { collection: collection.clone(), name, reason, is_hubs, version },
+                replica,
+            )?;
+        }
+        self.status.conflicts += 1;
+        let (name, device, hub) = (key.1.clone(), document.meta.cas, hubs.meta.cas);
+        self.notify(Notice::Conflict { collection, name, kept, device, hub });
+        if verdict == Verdict::KeepRemote {
+            return Ok(Decided::Take);
+        }
+        let own = local.own.first().cloned();
+        let own = own.ok_or_else(|| Fault("the device has no name".into()))?;
+        let site = Site { id: own, since: Cas::ANY };
+        let cas = cas_above([document.meta.cas, hubs.meta.cas], self.hub_unix_ns(now));
+        let merge = settle(document, hubs, &verdict, &site, cas);
+        let merge = merge.map_err(|_| Fault("attributes of a document are malformed".into()))?;
+        Ok(Decided::Send(Box::new(merge)))
+    }
+
+    /// Puts a version aside, so that it survives a power cut before anything replaces it.
+    pub(crate) fn park(
+        &mut self,
+        parked: Parked,
+        replica: &mut dyn Replica,
+    ) -> Result<(), Failure> {
+        replica.park(&parked)?;
+        replica.flush()?;
+        self.status.parked += 1;
+        let Parked { collection, name, reason, .. } = parked;
+        self.notify(Notice::Parked { collection, name, reason });
+        Ok(())
+    }
+
+    /// Ends a pass over a vBucket once everything that the hub had has arrived.
+    fn finish_sweep(
+        &mut self,
+        index: usize,
+        replica: &mut dyn Replica,
+        now: Now,
+    ) -> Result<(), Failure> {
+        let vbucket = &mut self.vbuckets[index];
+        if vbucket.sweep.is_none() || vbucket.point.seqno < vbucket.high {
+            return Ok(());
+        }
+        let Some(sweep) = vbucket.sweep.take() else { return Ok(()) };
+        vbucket.refused = None;
+        self.set_dirty();
+        let count = self.vbuckets.len() as u16;
+        for collection in 0..self.collections.len() {
+            if self.collections[collection].hub_id.is_none() {
+                continue;
+            }
+            for name in replica.names(collection)? {
+                let key = (collection, name);
+                let is_here = Vbid::of(&key.1, count).index() == index;
+                if !is_here || sweep.seen.contains(&key) || self.busy.contains(&key) {
+                    continue;
+                }
+                self.miss(key, sweep.is_loss, replica, now)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The hub does not have a document of the device, not even a tombstone.
+    fn miss(
+        &mut self,
+        key: Key,
+        is_loss: bool,
+        replica: &mut dyn Replica,
+        now: Now,
+    ) -> Result<(), Failure> {
+        let (local, seen) = self.read(&key, replica, now)?;
+        let Some(document) = local.document.as_ref().filter(|document| document.is_alive()) else {
+            return Ok(());
+        };
+        if is_loss || !is_in_step(document) {
+            return self.send_local(key, &local, seen, Over::Nothing, replica, now);
+        }
+        // It was deleted so long ago that the hub has forgotten the tombstone.
+        let tombstone = tombstone_of(document, self.latest_unix_ns(now));
+        match replica.store(key.0, &key.1, &tombstone, seen, self.latest_unix_ns(now))? {
+            Outcome::Stored => self.status.pulled += 1,
+            // The application has written it since.
+            Outcome::Changed | Outcome::Busy => self.queue.push_back(key),
+        }
+        Ok(())
+    }
+
+    /// The hub has taken a version of the device: its history goes at least so far, and a pass over it is not over before.
+    pub(crate) fn is_at_hub(&mut self, vbid: u16, seqno: u64) {
+        let vbucket = &mut self.vbuckets[usize::from(vbid)];
+        vbucket.high = vbucket.high.max(seqno);
+    }
+
+    /// Reads a vBucket again from the start, because a version that should have arrived has not.
+    pub(crate) fn read_again(&mut self, vbid: u16) {
+        let vbucket = &mut self.vbuckets[usize::from(vbid)];
+        if vbucket.stream != Stream::Open {
+            return;
+        }
+        let Some(line) = vbucket.line.and_then(|id| self.lines.get_mut(&id)) else { return };
+        vbucket.refused.get_or_insert(vbucket.point);
+        vbucket.sweep = None;
+        vbucket.restart();
+        vbucket.stream = Stream::Closing;
+        wire::close(vbid, crate::handshake::CLOSE, &mut line.output);
+    }
+}
+
+/// A decision.
+enum Decided {
+    /// The device takes the hub's version.
+    Take,
+    /// The hub gets this version.
+    Send(Box<Arriving>),
+}
+
+/// Returns the tombstone of a document, in step with what the hub had.
+fn tombstone_of(document: &Document, unix_ns: u64) -> Arriving {
+    let meta = Meta {
+        kind: Kind::Deleted,
+        rev: document.meta.rev + 1,
+        flags: 0,
+        expiry: (unix_ns / 1_000_000_000) as u32,
+        ..document.meta
+    };
+    let mut attributes = nacre_value::xattr::Xattrs::parse(document.xattrs()).unwrap_or_default();
+    attributes.retain_system();
+    let value = attributes.encode();
+    let datatype = if value.is_empty() { 0 } else { nacre_types::DATATYPE_XATTR };
+    Arriving { meta: Meta { datatype, ..meta }, value }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_position_is_lost_when_its_branch_ended_before_it() {
+        let point = |vb_uuid, seqno| Point { vb_uuid, seqno, snapshot: (seqno, seqno) };
+        let branches = [(3, 50), (2, 20), (1, 0)];
+        assert_eq!(lost_since(&branches, &point(3, 60), 70), None, "a deletion was forgotten");
+        assert_eq!(lost_since(&branches, &point(3, 80), 70), Some(70));
+        assert_eq!(lost_since(&branches, &point(2, 50), 70), None);
+        assert_eq!(lost_since(&branches, &point(2, 51), 70), Some(50));
+        assert_eq!(lost_since(&branches, &point(1, 30), 70), Some(20));
+        assert_eq!(lost_since(&branches, &point(9, 1), 70), Some(0));
+    }
+}

@@ -1,0 +1,170 @@
+//! The device's side: documents, their history, and a memory of its own.
+
+use nacre_types::{Cas, Document};
+use nacre_vbucket::{Seen, Verdict, Version};
+use nacre_xdcr::{Arriving, SourceId};
+
+/// The device cannot do what is asked now, as with a full disk; the text says what.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Fault(pub String);
+
+/// What the device has of a key.
+#[derive(Clone, Debug)]
+pub struct Local {
+    /// The document or its tombstone, with its value; `None` when there is neither.
+    pub document: Option<Document>,
+    /// The names of the device's writes in histories: that of the present branch of the vBucket's history first, then those of
+    /// earlier branches. A folder that was copied, or lost what was not on disk, has begun another branch.
+    pub own: Vec<SourceId>,
+}
+
+/// What became of a version that was to be stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It is stored.
+    Stored,
+    /// The device has another version by now.
+    Changed,
+    /// The document is locked.
+    Busy,
+}
+
+/// A version to be put aside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Parked {
+    /// The collection, as `scope.collection`.
+    pub collection: String,
+    /// The key.
+    pub name: Vec<u8>,
+    /// Why: `conflict`, `no_access`, `collection_gone`, or `refused` with the hub's reason.
+    pub reason: String,
+    /// True if the version is the hub's, which the device's replaces.
+    pub is_hubs: bool,
+    /// The version.
+    pub version: Arriving,
+}
+
+impl Parked {
+    /// Returns a name for the record. The same version has the same name, so that it is parked once.
+    pub fn record_name(&self) -> String {
+        // FNV-1a: a name, no protection.
+        let of = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        let place = self.collection.as_bytes().iter().chain(&[0]).chain(&self.name);
+        format!("{:016x}-{:016x}", place.fold(0xcbf2_9ce4_8422_2325, of), self.version.meta.cas.0)
+    }
+
+    /// Returns the record: JSON with collection, key, reason, side, CAS, history, and the body as JSON or Base64.
+    pub fn record(&self) -> Vec<u8> {
+        use base64::Engine;
+        use base64::prelude::BASE64_STANDARD;
+        let Version { body, is_deleted, cas, flags, expiry, is_json, .. } = self.version.shown();
+        let history = self.version.split().ok().and_then(|(section, _)| {
+            let attributes = nacre_value::xattr::Xattrs::parse(section).ok()?;
+            let text = attributes.get(nacre_xdcr::attribute::HISTORY)?;
+            serde_json::from_slice::<serde_json::Value>(text).ok()
+        });
+        let mut record = serde_json::json!({
+            "collection": self.collection,
+            "key": String::from_utf8_lossy(&self.name),
+            "reason": self.reason,
+            "side": if self.is_hubs { "hub" } else { "device" },
+            "cas": cas.0.to_string(),
+            "deleted": is_deleted,
+            "flags": flags,
+            "expiry": expiry,
+            "history": history,
+        });
+        match serde_json::from_slice::<serde_json::Value>(&body) {
+            Ok(json) if is_json && !is_deleted => record["body"] = json,
+            _ => record["base64"] = BASE64_STANDARD.encode(&body).into(),
+        }
+        serde_json::to_vec(&record).expect("texts and numbers can be written")
+    }
+}
+
+/// Two versions of a document, for the application to decide.
+#[derive(Clone, Debug)]
+pub struct Conflict<'a> {
+    /// The collection, as `scope.collection`.
+    pub collection: &'a str,
+    /// The key.
+    pub name: &'a [u8],
+    /// The version of the device.
+    pub device: Version,
+    /// The version of the hub.
+    pub hub: Version,
+}
+
+/// The device's documents. Calls return at once, apart from reads and writes of the device's own disk.
+///
+/// Collections are numbered as in [`Settings::collections`](crate::Settings::collections).
+pub trait Replica {
+    /// Reads a document, with its value.
+    ///
+    /// # Errors
+    /// The document cannot be read.
+    fn read(&mut self, collection: usize, name: &[u8]) -> Result<Local, Fault>;
+
+    /// Stores a version exactly as it is, under the condition that the device's version is `over`. `unix_ns` is the later one of the
+    /// clocks of device and hub: the CAS is not to be refused as one of the future.
+    ///
+    /// # Errors
+    /// There is no room, or the store has failed.
+    fn store(
+        &mut self,
+        collection: usize,
+        name: &[u8],
+        version: &Arriving,
+        over: Option<Seen>,
+        unix_ns: u64,
+    ) -> Result<Outcome, Fault>;
+
+    /// Returns the next change in the device's history of one of the collections, if there is one now.
+    ///
+    /// # Errors
+    /// The history cannot be read.
+    fn next_change(&mut self) -> Result<Option<(usize, Vec<u8>)>, Fault>;
+
+    /// Goes back to the start of the device's history: [`Replica::next_change`] returns each document again.
+    ///
+    /// # Errors
+    /// The history cannot be read.
+    fn rewind(&mut self) -> Result<(), Fault>;
+
+    /// Returns where [`Replica::next_change`] is, for [`Saved::push`](crate::Saved::push).
+    fn position(&self) -> String;
+
+    /// Returns the names of the documents of a collection; tombstones do not count.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    fn names(&mut self, collection: usize) -> Result<Vec<Vec<u8>>, Fault>;
+
+    /// Makes everything that was stored survive a power cut.
+    ///
+    /// # Errors
+    /// The disk is full or broken.
+    fn flush(&mut self) -> Result<(), Fault>;
+
+    /// Stores rows of the engine's memory, which need not survive a power cut.
+    ///
+    /// # Errors
+    /// There is no room.
+    fn save(&mut self, rows: &[(String, String)]) -> Result<(), Fault>;
+
+    /// Puts a version aside.
+    ///
+    /// # Errors
+    /// There is no room.
+    fn park(&mut self, parked: &Parked) -> Result<(), Fault>;
+
+    /// Decides a conflict, in the mode [`ConflictMode::Client`](crate::ConflictMode::Client). Local is the device's version, remote
+    /// the hub's. It may be asked twice about the same pair.
+    fn resolve(&mut self, conflict: &Conflict<'_>) -> Verdict;
+}
+
+/// Returns a CAS above all of these, close to the clock.
+pub(crate) fn cas_above(all: impl IntoIterator<Item = Cas>, unix_ns: u64) -> Cas {
+    all.into_iter().max().unwrap_or_default().tick(unix_ns)
+}
