@@ -146,6 +146,11 @@ impl Collection {
         Collection { db: db.clone(), id, prefix }
     }
 
+    #[cfg(feature = "sync")]
+    pub(crate) fn id(&self) -> CollectionId {
+        self.id
+    }
+
     /// Returns the database.
     pub fn db(&self) -> &Db {
         &self.db

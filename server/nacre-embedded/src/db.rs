@@ -17,6 +17,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+/// How long tombstones are kept, in seconds: 60 days, as long as any bucket can keep them. A device may be away for weeks before it can
+/// tell a cluster what it has deleted.
+const PURGE_AGE_S: u32 = 60 * 24 * 3600;
+
 /// The path of a database that lives in memory only.
 const IN_MEMORY: &str = ":memory:";
 
@@ -37,6 +41,8 @@ pub(crate) struct Inner {
     gate: Option<Arc<Gate>>,
     forks: u32,
     is_closed: AtomicBool,
+    #[cfg(feature = "sync")]
+    pub is_syncing: AtomicBool,
 }
 
 /// Figures of a database.
@@ -97,6 +103,7 @@ impl Db {
         let gate = store.map(Gate::new);
         let store = gate.clone().map(|gate| gate as Arc<dyn Store>);
         let bucket = Bucket::open(&config, &env, store, is_clean, Home::alone(NODE))?;
+        bucket.set_compaction(None, Some(PURGE_AGE_S));
         host.serve(Arc::clone(&bucket));
         let mut cluster = Cluster::new(String::new());
         cluster.buckets.insert(BUCKET.into(), config);
@@ -114,6 +121,8 @@ impl Db {
             gate,
             forks: fork::generation(),
             is_closed: AtomicBool::new(false),
+            #[cfg(feature = "sync")]
+            is_syncing: AtomicBool::new(false),
         })))
     }
 
@@ -260,6 +269,11 @@ impl Db {
             while store.compact(1)? > 0 {}
         }
         Ok(())
+    }
+
+    /// Returns the number of vBuckets, as it was chosen when the folder was created.
+    pub fn vbucket_count(&self) -> u16 {
+        self.0.bucket.vbucket_count()
     }
 
     /// Returns figures of the database.

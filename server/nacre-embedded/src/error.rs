@@ -96,6 +96,15 @@ pub enum Error {
     /// deletions after it were forgotten. Read the documents again, and listen from now on.
     #[error("the changes after this token are gone: {0}")]
     Gone(String),
+    /// The database is in step with a bucket already: stop that sync first.
+    #[error("sync runs already")]
+    SyncRuns,
+    /// Device and hub were not in step in time; the text says how far they are.
+    #[error("not in step yet: {0}")]
+    NotInStep(String),
+    /// Sync has ended, for this reason.
+    #[error("sync has stopped: {0}")]
+    SyncStopped(String),
     /// A session ended because its bytes were no frames, or its client said goodbye.
     #[error("the session has ended: {0}")]
     SessionEnded(String),
@@ -104,7 +113,10 @@ pub enum Error {
 impl Error {
     /// Returns true if the same call may succeed later without another change by the caller.
     pub fn is_retryable(&self) -> bool {
-        matches!(self, Error::DocumentLocked | Error::Full | Error::InUse { .. })
+        matches!(
+            self,
+            Error::DocumentLocked | Error::Full | Error::InUse { .. } | Error::NotInStep(_)
+        )
     }
 
     /// Names the refusal of a vBucket; `has_cas` if the caller gave a CAS.

@@ -2,3 +2,7 @@
 
 #[doc = include_str!("../../../docs/guides/embed.md")]
 struct _Guide;
+
+#[cfg(feature = "sync")]
+#[doc = include_str!("../../../docs/guides/sync-devices.md")]
+struct _SyncGuide;

@@ -21,7 +21,7 @@
 //!
 //! Invariants:
 //! - one process has a folder open: another one gets [`Error::InUse`] at once, and a child of `fork` gets [`Error::Forked`];
-//! - at most one thread is started ([`Threads::One`]), and none with [`Threads::None`];
+//! - at most one thread is started ([`Threads::One`]), and none with [`Threads::None`]; sync, where it is asked for, has one more;
 //! - after a power cut the folder opens with everything that was [durable](Sync), and of each vBucket a prefix of its history;
 //! - nothing that a caller passes panics, and every refusal has a name ([`Error`]).
 #![expect(
@@ -45,6 +45,8 @@ mod runner;
 mod scan;
 mod session;
 mod subdocument;
+#[cfg(feature = "sync")]
+mod sync;
 mod token;
 
 pub use changes::{Change, ChangeKind, Changes, Since};
@@ -55,6 +57,11 @@ pub use options::{Clock, Options, StoreKind, Sync, SystemClock, Threads};
 pub use scan::{Range, Scan};
 pub use session::Session;
 pub use subdocument::{Looked, Lookup, MutateIn, Mutated, Mutation};
+#[cfg(feature = "sync")]
+pub use sync::{
+    Conflict, ConflictMode, Direction, Failure, Hello, Kept, LineId, NodeAddress, Notice,
+    SyncEvent, SyncHandle, SyncOptions, SyncSession, SyncState, SyncStatus, Verdict, Version,
+};
 
 pub use nacre_types::{Cas, Now};
 /// Why an operation on a part of a document failed.
