@@ -1,8 +1,9 @@
 // Plays the cases of conformance/cases/couch against a server.
 //
 // A file is one database, whose cases are played in order. In a request `${name.path}` is a part of the answer to an earlier step. What a
-// server makes up is the same in every answer that is compared: revisions are `N-<k>`, numbered as they appear, and sequence numbers
-// `<seq>`. Reasons of errors are for people, and not compared; nor are members that only one of the servers has (`DROPPED`).
+// server makes up is the same in every answer that is compared: revisions are `N-<id>`, and sequence numbers `<seq>`. Reasons of errors
+// are for people, and not compared; nor are members that only one of the servers has (`DROPPED`). Where the other server answers
+// something else, the step has that as `oracle`, and why as `differs`. Changes of one request come in any order: `sorted`.
 
 import { readdir, readFile } from 'node:fs/promises';
 import { fileURLToPath } from 'node:url';
@@ -22,30 +23,17 @@ export async function files() {
   }));
 }
 
-/** The names of revisions in the order of their appearance. */
-export class Names {
-  known = new Map();
-
-  normal(value, key) {
-    if (SEQS.has(key)) return '<seq>';
-    if (typeof value === 'string') {
-      const rev = /^(\d+)-([0-9a-f]{32})$/.exec(value);
-      if (rev) return `${rev[1]}-${this.name(rev[2])}`;
-      return /^[0-9a-f]{32}$/.test(value) ? this.name(value) : value;
-    }
-    if (Array.isArray(value)) return value.map((element) => this.normal(element));
-    if (value && typeof value === 'object') {
-      const members = Object.entries(value).filter(([name]) => !DROPPED.has(name));
-      const sorted = members.sort(([a], [b]) => (a < b ? -1 : 1));
-      return Object.fromEntries(sorted.map(([name, inner]) => [name, this.normal(inner, name)]));
-    }
-    return value;
+/** An answer as it is compared. */
+export function normal(value, key) {
+  if (SEQS.has(key)) return '<seq>';
+  if (typeof value === 'string') return value.replace(/^(\d+-)?([0-9a-f]{32}|[0-9a-f-]{36})$/, '$1<id>');
+  if (Array.isArray(value)) return value.map((element) => normal(element));
+  if (value && typeof value === 'object') {
+    const members = Object.entries(value).filter(([name]) => !DROPPED.has(name));
+    const sorted = members.sort(([a], [b]) => (a < b ? -1 : 1));
+    return Object.fromEntries(sorted.map(([name, inner]) => [name, normal(inner, name)]));
   }
-
-  name(id) {
-    if (!this.known.has(id)) this.known.set(id, `<${this.known.size}>`);
-    return this.known.get(id);
-  }
+  return value;
 }
 
 function filled(text, answers) {
@@ -58,7 +46,7 @@ function filled(text, answers) {
 }
 
 /** Carries out a step; gives the answer as it is compared. */
-export async function play(step, url, answers, names, authorization, patienceMs = 10_000) {
+export async function play(step, url, answers, authorization, patienceMs = 10_000) {
   const [method, path] = step.request.split(/ (.*)/s);
   const headers = { ...(authorization ? { authorization } : {}) };
   let body;
@@ -85,10 +73,11 @@ export async function play(step, url, answers, names, authorization, patienceMs 
   } catch {
     json = undefined;
   }
-  if (json !== undefined) answer.json = names.normal(json);
+  if (step.sorted) json?.results?.sort((a, b) => (a.id < b.id ? -1 : 1));
+  if (json !== undefined) answer.json = normal(json);
   else if (text) answer.text = text;
   for (const name of step.compared ?? []) {
-    answer.headers = { ...answer.headers, [name]: names.normal(response.headers.get(name)?.replaceAll('"', '') ?? null) };
+    answer.headers = { ...answer.headers, [name]: normal(response.headers.get(name)?.replaceAll('"', '') ?? null) };
   }
   if (step.as) answers[step.as] = json;
   return answer;

@@ -6,7 +6,7 @@ import express from 'express';
 import expressPouch from 'express-pouchdb';
 import PouchDB from 'pouchdb';
 import memory from 'pouchdb-adapter-memory';
-import { files, Names, play } from './cases.mjs';
+import { files, play } from './cases.mjs';
 import { PASSWORD, Server, USER } from './server.mjs';
 
 PouchDB.plugin(memory);
@@ -52,11 +52,11 @@ for (const { name, cases } of all) {
 }
 
 async function played(t, cases, url, login, expected) {
-  const [answers, names] = [{}, new Names()];
+  const answers = {};
   for (const { name, steps } of cases) {
     await t.test(name, async () => {
       for (const step of steps) {
-        const answer = await play(step, url, answers, names, login);
+        const answer = await play(step, url, answers, login);
         assert.deepEqual(answer, expected(step), `${step.request} ${JSON.stringify(step.body ?? '')}`);
       }
     });

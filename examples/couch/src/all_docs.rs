@@ -37,11 +37,6 @@ impl Query {
     }
 }
 
-#[derive(Default, Deserialize)]
-struct Posted {
-    keys: Option<Vec<Value>>,
-}
-
 /// `/{db}/_all_docs`, or those whose IDs begin with `prefix`.
 ///
 /// # Errors
@@ -50,15 +45,13 @@ pub fn answer(call: &Call<'_>, prefix: &str) -> Result<Response, Problem> {
     if !call.is_fresh() {
         return Ok(ask_again());
     }
-    let parameters = &call.parameters;
-    let posted: Posted = match call.request.method == "POST" && !call.request.body.is_empty() {
-        true => body(call.request)?,
-        false => Posted::default(),
-    };
-    let keys: Option<Vec<Value>> = match posted.keys {
-        Some(keys) => Some(keys),
-        None => parameters.json("keys")?,
-    };
+    // Members of a body are parameters, too.
+    let mut parameters = call.parameters.clone();
+    if call.request.method == "POST" && !call.request.body.is_empty() {
+        let members: serde_json::Map<String, Value> = body(call.request)?;
+        members.iter().for_each(|(name, value)| parameters.set(name, value.to_string()));
+    }
+    let keys: Option<Vec<Value>> = parameters.json("keys")?;
     let text = |names: [&str; 2]| -> Result<Option<String>, Problem> {
         let values = names.iter().map(|name| parameters.json::<Value>(name));
         let value = values.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().next();

@@ -53,7 +53,10 @@ impl Pending {
     fn write(&self, store: &Store<'_>, document: &str, at: usize) -> Option<String> {
         let given = match read(document) {
             Ok(given) => given,
-            Err(problem) => return Some(problem.row("", None)),
+            Err(problem) => {
+                let id = serde_json::from_str::<Named>(document).unwrap_or_default().id;
+                return Some(problem.row(&id.unwrap_or_default(), None));
+            }
         };
         let id = match &given.id {
             Some(id) => id.clone(),
@@ -73,6 +76,13 @@ impl Pending {
             }
         }
     }
+}
+
+/// The ID of a document that cannot be read as a whole.
+#[derive(Default, Deserialize)]
+struct Named {
+    #[serde(rename = "_id")]
+    id: Option<String>,
 }
 
 #[derive(Deserialize)]

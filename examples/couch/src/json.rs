@@ -193,7 +193,8 @@ struct Stub<'a> {
     content_type: &'a str,
     revpos: u64,
     digest: String,
-    length: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    length: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     stub: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -212,7 +213,7 @@ pub fn stubs(attachments: &Attachments, content: impl Fn(&str) -> Option<String>
             content_type: &attachment.content_type,
             revpos: attachment.revpos,
             digest: format!("md5-{}", attachment.digest),
-            length: attachment.length,
+            length: data.is_none().then_some(attachment.length),
             stub: data.is_none().then_some(true),
             data,
         };
