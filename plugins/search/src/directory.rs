@@ -11,12 +11,15 @@ use tantivy::directory::{
     AntiCallToken, DirectoryLock, FileHandle, Lock, OwnedBytes, TerminatingWrite, WatchCallback,
     WatchHandle, WritePtr,
 };
+use tantivy::index::SegmentId;
 use tantivy::{Directory, HasLen};
 
 /// Bytes that are gathered before they are appended to a blob.
 const BUFFER: usize = 64 << 10;
 /// A file that is not longer is read as a whole, in bytes.
 const WHOLE: u64 = 64 << 10;
+/// Characters of the ID of a segment, with which the names of its files begin.
+const ID_LENGTH: usize = 32;
 
 /// A directory whose files are blobs. Files that are replaced as a whole (`meta.json`, `.managed.json`) are kept in memory only: the
 /// metadata of an index is what its commits give.
@@ -24,28 +27,40 @@ const WHOLE: u64 = 64 << 10;
 pub struct BlobDirectory {
     blobs: Arc<dyn Blobs>,
     replaced: Arc<Mutex<BTreeMap<String, Vec<u8>>>>,
+    /// The segment that the files of any segment belong to.
+    segment: Option<SegmentId>,
 }
 
 impl BlobDirectory {
     /// A directory over a store.
     #[must_use]
     pub fn new(blobs: Arc<dyn Blobs>) -> BlobDirectory {
-        BlobDirectory { blobs, replaced: Arc::default() }
+        BlobDirectory { blobs, replaced: Arc::default(), segment: None }
     }
 
-    /// Another directory over the same store, with metadata of its own.
+    /// A directory over the same store for the files of one new segment, with metadata of its own. The files are those of `segment`,
+    /// whatever ID their writer has chosen: tantivy names the result of a merge by chance, and the chance of an instance begins with
+    /// the same number as that of the instance before.
     #[must_use]
-    pub fn sibling(&self) -> BlobDirectory {
-        BlobDirectory::new(self.blobs.clone())
+    pub fn for_segment(&self, segment: SegmentId) -> BlobDirectory {
+        BlobDirectory { segment: Some(segment), ..BlobDirectory::new(self.blobs.clone()) }
+    }
+
+    /// The name of the blob of a file.
+    fn name(&self, path: &Path) -> String {
+        let name = path.to_string_lossy();
+        let of_segment = name.split_at_checked(ID_LENGTH).filter(|(id, rest)| {
+            id.bytes().all(|byte| byte.is_ascii_hexdigit()) && rest.starts_with('.')
+        });
+        match (self.segment, of_segment) {
+            (Some(segment), Some((_, rest))) => segment.uuid_string() + rest,
+            _ => name.into_owned(),
+        }
     }
 
     fn replaced(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Vec<u8>>> {
         self.replaced.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-fn name(path: &Path) -> String {
-    path.to_string_lossy().into_owned()
 }
 
 fn read_error(error: io::Error, path: &Path) -> OpenReadError {
@@ -54,7 +69,7 @@ fn read_error(error: io::Error, path: &Path) -> OpenReadError {
 
 impl Directory for BlobDirectory {
     fn get_file_handle(&self, path: &Path) -> Result<Arc<dyn FileHandle>, OpenReadError> {
-        let name = name(path);
+        let name = self.name(path);
         let length = self.blobs.len(&name).map_err(|error| read_error(error, path))?;
         let Some(length) = length else {
             return Err(OpenReadError::FileDoesNotExist(path.to_owned()));
@@ -70,14 +85,14 @@ impl Directory for BlobDirectory {
     }
 
     fn delete(&self, path: &Path) -> Result<(), DeleteError> {
-        self.blobs.delete(&name(path)).map_err(|error| DeleteError::IoError {
+        self.blobs.delete(&self.name(path)).map_err(|error| DeleteError::IoError {
             io_error: Arc::new(error),
             filepath: path.to_owned(),
         })
     }
 
     fn exists(&self, path: &Path) -> Result<bool, OpenReadError> {
-        let name = name(path);
+        let name = self.name(path);
         if self.replaced().contains_key(&name) {
             return Ok(true);
         }
@@ -86,7 +101,7 @@ impl Directory for BlobDirectory {
     }
 
     fn open_write(&self, path: &Path) -> Result<WritePtr, OpenWriteError> {
-        let name = name(path);
+        let name = self.name(path);
         match self.blobs.create(&name) {
             Ok(()) => {
                 let writer = Writer { blobs: self.blobs.clone(), name };
@@ -103,12 +118,12 @@ impl Directory for BlobDirectory {
     }
 
     fn atomic_read(&self, path: &Path) -> Result<Vec<u8>, OpenReadError> {
-        let bytes = self.replaced().get(&name(path)).cloned();
+        let bytes = self.replaced().get(&self.name(path)).cloned();
         bytes.ok_or_else(|| OpenReadError::FileDoesNotExist(path.to_owned()))
     }
 
     fn atomic_write(&self, path: &Path, data: &[u8]) -> io::Result<()> {
-        self.replaced().insert(name(path), data.to_vec());
+        self.replaced().insert(self.name(path), data.to_vec());
         Ok(())
     }
 

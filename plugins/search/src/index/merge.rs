@@ -23,8 +23,9 @@ impl Index {
         let segments: Vec<_> =
             chosen.iter().map(|at| self.index.segment(self.metas[*at].clone())).collect();
         let filters = segments.iter().map(|_| None).collect();
-        let merged =
-            merge_filtered_segments(&segments, settings(), filters, self.directory.sibling())?;
+        let id = self.segment_id()?;
+        let directory = self.directory.for_segment(id);
+        let merged = merge_filtered_segments(&segments, settings(), filters, directory)?;
         let result = merged.searchable_segment_metas()?;
         let mut at = 0;
         let first = chosen[0];
@@ -33,7 +34,7 @@ impl Index {
             !chosen.contains(&(at - 1))
         });
         for meta in result {
-            let meta = self.index.new_segment_meta(meta.id(), meta.max_doc());
+            let meta = self.index.new_segment_meta(id, meta.max_doc());
             self.metas.insert(first.min(self.metas.len()), meta);
         }
         self.refresh()?;

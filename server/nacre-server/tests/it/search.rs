@@ -383,6 +383,25 @@ fn a_node_that_was_killed_finds_everything_once_after_its_restart() {
     }
 }
 
+#[test]
+fn an_index_merges_segments_before_and_after_a_restart() {
+    // Each change is a segment, as each is waited for, so that segments are merged several times in each round. Once the segment that
+    // the first merge of a process made had the name that the first merge of the next one chose, and that index was stuck.
+    let directory = tempfile::tempdir().unwrap();
+    let mut server = Server::start(directory.path());
+    let port_base = server.port_base;
+    succeed(port_base, "PUT", "/api/index/i", &index_of(BUCKET));
+    for round in 0..3_u64 {
+        for number in 0..20 {
+            write(&server, &[(&format!("k{round}-{number}"), r#"{"t":"pearl"}"#)]);
+            let (_, total) = found(port_base, "/api/index/i", &json!({"match": "pearl"}));
+            assert_eq!(total, round * 20 + number + 1);
+        }
+        server.stop();
+        server = Server::start_at(directory.path(), port_base);
+    }
+}
+
 /// The answer of each node to a query that sees at least the seqnos of a vector.
 fn at_plus(nodes: &[Node], vector: &Value, timeout_ms: u64) -> Vec<(u16, Value)> {
     let consistency = json!({"level": "at_plus", "vectors": {"i": vector}});
