@@ -15,7 +15,7 @@ pub struct Command {
 }
 
 /// All commands, in the order of `\help`.
-pub const COMMANDS: [Command; 13] = [
+pub const COMMANDS: [Command; 14] = [
     Command { name: "help", arguments: "", purpose: "show this", run: help },
     Command {
         name: "set",
@@ -50,6 +50,12 @@ pub const COMMANDS: [Command; 13] = [
         run: describe,
     },
     Command {
+        name: "search",
+        arguments: "KEYSPACE TEXT",
+        purpose: "show the documents that a text finds, the best first",
+        run: search,
+    },
+    Command {
         name: "source",
         arguments: "FILE",
         purpose: "carry out what a file holds",
@@ -79,6 +85,9 @@ const INDEXES: &str = "SELECT i.name, CONCAT2(\".\", i.bucket_id, i.scope_id, i.
     IFMISSING(x.scope_id, \"_default\") AS scope_id, \
     CASE WHEN x.bucket_id IS MISSING THEN \"_default\" ELSE x.keyspace_id END AS keyspace_id \
     FROM system:indexes AS x) AS i ORDER BY `keyspace`, i.name";
+
+/// Documents that a search shows.
+const HITS: u32 = 20;
 
 /// Carries out a command.
 ///
@@ -188,6 +197,22 @@ fn describe(session: &mut Session<'_>, keyspace: &str) -> Result<(), Stop> {
     });
     let fields: Vec<_> = shown.filter_map(|field| to_raw_value(&field).ok()).collect();
     show(session, &fields, &["field", "type", "documents"])
+}
+
+/// A search of SQL++: with an index of the keyspace if there is one, and document by document otherwise.
+fn search(session: &mut Session<'_>, text: &str) -> Result<(), Stop> {
+    let (keyspace, query) = word(text);
+    if query.is_empty() {
+        return session.fail("\\search needs a keyspace and a text");
+    }
+    let statement = format!(
+        "SELECT META(d).id, ROUND(SEARCH_SCORE(d), 3) AS score, d AS document FROM {} AS d \
+         WHERE SEARCH(d, {}) ORDER BY SEARCH_SCORE(d) DESC LIMIT {HITS}",
+        quoted_path(keyspace),
+        json!(query)
+    );
+    let rows = session.rows(&statement)?;
+    show(session, &rows, &["id", "score", "document"])
 }
 
 /// Documents to insert: a number, or one for each type.

@@ -75,6 +75,10 @@ fn answers() -> Vec<(&'static str, Value)> {
             rows(json!([{"keyspace": "b.s.c", "keys": ["`a`"], "name": "i", "state": "online"}])),
         ),
         (
+            "SELECT META(d).id",
+            rows(json!([{"document": {"name": "Le Procope"}, "id": "r1", "score": 1.25}])),
+        ),
+        (
             "INFER",
             rows(json!([[
                 {"#docs": 1, "properties": {"n": {"#docs": 1, "type": "number"},
@@ -187,6 +191,14 @@ fn some_words_need_neither_a_backslash_nor_a_semicolon() {
 fn what_there_is_can_be_asked_for() {
     insta::assert_snapshot!(transcript(
         "\\list\n\\indexes\n\\describe travel-sample.inventory.airport\n\\set output csv\n\\describe `a`.b.c",
+        false
+    ));
+}
+
+#[test]
+fn a_text_is_searched_in_a_keyspace() {
+    insta::assert_snapshot!(transcript(
+        "\\set timing off\n\\search travel-sample.inventory.hotel quiet \"sea view\" -hostel\n\\search hotels",
         false
     ));
 }
