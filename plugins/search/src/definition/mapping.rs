@@ -2,7 +2,7 @@
 
 use crate::analysis::Registry;
 use crate::error::{Error, Result};
-use crate::vector::Metric;
+use crate::vector::{Effort, Metric};
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -63,6 +63,8 @@ pub struct FieldMapping {
     pub dims: u32,
     /// How vectors are compared.
     pub metric: Metric,
+    /// How many of a segment's vectors a search compares.
+    pub effort: Effort,
 }
 
 /// Mapping of an object.
@@ -405,6 +407,10 @@ impl FieldMapping {
             doc_values: flag("docvalues")?,
             dims: u32::try_from(dims).unwrap_or(u32::MAX),
             metric: text(members, "similarity")?.and_then(Metric::parse).unwrap_or(Metric::L2),
+            // Names of other kinds of indexes ask for nothing that a search here could do.
+            effort: text(members, "vector_index_optimized_for")?
+                .and_then(Effort::parse)
+                .unwrap_or_default(),
         })
     }
 }

@@ -166,6 +166,8 @@ pub struct Segment {
     store: OnceLock<StoreReader>,
     /// Tokens of a path in all documents.
     tokens: Mutex<BTreeMap<String, u64>>,
+    /// Opened when vectors are compared first.
+    vectors: OnceLock<VectorFile>,
 }
 
 impl fmt::Debug for Segment {
@@ -196,6 +198,7 @@ impl Segment {
             columns: Mutex::default(),
             tokens: Mutex::default(),
             store: OnceLock::new(),
+            vectors: OnceLock::new(),
         })
     }
 
@@ -473,14 +476,21 @@ impl Segment {
     ///
     /// # Errors
     /// The file is broken.
-    pub fn vectors(&self) -> Result<Option<VectorFile>> {
+    pub fn vectors(&self) -> Result<Option<&VectorFile>> {
+        if let Some(file) = self.vectors.get() {
+            return Ok(Some(file));
+        }
         let has_file = self
             .reader
             .index()
             .custom_plugins()
             .iter()
             .any(|plugin| plugin.extensions().contains(&EXTENSION));
-        if has_file { Ok(Some(VectorFile::open(&self.reader)?)) } else { Ok(None) }
+        if !has_file {
+            return Ok(None);
+        }
+        let opened = VectorFile::open(&self.reader)?;
+        Ok(Some(self.vectors.get_or_init(|| opened)))
     }
 
     /// A document as it was indexed, where documents are kept.

@@ -5,7 +5,7 @@ use super::request::Request;
 use crate::error::{Error, Result};
 use crate::index::{END, Index, Segment};
 use crate::query::{Query, kind, unmarshal};
-use crate::vector::{self, Metric};
+use crate::vector::{self, Wanted};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -24,6 +24,8 @@ pub struct KnnRequest {
     /// Factor of the score.
     pub boost: f32,
     filter: Option<Query>,
+    /// The share of the lists of a large segment that is read, if it is not that of the field.
+    share: Option<f32>,
 }
 
 /// The nearest documents by ID with their scores, for each vector of a request.
@@ -68,6 +70,9 @@ impl KnnRequest {
             count: count as usize,
             boost: value["boost"].as_f64().unwrap_or(1.0) as f32,
             filter,
+            share: value["params"]["ivf_nprobe_pct"]
+                .as_f64()
+                .map(|percent| (percent / 100.0).clamp(0.0, 1.0) as f32),
         })
     }
 }
@@ -80,9 +85,11 @@ pub fn nearest(index: &Index, request: &Request) -> Result<Nearest> {
     let segments: Vec<Arc<Segment>> = index.segments().cloned().collect();
     let mut all = Vec::with_capacity(request.knn.len());
     for knn in &request.knn {
-        let metric = index.definition().mapping.field_of(&knn.field).map(|field| field.metric);
+        let field = index.definition().mapping.field_of(&knn.field);
         let mut found = BTreeMap::new();
-        if let Some(metric) = metric {
+        if let Some(field) = field {
+            let metric = field.metric;
+            let share = knn.share.unwrap_or_else(|| field.effort.share());
             let node = match &knn.filter {
                 None => None,
                 Some(filter) => Some(Planner::new(index.definition(), &segments).plan(filter)?),
@@ -102,7 +109,14 @@ pub fn nearest(index: &Index, request: &Request) -> Result<Nearest> {
                         Some(docs)
                     }
                 };
-                take(segment, request, knn, metric, &query, eligible.as_ref(), &mut found)?;
+                let wanted = Wanted {
+                    vector: &query,
+                    metric,
+                    count: knn.count,
+                    share,
+                    filtered: eligible.as_ref().map(BitSet::len),
+                };
+                take(segment, request, &knn.field, &wanted, eligible.as_ref(), &mut found)?;
             }
         }
         all.push(cut(found, knn.count));
@@ -113,9 +127,8 @@ pub fn nearest(index: &Index, request: &Request) -> Result<Nearest> {
 fn take(
     segment: &Segment,
     request: &Request,
-    knn: &KnnRequest,
-    metric: Metric,
-    query: &[f32],
+    field: &str,
+    wanted: &Wanted<'_>,
     eligible: Option<&BitSet>,
     found: &mut BTreeMap<String, f32>,
 ) -> Result<()> {
@@ -126,7 +139,7 @@ fn take(
             && vbuckets.as_ref().is_none_or(|column| request.sees(column.first(doc)))
             && eligible.is_none_or(|eligible| eligible.contains(doc))
     };
-    for (doc, score) in file.nearest(&knn.field, query, metric, knn.count, is_eligible)? {
+    for (doc, score) in file.nearest(field, wanted, is_eligible)? {
         found.insert(segment.id(doc)?, score);
     }
     Ok(())

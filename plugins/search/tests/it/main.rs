@@ -5,6 +5,7 @@ mod conformance;
 mod naive;
 mod partitions;
 mod persistence;
+mod recall;
 mod service;
 mod size;
 mod world;
