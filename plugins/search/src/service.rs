@@ -13,7 +13,8 @@
 //! | `POST /evaluate` | documents, and a search request over them alone: [`crate::evaluate`] | a search response without `took` |
 //! | `POST /analyzeDoc` | a document | `{"status": "ok", "analyzed": […]}` |
 //!
-//! With the header `nacre-part` (a name of the partition) an answer is a part, which `merge` makes one of several of. A request with
+//! With the header `nacre-part` (a name of the partition) an answer is a part, which `merge` makes one of several of. The host makes the
+//! part of a node that gives none: `{"Failed": [NAME, STATUS, TEXT]}`. A request with
 //! `knn` has two rounds: the parts of the first have the nearest documents of each partition, its merged answer is empty and has in
 //! `nacre-rest` those of all, which the requests of the second round repeat. `nacre-vbuckets` (`0-511,600`) says of which vBuckets
 //! documents are seen. `nacre-field` names the field of the parts of a query that name none.
@@ -202,7 +203,13 @@ impl<P: Platform> Service for SearchService<P> {
                 Part::Failed(name, status, text) => hits.push((name, Err(Error { status, text }))),
             }
         }
-        if hits.is_empty() {
+        // A partition that fails in the first round fails in the last one, too, where its failure is shown.
+        let is_first = !near.is_empty();
+        let mut faults = hits.iter().filter_map(|(_, found)| found.as_ref().err());
+        if is_first && let Some(error) = faults.find(|error| error.status == 400) {
+            return Ok(refusal(error));
+        }
+        if is_first || hits.is_empty() {
             let merged = Nearest::merge(&search, near);
             let rest = serde_json::to_string(&merged).map_err(broken)?;
             let mut response = Response::json(200, Vec::new());

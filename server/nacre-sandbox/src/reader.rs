@@ -228,8 +228,27 @@ impl Reader {
         now: Now,
         account: Option<Arc<Account>>,
     ) -> Result<Answer, Error> {
+        self.handle_within(request, now, account, None)
+    }
+
+    /// As [`Reader::handle_for`], for `left` at most if that is given and shorter than the deadline of calls.
+    ///
+    /// # Errors
+    /// As for [`Reader::handle_for`]; [`Error::Deadline`] also when `left` is over.
+    pub fn handle_within(
+        &self,
+        request: &Request,
+        now: Now,
+        account: Option<Arc<Account>>,
+        left: Option<Duration>,
+    ) -> Result<Answer, Error> {
         let request = request_of(request, now);
-        let view = CallView { account, ..CallView::default() };
+        let clock = &self.shared.pool.context.plugin.clock;
+        let ends_tick = left.map(|left| {
+            let ticks = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
+            clock.ticks().saturating_add(ticks)
+        });
+        let view = CallView { account, ends_tick, ..CallView::default() };
         self.answer(request.clone(), view, |exports, store| {
             exports.reader()?.call_handle(store, &request)
         })
@@ -327,12 +346,16 @@ impl Reader {
         call: impl FnOnce(&Exports, &mut Store<Data>) -> wasmtime::Result<Result<abi::Response, Fault>>,
     ) -> Result<Answer, Error> {
         view.view.state = self.shared.snapshot()?;
+        let is_limited = view.ends_tick.is_some();
         let user = user_of(&request);
         let mut instance = self.shared.pool.take(&user)?;
         let abi::Response { status, headers, body, cursor } = match instance.call(view, call) {
             Ok(response) => response,
             Err(error) => {
-                keep(&self.shared.pool.context, request, &mut instance, &error);
+                // That the user gave it little time says nothing about the plugin.
+                if !(is_limited && matches!(error, Error::Deadline { .. })) {
+                    keep(&self.shared.pool.context, request, &mut instance, &error);
+                }
                 return Err(error);
             }
         };

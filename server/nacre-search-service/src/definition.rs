@@ -55,9 +55,17 @@ pub(crate) fn get(cluster: &Cluster, name: &str) -> Option<Definition> {
     Definition::read(name, cluster.service_records.get(ID, name)?)
 }
 
+/// Before the name of an index in that of its deployment.
+const DEPLOYMENT: &str = "search index ";
+
 /// The name of the deployment of an index, which no view or package can have.
 pub(crate) fn deployment(name: &str) -> String {
-    format!("search index {name}")
+    format!("{DEPLOYMENT}{name}")
+}
+
+/// The name of the index of a deployment.
+pub(crate) fn index_of(deployment: &str) -> &str {
+    deployment.strip_prefix(DEPLOYMENT).unwrap_or(deployment)
 }
 
 impl Definition {

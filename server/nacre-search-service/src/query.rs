@@ -5,11 +5,12 @@ use crate::definition::{self, Control, Definition};
 use crate::error::{Failure, ok};
 use crate::{Outcome, Search};
 use nacre_node::Node;
-use nacre_node::plugins::{Missing, Terms};
+use nacre_node::plugins::{AbsentPart, Missing, PartialAnswer, Terms};
 use nacre_node::service::{HttpReply, HttpRequest};
-use nacre_sandbox::Request;
+use nacre_sandbox::{Request, Response};
 use nacre_types::{Seqno, Vbid};
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,6 +28,8 @@ const OPENING_PATIENCE: Duration = Duration::from_secs(60);
 #[serde(default)]
 struct Envelope {
     ctl: Option<Ctl>,
+    /// Its elements do not matter here.
+    knn: Option<IgnoredAny>,
 }
 
 #[derive(Deserialize, Default)]
@@ -36,11 +39,15 @@ struct Ctl {
     consistency: Option<Consistency>,
 }
 
+/// Value of `results` in a consistency for an answer of all partitions or none.
+const COMPLETE: &str = "complete";
+
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct Consistency {
     level: Option<String>,
     vectors: Option<BTreeMap<String, BTreeMap<String, u64>>>,
+    results: Option<String>,
 }
 
 /// How fresh the answer to a query is to be, and until when it is wanted.
@@ -52,6 +59,10 @@ pub(crate) struct Demand {
     pub vectors: BTreeMap<String, Vec<(Vbid, Seqno)>>,
     /// How long the answer may take.
     pub patience: Duration,
+    /// Rounds of all nodes that the answer may need; 0 for an answer that no node may be missing in.
+    pub rounds: u32,
+    /// True if an answer that lacks some nodes is refused.
+    pub is_complete: bool,
 }
 
 impl Demand {
@@ -70,8 +81,12 @@ impl Demand {
             Some(ms) if ms <= 0 => TIMEOUT_MAX,
             Some(ms) => Duration::from_millis(ms.unsigned_abs()),
         };
-        let mut demand = Demand { patience: timeout.min(TIMEOUT_MAX), ..Demand::default() };
+        // The nearest neighbours of all nodes come first.
+        let rounds = if envelope.knn.is_some() { 2 } else { 1 };
+        let patience = timeout.min(TIMEOUT_MAX);
+        let mut demand = Demand { patience, rounds, ..Demand::default() };
         let consistency = ctl.consistency.unwrap_or_default();
+        demand.is_complete = consistency.results.as_deref() == Some(COMPLETE);
         let vectors = consistency.vectors.unwrap_or_default();
         match consistency.level.as_deref().unwrap_or_default() {
             "" | "not_bounded" => {}
@@ -204,10 +219,12 @@ pub(crate) fn ask(
         updates: false,
         patience: demand.patience,
         account: node.memory().budgets().of_user(nacre_auth::person(user)),
+        partial: (demand.rounds > 0)
+            .then_some(PartialAnswer { part: part_of_absent, rounds: demand.rounds }),
     };
     let asked = Request { method: "POST".into(), ..asked };
     let answer = node.plugins().request_all(node, &named, &asked, &terms);
-    let mut answer = answer.map_err(|missing| unanswered(&missing, demand))?;
+    let mut answer = answer.map_err(|missing| unanswered(node, &missing, demand, &named))?;
     let mut body = Vec::new();
     loop {
         match answer.next_piece() {
@@ -217,6 +234,9 @@ pub(crate) fn ask(
         }
     }
     match answer.head().0 {
+        200 if demand.is_complete && has_failed(&body) => {
+            Err(Failure::new(504, "query consistency requirement not met"))
+        }
         200 => Ok(HttpReply { status: 200, content_type: "application/json", body }),
         status => {
             let refusal: Value = serde_json::from_slice(&body).unwrap_or_default();
@@ -226,21 +246,65 @@ pub(crate) fn ask(
     }
 }
 
-/// Why there is no answer.
-fn unanswered(missing: &Missing, demand: &Demand) -> Failure {
+/// The part that stands for that of a node which gave none, in the form of the search component.
+fn part_of_absent(absent: &AbsentPart<'_>) -> Response {
+    let index = definition::index_of(absent.deployment);
+    let text = match absent.why {
+        Missing::TimedOut(_) => "context deadline exceeded".to_owned(),
+        Missing::NotYet(reason) => format!("pindex not available: {reason}"),
+        why => why.to_string(),
+    };
+    let part = json!({"Failed": [format!("{index}@{}", absent.node), 504, text]});
+    Response { status: 200, headers: Vec::new(), body: part.to_string().into_bytes() }
+}
+
+/// Returns true if some partition gave no part of an answer.
+fn has_failed(body: &[u8]) -> bool {
+    #[derive(Deserialize)]
+    struct Answer {
+        status: Status,
+    }
+    #[derive(Deserialize)]
+    struct Status {
+        failed: u64,
+    }
+    serde_json::from_slice(body).is_ok_and(|answer: Answer| answer.status.failed > 0)
+}
+
+/// Why there is no answer. `named` has the deployments that were asked, with the seqnos that each has to reflect.
+fn unanswered(
+    node: &Node,
+    missing: &Missing,
+    demand: &Demand,
+    named: &[(String, Vec<(Vbid, Seqno)>)],
+) -> Failure {
     match missing {
         Missing::Late | Missing::Stopped(_) if demand.is_consistent() => {
-            let vectors = demand.vectors.values().flatten();
-            let wanted: serde_json::Map<String, Value> =
-                vectors.map(|(vbid, seqno)| (vbid.0.to_string(), json!([0, seqno.0]))).collect();
+            let mut behind = serde_json::Map::new();
+            for (deployment, seqnos) in named {
+                let Some(deployment) = node.plugins().deployment(deployment) else { continue };
+                let known = deployment.vbids().count();
+                for (vbid, wanted) in seqnos.iter().filter(|(vbid, _)| vbid.index() < known) {
+                    let reached = deployment.processed.get(*vbid);
+                    if reached < *wanted {
+                        behind.insert(vbid.0.to_string(), json!([reached.0, wanted.0]));
+                    }
+                }
+            }
+            let why = match missing {
+                Missing::Stopped(reason) => format!("the index takes no changes: {reason}"),
+                _ => "the index has not reached the seqnos in time".to_owned(),
+            };
             let status = json!({
                 "status": "pindex consistency wait",
-                "message": "pindex_consistency mismatched partition: the index has not reached the seqnos in time",
-                "startEndSeqs": wanted,
+                "message": format!("pindex_consistency mismatched partition: {why}"),
+                "startEndSeqs": behind,
             });
             Failure::new(412, status.to_string())
         }
-        Missing::Late | Missing::Elsewhere => Failure::new(504, "query request timeout"),
+        Missing::Late | Missing::Elsewhere | Missing::TimedOut(_) => {
+            Failure::new(504, "query request timeout")
+        }
         Missing::NotYet(reason) => {
             Failure::bad_request(format!("no planPIndexes for indexName: {reason}"))
         }
@@ -274,13 +338,38 @@ mod tests {
 
     #[test]
     fn a_query_without_control_waits_ten_seconds() {
-        let expected = Demand { patience: Duration::from_secs(10), ..Demand::default() };
+        let patience = Duration::from_secs(10);
+        let expected = Demand { patience, rounds: 1, ..Demand::default() };
         for body in [json!({}), json!({"ctl": null}), json!({"ctl": {"consistency": null}})] {
             assert_eq!(read(&body).as_ref(), Ok(&expected), "{body}");
         }
         assert_eq!(Demand::read(b"{no").as_ref(), Ok(&expected), "the component refuses it");
         assert_eq!(read(&json!({"ctl": {"timeout": 0}})).unwrap().patience, TIMEOUT_MAX);
         assert!(read(&json!({"ctl": {"consistency": {"level": "scan_plus"}}})).unwrap().is_fresh);
+    }
+
+    #[test]
+    fn a_query_says_whether_its_answer_may_lack_nodes() {
+        let of = |results: Value| {
+            read(&json!({"knn": [{}], "ctl": {"consistency": {"results": results}}})).unwrap()
+        };
+        assert_eq!((of(Value::Null).is_complete, of(Value::Null).rounds), (false, 2));
+        assert!(of(json!("complete")).is_complete && !of(json!("")).is_complete);
+        assert!(has_failed(br#"{"hits":[],"status":{"total":2,"failed":1}}"#));
+        assert!(!has_failed(br#"{"hits":[],"status":{"total":2,"failed":0}}"#));
+    }
+
+    #[test]
+    fn the_part_of_an_absent_node_names_the_node_and_why() {
+        let text = |why: &Missing| {
+            let deployment = definition::deployment("b.s.i");
+            let absent = AbsentPart { deployment: &deployment, node: "h:9", why };
+            String::from_utf8(part_of_absent(&absent).body).unwrap()
+        };
+        let late = text(&Missing::TimedOut("no answer".into()));
+        assert_eq!(late, r#"{"Failed":["b.s.i@h:9",504,"context deadline exceeded"]}"#);
+        let unreached = text(&Missing::NotYet("refused".into()));
+        assert!(unreached.contains("pindex not available: refused"), "{unreached}");
     }
 
     #[test]

@@ -148,7 +148,7 @@ pub(super) const SDK: Module = Module {
 pub(super) const ANALYTICS: Module = Module {
     title: "Go SDK, tests of analytics",
     command: "cargo xtask analytics --only go",
-    nodes: 1,
+    nodes: &[1],
     arguments: analytics_arguments,
     races: &[],
     ..SDK

@@ -35,7 +35,15 @@ pub fn merge(request: &Request, partials: Vec<(String, Result<Partial, Error>)>)
         let partial = match partial {
             Ok(partial) => partial,
             Err(error) => {
-                response.errors.insert(name, error);
+                let mut key = name.clone();
+                // Each node has its part under the name of the index.
+                for number in 2.. {
+                    if !response.errors.contains_key(&key) {
+                        break;
+                    }
+                    key = format!("{name} ({number})");
+                }
+                response.errors.insert(key, error);
                 continue;
             }
         };

@@ -11,7 +11,8 @@ use crate::node::Node;
 use crate::platform::Platform;
 use nacre_bucket::{Bucket, Watermarks};
 use nacre_sandbox::{
-    Account, Answer, Capsule, LOG_LINES_MAX, LogLine, Partition, Reader, Request, Response, Status,
+    Account, Answer, Capsule, Error, LOG_LINES_MAX, LogLine, Partition, Reader, Request, Response,
+    Status,
 };
 use nacre_state::IndexSnapshot;
 use nacre_types::{Now, Seqno, VbUuid, Vbid, Vbids};
@@ -19,6 +20,7 @@ use parking_lot::{Condvar, Mutex};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
 
 /// Collections above this size let development views answer from a part of the documents.
 const SUBSET_DOCUMENTS_MIN: u64 = 50_000;
@@ -441,7 +443,7 @@ impl Deployment {
     }
 
     /// Lets each lane begin to answer a request. Takes as long as the plugin does: do not call it on a thread that
-    /// others wait for.
+    /// others wait for. With `limit` the answer may take no longer.
     ///
     /// # Errors
     /// The failure of the plugin, or the reason why it cannot answer.
@@ -450,6 +452,7 @@ impl Deployment {
         request: &Request,
         now: Now,
         account: Option<&Arc<Account>>,
+        limit: Option<Duration>,
     ) -> Result<Vec<Answer>, Missing> {
         if let Progress::Failed(reason) = self.progress() {
             return Err(Missing::Failed(reason));
@@ -458,11 +461,16 @@ impl Deployment {
             return Err(Missing::Failed("the plugin does not run".into()));
         }
         let answer = |reader: &Reader| {
-            reader.handle_for(request, now, account.cloned()).map_err(|error| {
+            reader.handle_within(request, now, account.cloned(), limit).map_err(|error| {
                 if let Some(node) = self.node.upgrade() {
                     keep_capsules(&*node.platform, &self.name, reader.take_capsules());
                 }
-                Missing::from(&error)
+                match error {
+                    Error::Deadline { .. } if limit.is_some() => {
+                        Missing::TimedOut(error.to_string())
+                    }
+                    error => Missing::from(&error),
+                }
             })
         };
         self.readers.iter().map(answer).collect()

@@ -47,7 +47,7 @@ use nacre_sandbox::{Capsule, Limits, Plugin, Reader, Setup};
 use nacre_state::BlockCache;
 use open::deploy;
 use parking_lot::{Mutex, RwLock};
-pub use part::{Missing, Pause, Reply, Terms};
+pub use part::{AbsentPart, Missing, PartialAnswer, Pause, Reply, Terms};
 pub(crate) use partitions::End;
 pub use past::Range;
 pub use preview::{PREVIEW_DOCUMENTS_MAX, Preview, PreviewedView, preview};

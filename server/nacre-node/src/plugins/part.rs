@@ -6,11 +6,16 @@ use super::{Deployment, Plugins, Progress};
 use crate::block;
 use crate::node::Node;
 use crate::query::{Wanted, code, retry};
-use crate::scatter_gather::{NoReply, ScatterRequest, Vbids};
+use crate::scatter_gather::{
+    Gathered, NoReply, ScatterRequest, ShardReply, UNREACHED_PATIENCE, Vbids,
+};
 use nacre_sandbox::{Account, Answer as Given, Error, Header, Request, Response};
-use nacre_types::{Seqno, Vbid};
+use nacre_types::{NodeId, Seqno, Vbid};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 /// Header with the vBuckets that an answer must be made of.
@@ -43,6 +48,8 @@ pub enum Missing {
     NotYet(String),
     /// Not possible in time.
     Late,
+    /// The deployment took longer for its answer than it may.
+    TimedOut(String),
     /// The deployment is paused or has stopped.
     Stopped(String),
     /// The deployment cannot answer.
@@ -81,6 +88,27 @@ pub struct Terms {
     pub patience: Duration,
     /// Account for the memory of the answer until its client has taken it.
     pub account: Arc<Account>,
+    /// Set if the answer may lack the parts of some nodes, and has to be there within the patience.
+    pub partial: Option<PartialAnswer>,
+}
+
+/// How a request is answered when some nodes give no part in time.
+#[derive(Clone, Copy, Debug)]
+pub struct PartialAnswer {
+    /// Makes the part that stands for that of a node: the plugin merges it with the others.
+    pub part: fn(&AbsentPart<'_>) -> Response,
+    /// Rounds of all nodes that the answer may need. The patience is divided among them.
+    pub rounds: u32,
+}
+
+/// The part of a node that gave none.
+pub struct AbsentPart<'a> {
+    /// Name of the deployment.
+    pub deployment: &'a str,
+    /// Address of the node's cluster management; empty for vBuckets without a node.
+    pub node: &'a str,
+    /// Why there is none.
+    pub why: &'a Missing,
 }
 
 impl Deployment {
@@ -166,13 +194,20 @@ impl Deployment {
         wanted: &Wanted,
         left: Duration,
         account: Option<&Arc<Account>>,
+        is_limited: bool,
     ) -> Result<Vec<Given>, Missing> {
-        self.read(vbids, wanted, left, |is_exact| match is_exact {
-            true => self.handle(request, node.now(), account),
-            false => {
-                let mut masked = request.clone();
-                masked.headers.push((VBUCKETS.into(), list(vbids)));
-                self.handle(&masked, node.now(), account)
+        let begun_ns = node.now().monotonic_ns;
+        self.read(vbids, wanted, left, |is_exact| {
+            let passed_ns = node.now().monotonic_ns.saturating_sub(begun_ns);
+            let limit = left.saturating_sub(Duration::from_nanos(passed_ns));
+            let limit = is_limited.then_some(limit);
+            match is_exact {
+                true => self.handle(request, node.now(), account, limit),
+                false => {
+                    let mut masked = request.clone();
+                    masked.headers.push((VBUCKETS.into(), list(vbids)));
+                    self.handle(&masked, node.now(), account, limit)
+                }
             }
         })
     }
@@ -220,7 +255,8 @@ impl Plugins {
             let from = if here { HERE.to_owned() } else { node.endpoints().management() };
             request.headers.push((PART.into(), from));
         }
-        let given = deployment.answer_here(node, &request, &part.vbids, &wanted, left, None);
+        // The asking node waits no longer than that.
+        let given = deployment.answer_here(node, &request, &part.vbids, &wanted, left, None, true);
         if part.updates {
             deployment.ask_for_update();
         }
@@ -285,7 +321,9 @@ impl Plugins {
             let moved = deployment.processed.moved();
             let wanted = wanted(terms.fresh, &terms.seqnos);
             let (left, account) = (terms.patience, Some(&terms.account));
-            let given = deployment.answer_here(node, request, &vbids, &wanted, left, account);
+            let is_limited = terms.partial.is_some();
+            let given =
+                deployment.answer_here(node, request, &vbids, &wanted, left, account, is_limited);
             if terms.updates {
                 deployment.ask_for_update();
             }
@@ -472,6 +510,11 @@ struct Spread {
     targets: Vec<Target>,
     request: Request,
     terms: Terms,
+    /// Monotonic time of the begin, and the rounds so far.
+    begun_ns: u64,
+    rounds: AtomicU32,
+    /// Nodes that have given no part, and why: they are not asked again.
+    silent: Mutex<BTreeMap<Option<NodeId>, Missing>>,
 }
 
 /// A deployment that is asked, in part or as a whole.
@@ -485,7 +528,9 @@ struct Target {
 impl Spread {
     fn new(node: &Arc<Node>, targets: Vec<Target>, request: &Request, terms: &Terms) -> Spread {
         let (node, request, terms) = (Arc::clone(node), request.clone(), terms.clone());
-        Spread { node, targets, request, terms }
+        let begun_ns = node.now().monotonic_ns;
+        let (rounds, silent) = (AtomicU32::new(0), Mutex::default());
+        Spread { node, targets, request, terms, begun_ns, rounds, silent }
     }
 
     fn begin(
@@ -514,9 +559,15 @@ impl Spread {
             _ => false,
         };
         let mut parts: Vec<Response> = Vec::new();
+        let mut absent = Vec::new();
         for target in &self.targets {
-            parts.extend(self.ask(target, &request, is_whole)?);
+            parts.extend(self.ask(target, &request, is_whole, &mut absent)?);
         }
+        self.rounds.fetch_add(1, Ordering::Relaxed);
+        if let (true, Some((_, why))) = (parts.is_empty(), absent.first()) {
+            return Err(why.clone());
+        }
+        parts.extend(absent.into_iter().map(|(part, _)| part));
         let mut given = match is_whole {
             true if parts.len() > 1 => return self.round(rest),
             true => only(parts).map(Given::from)?,
@@ -529,15 +580,29 @@ impl Spread {
         Ok((given, rest))
     }
 
-    /// The parts of a target, one from each lane of each node.
+    /// Returns how long the nodes may take for a part of a target.
+    fn patience(&self) -> Duration {
+        let Some(PartialAnswer { rounds, .. }) = self.terms.partial else {
+            return self.terms.patience;
+        };
+        let passed_ns = self.node.now().monotonic_ns.saturating_sub(self.begun_ns);
+        let left = self.terms.patience.saturating_sub(Duration::from_nanos(passed_ns));
+        let rounds = rounds.saturating_sub(self.rounds.load(Ordering::Relaxed)).max(1);
+        // The rest is for merging what has arrived, and for its way to the client.
+        left * 9 / (10 * rounds)
+    }
+
+    /// The parts of a target, one from each lane of each node. Those that others stand for are added to `absent`.
     fn ask(
         &self,
         target: &Target,
         request: &Request,
         is_whole: bool,
+        absent: &mut Vec<(Response, Missing)>,
     ) -> Result<Vec<Response>, Missing> {
         let Target { deployment, vbids, seqnos } = target;
-        let Terms { fresh, updates, patience, .. } = self.terms;
+        let Terms { fresh, updates, partial, .. } = self.terms;
+        let patience = self.patience();
         let question = |vbids: &Vbids| {
             PluginMessage::Request(RequestPart {
                 deployment: deployment.name.clone(),
@@ -550,25 +615,91 @@ impl Spread {
                 request: request.clone(),
             })
         };
-        let want = ScatterRequest { vbids: vbids.clone(), message: Box::new(question) };
         let bucket = &deployment.bucket.name;
-        let gathered = self.node.gather(bucket, &[want], patience).map_err(|reason| {
+        let mut wanted = vbids.clone();
+        let owners = self.node.owners(bucket).ok_or_else(no_bucket)?;
+        let orphans: Vbids = vbids.iter().filter(|vbid| owners.of(*vbid).is_none()).collect();
+        let of_nodes = owners.split(vbids).into_iter().map(|(node, vbids)| (Some(node), vbids));
+        for (node, vbids) in of_nodes.chain([(None, orphans)]) {
+            if let Some(why) = self.silent.lock().get(&node) {
+                wanted.remove_all(&vbids);
+                absent.extend(self.stand_in(target, node, why));
+            }
+        }
+        let want = ScatterRequest { vbids: wanted, message: Box::new(question) };
+        let gathered = self.node.gather_in_part(bucket, &[want], patience);
+        let Gathered { shards, missing, reason } = gathered.map_err(Missing::NotYet)?;
+        let missing: Vbids = missing.into_iter().next().unwrap_or_default();
+        if !missing.is_empty() {
             // Nodes answer lateness by this text, since the type of their answer only says that the request may be
-            // repeated.
-            if reason == LATE { Missing::Late } else { Missing::NotYet(reason) }
-        })?;
+            // repeated. That of a state which has to reflect something is never passed over.
+            let is_behind = fresh || seqnos.iter().any(|(vbid, _)| missing.contains(*vbid));
+            if partial.is_none() || is_behind {
+                let is_late = reason == LATE || (partial.is_some() && is_behind);
+                return Err(if is_late { Missing::Late } else { Missing::NotYet(reason) });
+            }
+            let owners = self.node.owners(bucket).ok_or_else(no_bucket)?;
+            let mut lost: Vec<Option<NodeId>> =
+                owners.split(&missing).into_iter().map(|(node, _)| Some(node)).collect();
+            if missing.iter().any(|vbid| owners.of(vbid).is_none()) {
+                lost.push(None);
+            }
+            // Before that the time was over.
+            let why = match self.patience().is_zero() || patience < UNREACHED_PATIENCE {
+                true => Missing::TimedOut(reason),
+                false => Missing::NotYet(reason),
+            };
+            self.lose(target, &lost, &why, absent);
+        }
         let mut parts: Vec<Response> = Vec::new();
-        for part in gathered {
-            match part.reply {
-                Ok(PluginReply::Responses(responses)) => parts.extend(responses),
+        for ShardReply { vbids, reply, .. } in shards {
+            let failure = match reply {
+                Ok(PluginReply::Responses(responses)) => {
+                    parts.extend(responses);
+                    continue;
+                }
                 Err(failure) if failure.retry => {
                     return Err(Missing::NoMemory(failure.message));
                 }
-                Err(failure) => return Err(Missing::Failed(failure.message)),
-                _ => return Err(Missing::Failed("a node answers something else".into())),
+                Err(failure) => failure.message,
+                _ => "a node answers something else".into(),
+            };
+            if partial.is_none() {
+                return Err(Missing::Failed(failure));
             }
+            let lost = owners.split(&vbids).into_iter().map(|(node, _)| Some(node));
+            self.lose(target, &lost.collect::<Vec<_>>(), &Missing::Failed(failure), absent);
         }
         Ok(parts)
+    }
+
+    /// Notes nodes that have given no part, and lets others stand for theirs.
+    fn lose(
+        &self,
+        target: &Target,
+        nodes: &[Option<NodeId>],
+        why: &Missing,
+        absent: &mut Vec<(Response, Missing)>,
+    ) {
+        for node in nodes {
+            self.silent.lock().insert(*node, why.clone());
+            absent.extend(self.stand_in(target, *node, why));
+        }
+    }
+
+    /// The part that stands for that of a node.
+    fn stand_in(
+        &self,
+        target: &Target,
+        node: Option<NodeId>,
+        why: &Missing,
+    ) -> Option<(Response, Missing)> {
+        let cluster = self.node.cluster();
+        let address = node.and_then(|node| cluster.nodes.get(&node));
+        let address = address.map(|node| node.endpoints.management()).unwrap_or_default();
+        let part = self.terms.partial?.part;
+        let absent = AbsentPart { deployment: &target.deployment.name, node: &address, why };
+        Some((part(&absent), why.clone()))
     }
 }
 
@@ -577,7 +708,9 @@ impl From<Missing> for NoReply {
         match missing {
             Missing::Elsewhere => NoReply::Elsewhere,
             Missing::NotYet(_) | Missing::Late => NoReply::NotYet(missing.to_string()),
-            Missing::Stopped(reason) | Missing::Failed(reason) => NoReply::internal(reason),
+            Missing::Stopped(reason) | Missing::Failed(reason) | Missing::TimedOut(reason) => {
+                NoReply::internal(reason)
+            }
             Missing::NoMemory(reason) => retry(code::NODE_MEMORY, reason).into(),
         }
     }
@@ -588,6 +721,7 @@ impl std::fmt::Display for Missing {
         match self {
             Missing::Elsewhere => f.write_str("other nodes serve some of the vBuckets"),
             Missing::NotYet(reason)
+            | Missing::TimedOut(reason)
             | Missing::Stopped(reason)
             | Missing::Failed(reason)
             | Missing::NoMemory(reason) => f.write_str(reason),

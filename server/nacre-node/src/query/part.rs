@@ -164,7 +164,7 @@ impl Queries {
                 let message = "The index did not catch up before the request timed out";
                 retry(code::TIMEOUT, message).into()
             }
-            Missing::Stopped(reason) | Missing::Failed(reason) => {
+            Missing::Stopped(reason) | Missing::Failed(reason) | Missing::TimedOut(reason) => {
                 failure(code::INDEX_FAILURE, reason).into()
             }
             Missing::NoMemory(reason) => retry(code::NODE_MEMORY, reason).into(),

@@ -117,6 +117,16 @@ pub struct ShardReply<R> {
     pub reply: Result<R, PeerFailure>,
 }
 
+/// The replies about vBuckets, as far as there are any.
+pub struct Gathered<R> {
+    /// Those that there are.
+    pub shards: Vec<ShardReply<R>>,
+    /// The vBuckets without a reply, of each [`ScatterRequest`].
+    pub missing: Vec<Vbids>,
+    /// Why some have none, for people.
+    pub reason: String,
+}
+
 /// A message that was or will be answered.
 enum Pending<M> {
     Here(Box<M>),
@@ -160,10 +170,24 @@ impl Node {
         requests: &[ScatterRequest<'_, M>],
         left: Duration,
     ) -> Result<Vec<ShardReply<M::Reply>>, String> {
+        let Gathered { shards, missing, reason } = self.gather_in_part(bucket, requests, left)?;
+        if missing.iter().all(Vbids::is_empty) { Ok(shards) } else { Err(reason) }
+    }
+
+    /// As [`Node::gather`], but the replies that have arrived in time count if others are missing.
+    ///
+    /// # Errors
+    /// There is no such bucket, or a write may have been made whose reply was lost.
+    pub fn gather_in_part<M: PeerMessage>(
+        self: &Arc<Node>,
+        bucket: &str,
+        requests: &[ScatterRequest<'_, M>],
+        left: Duration,
+    ) -> Result<Gathered<M::Reply>, String> {
         let begun_ns = self.now().monotonic_ns;
         let mut missing: Vec<Vbids> =
             requests.iter().map(|request| request.vbids.clone()).collect();
-        let mut gathered = Vec::new();
+        let mut shards = Vec::new();
         let mut unreached_ns = None;
         loop {
             let passed = Duration::from_nanos(self.now().monotonic_ns.saturating_sub(begun_ns));
@@ -214,17 +238,17 @@ impl Node {
                     Err(_) => vbids,
                 };
                 missing[request].remove_all(&vbids);
-                gathered.push(ShardReply { request, vbids, reply });
+                shards.push(ShardReply { request, vbids, reply });
             }
             if missing.iter().all(Vbids::is_empty) {
-                return Ok(gathered);
+                return Ok(Gathered { shards, missing, reason });
             }
             let now_ns = self.now().monotonic_ns;
             unreached_ns = is_unreached.then(|| unreached_ns.unwrap_or(now_ns));
             let unreached_ns = unreached_ns.map_or(0, |since_ns| now_ns.saturating_sub(since_ns));
             let is_patient = Duration::from_nanos(unreached_ns) < UNREACHED_PATIENCE;
             if left.is_zero() || !is_patient || self.is_stopping() {
-                return Err(reason);
+                return Ok(Gathered { shards, missing, reason });
             }
             block::on(&*self.platform, changed, PAUSE.min(left));
         }

@@ -165,7 +165,7 @@ pub(super) fn unanswered(missing: &Missing, (failure, stopped): (&str, StatusCod
         }
         Missing::Elsewhere | Missing::NotYet(_) => (StatusCode::SERVICE_UNAVAILABLE, "not_ready"),
         Missing::Stopped(_) => (stopped, failure),
-        Missing::Late => (StatusCode::GATEWAY_TIMEOUT, "timeout"),
+        Missing::Late | Missing::TimedOut(_) => (StatusCode::GATEWAY_TIMEOUT, "timeout"),
         Missing::Failed(_) => (StatusCode::INTERNAL_SERVER_ERROR, failure),
     };
     error_reply(status, error, &missing.to_string())

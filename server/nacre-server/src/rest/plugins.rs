@@ -558,6 +558,7 @@ async fn invoke(call: Call) -> Result<Reply, Reply> {
         updates: false,
         patience: FRESH_TIMEOUT,
         account: Arc::clone(&desk.account),
+        partial: None,
     };
     answered(&call.node, &desk, name, request, terms, failure).await
 }

@@ -345,6 +345,7 @@ async fn query(call: Call) -> Result<Reply, Reply> {
         updates,
         patience: patience.map_or(FRESH_ROWS_TIMEOUT, Duration::from_millis),
         account: Arc::clone(&call.account),
+        partial: None,
     };
     let desk = call.desk();
     let (begun_ns, user) = (call.node.now().monotonic_ns, call.user.clone());

@@ -227,6 +227,18 @@ impl Server {
         value["rows"].as_array().unwrap_or_else(|| panic!("no rows: {value}")).clone()
     }
 
+    /// Lets the process do nothing, while its connections stay, until [`Server::go_on`].
+    pub fn freeze(&self) {
+        // SAFETY: kill takes numbers only, and the process is a child that was not waited for.
+        assert_eq!(unsafe { libc::kill(self.process.id() as i32, libc::SIGSTOP) }, 0);
+    }
+
+    /// Ends [`Server::freeze`].
+    pub fn go_on(&self) {
+        // SAFETY: as above.
+        assert_eq!(unsafe { libc::kill(self.process.id() as i32, libc::SIGCONT) }, 0);
+    }
+
     /// Like `kill -9`: nothing is written any more.
     pub fn kill(mut self) {
         self.process.kill().unwrap();

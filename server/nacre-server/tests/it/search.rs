@@ -470,6 +470,62 @@ fn each_node_answers_for_all_of_them_while_copies_move_and_nodes_end() {
 }
 
 #[test]
+fn an_answer_lacks_no_more_than_the_part_of_a_silent_node() {
+    let nodes = nodes_with_bucket(1);
+    let base = nodes[0].port_base;
+    nodes[0].succeed("POST", "/settings/autoFailover", "enabled=false");
+    let vector = json!({"type": "vector", "dims": 2, "similarity": "l2_norm", "index": true});
+    let mut definition = index_of(spread::BUCKET);
+    definition["params"] =
+        json!({"mapping": {"default_mapping": {"properties": {"v": {"fields": [vector]}}}}});
+    succeed(base, "PUT", "/api/index/i", &definition);
+    spread::fill(&nodes[1]);
+    rows(&nodes[0], &format!("UPDATE {} SET v = [n, 0] WHERE n < 100", spread::BUCKET));
+    rebalance(&nodes, &[]);
+    nodes[0].wait_until("the rebalance", |node| !is_rebalancing(node));
+    assert_eq!(found(base, "/api/index/i", &json!({"match_all": {}})).1, spread::DOCUMENTS);
+    nodes[1].server().freeze();
+    let of = |ctl: Value| {
+        let knn = json!([{"field": "v", "vector": [50, 0], "k": 5}]);
+        json!({"query": {"match_all": {}}, "knn": knn, "size": 0, "ctl": ctl})
+    };
+    let plain = json!({"query": {"match_all": {}}, "size": 0, "ctl": {"timeout": 3000}});
+    let silent = format!("@{}", nodes[1].address());
+    // The others need a moment until they serve without the node, if it led them.
+    let partial = |body: &Value| {
+        crate::process::until(|| {
+            let begun = std::time::Instant::now();
+            let (status, answer) = ask(base, "POST", "/api/index/i/query", body);
+            let took = begun.elapsed();
+            (status == 200 && answer["status"]["failed"] == 1).then_some((answer, took))
+        })
+    };
+    for body in [plain, of(json!({"timeout": 6000}))] {
+        let (answer, took) = partial(&body);
+        let status = &answer["status"];
+        assert_eq!((&status["total"], &status["successful"]), (&json!(3), &json!(2)), "{answer}");
+        let errors = status["errors"].as_object().unwrap();
+        let (name, error) = errors.iter().next().unwrap();
+        assert!(name.starts_with('i') && name.ends_with(&silent), "{answer}");
+        assert_eq!(error, "context deadline exceeded");
+        let total = answer["total_hits"].as_u64().unwrap();
+        assert!((1..spread::DOCUMENTS).contains(&total), "{answer}");
+        let limit = Duration::from_millis(body["ctl"]["timeout"].as_u64().unwrap());
+        assert!(took < limit, "{took:?}");
+    }
+    let complete = json!({"timeout": 3000, "consistency": {"results": "complete"}});
+    let (status, answer) = ask(base, "POST", "/api/index/i/query", &of(complete));
+    assert_eq!(status, 504, "{answer}");
+    let text = answer["error"].as_str().unwrap();
+    assert!(text.ends_with("query consistency requirement not met"), "{answer}");
+    let fresh = json!({"timeout": 3000, "consistency": {"level": "scan_plus"}});
+    assert_eq!(ask(base, "POST", "/api/index/i/query", &of(fresh)).0, 412);
+    assert_ne!(ask(base, "GET", "/api/index/i/count", &Value::Null).0, 200, "no count of a part");
+    nodes[1].server().go_on();
+    assert_eq!(found(base, "/api/index/i", &json!({"match_all": {}})).1, spread::DOCUMENTS);
+}
+
+#[test]
 fn a_node_without_data_answers_for_those_that_have_it() {
     let nodes = [Node::start(), Node::start()];
     nodes[0].succeed("POST", "/node/controller/setupServices", "services=kv,n1ql");
