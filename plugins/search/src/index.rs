@@ -329,7 +329,9 @@ impl Index {
             let mapped = self.definition.map(change.id, body, change.place)?;
             let Some(mapped) = mapped else { continue };
             applied.skipped += mapped.skipped;
-            let keep = self.definition.mapping.keeps_documents().then_some(body);
+            // Nothing of a document is shown that has no such field.
+            let is_shown = mapped.fields.iter().any(|field| field.store || field.term_vectors);
+            let keep = is_shown.then_some(body);
             let collection =
                 self.definition.doc_config.by_collection.then_some(change.place.collection);
             let identity = document::Identity { key, vb: change.vb, collection };

@@ -247,18 +247,6 @@ impl Mapping {
         }
         (names.is_empty() || are_unique && enabled().count() == 1).then_some(names)
     }
-
-    /// Returns true if parts of the documents are returned or located, so that they must be kept.
-    #[must_use]
-    pub fn keeps_documents(&self) -> bool {
-        fn any(mapping: &DocumentMapping) -> bool {
-            mapping.enabled
-                && (mapping.dynamic
-                    || mapping.fields.iter().any(|field| field.store || field.term_vectors)
-                    || mapping.properties.values().any(any))
-        }
-        self.types.values().chain([&self.default_mapping]).any(any)
-    }
 }
 
 impl DocumentMapping {
