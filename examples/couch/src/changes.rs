@@ -30,6 +30,8 @@ const PIECE_MS: u32 = 500;
 const WAIT_MS: u64 = 60_000;
 /// The shortest interval of heartbeats.
 const HEARTBEAT_MS_MIN: u64 = 100;
+/// Bytes of the body of a request whose answer waits, since the node holds it meanwhile.
+const HELD_BODY_BYTES_MAX: usize = 64 << 10;
 /// Changes that are counted for `pending`.
 const PENDING_MAX: u32 = 10_000;
 
@@ -113,6 +115,12 @@ fn read(call: &Call<'_>, meta: &Meta) -> Result<Query, Problem> {
             ));
         }
     };
+    if feed != Feed::Normal && call.request.body.len() > HELD_BODY_BYTES_MAX {
+        let reason = format!(
+            "a feed that waits takes a body of at most {HELD_BODY_BYTES_MAX} bytes: filter what it gives"
+        );
+        return Err(Problem::new(413, "too_large", &reason));
+    }
     let all_leaves = match parameters.get("style") {
         None | Some("main_only") => false,
         Some("all_docs") => true,
@@ -195,6 +203,17 @@ fn go_on(call: &Call<'_>, mut query: Query, meta: &Meta, has_begun: bool) -> Res
         response
     };
     let is_over = query.left == Some(0) || (query.feed == Feed::Longpoll && query.has_rows);
+    let held = |text: String, wait_ms: u64| {
+        let mut response = response(text);
+        let rest = serde_json::to_string(&query).unwrap_or_default();
+        response.headers.push(("nacre-rest".into(), rest));
+        response.headers.push(("nacre-wait".into(), wait_ms.to_string()));
+        response
+    };
+    if !is_done && query.feed.is_lines() {
+        // The node asks for the next lines at once.
+        return held(text, 0);
+    }
     if !is_done {
         let mut response = response(text);
         response.cursor = Some(cursor(&query));
@@ -213,11 +232,7 @@ fn go_on(call: &Call<'_>, mut query: Query, meta: &Meta, has_begun: bool) -> Res
     }
     let left_ms = query.ends_us.saturating_sub(call.request.now_us) / 1000;
     let wait_ms = query.heartbeat_ms.unwrap_or(left_ms.max(1));
-    let mut response = response(text);
-    let rest = serde_json::to_string(&query).unwrap_or_default();
-    response.headers.push(("nacre-rest".into(), rest));
-    response.headers.push(("nacre-wait".into(), wait_ms.to_string()));
-    response
+    held(text, wait_ms)
 }
 
 fn cursor(query: &Query) -> Vec<u8> {
@@ -234,7 +249,6 @@ pub fn piece(store: &Store<'_>, cursor_json: &[u8]) -> Result<Chunk, Fault> {
     let (meta, mut text) = (Meta::of(store.state), String::new());
     match rows(store, &mut query, &meta, &mut text) {
         false => Ok(Chunk { body: text.into_bytes(), cursor: Some(cursor(&query)) }),
-        // A feed of lines ends here, and its client comes again with the last sequence number.
         true => {
             end(&query, &meta, store, &mut text);
             Ok(Chunk { body: text.into_bytes(), cursor: None })
@@ -305,12 +319,8 @@ fn rows(store: &Store<'_>, query: &mut Query, meta: &Meta, text: &mut String) ->
         if query.left == Some(0) {
             return true;
         }
-        if turn::passed_ms() >= PIECE_MS && !query.feed.is_lines() {
-            return false;
-        }
         if turn::passed_ms() >= PIECE_MS {
-            // The rest comes with the next round, at once.
-            return true;
+            return false;
         }
     }
 }

@@ -63,8 +63,8 @@ pub use capability::{
     FunctionPath, Grants, Header, Http, HttpError, HttpRequest, HttpResponse, IndexPage, IndexScan,
     IndexedRows, KeyspaceGrant, KvError, LogLine, Looked, MemoryDocuments, MutateOptions, Mutated,
     Mutation, NewFunction, NewIndex, NewPartitioning, NoDocuments, NoHttp, NoQueries, PathLookup,
-    PathMutation, TombstoneUse, Queries, Query, QueryRows, Row, RowRefusal, Rows, Script, StoreMode,
-    TransactionSettings, TransactionStep, origin, path_failure,
+    PathMutation, Queries, Query, QueryRows, Row, RowRefusal, Rows, Script, StoreMode,
+    TombstoneUse, TransactionSettings, TransactionStep, origin, path_failure,
 };
 pub use capsule::{
     Answer as CapsuleAnswer, Bytes, Call, Capsule, CapsuleGrants, CapsuleLimits, CapsuleRequest,

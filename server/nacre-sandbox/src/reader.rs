@@ -365,8 +365,7 @@ impl Reader {
         if is_durable {
             self.shared.settle()?;
         }
-        let mut answer =
-            Answer { status, headers, first: Some(instance.fill(body)?), rest: None };
+        let mut answer = Answer { status, headers, first: Some(instance.fill(body)?), rest: None };
         match cursor {
             None => self.shared.pool.give_back(user, instance),
             Some(cursor) => {

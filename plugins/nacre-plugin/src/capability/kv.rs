@@ -278,11 +278,7 @@ pub fn mutate_in(
 }
 
 /// Reads parts of a document, or of the tombstone that is left of it until it is purged; 16 at most.
-pub fn lookup_in_any(
-    keyspace: &str,
-    key: &[u8],
-    specs: &[LookupSpec],
-) -> Result<LookedAny, Error> {
+pub fn lookup_in_any(keyspace: &str, key: &[u8], specs: &[LookupSpec]) -> Result<LookedAny, Error> {
     outside::lookup_in_any(keyspace, key, specs)
 }
 

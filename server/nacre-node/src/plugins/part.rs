@@ -31,6 +31,8 @@ const REST: &str = "nacre-rest";
 const WAIT: &str = "nacre-wait";
 /// Longest wait that a plugin can ask for.
 const WAIT_MAX: Duration = Duration::from_secs(60);
+/// Bytes that the body of a request may have whose answer waits: it is held as long as the answer.
+const WAITING_BODY_BYTES_MAX: usize = 1 << 20;
 /// Header of a response that is not an answer yet: the deployment is asked again, with this header in the request, once its
 /// state reflects everything that was written before the request.
 const FRESH: &str = "nacre-fresh";
@@ -335,7 +337,14 @@ impl Plugins {
                     if take(&mut given.headers, FRESH).is_some() {
                         return self.request_fresh(node, deployment, request, terms);
                     }
-                    let rest = Rest::take(&mut given.headers, moved).map(|rest| {
+                    let rest = Rest::take(&mut given.headers, moved);
+                    if let Some(Rest { pause: Some(_), .. }) = &rest
+                        && request.body.len() > WAITING_BODY_BYTES_MAX
+                    {
+                        let reason = "the body of a request whose answer waits has at most 1 MiB";
+                        return Err(Missing::Failed(reason.into()));
+                    }
+                    let rest = rest.map(|rest| {
                         let targets = vec![Target {
                             deployment: Arc::clone(deployment),
                             vbids,

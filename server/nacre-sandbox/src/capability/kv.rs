@@ -125,10 +125,7 @@ pub enum DocumentCall {
 impl DocumentCall {
     /// Returns true if it changes the document.
     pub fn writes(&self) -> bool {
-        !matches!(
-            self,
-            DocumentCall::Get | DocumentCall::Lookup(_) | DocumentCall::LookupAny(_)
-        )
+        !matches!(self, DocumentCall::Get | DocumentCall::Lookup(_) | DocumentCall::LookupAny(_))
     }
 }
 

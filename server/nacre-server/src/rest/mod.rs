@@ -669,8 +669,7 @@ fn may_ask(door: &Door, shown: &Shown, name: &str, path: &str) -> bool {
 /// Returns the headers that a plugin may see: without credentials, and without those between nodes.
 fn visible(headers: &HeaderMap) -> Vec<(String, String)> {
     let secret = [AUTHORIZATION, COOKIE, PROXY_AUTHORIZATION];
-    let is_ours =
-        |name: &str| plugins::OF_NODES.contains(&name) || name == USER_HEADER;
+    let is_ours = |name: &str| plugins::OF_NODES.contains(&name) || name == USER_HEADER;
     let seen = headers.iter();
     let seen = seen.filter(|(name, _)| !secret.contains(name) && !is_ours(name.as_str()));
     let text = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
