@@ -139,11 +139,14 @@ export class Node {
   held = [];
   uuid = 'aa';
   paused = false;
+  /** Method of the request with which the session ends. */
+  endsWith = '';
   requests = [];
 
   /** Answers a request: status and value, where a text is sent as it is. */
   answer(method, path, query, body) {
     this.requests.push(`${method} ${path}`);
+    if (this.endsWith === method && this.session) [this.session, this.endsWith] = [false, ''];
     if (path === '/uilogin') return this.login(body);
     if (path === '/uilogout') return ((this.session = false), [200, '']);
     if (path === '/pools' && !this.session) return [200, { claimed: this.claimed, pools: [] }];

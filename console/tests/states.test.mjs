@@ -23,7 +23,7 @@ after(async () => {
   await made?.close();
 });
 
-const USUAL = { claimed: true, session: true, conflict: false, empty: false, forbidden: false, broken: false, off: [], held: [], uuid: 'aa', paused: false };
+const USUAL = { claimed: true, session: true, conflict: false, empty: false, forbidden: false, broken: false, off: [], held: [], uuid: 'aa', paused: false, endsWith: '' };
 
 /** Does `work` on screens, one after the other, while the made-up node is in a state. The page must do nothing that a page of the console must not do. */
 async function each(paths, work, state = {}, options = {}) {
@@ -238,7 +238,7 @@ describe('a person', () => {
       await editor.click();
       await page.keyboard.press('Control+End');
       await page.keyboard.type(' ');
-      made.node.session = false;
+      made.node.endsWith = 'POST';
       await page.getByRole('button', { name: 'Save' }).click();
       await signInAgain(page);
       await page.getByText('not saved').waitFor();
@@ -310,7 +310,7 @@ describe('a person', () => {
       await page.getByRole('button', { name: 'Add a field' }).first().click();
       await page.getByText('address.city').first().waitFor();
       await page.getByLabel('Kind of address.city').selectOption('number');
-      made.node.session = false;
+      made.node.endsWith = 'PUT';
       await page.getByRole('button', { name: 'Save' }).click();
       await signInAgain(page);
       await page.getByText('not saved').waitFor();

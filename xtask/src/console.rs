@@ -1,6 +1,6 @@
 //! `cargo xtask console`: builds the web console and tests it in a browser.
 
-use crate::command::{run as run_command, target_dir, workspace};
+use crate::command::{run as run_command, workspace};
 use crate::node::{self, Node};
 use clap::Args;
 use std::path::{Path, PathBuf};
@@ -91,7 +91,6 @@ fn browser(binary: Option<&Path>, shots: bool) -> Result<(), String> {
     tests.env("NACRE_OTHERS", addresses.join(","));
     tests.env("NACRE_PID", node.id().to_string());
     tests.env("NACRE_BINARY", binary);
-    tests.env("NACRE_PLUGINS", target_dir()?.join("plugins"));
     if shots {
         tests.env("NACRE_SHOTS", "1");
     }
