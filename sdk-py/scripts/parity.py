@@ -108,7 +108,7 @@ REASONS = [
     ("get_decode_format", "Internal to the official package."),
     ("N1QLQuery", "Internal to the official package."),
     ("uery_context", "Internal to the official package."),
-    ("JwtAuthenticator", "Tokens for key-value connections are not taken yet."),
+    ("JwtAuthenticator", "Key-value takes no tokens; over HTTP `TokenAuthenticator` has those of nacre."),
     ("cluster_info", "The management service tells it: `GET /pools/default`."),
     ("as_dict", "The members of the object are its attributes."),
     ("valid_keys", "Internal to the official package."),

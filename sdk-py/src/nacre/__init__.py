@@ -7,7 +7,7 @@
 The same without ``await`` is in `nacre.sync`.
 """
 
-from .auth import CertificateAuthenticator, PasswordAuthenticator
+from .auth import CertificateAuthenticator, PasswordAuthenticator, TokenAuthenticator
 from .binary import BinaryCollection
 from .bucket import Bucket, Scope
 from .cluster import Cluster, connect
@@ -63,6 +63,7 @@ __all__ = [
     "Scope",
     "ServerDurability",
     "StoreSemantics",
+    "TokenAuthenticator",
     "ViewOptions",
     "ViewResult",
     "ViewRow",

@@ -165,6 +165,9 @@ class KvClient:
         except TimeoutError:
             raise attempt.timed_out() from attempt.cause
 
+    def require_documents(self) -> None:
+        """Raises where there is no key-value; here there is."""
+
     async def execute(self, operation: Operation, timeout: float) -> Response:
         """Answer to a request for a document, after as many attempts as fit in ``timeout`` seconds.
 

@@ -1,5 +1,7 @@
 """Connection strings: ``couchbase[s]://host[:port][,host[:port]…][/bucket][?option=value&…]``.
 
+``http[s]://host[:port][,…]`` has the port of the management service, and everything goes over HTTP.
+
 ``nacre:///path/to/folder[?option=value&…]`` and ``nacre://:memory:`` are databases in this process.
 """
 
@@ -11,6 +13,7 @@ from ._embedded import Place
 from .exceptions import InvalidArgumentException
 
 DEFAULT_PORT, DEFAULT_TLS_PORT = 11210, 11207
+_HTTP_PORT, _HTTPS_PORT = 8091, 18091
 _OPTIONS = frozenset({"network", "trust_certificate", "tls_verify"})
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.%]+\]|[^\s\[\]:/?#@]+)(?::(\d{1,5}))?")
 
@@ -35,12 +38,15 @@ class ConnectionString:
     uses_tls: bool = False
     options: dict[str, str] = field(default_factory=dict)
     """``network``, ``trust_certificate`` (a file) and ``tls_verify`` (``none`` or ``peer``)."""
+    is_http: bool = False
+    """There is no key-value: the map comes from the management service."""
     place: Place | None = None
     """The database in this process, in place of a cluster."""
 
     @classmethod
     def parse(cls, text: str) -> "ConnectionString":
-        """Reads a connection string; the port is that of the key-value service.
+        """Reads a connection string; the port is that of the key-value service, or with ``http``
+        that of the management service.
 
         Raises:
             InvalidArgumentException: it has another scheme, no host, or an unknown option.
@@ -50,9 +56,10 @@ class ConnectionString:
             path, _, query = rest.partition("?")
             place = Place.of(path, dict(parse_qsl(query, keep_blank_values=True)))
             return cls((Address("embedded", DEFAULT_PORT),), place=place)
-        if not separator or scheme not in ("couchbase", "couchbases"):
+        if not separator or scheme not in _DEFAULT_PORTS:
             raise InvalidArgumentException(
-                f"{text!r} does not start with couchbase://, couchbases:// or nacre://"
+                f"{text!r} does not start with couchbase://, couchbases://, http://, https:// or "
+                "nacre://"
             )
         rest, _, query = rest.partition("?")
         options = dict(parse_qsl(query, keep_blank_values=True))
@@ -61,10 +68,18 @@ class ConnectionString:
                 f"options of an address are {', '.join(sorted(_OPTIONS))}, not {sorted(unknown)}"
             )
         hosts, _, bucket = rest.partition("/")
-        uses_tls = scheme == "couchbases"
-        default = DEFAULT_TLS_PORT if uses_tls else DEFAULT_PORT
-        seeds = tuple(_address(host, default) for host in hosts.split(","))
-        return cls(seeds, bucket or None, uses_tls, options)
+        seeds = tuple(_address(host, _DEFAULT_PORTS[scheme]) for host in hosts.split(","))
+        uses_tls = scheme in ("couchbases", "https")
+        return cls(seeds, bucket or None, uses_tls, options, scheme.startswith("http"))
+
+
+_DEFAULT_PORTS = {
+    "couchbase": DEFAULT_PORT,
+    "couchbases": DEFAULT_TLS_PORT,
+    "http": _HTTP_PORT,
+    "https": _HTTPS_PORT,
+}
+"""Ports of seeds that name none, by scheme."""
 
 
 def address_of(text: str) -> Address:

@@ -82,6 +82,7 @@ class Documents:
     async def _mutate_and_observe(
         self, operation: Operation, durability: ClientDurability, preserves: bool, timeout: float
     ) -> tuple[Response, MutationToken | None]:
+        self._client.require_documents()
         operation = _framed(operation, framing_extras(preserves))
         clock = asyncio.get_running_loop()
         deadline = clock.time() + timeout

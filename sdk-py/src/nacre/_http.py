@@ -214,10 +214,14 @@ class HttpClient:
         timeout: float,
         attempt: Attempt | None = None,
         node: Address | None = None,
+        once: bool = False,
     ) -> AsyncIterator[HttpStream]:
         """As `send`, but the body is read as it comes; ``timeout`` is for all of it.
 
-        ``node`` is the only one to ask.
+        ``node`` is the only one to ask; with ``once`` one attempt is made.
+
+        Raises:
+            OSError: the only attempt found no connection.
         """
         if attempt is None:
             attempt = Attempt(
@@ -230,7 +234,9 @@ class HttpClient:
         try:
             async with limit:
                 self._limits.add(limit)
-                stream = await self._attempts(client, service, request, attempt, deadline, node)
+                stream = await self._attempts(
+                    client, service, request, attempt, deadline, node, once
+                )
         except TimeoutError:
             self.check_open(attempt.context)
             raise attempt.expired(request.reads) from attempt.cause
@@ -249,6 +255,7 @@ class HttpClient:
         attempt: Attempt,
         deadline: float,
         node: Address | None,
+        once: bool,
     ) -> HttpStream:
         context = attempt.context
         while True:
@@ -261,6 +268,8 @@ class HttpClient:
                         f"the node's certificate is not trusted: {error.verify_message}", context
                     ) from error
                 except OSError:
+                    if once:
+                        raise
                     # It may have left the cluster.
                     client.map_due = 0
                     attempt.failed("NODE_NOT_AVAILABLE")
@@ -273,7 +282,7 @@ class HttpClient:
                     status, headers = await read_head(socket.reader)
                 except (OSError, EOFError) as error:
                     self._release(socket, False)
-                    if not request.reads:
+                    if once or not request.reads:
                         raise RequestCanceledException(
                             f"the connection failed: {error}", context
                         ) from None

@@ -1,16 +1,25 @@
 """What connections need to be let in: user, mechanisms, TLS."""
 
 import base64
+import re
 import ssl
 from dataclasses import dataclass, field
 
 from ._embedded import Carrier
-from .auth import Authenticator, CertificateAuthenticator, PasswordAuthenticator
+from .auth import (
+    Authenticator,
+    CertificateAuthenticator,
+    PasswordAuthenticator,
+    TokenAuthenticator,
+)
 from .exceptions import InvalidArgumentException
 
 PLAIN = "PLAIN"
 SCRAM_DIGESTS = {"SCRAM-SHA512": "sha512", "SCRAM-SHA256": "sha256", "SCRAM-SHA1": "sha1"}
 """Mechanisms that do not give the password away, the strongest first, with their digests."""
+
+
+_TOKEN = re.compile(r"[!-~]{1,4096}")
 
 
 @dataclass(slots=True)
@@ -22,6 +31,8 @@ class Security:
     mechanisms: tuple[str, ...] = tuple(SCRAM_DIGESTS)
     """What may be used, the best first."""
     tls: ssl.SSLContext | None = None
+    token: str | None = field(default=None, repr=False)
+    """Takes the place of user and password in requests over HTTP."""
     has_certificate: bool = False
     """The certificate says who the client is: there is no other login."""
     carrier: Carrier | None = field(default=None, repr=False)
@@ -56,10 +67,19 @@ class Security:
             self.username = self.password = ""
             self.has_certificate = True
             return
+        if isinstance(authenticator, TokenAuthenticator):
+            if not _TOKEN.fullmatch(authenticator.token):
+                raise InvalidArgumentException("a token is text without spaces")
+            self.token = authenticator.token
+            self.username = self.password = ""
+            self.has_certificate = False
+            return
         if not isinstance(authenticator, PasswordAuthenticator):
             raise InvalidArgumentException(
-                "an authenticator is a PasswordAuthenticator or a CertificateAuthenticator"
+                "an authenticator is a PasswordAuthenticator, a CertificateAuthenticator or a "
+                "TokenAuthenticator"
             )
+        self.token = None
         self.username, self.password = authenticator.username, authenticator.password
         self.has_certificate = False
         chosen = authenticator.allowed_sasl_mechanisms
@@ -76,6 +96,8 @@ class Security:
         """Header of HTTP requests; None where the certificate says it all."""
         if self.has_certificate:
             return None
+        if self.token is not None:
+            return f"Bearer {self.token}"
         return "Basic " + base64.b64encode(f"{self.username}:{self.password}".encode()).decode()
 
 

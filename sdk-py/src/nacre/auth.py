@@ -42,4 +42,16 @@ class CertificateAuthenticator:
     """File with the certificates of the authorities that the client trusts, in PEM."""
 
 
-Authenticator = PasswordAuthenticator | CertificateAuthenticator
+@dataclass(frozen=True, slots=True)
+class TokenAuthenticator:
+    """A token of `nacre token create`, for services over HTTP: ``http://host:8091``.
+
+    Key-value takes no tokens, so documents are read and changed by queries.
+    """
+
+    token: str = field(repr=False)
+    cert_path: str | None = None
+    """File with the certificates of the authorities that the client trusts, in PEM."""
+
+
+Authenticator = PasswordAuthenticator | CertificateAuthenticator | TokenAuthenticator

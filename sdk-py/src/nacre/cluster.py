@@ -8,8 +8,9 @@ from ._client import KvClient
 from ._connstr import ConnectionString
 from ._embedded import Carrier
 from ._http import HttpClient, HttpRequest, HttpResponse
+from ._http_only import HttpOnlyClient
 from ._security import Security
-from .auth import CertificateAuthenticator, PasswordAuthenticator
+from .auth import CertificateAuthenticator, PasswordAuthenticator, TokenAuthenticator
 from .bucket import Bucket
 from .diagnostics import (
     ClusterInfoResult,
@@ -55,6 +56,11 @@ class Cluster:
     def __init__(self, connection_string: str, options: ClusterOptions) -> None:
         parsed = ConnectionString.parse(connection_string)
         options.check(parsed.uses_tls)
+        if isinstance(options.authenticator, TokenAuthenticator) and not parsed.is_http:
+            raise InvalidArgumentException(
+                "key-value takes no tokens: connect to http://host:8091, where queries, views and "
+                "management take them, or log in with user and password"
+            )
         trust = parsed.options.get("trust_certificate") or options.trust_store_path
         verifies = parsed.options.get("tls_verify", "peer") != "none"
         self.security = Security.of(
@@ -74,6 +80,7 @@ class Cluster:
         watches = self._watching if self._watching.watches else None
         self.http = HttpClient(self.security, watches)
         self._seeds = parsed.seeds
+        self._is_http = parsed.is_http
         self._client = self._kv_client(None)
         self._buckets: dict[str, Bucket] = {}
         self._prepared = PreparedStatements()
@@ -154,17 +161,22 @@ class Cluster:
         self._watching.start()
 
     def _kv_client(self, bucket: str | None) -> KvClient:
-        return KvClient(self._seeds, self.security, bucket, self._network, self._watching)
+        kind = HttpOnlyClient if self._is_http else KvClient
+        return kind(self._seeds, self.security, bucket, self._network, self._watching)
 
     def set_authenticator(
-        self, authenticator: PasswordAuthenticator | CertificateAuthenticator
+        self,
+        authenticator: PasswordAuthenticator | CertificateAuthenticator | TokenAuthenticator,
     ) -> None:
         """Has the connections to come log in as another user; those that there are stay.
 
         Raises:
-            InvalidArgumentException: certificates cannot be exchanged for passwords.
+            InvalidArgumentException: certificates cannot be exchanged for passwords, nor passwords
+                for tokens where there is key-value.
         """
-        if self.security.has_certificate or not isinstance(authenticator, PasswordAuthenticator):
+        if isinstance(authenticator, TokenAuthenticator) and not self._is_http:
+            raise InvalidArgumentException("key-value takes no tokens")
+        if self.security.has_certificate or isinstance(authenticator, CertificateAuthenticator):
             raise InvalidArgumentException("only a password can take the place of a password")
         self.security.take(authenticator, self.security.tls is not None)
 
@@ -315,6 +327,7 @@ async def connect(
     username: str = "",
     password: str = "",
     *,
+    token: str | None = None,
     timeouts: ClusterTimeoutOptions | None = None,
     trust_store_path: str | None = None,
     trust_pem: str | None = None,
@@ -324,6 +337,10 @@ async def connect(
     ``nacre:///path/to/folder`` opens a database in this process, which asks for no user; its bucket
     is ``default``. ``nacre://:memory:`` is a new one in memory.
 
+    ``http://host[:8091]`` and ``https://host[:18091]`` use HTTP alone: queries, views, search,
+    changes and management work, also with a ``token`` in place of user and password; operations on
+    documents raise `FeatureUnavailableException`.
+
     The certificates of nodes must be signed by an authority in the file ``trust_store_path`` or in
     ``trust_pem``; without both, by one that the machine trusts.
 
@@ -332,7 +349,7 @@ async def connect(
         UnAmbiguousTimeoutException: no node answered in time.
     """
     options = ClusterOptions(
-        PasswordAuthenticator(username, password),
+        PasswordAuthenticator(username, password) if token is None else TokenAuthenticator(token),
         timeouts or ClusterTimeoutOptions(),
         trust_store_path=trust_store_path,
         trust_pem=trust_pem,

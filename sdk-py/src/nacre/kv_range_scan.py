@@ -183,6 +183,7 @@ class ScanResultIterable:
         watch.end()
 
     async def _documents_found(self) -> AsyncGenerator[ScanResult, None]:
+        self._client.require_documents()
         cluster_map = self._client.map or await self._client.bootstrap(self._timeout)
         rest = iter(range(len(cluster_map.vbuckets)))
         # Bounded, so that a consumer that is slow holds the scan back.

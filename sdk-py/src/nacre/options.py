@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, cast
 
 from ._instruments import Instruments, OrphanReporter, span_in
-from .auth import CertificateAuthenticator, PasswordAuthenticator
+from .auth import CertificateAuthenticator, PasswordAuthenticator, TokenAuthenticator
 from .durability import ClientDurability, ServerDurability
 from .exceptions import FeatureUnavailableException, InvalidArgumentException
 from .observability.metrics import LoggingMeter, Meter
@@ -181,7 +181,7 @@ class TuningOptions:
 class ClusterOptions(TuningOptions):
     """How to connect to a cluster."""
 
-    authenticator: PasswordAuthenticator | CertificateAuthenticator
+    authenticator: PasswordAuthenticator | CertificateAuthenticator | TokenAuthenticator
     timeout_options: ClusterTimeoutOptions = field(default_factory=ClusterTimeoutOptions)
     preferred_server_group: str | None = None
     """Server group for `ReadPreference.SELECTED_SERVER_GROUP`."""
@@ -237,7 +237,9 @@ class ClusterOptions(TuningOptions):
             if given is not None and not callable(getattr(given, method, None)):
                 raise InvalidArgumentException(f"a {name} has a method {method}")
         if self.enable_tls and not uses_tls:
-            raise InvalidArgumentException("enable_tls needs a connection string of couchbases://")
+            raise InvalidArgumentException(
+                "enable_tls needs a connection string of couchbases:// or https://"
+            )
 
     def instruments(self) -> Instruments:
         """What watches the operations of a cluster.

@@ -32,7 +32,7 @@ from .. import result as _result
 from .. import search as _searching
 from .. import transactions as _transactions
 from .. import views as _views
-from ..auth import CertificateAuthenticator, PasswordAuthenticator
+from ..auth import CertificateAuthenticator, PasswordAuthenticator, TokenAuthenticator
 from ..exceptions import RequestCanceledException
 from ..management import buckets as _buckets
 from ..management import collections as _collections
@@ -749,7 +749,8 @@ class Cluster(_Facade[_cluster.Cluster]):
         return Transactions(self._loop, self._wrapped.transactions)
 
     def set_authenticator(
-        self, authenticator: PasswordAuthenticator | CertificateAuthenticator
+        self,
+        authenticator: PasswordAuthenticator | CertificateAuthenticator | TokenAuthenticator,
     ) -> None:
         """Has the connections to come log in as another user; those that there are stay."""
         self._wrapped.set_authenticator(authenticator)
@@ -772,16 +773,17 @@ class Cluster(_Facade[_cluster.Cluster]):
 
 def connect(
     connection_string: str,
-    username: str,
-    password: str,
+    username: str = "",
+    password: str = "",
     *,
+    token: str | None = None,
     timeouts: ClusterTimeoutOptions | None = None,
     trust_store_path: str | None = None,
     trust_pem: str | None = None,
 ) -> Cluster:
     """Connects to ``couchbase[s]://host[:port]`` and logs in; see `nacre.connect`."""
     options = ClusterOptions(
-        PasswordAuthenticator(username, password),
+        PasswordAuthenticator(username, password) if token is None else TokenAuthenticator(token),
         timeouts or ClusterTimeoutOptions(),
         trust_store_path=trust_store_path,
         trust_pem=trust_pem,
