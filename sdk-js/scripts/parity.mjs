@@ -25,7 +25,7 @@ const REASONS = [
     /^(\w*Tracer\w*|\w*Meter\w*|\w*Span\w*|\w*Recorder|\w*Observab\w*|OTel\w*|ValueRecorder|getOTel\w*|OpTracing\w*|shutdownLogger|enableProtocolLogger\w*)/i,
     'no tracing and no metrics of its own',
   ],
-  [/^(Jwt\w*|IJwt\w*)/, 'the server knows no tokens yet'],
+  [/^(Jwt\w*|IJwt\w*)/, 'key-value takes no tokens; `nacre/http` takes those of nacre'],
   [/^(ViewExecutor|SearchQuery\.hasProp)/, 'internal to the official package'],
   [/^ViewQuery(Id|Key)Range$/, 'a plain object, `range` and `idRange` of the options'],
   [/^(isOptions|lcbVersion|cbppVersion|cbppMetadata)$/, 'about the native code of the official package'],

@@ -147,7 +147,9 @@ export class Access {
   #checked(authenticator: Authenticator): Authenticator {
     if (this.database) return authenticator
     if (authenticator && 'token' in authenticator) {
-      throw new FeatureNotAvailableError('the server knows no tokens: connect with a password or certificate')
+      throw new FeatureNotAvailableError(
+        'key-value takes no tokens: log in with a password or certificate, or connect by nacre/http with { token }',
+      )
     }
     if (authenticator && 'certificatePath' in authenticator) {
       if (!this.tls) throw new InvalidArgumentError('a certificate needs couchbases://')

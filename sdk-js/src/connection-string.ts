@@ -43,6 +43,9 @@ export interface ConnectionString {
  */
 export function parseConnectionString(text: string): ConnectionString {
   const prefix = typeof text === 'string' ? /^couchbase(s?):\/\//.exec(text) : null
+  if (typeof text === 'string' && /^https?:\/\//.test(text)) {
+    throw new InvalidArgumentError('an address of HTTP is for connect of nacre/http; this one needs couchbase://')
+  }
   if (!prefix)
     throw new InvalidArgumentError(`${JSON.stringify(text)} does not start with couchbase:// or couchbases://`)
   const tls = prefix[1] === 's'

@@ -24,6 +24,17 @@ class ConnectionStringTest(unittest.TestCase):
         self.assertEqual(str(Address("::1", 7)), "[::1]:7")
         self.assertEqual(str(Address("a", 7)), "a:7")
 
+    def test_an_address_of_http_has_the_port_of_management(self) -> None:
+        for text, port, uses_tls in (
+            ("http://a", 8091, False),
+            ("https://a", 18091, True),
+            ("http://a:1", 1, False),
+        ):
+            parsed = ConnectionString.parse(text)
+            found = (parsed.seeds[0].port, parsed.uses_tls, parsed.is_http)
+            self.assertEqual(found, (port, uses_tls, True))
+        self.assertFalse(ConnectionString.parse("couchbase://a").is_http)
+
     def test_what_cannot_be_connected_to_is_refused(self) -> None:
         for text in (
             "",
@@ -34,7 +45,7 @@ class ConnectionStringTest(unittest.TestCase):
             "couchbase://a:65536",
             "couchbase://a:b",
             "couchbase://a b",
-            "http://a:8091",
+            "ftp://a:8091",
             "couchbase://a?no_such=option",
         ):
             with self.subTest(text=text), self.assertRaises(InvalidArgumentException):
