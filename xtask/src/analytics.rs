@@ -90,7 +90,7 @@ pub fn run_chore(options: &Analytics) -> Result<(), String> {
         behind_a_node(options, &program, &wanted)?;
     }
     if is_wanted(Step::Go) {
-        suites::analytics(&node::build(&options.profile)?, &wrapper(&program), SERVICES)?;
+        suites::analytics(&node::build(&options.profile)?, &wrapper(&program))?;
     }
     Ok(())
 }
@@ -129,12 +129,9 @@ fn wrapper(program: &Path) -> [String; 2] {
 fn behind_a_node(options: &Analytics, program: &Path, wanted: &[Step]) -> Result<(), String> {
     let binary = node::build(&options.profile)?;
     let wrapper = wrapper(program);
-    let node =
-        Node::start(&binary, Some(PORT_BASE), &[BUCKET], &wrapper.each_ref().map(String::as_str))?;
-    let answer = node.rest("POST", "/node/controller/setupServices", &[("services", SERVICES)])?;
-    if answer.status != 200 {
-        return Err(format!("cannot give the node its services: {}", answer.text()));
-    }
+    let wrapper = wrapper.each_ref().map(String::as_str);
+    let node = Node::start(&binary, Some(PORT_BASE), &[], &wrapper)?;
+    give_services(&node, BUCKET)?;
     wait_for_answer(&node, |answer| answer.status == 200)?;
     for step in wanted {
         match step {
@@ -145,6 +142,24 @@ fn behind_a_node(options: &Analytics, program: &Path, wanted: &[Step]) -> Result
         }
     }
     node.stop()
+}
+
+/// Gives a node that was just started the service of analytics, and a bucket afterwards: with a bucket, services stay as they are.
+///
+/// # Errors
+/// What the node says.
+pub(crate) fn give_services(node: &Node, bucket: &str) -> Result<(), String> {
+    let services = [("services", SERVICES)];
+    let answer = node.rest("POST", "/node/controller/setupServices", &services)?;
+    if answer.status != 200 {
+        return Err(format!("cannot give the node its services: {}", answer.text()));
+    }
+    let bucket = [("name", bucket), ("ramQuotaMB", "256")];
+    let answer = node.rest("POST", "/pools/default/buckets", &bucket)?;
+    match answer.status {
+        202 => Ok(()),
+        _ => Err(format!("cannot make a bucket: {}", answer.text())),
+    }
 }
 
 /// Plays the conformance cases for analytics.

@@ -130,23 +130,19 @@ pub fn run(options: &Conformance) -> Result<(), String> {
     }
 }
 
-/// Runs the tests of analytics that ship in the Go SDK, against a node with these services.
+/// Runs the tests of analytics that ship in the Go SDK, against a node with that service.
 ///
 /// # Errors
 /// When the suite cannot run, or a test fails.
 pub(crate) fn analytics(
     binary: &std::path::Path,
     wrapper: &[String],
-    services: &str,
 ) -> Result<(), String> {
     let suite = go::prepare(&go::ANALYTICS, binary)?;
     let wrapper: Vec<&str> = wrapper.iter().map(String::as_str).collect();
-    let node = Node::start(binary, None, &[BUCKET], &wrapper)?;
+    let node = Node::start(binary, None, &[], &wrapper)?;
     node.rest("POST", "/pools/default", &[("clusterName", "nacre")])?;
-    let answer = node.rest("POST", "/node/controller/setupServices", &[("services", services)])?;
-    if answer.status != 200 {
-        return Err(format!("cannot give the node its services: {}", answer.text()));
-    }
+    crate::analytics::give_services(&node, BUCKET)?;
     let report = suite.run(&node, 1)?;
     node.stop()?;
     println!("{}", report.summary());

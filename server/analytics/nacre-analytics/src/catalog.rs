@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::follower::Keyspace;
-use crate::statement::{DEFAULT_SCOPE, IndexField, Qualified};
+use crate::statement::{DEFAULT_SCOPE, Qualified};
 use nacre_sql::Value;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

@@ -229,6 +229,9 @@ impl Builder<'_> {
 
     /// A term of FROM: its input, unless it is an array of another term.
     fn term(&mut self, term: &FromTerm, scope: &mut Scope) -> Planned<Option<usize>> {
+        if term.hints.keys.is_some() {
+            return unsupported("USE KEYS");
+        }
         let mut own = None;
         let variable = match &term.source {
             Source::Keyspace(path) => {
