@@ -12,8 +12,12 @@ use std::process::Command;
 /// How long the seeds may take with one fault, in seconds of a processor: then the kernel ends them.
 const SECONDS_MAX: u64 = 3000;
 
-/// Files that list the faults of one cluster and of backups.
-const LISTS: [&str; 2] = ["server/nacre-sim/mutants.toml", "server/nacre-backup/mutants.toml"];
+/// Files that list the faults of one cluster, of backups and of devices.
+const LISTS: [&str; 3] = [
+    "server/nacre-sim/mutants.toml",
+    "server/nacre-backup/mutants.toml",
+    "server/nacre-embedded/mutants.toml",
+];
 /// File that lists the faults of clusters that follow each other.
 const LIST_OF_CLUSTERS: &str = "server/nacre-sim/mutants-clusters.toml";
 /// Seeds of a simulation that is a test; each takes a few milliseconds.
@@ -170,6 +174,7 @@ fn find_by_tests(tree: &Path, package: &str) -> Result<Option<u64>, String> {
     let mut command = cargo();
     command.current_dir(tree).env("CARGO_TARGET_DIR", tree.join("target"));
     command.env("NACRE_BACKUP_SEEDS", TEST_SEEDS).env("RUST_BACKTRACE", "0");
+    command.env("NACRE_DEVICE_SEEDS", TEST_SEEDS);
     let mut build = cargo();
     build.current_dir(tree).env("CARGO_TARGET_DIR", tree.join("target"));
     build.args(["test", "--quiet", "--no-run", "-p", package]);
@@ -194,7 +199,8 @@ mod tests {
 
     #[test]
     fn each_fault_still_fits_the_sources() {
-        for (name, least) in [(LISTS[0], 40), (LISTS[1], 6), (LIST_OF_CLUSTERS, 15)] {
+        for (name, least) in [(LISTS[0], 40), (LISTS[1], 6), (LISTS[2], 10), (LIST_OF_CLUSTERS, 15)]
+        {
             let list = read(&[name]).unwrap();
             assert!(list.len() >= least, "{name}");
             for mutant in list {

@@ -4,7 +4,7 @@ use crate::pull::{Pulled, VbucketState};
 use crate::push::Push;
 use crate::replica::Replica;
 use crate::wire::{self, Event};
-use crate::{Direction, Failure, Hello, Notice, Saved, Settings, State, Status};
+use crate::{Direction, Failure, Hello, Notice, Point, Saved, Settings, State, Status};
 use nacre_protocol::{Frame, Magic, Opcode, decode};
 use nacre_types::Now;
 use nacre_xdcr::SourceId;
@@ -329,14 +329,14 @@ impl Engine {
 
     /// Stores positions when nothing is on its way: the documents first.
     fn save(&mut self, replica: &mut dyn Replica, now: Now) -> Result<(), Failure> {
-        if !self.wants_to_save(now) || !self.is_quiet() || self.is_sweeping() {
+        if !self.wants_to_save(now) || !self.is_quiet() {
             return Ok(());
         }
         replica.flush()?;
         let after = Saved {
             bucket: self.saved.bucket.clone(),
             collections: self.known.clone(),
-            points: self.vbuckets.iter().map(|vbucket| vbucket.point).collect(),
+            points: self.points(),
             push: Some(replica.position()),
         };
         let rows = after.rows_after(&self.saved);
@@ -346,6 +346,15 @@ impl Engine {
         self.save_at_ns = now.monotonic_ns + SAVE_NS;
         // Changes that waited for this moment.
         self.look_at_changes(replica, now)
+    }
+
+    /// The positions to store: of a vBucket that is being compared as a whole, the one from before.
+    fn points(&self) -> Vec<Point> {
+        let point = |(index, vbucket): (usize, &VbucketState)| match vbucket.is_sweeping() {
+            true => self.saved.points.get(index).copied().unwrap_or_default(),
+            false => vbucket.point,
+        };
+        self.vbuckets.iter().enumerate().map(point).collect()
     }
 
     /// Stores positions at once, when nothing is on its way. Called before a session is ended on purpose.

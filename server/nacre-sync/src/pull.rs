@@ -1,7 +1,7 @@
 //! Streams of the hub: positions, and what becomes of a version that arrives.
 //!
 //! ```text
-//! refused with a rollback ─► from the start, as a sweep ─► until the seqno that the hub had
+//! a rollback, or another branch ─► from the start, as a sweep ─► until the seqno that the hub had
 //!                             │ a version arrives: compared as always
 //!                             └ documents that did not arrive: the hub has lost them ─► sent again
 //!                                                              the hub has forgotten their deletions ─► deleted
@@ -34,7 +34,7 @@ pub(crate) struct Pulled {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Stream {
+pub(crate) enum Stream {
     #[default]
     None,
     Asked,
@@ -63,14 +63,17 @@ pub(crate) struct VbucketState {
     /// The last seqno that the hub is known to have.
     pub high: u64,
     stream: Stream,
-    /// The position that the hub did not continue from.
-    refused: Option<Point>,
+    /// The hub's branch of history, as the device last knew it; 0 for none.
+    branch: u64,
+    /// True until a pass over all documents is over.
+    sweeps: bool,
     sweep: Option<Sweep>,
 }
 
 impl VbucketState {
     pub fn at(point: Point) -> VbucketState {
-        VbucketState { point, snapshot: point.snapshot, ..VbucketState::default() }
+        let (snapshot, branch) = (point.snapshot, point.vb_uuid);
+        VbucketState { point, snapshot, branch, ..VbucketState::default() }
     }
 
     /// The session with that number is over.
@@ -92,7 +95,7 @@ impl VbucketState {
 
     /// Returns true until a pass over all documents is over.
     pub fn is_sweeping(&self) -> bool {
-        self.refused.is_some()
+        self.sweeps
     }
 
     pub fn wants_stream(&self) -> bool {
@@ -115,15 +118,12 @@ impl VbucketState {
     }
 }
 
-/// Returns how the hub's history went on from a position, by its branches, newest first: `None` if the position is still part of it,
-/// else the seqno at which the other branch began.
-fn lost_since(branches: &[(u64, u64)], point: &Point, high: u64) -> Option<u64> {
-    match branches.iter().position(|(vb_uuid, _)| *vb_uuid == point.vb_uuid) {
-        Some(0) => (point.seqno > high).then_some(high),
-        Some(index) => {
-            let (_, end) = branches[index - 1];
-            (point.seqno > end).then_some(end)
-        }
+/// Returns the seqno at which the hub's history left a branch, given its branches, newest first: `None` while that is the newest one,
+/// and 0 if the branch is unknown.
+fn left_at(branches: &[(u64, u64)], branch: u64) -> Option<u64> {
+    match branches.iter().position(|(vb_uuid, _)| *vb_uuid == branch) {
+        Some(0) => None,
+        Some(index) => Some(branches[index - 1].1),
         None => Some(0),
     }
 }
@@ -150,11 +150,16 @@ impl Engine {
         let is = |status: Status| frame.vbid == status as u16;
         if is(Status::Success) {
             let branches = wire::read_branches(frame.value).ok_or_else(malformed)?;
+            let left_at = left_at(&branches, vbucket.branch);
+            if left_at.is_some() && vbucket.point.seqno > 0 {
+                // Versions that the device took or sent after its last position may be lost, too.
+                return self.read_again(frame.opaque as u16, Stream::Asked);
+            }
             vbucket.stream = Stream::Open;
             vbucket.point.vb_uuid = branches[0].0;
-            if let Some(refused) = vbucket.refused {
-                let lost = lost_since(&branches, &refused, vbucket.high);
-                let (is_loss, began) = (lost.is_some(), lost.unwrap_or(0));
+            if left_at.is_some() || vbucket.sweeps {
+                let (is_loss, began) = (left_at.is_some(), left_at.unwrap_or(0));
+                vbucket.sweeps = true;
                 vbucket.sweep = Some(Sweep { is_loss, began, seen: BTreeSet::new() });
                 self.notify(Notice::Again { lost: is_loss });
             }
@@ -162,7 +167,7 @@ impl Engine {
         }
         vbucket.stream = Stream::None;
         if is(Status::Rollback) && vbucket.point != Point::default() {
-            vbucket.refused.get_or_insert(vbucket.point);
+            vbucket.sweeps = true;
             vbucket.restart();
             self.begin_streams();
             return Ok(());
@@ -394,7 +399,8 @@ impl Engine {
             return Ok(());
         }
         let Some(sweep) = vbucket.sweep.take() else { return Ok(()) };
-        vbucket.refused = None;
+        // Only a whole pass makes the hub's branch the known one.
+        (vbucket.sweeps, vbucket.branch) = (false, vbucket.point.vb_uuid);
         self.set_dirty();
         let count = self.vbuckets.len() as u16;
         for collection in 0..self.collections.len() {
@@ -444,18 +450,17 @@ impl Engine {
         vbucket.high = vbucket.high.max(seqno);
     }
 
-    /// Reads a vBucket again from the start, because a version that should have arrived has not.
-    pub(crate) fn read_again(&mut self, vbid: u16) {
+    /// Reads a vBucket again from the start: the hub's history is another one, or a version that should have arrived has not. `at` is how
+    /// the stream must be for that.
+    pub(crate) fn read_again(&mut self, vbid: u16, at: Stream) -> Result<(), Failure> {
         let vbucket = &mut self.vbuckets[usize::from(vbid)];
-        if vbucket.stream != Stream::Open {
-            return;
-        }
-        let Some(line) = vbucket.line.and_then(|id| self.lines.get_mut(&id)) else { return };
-        vbucket.refused.get_or_insert(vbucket.point);
-        vbucket.sweep = None;
+        let line = vbucket.line.and_then(|id| self.lines.get_mut(&id));
+        let Some(line) = line.filter(|_| vbucket.stream == at) else { return Ok(()) };
+        (vbucket.sweeps, vbucket.sweep) = (true, None);
         vbucket.restart();
         vbucket.stream = Stream::Closing;
         wire::close(vbid, crate::handshake::CLOSE, &mut line.output);
+        Ok(())
     }
 }
 
@@ -488,14 +493,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_position_is_lost_when_its_branch_ended_before_it() {
-        let point = |vb_uuid, seqno| Point { vb_uuid, seqno, snapshot: (seqno, seqno) };
+    fn a_branch_is_left_where_the_next_one_begins() {
         let branches = [(3, 50), (2, 20), (1, 0)];
-        assert_eq!(lost_since(&branches, &point(3, 60), 70), None, "a deletion was forgotten");
-        assert_eq!(lost_since(&branches, &point(3, 80), 70), Some(70));
-        assert_eq!(lost_since(&branches, &point(2, 50), 70), None);
-        assert_eq!(lost_since(&branches, &point(2, 51), 70), Some(50));
-        assert_eq!(lost_since(&branches, &point(1, 30), 70), Some(20));
-        assert_eq!(lost_since(&branches, &point(9, 1), 70), Some(0));
+        let left: Vec<_> = [3, 2, 1, 9, 0].map(|branch| left_at(&branches, branch)).into();
+        assert_eq!(left, [None, Some(50), Some(20), Some(0), Some(0)]);
     }
 }

@@ -3,6 +3,7 @@
 use crate::compare::{base_of, is_in_step, outgoing};
 use crate::engine::{Engine, Key, LineId};
 use crate::handshake::described;
+use crate::pull::Stream;
 use crate::replica::{Outcome, Parked, Replica};
 use crate::{Direction, Failure, Fault, Local, wire};
 use nacre_protocol::{Frame, Status};
@@ -176,7 +177,8 @@ impl Engine {
             let late: Vec<Key> = late.map(|(key, _)| key.clone()).collect();
             for key in late {
                 self.awaited.remove(&key);
-                self.read_again(Vbid::of(&key.1, self.vbuckets.len() as u16).0);
+                let vbid = Vbid::of(&key.1, self.vbuckets.len() as u16).0;
+                self.read_again(vbid, Stream::Open)?;
             }
         }
         Ok(())

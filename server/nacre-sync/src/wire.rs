@@ -235,7 +235,8 @@ pub(crate) fn read(frame: &Frame<'_>) -> Option<Event> {
             let (seqno, rev) = (Seqno(extras.u64()?), extras.u64()?);
             version(Meta { seqno, cas, rev, flags: 0, expiry: extras.u32()?, datatype, kind })
         }
-        Payload::SEQNO_ADVANCED => Event::Advanced(extras.u64()?),
+        // A collection was made or dropped: what concerns the device ends the stream.
+        Payload::SEQNO_ADVANCED | Payload::SYSTEM_EVENT => Event::Advanced(extras.u64()?),
         Payload::STREAM_END => Event::End(extras.u32()?),
         _ => Event::Other,
     })

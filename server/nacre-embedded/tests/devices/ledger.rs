@@ -1,0 +1,101 @@
+//! Which edit was written over which.
+//!
+//! A body is a set of edits: `{"edits":[7,9]}`. An application replaces it by a set of one, and knows of those it replaces. A resolver
+//! joins two sets. An edit is accounted for if a body at the end or a parked one has it, or if it was replaced knowingly by one that is
+//! accounted for, or by a deletion.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// An edit.
+pub(crate) type EditId = u64;
+
+struct Edit {
+    /// The edits that the application saw and replaced.
+    over: BTreeSet<EditId>,
+    is_deletion: bool,
+    /// True if the process that made it was killed before it was stored.
+    is_excused: bool,
+    what: String,
+}
+
+/// All edits of a run.
+#[derive(Default)]
+pub(crate) struct Ledger {
+    edits: BTreeMap<EditId, Edit>,
+}
+
+/// Returns a body with these edits.
+pub(crate) fn body_of(edits: &BTreeSet<EditId>) -> Vec<u8> {
+    serde_json::json!({"edits": edits}).to_string().into_bytes()
+}
+
+/// Reads a body.
+pub(crate) fn edits_of(body: &[u8]) -> BTreeSet<EditId> {
+    let json: serde_json::Value = serde_json::from_slice(body).expect("bodies are JSON");
+    edits_in(&json)
+}
+
+pub(crate) fn edits_in(json: &serde_json::Value) -> BTreeSet<EditId> {
+    let edits = json["edits"].as_array().expect("bodies have edits");
+    edits.iter().map(|edit| edit.as_u64().expect("edits are numbers")).collect()
+}
+
+impl Ledger {
+    /// Records an edit over what the application has read.
+    pub fn edit(&mut self, over: BTreeSet<EditId>, is_deletion: bool, what: String) -> EditId {
+        let id = self.edits.len() as EditId;
+        self.edits.insert(id, Edit { over, is_deletion, is_excused: false, what });
+        id
+    }
+
+    /// The process that made these was killed before they were stored.
+    pub fn excuse(&mut self, edits: &[EditId]) {
+        for id in edits {
+            self.edits.get_mut(id).expect("it was recorded").is_excused = true;
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        self.edits.len()
+    }
+
+    /// Returns the edits that are lost, given those that are there at the end or parked.
+    pub fn lost(&self, there: &BTreeSet<EditId>) -> Vec<String> {
+        let mut known = there.clone();
+        // A deletion that its process had not stored may have reached others before.
+        let deletions = self.edits.iter().filter(|(_, edit)| edit.is_deletion);
+        let mut open: Vec<EditId> =
+            there.iter().copied().chain(deletions.map(|(id, _)| *id)).collect();
+        while let Some(id) = open.pop() {
+            let Some(edit) = self.edits.get(&id) else { continue };
+            for over in &edit.over {
+                if known.insert(*over) {
+                    open.push(*over);
+                }
+            }
+        }
+        let lost = self
+            .edits
+            .iter()
+            .filter(|(id, edit)| !edit.is_excused && !edit.is_deletion && !known.contains(*id));
+        lost.map(|(id, edit)| format!("{id}: {}", edit.what)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_edit_is_lost_unless_somebody_replaced_it_knowingly() {
+        let mut ledger = Ledger::default();
+        let first = ledger.edit(BTreeSet::new(), false, "first".into());
+        let second = ledger.edit(BTreeSet::from([first]), false, "second".into());
+        let aside = ledger.edit(BTreeSet::from([first]), false, "aside".into());
+        assert_eq!(ledger.lost(&BTreeSet::from([second])), ["2: aside"]);
+        assert!(ledger.lost(&BTreeSet::from([second, aside])).is_empty());
+        ledger.edit(BTreeSet::from([aside]), true, "deleted".into());
+        assert!(ledger.lost(&BTreeSet::from([second])).is_empty());
+        assert_eq!(edits_of(&body_of(&BTreeSet::from([1, 5]))), BTreeSet::from([1, 5]));
+    }
+}

@@ -1,0 +1,48 @@
+//! Devices in step with a hub, in one thread, put through faults that a seed decides.
+//!
+//! Databases are whole databases in folders, and the hub answers by whole sessions of the key-value protocol; connections and
+//! clocks are made here. Devices and the clients of the hub write the same few documents, while networks flap, devices sleep, clocks
+//! jump, processes are killed with what they had not stored, and folders are copied to further devices.
+//!
+//! | What must be true | where |
+//! | --- | --- |
+//! | Once nothing is broken, every device has the same documents as the hub, with the same CAS | at the end |
+//! | Each edit that was stored is there, went into one that is, or is parked with a reason ([`ledger`]) | at the end |
+//! | Nothing panics, and no session ends for good | always |
+
+#![expect(clippy::disallowed_methods, reason = "databases are in folders, which are copied")]
+
+mod chance;
+mod ledger;
+mod link;
+mod simulation;
+mod site;
+
+use simulation::{Simulation, Total};
+
+/// Seeds to go through, unless `NACRE_DEVICE_SEEDS` says how many, from `NACRE_DEVICE_FROM` on.
+const SEEDS: u64 = 60;
+
+fn number(name: &str, default: u64) -> u64 {
+    std::env::var(name).map_or(default, |text| text.parse().expect("it is a number"))
+}
+
+#[test]
+fn whatever_breaks_devices_end_equal_to_the_hub_and_no_edit_is_lost() {
+    let (from, count) = (number("NACRE_DEVICE_FROM", 0), number("NACRE_DEVICE_SEEDS", SEEDS));
+    let most = number("NACRE_DEVICE_MOST", 6);
+    let mut total = Total::default();
+    for seed in from..from + count {
+        let run = || {
+            let mut simulation = Simulation::new(seed, (2, most));
+            simulation.trace(std::env::var_os("NACRE_DEVICE_TRACE").is_some());
+            simulation.run()
+        };
+        let Ok(summary) = std::panic::catch_unwind(run) else {
+            panic!("seed {seed}: see above");
+        };
+        total.add(&summary);
+    }
+    println!("{total}");
+    assert!(count < SEEDS || total.has_everything(), "{total}");
+}
