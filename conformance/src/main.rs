@@ -3,7 +3,9 @@
 #![expect(clippy::disallowed_methods, reason = "the run's name comes from the clock")]
 
 use clap::Parser;
-use nacre_conformance::run::{Outcome, SQLPP_BUCKET, Target, bucket_exists, run, run_analytics, table};
+use nacre_conformance::run::{
+    Outcome, SQLPP_BUCKET, Target, bucket_exists, run, run_analytics, table,
+};
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -217,8 +217,9 @@ fn node_sdk(node: &Node) -> Result<(), String> {
 /// Kills the process while the node works: keys and queries are served all the time, and analytics answers again with all documents.
 fn kill(node: &Node) -> Result<(), String> {
     const DOCUMENTS: usize = 500;
-    let values: Vec<String> =
-        (0..DOCUMENTS).map(|n| format!("(\"killed-{n}\", {{\"n\": {n}, \"of\": \"kill\"}})")).collect();
+    let values: Vec<String> = (0..DOCUMENTS)
+        .map(|n| format!("(\"killed-{n}\", {{\"n\": {n}, \"of\": \"kill\"}})"))
+        .collect();
     let written = format!("UPSERT INTO `{BUCKET}` (KEY, VALUE) VALUES {}", values.join(", "));
     let write = || {
         let answer = node.query(&serde_json::json!({"statement": written}))?;
@@ -312,7 +313,8 @@ fn child_of(parent: u32) -> Result<i32, String> {
         // Number, name in parentheses, state, number of the parent.
         let Some((head, tail)) = stat.rsplit_once(')') else { continue };
         let is_child = tail.split_whitespace().nth(1) == Some(&parent.to_string());
-        if is_child && head.contains("(nacre-analytic")
+        if is_child
+            && head.contains("(nacre-analytic")
             && let Some(number) = head.split(' ').next().and_then(|number| number.parse().ok())
         {
             return Ok(number);

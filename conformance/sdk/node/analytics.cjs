@@ -53,7 +53,7 @@ const steps = {
 
   async 'what is not there is named'({ cluster }) {
     await assert.rejects(cluster.analyticsQuery('SELECT * FROM nothing_of_this_name x'), couchbase.DatasetNotFoundError)
-    await assert.rejects(cluster.analyticsQuery('SELEC 1'), couchbase.ParsingFailureError)
+    await assert.rejects(cluster.analyticsQuery('SELEC 1'), couchbase.CompilationFailureError)
   },
 
   async 'definitions are dropped'({ cluster }) {

@@ -130,7 +130,10 @@ struct QueryService {
 impl QueryService {
     fn read() -> QueryService {
         let file = CASES.get_file("data/query_service.json");
-        super::parse("query_service", file.and_then(|file| file.contents_utf8()).unwrap_or_default())
+        super::parse(
+            "query_service",
+            file.and_then(|file| file.contents_utf8()).unwrap_or_default(),
+        )
     }
 
     /// Returns true if a case only reads documents, by the language that both services share.
@@ -170,7 +173,8 @@ impl QueryService {
 /// Plays the cases for SQL++ that both services share.
 fn play_shared(target: &Target, port: u16, done: Done<'_>) {
     let mut shared = QueryService::read().shared();
-    shared.retain(|(_, group, case)| target.wants(group, case["name"].as_str().unwrap_or_default()));
+    shared
+        .retain(|(_, group, case)| target.wants(group, case["name"].as_str().unwrap_or_default()));
     for cases in shared.chunk_by(|a, b| a.0 == b.0) {
         let name = &cases[0].0;
         let data = dataset(name);
@@ -206,12 +210,7 @@ struct Stage<'t> {
 }
 
 impl<'t> Stage<'t> {
-    fn set(
-        target: &'t Target,
-        port: u16,
-        name: &str,
-        data: &'t Dataset,
-    ) -> io::Result<Stage<'t>> {
+    fn set(target: &'t Target, port: u16, name: &str, data: &'t Dataset) -> io::Result<Stage<'t>> {
         let scope = format!("analytics_{name}_{}", target.run);
         let client = connect(target)?;
         let mut stage = Stage { target, port, data, scope, client, collections: BTreeMap::new() };

@@ -264,7 +264,8 @@ fn sdk_arguments(connection: &str) -> Vec<String> {
 
 fn analytics_arguments(connection: &str) -> Vec<String> {
     let mut arguments = arguments_with(connection, &[&PRESENT[..], &WITH_ANALYTICS].concat());
-    arguments.extend(["-testify.m", "Analytics|Ping|Diagnostics|WaitUntilReady"].map(str::to_owned));
+    arguments
+        .extend(["-testify.m", "Analytics|Ping|Diagnostics|WaitUntilReady"].map(str::to_owned));
     arguments
 }
 

@@ -134,10 +134,7 @@ pub fn run(options: &Conformance) -> Result<(), String> {
 ///
 /// # Errors
 /// When the suite cannot run, or a test fails.
-pub(crate) fn analytics(
-    binary: &std::path::Path,
-    wrapper: &[String],
-) -> Result<(), String> {
+pub(crate) fn analytics(binary: &std::path::Path, wrapper: &[String]) -> Result<(), String> {
     let suite = go::prepare(&go::ANALYTICS, binary)?;
     let wrapper: Vec<&str> = wrapper.iter().map(String::as_str).collect();
     let node = Node::start(binary, None, &[], &wrapper)?;

@@ -100,7 +100,17 @@ pub enum Outcome {
 pub struct Planner {
     context: SessionContext,
     memory_bytes: usize,
-    runtime: tokio::runtime::Runtime,
+    /// Threads of the queries; there until the end.
+    runtime: Option<tokio::runtime::Runtime>,
+}
+
+impl Drop for Planner {
+    fn drop(&mut self) {
+        // A query that was ended still finishes its step, which is not waited for.
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
 }
 
 impl Planner {
@@ -126,7 +136,11 @@ impl Planner {
             .enable_time()
             .build()
             .map_err(Error::internal)?;
-        Ok(Planner { context, memory_bytes, runtime })
+        Ok(Planner { context, memory_bytes, runtime: Some(runtime) })
+    }
+
+    fn runtime(&self) -> &tokio::runtime::Runtime {
+        self.runtime.as_ref().expect("it is taken at the end alone")
     }
 
     /// Memory of queries.
@@ -193,7 +207,7 @@ impl Planner {
         let plan = state.optimize(&planned.plan)?;
         // A plan that the engine cannot carry out is no plan: it says so here, while another way is left.
         let physical =
-            self.runtime.block_on(state.query_planner().create_physical_plan(&plan, &state))?;
+            self.runtime().block_on(state.query_planner().create_physical_plan(&plan, &state))?;
         builder.notes.sort();
         builder.notes.dedup();
         Ok(Query { plan, physical, out: planned.out, notes: builder.notes })
@@ -212,7 +226,7 @@ impl Planner {
         let (sender, batches) = sync_channel::<Result<Option<RecordBatch>>>(BATCHES_MAX);
         let task_context = self.context.task_ctx();
         let Query { physical, out, .. } = *query;
-        let task = self.runtime.spawn(async move {
+        let task = self.runtime().spawn(async move {
             let mut stream = match execute_stream(physical, task_context) {
                 Ok(stream) => stream,
                 Err(error) => {

@@ -66,8 +66,7 @@ fn same(a: &Json, b: &Json) -> bool {
             a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(a, b))
         }
         (Json::Object(a), Json::Object(b)) => {
-            a.len() == b.len()
-                && a.iter().all(|(name, a)| b.get(name).is_some_and(|b| same(a, b)))
+            a.len() == b.len() && a.iter().all(|(name, a)| b.get(name).is_some_and(|b| same(a, b)))
         }
         _ => a == b,
     }
@@ -105,7 +104,8 @@ fn cases_of_the_language_have_the_same_rows_in_analytics() {
         let file = read(&path);
         let dataset = file["dataset"].as_str().unwrap();
         let world = worlds.entry(dataset.to_owned()).or_insert_with(|| world(dataset));
-        for case in file["cases"].as_array().unwrap().iter().filter(|case| is_shared(case, &others)) {
+        for case in file["cases"].as_array().unwrap().iter().filter(|case| is_shared(case, &others))
+        {
             let statement = case["statement"].as_str().unwrap();
             let args = case["args"].as_array().map(|args| args.iter().map(value).collect());
             let named = case["named"].as_object().into_iter().flatten();

@@ -136,7 +136,9 @@ impl Random {
                 "{field} {not}IN (SELECT VALUE m.a FROM more m WHERE m.b IS NOT UNKNOWN{filter})"
             ),
             3 => format!("{field} >= (SELECT VALUE MAX(m.a) FROM more m)[0]"),
-            _ => format!("{field} = (SELECT VALUE m.b FROM more m ORDER BY m.b DESC, META(m).id LIMIT 1)[0]"),
+            _ => format!(
+                "{field} = (SELECT VALUE m.b FROM more m ORDER BY m.b DESC, META(m).id LIMIT 1)[0]"
+            ),
         }
     }
 
@@ -186,9 +188,14 @@ impl Random {
             2 => format!("SELECT DISTINCT {} AS k FROM {from}{filter}", self.expr(names, 1)),
             3 => {
                 let descending = self.of(&["", " DESC"]);
-                format!("SELECT VALUE {b} FROM {from}{filter} ORDER BY {b}{descending} LIMIT {}", self.below(20))
+                format!(
+                    "SELECT VALUE {b} FROM {from}{filter} ORDER BY {b}{descending} LIMIT {}",
+                    self.below(20)
+                )
             }
-            4 => format!("SELECT COUNT(*) AS n, COUNT({a}) AS k, MIN({b}) AS low FROM {from}{filter}"),
+            4 => format!(
+                "SELECT COUNT(*) AS n, COUNT({a}) AS k, MIN({b}) AS low FROM {from}{filter}"
+            ),
             _ => format!("SELECT {a} AS p, {b} AS q FROM {from}{filter}"),
         }
     }
@@ -255,6 +262,11 @@ fn random_queries_over_random_documents_have_the_same_rows_both_ways() {
     for (reason, count) in reasons.iter().take(10) {
         println!("{count:>6} without one: {reason}");
     }
-    assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong[..wrong.len().min(20)].join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "{} differ:\n{}",
+        wrong.len(),
+        wrong[..wrong.len().min(20)].join("\n")
+    );
     assert!(planned * 2 > asked, "{planned} of {asked} queries had a plan");
 }
