@@ -72,8 +72,8 @@ async def main():
         "upsert": lambda key: collection.upsert(key, DOCUMENT, timeout=TIMEOUT),
         "get": lambda key: collection.get(key, timeout=TIMEOUT),
     }
-    for number in range(0, KEY_COUNT, 500):
-        await asyncio.gather(*(operations["upsert"](f"bench-{number + offset}") for offset in range(500)))
+    for number in range(0, KEY_COUNT, 50):
+        await asyncio.gather(*(operations["upsert"](f"bench-{number + offset}") for offset in range(50)))
     cells = {}
     for concurrency in CONCURRENCIES:
         for name, operation in operations.items():
