@@ -7,6 +7,7 @@
 The same without ``await`` is in `nacre.sync`.
 """
 
+from ._device_sync import DeviceSync
 from .auth import CertificateAuthenticator, PasswordAuthenticator, TokenAuthenticator
 from .binary import BinaryCollection
 from .bucket import Bucket, Scope
@@ -45,6 +46,7 @@ __all__ = [
     "Collection",
     "CouchbaseException",
     "CounterResult",
+    "DeviceSync",
     "Durability",
     "DurabilityLevel",
     "ErrorContext",

@@ -18,4 +18,6 @@ mod documents;
 mod outcome;
 mod session;
 mod subdocument;
+#[cfg(feature = "sync")]
+mod sync;
 mod wake;

@@ -7,11 +7,12 @@
 //!
 //! The addon knows no opcode: it hands bytes over. Node-API is the one interface to Node, so that a binary serves every later version.
 
-use nacre::{Db, Options, StoreKind, Sync as Durability};
-use napi::bindgen_prelude::Buffer;
+use nacre::{Db, Options, StoreKind, Sync as Durability, SyncHandle, SyncOptions};
+use napi::bindgen_prelude::{AsyncTask, Buffer};
 use napi::threadsafe_function::{ThreadsafeFunction, ThreadsafeFunctionCallMode};
-use napi::{Error, Result, Status};
+use napi::{Env, Error, Result, Status, Task};
 use napi_derive::napi;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What wakes a session's owner. It keeps no process alive, and carries nothing.
@@ -124,10 +125,84 @@ impl Database {
         Ok(Answer { status: status.into(), body })
     }
 
+    /// Keeps the database in step with a bucket, by options in JSON: see `nacre_sync_start` of the library for C.
+    #[napi]
+    pub fn sync(&self, options: String) -> Result<Sync> {
+        let options = SyncOptions::from_json(&options).map_err(|error| failed(&error))?;
+        let handle = self.open()?.sync(options).map_err(|error| failed(&error))?;
+        Ok(Sync { handle: Some(Arc::new(handle)) })
+    }
+
     /// Stores what there is to store, and closes the database.
     #[napi]
     pub fn close(&mut self) -> Result<()> {
         self.db.take().map_or(Ok(()), |db| db.close().map_err(|error| failed(&error)))
+    }
+}
+
+/// Sync that runs.
+#[napi]
+pub struct Sync {
+    /// `None` once it was stopped.
+    handle: Option<Arc<SyncHandle>>,
+}
+
+#[napi]
+impl Sync {
+    fn running(&self) -> Result<&Arc<SyncHandle>> {
+        let stopped = || nacre::Error::SyncStopped("it was stopped".into());
+        self.handle.as_ref().ok_or_else(|| failed(&stopped()))
+    }
+
+    /// Returns figures as JSON.
+    #[napi]
+    pub fn status(&self) -> Result<String> {
+        Ok(self.running()?.status().to_json())
+    }
+
+    /// Resolves to true once both sides have what the other one has now, and to false after so many milliseconds.
+    #[napi]
+    pub fn wait_in_step(&self, timeout_ms: u32) -> Result<AsyncTask<WaitInStep>> {
+        let timeout = Duration::from_millis(timeout_ms.into());
+        Ok(AsyncTask::new(WaitInStep { handle: Arc::clone(self.running()?), timeout }))
+    }
+
+    /// Tries to connect at once.
+    #[napi]
+    pub fn retry(&self) -> Result<()> {
+        self.running()?.retry_now();
+        Ok(())
+    }
+
+    /// Ends sync, and waits for its thread.
+    #[napi]
+    pub fn stop(&mut self) {
+        if let Some(handle) = self.handle.take() {
+            handle.stop();
+        }
+    }
+}
+
+/// Waits on a thread of the pool.
+pub struct WaitInStep {
+    handle: Arc<SyncHandle>,
+    timeout: Duration,
+}
+
+impl Task for WaitInStep {
+    type Output = bool;
+    type JsValue = bool;
+
+    fn compute(&mut self) -> Result<bool> {
+        match self.handle.wait_in_step(self.timeout) {
+            Ok(()) => Ok(true),
+            Err(nacre::Error::NotInStep(_)) => Ok(false),
+            Err(error) => Err(failed(&error)),
+        }
+    }
+
+    fn resolve(&mut self, _: Env, output: bool) -> Result<bool> {
+        Ok(output)
     }
 }
 

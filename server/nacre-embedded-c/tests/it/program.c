@@ -227,6 +227,29 @@ static void keyspaces(nacre *db) {
   CHECK(nacre_scope_drop(db, "s") == NACRE_SCOPE_NOT_FOUND);
 }
 
+/* Nobody is at the other end: the database works, and sync says how it is. */
+static void sync_without_a_network(nacre *db) {
+  const char *away = "{\"url\":\"http://127.0.0.1:1/default\",\"user\":\"u\",\"password\":\"p\",\"collections\":[\"shop.orders\"]}";
+  nacre_sync *sync, *other;
+  nacre_buffer text;
+  CHECK(nacre_sync_start(db, "{}", &sync) == NACRE_INVALID_ARGUMENT && sync == NULL);
+  CHECK(nacre_sync_start(db, NULL, &sync) == NACRE_INVALID_ARGUMENT);
+  CHECK(nacre_sync_start(db, away, &sync) == NACRE_OK);
+  CHECK(nacre_sync_start(db, away, &other) != NACRE_OK && other == NULL);
+  CHECK(strstr(nacre_error_message(), "runs already") != NULL);
+  CHECK(nacre_sync_wait(sync, 10) == NACRE_NOTHING);
+  CHECK(nacre_sync_retry(sync) == NACRE_OK);
+  CHECK(nacre_sync_status(sync, &text) == NACRE_OK && text.size > 10);
+  nacre_buffer_free(&text);
+  CHECK(nacre_sync_next_event(sync, 10000, &text) == NACRE_OK && text.size > 10);
+  nacre_buffer_free(&text);
+  CHECK(nacre_sync_status(NULL, &text) == NACRE_INVALID_ARGUMENT);
+  nacre_sync_free(sync);
+  nacre_sync_free(NULL);
+  CHECK(nacre_sync_start(db, away, &sync) == NACRE_OK);
+  nacre_sync_free(sync);
+}
+
 int main(int count, char **arguments) {
   CHECK(count == 2 && strlen(nacre_version()) > 0);
   nacre *db, *other;
@@ -244,6 +267,7 @@ int main(int count, char **arguments) {
   listeners(db);
   sessions(db);
   keyspaces(db);
+  sync_without_a_network(db);
   CHECK(nacre_flush(db) == NACRE_OK);
   CHECK(nacre_compact(db) == NACRE_OK);
   uint64_t wait_us = 0;

@@ -31,6 +31,19 @@ assert.equal(database.manage('POST', scopes, Buffer.from('name=shop')).status, 4
 assert.match(database.manage('GET', scopes, Buffer.alloc(0)).body, /"shop"/)
 assert.equal(database.manage('GET', '/pools/default', Buffer.alloc(0)).status, 404)
 
+// Nobody is there: the database works, and says so.
+const away = { url: 'http://127.0.0.1:1/default', user: 'u', password: 'p', collections: ['shop.orders'] }
+assert.throws(() => database.sync('{}'), /INVALID_ARGUMENT/)
+assert.throws(() => database.sync(JSON.stringify({ ...away, speed: 1 })), /INVALID_ARGUMENT: .*speed/)
+const sync = database.sync(JSON.stringify(away))
+assert.throws(() => database.sync(JSON.stringify(away)), /sync runs already/)
+assert.match(JSON.parse(sync.status()).state, /^(offline|connecting)$/)
+sync.retry()
+sync.waitInStep(20).then((isInStep) => assert.equal(isInStep, false))
+sync.stop()
+sync.stop()
+assert.throws(() => sync.status(), /sync has stopped/)
+
 // Closed for all, so that the folder can be opened again at once, whatever the garbage collector still has.
 const open = database.session(() => {})
 database.close()

@@ -1,0 +1,156 @@
+"""Devices in step with a node: the guide, and a device that is killed. Needs libnacre (NACRE_LIBRARY) and a node's program
+(NACRE_TEST_BINARY).
+"""
+
+import ast
+import asyncio
+import contextlib
+import io
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import nacre
+from nacre import DeviceSync
+from nacre import exceptions as e
+from tests.integration.own_nodes import PASSWORD, USER, OwnNode
+
+GUIDE = Path(__file__).parents[3] / "docs/guides/sync-devices.md"
+COMMANDS = re.compile(r"```sh\n(.*?)```", re.S)
+SECONDS_MAX = 60.0
+
+WRITER = """
+import asyncio, sys
+import nacre
+from nacre import DeviceSync
+
+async def main():
+    folder, url, first, count = sys.argv[1:5]
+    cluster = await nacre.connect(f"nacre://{folder}?sync=always")
+    await DeviceSync.start(cluster, url, user="devices", password="secret", collections=["shop.orders"])
+    orders = cluster.bucket("default").scope("shop").collection("orders")
+    for n in range(int(first), int(first) + int(count)):
+        await orders.upsert(f"w:{n}", {"n": n})
+        print(n, flush=True)
+    await asyncio.sleep(3600)
+
+asyncio.run(main())
+"""
+
+
+class DevicesTest(unittest.IsolatedAsyncioTestCase):
+    def setUp(self) -> None:
+        self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
+        self.node = self.enterContext(OwnNode("--buckets", "default"))
+        self.url = f"http://{self.node.address}/default"
+        commands = COMMANDS.search(GUIDE.read_text())
+        assert commands is not None
+        script = commands[1].replace("127.0.0.1:8091", self.node.address)
+        done = subprocess.run(["sh", "-ec", script], capture_output=True, text=True, check=True)
+        self.assertNotIn("error", done.stdout.lower())
+
+    async def test_the_guide_runs(self) -> None:
+        names: dict[str, Any] = {"folder": self.folder / "guide", "url": self.url}
+        text = GUIDE.read_text()
+        blocks = re.findall(r"```(\w*)\n(.*?)```", text, re.S)
+        codes = [
+            (code, blocks[at + 1][1])
+            for at, (language, code) in enumerate(blocks)
+            if language == "python"
+        ]
+        self.assertEqual(len(codes), 2)
+        for code, expected in codes:
+            compiled = compile(code, str(GUIDE), "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+            printed = io.StringIO()
+            with contextlib.redirect_stdout(printed):
+                async with asyncio.timeout(SECONDS_MAX):
+                    work = eval(compiled, names)
+                    if work is not None:
+                        await work
+            self.assertEqual(printed.getvalue(), expected)
+
+    async def device(self, name: str) -> tuple[nacre.Cluster, DeviceSync, nacre.Collection]:
+        cluster = await nacre.connect(f"nacre://{self.folder / name}")
+        sync = await DeviceSync.start(
+            cluster, self.url, user="devices", password="secret", collections=["shop.orders"]
+        )
+        return cluster, sync, cluster.bucket("default").scope("shop").collection("orders")
+
+    async def test_what_a_killed_device_had_stored_reaches_the_others(self) -> None:
+        folder = self.folder / "killed"
+        command = [sys.executable, "-c", WRITER, str(folder), self.url]
+        for first in (0, 50):
+            writer = subprocess.Popen([*command, str(first), "1000"], stdout=subprocess.PIPE, text=True)
+            assert writer.stdout is not None
+            for line in writer.stdout:
+                if int(line) == first + 49:
+                    break
+            writer.send_signal(signal.SIGKILL)
+            writer.wait()
+            writer.stdout.close()
+        # The next one sends what is left.
+        cluster, sync, _ = await self.device("killed")
+        await sync.wait_in_step()
+        other, following, orders = await self.device("other")
+        await following.wait_in_step()
+        for n in range(100):
+            self.assertEqual((await orders.get(f"w:{n}")).content_as[dict], {"n": n})
+        await sync.stop()
+        await following.stop()
+        await cluster.close()
+        await other.close()
+
+    async def test_offline_edits_of_two_devices_and_the_hub_end_equal(self) -> None:
+        one, first, here = await self.device("one")
+        two, second, there = await self.device("two")
+        await here.upsert("o", {"by": "nobody"})
+        await first.wait_in_step()
+        await second.wait_in_step()
+        await first.stop()
+        await second.stop()
+        await here.upsert("o", {"by": "one"})
+        await there.upsert("o", {"by": "two"})
+        await there.upsert("only", {"by": "two"})
+        hub = await nacre.connect(f"couchbase://{self.node.kv}", USER, PASSWORD)
+        docs = hub.bucket("default").scope("shop").collection("orders")
+        await docs.upsert("of-hub", {"by": "hub"})
+        syncs = []
+        for cluster in (one, two, one):
+            sync = await DeviceSync.start(
+                cluster, self.url, user="devices", password="secret", collections=["shop.orders"]
+            )
+            await sync.wait_in_step()
+            syncs.append(sync.status())
+            await sync.stop()
+        self.assertEqual(sum(status["conflicts"] for status in syncs), 1, syncs)
+        for key in ("o", "only", "of-hub"):
+            expected = await docs.get(key)
+            for device in (here, there):
+                found = await device.get(key)
+                self.assertEqual(found.cas, expected.cas)
+                self.assertEqual(found.content_as[dict], expected.content_as[dict])
+        await one.close()
+        await two.close()
+        await hub.close()
+
+    async def test_who_may_not_is_refused(self) -> None:
+        cluster = await nacre.connect(f"nacre://{self.folder / 'wrong'}")
+        sync = await DeviceSync.start(
+            cluster, self.url, user="devices", password="wrong", collections=["shop.orders"]
+        )
+        with self.assertRaisesRegex(e.CouchbaseException, "password is wrong"):
+            await sync.wait_in_step(timedelta(seconds=SECONDS_MAX))
+        states = [event.get("state") async for event in sync.events()]
+        self.assertEqual(states[-1], "stopped")
+        await sync.stop()
+        for wrong in ({"conflicts": "mine"}, {"collections": []}, {"url": "ftp://h/b"}):
+            options = {"url": self.url, "collections": ["shop.orders"], **wrong}
+            with self.subTest(wrong), self.assertRaises(e.InvalidArgumentException):
+                await DeviceSync.start(cluster, user="u", password="p", **options)
+        await cluster.close()
