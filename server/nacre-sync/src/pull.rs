@@ -28,9 +28,10 @@ const LOCKED_NS: u64 = 250_000_000;
 /// A version of the hub.
 #[derive(Clone, Debug)]
 pub(crate) struct Pulled {
-    pub vbid: u16,
     /// As it was sent; the seqno is the hub's.
     pub version: Arriving,
+    /// What was uncertain when it arrived, which it stays though the version has to wait.
+    doubt: Doubt,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -242,10 +243,14 @@ impl Engine {
         let found = self.collections.iter().position(|it| it.hub_id == Some(id));
         let Some(collection) = found else { return Ok(()) };
         let key = (collection, name.to_vec());
+        let mut doubt = Doubt::None;
         if let Some(sweep) = &mut self.vbuckets[usize::from(vbid)].sweep {
             sweep.seen.insert(key.clone());
+            if sweep.is_loss {
+                doubt = Doubt::Lost { is_since: version.meta.seqno.0 > sweep.began };
+            }
         }
-        let pulled = Pulled { vbid, version };
+        let pulled = Pulled { version, doubt };
         if self.busy.contains(&key) {
             // The hub's newest version counts once the write has its answer.
             self.stash.insert(key, (0, pulled));
@@ -267,12 +272,7 @@ impl Engine {
         let hub = self.hub_source();
         let malformed = |_| Failure::Protocol("attributes of the hub are malformed".into());
         let hubs = received(&pulled.version, &hub).map_err(malformed)?;
-        let doubt = match &self.vbuckets[usize::from(pulled.vbid)].sweep {
-            Some(sweep) if sweep.is_loss => {
-                Doubt::Lost { is_since: pulled.version.meta.seqno.0 > sweep.began }
-            }
-            _ => Doubt::None,
-        };
+        let doubt = pulled.doubt;
         for _ in 0..ATTEMPTS_MAX {
             let (local, seen) = self.read(&key, replica, now)?;
             // Attributes that nobody can read are no reason to stop: the document is decided about.
