@@ -188,6 +188,8 @@ roles! {
     DataWriter "data_writer" "Data Writer" Collection [WriteData];
     /// Streams the history.
     DataDcpReader "data_dcp_reader" "Data DCP Reader" Collection [ReadData SystemAttributes StreamData ReadStats];
+    /// Keeps a device in step: reads, streams and writes versions.
+    DataSync "data_sync" "Data Sync" Collection [ReadData WriteData SystemAttributes WriteWithMeta StreamData];
     /// Reads and writes everything for a backup.
     DataBackup "data_backup" "Data Backup & Restore" Bucket [ReadData WriteData SystemAttributes WriteWithMeta StreamData ReadStats ReadViews AdministerViews];
     /// Reads statistics.

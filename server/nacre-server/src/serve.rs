@@ -2,6 +2,7 @@
 
 use crate::cluster::Consensus;
 use crate::cluster::link::Lane;
+use crate::kv::web::WebSessions;
 use crate::platform::SystemPlatform;
 use crate::ports::{self, Listeners};
 use crate::process::{Priority, Process};
@@ -320,7 +321,10 @@ pub(crate) fn run<S: Future<Output = ()>>(
     let making = rest::answering_threads();
     let making =
         making.map_err(|error| format!("cannot start the threads for answers: {error}"))?;
-    let threads = Threads { queries: querying.handle().clone(), answers: making.handle().clone() };
+    let web =
+        WebSessions::start(&door).map_err(|error| format!("cannot serve devices: {error}"))?;
+    let threads =
+        Threads { queries: querying.handle().clone(), answers: making.handle().clone(), web };
     let records = Records::new(options.data_dir.clone());
     let front =
         Front::new(&consensus, &tls, &claim, records, options.hosts(), threads, &connections);

@@ -11,6 +11,7 @@ mod buffers;
 pub mod links;
 mod ring;
 mod stream;
+pub mod web;
 
 use crate::strangers::{Connections, Permit};
 use crate::tls::{Shown, Tls};

@@ -34,7 +34,7 @@ const REMOVAL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Wakes one connection.
 #[derive(Default)]
-struct Bell(Notify);
+pub(super) struct Bell(Notify);
 
 impl Waiter for Bell {
     fn wake(&self) {
@@ -121,7 +121,7 @@ async fn removal(door: &Door, key: &Fingerprint) {
 }
 
 /// Buffers shared by the connections of a thread.
-struct Buffers {
+pub(super) struct Buffers {
     input: RefCell<Box<[u8]>>,
     output: RefCell<Vec<u8>>,
 }
@@ -171,7 +171,7 @@ fn rest_is_late() -> String {
 }
 
 /// Handles one connection to its end; the error says why the server closed it.
-async fn connection<S: AsyncRead + AsyncWrite + Unpin>(
+pub(super) async fn connection<S: AsyncRead + AsyncWrite + Unpin>(
     mut session: Session,
     mut stream: S,
     buffers: &Buffers,

@@ -48,12 +48,14 @@ mod security_settings;
 mod settings;
 mod setup;
 mod streams;
+mod sync;
 mod user_backup;
 mod users;
 mod views;
 
 use crate::cluster::request::INTRODUCTION;
 use crate::cluster::{Consensus, link};
+use crate::kv::web::WebSessions;
 use crate::records::Records;
 use crate::serve::STACK_BYTES;
 use crate::strangers::{Connections, Permit};
@@ -70,6 +72,7 @@ use hyper::header::{AUTHORIZATION, COOKIE, HeaderValue, PROXY_AUTHORIZATION, SER
 use hyper::http::request::Parts;
 use hyper::http::uri::Authority;
 use hyper::service::service_fn;
+use hyper::upgrade::OnUpgrade;
 use hyper::{HeaderMap, Method, Request, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use nacre_auth::{BrowserSession, INTERNAL, Keyspace, Login, Privilege, User, Users, person};
@@ -184,6 +187,8 @@ pub(crate) struct Call {
     _permit: MemoryPermit,
     /// True if the answer must reflect earlier decisions.
     pub consistent: bool,
+    /// The connection after the answer, if the client wants another protocol.
+    upgrade: Option<OnUpgrade>,
 }
 
 impl Call {
@@ -291,6 +296,8 @@ pub struct Threads {
     pub queries: Handle,
     /// For answers of views and plugins, which may all wait: see [`answering_threads`].
     pub answers: Handle,
+    /// For the sessions of devices.
+    pub web: WebSessions,
 }
 
 /// The threads that wait for views and plugins, or run them.
@@ -570,6 +577,8 @@ async fn admit(
     session: Option<BrowserSession>,
 ) -> Result<Call, Reply> {
     let Peer { from, shown, permit } = peer;
+    let mut head = head;
+    let upgrade = head.extensions.remove::<OnUpgrade>();
     let credentials =
         head.headers.get(AUTHORIZATION).and_then(|value| body::basic(value.as_bytes()));
     let sets_up = || {
@@ -643,6 +652,7 @@ async fn admit(
         account,
         _permit,
         consistent,
+        upgrade,
     })
 }
 
@@ -762,6 +772,7 @@ static MANAGEMENT: LazyLock<Table<Handler>> = LazyLock::new(|| {
         security_settings::ROUTES,
         settings::ROUTES,
         setup::ROUTES,
+        sync::ROUTES,
         user_backup::ROUTES,
         users::ROUTES,
     ])

@@ -49,6 +49,7 @@ mod sh;
 mod slow_clients;
 mod space;
 mod spread;
+mod sync;
 mod tls;
 mod transactions;
 mod tree;

@@ -1,0 +1,112 @@
+//! The door for devices: `GET /_sync/{bucket}` becomes a session. See [`kv::web`](crate::kv::web).
+
+use super::Call;
+use super::body::{Reply, error_reply, reply};
+use super::routes::{Answer, Route, get, ready};
+use crate::kv::web::Upgrade;
+use hyper::StatusCode;
+use hyper::header::{
+    CONNECTION, HeaderValue, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_PROTOCOL, SEC_WEBSOCKET_VERSION,
+    UPGRADE,
+};
+use nacre_auth::{Keyspace, person};
+use nacre_cluster::ConflictResolution;
+use nacre_http::Access;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
+
+/// The form of the messages.
+const PROTOCOL: &str = "nacre-sync-1";
+
+pub(super) const ROUTES: &[Route] = &[get("/_sync/{bucket}", Access::Handler, accept)];
+
+fn accept(call: Call) -> Answer {
+    ready(upgrade(call))
+}
+
+fn refused(status: StatusCode, code: &str, reason: &str) -> Result<Reply, Reply> {
+    Err(error_reply(status, code, reason))
+}
+
+fn upgrade(mut call: Call) -> Result<Reply, Reply> {
+    let name = call.segment("bucket").to_owned();
+    call.require_sight(Keyspace { bucket: Some(&name), ..Keyspace::default() })?;
+    let Some(login) = call.identity.clone() else {
+        return refused(StatusCode::FORBIDDEN, "forbidden", "the node has no administrator yet");
+    };
+    if call.session.is_some() || call.user != person(&call.user) {
+        let reason = "a device logs in with name and password, or with a certificate";
+        return refused(StatusCode::FORBIDDEN, "forbidden", reason);
+    }
+    let hello = hello(&call, &name)?;
+    let header = |name: &str| {
+        let found = call.headers.iter().find(|(known, _)| known == name);
+        found.map_or("", |(_, value)| value.as_str())
+    };
+    let names = |list: &str, wanted: &str| {
+        list.split(',').any(|part| part.trim().eq_ignore_ascii_case(wanted))
+    };
+    let key = header("sec-websocket-key").to_owned();
+    if !names(header("upgrade"), "websocket")
+        || !names(header("connection"), "upgrade")
+        || header("sec-websocket-version") != "13"
+        || key.is_empty()
+    {
+        let reason = "this path takes WebSockets of version 13";
+        let mut reply = error_reply(StatusCode::UPGRADE_REQUIRED, "upgrade_required", reason);
+        let headers = reply.headers_mut();
+        headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
+        headers.insert(SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
+        return Err(reply);
+    }
+    if !names(header("sec-websocket-protocol"), PROTOCOL) {
+        let reason = format!("this node speaks {PROTOCOL}");
+        return refused(StatusCode::BAD_REQUEST, "unknown_protocol", &reason);
+    }
+    let Some(upgrade) = call.upgrade.take() else {
+        return refused(StatusCode::BAD_REQUEST, "bad_request", "this connection cannot change");
+    };
+    let Some(permit) = call.front.connections.enter(call.from, 1) else {
+        let reason = "there are too many connections: try again later";
+        return refused(StatusCode::SERVICE_UNAVAILABLE, "busy", reason);
+    };
+    call.front.threads.web.serve(Upgrade { upgrade, login, from: call.from, permit, hello });
+    let mut reply = reply(StatusCode::SWITCHING_PROTOCOLS, "", "");
+    let headers = reply.headers_mut();
+    headers.clear();
+    headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+    headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
+    headers.insert(SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(PROTOCOL));
+    let accepted = HeaderValue::from_str(&derive_accept_key(key.as_bytes()));
+    headers.insert(SEC_WEBSOCKET_ACCEPT, accepted.expect("Base64 is text"));
+    Ok(reply)
+}
+
+/// Returns the first message: what a device has to know before it sends a frame.
+fn hello(call: &Call, name: &str) -> Result<String, Reply> {
+    let cluster = call.node.cluster();
+    let Ok(bucket) = cluster.bucket(name) else {
+        return Err(super::body::not_found());
+    };
+    let by_time = bucket.settings.conflict_resolution == ConflictResolution::LastWriteWins;
+    let here = call.node.id();
+    let serving: BTreeSet<_> = bucket.chains.iter().filter_map(|chain| chain.active()).collect();
+    let others = || cluster.nodes.iter().filter(|(id, _)| **id != here && serving.contains(id));
+    let nodes = others().map(|(_, node)| {
+        let endpoints = &node.endpoints;
+        let encrypted = endpoints.tls.as_ref().map(|ports| call.authority(endpoints, ports.mgmt()));
+        json!({"plain": call.authority(endpoints, endpoints.plain.mgmt()), "encrypted": encrypted})
+    });
+    let nodes: Vec<Value> = nodes.collect();
+    let hello = json!({
+        "clusterUuid": cluster.uuid,
+        "bucket": name,
+        "bucketUuid": bucket.uuid,
+        "vbuckets": bucket.settings.vbucket_count,
+        "byTime": by_time,
+        "unixNs": call.node.now().unix_ns,
+        "nodes": nodes,
+    });
+    Ok(hello.to_string())
+}
