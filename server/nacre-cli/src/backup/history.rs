@@ -2,7 +2,7 @@
 
 use crate::reach::Cluster;
 use nacre_backup::{Error, Record, RecordKind, VbucketTake};
-use nacre_client::{Connection, DcpConsumer, EventKind, StreamRange, StreamReply};
+use nacre_client::{DcpConsumer, EventKind, StreamRange, StreamReply};
 use nacre_protocol::dcp::{open_flag, stream_flag};
 use nacre_types::{DATATYPE_XATTR, Vbid, leb128_decode};
 use parking_lot::Mutex;

@@ -1,9 +1,9 @@
 //! One run: what happens to devices and hub, by a seed.
 
-use crate::chance::Chance;
 use super::ledger::{EditId, Ledger, body_of, edits_of};
 use super::link::Link;
 use super::site::{PATHS, Site, SiteClock};
+use crate::chance::Chance;
 use nacre::{Conflict, ConflictMode, Hello, LineId, Notice, SyncOptions, SyncSession, Verdict};
 use std::collections::BTreeSet;
 use std::fmt;
