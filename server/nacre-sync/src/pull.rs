@@ -395,7 +395,9 @@ impl Engine {
         now: Now,
     ) -> Result<(), Failure> {
         let vbucket = &mut self.vbuckets[index];
-        if vbucket.sweep.is_none() || vbucket.point.seqno < vbucket.high {
+        // Within a snapshot, a document that has changed since may come later than it would have come before.
+        let end = vbucket.high.max(vbucket.snapshot.1);
+        if vbucket.sweep.is_none() || vbucket.point.seqno < end {
             return Ok(());
         }
         let Some(sweep) = vbucket.sweep.take() else { return Ok(()) };
