@@ -313,6 +313,11 @@ typedef struct nacre_scan nacre_scan;
 typedef struct nacre_session nacre_session;
 
 /*
+ Sync that runs.
+ */
+typedef struct nacre_sync nacre_sync;
+
+/*
  A change of a document.
  */
 typedef struct nacre_change {
@@ -916,6 +921,48 @@ int nacre_parts_get(const struct nacre_parts *parts,
  Frees parts and their values.
  */
 void nacre_parts_free(struct nacre_parts *parts);
+
+/*
+ Keeps the database in step with a bucket, on a thread of its own, until nacre_sync_free(). `options` is JSON:
+ {"url": "https://host:18091/bucket", "user": "..", "password": "..", "collections": ["scope.collection"],
+ "conflicts": "log" | "server", "direction": "both" | "pull", "certificates": PEM, "device": "..", "allow_plain": false};
+ the members from conflicts on may be missing. A database has one sync at a time.
+ */
+int nacre_sync_start(const struct nacre *db,
+                     const char *options,
+                     struct nacre_sync **sync);
+
+/*
+ Gives figures as JSON: state ("offline", "connecting", "catching_up", "live" or "stopped"), reason, trouble, pulled, pushed,
+ conflicts, parked, remaining, on_the_way. Free the buffer.
+ */
+int nacre_sync_status(const struct nacre_sync *sync,
+                      struct nacre_buffer *status);
+
+/*
+ Waits until the device has everything that the hub has now, and the hub everything that the device has written: NACRE_OK, or
+ NACRE_NOTHING after `timeout_ms` milliseconds.
+ */
+int nacre_sync_wait(const struct nacre_sync *sync,
+                    uint64_t timeout_ms);
+
+/*
+ Gives the next event as JSON, {"event": "state" | "conflict" | "parked" | "no_collection" | "again", ..}, and waits for it up to
+ `timeout_ms` milliseconds: NACRE_OK, or NACRE_NOTHING. Free the buffer.
+ */
+int nacre_sync_next_event(const struct nacre_sync *sync,
+                          uint64_t timeout_ms,
+                          struct nacre_buffer *event);
+
+/*
+ Tries to connect at once, as after a hint that there is a network.
+ */
+int nacre_sync_retry(const struct nacre_sync *sync);
+
+/*
+ Ends sync, and waits for its thread. What was not sent is sent by the next one.
+ */
+void nacre_sync_free(struct nacre_sync *sync);
 
 #ifdef __cplusplus
 }  // extern "C"

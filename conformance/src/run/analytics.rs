@@ -315,7 +315,7 @@ impl<'t> Stage<'t> {
         let own = case.before.iter().chain([&case.statement]);
         let mut all = own.chain(case.then.iter().map(|step| &step.statement));
         let defines = |text: &String| {
-            let word = text.trim_start().split_whitespace().next().unwrap_or_default();
+            let word = text.split_whitespace().next().unwrap_or_default();
             let word = word.to_uppercase();
             ["CREATE", "DROP", "ALTER", "CONNECT", "DISCONNECT", "USE"].contains(&word.as_str())
         };

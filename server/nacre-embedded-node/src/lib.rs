@@ -12,6 +12,7 @@ use napi::bindgen_prelude::{AsyncTask, Buffer};
 use napi::threadsafe_function::{ThreadsafeFunction, ThreadsafeFunctionCallMode};
 use napi::{Env, Error, Result, Status, Task};
 use napi_derive::napi;
+use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -130,7 +131,7 @@ impl Database {
     pub fn sync(&self, options: String) -> Result<Sync> {
         let options = SyncOptions::from_json(&options).map_err(|error| failed(&error))?;
         let handle = self.open()?.sync(options).map_err(|error| failed(&error))?;
-        Ok(Sync { handle: Some(Arc::new(handle)) })
+        Ok(Sync { handle: Mutex::new(Some(Arc::new(handle))) })
     }
 
     /// Stores what there is to store, and closes the database.
@@ -143,15 +144,15 @@ impl Database {
 /// Sync that runs.
 #[napi]
 pub struct Sync {
-    /// `None` once it was stopped.
-    handle: Option<Arc<SyncHandle>>,
+    /// `None` once it was stopped. A wait that goes on has the object borrowed, so that no method may borrow it mutably.
+    handle: Mutex<Option<Arc<SyncHandle>>>,
 }
 
 #[napi]
 impl Sync {
-    fn running(&self) -> Result<&Arc<SyncHandle>> {
+    fn running(&self) -> Result<Arc<SyncHandle>> {
         let stopped = || nacre::Error::SyncStopped("it was stopped".into());
-        self.handle.as_ref().ok_or_else(|| failed(&stopped()))
+        self.handle.lock().clone().ok_or_else(|| failed(&stopped()))
     }
 
     /// Returns figures as JSON.
@@ -164,7 +165,7 @@ impl Sync {
     #[napi]
     pub fn wait_in_step(&self, timeout_ms: u32) -> Result<AsyncTask<WaitInStep>> {
         let timeout = Duration::from_millis(timeout_ms.into());
-        Ok(AsyncTask::new(WaitInStep { handle: Arc::clone(self.running()?), timeout }))
+        Ok(AsyncTask::new(WaitInStep { handle: self.running()?, timeout }))
     }
 
     /// Tries to connect at once.
@@ -176,8 +177,8 @@ impl Sync {
 
     /// Ends sync, and waits for its thread.
     #[napi]
-    pub fn stop(&mut self) {
-        if let Some(handle) = self.handle.take() {
+    pub fn stop(&self) {
+        if let Some(handle) = self.handle.lock().take() {
             handle.stop();
         }
     }

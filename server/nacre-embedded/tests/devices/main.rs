@@ -10,8 +10,6 @@
 //! | Each edit that was stored is there, went into one that is, or is parked with a reason ([`ledger`]) | at the end |
 //! | Nothing panics, and no session ends for good | always |
 
-#![expect(clippy::disallowed_methods, reason = "databases are in folders, which are copied")]
-
 mod chance;
 mod ledger;
 mod link;

@@ -53,10 +53,10 @@ fn does(opcode: Opcode) -> Does {
 }
 
 /// The roles that may read, write and count, where they reach; all others may not.
-const READERS: &str = "admin replication_admin backup_admin bucket_full_access data_reader data_dcp_reader data_backup replication_target mobile_sync_gateway views_reader views_admin query_select";
-const WRITERS: &str = "admin backup_admin bucket_full_access data_writer data_backup mobile_sync_gateway query_update query_insert query_delete";
-const REPLICATORS: &str = "admin backup_admin data_backup replication_target";
-const STREAMERS: &str = "admin replication_admin backup_admin bucket_full_access data_dcp_reader data_backup mobile_sync_gateway";
+const READERS: &str = "admin replication_admin backup_admin bucket_full_access data_reader data_dcp_reader data_backup replication_target mobile_sync_gateway views_reader views_admin query_select data_sync";
+const WRITERS: &str = "admin backup_admin bucket_full_access data_writer data_backup mobile_sync_gateway query_update query_insert query_delete data_sync";
+const REPLICATORS: &str = "admin backup_admin data_backup replication_target data_sync";
+const STREAMERS: &str = "admin replication_admin backup_admin bucket_full_access data_dcp_reader data_backup mobile_sync_gateway data_sync";
 const COUNTERS: &str = "admin ro_admin cluster_admin replication_admin backup_admin external_stats_reader bucket_admin bucket_full_access data_dcp_reader data_backup data_monitoring replication_target mobile_sync_gateway views_admin";
 
 /// A request of this opcode that is well formed, on the document `k` of the collection `s.c`, whose id is `cid`.
