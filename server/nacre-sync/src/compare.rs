@@ -53,6 +53,15 @@ pub(crate) fn base_of(document: &Document) -> Option<Cas> {
     attribute::parse(attributes.get(HISTORY)?).ok().map(|(_, cas)| cas)
 }
 
+/// Returns a version that the hub has lost as one that is unsent: with its history, and under its CAS, which that history is not of.
+pub(crate) fn unsent(document: &Document, own: &SourceId) -> Result<Arriving, Malformed> {
+    let site = Site { id: own.clone(), since: Cas::ANY };
+    let history = known_here(document, &site).history.ok_or(Malformed)?;
+    let section = attribute::stamp(document.xattrs(), &history, Cas::ANY)?;
+    let meta = Meta { datatype: document.meta.datatype | DATATYPE_XATTR, ..document.meta };
+    Ok(Arriving { meta, value: [&section[..], document.body()].concat() })
+}
+
 /// Returns true if the document is in step: it is as it was received, or as the hub has taken it.
 pub(crate) fn is_in_step(document: &Document) -> bool {
     base_of(document) == Some(document.meta.cas)
@@ -151,6 +160,14 @@ pub(crate) fn compare(
     let went_in = || is_unsent && local.own.iter().any(|id| theirs.newest_of(id) == here.meta.cas);
     Ok(match (theirs.contains(&ours) || went_in(), ours.contains(&theirs)) {
         (true, _) => Step::Take,
+        // Written since the loss: the numbers of the hub's versions say nothing about it, unless it is what was edited.
+        (false, true)
+            if doubt == (Doubt::Lost { is_since: true })
+                && theirs.source() == hub
+                && base_of(here) != Some(hubs.meta.cas) =>
+        {
+            Step::Decide
+        }
         (false, true) if is_unsent || doubt != Doubt::None => Step::Send,
         (false, true) => Step::Nothing,
         (false, false) if both_are_deleted => Step::Take,

@@ -6,7 +6,7 @@ use crate::replica::Replica;
 use crate::wire::{self, Event};
 use crate::{Direction, Failure, Hello, Notice, Point, Saved, Settings, State, Status};
 use nacre_protocol::{Frame, Magic, Opcode, decode};
-use nacre_types::Now;
+use nacre_types::{Now, Vbid};
 use nacre_xdcr::SourceId;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -165,6 +165,14 @@ impl Engine {
     pub fn disconnected(&mut self, id: LineId) {
         if self.lines.remove(&id).is_none() {
             return;
+        }
+        // A version that has to wait may be none of the hub's by the next session: it arrives again.
+        let count = self.vbuckets.len() as u16;
+        let served = |key: &Key| self.vbuckets[Vbid::of(&key.1, count).index()].line == Some(id);
+        let waiting: Vec<Key> = self.stash.keys().filter(|key| served(key)).cloned().collect();
+        for key in waiting {
+            self.stash.remove(&key);
+            self.vbuckets[Vbid::of(&key.1, count).index()].restart();
         }
         for vbucket in &mut self.vbuckets {
             vbucket.lose(id);

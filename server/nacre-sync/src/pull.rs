@@ -7,7 +7,7 @@
 //!                                                              the hub has forgotten their deletions ─► deleted
 //! ```
 
-use crate::compare::{Doubt, Step, compare, is_in_step, levelled, received};
+use crate::compare::{Doubt, Step, compare, is_in_step, levelled, received, unsent};
 use crate::engine::{Engine, Key, LineId};
 use crate::handshake::described;
 use crate::push::Over;
@@ -277,6 +277,11 @@ impl Engine {
             let (local, seen) = self.read(&key, replica, now)?;
             // Attributes that nobody can read are no reason to stop: the document is decided about.
             let step = compare(&local, &hubs, &hub, doubt).unwrap_or(Step::Decide);
+            if matches!(step, Step::Send | Step::Decide)
+                && self.unsend(&key, &local, seen, replica, now)?
+            {
+                continue;
+            }
             let version = match step {
                 Step::Nothing => return Ok(()),
                 Step::Take => hubs.clone(),
@@ -421,6 +426,27 @@ impl Engine {
         Ok(())
     }
 
+    /// Makes a version that the hub has lost an unsent one, which it stays until the hub has it again: also if something else happens to
+    /// the document meanwhile. Returns false if it is unsent already.
+    fn unsend(
+        &mut self,
+        key: &Key,
+        local: &Local,
+        seen: Option<Seen>,
+        replica: &mut dyn Replica,
+        now: Now,
+    ) -> Result<bool, Failure> {
+        let Some(document) = local.document.as_ref().filter(|document| is_in_step(document)) else {
+            return Ok(false);
+        };
+        let own = local.own.first().ok_or_else(|| Fault("the device has no name".into()))?;
+        let version = unsent(document, own)
+            .map_err(|_| Fault("attributes of a document are malformed".into()))?;
+        // If it has changed, it is looked at again as well.
+        replica.store(key.0, &key.1, &version, seen, self.latest_unix_ns(now))?;
+        Ok(true)
+    }
+
     /// The hub does not have a document of the device, not even a tombstone.
     fn miss(
         &mut self,
@@ -429,7 +455,10 @@ impl Engine {
         replica: &mut dyn Replica,
         now: Now,
     ) -> Result<(), Failure> {
-        let (local, seen) = self.read(&key, replica, now)?;
+        let (mut local, mut seen) = self.read(&key, replica, now)?;
+        if is_loss && self.unsend(&key, &local, seen, replica, now)? {
+            (local, seen) = self.read(&key, replica, now)?;
+        }
         let Some(document) = local.document.as_ref().filter(|document| document.is_alive()) else {
             return Ok(());
         };

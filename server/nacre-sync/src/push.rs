@@ -67,6 +67,8 @@ impl Engine {
             return Ok(());
         };
         let over = match base_of(document) {
+            // The hub has lost it, and what it has instead arrives, if it has anything.
+            Some(Cas::ANY) => Over::Nothing,
             Some(cas) => Over::Version(cas),
             // It was created and deleted in between.
             None if !document.is_alive() => return Ok(()),

@@ -55,6 +55,12 @@ impl Ledger {
         }
     }
 
+    /// Returns the last edit, in words.
+    pub fn last(&self) -> String {
+        let last = self.edits.last_key_value();
+        last.map_or(String::new(), |(id, edit)| format!("{id}: {} over {:?}", edit.what, edit.over))
+    }
+
     pub fn len(&self) -> usize {
         self.edits.len()
     }

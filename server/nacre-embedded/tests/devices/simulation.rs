@@ -200,7 +200,10 @@ impl Simulation {
     }
 
     fn clock_of_device(&mut self) -> Arc<SiteClock> {
-        let clock = SiteClock { now_ns: Arc::clone(&self.clock.now_ns), ..SiteClock::default() };
+        // A CAS counts in 65,536 ns.
+        let own_ns = (self.devices.len() as u64 + 1) << 17;
+        let now_ns = Arc::clone(&self.clock.now_ns);
+        let clock = SiteClock { now_ns, own_ns, ..SiteClock::default() };
         let skew = self.skew();
         clock.skew_s.store(skew, Ordering::Relaxed);
         Arc::new(clock)
@@ -248,22 +251,12 @@ impl Simulation {
             0..40 => {
                 let ((collection, key), deletes) = (self.document(), self.chance.once_in(6));
                 self.devices[index].site.edit((collection, &key), deletes, &mut self.ledger);
-                self.say(|| {
-                    format!(
-                        "device {index} edits {collection}/{key}, deletes: {deletes}, edit {}",
-                        self.ledger.len()
-                    )
-                });
+                self.say(|| self.ledger.last());
             }
             40..55 => {
                 let ((collection, key), deletes) = (self.document(), self.chance.once_in(6));
                 self.hub.edit((collection, &key), deletes, &mut self.ledger);
-                self.say(|| {
-                    format!(
-                        "hub edits {collection}/{key}, deletes: {deletes}, edit {}",
-                        self.ledger.len()
-                    )
-                });
+                self.say(|| self.ledger.last());
             }
             55..75 => self.connect(index),
             75..82 => self.devices[index].disconnect(),
@@ -422,6 +415,7 @@ impl Simulation {
         }
         for device in &self.devices {
             let parked = device.site.parked();
+            self.say(|| format!("{} has parked {parked:?}", device.site.name));
             self.summary.parked += parked.len() as u64;
             there.extend(parked);
         }

@@ -13,6 +13,8 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 pub(crate) struct SiteClock {
     pub now_ns: Arc<AtomicU64>,
     pub skew_s: AtomicI64,
+    /// Nanoseconds that no other clock has: two clocks never show the same time, as in the world.
+    pub own_ns: u64,
 }
 
 /// The second at which runs begin.
@@ -22,7 +24,8 @@ impl Clock for SiteClock {
     fn now(&self) -> Now {
         let monotonic_ns = self.now_ns.load(Ordering::Relaxed);
         let skew_ns = self.skew_s.load(Ordering::Relaxed) * 1_000_000_000;
-        let unix_ns = (BEGIN_S * 1_000_000_000 + monotonic_ns).saturating_add_signed(skew_ns);
+        let unix_ns = BEGIN_S * 1_000_000_000 + monotonic_ns + self.own_ns;
+        let unix_ns = unix_ns.saturating_add_signed(skew_ns);
         Now { unix_ns, monotonic_ns }
     }
 }
@@ -97,7 +100,8 @@ impl Site {
         if deletes && over.is_none() {
             return;
         }
-        let what = format!("{key} at {}{}", self.name, if deletes { ", deleted" } else { "" });
+        let deleted = if deletes { ", deleted" } else { "" };
+        let what = format!("{collection}/{key} at {}{deleted}", self.name);
         let id = ledger.edit(over.unwrap_or_default(), deletes, what);
         let written = match deletes {
             true => docs.remove(key, Write::new()),
