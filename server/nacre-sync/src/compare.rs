@@ -91,8 +91,14 @@ fn stamped(
     Ok(Arriving { meta: Meta { datatype, ..meta }, value: [&section[..], body].concat() })
 }
 
-/// Returns the document with a CAS close to the hub's clock, if it is unsent and far ahead of that.
-pub(crate) fn levelled(document: Document, own: &[SourceId], hub_unix_ns: u64) -> Document {
+/// Returns the document with a CAS close to the hub's clock, if it is unsent and far ahead of that. `last` is the greatest CAS that this
+/// has given so far: what was sent under one is older than what gets the next.
+pub(crate) fn levelled(
+    document: Document,
+    own: &[SourceId],
+    last: Cas,
+    hub_unix_ns: u64,
+) -> Document {
     if document.meta.cas.unix_ns() <= hub_unix_ns.saturating_add(AHEAD_NS_MAX) {
         return document;
     }
@@ -107,7 +113,7 @@ pub(crate) fn levelled(document: Document, own: &[SourceId], hub_unix_ns: u64) -
         let of_own: Vec<Cas> = own.iter().map(|id| history.newest_of(id)).collect();
         of_own.into_iter().chain([base, history.version()])
     });
-    let cas = cas_above(known, hub_unix_ns);
+    let cas = cas_above(known.chain([last]), hub_unix_ns);
     document.with_meta(|meta| meta.cas = cas)
 }
 
@@ -287,14 +293,16 @@ mod tests {
         let year = edited(&first, 10_000 * hour, "2");
         let document = at_device(&year).document.unwrap();
         let own = [id("device")];
-        let level = levelled(document.clone(), &own, 2 * hour);
+        let level = levelled(document.clone(), &own, Cas::ANY, 2 * hour);
         assert!(level.meta.cas > Cas(hour) && level.meta.cas.unix_ns() <= 2 * hour);
-        assert_eq!(levelled(document, &own, 10_000 * hour).meta.cas, Cas(10_000 * hour));
+        assert_eq!(levelled(document.clone(), &own, Cas::ANY, 10_000 * hour).meta.cas, Cas(10_000 * hour));
         let taken = received(&plain(10_000 * hour, "1"), &id("hub")).unwrap();
         let taken = at_device(&taken).document.unwrap();
-        assert_eq!(levelled(taken.clone(), &own, hour).meta.cas, taken.meta.cas, "it is the hub's");
+        assert_eq!(levelled(taken.clone(), &own, Cas::ANY, hour).meta.cas, taken.meta.cas, "it is the hub's");
         let own_before =
-            levelled(at_device(&plain(9000 * hour, "x")).document.unwrap(), &own, hour);
+            levelled(at_device(&plain(9000 * hour, "x")).document.unwrap(), &own, Cas::ANY, hour);
         assert!(own_before.meta.cas.unix_ns() <= hour);
+        let next = levelled(document, &own, level.meta.cas, 2 * hour);
+        assert!(next.meta.cas > level.meta.cas);
     }
 }

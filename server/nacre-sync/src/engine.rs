@@ -6,7 +6,7 @@ use crate::replica::Replica;
 use crate::wire::{self, Event};
 use crate::{Direction, Failure, Hello, Notice, Point, Saved, Settings, State, Status};
 use nacre_protocol::{Frame, Magic, Opcode, decode};
-use nacre_types::{Now, Vbid};
+use nacre_types::{Cas, Now, Vbid};
 use nacre_xdcr::SourceId;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -89,6 +89,8 @@ pub struct Engine {
     /// Documents to be looked at.
     pub(crate) queue: VecDeque<Key>,
     pub(crate) next_opaque: u32,
+    /// The greatest CAS that a version of a wrong clock was given.
+    pub(crate) last_level: Cas,
     pub(crate) saved: Saved,
     /// True if positions have changed since they were stored.
     is_dirty: bool,
@@ -120,6 +122,7 @@ impl Engine {
             awaited: BTreeMap::new(),
             queue: VecDeque::new(),
             next_opaque: PUSH_OPAQUE_MIN,
+            last_level: Cas::ANY,
             saved: saved.clone(),
             is_dirty: false,
             save_at_ns: 0,

@@ -17,7 +17,7 @@ use crate::{Conflict, ConflictMode, Direction, Failure, Fault, Kept, Local, Noti
 use nacre_protocol::{Frame, Status, dcp::StreamEnd};
 use nacre_types::{Cas, Document, Kind, Meta, Now, Vbid, leb128_decode};
 use nacre_vbucket::{Resolution, Seen, Verdict};
-use nacre_xdcr::{Arriving, Site, settle};
+use nacre_xdcr::{Arriving, Site, SourceId, settle};
 use std::collections::BTreeSet;
 
 /// How often a version is compared again because the application writes the document meanwhile.
@@ -312,15 +312,21 @@ impl Engine {
 
     /// Reads a document as it would be sent, and names the version that a write must find.
     pub(crate) fn read(
-        &self,
+        &mut self,
         key: &Key,
         replica: &mut dyn Replica,
         now: Now,
     ) -> Result<(Local, Option<Seen>), Fault> {
         let mut local = replica.read(key.0, &key.1)?;
         let seen = local.document.as_ref().map(|document| Seen::from(&document.meta));
-        let level = |document| levelled(document, &local.own, self.hub_unix_ns(now));
-        local.document = local.document.take().map(level);
+        if let Some(document) = local.document.take() {
+            let cas = document.meta.cas;
+            let level = levelled(document, &local.own, self.last_level, self.hub_unix_ns(now));
+            if level.meta.cas != cas {
+                self.last_level = level.meta.cas;
+            }
+            local.document = Some(level);
+        }
         Ok((local, seen))
     }
 
@@ -371,7 +377,7 @@ impl Engine {
         }
         let own = local.own.first().cloned();
         let own = own.ok_or_else(|| Fault("the device has no name".into()))?;
-        let site = Site { id: own, since: Cas::ANY };
+        let site = Site { id: decider(&own), since: Cas::ANY };
         let cas = cas_above([document.meta.cas, hubs.meta.cas], self.hub_unix_ns(now));
         let merge = settle(document, hubs, &verdict, &site, cas);
         let merge = merge.map_err(|_| Fault("attributes of a document are malformed".into()))?;
@@ -501,6 +507,12 @@ enum Decided {
     Take,
     /// The hub gets this version.
     Send(Box<Arriving>),
+}
+
+/// Returns the name of the device's decisions. They reach the hub before the device, whose own versions of the document may meanwhile get
+/// lesser numbers than a decision that does not know them.
+fn decider(own: &SourceId) -> SourceId {
+    SourceId::parse(&format!("{own}.d")).unwrap_or_else(|| own.clone())
 }
 
 /// Returns the tombstone of a document, in step with what the hub had.
