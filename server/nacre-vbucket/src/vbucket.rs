@@ -678,11 +678,13 @@ impl Vbucket {
     fn commit(&mut self, key: &[u8], write: Write<'_>, now: Now) -> Document {
         let (next_cas, seqno) = self.upcoming(now);
         let Write { value, flags, expiry, datatype, kind, origin } = write;
-        let cas = origin.and_then(|(cas, _)| cas).unwrap_or(next_cas);
+        let given = origin.and_then(|(cas, _)| cas);
+        let cas = given.unwrap_or(next_cas);
         let rev = origin.map_or(self.graveyard.purged_rev() + 1, |(_, rev)| rev);
         let meta = Meta { seqno, cas, rev, flags, expiry, datatype, kind };
         self.max_cas = self.max_cas.max(cas);
-        if cas == next_cas {
+        // A CAS that came with the version may have been received by other branches, too, even if the clock would give the same.
+        if given.is_none() {
             self.own_cas = cas;
         }
         self.locks.release(key);

@@ -122,7 +122,11 @@ fn by_rule(rule: Resolution, incoming: Side<'_>, local: Side<'_>) -> Judgement {
     if !has_deletion && (incoming.body.is_none() || local.body.is_none()) {
         return Judgement::Compare;
     }
-    match incoming.content().outranks(local.content()) {
+    let sources = [incoming, local].map(|it| it.known.history.as_ref().map(|it| it.source()));
+    // Versions with the same content still differ if two clusters have written it: the source decides then.
+    let is_later_source = matches!(sources, [Some(arriving), Some(here)] if arriving > here);
+    let (arriving, here) = (incoming.content(), local.content());
+    match arriving.outranks(here) || (is_later_source && !here.outranks(arriving)) {
         true => Judgement::Take,
         false => Judgement::Keep,
     }
