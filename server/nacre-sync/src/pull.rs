@@ -287,12 +287,12 @@ impl Engine {
                 Step::Take => hubs.clone(),
                 Step::Send => {
                     let over = Over::of(&hubs);
-                    return self.send_local(key, &local, seen, over, replica, now);
+                    return self.send_local(key, &local, seen, over, now);
                 }
                 Step::Decide => match self.decide(&key, &local, &hubs, replica, now)? {
                     Decided::Take => hubs.clone(),
                     Decided::Send(version) => {
-                        return self.send(key, *version, Over::of(&hubs), seen, replica, now);
+                        return self.send(key, *version, Over::of(&hubs), seen, now);
                     }
                 },
             };
@@ -469,7 +469,7 @@ impl Engine {
             return Ok(());
         };
         if is_loss || !is_in_step(document) {
-            return self.send_local(key, &local, seen, Over::Nothing, replica, now);
+            return self.send_local(key, &local, seen, Over::Nothing, now);
         }
         // It was deleted so long ago that the hub has forgotten the tombstone.
         let tombstone = tombstone_of(document, self.latest_unix_ns(now));

@@ -74,7 +74,7 @@ impl Engine {
             None if !document.is_alive() => return Ok(()),
             None => Over::Nothing,
         };
-        self.send_local(key, &local, seen, over, replica, now)
+        self.send_local(key, &local, seen, over, now)
     }
 
     /// Sends the device's version.
@@ -84,7 +84,6 @@ impl Engine {
         local: &Local,
         seen: Option<Seen>,
         over: Over,
-        replica: &mut dyn Replica,
         now: Now,
     ) -> Result<(), Failure> {
         let Some(document) = &local.document else { return Ok(()) };
@@ -94,7 +93,7 @@ impl Engine {
             false => outgoing(document, own)
                 .map_err(|_| Fault("attributes of a document are malformed".into()))?,
         };
-        self.send(key, version, over, seen, replica, now)
+        self.send(key, version, over, seen, now)
     }
 
     /// Sends a version, which takes the place of the device's version `seen` once the hub has it.
@@ -104,7 +103,6 @@ impl Engine {
         version: Arriving,
         over: Over,
         seen: Option<Seen>,
-        replica: &mut dyn Replica,
         now: Now,
     ) -> Result<(), Failure> {
         if self.settings.direction == Direction::Pull {
@@ -113,11 +111,8 @@ impl Engine {
         let Some(hub) = &self.hub else { return Ok(()) };
         let vbid = Vbid::of(&key.1, hub.vbuckets).0;
         if version.meta.kind != Kind::Alive && over == Over::Nothing {
-            // The hub has no document either: both agree, and the tombstones need not be the same.
-            let stored = replica.store(key.0, &key.1, &version, seen, self.latest_unix_ns(now))?;
-            if stored != Outcome::Stored {
-                self.queue.push_back(key);
-            }
+            // A deletion names what it deletes: what the hub has, if it has anything, arrives first.
+            self.awaited.insert(key, now.monotonic_ns + AWAITED_NS);
             return Ok(());
         }
         self.busy.insert(key.clone());
