@@ -56,7 +56,12 @@ impl Parser<'_> {
     }
 
     fn alias_and_hints(&mut self, source: &Source) -> Result<(Name, Hints)> {
-        let written = if self.word("AS") { Some(self.name()?) } else { self.name_if_any() };
+        let written = match () {
+            () if self.word("AS") => Some(self.name()?),
+            // CROSS is no reserved word, so that it would be an alias.
+            () if self.is_analytics && self.is_word("CROSS") && self.is_word_at(1, "JOIN") => None,
+            () => self.name_if_any(),
+        };
         let made = match source {
             Source::Keyspace(path) => path.parts.last().cloned(),
             Source::Expr(expr) => expr.implicit_name(),
