@@ -113,7 +113,8 @@ pub(crate) fn levelled(
         let of_own: Vec<Cas> = own.iter().map(|id| history.newest_of(id)).collect();
         of_own.into_iter().chain([base, history.version()])
     });
-    let cas = cas_above(known.chain([last]), hub_unix_ns);
+    let Some(device) = own.first() else { return document };
+    let cas = cas_above(known.chain([last]), hub_unix_ns, device);
     document.with_meta(|meta| meta.cas = cas)
 }
 
@@ -295,10 +296,17 @@ mod tests {
         let own = [id("device")];
         let level = levelled(document.clone(), &own, Cas::ANY, 2 * hour);
         assert!(level.meta.cas > Cas(hour) && level.meta.cas.unix_ns() <= 2 * hour);
-        assert_eq!(levelled(document.clone(), &own, Cas::ANY, 10_000 * hour).meta.cas, Cas(10_000 * hour));
+        assert_eq!(
+            levelled(document.clone(), &own, Cas::ANY, 10_000 * hour).meta.cas,
+            Cas(10_000 * hour)
+        );
         let taken = received(&plain(10_000 * hour, "1"), &id("hub")).unwrap();
         let taken = at_device(&taken).document.unwrap();
-        assert_eq!(levelled(taken.clone(), &own, Cas::ANY, hour).meta.cas, taken.meta.cas, "it is the hub's");
+        assert_eq!(
+            levelled(taken.clone(), &own, Cas::ANY, hour).meta.cas,
+            taken.meta.cas,
+            "it is the hub's"
+        );
         let own_before =
             levelled(at_device(&plain(9000 * hour, "x")).document.unwrap(), &own, Cas::ANY, hour);
         assert!(own_before.meta.cas.unix_ns() <= hour);

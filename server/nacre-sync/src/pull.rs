@@ -378,7 +378,8 @@ impl Engine {
         let own = local.own.first().cloned();
         let own = own.ok_or_else(|| Fault("the device has no name".into()))?;
         let site = Site { id: decider(&own), since: Cas::ANY };
-        let cas = cas_above([document.meta.cas, hubs.meta.cas], self.hub_unix_ns(now));
+        let versions = [document.meta.cas, hubs.meta.cas];
+        let cas = cas_above(versions, self.hub_unix_ns(now), &own);
         let merge = settle(document, hubs, &verdict, &site, cas);
         let merge = merge.map_err(|_| Fault("attributes of a document are malformed".into()))?;
         Ok(Decided::Send(Box::new(merge)))

@@ -1,6 +1,6 @@
 //! The device's side: documents, their history, and a memory of its own.
 
-use nacre_types::{Cas, Document};
+use nacre_types::{Cas, Document, Kind};
 use nacre_vbucket::{Seen, Verdict, Version};
 use nacre_xdcr::{Arriving, SourceId};
 
@@ -48,10 +48,10 @@ pub struct Parked {
 impl Parked {
     /// Returns a name for the record. The same version has the same name, so that it is parked once.
     pub fn record_name(&self) -> String {
-        // FNV-1a: a name, no protection.
-        let of = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
         let place = self.collection.as_bytes().iter().chain(&[0]).chain(&self.name);
-        format!("{:016x}-{:016x}", place.fold(0xcbf2_9ce4_8422_2325, of), self.version.meta.cas.0)
+        let is_alive = u8::from(self.version.meta.kind == Kind::Alive);
+        let content = self.version.value.iter().chain(std::iter::once(&is_alive));
+        format!("{:016x}-{:016x}", fnv(place), fnv(content) ^ self.version.meta.cas.0)
     }
 
     /// Returns the record: JSON with collection, key, reason, side, CAS, history, and the body as JSON or Base64.
@@ -164,7 +164,18 @@ pub trait Replica {
     fn resolve(&mut self, conflict: &Conflict<'_>) -> Verdict;
 }
 
-/// Returns a CAS above all of these, close to the clock.
-pub(crate) fn cas_above(all: impl IntoIterator<Item = Cas>, unix_ns: u64) -> Cas {
-    all.into_iter().max().unwrap_or_default().tick(unix_ns)
+/// Returns a CAS above all of these, close to the clock. The device's name makes it another one than what others give at the same time.
+pub(crate) fn cas_above(
+    all: impl IntoIterator<Item = Cas>,
+    unix_ns: u64,
+    device: &SourceId,
+) -> Cas {
+    let next = all.into_iter().max().unwrap_or_default().tick(unix_ns);
+    Cas(next.0 + 1 + (fnv(device.as_str().as_bytes()) & 0x3fff))
+}
+
+/// A number for names, which protects nothing. Source: FNV-1a.
+fn fnv<'a>(bytes: impl IntoIterator<Item = &'a u8>) -> u64 {
+    let of = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    bytes.into_iter().fold(0xcbf2_9ce4_8422_2325, of)
 }
