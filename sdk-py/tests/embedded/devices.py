@@ -1,5 +1,6 @@
-"""Devices in step with a node: the guide, and a device that is killed. Needs libnacre (NACRE_LIBRARY) and a node's program
-(NACRE_TEST_BINARY).
+"""Devices in step with a node: the guide, and a device that is killed.
+
+Needs libnacre (NACRE_LIBRARY) and a node's program (NACRE_TEST_BINARY).
 """
 
 import ast
@@ -33,7 +34,8 @@ from nacre import DeviceSync
 async def main():
     folder, url, first, count = sys.argv[1:5]
     cluster = await nacre.connect(f"nacre://{folder}?sync=always")
-    await DeviceSync.start(cluster, url, user="devices", password="secret", collections=["shop.orders"])
+    login = {"user": "devices", "password": "secret"}
+    await DeviceSync.start(cluster, url, collections=["shop.orders"], **login)
     orders = cluster.bucket("default").scope("shop").collection("orders")
     for n in range(int(first), int(first) + int(count)):
         await orders.upsert(f"w:{n}", {"n": n})
@@ -86,7 +88,8 @@ class DevicesTest(unittest.IsolatedAsyncioTestCase):
         folder = self.folder / "killed"
         command = [sys.executable, "-c", WRITER, str(folder), self.url]
         for first in (0, 50):
-            writer = subprocess.Popen([*command, str(first), "1000"], stdout=subprocess.PIPE, text=True)
+            arguments = [*command, str(first), "1000"]
+            writer = subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True)
             assert writer.stdout is not None
             for line in writer.stdout:
                 if int(line) == first + 49:
