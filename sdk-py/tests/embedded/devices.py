@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -141,6 +142,77 @@ class DevicesTest(unittest.IsolatedAsyncioTestCase):
         await one.close()
         await two.close()
         await hub.close()
+
+    async def test_a_node_that_is_killed_gets_back_what_it_had_not_stored(self) -> None:
+        cluster, sync, orders = await self.device("survivor")
+        other, following, there = await self.device("witness")
+        for n in range(200):
+            await orders.upsert(f"k:{n}", {"n": n})
+        await sync.wait_in_step()
+        await following.wait_in_step()
+        # Some of it was in the node's memory only.
+        self.node.kill()
+        self.node._log.close()
+        await orders.upsert("offline", {"n": 1})
+        await there.upsert("offline", {"n": 2})
+        self.node.__enter__()
+        sync.retry_now()
+        following.retry_now()
+        for _ in range(2):
+            await sync.wait_in_step()
+            await following.wait_in_step()
+        hub = await nacre.connect(f"couchbase://{self.node.kv}", USER, PASSWORD)
+        docs = hub.bucket("default").scope("shop").collection("orders")
+        for key in ["offline", *(f"k:{n}" for n in range(200))]:
+            expected = await docs.get(key)
+            for device in (orders, there):
+                found = await device.get(key)
+                self.assertEqual(found.cas, expected.cas, key)
+                self.assertEqual(found.content_as[dict], expected.content_as[dict])
+        await sync.stop()
+        await following.stop()
+        for each in (cluster, other, hub):
+            await each.close()
+
+    async def test_rights_that_are_taken_away_end_the_stream(self) -> None:
+        scopes = "/pools/default/buckets/default/scopes/shop/collections"
+        self.node.ask(scopes, b"name=prices", as_json=False)
+        hub = await nacre.connect(f"couchbase://{self.node.kv}", USER, PASSWORD)
+        shop = hub.bucket("default").scope("shop")
+        await shop.collection("orders").upsert("o", 1)
+        await shop.collection("prices").upsert("p", 2)
+        cluster = await nacre.connect(f"nacre://{self.folder / 'rights'}")
+        sync = await DeviceSync.start(
+            cluster,
+            self.url,
+            user="devices",
+            password="secret",
+            collections=["shop.orders", "shop.prices"],
+        )
+        await sync.wait_in_step()
+        here = cluster.bucket("default").scope("shop")
+        self.assertEqual((await here.collection("orders").get("o")).content_as[int], 1)
+        self.assertFalse((await here.collection("prices").exists("p")).exists)
+        self.grant("data_dcp_reader[default:shop:orders]")
+        await here.collection("orders").upsert("mine", 3)
+        await self.until(lambda: sync.status()["parked"] > 0)
+        self.assertFalse((await shop.collection("orders").exists("mine")).exists)
+        self.grant("data_reader[default:shop:prices]")
+        await self.until(lambda: sync.status()["state"] == "stopped")
+        self.assertIn("access denied", sync.status()["reason"])
+        await sync.stop()
+        await cluster.close()
+        await hub.close()
+
+    def grant(self, roles: str) -> None:
+        url = f"http://{self.node.address}/settings/rbac/users/local/devices"
+        command = ["curl", "-sfu", f"{USER}:{PASSWORD}", "-X", "PUT", url, "-d", f"roles={roles}"]
+        subprocess.run([*command, "-d", "password=secret"], capture_output=True, check=True)
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(SECONDS_MAX):
+            while not condition():
+                await asyncio.sleep(0.02)
 
     async def test_who_may_not_is_refused(self) -> None:
         cluster = await nacre.connect(f"nacre://{self.folder / 'wrong'}")

@@ -310,7 +310,7 @@ fn a_user_gets_what_the_user_may_read_for_as_long_as_that_is_so() {
         SyncState::Stopped(reason) => Some(reason),
         _ => None,
     });
-    assert!(stopped.contains("shows none of these collections"), "{stopped}");
+    assert!(stopped.contains("access denied"), "{stopped}");
     put(&mut hub, "o3", "4");
     assert_eq!(at_device(&db, "o3"), None);
     assert_eq!(at_device(&db, "o").unwrap().0, b"1", "what is on the device stays");
