@@ -71,9 +71,13 @@ impl Engine {
             }
             Some(Opcode::GetAllVbSeqnos) => {
                 let seqnos = wire::read_seqnos(frame.value).ok_or_else(malformed)?;
+                let is_first = !self.line(id).has_seqnos;
                 for (vbid, seqno) in seqnos {
                     let vbucket = self.vbuckets.get_mut(usize::from(vbid)).ok_or_else(malformed)?;
                     vbucket.high = seqno;
+                    if is_first {
+                        vbucket.goal = seqno;
+                    }
                     vbucket.line.get_or_insert(id);
                 }
                 let line = self.line(id);

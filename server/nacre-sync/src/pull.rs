@@ -63,6 +63,8 @@ pub(crate) struct VbucketState {
     snapshot: (u64, u64),
     /// The last seqno that the hub is known to have.
     pub high: u64,
+    /// The last seqno that the hub had when the session began.
+    pub goal: u64,
     stream: Stream,
     /// The hub's branch of history, as the device last knew it; 0 for none.
     branch: u64,
@@ -109,6 +111,11 @@ impl VbucketState {
 
     pub fn is_streaming(&self) -> bool {
         self.stream == Stream::Open
+    }
+
+    /// Returns true if the device has all that the hub had when the session began.
+    pub fn is_caught_up(&self) -> bool {
+        self.is_streaming() && !self.sweeps && self.point.seqno >= self.goal
     }
 
     fn reach(&mut self, seqno: u64) {
@@ -251,6 +258,12 @@ impl Engine {
             }
         }
         let pulled = Pulled { version, doubt };
+        if let Some(index) = self.held.iter().position(|(_, push)| push.key == key) {
+            // Not on its way: it is decided again, by what the hub has.
+            self.held.remove(index);
+            self.busy.remove(&key);
+            self.again.remove(&key);
+        }
         if self.busy.contains(&key) {
             // The hub's newest version counts once the write has its answer.
             self.stash.insert(key, (0, pulled));

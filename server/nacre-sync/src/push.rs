@@ -116,7 +116,11 @@ impl Engine {
             return Ok(());
         }
         self.busy.insert(key.clone());
-        self.transmit(Push { key, vbid, line: LineId(0), version, over, seen });
+        let push = Push { key, vbid, line: LineId(0), version, over, seen };
+        match self.can_send(&push) {
+            true => self.transmit(push),
+            false => self.held.push((0, push)),
+        }
         Ok(())
     }
 
@@ -139,12 +143,18 @@ impl Engine {
         self.pushes.insert(opaque, push);
     }
 
-    /// Returns true if there is a node to send a version to.
+    /// Returns true if there is a node to send a version to, and nothing speaks against it.
+    ///
+    /// A document that the hub does not have is sent once everything has arrived that it had when the session began. An earlier session
+    /// may have sent it already without an answer, and others may have deleted it since: over a tombstone it would come back.
     pub(crate) fn can_send(&self, push: &Push) -> bool {
+        let vbucket = &self.vbuckets[usize::from(push.vbid)];
+        let is_ready = vbucket.line.is_some_and(|id| {
+            self.lines.get(&id).is_some_and(|line| line.has_manifest && line.has_seqnos)
+        });
         self.collections[push.key.0].hub_id.is_some()
-            && self.vbuckets[usize::from(push.vbid)].line.is_some_and(|id| {
-                self.lines.get(&id).is_some_and(|line| line.has_manifest && line.has_seqnos)
-            })
+            && is_ready
+            && (push.over != Over::Nothing || vbucket.is_caught_up())
     }
 
     /// Sends again what is due, takes what was locked, and reads again what has not arrived.
