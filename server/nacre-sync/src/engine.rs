@@ -94,6 +94,8 @@ pub struct Engine {
     pub(crate) saved: Saved,
     /// True if positions have changed since they were stored.
     is_dirty: bool,
+    /// The kinds of comparisons that this session has told of: the vBuckets of a node mostly need them together.
+    pub(crate) said_again: BTreeSet<bool>,
     save_at_ns: u64,
     notices: VecDeque<Notice>,
     pub(crate) status: Status,
@@ -125,6 +127,7 @@ impl Engine {
             last_level: Cas::ANY,
             saved: saved.clone(),
             is_dirty: false,
+            said_again: BTreeSet::new(),
             save_at_ns: 0,
             notices: VecDeque::new(),
             status: Status::default(),
@@ -157,6 +160,7 @@ impl Engine {
             unix_ns: hello.unix_ns,
             at_ns: now.monotonic_ns,
         });
+        self.said_again.clear();
         let mut line = Line::default();
         wire::handshake(&hello.bucket, &self.device, 1, &mut line.output);
         self.lines.insert(id, line);

@@ -169,7 +169,10 @@ impl Engine {
                 let (is_loss, began) = (left_at.is_some(), left_at.unwrap_or(0));
                 vbucket.sweeps = true;
                 vbucket.sweep = Some(Sweep { is_loss, began, seen: BTreeSet::new() });
-                self.notify(Notice::Again { lost: is_loss });
+                let is_known = vbucket.branch != 0;
+                if is_known && self.said_again.insert(is_loss) {
+                    self.notify(Notice::Again { lost: is_loss });
+                }
             }
             return self.finish_sweep(index, replica, now);
         }

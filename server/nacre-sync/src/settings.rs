@@ -140,7 +140,8 @@ pub enum Notice {
     },
     /// The hub shows no such collection: it was dropped, or the user may not see it. What is on the device stays.
     NoCollection(String),
-    /// A vBucket of the hub has lost a part of its history, or forgotten deletions: its documents are compared again.
+    /// vBuckets of the hub have lost a part of their history, or forgotten deletions: their documents are compared again. Told once in a
+    /// session.
     Again {
         /// True if the hub has lost versions; they are sent again.
         lost: bool,

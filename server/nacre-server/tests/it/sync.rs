@@ -320,7 +320,7 @@ fn a_user_gets_what_the_user_may_read_for_as_long_as_that_is_so() {
 fn strangers_are_refused() {
     let directory = tempfile::tempdir().unwrap();
     let server = Server::start(directory.path());
-    let other = "name=other&ramQuotaMB=100";
+    let other = "name=other&ramQuotaMB=100&replicaNumber=0";
     assert_eq!(server.rest("POST", "/pools/default/buckets", other).unwrap().status, 202);
     put_user(&server, "bob", "data_sync[other]");
     let address = format!("127.0.0.1:{}", server.port_base);
