@@ -165,8 +165,9 @@ class ScanResultIterable:
     async def __aiter__(self) -> AsyncIterator[ScanResult]:
         instruments = self._client.instruments
         if instruments is None:
-            async for document in self._documents_found():
-                yield document
+            async with aclosing(self._documents_found()) as documents:
+                async for document in documents:
+                    yield document
             return
         labels = Labels("kv", self._client.bucket, self._place.scope, self._place.collection)
         watch = Watch(instruments, "scan", labels, self._parent)
