@@ -130,15 +130,22 @@ test('the examples of the guide run and print what stands below them', async (co
 
 test('a program for the official package runs with its import changed', async () => {
   const node = nodeOfEnvironment()
-  const program = await readFile(new URL('../../../../conformance/sdk/node/queries.cjs', import.meta.url), 'utf8')
   const index = new URL('../../src/index.js', import.meta.url)
-  const ported = program
-    .replace("const couchbase = require('couchbase')", `import * as couchbase from '${index}'`)
-    .replace("const assert = require('node:assert')", "import assert from 'node:assert'")
-  assert(!ported.includes('require('))
+  const ported = async (name: string) => {
+    const program = await readFile(new URL(`../../../../conformance/sdk/node/${name}.cjs`, import.meta.url), 'utf8')
+    const changed = program
+      .replace("const couchbase = require('couchbase')", `import * as couchbase from '${index}'`)
+      .replace("const assert = require('node:assert')", "import assert from 'node:assert'")
+      .replace("const { bucketName, run } = require('./steps.cjs')", "import { bucketName, run } from './steps.mjs'")
+      .replace('exports.bucketName = bucketName', 'export { bucketName }')
+      .replace('exports.run = ', 'export const run = ')
+    assert(!/require\(|exports\./.test(changed))
+    return changed
+  }
   const folder = await mkdtemp(join(tmpdir(), 'nacre-js-'))
   try {
-    await writeFile(join(folder, 'ported.mjs'), ported)
+    await writeFile(join(folder, 'steps.mjs'), await ported('steps'))
+    await writeFile(join(folder, 'ported.mjs'), await ported('queries'))
     const { url, user, password, bucketName } = node
     const run = promisify(execFile)(process.execPath, [join(folder, 'ported.mjs'), url, user, password, bucketName])
     const { stdout } = await run.catch((error) => assert.fail(`${error.stdout}${error.stderr}`))
