@@ -1,7 +1,7 @@
 /** Requests and answers over HTTP, whatever carries them. */
 
 import type { Attempt } from './attempt.js'
-import { textOf } from './bytes.js'
+import { concat, textOf } from './bytes.js'
 import type { Address } from './connection-string.js'
 import { DecodingFailureError, type ErrorContext } from './errors.js'
 import type { RequestTracer } from './tracing.js'
@@ -89,15 +89,7 @@ export class HttpStream {
 
   /** The whole body. */
   async bytes(): Promise<Uint8Array> {
-    const parts = await this.#collected()
-    if (parts.length === 1) return parts[0]!
-    const whole = new Uint8Array(parts.reduce((sum, part) => sum + part.byteLength, 0))
-    let at = 0
-    for (const part of parts) {
-      whole.set(part, at)
-      at += part.byteLength
-    }
-    return whole
+    return concat(await this.#collected())
   }
 
   async #collected(): Promise<Uint8Array[]> {
