@@ -3,7 +3,7 @@
 //! The cases for SQL++ that read documents are played as well, but for those that need the query service.
 //!
 //! A case that writes documents, or defines something, leaves it as it was for the case after it: documents are written again, and the scope
-//! of definitions is dropped and made anew.
+//! of definitions is dropped and created again.
 
 use super::kv::connect;
 use super::sqlpp::{CASES as SQLPP, judge};

@@ -3,7 +3,7 @@
 class Route {
   path = $state<string[]>([]);
   query = $state.raw(new URLSearchParams());
-  /** What to do once the user has agreed to lose what they typed. */
+  /** Runs once the user has agreed to discard unsaved input. */
   leaving = $state.raw<(() => void) | null>(null);
   /** The screen on display; the address of the browser may be ahead of it. */
   private shown = '';

@@ -14,7 +14,7 @@ interface User {
 }
 
 /**
- * What screens let users do: the permission, in Couchbase's words, and the privilege that gives it. A user may have privileges of the last
+ * Actions of screens: the permission, in Couchbase's words, and the privilege that gives it. A user may have privileges of the last
  * kind for a scope or a collection alone, so that only the node knows whether they suffice.
  */
 const NEEDS = {

@@ -36,7 +36,7 @@ export interface Deployment {
   owner?: string;
   building?: Deployment;
 }
-/** What a plugin may do beyond its own state. */
+/** Grants of a plugin beyond its own state. */
 export interface Capabilities {
   kv?: { read?: string[]; write?: string[] };
   'http-out'?: string[];
