@@ -81,7 +81,7 @@ fn damaged_components_do_no_harm() {
         let mut bad = good.clone();
         bad[at] ^= 0x15;
         if let Ok(plugin) = load("damaged", &bad) {
-            let _ = plugin.describe(super::setup().limits);
+            let _ = plugin.describe(super::setup(super::DEADLINE).limits);
         }
     }
 }
@@ -164,7 +164,8 @@ fn what_is_let_through_compiles() {
     let sums = "(local.set 0 (i32.mul (local.get 0) (i32.load (local.get 0))))".repeat(40_000);
     for body in [tables, blocks, sums] {
         let module = m().field(format!("(func (local i32) {body})"));
-        let (error, _) = run(&module.body("on-batch", "unreachable").component(), Batch);
+        let (error, _) =
+            run(&module.body("on-batch", "unreachable").component(), Batch, super::DEADLINE);
         assert!(error.to_string().contains("unreachable"), "{error}");
     }
 }

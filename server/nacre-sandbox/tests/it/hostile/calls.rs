@@ -2,9 +2,8 @@
 
 use super::When::*;
 use super::module::Module;
-use super::{case, check};
+use super::{DEADLINE, PATIENCE, TIME, case, check};
 
-const TIME: &str = "took longer than 40 ms";
 const STACK: &str = "call stack exhausted";
 const LOOP: &str = "(loop $l (br $l)) unreachable";
 
@@ -79,13 +78,13 @@ fn loops_without_end_are_ended_wherever_they_are() {
 
 #[test]
 fn describe_is_bounded_like_any_call() {
-    for (body, says) in [
-        (LOOP, "took longer than 40 ms"),
-        ("unreachable", "unreachable"),
-        ("i32.const -4", "pointer out of bounds of memory"),
+    for (body, says, deadline) in [
+        (LOOP, TIME, DEADLINE),
+        ("unreachable", "unreachable", PATIENCE),
+        ("i32.const -4", "pointer out of bounds of memory", PATIENCE),
     ] {
         let plugin = crate::fixture::load("d", &m().body("describe", body).component()).unwrap();
-        let error = plugin.describe(super::setup().limits).unwrap_err();
+        let error = plugin.describe(super::setup(deadline).limits).unwrap_err();
         assert!(error.to_string().contains(says), "{body}: {error}");
     }
 }
@@ -376,7 +375,7 @@ fn what_a_call_does_while_it_does_not_end_can_be_seen() {
     let module = m().field(functions).body("handle", "(call $caller) i32.const 1024");
     let plugin = super::load("busy", &module.component()).unwrap();
     let storage = Box::new(super::MemoryStorage::default());
-    let partition = super::Partition::open(plugin, super::setup(), storage).unwrap();
+    let partition = super::Partition::open(plugin, super::setup(DEADLINE), storage).unwrap();
     let reader = partition.reader();
     let ended = || {
         let error = reader.handle(&super::Request::default(), super::NOW).err().unwrap();

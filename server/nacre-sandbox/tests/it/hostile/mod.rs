@@ -14,6 +14,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const DEADLINE: Duration = Duration::from_millis(40);
+/// The deadline of a case that must end at another limit, however busy the machine is.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// What an error says that a call was ended with at [`DEADLINE`].
+const TIME: &str = "took longer than 40 ms";
 /// What a busy machine may add to a deadline; `cargo xtask bench plugins` measures it on a quiet one.
 const SLACK: Duration = Duration::from_secs(2);
 
@@ -41,10 +45,10 @@ fn case(name: &'static str, when: When, says: &'static str, module: Module) -> C
     Case { name, module, when, says }
 }
 
-fn setup() -> Setup {
+fn setup(deadline: Duration) -> Setup {
     Setup {
         limits: Limits {
-            deadline: DEADLINE,
+            deadline,
             memory_bytes: 64 << 20,
             state_bytes: 1 << 20,
             result_bytes: 1 << 20,
@@ -56,7 +60,7 @@ fn setup() -> Setup {
 }
 
 /// Runs a component up to `when`; gives the error, and how long the call took that it came from.
-fn run(component: &[u8], when: When) -> (Error, Duration) {
+fn run(component: &[u8], when: When, deadline: Duration) -> (Error, Duration) {
     let name = format!("{when:?}");
     let plugin = load(&name, component).unwrap();
     let storage = MemoryStorage::default();
@@ -66,7 +70,7 @@ fn run(component: &[u8], when: When) -> (Error, Duration) {
         let changes = nacre_state::Changes { timers, ..Default::default() };
         storage.clone().commit(&changes).unwrap();
     }
-    let open = || Partition::open(plugin.clone(), setup(), Box::new(storage.clone()));
+    let open = || Partition::open(plugin.clone(), setup(deadline), Box::new(storage.clone()));
     if when == When::Open {
         return timed(|| open().map(drop).unwrap_err());
     }
@@ -112,9 +116,10 @@ fn timed(call: impl FnOnce() -> Error) -> (Error, Duration) {
 fn check(cases: Vec<Case>) {
     let mut beside = open_probe(granted(""));
     for Case { name, module, when, says } in cases {
-        let (error, took) = run(&module.component(), when);
+        let deadline = if says == TIME { DEADLINE } else { PATIENCE };
+        let (error, took) = run(&module.component(), when, deadline);
         assert!(error.to_string().contains(says), "{name}: {error}");
-        assert!(took < DEADLINE + SLACK, "{name}: {took:?}");
+        assert!(took < deadline + SLACK, "{name}: {took:?}");
         tell(&mut beside, &[&format!(r#"[["put","last","{name}"]]"#)]).unwrap();
         assert_eq!(request(&beside.reader(), "/state", "last"), name, "the host is alive");
     }

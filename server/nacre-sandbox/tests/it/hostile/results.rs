@@ -168,7 +168,8 @@ fn an_answer_without_end_costs_nobody_else() {
     let endless = with_cursor().body("more", words(&[0, 0, 0, 1, 0, 0]));
     let plugin = crate::fixture::load("endless", &endless.component()).unwrap();
     let storage = Box::<nacre_state::MemoryStorage>::default();
-    let partition = nacre_sandbox::Partition::open(plugin, super::setup(), storage).unwrap();
+    let partition =
+        nacre_sandbox::Partition::open(plugin, super::setup(super::PATIENCE), storage).unwrap();
     let mut answer = partition.reader().handle(&Default::default(), crate::fixture::NOW).unwrap();
     for _ in 0..1000 {
         assert_eq!(answer.next_piece().unwrap(), Some(Vec::new()));
