@@ -8,7 +8,7 @@ use nacre_state::{IndexSnapshot, MemoryStorage, Span};
 use std::time::Duration;
 
 fn setup() -> Setup {
-    let limits = Limits { deadline: Duration::from_millis(50), ..Limits::default() };
+    let limits = Limits { deadline: Duration::from_millis(250), ..Limits::default() };
     Setup { limits, ..Setup::new("p", "") }
 }
 

@@ -9,8 +9,10 @@ use nacre_vbucket::{Verdict, Version};
 use std::sync::Arc;
 use std::time::Duration;
 
+/// With a deadline that calls which end keep on a busy machine too.
 fn pure() -> Setup {
-    Setup { limits: Limits::pure(), ..Setup::new("p", "") }
+    let limits = Limits { deadline: Duration::from_millis(500), ..Limits::pure() };
+    Setup { limits, ..Setup::new("p", "") }
 }
 
 #[test]
@@ -23,7 +25,7 @@ fn a_resolver_decides_within_its_deadline() {
     assert_eq!(resolve("long", "abc"), Ok(Verdict::KeepLocal));
     assert_eq!(resolve("long", "longer"), Ok(Verdict::KeepRemote));
     assert_eq!(resolve("merge", "d"), Ok(Verdict::Merged(b"merged".to_vec())));
-    insta::assert_snapshot!(resolve("loop", "").unwrap_err(), @"p: took longer than 50 ms");
+    insta::assert_snapshot!(resolve("loop", "").unwrap_err(), @"p: took longer than 500 ms");
     insta::assert_snapshot!(resolve("refuse", "").unwrap_err(), @"p: no verdict");
     assert_eq!(resolve("a", ""), Ok(Verdict::KeepLocal), "the next call finds a fresh instance");
     assert_eq!(resolver.status().readers.failures, 2);
@@ -34,7 +36,7 @@ fn functions_answer_in_json() {
     let functions = Functions::open(plugin("probe-functions"), pure()).unwrap();
     assert_eq!(functions.call("count", "[1,[2,3]]"), Ok("2".into()));
     insta::assert_snapshot!(functions.call("none", "[]").unwrap_err(), @r#"p: there is no function "none""#);
-    insta::assert_snapshot!(functions.call("loop", "[]").unwrap_err(), @"p: took longer than 50 ms");
+    insta::assert_snapshot!(functions.call("loop", "[]").unwrap_err(), @"p: took longer than 500 ms");
     assert_eq!(functions.call("count", "[]"), Ok("0".into()));
 }
 
@@ -67,7 +69,7 @@ fn replayed(plugin_name: &str, capsule: &Capsule) -> String {
 
 #[test]
 fn a_function_that_failed_fails_again_from_its_capsule() {
-    let setup = Setup { limits: Limits { memory_bytes: 8 << 20, ..Limits::pure() }, ..pure() };
+    let setup = Setup { limits: Limits { memory_bytes: 8 << 20, ..pure().limits }, ..pure() };
     let functions = Functions::open(plugin("probe-functions"), setup).unwrap();
     functions.call("count", "[]").unwrap();
     functions.call("none", "[]").unwrap_err();
@@ -100,7 +102,7 @@ fn a_caller_leaves_a_capsule_unless_its_request_had_less_time() {
     };
     assert_eq!(fail("loop", Duration::from_millis(10)), 0, "another request may give it more");
     assert_eq!(fail("loop", Duration::from_secs(1)), 1);
-    assert_eq!(fail("trap", Duration::from_millis(10)), 1);
+    assert_eq!(fail("trap", Duration::from_millis(400)), 1);
     assert_eq!(fail("none", Duration::from_secs(1)), 0);
 }
 
