@@ -1,4 +1,5 @@
-//! Project chores: `cargo xtask demo | test | plugins | dist | monitor | bench | sim | chaos | attack | console | analytics | sdk | conformance`.
+//! Project chores: `cargo xtask demo | test | plugins | dist | monitor | bench | sim | chaos | attack | console | analytics | docs | sdk |
+//! conformance`.
 //!
 //! Each installs or builds what it needs into folders of the project's own, or says in one line what is missing.
 #![expect(
@@ -13,6 +14,7 @@ mod chaos;
 mod command;
 mod console;
 mod demo;
+mod docs;
 mod examples;
 mod fuzz;
 mod monitor;
@@ -62,6 +64,8 @@ enum Chore {
     Console(console::Console),
     /// Build and test analytics, with an official SDK as its client
     Analytics(analytics::Analytics),
+    /// Make the documentation a site with search, and follow its links
+    Docs(docs::Docs),
     /// Look for bytes over which decoders fall
     Fuzz(fuzz::Fuzz),
     /// Compare the SDKs with the official ones: what they have, and what programs see
@@ -87,6 +91,7 @@ fn main() -> ExitCode {
         Chore::Sdk(options) => sdk::run(&options),
         Chore::Console(options) => console::run(&options),
         Chore::Analytics(options) => analytics::run_chore(&options),
+        Chore::Docs(options) => docs::run_chore(&options),
         Chore::Fuzz(options) => fuzz::run(&options),
         Chore::Conformance(options) => suites::run(&options),
     };
