@@ -102,7 +102,7 @@ fn a_bucket_follows_another_until_the_replication_is_deleted() {
     wait("paused", Some("2"), &mut two);
     let equal = printed(&node, &["diff", "one"]);
     assert_eq!(equal, "3 documents and deletions are equal\n");
-    assert!(printed(&node, &["status"]).contains("running"));
+    node.wait_until("it to run", |node| printed(node, &["status"]).contains("running"));
 
     printed(&node, &["delete", &id]);
     assert_eq!(task(&node), Value::Null);
