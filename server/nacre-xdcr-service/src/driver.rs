@@ -23,7 +23,7 @@ use nacre_client::ClusterMap;
 use nacre_node::Node;
 use nacre_types::{Now, Seqno, Vbid, Vbids};
 use nacre_xdcr::{
-    Answer, Effect, Found as FoundAt, Input, Notice, Pipeline, Run, TargetState, VersionId,
+    Answer, Effect, Epochs, Found as FoundAt, Input, Notice, Pipeline, Run, TargetState, VersionId,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -76,6 +76,8 @@ pub(crate) struct Driver {
     asks: BTreeMap<Vbid, Ask>,
     /// After how many arrangements of the bucket the lines were those of the active vBuckets.
     arrangements: Option<u64>,
+    /// Those of its pipelines: answers to one that is gone may still arrive for the vBucket.
+    epochs: Epochs,
     /// What lines that are gone have counted.
     retired: Sums,
     status: Status,
@@ -112,6 +114,7 @@ impl Driver {
             ready: BTreeSet::new(),
             asks: BTreeMap::new(),
             arrangements: None,
+            epochs: Epochs::default(),
             retired: Sums::default(),
             status: Status::default(),
             said_ns: 0,
@@ -318,7 +321,7 @@ impl Driver {
                 None => {
                     let records = self.checkpoints.records(&self.handle.id, vbid, &terms);
                     let Some(settings) = self.settings(vbid, count) else { continue };
-                    let pipeline = Pipeline::new(settings, records);
+                    let pipeline = Pipeline::new(settings, records, self.epochs.next_epoch());
                     self.lines.insert(vbid, Line::new(pipeline, branch));
                     self.pending.push_back((vbid, Input::Start(state)));
                 }

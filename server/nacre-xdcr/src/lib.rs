@@ -45,8 +45,8 @@ pub use filter::{Condition, Filter, Passage};
 pub use history::{History, Relation, Versions};
 pub use judge::{Judgement, Policy, Side, judge};
 pub use message::{
-    Answer, Conflict, Effect, Found, Input, Lookup, Merge, Notice, Operation, Over, Run, VersionId,
-    Wanted,
+    Answer, Conflict, Effect, Epoch, Epochs, Found, Input, Lookup, Merge, Notice, Operation, Over,
+    Run, VersionId, Wanted,
 };
 pub use pipeline::{Counts, Pipeline};
 pub use settings::{Echo, Judge, Mapping, Settings};

@@ -6,10 +6,46 @@ use nacre_types::{Cas, Document, Meta, Seqno, Vbid};
 use nacre_vbucket::Verdict;
 use std::collections::BTreeMap;
 
-/// The run of a pipeline that a request belongs to. It grows each time the pipeline goes back to a record; answers to
-/// requests of an earlier run are ignored.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Run(pub u32);
+/// Gives each pipeline an epoch that no other one has had. Whoever passes answers to pipelines has one for all of them, for
+/// as long as answers may arrive.
+#[derive(Debug, Default)]
+pub struct Epochs(u64);
+
+impl Epochs {
+    /// Returns the epoch of the next pipeline.
+    pub fn next_epoch(&mut self) -> Epoch {
+        self.0 += 1;
+        Epoch(self.0)
+    }
+}
+
+/// The life of one pipeline. It cannot be copied, so that two pipelines never share one.
+#[derive(Debug)]
+pub struct Epoch(u64);
+
+impl Epoch {
+    /// Returns the run before the first one.
+    pub(crate) fn before_first_run(self) -> Run {
+        Run { epoch: self.0, number: 0 }
+    }
+}
+
+/// The run of a pipeline that a request belongs to: answers to requests of an earlier run are ignored.
+///
+/// A pipeline begins a run each time it goes back to a record. Another pipeline of the same vBucket has another epoch: what
+/// was answered to the one before, perhaps for a document that its bucket has lost since, counts for none of its requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    epoch: u64,
+    number: u32,
+}
+
+impl Run {
+    /// Goes on to the next run of the same pipeline.
+    pub(crate) fn advance(&mut self) {
+        self.number += 1;
+    }
+}
 
 /// Names a version on its way to one collection of the target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

@@ -12,7 +12,7 @@ use nacre_value::multi::{Flags, MutationOperation, MutationSpec};
 use nacre_value::subdoc::Mutation;
 use nacre_vbucket::{Command, Condition, Verdict};
 use nacre_xdcr::{
-    Effect, Input, Lookup, Notice, Operation, Pipeline, Records, Run, SourceState, VersionId,
+    Effect, Epochs, Input, Lookup, Notice, Operation, Pipeline, Records, Run, SourceState, VersionId,
     Wanted,
 };
 use std::collections::{BTreeMap, BTreeSet};
@@ -39,13 +39,13 @@ pub(super) enum Event {
     /// A pipeline looks at its clock.
     Tick { pipe: usize },
     /// A pipeline may read on.
-    Read { pipe: usize, epoch: u32 },
-    /// An answer comes to a pipeline.
-    Input { pipe: usize, epoch: u32, input: Box<Input> },
+    Read { pipe: usize, run: Run },
+    /// An answer comes to the present pipeline, perhaps to one that was there before.
+    Input { pipe: usize, input: Box<Input> },
     /// A request comes to a target.
-    Request { pipe: usize, epoch: u32, run: Run, request: Box<Request> },
+    Request { pipe: usize, run: Run, request: Box<Request> },
     /// A resolver has decided at the target.
-    Decided { pipe: usize, epoch: u32, run: Run, decision: Box<Decision> },
+    Decided { pipe: usize, run: Run, decision: Box<Decision> },
 }
 
 /// What a target is asked.
@@ -89,8 +89,6 @@ pub(super) struct Pipe {
     pub link: usize,
     pub vbid: Vbid,
     pub pipeline: Pipeline,
-    /// Grows whenever another one takes its place.
-    pub epoch: u32,
     /// What was stored, oldest first.
     pub saved: Vec<Records>,
     reader: Reader,
@@ -100,6 +98,8 @@ pub(super) struct Pipe {
     pub is_resting: bool,
     /// A user has paused it.
     pub is_paused: bool,
+    /// Its last question to the target.
+    asked: Option<Run>,
     /// When the target last said how far it is, and the time before.
     heard_ns: (u64, u64),
 }
@@ -143,6 +143,7 @@ pub struct Simulation {
     pub(super) clusters: Vec<Cluster>,
     pub(super) links: Vec<Link>,
     pub(super) pipes: Vec<Pipe>,
+    epochs: Epochs,
     pub(super) ledger: Ledger,
     pub(super) summary: Summary,
     /// The last time that something but replication happened.
@@ -197,6 +198,7 @@ impl Simulation {
             clusters,
             links,
             pipes: Vec::new(),
+            epochs: Epochs::default(),
             ledger: Ledger::default(),
             disturbed_ns: 0,
             active_ns: 0,
@@ -225,17 +227,18 @@ impl Simulation {
         for (index, link) in self.plan.links().into_iter().enumerate() {
             for number in 0..self.plan.clusters[link.0].vbuckets {
                 let settings = self.plan.settings(link, Vbid(number));
+                let epoch = self.epochs.next_epoch();
                 self.pipes.push(Pipe {
                     link: index,
                     vbid: Vbid(number),
-                    pipeline: Pipeline::new(settings, Records::default()),
-                    epoch: 0,
+                    pipeline: Pipeline::new(settings, Records::default(), epoch),
                     saved: vec![Records::default()],
                     reader: Reader::default(),
                     reading: None,
                     armed_ns: u64::MAX,
                     is_resting: true,
                     is_paused: false,
+                    asked: None,
                     heard_ns: (0, 0),
                 });
             }
@@ -348,17 +351,10 @@ impl Simulation {
                 self.pipes[pipe].armed_ns = u64::MAX;
                 self.feed(pipe, Input::Tick);
             }
-            Event::Read { pipe, epoch } if epoch == self.pipes[pipe].epoch => self.read(pipe),
-            Event::Input { pipe, epoch, input } if epoch == self.pipes[pipe].epoch => {
-                self.feed(pipe, *input);
-            }
-            Event::Request { pipe, epoch, run, request } => {
-                self.serve_request(pipe, epoch, run, *request);
-            }
-            Event::Decided { pipe, epoch, run, decision } => {
-                self.finish_decision(pipe, epoch, run, *decision);
-            }
-            Event::Read { .. } | Event::Input { .. } => {}
+            Event::Read { pipe, run } => self.read(pipe, run),
+            Event::Input { pipe, input } => self.feed(pipe, *input),
+            Event::Request { pipe, run, request } => self.serve_request(pipe, run, *request),
+            Event::Decided { pipe, run, decision } => self.finish_decision(pipe, run, *decision),
         }
     }
 
@@ -374,7 +370,9 @@ impl Simulation {
     pub(super) fn feed(&mut self, pipe: usize, input: Input) {
         let now = self.clock(self.link_of(pipe).0);
         let it = &mut self.pipes[pipe];
-        if let Input::Target { states: Some(_), .. } = input {
+        if let Input::Target { run, states: Some(_) } = input
+            && it.asked.take_if(|asked| *asked == run).is_some()
+        {
             it.heard_ns = (self.now_ns, it.heard_ns.0);
         }
         let effects = it.pipeline.step(input, now);
@@ -398,7 +396,10 @@ impl Simulation {
 
     fn carry_out(&mut self, pipe: usize, effect: Effect) {
         match effect {
-            Effect::AskTarget { run, vbids } => self.request(pipe, run, Request::Ask(vbids)),
+            Effect::AskTarget { run, vbids } => {
+                self.pipes[pipe].asked = Some(run);
+                self.request(pipe, run, Request::Ask(vbids));
+            }
             Effect::Read { run, after } => {
                 self.pipes[pipe].reading = Some((run, after));
                 self.wake(pipe);
@@ -501,30 +502,30 @@ impl Simulation {
     }
 
     fn request(&mut self, pipe: usize, run: Run, request: Request) {
-        let epoch = self.pipes[pipe].epoch;
         for way_ns in self.ways(pipe, false) {
             let request = Box::new(request.clone());
-            self.after(way_ns, Event::Request { pipe, epoch, run, request });
+            self.after(way_ns, Event::Request { pipe, run, request });
         }
     }
 
     /// Sends an answer back to a pipeline.
-    pub(super) fn answer(&mut self, pipe: usize, epoch: u32, input: &Input) {
+    pub(super) fn answer(&mut self, pipe: usize, input: &Input) {
         for way_ns in self.ways(pipe, true) {
             let input = Box::new(input.clone());
-            self.after(way_ns, Event::Input { pipe, epoch, input });
+            self.after(way_ns, Event::Input { pipe, input });
         }
     }
 
     /// Has a pipeline read on soon, if it wants to.
     fn wake(&mut self, pipe: usize) {
-        let epoch = self.pipes[pipe].epoch;
+        let Some((run, _)) = self.pipes[pipe].reading else { return };
         let delay_ns = self.chance.below(3 * MS);
-        self.after(delay_ns, Event::Read { pipe, epoch });
+        self.after(delay_ns, Event::Read { pipe, run });
     }
 
-    fn read(&mut self, pipe: usize) {
-        let Some((run, after)) = self.pipes[pipe].reading else { return };
+    fn read(&mut self, pipe: usize, run: Run) {
+        let reading = self.pipes[pipe].reading.filter(|(wanted, _)| *wanted == run);
+        let Some((_, after)) = reading else { return };
         let limit = self.chance.between(1, 8) as usize;
         let it = &mut self.pipes[pipe];
         let link = &self.links[it.link];
@@ -555,8 +556,9 @@ impl Simulation {
             let age = self.chance.below(3) as usize;
             let it = &mut self.pipes[pipe];
             let records = it.saved[it.saved.len().saturating_sub(1 + age)].clone();
-            it.pipeline = Pipeline::new(it.pipeline.settings().clone(), records);
-            it.epoch += 1;
+            let (settings, epoch) = (it.pipeline.settings().clone(), self.epochs.next_epoch());
+            it.pipeline = Pipeline::new(settings, records, epoch);
+            it.asked = None;
             it.reading = None;
             it.reader = Reader::default();
             it.armed_ns = u64::MAX;

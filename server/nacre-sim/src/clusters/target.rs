@@ -22,7 +22,7 @@ fn relation(incoming: &Arriving, local: &Known) -> Option<Relation> {
 }
 
 impl Simulation {
-    pub(super) fn serve_request(&mut self, pipe: usize, epoch: u32, run: Run, request: Request) {
+    pub(super) fn serve_request(&mut self, pipe: usize, run: Run, request: Request) {
         let input = match request {
             Request::Ask(vbids) => {
                 let Some(states) = self.states(pipe, &vbids) else { return };
@@ -34,13 +34,13 @@ impl Simulation {
             }
             Request::Write(operation) => {
                 let id = operation.id;
-                match self.take_version(pipe, epoch, run, operation) {
+                match self.take_version(pipe, run, operation) {
                     Some(answer) => Input::Written { run, id, answer },
                     None => return,
                 }
             }
         };
-        self.answer(pipe, epoch, &input);
+        self.answer(pipe, &input);
     }
 
     /// The outer `None` is no answer at all.
@@ -120,13 +120,7 @@ impl Simulation {
     }
 
     /// Gives `None` when a resolver is asked first.
-    fn take_version(
-        &mut self,
-        pipe: usize,
-        epoch: u32,
-        run: Run,
-        operation: Operation,
-    ) -> Option<Answer> {
+    fn take_version(&mut self, pipe: usize, run: Run, operation: Operation) -> Option<Answer> {
         let target = self.link_of(pipe).1;
         if self.is_moving(target, operation.vbid) {
             return Some(Answer::NotMyVbucket);
@@ -148,7 +142,7 @@ impl Simulation {
                 let version = operation.version.clone();
                 Some(self.store(pipe, &operation, local.as_ref(), &version, false))
             }
-            (Over::Anything, _) => self.judge(pipe, epoch, run, operation, local),
+            (Over::Anything, _) => self.judge(pipe, run, operation, local),
         }
     }
 
@@ -161,7 +155,6 @@ impl Simulation {
     fn judge(
         &mut self,
         pipe: usize,
-        epoch: u32,
         run: Run,
         operation: Operation,
         local: Option<Document>,
@@ -194,13 +187,13 @@ impl Simulation {
                 let verdict = (!is_down).then(|| decide(resolver, &sides.0, &sides.1));
                 let decision = Box::new(Decision { operation, local, verdict });
                 let delay_ns = self.chance.below(20 * MS);
-                self.after(delay_ns, Event::Decided { pipe, epoch, run, decision });
+                self.after(delay_ns, Event::Decided { pipe, run, decision });
                 None
             }
         }
     }
 
-    pub(super) fn finish_decision(&mut self, pipe: usize, epoch: u32, run: Run, of: Decision) {
+    pub(super) fn finish_decision(&mut self, pipe: usize, run: Run, of: Decision) {
         let Decision { operation, local, verdict } = of;
         let (id, target) = (operation.id, self.link_of(pipe).1);
         let answer = match verdict {
@@ -220,12 +213,12 @@ impl Simulation {
                     Some(self.store(pipe, &operation, Some(&local), &merge, true))
                 } else {
                     // Another version is here than the one that was shown: all over again.
-                    self.take_version(pipe, epoch, run, operation)
+                    self.take_version(pipe, run, operation)
                 }
             }
         };
         if let Some(answer) = answer {
-            self.answer(pipe, epoch, &Input::Written { run, id, answer });
+            self.answer(pipe, &Input::Written { run, id, answer });
         }
     }
 
@@ -411,9 +404,9 @@ impl Simulation {
         let is_down = self.now_ns < self.clusters[source].fails_until_ns;
         let resolver = self.plan.clusters[source].resolver;
         let verdict = (!is_down).then(|| decide(resolver, &of.source.shown(), &of.target.shown()));
-        let (epoch, delay_ns) = (self.pipes[pipe].epoch, self.chance.below(20 * MS));
+        let delay_ns = self.chance.below(20 * MS);
         let input = Box::new(Input::Resolved { run, id, verdict });
-        self.after(delay_ns, Event::Input { pipe, epoch, input });
+        self.after(delay_ns, Event::Input { pipe, input });
     }
 
     /// Writes a decision at the source.
@@ -434,10 +427,10 @@ impl Simulation {
             self.ledger.note(source, &key, merge.meta.cas, lineage);
         }
         self.say(|| format!("{source} decides {}: {result:?} {:?}", shown(&key), merge.meta));
-        let (epoch, delay_ns) = (self.pipes[pipe].epoch, self.chance.below(MS));
+        let delay_ns = self.chance.below(MS);
         let is_done = matches!(result, Ok(()) | Err(Refusal::Conflict));
         let input = Box::new(Input::Merged { run, id, is_done });
-        self.after(delay_ns, Event::Input { pipe, epoch, input });
+        self.after(delay_ns, Event::Input { pipe, input });
     }
 }
 

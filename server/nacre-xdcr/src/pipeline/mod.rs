@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Each check begins a new [`Run`]: answers to earlier requests are ignored, and their versions are sent again from the
-//! record.
+//! record. So are answers to a pipeline that the vBucket had before: runs of two pipelines are never the same.
 //!
 //! The target is asked for its position at each checkpoint, even if nothing was sent: otherwise a loss by a failover in
 //! a quiet time would go unnoticed.
@@ -19,7 +19,7 @@ mod outstanding;
 mod progress;
 mod sending;
 
-use crate::message::{Effect, Input, Notice, Run, VersionId};
+use crate::message::{Effect, Epoch, Input, Notice, Run, VersionId};
 use crate::{Filter, Passage, Record, Records, Settings, SourceState, TargetPoint, TargetState};
 use crate::{TargetPoints, Window};
 use nacre_dcp::ResumePoint;
@@ -124,13 +124,14 @@ pub struct Pipeline {
 }
 
 impl Pipeline {
-    /// A pipeline that rests, with the records that are stored.
-    pub fn new(settings: Settings, records: Records) -> Pipeline {
+    /// A pipeline that rests, with the records that are stored. Nobody else has its `epoch`.
+    pub fn new(settings: Settings, records: Records, epoch: Epoch) -> Pipeline {
         let (least, most) = settings.window_bytes;
+        let run = epoch.before_first_run();
         Pipeline {
             settings,
             state: State::Resting,
-            run: Run::default(),
+            run,
             source: None,
             records,
             branches: BTreeMap::new(),
@@ -139,7 +140,7 @@ impl Pipeline {
             window: Window::new(least, most),
             is_reading: false,
             asked: None,
-            questions: Run::default(),
+            questions: run,
             ask_at_ns: u64::MAX,
             record_at_ns: u64::MAX,
             unreachable: 0,
@@ -279,7 +280,7 @@ impl Pipeline {
 
     /// Ends the run: answers to its requests are ignored.
     fn leave_run(&mut self) {
-        self.run.0 += 1;
+        self.run.advance();
         self.outstanding.clear();
         self.window.clear();
         self.is_reading = false;
@@ -289,7 +290,7 @@ impl Pipeline {
 
     fn ask(&mut self, purpose: Purpose, now: Now, effects: &mut Vec<Effect>) {
         let deadline_ns = now.monotonic_ns + self.timeout_ns(self.unreachable);
-        self.questions.0 += 1;
+        self.questions.advance();
         let number = self.questions;
         self.asked = Some(Asked { number, purpose, deadline_ns });
         self.ask_at_ns = u64::MAX;

@@ -7,10 +7,11 @@ use nacre_types::{
 };
 use nacre_vbucket::{Resolution, Verdict};
 use nacre_xdcr::{
-    Answer, Arriving, Condition, Echo, Effect, Found, History, Input, Judge, Mapping, Notice,
-    Operation, Over, Pipeline, Policy, Records, Run, Settings, Site, SourceId, SourceState,
-    TargetState, VersionId, Wanted, attribute,
+    Answer, Arriving, Condition, Echo, Effect, Epoch, Epochs, Found, History, Input, Judge,
+    Mapping, Notice, Operation, Over, Pipeline, Policy, Records, Run, Settings, Site, SourceId,
+    SourceState, TargetState, VersionId, Wanted, attribute,
 };
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 const MS: u64 = 1_000_000;
@@ -58,7 +59,12 @@ struct Stage {
 
 impl Stage {
     fn new(settings: Settings, records: Records) -> Stage {
-        Stage { pipeline: Pipeline::new(settings, records), now_ns: 1, effects: Vec::new() }
+        Stage::at(Epochs::default().next_epoch(), settings, records)
+    }
+
+    fn at(epoch: Epoch, settings: Settings, records: Records) -> Stage {
+        let pipeline = Pipeline::new(settings, records, epoch);
+        Stage { pipeline, now_ns: 1, effects: Vec::new() }
     }
 
     /// A pipeline that streams from the beginning.
@@ -206,16 +212,55 @@ fn a_target_that_lost_something_is_sent_it_again() {
         stage.pass(0);
         stage.effects = vec![Effect::Read { run, after: ResumePoint::default() }];
     }
+    let old = stage.run();
     // The loss is noticed although nothing is sent.
     stage.pass(stage.pipeline.settings().checkpoint_ns);
     stage.target(&[(8, 15), (7, 0)], 15);
     assert_eq!(stage.notices(), [&Notice::TargetRolledBack]);
     assert_eq!(stage.reads_after(), Some(1), "what it had at 20 is lost, what it had at 10 is not");
-    let old = Run(stage.run().0 - 1);
     stage.portion(vec![document("a", 2, 1)]);
     assert_eq!(stage.sent(), [2]);
     stage.written(old, 2, Answer::Stored);
     assert_eq!(stage.pipeline.outstanding(), 1, "the answer of the time before means nothing");
+}
+
+/// A vBucket goes to another node and comes back, or its replication gets another mapping: answers to the pipeline before are
+/// still on their way, and are as many runs old as those to the pipeline after it. Each kind of them would do harm: a version
+/// would count as replicated, and a record would say so.
+#[test]
+fn answers_to_the_pipeline_before_mean_nothing() {
+    let mut epochs = Epochs::default();
+    let begin = |epoch| {
+        let mut stage = Stage::at(epoch, settings(RULE), Records::default());
+        stage.feed(Input::Start(source(&[(1, 0)], 0)));
+        let asked = stage.run();
+        stage.target(&[(7, 0)], 0);
+        let run = stage.run();
+        stage.portion(vec![document("small", 1, 1), document("large", 2, 1000)]);
+        assert_eq!((stage.sent(), stage.looked_up().len()), (vec![1], 1));
+        (stage, asked, run)
+    };
+    let (_, asked_before, run_before) = begin(epochs.next_epoch());
+    let (mut stage, asked, run) = begin(epochs.next_epoch());
+    stage.written(run_before, 1, Answer::Stored);
+    stage.feed(Input::LookedUp { run: run_before, id: Seqno(2).into(), found: Found::Nothing });
+    assert_eq!((stage.sent(), stage.pipeline.outstanding()), (vec![], 2));
+    let position = ResumePoint { vb_uuid: VbUuid(1), seqno: Seqno(9), ..ResumePoint::default() };
+    let (documents, purge_seqno) = (Vec::new(), Seqno::ZERO);
+    stage.feed(Input::Portion { run: run_before, documents, position, purge_seqno });
+    assert_eq!(stage.pipeline.read_to(), Seqno(2), "it goes on where it was");
+
+    // The same of a question about the target's history.
+    let mut third = Stage::at(epochs.next_epoch(), settings(RULE), Records::default());
+    third.feed(Input::Start(source(&[(1, 0)], 0)));
+    let states: BTreeMap<Vbid, TargetState> =
+        [(Vbid(0), TargetState { log: log(&[(6, 0)]), high_seqno: Seqno(50) })].into();
+    for run in [asked_before, asked] {
+        third.feed(Input::Target { run, states: Some(states.clone()) });
+        assert!(!third.pipeline.is_streaming());
+    }
+    stage.written(run, 1, Answer::Stored);
+    assert_eq!(stage.pipeline.outstanding(), 1);
 }
 
 #[test]
