@@ -3,8 +3,8 @@
 use super::copies::Successor;
 use super::plan::{MS, SECOND};
 use super::simulation::{Event, Simulation};
-use nacre_types::{Cas, Document, Seqno, VbUuid, Vbid};
-use nacre_xdcr::{Input, known_here};
+use nacre_types::{Seqno, VbUuid, Vbid};
+use nacre_xdcr::Input;
 
 /// Tombstones older than this many seconds are forgotten in worlds where that may be too early.
 const PURGED_AFTER_S: u32 = 3;
@@ -66,14 +66,10 @@ fn fail_over(world: &mut Simulation) {
     let vb_uuid = VbUuid::of_random(world.chance.number());
     let away_ns = world.chance.one_of(&[0, 20, 200, 1500]) * MS;
     let had = world.clusters[cluster].vbuckets[vbid.index()].active.high_seqno();
-    let before = own_versions(world, cluster, vbid);
     let copies = &mut world.clusters[cluster].vbuckets[vbid.index()];
     let left = copies.succeed(successor, vb_uuid);
     copies.moving_until_ns = now_ns + away_ns;
     world.ledger.lose(cluster, vbid, left);
-    for (key, _, own) in before.iter().filter(|(_, seqno, _)| *seqno > left) {
-        world.ledger.lose_version(cluster, key, *own);
-    }
     world.summary.failovers += 1;
     world.say(|| format!("cluster {cluster} {vbid}: {successor:?} goes on at {left} of {had}"));
     if away_ns == 0 && world.chance.once_in(2) {
@@ -87,16 +83,6 @@ fn fail_over(world: &mut Simulation) {
         world.after(away_ns, Event::Serve { cluster, vbid });
     }
     world.note_disturbance();
-}
-
-/// The documents of a vBucket: key, seqno, and the newest version of this cluster that went into it.
-fn own_versions(world: &Simulation, cluster: usize, vbid: Vbid) -> Vec<(Vec<u8>, Seqno, Cas)> {
-    let site = &world.plan.clusters[cluster].site;
-    let own = |document: &Document| {
-        let history = known_here(document, site).history?;
-        Some((document.key().to_vec(), document.meta.seqno, history.newest_of(&site.id)))
-    };
-    world.clusters[cluster].vbuckets[vbid.index()].active.documents().filter_map(own).collect()
 }
 
 fn cut(world: &mut Simulation) {
@@ -148,9 +134,6 @@ fn flush(world: &mut Simulation) {
     for number in 0..world.plan.clusters[cluster].vbuckets {
         let vbid = Vbid(number);
         let vb_uuid = VbUuid::of_random(world.chance.number());
-        for (key, _, own) in own_versions(world, cluster, vbid) {
-            world.ledger.lose_version(cluster, &key, own);
-        }
         world.clusters[cluster].vbuckets[vbid.index()].throw_away(vb_uuid);
         world.ledger.lose(cluster, vbid, Seqno::ZERO);
         for pipe in world.pipes_of(cluster, vbid) {

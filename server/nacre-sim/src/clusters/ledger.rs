@@ -29,6 +29,25 @@ pub struct Write {
     pub is_lost: bool,
 }
 
+/// A version that a cluster has stored, by what it has of the cluster's own versions.
+#[derive(Clone, Debug)]
+struct Stored {
+    cluster: usize,
+    vbid: Vbid,
+    key: Vec<u8>,
+    seqno: Seqno,
+    /// The newest version of the cluster itself that went into it.
+    own: Cas,
+}
+
+/// A version that a cluster has lost.
+#[derive(Clone, Copy, Debug)]
+struct Lost {
+    own: Cas,
+    /// The number of the first write after the loss.
+    before: u32,
+}
+
 /// All writes, and the lineage of all versions.
 #[derive(Debug, Default)]
 pub struct Ledger {
@@ -39,8 +58,11 @@ pub struct Ledger {
     settled: BTreeMap<Vec<u8>, Lineage>,
     /// Of keys of which a cluster has no version left.
     forgotten: BTreeMap<(usize, Vec<u8>), Lineage>,
-    /// The greatest CAS of its own versions that a cluster has lost, by key.
-    lost: BTreeMap<(usize, Vec<u8>), Cas>,
+    /// Every version in the histories of the clusters, also those that others have taken the place of. Each of them may have
+    /// reached another cluster, which knows it when its own cluster has lost it.
+    stored: Vec<Stored>,
+    /// Versions that a cluster has lost, by key.
+    lost: BTreeMap<(usize, Vec<u8>), Vec<Lost>>,
 }
 
 impl Ledger {
@@ -59,11 +81,21 @@ impl Ledger {
         (0..).zip(&self.writes)
     }
 
+    /// Notes that a cluster has stored a version, into which `own` went as the newest version of the cluster itself.
+    pub fn store(&mut self, cluster: usize, vbid: Vbid, key: &[u8], seqno: Seqno, own: Cas) {
+        self.stored.push(Stored { cluster, vbid, key: key.to_vec(), seqno, own });
+    }
+
     /// Notes that a cluster lost what it had of a vBucket after `left`.
     pub fn lose(&mut self, cluster: usize, vbid: Vbid, left: Seqno) {
         let of_it = |write: &&mut Write| write.cluster == cluster && write.vbid == vbid;
         for write in self.writes.iter_mut().filter(of_it) {
             write.is_lost |= write.seqno > left;
+        }
+        let before = self.next();
+        let is_lost = |it: &mut Stored| it.cluster == cluster && it.vbid == vbid && it.seqno > left;
+        for Stored { key, own, .. } in self.stored.extract_if(.., is_lost) {
+            self.lost.entry((cluster, key)).or_default().push(Lost { own, before });
         }
     }
 
@@ -76,18 +108,12 @@ impl Ledger {
         known.cloned().unwrap_or_default()
     }
 
-    /// Notes that a cluster lost a version that has taken account of its own one with this CAS.
-    pub fn lose_version(&mut self, cluster: usize, key: &[u8], own: Cas) {
-        let known = self.lost.entry((cluster, key.to_vec())).or_default();
-        *known = (*known).max(own);
-    }
-
-    /// Returns true if the cluster of a write lost a version of its own with a greater CAS: its clock was behind the versions
-    /// that it lost. By its numbers the lost one is later, for all clusters but that one, which decides when it meets it.
+    /// Returns true if the cluster of a write had lost a version of its own with a greater CAS before: its clock was behind the
+    /// versions that it lost. By its numbers the lost one is later, for all clusters but that one, which decides when it meets it.
     pub fn is_outdated(&self, number: u32) -> bool {
         let write = &self.writes[number as usize];
         let lost = self.lost.get(&(write.cluster, write.key.clone()));
-        lost.is_some_and(|lost| *lost >= write.cas)
+        lost.is_some_and(|all| all.iter().any(|it| it.before <= number && it.own >= write.cas))
     }
 
     /// Returns true if a write is lost where it was made.
@@ -122,5 +148,50 @@ impl Ledger {
     pub fn forget(&mut self, cluster: usize, key: &[u8], cas: Cas) {
         let lineage = self.of(cluster, key, Some(cas));
         self.forgotten.entry((cluster, key.to_vec())).or_default().extend(lineage);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEY: &[u8] = b"\0key";
+
+    fn write(ledger: &mut Ledger, seqno: u64, cas: u64) -> u32 {
+        let (seqno, cas) = (Seqno(seqno), Cas(cas));
+        let key = KEY.to_vec();
+        let number = ledger.next();
+        ledger.add(Write { cluster: 2, vbid: Vbid(0), key, seqno, cas, rev: 1, is_lost: false });
+        ledger.store(2, Vbid(0), KEY, seqno, cas);
+        number
+    }
+
+    /// A cluster merges, and takes over a merge of another cluster, which does not name the first one: nobody has to know the
+    /// version of a merge. It loses both, and writes with a clock that is behind the first one, which a third cluster has.
+    #[test]
+    fn a_version_that_another_one_has_replaced_is_lost_with_it() {
+        let mut ledger = Ledger::default();
+        let first = write(&mut ledger, 4, 83);
+        ledger.store(2, Vbid(0), KEY, Seqno(10), Cas(405));
+        ledger.store(2, Vbid(0), KEY, Seqno(12), Cas(83));
+        ledger.lose(2, Vbid(0), Seqno(8));
+        let second = write(&mut ledger, 9, 377);
+        assert!(!ledger.is_lost(first) && !ledger.is_lost(second));
+        assert!(ledger.is_outdated(second), "405 counts as later elsewhere");
+        let third = write(&mut ledger, 10, 406);
+        assert!(!ledger.is_outdated(third));
+    }
+
+    #[test]
+    fn what_was_written_before_a_loss_is_not_outdated_by_it() {
+        let mut ledger = Ledger::default();
+        let before = write(&mut ledger, 4, 83);
+        ledger.store(2, Vbid(0), KEY, Seqno(10), Cas(405));
+        ledger.lose(2, Vbid(1), Seqno(8));
+        ledger.lose(0, Vbid(0), Seqno(8));
+        let between = write(&mut ledger, 11, 90);
+        assert!(!ledger.is_outdated(between), "nothing of that vBucket was lost");
+        ledger.lose(2, Vbid(0), Seqno(8));
+        assert!(ledger.is_lost(between) && !ledger.is_outdated(before));
     }
 }

@@ -12,8 +12,8 @@ use nacre_value::multi::{Flags, MutationOperation, MutationSpec};
 use nacre_value::subdoc::Mutation;
 use nacre_vbucket::{Command, Condition, Verdict};
 use nacre_xdcr::{
-    Effect, Epochs, Input, Lookup, Notice, Operation, Pipeline, Records, Run, SourceState, VersionId,
-    Wanted,
+    Effect, Epochs, Input, Lookup, Notice, Operation, Pipeline, Records, Run, SourceState,
+    VersionId, Wanted, known_here,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -616,6 +616,7 @@ impl Simulation {
                 lineage.insert(number);
             }
             self.ledger.note(cluster, key, *cas, lineage);
+            self.note_stored(cluster, vbid, key);
         }
         for (key, cas) in before.iter().filter(|(key, _)| !after.contains_key(*key)) {
             self.ledger.forget(cluster, key, *cas);
@@ -625,6 +626,15 @@ impl Simulation {
             self.wake_readers(cluster, vbid);
         }
         result
+    }
+
+    /// Notes which version of a cluster went into the one that it has just stored.
+    pub(super) fn note_stored(&mut self, cluster: usize, vbid: Vbid, key: &[u8]) {
+        let site = &self.plan.clusters[cluster].site;
+        let stored = self.clusters[cluster].vbuckets[vbid.index()].active.find(key);
+        let Some(stored) = stored else { return };
+        let Some(history) = known_here(stored, site).history else { return };
+        self.ledger.store(cluster, vbid, key, stored.meta.seqno, history.newest_of(&site.id));
     }
 
     fn client_writes(&mut self) {

@@ -392,6 +392,7 @@ impl Simulation {
         };
         let vbucket = &mut self.clusters[cluster].vbuckets[vbid.index()].active;
         vbucket.apply(key, &command, now).0?;
+        self.note_stored(cluster, vbid, key);
         self.spread.insert((key.to_vec(), version.meta.cas));
         self.note_activity();
         self.wake_readers(cluster, vbid);

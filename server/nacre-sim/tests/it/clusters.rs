@@ -16,6 +16,13 @@ fn whatever_breaks_clusters_that_follow_each_other_end_the_same() {
     assert!(total.has_everything(), "{total}");
 }
 
+/// A cluster lost a merge that it had replaced by a version of another cluster before, and that a third cluster had. The books
+/// did not have that loss, so that a write was taken to be gone about which the cluster decides when the merge comes back.
+#[test]
+fn a_version_that_was_replaced_before_it_was_lost_comes_back() {
+    Simulation::new(12119, (2, 4)).run();
+}
+
 #[test]
 fn the_same_seed_has_the_same_clusters() {
     let run = |seed| format!("{:?}", Simulation::new(seed, (2, 4)).run());
