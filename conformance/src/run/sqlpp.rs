@@ -54,6 +54,8 @@ struct Case {
     #[serde(default)]
     ordered: bool,
     #[serde(default)]
+    members: BTreeMap<String, Json>,
+    #[serde(default)]
     error: Option<judge::ExpectedError>,
     #[serde(default)]
     then: Vec<Step>,
@@ -63,9 +65,12 @@ struct Case {
 #[serde(deny_unknown_fields)]
 struct Step {
     statement: String,
-    results: Vec<Json>,
+    #[serde(default)]
+    results: Option<Vec<Json>>,
     #[serde(default)]
     ordered: bool,
+    #[serde(default)]
+    members: BTreeMap<String, Json>,
 }
 
 #[derive(Deserialize)]
@@ -138,9 +143,14 @@ fn play_steps(world: &World<'_>, case: &Case) -> Result<(), String> {
         (None, None) if answer["status"] == "success" => {}
         (None, None) => return Err(answer["errors"].to_string()),
     }
+    judge::has_members(&answer, &case.members)?;
     for step in &case.then {
         let answer = world.ask(&json!({"statement": step.statement}))?;
-        judge::has_rows(&answer, &step.results, step.ordered)
+        let rows = step.results.iter();
+        let mut judged = rows.map(|rows| judge::has_rows(&answer, rows, step.ordered));
+        judged
+            .try_for_each(|judged| judged)
+            .and_then(|()| judge::has_members(&answer, &step.members))
             .map_err(|problem| format!("then, {}: {problem}", step.statement))?;
     }
     Ok(())

@@ -561,10 +561,14 @@ pub enum Statement {
     Admin(Box<AdminStatement>),
 }
 
-/// Statements about users, groups, roles, collections and sequences.
+/// Statements about users, groups, roles, buckets, collections, sequences and statistics.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(missing_docs, reason = "named as they are written")]
 pub enum AdminStatement {
+    CreateBucket { name: Name, if_not_exists: bool, with: Value },
+    AlterBucket { name: Name, with: Value },
+    DropBucket { name: Name, if_exists: bool },
+    Statistics(Statistics),
     PutUser(UserChange),
     DropUser { name: Name, if_exists: bool },
     PutGroup(GroupChange),
@@ -575,6 +579,30 @@ pub enum AdminStatement {
     CreateSequence { path: Path, if_not_exists: bool, options: SequenceOptions },
     AlterSequence { path: Path, options: SequenceOptions },
     DropSequence { path: Path, if_exists: bool },
+}
+
+/// UPDATE STATISTICS and ANALYZE.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Statistics {
+    /// The keyspace that is described.
+    pub keyspace: Path,
+    /// Of which of its values.
+    pub of: StatisticsOf,
+    /// True if the statistics are removed instead.
+    pub delete: bool,
+    /// The options.
+    pub with: Value,
+}
+
+/// The values that statistics describe.
+#[derive(Clone, Debug, PartialEq)]
+pub enum StatisticsOf {
+    /// These expressions.
+    Keys(Vec<IndexKey>),
+    /// The keys of indexes of these names, which expressions may give alone or as arrays.
+    Indexes(Vec<Expr>),
+    /// The keys of all indexes; of statistics that are removed, all of them.
+    All,
 }
 
 /// CREATE USER and ALTER USER; what is not said stays.
@@ -751,6 +779,8 @@ pub struct Prepare {
     pub statement: Statement,
     /// Its text.
     pub text: String,
+    /// The text of all, from PREPARE on.
+    pub whole: String,
 }
 
 /// CREATE INDEX.

@@ -1,9 +1,10 @@
-//! Statements about users, groups, roles, collections and sequences: what the store is asked to do.
+//! Statements about users, groups, roles, buckets, collections and sequences: what the store is asked to do.
 
 use crate::datastore::{Action, Keyspace, Mutation};
 use crate::run::Run;
+use crate::statistics;
 use nacre_sql::ast::{AdminStatement, Path, SequenceOptions};
-use nacre_sql::{Error, Name, Result, SEMANTICS, Value, parse_path};
+use nacre_sql::{Context, Error, Name, Result, SEMANTICS, Value, parse_path};
 
 /// How many documents are removed at once.
 const BATCH: usize = 512;
@@ -16,9 +17,16 @@ const SEQUENCE_NOT_FOUND: u32 = 19106;
 const SEQUENCE_EXISTS: u32 = 19108;
 const READ_ONLY: u32 = 19114;
 const USER_NOT_FOUND: u32 = 5210;
+const BUCKET_NOT_FOUND: u32 = 12020;
+/// An option of a bucket that cannot be. Source: Couchbase's list.
+const BUCKET_ACTION: u32 = 5502;
 
 /// Does what a statement says.
-pub(crate) fn administer(statement: &AdminStatement, run: &Run<'_>) -> Result<()> {
+pub(crate) fn administer(
+    statement: &AdminStatement,
+    run: &Run<'_>,
+    context: &Context<'_>,
+) -> Result<()> {
     let names = |names: &[Name]| -> Value {
         names.iter().cloned().map(Value::from).collect::<Vec<_>>().into()
     };
@@ -69,6 +77,16 @@ pub(crate) fn administer(statement: &AdminStatement, run: &Run<'_>) -> Result<()
             ];
             ask(run, "grant", fields)
         }
+        AdminStatement::CreateBucket { name, if_not_exists, with } => {
+            let forgives = ("if_not_exists", Value::Bool(*if_not_exists));
+            ask(run, "create_bucket", [bucket(name, with)?, vec![forgives]].concat())
+        }
+        AdminStatement::AlterBucket { name, with } => ask(run, "alter_bucket", bucket(name, with)?),
+        AdminStatement::DropBucket { name, if_exists } => {
+            let done = ask(run, "drop_bucket", vec![("name", name.clone().into())]);
+            unless(*if_exists, BUCKET_NOT_FOUND, done)
+        }
+        AdminStatement::Statistics(statistics) => statistics::update(statistics, run, context),
         AdminStatement::AlterCollection { path, with } => alter_collection(path, with, run),
         AdminStatement::FlushCollection(path) => flush(&run.keyspace(path)?, run),
         AdminStatement::CreateSequence { path, if_not_exists, options } => {
@@ -156,6 +174,23 @@ fn options_of(options: &SequenceOptions) -> Result<Value> {
         ("restart", options.restart.into()),
         ("restart_with", number(options.restart_with)),
     ]))
+}
+
+/// A bucket, with settings that are named as the form of management names them.
+fn bucket(name: &Name, with: &Value) -> Result<Vec<(&'static str, Value)>> {
+    let mut fields = Vec::new();
+    for (option, value) in with.as_object().into_iter().flatten() {
+        let text: Value = match value {
+            Value::String(_) => value.clone(),
+            Value::Bool(_) | Value::Int(_) | Value::Float(_) => value.to_string().into(),
+            _ => {
+                let message = format!("Bucket {name}: {option} cannot be {value}");
+                return Err(Error::new(BUCKET_ACTION, message));
+            }
+        };
+        fields.push(vec![option.clone().into(), text].into());
+    }
+    Ok(vec![("name", name.clone().into()), ("fields", Value::array(fields))])
 }
 
 fn alter_collection(path: &Path, with: &Value, run: &Run<'_>) -> Result<()> {

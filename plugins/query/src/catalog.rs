@@ -1,11 +1,47 @@
 //! What `system:` has of the service itself: prepared statements, functions, requests that run and those that were slow.
 
+use crate::datastore::Keyspace;
 use crate::function;
 use crate::prepared_key::{PREPARED, PreparedKey};
+use crate::prepared_use;
 use crate::run::Run;
 use crate::service::Service;
+use crate::service_functions;
+use crate::statistics;
 use crate::watch;
 use nacre_sql::{Error, Name, Result, Value};
+
+/// Keyspaces with the number of their documents: those that the user may query.
+fn keyspaces(run: &Run<'_>) -> Result<Vec<(Name, Value)>> {
+    let mut rows = Vec::new();
+    for (id, row) in run.store.catalog("keyspaces")?.unwrap_or_default() {
+        let Value::Object(mut fields) = row else { continue };
+        let text = |name: &str| fields.get(name).and_then(Value::as_str).map(Name::from);
+        let Some(name) = text("name") else { continue };
+        let default = || Name::from("_default");
+        // Rows of default collections have the names of their buckets alone.
+        let (bucket, collection) = match text("bucket") {
+            Some(bucket) => (bucket, name),
+            None => (name, default()),
+        };
+        let scope = text("scope").unwrap_or_else(default);
+        let keyspace = Keyspace { namespace: "default".into(), bucket, scope, collection };
+        nacre_sql::Host::tick(run)?;
+        let count = match run.store.count(&keyspace, &run.settings.consistency) {
+            Ok(count) => count,
+            // It is dropped meanwhile, or its documents are not for the user.
+            Err(error) if [FORBIDDEN, 12003, 12021].contains(&error.code) => continue,
+            Err(error) => return Err(error),
+        };
+        let fields_mut = std::sync::Arc::make_mut(&mut fields);
+        fields_mut.insert("count".into(), Value::Int(count as i64));
+        rows.push((id, Value::Object(fields)));
+    }
+    Ok(rows)
+}
+
+/// The code of a user who may not do something.
+const FORBIDDEN: u32 = 13014;
 
 impl Service {
     /// The rows of a catalog.
@@ -14,6 +50,15 @@ impl Service {
             "dual" => vec![("dual".into(), Value::Null)],
             "prepareds" => self.prepareds(run)?,
             "functions" | "functions_cache" => function::rows(run.store)?,
+            "dictionary" | "dictionary_cache" => statistics::rows(run)?,
+            "keyspaces_info" | "all_keyspaces_info" => keyspaces(run)?,
+            // Reports on the workload are not written: slow requests are in other catalogs.
+            "awr" => {
+                vec![(
+                    "awr".into(),
+                    Value::object([("enabled", false.into()), ("location", "".into())]),
+                )]
+            }
             "active_requests" => watch::active(run)?,
             "completed_requests" => watch::completed(run)?,
             _ => run.store.catalog(name)?.ok_or_else(|| {
@@ -25,18 +70,18 @@ impl Service {
     fn prepareds(&self, run: &Run<'_>) -> Result<Vec<(Name, Value)>> {
         let keys = run.store.notes().keys(PREPARED)?;
         let user = run.store.user();
+        let node = service_functions::node(run)?.field("name");
         let row = |note: String| {
             let key = PreparedKey::from_note(&note)?;
             // One may have gone since the keys were read.
             let prepared = self.prepared_statement(&key, run.store).ok()?;
-            let mut fields = vec![
-                ("encoded_plan", Value::from("")),
-                ("name", key.name.as_str().into()),
-                ("statement", prepared.text.as_str().into()),
-            ];
-            let more = [("queryContext", &key.context), ("users", &key.user)];
-            let more = more.into_iter().filter(|(_, value)| !value.is_empty());
-            fields.extend(more.map(|(name, value)| (name, value.as_str().into())));
+            let mut fields = prepared_use::fields(&key);
+            fields.extend([
+                ("node", node.clone()),
+                ("statement", prepared.whole.as_str().into()),
+                ("users", key.user.as_str().into()),
+            ]);
+            fields.extend(prepared_use::told(&key, run).ok()?);
             Some((key.id(&user).into(), Value::object(fields)))
         };
         Ok(keys.into_iter().filter_map(row).collect())
@@ -50,7 +95,9 @@ impl Service {
         let notes = run.store.notes();
         match catalog {
             "prepareds" => {
-                notes.note(&PreparedKey::from_id(id, &run.store.user()).note(), None);
+                let key = PreparedKey::from_id(id, &run.store.user());
+                notes.note(&key.note(), None);
+                prepared_use::forget(&key, run.store);
             }
             "active_requests" => watch::stop(id, run),
             "completed_requests" => watch::forget(id, run),

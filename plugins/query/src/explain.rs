@@ -1,13 +1,17 @@
 //! Plans as JSON, with the names of operators that people of the field know.
 
+use crate::datastore::Keyspace;
 use crate::plan::{
     Access, IndexScan, Join, Node, Page, Sarg, Scan, ScanSource, SearchScan, Strategy, text,
 };
-use nacre_sql::ast::{Changes, Expr, FromTerm, JoinKind, Path, Projection, Set, SetOp, Side, Term};
+use crate::span_text::spans;
+use nacre_sql::ast::{
+    Changes, Expr, Insert, InsertSource, JoinKind, Projection, Set, SetOp, Side, Term,
+};
 use nacre_sql::index::SELF;
 use nacre_sql::{Name, Value};
 
-type Fields = Vec<(&'static str, Value)>;
+pub(crate) type Fields = Vec<(&'static str, Value)>;
 
 fn operator(name: &str, fields: Fields) -> Value {
     let mut all: Fields = vec![("#operator", name.into())];
@@ -24,11 +28,6 @@ pub(crate) fn explain(node: &Node) -> Value {
     let mut steps = Vec::new();
     add(node, &mut steps);
     sequence(steps)
-}
-
-/// The plan of what a statement is about, and the step that it does.
-pub(crate) fn with_step(node: &Node, step: &str) -> Value {
-    with_steps(node, vec![operator(step, vec![])])
 }
 
 /// The plan of how documents are found, and the steps that change them.
@@ -56,10 +55,46 @@ pub(crate) fn change_steps(changes: &Changes) -> Vec<Value> {
 }
 
 /// The step that sends what was changed.
-pub(crate) fn send_step(name: &str, target: &FromTerm, keyspace: &Path, page: &Page) -> Value {
-    let mut fields = vec![("alias", target.alias.clone().into()), ("keyspace", text(keyspace))];
-    fields.extend(page_fields(page));
+pub(crate) fn send_step(name: &str, alias: &Name, keyspace: &Keyspace, more: Fields) -> Value {
+    let mut fields = vec![("alias", alias.clone().into())];
+    fields.extend(place_of(keyspace));
+    fields.extend(more);
     operator(name, fields)
+}
+
+/// The members that name a keyspace.
+fn place_of(keyspace: &Keyspace) -> Fields {
+    vec![
+        ("bucket", keyspace.bucket.clone().into()),
+        ("keyspace", keyspace.collection.clone().into()),
+        ("namespace", keyspace.namespace.clone().into()),
+        ("scope", keyspace.scope.clone().into()),
+    ]
+}
+
+/// The steps that put documents into a keyspace.
+pub(crate) fn insert_steps(insert: &Insert, keyspace: &Keyspace, source: Option<&Node>) -> Value {
+    let mut steps = Vec::new();
+    let row = match (&insert.source, source) {
+        (InsertSource::Select(row, _), Some(node)) => {
+            add(node, &mut steps);
+            let value = match &row.value {
+                Expr::Literal(Value::Missing) => Value::Missing,
+                value => text(value),
+            };
+            vec![("key", text(&row.key)), ("value", value)]
+        }
+        (InsertSource::Values(rows), _) => {
+            let rows = rows.iter().map(|row| format!("[{}, {}]", row.key, row.value));
+            let rows = format!("[{}]", rows.collect::<Vec<_>>().join(", "));
+            steps.push(operator("ValueScan", vec![("values", rows.into())]));
+            Vec::new()
+        }
+        _ => Vec::new(),
+    };
+    let verb = if insert.upsert { "SendUpsert" } else { "SendInsert" };
+    steps.push(send_step(verb, &insert.alias, keyspace, row));
+    sequence(steps)
 }
 
 fn add(node: &Node, steps: &mut Vec<Value>) {
@@ -69,9 +104,7 @@ fn add(node: &Node, steps: &mut Vec<Value>) {
     match node {
         Node::Dummy => steps.push(operator("DummyScan", vec![])),
         Node::Scan(scan) => add_scan(scan, false, steps),
-        Node::Count(keyspace, ..) => {
-            steps.push(operator("CountScan", vec![("keyspace", text(keyspace))]))
-        }
+        Node::Count(keyspace, ..) => steps.push(operator("CountScan", place_of(keyspace))),
         Node::Join(_, join) => add_join(join, steps),
         Node::Let(_, variables) => {
             let bindings = variables.iter().map(|(name, expr)| {
@@ -155,7 +188,7 @@ fn add(node: &Node, steps: &mut Vec<Value>) {
     }
 }
 
-fn page_fields(page: &Page) -> Fields {
+pub(crate) fn page_fields(page: &Page) -> Fields {
     let limit = page.limit.iter().map(|limit| ("limit", text(limit)));
     limit.chain(page.offset.iter().map(|offset| ("offset", text(offset)))).collect()
 }
@@ -195,13 +228,8 @@ fn add_scan(scan: &Scan, nested: bool, steps: &mut Vec<Value>) {
             steps.push(operator("PrimaryScan3", fields));
         }
         ScanSource::Keyspace { keyspace, access, covering } => {
-            let place = vec![
-                alias(),
-                ("bucket", keyspace.bucket.clone().into()),
-                ("keyspace", keyspace.collection.clone().into()),
-                ("namespace", keyspace.namespace.clone().into()),
-                ("scope", keyspace.scope.clone().into()),
-            ];
+            let place = vec![alias()];
+            let place = [place, place_of(keyspace)].concat();
             let mut all = place.clone();
             if nested {
                 all.push(("nested_loop", true.into()));
@@ -261,22 +289,27 @@ fn search_fields(scan: &SearchScan) -> Fields {
 
 fn index_value(scan: &IndexScan, place: &Fields) -> Value {
     let definition = &scan.definition;
-    let key_text =
-        |at: usize| crate::planner::sarg::renamed(&definition.keys[at].expr, SELF, &"self".into());
-    let ranges: Vec<Value> = scan
-        .parts
-        .iter()
-        .enumerate()
-        .map(|(at, sargs)| {
-            let asked: Vec<Value> = sargs.iter().map(|sarg| sarg_text(sarg).into()).collect();
-            Value::object([("index_key", text(key_text(at))), ("range", asked.into())])
-        })
-        .collect();
+    let alias = scan_alias(place);
+    let cover = |at: usize| {
+        format!(
+            "cover ({})",
+            crate::planner::sarg::renamed(&definition.keys[at].expr, SELF, &alias)
+        )
+    };
+    let covers = !scan.covers.is_empty();
+    let entry_keys = match covers {
+        true => {
+            (0..definition.keys.len()).map(|at| Value::Int(at as i64)).collect::<Vec<_>>().into()
+        }
+        false => Value::Missing,
+    };
+    let projection = [("entry_keys", entry_keys), ("primary_key", true.into())];
     let mut fields = place.clone();
     fields.extend([
         ("index", definition.name.clone().into()),
         ("index_id", text(format!("{:x}", scan.id))),
-        ("spans", ranges.into()),
+        ("index_projection", Value::object(projection)),
+        ("spans", spans(scan)),
         ("using", "gsi".into()),
     ]);
     if scan.reverse {
@@ -292,10 +325,8 @@ fn index_value(scan: &IndexScan, place: &Fields) -> Value {
         let partitions: Vec<Value> = partitioning.by.iter().zip(asked).map(one).collect();
         fields.push(("partitions", partitions.into()));
     }
-    if !scan.covers.is_empty() {
-        let covers: Vec<Value> = (0..definition.keys.len())
-            .map(|at| format!("cover ({})", key_text(at)).into())
-            .collect();
+    if covers {
+        let covers: Vec<Value> = (0..definition.keys.len()).map(|at| cover(at).into()).collect();
         fields.push(("covers", covers.into()));
         let constants = scan.constants.iter();
         let constants =
@@ -308,6 +339,12 @@ fn index_value(scan: &IndexScan, place: &Fields) -> Value {
     let is_whole_primary = definition.is_primary() && scan.parts.is_empty();
     let found = operator(if is_whole_primary { "PrimaryScan3" } else { "IndexScan3" }, fields);
     if scan.repeats() { operator("DistinctScan", vec![("scan", found)]) } else { found }
+}
+
+/// The name of the term that is scanned.
+fn scan_alias(place: &Fields) -> Name {
+    let alias = place.iter().find(|(name, _)| *name == "as");
+    alias.and_then(|(_, alias)| alias.as_str().map(Name::from)).unwrap_or_else(|| "self".into())
 }
 
 fn sarg_text(sarg: &Sarg) -> String {

@@ -15,6 +15,7 @@ mod administer;
 mod catalog;
 #[cfg(target_arch = "wasm32")]
 mod component;
+mod curl;
 mod datastore;
 mod dml;
 mod exec;
@@ -32,6 +33,7 @@ mod options;
 mod plan;
 mod planner;
 mod prepared_key;
+mod prepared_use;
 mod request;
 mod resolve;
 mod response;
@@ -41,6 +43,8 @@ mod search;
 mod service;
 mod service_functions;
 mod signature;
+mod span_text;
+mod statistics;
 mod transaction;
 mod watch;
 

@@ -513,9 +513,7 @@ impl Datastore for MemoryDatastore {
         let collections = self.collections.borrow();
         Ok(Some(match name {
             "sequences" => self.sequences.rows(),
-            "tasks_cache" | "dictionary" | "dictionary_cache" | "completed_requests_history" => {
-                Vec::new()
-            }
+            "tasks_cache" | "completed_requests_history" => Vec::new(),
             "namespaces" => vec![(
                 "default".into(),
                 Value::object([("id", "default".into()), ("name", "default".into())]),

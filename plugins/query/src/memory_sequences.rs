@@ -96,6 +96,7 @@ impl MemorySequences {
                 let sequence = all.get(&path).ok_or_else(|| missing(&path))?;
                 return Ok(sequence.previous.map_or(Value::Null, Value::Int));
             }
+            "curl" => return Err(Error::new(5010, "CURL: no URL is allowed")),
             _ => return Err(Error::new(1001, "this statement is not supported")),
         }
         Ok(Value::Null)

@@ -5,6 +5,7 @@ use crate::exec::Passage;
 use crate::explain;
 use crate::object_text::ObjectText;
 use crate::prepared_key::PreparedKey;
+use crate::prepared_use;
 use crate::request::Request;
 use crate::run::{Run, State};
 use crate::service::{Begun, Service, Source};
@@ -279,6 +280,11 @@ impl Response {
             Run { store, platform, service, settings: &self.request.settings, state: &self.state };
         let next = nacre_sql::Host::tick(&run)
             .and_then(|()| pull(&mut begun.source, &run, &run.context()));
+        if !matches!(next, Ok(Some(_)))
+            && let Some(key) = self.state.prepared.take()
+        {
+            prepared_use::count(&key, platform.now_us() - self.came_us, store, platform);
+        }
         next.inspect_err(|error| self.errors.push(error.clone()))
     }
 
@@ -439,7 +445,7 @@ impl Response {
 }
 
 /// As clients read a duration. Many statements take less than a millisecond, and some clients find fault with none.
-fn duration(us: i64) -> String {
+pub(crate) fn duration(us: i64) -> String {
     match (us / 1000, us % 1000) {
         (ms, 0) => format!("{ms}ms"),
         (ms, us) => format!("{ms}.{us:03}ms"),

@@ -6,6 +6,7 @@ use crate::exec::staged::Changed;
 use crate::function::UserFunction;
 use crate::plan::{Node, SelectPlan};
 use crate::planner;
+use crate::prepared_key::PreparedKey;
 use crate::search;
 use crate::service::Service;
 use crate::service_functions;
@@ -72,6 +73,8 @@ pub(crate) struct State {
     pub in_transaction: Cell<bool>,
     /// That, by index.
     pub changed: RefCell<BTreeMap<u64, Rc<Changed>>>,
+    /// The prepared statement that is executed.
+    pub prepared: RefCell<Option<PreparedKey>>,
     pub mutation_count: Cell<u64>,
     pub sort_count: Cell<u64>,
     /// Microseconds that parsing took, and planning with all that is done before the first row.

@@ -5,12 +5,13 @@ use crate::exec::{self, Passage, Rows};
 use crate::function::{self, FunctionCache};
 use crate::plan::{Page, SelectPlan};
 use crate::prepared_key::PreparedKey;
+use crate::prepared_use;
 use crate::request::Request;
 use crate::resolve::resolve;
 use crate::response::Response;
 use crate::run::Run;
 use crate::{administer, dml, explain, hints, infer, options, planner, signature, transaction};
-use nacre_sql::ast::{Expr, FromTerm, Path, Source as Origin, Statement};
+use nacre_sql::ast::{Expr, FromTerm, InsertSource, Path, Source as Origin, Statement};
 use nacre_sql::index::Definition;
 use nacre_sql::{Content, Context, Env, Error, Name, Result, Value, eval, parse};
 use std::cell::RefCell;
@@ -26,14 +27,23 @@ const DEFINITIONS_MAX: usize = 1024;
 
 /// A statement under a name.
 pub(crate) struct Prepared {
+    /// The whole text, from PREPARE on.
+    pub whole: String,
+    /// The text of the statement.
     pub text: String,
     pub statement: Statement,
     planned: RefCell<Option<Planned>>,
 }
 
 impl Prepared {
-    fn new(text: String, statement: Statement) -> Prepared {
-        Prepared { text, statement, planned: RefCell::default() }
+    /// Parses the text of a note.
+    fn parse(whole: String) -> Result<Prepared> {
+        let (text, statement) = match parse(&whole)? {
+            Statement::Prepare(prepare) => (prepare.text, prepare.statement),
+            // A node of an earlier version keeps the statement alone.
+            statement => (whole.clone(), statement),
+        };
+        Ok(Prepared { whole, text, statement, planned: RefCell::default() })
     }
 }
 
@@ -116,7 +126,9 @@ impl Service {
         run: &Run<'_>,
         context: &Context<'_>,
     ) -> Result<Begun> {
-        let prepared = self.prepared_statement(&PreparedKey::of(name, run), run.store)?;
+        let key = PreparedKey::of(name, run);
+        let prepared = self.prepared_statement(&key, run.store)?;
+        *run.state.prepared.borrow_mut() = Some(key);
         let version = run.store.version();
         if let Some(known) = &*prepared.planned.borrow()
             && known.version == version
@@ -143,13 +155,12 @@ impl Service {
     ) -> Result<Rc<Prepared>> {
         let note = key.note();
         let missing = || Error::new(4040, format!("No such prepared statement: {}", key.name));
-        let text = store.notes().recall(&note).ok_or_else(missing)?;
-        if let Some(own) = self.prepared.borrow().get(&note).filter(|own| own.text == text) {
+        let whole = store.notes().recall(&note).ok_or_else(missing)?;
+        if let Some(own) = self.prepared.borrow().get(&note).filter(|own| own.whole == whole) {
             return Ok(Rc::clone(own));
         }
         // Another instance has prepared it.
-        let statement = parse(&text)?;
-        let prepared = Rc::new(Prepared::new(text, statement));
+        let prepared = Rc::new(Prepared::parse(whole)?);
         self.keep_prepared(note, Rc::clone(&prepared));
         Ok(prepared)
     }
@@ -226,7 +237,7 @@ impl Service {
                 function::explain_function(path, run).map(|row| Begun::values(vec![row]))
             }
             Statement::Admin(statement) => {
-                administer::administer(statement, run)?;
+                administer::administer(statement, run, context)?;
                 Ok(Begun::values(Vec::new()))
             }
             Statement::BuildIndex { keyspace, names } => {
@@ -252,22 +263,30 @@ impl Service {
         // What cannot be planned is refused now rather than when it is executed.
         let mut checked = prepare.statement.clone();
         resolve(&mut checked)?;
-        if let Statement::Select(select) = &checked {
-            planner::plan(select, run)?;
-        }
+        let (operator, signature) = match &checked {
+            Statement::Select(select) => {
+                (explain::explain(&planner::plan(select, run)?.root), signature::of_select(select))
+            }
+            // The plan of a change is shown where it can be made now, as its keyspace may come later.
+            other => (explained(other, run).unwrap_or_default(), Value::Null),
+        };
         let key = PreparedKey::of(&name, run);
         let known = self.prepared_statement(&key, run.store).ok();
         if known.is_some_and(|known| known.text != prepare.text && !prepare.force) {
             return Err(Error::new(4090, format!("Unable to add name: duplicate name: {name}")));
         }
-        run.store.notes().note(&key.note(), Some(&prepare.text));
-        let prepared = Prepared::new(prepare.text.clone(), prepare.statement.clone());
-        self.keep_prepared(key.note(), Rc::new(prepared));
-        let row = Value::object([
-            ("encoded_plan", Value::from("")),
-            ("name", name.clone().into()),
-            ("text", prepare.text.as_str().into()),
-        ]);
+        run.store.notes().note(&key.note(), Some(&prepare.whole));
+        prepared_use::begin(&key, run);
+        let row = Value::object(
+            prepared_use::fields(&key)
+                .into_iter()
+                .chain([
+                    ("operator", operator),
+                    ("signature", signature),
+                    ("text", prepare.whole.as_str().into()),
+                ])
+                .collect::<Vec<_>>(),
+        );
         let mut begun = Begun::values(vec![row]);
         begun.prepared = Some(name);
         Ok(begun)
@@ -283,8 +302,9 @@ impl Service {
         let Expr::Literal(Value::String(name)) = name else {
             return Err(Error::new(4040, format!("No such prepared statement: {name}")));
         };
-        let statement =
-            self.prepared_statement(&PreparedKey::of(name, run), run.store)?.statement.clone();
+        let key = PreparedKey::of(name, run);
+        let statement = self.prepared_statement(&key, run.store)?.statement.clone();
+        *run.state.prepared.borrow_mut() = Some(key);
         let Some(using) = using else { return self.begin(statement, run, context) };
         let mut settings = run.settings.clone();
         match eval(using, &Env::new(), context)? {
@@ -357,7 +377,7 @@ fn all_rows(begun: &mut Begun, run: &Run<'_>, context: &Context<'_>) -> Result<V
 }
 
 /// The names of BUILD INDEX, which expressions may give alone or as arrays.
-fn index_names(names: &[Expr], context: &Context<'_>) -> Result<Vec<Expr>> {
+pub(crate) fn index_names(names: &[Expr], context: &Context<'_>) -> Result<Vec<Expr>> {
     let mut found = Vec::new();
     for name in names {
         match eval(name, &Env::new(), context)? {
@@ -402,7 +422,8 @@ fn explained(statement: &Statement, run: &Run<'_>) -> Result<Value> {
     let of_target =
         |target: &FromTerm, condition: Option<&Expr>, page: Page, mut steps: Vec<Value>, verb| {
             if let Origin::Keyspace(path) = &target.source {
-                steps.push(explain::send_step(verb, target, path, &page));
+                let (keyspace, more) = (run.keyspace(path)?, explain::page_fields(&page));
+                steps.push(explain::send_step(verb, &target.alias, &keyspace, more));
             }
             let node = dml::plan_targets(target, condition, page, run)?;
             Ok(explain::with_steps(&node, steps))
@@ -419,12 +440,24 @@ fn explained(statement: &Statement, run: &Run<'_>) -> Result<Value> {
             of_target(&delete.target, delete.condition.as_ref(), page, Vec::new(), "SendDelete")
         }
         Statement::Merge(merge) => {
-            Ok(explain::with_step(&*planner::plan_merge(merge, run)?, "Merge"))
+            let node = planner::plan_merge(merge, run)?;
+            let step = match &merge.target.source {
+                Origin::Keyspace(path) => {
+                    let keyspace = run.keyspace(path)?;
+                    explain::send_step("Merge", &merge.target.alias, &keyspace, Vec::new())
+                }
+                Origin::Expr(_) => Value::object([("#operator", Value::from("Merge"))]),
+            };
+            Ok(explain::with_steps(&node, vec![step]))
         }
         Statement::Insert(insert) => {
-            run.keyspace(&insert.keyspace)?;
-            let verb = if insert.upsert { "SendUpsert" } else { "SendInsert" };
-            Ok(explain::with_step(&crate::plan::Node::Dummy, verb))
+            let keyspace = run.keyspace(&insert.keyspace)?;
+            let source = match &insert.source {
+                InsertSource::Select(_, select) => Some(planner::plan(select, run)?),
+                InsertSource::Values(_) => None,
+            };
+            let source = source.as_ref().map(|plan| &*plan.root);
+            Ok(explain::insert_steps(insert, &keyspace, source))
         }
         other => Ok(Value::object([("#operator", Value::from(statement_name(other)))])),
     }

@@ -1,6 +1,7 @@
 //! Functions that ask what is outside of an expression: who asks, where, and what there is.
 
 use crate::administer;
+use crate::curl;
 use crate::infer;
 use crate::resolve::resolve;
 use crate::run::Run;
@@ -16,6 +17,7 @@ const NODE: &str = "#node";
 pub(crate) fn call(name: &str, args: &[Value], run: &Run<'_>) -> Result<Value> {
     match name {
         "ADVISOR" => advisor(&args[0], run),
+        "CURL" => curl::call(args, run),
         "CURRENT_USERS" => Ok(users(run)),
         "DS_VERSION" => Ok(VERSION.into()),
         "EVALUATE" => evaluate(args, run),
@@ -43,7 +45,7 @@ fn users(run: &Run<'_>) -> Value {
     Value::array(users)
 }
 
-fn node(run: &Run<'_>) -> Result<Value> {
+pub(crate) fn node(run: &Run<'_>) -> Result<Value> {
     let rows = run.store.catalog(NODE)?.unwrap_or_default();
     Ok(rows.into_iter().next().map_or(Value::Null, |(_, row)| row))
 }

@@ -123,7 +123,7 @@ fn rows(
 }
 
 /// A moment as text.
-fn utc(ms: i64, run: &Run<'_>) -> Result<Value> {
+pub(crate) fn utc(ms: i64, run: &Run<'_>) -> Result<Value> {
     let function = functions::find("MILLIS_TO_UTC").expect("a function of the language");
     let call = Expr::Call(function, vec![Expr::Literal(Value::Int(ms))]);
     eval(&call, &Env::new(), &run.context())

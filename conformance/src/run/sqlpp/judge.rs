@@ -3,6 +3,7 @@
 use crate::run::{same_json, shorten};
 use serde::Deserialize;
 use serde_json::Value as Json;
+use std::collections::BTreeMap;
 
 /// Error that a case expects.
 #[derive(Deserialize)]
@@ -43,6 +44,37 @@ pub fn has_rows(answer: &Json, expected: &[Json], ordered: bool) -> Result<(), S
     if same { Ok(()) } else { Err(format!("got {}", shorten(&answer["results"].to_string()))) }
 }
 
+/// Requires that rows have these members, each named by the numbers and names that lead to it, such as `0.plan.#operator`.
+/// `{"$type": name}` stands for any value of that type, null for none.
+pub fn has_members(answer: &Json, expected: &BTreeMap<String, Json>) -> Result<(), String> {
+    for (path, wanted) in expected {
+        let found = path.split('.').try_fold(&answer["results"], |value, step| match value {
+            Json::Array(elements) => elements.get(step.parse::<usize>().ok()?),
+            value => value.get(step),
+        });
+        let found = found.unwrap_or(&Json::Null);
+        let same = match wanted.get("$type").and_then(Json::as_str) {
+            Some(wanted) => wanted == type_of(found),
+            None => nearly_same(found, wanted),
+        };
+        if !same {
+            return Err(format!("expected {path} to be {wanted}, got {found}"));
+        }
+    }
+    Ok(())
+}
+
+fn type_of(value: &Json) -> &'static str {
+    match value {
+        Json::Null => "null",
+        Json::Bool(_) => "boolean",
+        Json::Number(_) => "number",
+        Json::String(_) => "string",
+        Json::Array(_) => "array",
+        Json::Object(_) => "object",
+    }
+}
+
 fn same_bag(rows: &[Json], expected: &[Json]) -> bool {
     let mut left: Vec<&Json> = rows.iter().collect();
     expected.iter().all(|wanted| {
@@ -74,6 +106,18 @@ fn nearly_same(a: &Json, b: &Json) -> bool {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn members_are_found_by_their_paths() {
+        let answer = json!({"results": [{"a": {"~b": [1, "x"]}}]});
+        let has = |path: &str, value: Json| {
+            has_members(&answer, &BTreeMap::from([(path.to_owned(), value)])).is_ok()
+        };
+        assert!(has("0.a.~b.1", json!("x")) && has("0.a.~b.0", json!({"$type": "number"})));
+        assert!(has("0.c", json!(null)) && has("1", json!(null)));
+        assert!(!has("0.a.~b.1", json!("y")) && !has("0.a", json!({"$type": "array"})));
+        assert!(!has("0.c", json!({"$type": "string"})));
+    }
 
     #[test]
     fn rows_are_bags_of_nearly_the_same_values() {

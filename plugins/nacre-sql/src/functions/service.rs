@@ -13,6 +13,7 @@ macro_rules! of_service {
 
 pub(super) const FUNCTIONS: &[Function] = &[
     of_service!("ADVISOR", 1, 1),
+    of_service!("CURL", 1, 2),
     of_service!("CURRENT_USERS", 0, 0),
     of_service!("DS_VERSION", 0, 0),
     of_service!("EVALUATE", 1, 2),

@@ -1,4 +1,4 @@
-//! Users, groups, roles and sequences.
+//! Users, groups, roles, buckets and sequences.
 
 use super::Parser;
 use crate::ast::{
@@ -15,6 +15,13 @@ impl Parser<'_> {
         let statement = match () {
             () if self.word("USER") => AdminStatement::PutUser(self.user_change(true)?),
             () if self.word("GROUP") => AdminStatement::PutGroup(self.group_change(true)?),
+            () if self.word("BUCKET") || self.word("DATABASE") => {
+                let before = self.word("IF NOT EXISTS");
+                let name = self.bucket_name()?;
+                let if_not_exists = before || self.word("IF NOT EXISTS");
+                let with = self.with_options()?;
+                AdminStatement::CreateBucket { name, if_not_exists, with }
+            }
             () if self.word("SEQUENCE") => {
                 let before = self.word("IF NOT EXISTS");
                 let path = self.path()?;
@@ -32,6 +39,14 @@ impl Parser<'_> {
         let statement = match () {
             () if self.word("USER") => AdminStatement::PutUser(self.user_change(false)?),
             () if self.word("GROUP") => AdminStatement::PutGroup(self.group_change(false)?),
+            () if self.word("BUCKET") || self.word("DATABASE") => {
+                let name = self.bucket_name()?;
+                let with = self.with_options()?;
+                if with.as_object().is_none_or(indexmap::IndexMap::is_empty) {
+                    return self.fail("expected WITH and options");
+                }
+                AdminStatement::AlterBucket { name, with }
+            }
             () if self.word("SEQUENCE") => {
                 let path = self.path()?;
                 AdminStatement::AlterSequence { path, options: self.sequence_options(true)? }
@@ -62,6 +77,11 @@ impl Parser<'_> {
                 let name = self.user_name()?;
                 AdminStatement::DropGroup { name, if_exists: before || self.word("IF EXISTS") }
             }
+            () if self.word("BUCKET") || self.word("DATABASE") => {
+                let before = self.word("IF EXISTS");
+                let name = self.bucket_name()?;
+                AdminStatement::DropBucket { name, if_exists: before || self.word("IF EXISTS") }
+            }
             () if self.word("SEQUENCE") => {
                 let before = self.word("IF EXISTS");
                 let path = self.path()?;
@@ -70,6 +90,12 @@ impl Parser<'_> {
             () => return Ok(None),
         };
         Ok(Some(Statement::Admin(Box::new(statement))))
+    }
+
+    /// The name of a bucket, which may stand behind its namespace.
+    fn bucket_name(&mut self) -> Result<Name> {
+        let name = self.name()?;
+        if self.symbol(":") { self.any_name() } else { Ok(name) }
     }
 
     /// FLUSH COLLECTION and TRUNCATE COLLECTION, behind their first words.

@@ -110,7 +110,7 @@ impl Parser<'_> {
         Ok(keys.iter().map(|key| key.expr.clone()).collect())
     }
 
-    fn index_key(&mut self) -> Result<IndexKey> {
+    pub(super) fn index_key(&mut self) -> Result<IndexKey> {
         let in_parentheses =
             self.is_symbol("(") && (self.is_word_at(1, "DISTINCT") || self.is_word_at(1, "ALL"));
         if in_parentheses {
@@ -194,7 +194,7 @@ impl Parser<'_> {
     }
 
     /// Both ways of naming an index: `index ON keyspace` and `keyspace.index`.
-    fn index_of(&mut self, mut path: Path) -> Result<(Name, Path)> {
+    pub(super) fn index_of(&mut self, mut path: Path) -> Result<(Name, Path)> {
         if path.parts.len() == 1 && path.namespace.is_none() {
             self.expect_word("ON")?;
             return Ok((path.parts.remove(0), self.path()?));
@@ -209,14 +209,20 @@ impl Parser<'_> {
         self.expect_word("INDEX")?;
         self.expect_word("ON")?;
         let keyspace = self.path()?;
+        let names = self.index_names()?;
+        let _ = self.word("USING GSI");
+        Ok(Statement::BuildIndex { keyspace, names })
+    }
+
+    /// Names of indexes in parentheses, or expressions that give some.
+    pub(super) fn index_names(&mut self) -> Result<Vec<Expr>> {
         self.expect("(")?;
         let names = self.list(|p| match p.name_if_any() {
             Some(name) => Ok(Expr::Literal(Value::String(name))),
             None => p.expr(),
         })?;
         self.expect(")")?;
-        let _ = self.word("USING GSI");
-        Ok(Statement::BuildIndex { keyspace, names })
+        Ok(names)
     }
 
     pub(super) fn alter(&mut self) -> Result<Statement> {

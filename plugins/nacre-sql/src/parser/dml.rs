@@ -30,6 +30,8 @@ impl Parser<'_> {
         match word.to_ascii_uppercase().as_str() {
             "INSERT" => self.insert(false),
             "UPSERT" => self.insert(true),
+            "UPDATE" if self.word("STATISTICS") => self.statistics(),
+            "ANALYZE" => self.statistics(),
             "UPDATE" => self.update(&hints),
             "DELETE" => self.delete(&hints),
             "MERGE" => self.merge(),
@@ -325,6 +327,7 @@ impl Parser<'_> {
     }
 
     fn prepare(&mut self) -> Result<Statement> {
+        let start = self.tokens[self.at.saturating_sub(1)].at;
         let force = self.word("FORCE");
         let mut name = None;
         let named = matches!(self.peek_at(1), Token::Word(w) if w.eq_ignore_ascii_case("FROM") || w.eq_ignore_ascii_case("AS"));
@@ -337,8 +340,8 @@ impl Parser<'_> {
         if matches!(statement, Statement::Prepare(_) | Statement::Execute { .. }) {
             return self.fail("expected a statement that can be prepared");
         }
-        let text = self.text_since(from);
-        Ok(Statement::Prepare(Box::new(Prepare { name, force, statement, text })))
+        let (text, whole) = (self.text_since(from), self.text_since(start));
+        Ok(Statement::Prepare(Box::new(Prepare { name, force, statement, text, whole })))
     }
 
     fn statement_name(&mut self) -> Result<Name> {

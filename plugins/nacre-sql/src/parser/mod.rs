@@ -9,6 +9,7 @@ mod expr;
 mod from;
 mod hints;
 mod select;
+mod statistics;
 mod transaction;
 
 pub(crate) use self::from::no_keys_of;

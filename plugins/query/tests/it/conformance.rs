@@ -97,6 +97,7 @@ fn check(result: nacre_sql::Result<Vec<Value>>, expected: &Value) -> Result<(), 
             Err(format!("wanted the error {error}, got {}", Value::array(rows)))
         }
         Ok(rows) => {
+            has_members(&rows, &expected.field("members"))?;
             let wanted = expected.field("results");
             let ordered = expected.field("ordered").truth();
             match wanted.as_array() {
@@ -109,6 +110,26 @@ fn check(result: nacre_sql::Result<Vec<Value>>, expected: &Value) -> Result<(), 
             }
         }
     }
+}
+
+/// Whether rows have members, each named by the numbers and names that lead to it.
+fn has_members(rows: &[Value], expected: &Value) -> Result<(), String> {
+    for (path, wanted) in expected.as_object().into_iter().flatten() {
+        let found = path.split('.').fold(Value::array(rows.to_vec()), |value, step| {
+            match (value.as_array(), step.parse::<usize>()) {
+                (Some(elements), Ok(at)) => elements.get(at).cloned().unwrap_or_default(),
+                _ => value.field(step),
+            }
+        });
+        let has = match wanted.field("$type").as_str() {
+            Some(wanted) => found.type_name() == wanted,
+            None => same(&found, wanted) || *wanted == Value::Null && found.is_missing(),
+        };
+        if !has {
+            return Err(format!("wanted {path} to be {wanted}, got {found}"));
+        }
+    }
+    Ok(())
 }
 
 fn play(case: &Value, dataset: &Value, with_indexes: bool) -> Result<(), String> {

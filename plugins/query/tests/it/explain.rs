@@ -70,7 +70,7 @@ fn a_function_is_explained_by_its_queries() {
     insta::assert_snapshot!(out, @r##"
     # "select raw (`o`.`b`) from `o` as `o` where (((`o`.`a`) = `x`) and ((`o`.`c`) in (select raw (`p`.`d`) from `o` as `p`)))"
     Sequence
-      IndexScan3 index="one" spans=[{"index_key":"(`self`.`a`)","range":["= `x`"]}]
+      IndexScan3 index="one" spans=[{"exact":true,"range":[{"high":"`x`","inclusion":3,"index_key":"`a`","low":"`x`"}]}]
       Fetch
       Filter condition="(((`o`.`a`) = `x`) and ((`o`.`c`) in (select raw (`p`.`d`) from `o` as `p`)))"
       InitialProject
@@ -193,11 +193,11 @@ fn a_change_is_explained_with_what_it_does() {
     {"#operator":"Limit","expr":"3"}
     {"#operator":"Set","set_terms":[{"path":"(`o`.`a`)","value":"1"}]}
     {"#operator":"Unset","unset_terms":[{"path":"(`o`.`b`)"}]}
-    {"#operator":"SendUpdate","alias":"o","keyspace":"`o`","limit":"3"}
+    {"#operator":"SendUpdate","alias":"o","bucket":"default","keyspace":"o","namespace":"default","scope":"_default","limit":"3"}
     "##);
     insta::assert_snapshot!(steps("DELETE FROM o AS x WHERE x.c = 2"), @r##"
     {"#operator":"Filter","condition":"((`x`.`c`) = 2)"}
-    {"#operator":"SendDelete","alias":"x","keyspace":"`o`"}
+    {"#operator":"SendDelete","alias":"x","bucket":"default","keyspace":"o","namespace":"default","scope":"_default"}
     "##);
 }
 
@@ -232,7 +232,7 @@ fn operands_of_or_that_read_whole_indexes_do_not_replace_one_that_covers() {
     ), @r#"
     # SELECT a, b, c FROM o WHERE a IS NOT NULL AND (b = 1 OR c = 2) ORDER BY a LIMIT 10
     Sequence
-      IndexScan3 index="abc" covers=["cover ((`self`.`a`))","cover ((`self`.`b`))","cover ((`self`.`c`))"] spans=[{"index_key":"(`self`.`a`)","range":["is valued"]}]
+      IndexScan3 index="abc" covers=["cover ((`o`.`a`))","cover ((`o`.`b`))","cover ((`o`.`c`))"] spans=[{"exact":true,"range":[{"inclusion":0,"index_key":"`a`","low":"null"}]}]
       Filter condition="((not (cover ((`o`.`a`)) is null)) and ((cover ((`o`.`b`)) = 1) or (cover ((`o`.`c`)) = 2)))"
       InitialProject
       Limit
