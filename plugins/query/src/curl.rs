@@ -210,7 +210,13 @@ mod tests {
             ]
             .map(|options| request(options).unwrap())
             .join("\n"),
-            @""
+            @r#"
+            {"do":"curl","method":"GET","url":"https://a.example/x","headers":[],"body":""}
+            {"do":"curl","method":"POST","url":"https://a.example/x","headers":[["content-type","application/x-www-form-urlencoded"]],"user":"ann:secret","body":"a=1&b=2"}
+            {"do":"curl","method":"GET","url":"https://a.example/x?a=1","headers":[],"body":"","time_ms":1500}
+            {"do":"curl","method":"POST","url":"https://a.example/x","headers":[["X-A","1"],["content-type","application/x-www-form-urlencoded"]],"body":"q=a%20b%26c"}
+            {"do":"curl","method":"POST","url":"https://a.example/x","headers":[["Content-Type","application/json"]],"body":"{}","answer_bytes":9}
+            "#
         );
         for options in [
             r#"{"insecure": true}"#,

@@ -2,7 +2,7 @@
 
 use crate::outgoing::Outgoing;
 use nacre_bucket::{BucketEnv, Waiter};
-use nacre_cluster::{Bucket, Endpoints};
+use nacre_cluster::{Bucket, BucketSettings, Endpoints};
 use nacre_sandbox::{Capsule, Http, Plugin};
 use nacre_state::StateOptions;
 use nacre_store::{Error, Spaces, Store};
@@ -57,6 +57,21 @@ pub trait Platform: BucketEnv {
 
     /// Sends the requests of functions and plugins, to addresses only that `outgoing` allows once they are resolved.
     fn http(&self, outgoing: Outgoing) -> Arc<dyn Http>;
+
+    /// Reads the settings of a bucket from fields that are named as the form of management names them: those of a new
+    /// bucket, or on top of those that are `known`. `now_cas` is a CAS of now.
+    ///
+    /// # Errors
+    /// The field that cannot be accepted, and why.
+    fn bucket_settings(
+        &self,
+        known: Option<&BucketSettings>,
+        fields: &[(String, String)],
+        now_cas: u64,
+    ) -> Result<BucketSettings, String> {
+        let _ = (known, fields, now_cas);
+        Err("buckets are not made by statements here".into())
+    }
 
     /// Keeps a call of a plugin that failed, for its author; says where.
     ///

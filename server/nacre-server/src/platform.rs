@@ -6,12 +6,13 @@ use crate::data_dir::{self, Reserve};
 use crate::http_out::HttpClient;
 use crate::kv::links::Links;
 use crate::process::{Priority, Process};
+use crate::rest::bucket_form;
 use crate::sealed::{self, SealedSpaces, SettingsKey};
 use crate::serve::STACK_BYTES;
 use crate::tls::NodeKey;
 use crate::vital::depend_on_this_thread;
 use nacre_bucket::{BucketEnv, Next, Task};
-use nacre_cluster::{Bucket, Endpoints, StorageBackend};
+use nacre_cluster::{Bucket, BucketSettings, Endpoints, StorageBackend};
 use nacre_engine::{Engine, Hooks};
 use nacre_node::{Link, Outgoing, PeerError, Platform, ReplyCallback};
 use nacre_sandbox::{Capsule, Http, Plugin};
@@ -316,6 +317,15 @@ impl Platform for SystemPlatform {
 
     fn http(&self, outgoing: Outgoing) -> Arc<dyn Http> {
         Arc::new(HttpClient::new(outgoing))
+    }
+
+    fn bucket_settings(
+        &self,
+        known: Option<&BucketSettings>,
+        fields: &[(String, String)],
+        now_cas: u64,
+    ) -> Result<BucketSettings, String> {
+        bucket_form::of_statement(known, fields, now_cas)
     }
 
     fn keep_capsule(&self, capsule: &Capsule) -> Result<String, Error> {

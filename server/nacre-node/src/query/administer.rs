@@ -1,6 +1,8 @@
-//! Statements about users, groups, roles, collections and sequences. The instance sends them as JSON, and this module
+//! Statements about users, groups, roles, buckets, collections and sequences, and CURL. The instance sends them as JSON, and this module
 //! carries them out with the rights of the request's user.
 
+use super::buckets::Fields;
+use super::curl::CurlRequest;
 use super::failure::{code, failure, refused};
 use super::session::Session;
 use crate::agreement::is_there;
@@ -14,6 +16,7 @@ use nacre_sandbox::Failure;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// How often a node tries to take values of a sequence that other nodes take too.
 const TRIES_MAX: u32 = 64;
@@ -47,6 +50,19 @@ enum Request {
         groups: Vec<String>,
         revoke: bool,
     },
+    CreateBucket {
+        name: String,
+        fields: Fields,
+        if_not_exists: bool,
+    },
+    AlterBucket {
+        name: String,
+        fields: Fields,
+    },
+    DropBucket {
+        name: String,
+    },
+    Curl(CurlRequest),
     AlterCollection {
         bucket: String,
         scope: String,
@@ -124,7 +140,7 @@ pub(super) type TakenSequences = BTreeMap<String, Taken>;
 
 impl Session {
     /// Carries out a statement.
-    pub(super) fn do_administer(&self, request: &str) -> Result<String, Failure> {
+    pub(super) fn do_administer(&self, request: &str, left: Duration) -> Result<String, Failure> {
         let unreadable =
             |error| failure(code::INTERNAL, format!("the statement cannot be read: {error}"));
         let request: Request = serde_json::from_str(request).map_err(unreadable)?;
@@ -144,6 +160,12 @@ impl Session {
                 let roles = self.roles_of(&roles)?;
                 self.edit_users(Edit::Grant { roles, users, groups, revoke })?
             }
+            Request::CreateBucket { name, fields, if_not_exists } => {
+                self.create_bucket(&name, &fields, if_not_exists)?
+            }
+            Request::AlterBucket { name, fields } => self.alter_bucket(&name, &fields)?,
+            Request::DropBucket { name } => self.drop_bucket(&name)?,
+            Request::Curl(request) => self.curl(request, left)?,
             Request::AlterCollection { bucket, scope, collection, max_ttl } => {
                 self.require_scope(Privilege::AdministerCollections, &bucket, &scope)?;
                 let (max_ttl, history) = (Some(max_ttl), None);
@@ -165,7 +187,7 @@ impl Session {
         Ok(told.to_string())
     }
 
-    fn require_whole(&self, privilege: Privilege) -> Result<(), Failure> {
+    pub(super) fn require_whole(&self, privilege: Privilege) -> Result<(), Failure> {
         self.require_in(privilege, Keyspace::default())
     }
 
@@ -179,7 +201,11 @@ impl Session {
         self.require_in(privilege, keyspace)
     }
 
-    fn require_in(&self, privilege: Privilege, keyspace: Keyspace<'_>) -> Result<(), Failure> {
+    pub(super) fn require_in(
+        &self,
+        privilege: Privilege,
+        keyspace: Keyspace<'_>,
+    ) -> Result<(), Failure> {
         if self.may_in(privilege, keyspace) {
             return Ok(());
         }

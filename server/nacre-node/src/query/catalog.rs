@@ -38,9 +38,7 @@ impl Session {
             "bucket_info" => Some(self.of_buckets(|bucket| vec![info_of_bucket(bucket)])),
             "vitals" => Some(self.of_vitals()),
             // Nothing is kept for these catalogs.
-            "tasks_cache" | "dictionary" | "dictionary_cache" | "completed_requests_history" => {
-                Some(Vec::new())
-            }
+            "tasks_cache" | "completed_requests_history" => Some(Vec::new()),
             "#node" => Some(self.of_this_node()),
             "nodes" => Some(rows(self.node.cluster().nodes.values().map(of_node))),
             _ => None,

@@ -9,6 +9,7 @@ pub mod code {
     pub const INDEX_EXISTS: u32 = 4300;
     pub const INTERNAL: u32 = 5000;
     pub const EXECUTION: u32 = 5010;
+    pub const BUCKET_ACTION: u32 = 5502;
     pub const NODE_MEMORY: u32 = 5600;
     pub const FUNCTION_NOT_FOUND: u32 = 10101;
     pub const FUNCTION_EXISTS: u32 = 10102;
@@ -17,6 +18,7 @@ pub mod code {
     pub const INDEX_FAILURE: u32 = 12015;
     pub const INDEX_NOT_FOUND: u32 = 12016;
     pub const DML: u32 = 12009;
+    pub const BUCKET_NOT_FOUND: u32 = 12020;
     pub const SCOPE: u32 = 12021;
     pub const COLLECTION_EXISTS: u32 = 12027;
     pub const SCOPE_EXISTS: u32 = 12028;

@@ -7,9 +7,11 @@
 
 mod administer;
 mod answer;
+mod buckets;
 mod catalog;
 mod committed;
 mod consistency;
+mod curl;
 mod deployed;
 mod documents;
 mod enlisted;
@@ -36,11 +38,11 @@ use crate::node::Node;
 use crate::plugins::QUERY;
 use held::Held;
 use nacre_cluster::FunctionId;
-use nacre_sandbox::{Failure, Grants, Limits, Reader, Request, Setup};
+use nacre_sandbox::{Failure, Grants, Http, Limits, Reader, Request, Setup};
 use notes::Notes;
 use parking_lot::{Mutex, RwLock};
 use scripts::Evaluator;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use transaction::Transactions;
 use vitals::Counted;
@@ -74,6 +76,8 @@ pub struct Queries {
     vitals: Arc<Vitals>,
     /// Values of sequences that this node has taken.
     sequences: Mutex<administer::TakenSequences>,
+    /// The client of calls of CURL.
+    http: OnceLock<Arc<dyn Http>>,
 }
 
 impl Node {

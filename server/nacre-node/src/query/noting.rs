@@ -2,12 +2,13 @@
 //!
 //! The second word of a prepared statement's key is its user, with `%` and `/` percent-encoded. Other notes belong to the user of
 //! the request that made them, and a request to stop belongs to the user of the request that it stops. Settings of the service
-//! are for all, and administrators of the cluster change them.
+//! are for all, and administrators of the cluster change them. Statistics of a keyspace are for its readers.
 
 use super::message::{QueryMessage, QueryReply};
 use super::notes::Note;
 use super::session::Session;
 use nacre_auth::{Keyspace, Privilege};
+use nacre_sandbox::DatabaseKeyspace;
 use std::time::Duration;
 
 /// First word of the keys of prepared statements.
@@ -21,6 +22,9 @@ const STOP: &str = "stop/";
 
 /// First word of the keys of the service's settings.
 const SETTINGS: &str = "settings/";
+
+/// First word of the keys of statistics, which end with bucket, scope and collection. They are for all users who may query it.
+const STATISTICS: &str = "statistics/";
 
 /// How long another node may take to answer whether it knows a prepared statement.
 const NOTE_PATIENCE: Duration = Duration::from_secs(1);
@@ -37,6 +41,9 @@ impl Session {
             return notes.get(key).map(|note| note.value);
         }
         let owner = self.owner_of(key)?;
+        if key.starts_with(STATISTICS) {
+            return notes.get(key).map(|note| note.value);
+        }
         if let Some(note) = notes.get(key) {
             return (self.user == note.owner || self.manages_requests()).then_some(note.value);
         }
@@ -68,12 +75,29 @@ impl Session {
         self.node.queries().notes.set(key, &owner, value);
     }
 
+    /// Returns the keys of the notes that the user sees.
+    pub(super) fn note_keys(&self, prefix: &str) -> Vec<String> {
+        let notes = &self.node.queries().notes;
+        if prefix.starts_with(STATISTICS) {
+            let mut keys = notes.keys(prefix, None);
+            keys.retain(|key| self.owner_of(key).is_some());
+            return keys;
+        }
+        notes.keys(prefix, (!self.manages_requests()).then_some(self.user.as_str()))
+    }
+
     /// Returns the user to whom a note belongs or would belong; `None` if the request may not touch it.
     fn owner_of(&self, key: &str) -> Option<String> {
         let note = |key: &str| self.node.queries().notes.get(key);
         if key.starts_with(SETTINGS) {
             let may = self.may_in(Privilege::AdministerCluster, Keyspace::default());
             return may.then(String::new);
+        }
+        if let Some(rest) = key.strip_prefix(STATISTICS) {
+            let mut parts = rest.split('/').map(str::to_owned);
+            let (bucket, scope, collection) = (parts.next()?, parts.next()?, parts.next()?);
+            let keyspace = DatabaseKeyspace { bucket, scope, collection };
+            return self.may(Privilege::Query, &keyspace).then(String::new);
         }
         let owner = if let Some(rest) = key.strip_prefix(PREPARED) {
             decoded(rest.split_once('/')?.0)

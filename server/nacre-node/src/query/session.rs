@@ -367,9 +367,9 @@ impl Database for Session {
         self.read_attributes(&owners, keyspace, ids, names, left)
     }
 
-    fn administer(&self, request: &str) -> Result<String, Failure> {
+    fn administer(&self, request: &str, left: Duration) -> Result<String, Failure> {
         self.guard.as_ref().map_or(Ok(()), |guard| guard.check_definition())?;
-        self.do_administer(request)
+        self.do_administer(request, left)
     }
 
     fn search(
@@ -591,8 +591,7 @@ impl Database for Session {
     }
 
     fn notes(&self, prefix: &str) -> Result<Vec<String>, Failure> {
-        let owner = (!self.manages_requests()).then_some(self.user.as_str());
-        Ok(self.node.queries().notes.keys(prefix, owner))
+        Ok(self.note_keys(prefix))
     }
 }
 

@@ -361,8 +361,8 @@ pub trait Database: Send + Sync {
         Ok(vec![None; ids.len()])
     }
 
-    /// Carries out a statement, in JSON, about users, groups, roles, collections or sequences.
-    fn administer(&self, _request: &str) -> Outcome<String> {
+    /// Carries out a statement, in JSON, about users, groups, roles, buckets, collections or sequences, or a call of CURL.
+    fn administer(&self, _request: &str, _left: Duration) -> Outcome<String> {
         let message = "this statement is not supported".to_owned();
         Err(Failure { code: 1001, message, retry: false })
     }
@@ -690,8 +690,8 @@ impl abi::Host for Data {
     }
 
     fn administer(&mut self, request: String) -> Answer<String> {
-        let (database, _) = self.database()?;
-        answer(database.administer(&request))
+        let (database, left) = self.database()?;
+        answer(database.administer(&request, left))
     }
 
     fn search(&mut self, keyspace: abi::Keyspace, request: String) -> Answer<String> {

@@ -107,6 +107,48 @@ impl Http for NoHttp {
     }
 }
 
+impl HttpRequest {
+    /// Makes a request of the URL, without a limit of its own. It goes to whatever host the URL names.
+    ///
+    /// # Errors
+    /// The method, the URL or a header is invalid.
+    pub fn new(
+        method: &str,
+        url: &str,
+        headers: Vec<Header>,
+        body: Vec<u8>,
+    ) -> std::result::Result<HttpRequest, HttpError> {
+        let (is_secure, host, port, target) = taken_apart(method, url)?;
+        headers.iter().try_for_each(|(name, value)| check_header(name, value))?;
+        let (method, timeout) = (method.to_owned(), None);
+        Ok(HttpRequest { method, is_secure, host, port, target, headers, body, timeout })
+    }
+}
+
+/// The encryption, host, port and target that a URL names.
+type Destination = (bool, String, u16, String);
+
+fn taken_apart(method: &str, url: &str) -> std::result::Result<Destination, HttpError> {
+    if !is_token(method) {
+        return Err(HttpError::Denied(format!("{method:?} is no method")));
+    }
+    parse(url).ok_or_else(|| {
+        HttpError::Denied(format!("{url:?} is no URL of the form https://host/path"))
+    })
+}
+
+fn check_header(name: &str, value: &str) -> std::result::Result<(), HttpError> {
+    let is_control = |byte: u8| byte < b' ' && byte != b'\t' || byte == 127;
+    if !is_token(name) || value.bytes().any(is_control) {
+        return Err(HttpError::Denied(format!("{name:?} is no header")));
+    }
+    if CONNECTION_HEADERS.contains(&&*name.to_ascii_lowercase()) {
+        let why = format!("the header {name:?} belongs to the connection");
+        return Err(HttpError::Denied(why));
+    }
+    Ok(())
+}
+
 /// Takes a request apart and checks it against the hosts that are granted.
 fn checked(
     request: abi::Request,
@@ -114,25 +156,14 @@ fn checked(
 ) -> std::result::Result<HttpRequest, HttpError> {
     let denied = |why: String| Err(HttpError::Denied(why));
     let abi::Request { method, url, headers, body } = request;
-    if !is_token(&method) {
-        return denied(format!("{method:?} is no method"));
-    }
-    let Some((is_secure, host, port, target)) = parse(&url) else {
-        return denied(format!("{url:?} is no URL of the form https://host/path"));
-    };
+    let (is_secure, host, port, target) = taken_apart(&method, &url)?;
     let named = format!("{host}:{port}");
     let is_default = port == default_port(is_secure);
     if !granted.iter().any(|grant| *grant == named || is_default && *grant == host) {
         return denied(format!("requests to {named} are not granted"));
     }
     for types::Header { name, value } in &headers {
-        if !is_token(name) || value.bytes().any(|byte| byte < b' ' && byte != b'\t' || byte == 127)
-        {
-            return denied(format!("{name:?} is no header"));
-        }
-        if CONNECTION_HEADERS.contains(&&*name.to_ascii_lowercase()) {
-            return denied(format!("the header {name:?} belongs to the connection"));
-        }
+        check_header(name, value)?;
     }
     let mut timeout = None;
     let mut sent = Vec::with_capacity(headers.len());

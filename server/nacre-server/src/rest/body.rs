@@ -100,8 +100,26 @@ pub(crate) fn done() -> Reply {
 
 /// Returns the reply for an invalid field of a form.
 pub(crate) fn invalid(field: &str, reason: impl Into<String>) -> Reply {
-    let reason: String = reason.into();
-    json_reply(StatusCode::BAD_REQUEST, &json!({"errors": {field: reason}}))
+    Invalid::new(field, reason).into()
+}
+
+/// A field of a form that cannot be accepted, and why.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Invalid {
+    pub(crate) field: String,
+    pub(crate) reason: String,
+}
+
+impl Invalid {
+    pub(crate) fn new(field: &str, reason: impl Into<String>) -> Invalid {
+        Invalid { field: field.to_owned(), reason: reason.into() }
+    }
+}
+
+impl From<Invalid> for Reply {
+    fn from(Invalid { field, reason }: Invalid) -> Reply {
+        json_reply(StatusCode::BAD_REQUEST, &json!({"errors": {field: reason}}))
+    }
 }
 
 /// Returns the reply to a request without a login.

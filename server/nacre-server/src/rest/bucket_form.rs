@@ -1,6 +1,6 @@
 //! A bucket's settings as REST words them: read from a form, and written into a description.
 
-use super::body::{Reply, invalid};
+use super::body::Invalid;
 use super::compaction_settings;
 use crate::platform::memory_bytes;
 use nacre_cluster::{
@@ -90,8 +90,27 @@ const FIXED: [(&str, &[&str], &str); 25] = [
 ];
 const NO_MAGMA: &str = "The store is the node's own log, whatever its name.";
 
+/// Reads the settings of a bucket from the fields of a statement: those of a new one, or on top of those that are `known`.
+///
+/// # Errors
+/// The first field that cannot be accepted, with the reason.
+pub(crate) fn of_statement(
+    known: Option<&BucketSettings>,
+    fields: &[(String, String)],
+    now_cas: u64,
+) -> Result<BucketSettings, String> {
+    let read = || {
+        let Some(known) = known else { return create(fields) };
+        let (mut settings, mut fields) = (known.clone(), fields.to_vec());
+        versioning(&mut settings, &mut fields, now_cas)?;
+        apply(&mut settings, &fields)?;
+        Ok(settings)
+    };
+    read().map_err(|Invalid { field, reason }| format!("{field}: {reason}"))
+}
+
 /// The settings of a new bucket.
-pub(super) fn create(form: &[(String, String)]) -> Result<BucketSettings, Reply> {
+pub(super) fn create(form: &[(String, String)]) -> Result<BucketSettings, Invalid> {
     let mut settings = BucketSettings { replicas: REPLICAS, ..BucketSettings::default() };
     apply(&mut settings, form)?;
     let chosen = |name: &str| form.iter().any(|(field, _)| field == name);
@@ -101,7 +120,7 @@ pub(super) fn create(form: &[(String, String)]) -> Result<BucketSettings, Reply>
     }
     if !chosen("ramQuotaMB") && !chosen("ramQuota") {
         let reason = "The RAM Quota must be specified and must be a positive integer.";
-        return Err(invalid("ramQuota", reason));
+        return Err(Invalid::new("ramQuota", reason));
     }
     if !chosen("evictionPolicy") {
         settings.eviction_policy =
@@ -116,20 +135,26 @@ fn has_replica_index(settings: &BucketSettings) -> bool {
 }
 
 /// Takes over the fields of a form. A field is either honoured or refused, never ignored.
-pub(super) fn apply(settings: &mut BucketSettings, form: &[(String, String)]) -> Result<(), Reply> {
+pub(super) fn apply(
+    settings: &mut BucketSettings,
+    form: &[(String, String)],
+) -> Result<(), Invalid> {
     apply_fields(settings, form)?;
     apply_compaction(settings, form)?;
     let keeps_history = settings.kind == BucketKind::Persistent
         && settings.storage_backend == StorageBackend::Magma;
     let history = "historyRetentionCollectionDefault";
     if !keeps_history && form.iter().any(|(field, _)| field == history) {
-        return Err(invalid(history, "History Retention can only used with Magma"));
+        return Err(Invalid::new(history, "History Retention can only used with Magma"));
     }
     Ok(())
 }
 
 /// Reads the compaction of the bucket: its own with `autoCompactionDefined=true`, that of the cluster with `false`.
-fn apply_compaction(settings: &mut BucketSettings, form: &[(String, String)]) -> Result<(), Reply> {
+fn apply_compaction(
+    settings: &mut BucketSettings,
+    form: &[(String, String)],
+) -> Result<(), Invalid> {
     let defined = form.iter().find(|(field, _)| field == "autoCompactionDefined");
     let defined = defined
         .map(|(field, value)| named(FLAGS, field, value, "autoCompactionDefined is invalid"));
@@ -149,7 +174,7 @@ fn apply_compaction(settings: &mut BucketSettings, form: &[(String, String)]) ->
             None if read == Compaction::default() || defined_as(form, "false") => {}
             None => {
                 let reason = "autoCompactionDefined=true lets a bucket differ from the cluster.";
-                return Err(invalid(field, reason));
+                return Err(Invalid::new(field, reason));
             }
         }
     }
@@ -161,7 +186,7 @@ fn defined_as(form: &[(String, String)], value: &str) -> bool {
     form.iter().any(|(field, is)| field == "autoCompactionDefined" && is == value)
 }
 
-fn apply_fields(settings: &mut BucketSettings, form: &[(String, String)]) -> Result<(), Reply> {
+fn apply_fields(settings: &mut BucketSettings, form: &[(String, String)]) -> Result<(), Invalid> {
     for (field, value) in form {
         let (field, value) = (field.as_str(), value.as_str());
         match field {
@@ -186,7 +211,7 @@ fn apply_fields(settings: &mut BucketSettings, form: &[(String, String)]) -> Res
                     named(FLAGS, field, value, "Must be true or false")?;
             }
             "bucketType" if value == "memcached" => {
-                return Err(invalid(field, "memcached buckets are no longer supported"));
+                return Err(Invalid::new(field, "memcached buckets are no longer supported"));
             }
             "bucketType" => settings.kind = named(KINDS, field, value, "invalid bucket type")?,
             "evictionPolicy" => {
@@ -218,7 +243,7 @@ fn apply_fields(settings: &mut BucketSettings, form: &[(String, String)]) -> Res
             "enableCrossClusterVersioning" => {
                 if named(FLAGS, field, value, NOT_A_FLAG)? {
                     let reason = "Cross Cluster Versioning cannot be enabled on bucket create";
-                    return Err(invalid(field, reason));
+                    return Err(Invalid::new(field, reason));
                 }
             }
             "autoCompactionDefined" => {}
@@ -233,7 +258,7 @@ pub(super) fn versioning(
     settings: &mut BucketSettings,
     form: &mut Vec<(String, String)>,
     now_cas: u64,
-) -> Result<(), Reply> {
+) -> Result<(), Invalid> {
     const FIELD: &str = "enableCrossClusterVersioning";
     let Some((_, value)) = form.iter().find(|(field, _)| field == FIELD) else { return Ok(()) };
     settings.histories_since =
@@ -246,14 +271,14 @@ pub(super) fn versioning(
 }
 
 /// Refuses fields that are not known, and values other than those that there are.
-fn check_other(field: &str, value: &str) -> Result<(), Reply> {
+fn check_other(field: &str, value: &str) -> Result<(), Invalid> {
     if compaction_settings::read(&mut Compaction::default(), field, value)? {
         return Ok(());
     }
     match FIXED.iter().find(|(name, ..)| *name == field) {
         Some((_, allowed, _)) if allowed.contains(&value) => Ok(()),
-        Some((.., reason)) => Err(invalid(field, format!("It cannot be {value}. {reason}"))),
-        None => Err(invalid(field, "Unsupported key")),
+        Some((.., reason)) => Err(Invalid::new(field, format!("It cannot be {value}. {reason}"))),
+        None => Err(Invalid::new(field, "Unsupported key")),
     }
 }
 
@@ -294,26 +319,27 @@ pub(super) fn describe(settings: &BucketSettings) -> Value {
     value
 }
 
-fn number<T: std::str::FromStr>(field: &str, text: &str) -> Result<T, Reply> {
-    text.parse().map_err(|_| invalid(field, "The value must be an integer"))
+fn number<T: std::str::FromStr>(field: &str, text: &str) -> Result<T, Invalid> {
+    text.parse().map_err(|_| Invalid::new(field, "The value must be an integer"))
 }
 
 /// A quota that this machine has memory for.
-fn ram_quota_mb(text: &str) -> Result<u64, Reply> {
+fn ram_quota_mb(text: &str) -> Result<u64, Invalid> {
     let quota_mb: u64 = number("ramQuota", text)?;
     match memory_bytes().is_some_and(|bytes| quota_mb > bytes >> 20) {
-        true => Err(invalid("ramQuota", RAM_QUOTA_TOO_LARGE)),
+        true => Err(Invalid::new("ramQuota", RAM_QUOTA_TOO_LARGE)),
         false => Ok(quota_mb),
     }
 }
 
-fn named<T: Copy>(names: Names<T>, field: &str, text: &str, reason: &str) -> Result<T, Reply> {
+fn named<T: Copy>(names: Names<T>, field: &str, text: &str, reason: &str) -> Result<T, Invalid> {
     let found = names.iter().find(|(name, _)| *name == text);
-    found.map(|(_, value)| *value).ok_or_else(|| invalid(field, reason))
+    found.map(|(_, value)| *value).ok_or_else(|| Invalid::new(field, reason))
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::body::Reply;
     use super::*;
     use http_body_util::BodyExt;
 
@@ -321,7 +347,8 @@ mod tests {
         super::super::body::form(text.as_bytes())
     }
 
-    fn body(reply: Reply) -> String {
+    fn body(invalid: Invalid) -> String {
+        let reply = Reply::from(invalid);
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let bytes = runtime.block_on(reply.into_body().collect()).unwrap().to_bytes();
         String::from_utf8(bytes.to_vec()).unwrap()

@@ -2,7 +2,7 @@
 //! and texts are Couchbase's.
 
 use super::Call;
-use super::body::{Reply, invalid, ok};
+use super::body::{Invalid, Reply, invalid, ok};
 use super::routes::{ADMINISTER, READ, Route, get, post, ready};
 use nacre_bucket::compactor::FRAGMENTATION_PERCENT;
 use nacre_cluster::{Change, Compaction, SettingsChange};
@@ -25,13 +25,13 @@ const FIXED: [(&str, &[&str]); 5] = [
 ///
 /// # Errors
 /// A value that cannot be, or that would have no effect.
-pub(super) fn read(compaction: &mut Compaction, field: &str, value: &str) -> Result<bool, Reply> {
+pub(super) fn read(compaction: &mut Compaction, field: &str, value: &str) -> Result<bool, Invalid> {
     let percent = |least: u8| match value {
         "" | "undefined" => Ok(None),
         text => {
             let percent = text.parse().ok().filter(|percent| (least..=100).contains(percent));
             let reason = format!("The value must be an integer in range from {least} to 100");
-            percent.map(Some).ok_or_else(|| invalid(field, reason))
+            percent.map(Some).ok_or_else(|| Invalid::new(field, reason))
         }
     };
     match field {
@@ -43,7 +43,7 @@ pub(super) fn read(compaction: &mut Compaction, field: &str, value: &str) -> Res
             compaction.parallel = match value {
                 "true" => true,
                 "false" => false,
-                _ => return Err(invalid(field, "parallelDBAndViewCompaction is invalid")),
+                _ => return Err(Invalid::new(field, "parallelDBAndViewCompaction is invalid")),
             };
         }
         "purgeInterval" => compaction.purge_age_s = purge_age_s(field, value)?,
@@ -54,12 +54,15 @@ pub(super) fn read(compaction: &mut Compaction, field: &str, value: &str) -> Res
                 if !is_usual && !allowed.contains(&value) {
                     let reason = "It cannot be changed: stores and views are compacted by the share of dead bytes, \
                                   at any time.";
-                    return Err(invalid(field, reason));
+                    return Err(Invalid::new(field, reason));
                 }
             } else if field.starts_with("allowedTimePeriod[")
                 || field.starts_with("indexCircularCompaction[")
             {
-                return Err(invalid(field, "Compaction cannot be bound to a time of the day."));
+                return Err(Invalid::new(
+                    field,
+                    "Compaction cannot be bound to a time of the day.",
+                ));
             } else {
                 return Ok(false);
             }
@@ -68,13 +71,13 @@ pub(super) fn read(compaction: &mut Compaction, field: &str, value: &str) -> Res
     Ok(true)
 }
 
-fn purge_age_s(field: &str, value: &str) -> Result<Option<u32>, Reply> {
+fn purge_age_s(field: &str, value: &str) -> Result<Option<u32>, Invalid> {
     if value == "undefined" {
         return Ok(None);
     }
     let days: Option<f64> = value.parse().ok().filter(|days| (0.0..=60.0).contains(days));
     let days = days.ok_or_else(|| {
-        invalid(field, "metadata purge interval must be a number in range from 0.01 to 60")
+        Invalid::new(field, "metadata purge interval must be a number in range from 0.01 to 60")
     })?;
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most 60 days")]
     Ok(Some((days * DAY_S).round() as u32))

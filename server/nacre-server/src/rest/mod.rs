@@ -8,7 +8,7 @@ mod api;
 mod audit_settings;
 mod audited;
 mod body;
-mod bucket_form;
+pub(crate) mod bucket_form;
 mod buckets;
 mod certificates;
 mod changes;

@@ -41,6 +41,7 @@ mod process;
 mod prose;
 mod queries;
 mod query_administration;
+mod query_outside;
 mod restart;
 mod search;
 mod seats;

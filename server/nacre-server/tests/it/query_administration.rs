@@ -7,7 +7,7 @@ use nacre_conformance::http::{self, Answer};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-fn send(server: &Server, user: Option<&str>, path: &str, body: &Value) -> Answer {
+pub fn send(server: &Server, user: Option<&str>, path: &str, body: &Value) -> Answer {
     let address = format!("127.0.0.1:{}", server.port_base + 2);
     let auth = user.map(|user| (user, PASSWORD));
     let patience = Duration::from_secs(100);
@@ -16,18 +16,18 @@ fn send(server: &Server, user: Option<&str>, path: &str, body: &Value) -> Answer
     http::request_within(patience, &address, "POST", path, auth, "application/json", body).unwrap()
 }
 
-fn ask(server: &Server, user: &str, statement: &str) -> Value {
+pub fn ask(server: &Server, user: &str, statement: &str) -> Value {
     let request = json!({"statement": statement});
     send(server, Some(user), "/query/service", &request).json().unwrap()
 }
 
-fn rows(server: &Server, user: &str, statement: &str) -> Value {
+pub fn rows(server: &Server, user: &str, statement: &str) -> Value {
     let mut answer = ask(server, user, statement);
     assert_eq!(answer["status"], "success", "{statement}: {answer}");
     answer["results"].take()
 }
 
-fn code(answer: &Value) -> u64 {
+pub fn code(answer: &Value) -> u64 {
     answer["errors"][0]["code"].as_u64().unwrap_or_else(|| panic!("no error: {answer}"))
 }
 
