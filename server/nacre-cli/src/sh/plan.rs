@@ -23,7 +23,7 @@ const CHILDREN: [&str; 7] =
 const PLACE: [&str; 8] =
     ["#operator", "namespace", "bucket", "scope", "keyspace", "as", "alias", "expr"];
 /// Members that help nobody: numbers and what never differs.
-const DULL: [&str; 3] = ["index_id", "using", "nested_loop"];
+const DULL: [&str; 4] = ["index_id", "index_projection", "using", "nested_loop"];
 /// Members that come first, in this order.
 const FIRST: [&str; 5] = ["index", "spans", "covers", "keys", "condition"];
 
@@ -125,10 +125,13 @@ fn text(value: &Value) -> String {
         };
     };
     let part = |name: &str| members.get(name).map(text);
-    if let (Some(key), Some(Value::Array(range))) = (part("index_key"), members.get("range")) {
-        // A part of the key that is not bounded says nothing.
-        let bounds = range.iter().map(|bound| format!("{key} {}", text(bound)));
-        return bounds.collect::<Vec<_>>().join(" and ");
+    if let Some(Value::Array(range)) = members.get("range") {
+        return range
+            .iter()
+            .map(bounds)
+            .filter(|text| !text.is_empty())
+            .collect::<Vec<_>>()
+            .join(" and ");
     }
     if let (Some(name), Some(expr)) = (part("var").or_else(|| part("alias")), part("expr")) {
         return format!("{name} = {expr}");
@@ -149,6 +152,32 @@ fn text(value: &Value) -> String {
     }
 }
 
+/// The range of a part of an index in the words of SQL++; one without bounds says nothing.
+fn bounds(range: &Value) -> String {
+    let part = |name: &str| range.get(name).map(text);
+    let Some(key) = part("index_key") else { return printable(&range.to_string()) };
+    let inclusion = range.get("inclusion").and_then(Value::as_i64).unwrap_or_default();
+    let (low_in, high_in) = (inclusion & 1 != 0, inclusion & 2 != 0);
+    let above = |low: &str| format!("{key} {} {low}", if low_in { ">=" } else { ">" });
+    let below = |high: &str| format!("{key} {} {high}", if high_in { "<=" } else { "<" });
+    match (part("low"), part("high")) {
+        (Some(low), Some(high)) if low == high && inclusion == 3 => match low.as_str() {
+            "null" => format!("{key} is null"),
+            _ => format!("{key} = {low}"),
+        },
+        (Some(low), None) if low == "null" => {
+            format!("{key} {}", if low_in { "is not missing" } else { "is not null" })
+        }
+        (None, Some(high)) if high == "null" && !high_in => format!("{key} is missing"),
+        // Values that compare with a bound are not NULL.
+        (Some(low), Some(high)) if low == "null" && !low_in => below(&high),
+        (Some(low), Some(high)) => format!("{} and {}", above(&low), below(&high)),
+        (Some(low), None) => above(&low),
+        (None, Some(high)) => below(&high),
+        (None, None) => String::new(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -159,9 +188,13 @@ mod tests {
         let plan = json!({"#operator": "Sequence", "~children": [
             {"#operator": "IndexScan3", "as": "a", "bucket": "travel", "scope": "inventory", "keyspace": "airports",
              "namespace": "default", "index": "by_state", "index_id": "1f", "using": "gsi", "reverse": true,
-             "spans": [{"index_key": "(self.`state`)", "range": ["= \"CA\""]},
-                       {"index_key": "(self.`n`)", "range": ["> 1", "<= 5"]}, {"index_key": "(self.`x`)", "range": []}],
-             "covers": ["cover ((self.`state`))"]},
+             "spans": [{"exact": true, "range": [
+                {"index_key": "`state`", "low": "\"CA\"", "high": "\"CA\"", "inclusion": 3},
+                {"index_key": "`n`", "low": "1", "high": "5", "inclusion": 2},
+                {"index_key": "`m`", "low": "null", "high": "5", "inclusion": 0},
+                {"index_key": "`x`", "inclusion": 0}]}],
+             "index_projection": {"primary_key": true},
+             "covers": ["cover ((a.`state`))"]},
             {"#operator": "Filter", "condition": "((a.`state`) = \"CA\")"},
             {"#operator": "Group", "aggregates": ["count(*)"], "group_keys": []},
             {"#operator": "Order", "limit": "5", "sort_terms": [{"desc": "\"desc\"", "expr": "(a.`n`)"}, {"expr": "b"}]},
