@@ -32,7 +32,8 @@ impl Bucket {
         self.compaction_asked.load(Ordering::Acquire)
     }
 
-    pub(crate) fn compaction_done(&self) {
+    /// Ends a compaction that was asked for; its present part is still done.
+    pub fn cancel_compaction(&self) {
         self.compaction_asked.store(false, Ordering::Release);
     }
 

@@ -42,6 +42,26 @@ pub(super) const ROUTES: &[Route] = &[
         ADMINISTER_BUCKET,
         |call| ready(compact(&call)),
     ),
+    post(
+        "/pools/default/buckets/{bucket}/controller/cancelBucketCompaction",
+        ADMINISTER_BUCKET,
+        |call| ready(cancel_compaction(&call)),
+    ),
+    post(
+        "/pools/default/buckets/{bucket}/controller/cancelDatabasesCompaction",
+        ADMINISTER_BUCKET,
+        |call| ready(cancel_compaction(&call)),
+    ),
+    post(
+        "/pools/default/buckets/{bucket}/ddocs/{design}/controller/compactView",
+        ADMINISTER_BUCKET,
+        |call| ready(of_design(&call)),
+    ),
+    post(
+        "/pools/default/buckets/{bucket}/ddocs/{design}/controller/cancelViewCompaction",
+        ADMINISTER_BUCKET,
+        |call| ready(of_design(&call)),
+    ),
 ];
 
 /// Buckets in which the user has a part.
@@ -74,6 +94,21 @@ async fn flush(call: Call) -> Result<Reply, Reply> {
 fn compact(call: &Call) -> Result<Reply, Reply> {
     call.node.bucket(call.segment("bucket")).ok_or_else(not_found)?.compact();
     Ok(done())
+}
+
+/// Ends a compaction that somebody has asked for; it stops after its present part.
+fn cancel_compaction(call: &Call) -> Result<Reply, Reply> {
+    call.node.bucket(call.segment("bucket")).ok_or_else(not_found)?.cancel_compaction();
+    Ok(done())
+}
+
+/// Compacts the rows of a design document, or stops that: the state of views compacts itself.
+fn of_design(call: &Call) -> Result<Reply, Reply> {
+    let cluster = call.node.cluster();
+    let bucket = cluster.bucket(call.segment("bucket")).map_err(|_| not_found())?;
+    let name = call.segment("design");
+    let name = name.strip_prefix("_design/").unwrap_or(name);
+    bucket.design_documents.get(name).map(|_| done()).ok_or_else(not_found)
 }
 
 /// The nodes that have a share of a bucket.

@@ -41,10 +41,19 @@ pub(super) fn require(
         return Err(forbidden(privilege));
     }
     let cluster = call.node.cluster();
-    let found = cluster.bucket(bucket).ok();
-    match found.and_then(|bucket| bucket.manifest.collection(scope, collection)) {
-        Some(_) => Ok(()),
-        None => Err(error_reply(StatusCode::NOT_FOUND, "not_found", "there is no such collection")),
+    let missing = |code: &str, what: &str| {
+        let reason = format!("there is no such {what}");
+        Err(error_reply(StatusCode::NOT_FOUND, code, &reason))
+    };
+    let Ok(bucket) = cluster.bucket(bucket) else {
+        return missing("bucket_not_found", "bucket");
+    };
+    if bucket.manifest.collection(scope, collection).is_some() {
+        return Ok(());
+    }
+    match bucket.manifest.scopes.iter().any(|known| known.name == *scope) {
+        true => missing("collection_not_found", "collection"),
+        false => missing("scope_not_found", "scope"),
     }
 }
 

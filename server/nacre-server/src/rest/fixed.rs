@@ -4,24 +4,57 @@
 use super::Call;
 use super::body::{Reply, done, invalid, ok};
 use super::routes::{ADMINISTER, READ, Route, get, post, ready};
+use crate::cluster::membership::otp_node;
 use serde_json::{Map, Value, json};
 
 const PREVIEW: &str = "/settings/developerPreview";
-const INTERNAL: &str = "/internalSettings";
+const INDEXERS: &str = "/settings/maxParallelIndexers";
+const UPDATES: &str = "/settings/viewUpdateDaemon";
 
 pub(super) const ROUTES: &[Route] = &[
     get(PREVIEW, READ, |_| ready(Ok(ok(&preview())))),
-    post(PREVIEW, ADMINISTER, |call| ready(set(&call, &preview()))),
-    get(INTERNAL, READ, |_| ready(Ok(ok(&json!({}))))),
-    post(INTERNAL, ADMINISTER, |call| ready(set(&call, &json!({})))),
+    post(PREVIEW, ADMINISTER, |call| ready(set(&call, &preview(), "").map(|()| done()))),
+    get(INDEXERS, READ, |call| ready(Ok(ok(&indexers(&call))))),
+    post(INDEXERS, ADMINISTER, |call| {
+        let known = json!({"globalValue": PARALLEL_INDEXERS});
+        ready(set(&call, &known, TASKS).map(|()| ok(&indexers(&call))))
+    }),
+    get(UPDATES, READ, |_| ready(Ok(ok(&updates())))),
+    post(UPDATES, ADMINISTER, |call| ready(set(&call, &updates(), PACE).map(|()| ok(&updates())))),
+    post("/node/controller/changeMasterPassword", ADMINISTER, |_| {
+        ready(Err(invalid("newPassword", NO_MASTER_PASSWORD)))
+    }),
+    post("/node/controller/rotateDataKey", ADMINISTER, |_| {
+        ready(Err(invalid("_", NO_MASTER_PASSWORD)))
+    }),
 ];
+
+const NO_MASTER_PASSWORD: &str = "There is no master password: the key in tls/settings-key of the data directory seals the settings.";
+const TASKS: &str = "Views and indexes share the threads of the node.";
+const PACE: &str = "The options of a design document name its own pace.";
+
+/// View indexers at a time that Couchbase has by default; here each design document has a task of its own.
+const PARALLEL_INDEXERS: u32 = 4;
 
 fn preview() -> Value {
     json!({"enabled": false})
 }
 
-fn set(call: &Call, known: &Value) -> Result<Reply, Reply> {
-    check(known.as_object().unwrap_or(&Map::new()), &call.form()).map(|()| done())
+fn indexers(call: &Call) -> Value {
+    let cluster = call.node.cluster();
+    let nodes = cluster.nodes.values();
+    let nodes: Map<String, Value> =
+        nodes.map(|node| (otp_node(&node.endpoints), json!(PARALLEL_INDEXERS))).collect();
+    json!({"globalValue": PARALLEL_INDEXERS, "nodes": nodes})
+}
+
+/// The pace of views whose design documents name one in part; others follow every change. Source: Couchbase's defaults.
+fn updates() -> Value {
+    json!({"updateInterval": 5000, "updateMinChanges": 5000, "replicaUpdateMinChanges": 5000})
+}
+
+fn set(call: &Call, known: &Value, reason: &str) -> Result<(), Reply> {
+    check_because(known.as_object().unwrap_or(&Map::new()), &call.form(), reason)
 }
 
 /// Refuses fields that are not known, and values other than those that they have.
@@ -57,7 +90,8 @@ mod tests {
     fn what_cannot_be_changed_may_be_set_to_what_it_is() {
         let known = json!({"moves": 64, "enabled": false, "level": "all", "names": []});
         let set = |field: &str, value: &str| {
-            check(known.as_object().unwrap(), &[(field.to_owned(), value.to_owned())]).is_ok()
+            let form = [(field.to_owned(), value.to_owned())];
+            check_because(known.as_object().unwrap(), &form, "").is_ok()
         };
         assert!(set("moves", "64") && set("enabled", "false"));
         assert!(set("level", "all") && set("names", "[]"));

@@ -8,9 +8,11 @@ use super::routes::{ADMINISTER, READ, Route, USERS, get, post, ready};
 use super::{Call, fixed};
 use hyper::StatusCode;
 use nacre_cluster::{Change, CurlAccess, MOVES_PER_NODE_MAX, SettingsChange};
+use nacre_sandbox::origin;
 use serde_json::{Map, Value, json};
 
 const REBALANCE: &str = "/settings/rebalance";
+const INTERNAL: &str = "/internalSettings";
 const STATS: &str = "/settings/stats";
 const QUERY: &str = "/settings/querySettings";
 /// Both names that Couchbase has for the setting.
@@ -20,6 +22,8 @@ const CURL: [&str; 2] =
 pub(super) const ROUTES: &[Route] = &[
     get(REBALANCE, READ, |call| ready(Ok(rebalance(&call)))),
     post(REBALANCE, ADMINISTER, |call| Box::pin(set_rebalance(call))),
+    get(INTERNAL, READ, |call| ready(Ok(ok(&internal(&call))))),
+    post(INTERNAL, ADMINISTER, |call| Box::pin(set_internal(call))),
     get(STATS, READ, |call| {
         ready(Ok(ok(&json!({"sendStats": call.node.cluster().settings.send_stats}))))
     }),
@@ -75,11 +79,45 @@ async fn set_rebalance(call: Call) -> Result<Reply, Reply> {
         if field != MOVES_FIELD {
             return Err(invalid(&field, "Unsupported key"));
         }
-        let reason = format!("The value must be in range from 1 to {MOVES_PER_NODE_MAX}");
-        let moves = value.parse().map_err(|_| invalid(MOVES_FIELD, reason))?;
-        change(&call, SettingsChange::MovesPerNode(moves)).await?;
+        set_moves(&call, &value).await?;
     }
     Ok(rebalance(&call))
+}
+
+async fn set_moves(call: &Call, value: &str) -> Result<(), Reply> {
+    let reason = format!("The value must be in range from 1 to {MOVES_PER_NODE_MAX}");
+    let moves = value.parse().map_err(|_| invalid(MOVES_FIELD, reason))?;
+    change(call, SettingsChange::MovesPerNode(moves)).await
+}
+
+/// `/internalSettings`: settings of Couchbase that its tools read. Only the moves of a node can be changed.
+fn internal(call: &Call) -> Value {
+    let moves = call.node.cluster().settings.moves_per_node;
+    json!({
+        "indexAwareRebalanceDisabled": false,
+        "rebalanceIndexWaitingDisabled": false,
+        "rebalanceIndexPausingDisabled": false,
+        "rebalanceIgnoreViewCompactions": true,
+        MOVES_FIELD: moves.unwrap_or(MOVES_PER_NODE_MAX),
+        "rebalanceMovesBeforeCompaction": 64,
+        "maxParallelIndexers": "",
+        "maxParallelReplicaIndexers": "",
+        "gotraceback": "single",
+        "indexAutoFailoverDisabled": false,
+    })
+}
+
+async fn set_internal(call: Call) -> Result<Reply, Reply> {
+    let (moves, others): (Vec<_>, Vec<_>) =
+        call.form().into_iter().partition(|(field, _)| field == MOVES_FIELD);
+    // Nothing is changed if one of the fields cannot be.
+    let known = internal(&call);
+    let known = known.as_object().cloned().unwrap_or_default();
+    fixed::check_because(&known, &others, "The server decides by itself.")?;
+    for (_, value) in moves {
+        set_moves(&call, &value).await?;
+    }
+    Ok(ok(&json!([])))
 }
 
 /// `/settings/stats`: whether the cluster may report its version. It never does, so the permission is only kept.
@@ -125,7 +163,14 @@ fn read_curl(body: &[u8]) -> Result<CurlAccess, Reply> {
             let list: Option<Vec<String>> = value.as_array().and_then(|items| {
                 items.iter().map(|item| item.as_str().map(str::to_owned)).collect()
             });
-            list.ok_or_else(|| invalid(field, "Invalid array"))
+            let list = list.ok_or_else(|| invalid(field, "Invalid array"))?;
+            match list.iter().find(|url| origin(url).is_none()) {
+                Some(url) => {
+                    let reason = format!("{url} is no URL of the form https://host/path");
+                    Err(invalid(field, reason))
+                }
+                None => Ok(list),
+            }
         };
         match field.as_str() {
             "all_access" => {
@@ -274,6 +319,7 @@ mod tests {
             r#"{"all_access": "yes"}"#,
             r#"{"all_access": true, "allowed_urls": "a"}"#,
             r#"{"all_access": true, "allowed_urls": [1]}"#,
+            r#"{"all_access": true, "disallowed_urls": ["a.example"]}"#,
             r#"{"all_access": true, "more": 1}"#,
         ] {
             assert!(read(text).is_err(), "{text}");
