@@ -401,6 +401,9 @@ pub struct EventingWrite {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EventingExpect {
+    /// True if the function undeploys itself; then only its documents are looked at.
+    #[serde(default)]
+    pub undeployed: bool,
     /// The name of the error that it is refused with, when it is defined or deployed.
     #[serde(default)]
     pub refused: Option<String>,

@@ -144,11 +144,12 @@ impl<'t> Stage<'t> {
             let status =
                 self.eventing("GET", &format!("/api/v1/status/{}", names.function), "", "")?;
             let status = status.json()?["app"].clone();
-            if status["composite_status"] == "deployed" {
+            let wanted = if case.expect.undeployed { "undeployed" } else { "deployed" };
+            if status["composite_status"] == wanted {
                 return Ok(Ok(()));
             }
             if Instant::now() >= end {
-                return Err(invalid(&format!("not deployed in time: {status}")));
+                return Err(invalid(&format!("not {wanted} in time: {status}")));
             }
             std::thread::sleep(PAUSE);
         }
@@ -241,6 +242,9 @@ impl<'t> Stage<'t> {
             if let Some(problem) = documents(wanted, collection, client)? {
                 return Ok(Some(problem));
             }
+        }
+        if expect.undeployed {
+            return Ok(None);
         }
         let name = format!("&name={}", names.function);
         let stats = |path: &str| self.eventing("GET", path, &name, "")?.json();

@@ -179,11 +179,16 @@ impl Program {
             });
             let bridge = Rc::clone(&self.bridge);
             let loan = Loan::writing(&bridge, state);
+            self.time_ms.set(self.config.launch_timeout_ms.min(self.config.timeout_ms));
             let outcome = self.engine.call(on_deploy, &[Argument::Json(&action.to_string())]);
+            self.time_ms.set(self.config.timeout_ms);
             let names = ["on_deploy_success", "on_deploy_failure"];
             // Where the first vBucket is served, `OnDeploy` is called.
             let call = Ended { of: "OnDeploy", names, home: Some(0), now_us };
-            let _ = self.ended(outcome.map(drop), &loan, &call)?;
+            if self.ended(outcome.map(drop), &loan, &call)?.is_err() {
+                // The node undeploys the function. Should it stop before, the next run calls again.
+                return Ok(());
+            }
         }
         state.put(LAUNCHED, number.as_bytes());
         Ok(())
@@ -191,12 +196,12 @@ impl Program {
 
     /// Begins with a new engine.
     fn renew(&mut self) -> Result<(), Fault> {
-        let Program { config, engine, outside, api, handlers, .. } = {
+        let Program { config, engine, outside, api, handlers, time_ms, .. } = {
             let bridge = Rc::clone(&self.bridge);
             Bridge::aside(&self.bridge, || Program::start(&self.text, bridge))?
         };
         (self.config, self.engine, self.outside) = (config, engine, outside);
-        (self.api, self.handlers) = (api, handlers);
+        (self.api, self.handlers, self.time_ms) = (api, handlers, time_ms);
         Ok(())
     }
 

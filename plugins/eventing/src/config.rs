@@ -43,6 +43,9 @@ pub struct Config {
     /// How long a handler may take, in milliseconds.
     #[serde(default = "timeout_ms")]
     pub timeout_ms: u32,
+    /// The same for `OnDeploy`, if it may take less.
+    #[serde(default = "timeout_ms")]
+    pub launch_timeout_ms: u32,
     /// What queries see that do not say it: `none` or `request`.
     #[serde(default)]
     pub query_consistency: Consistency,

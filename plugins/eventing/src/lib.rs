@@ -29,7 +29,7 @@ use nacre_js::{Argument, Engine, Error, FunctionId, Limits};
 use nacre_js_bridge::Bridge;
 use nacre_plugin::{DocumentError, Events, Fault, Service, StateMut, Timer, turn};
 use numbers::Numbers;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::LazyLock;
 
@@ -76,6 +76,8 @@ pub struct Program {
     handlers: Handlers,
     filter: Option<Filter>,
     numbers: Numbers,
+    /// How long the present call may take, in milliseconds.
+    time_ms: Rc<Cell<u32>>,
 }
 
 impl Service for Program {
@@ -156,8 +158,21 @@ impl Program {
         let numbers = Numbers::default();
         let text = text.to_owned();
         // What is above runs on nobody's time: a new engine is often made as that of a handler is over.
-        engine.set_watch(move || turn::passed_ms() >= timeout_ms);
-        Ok(Program { text, config, engine, bridge, outside, api, handlers, filter, numbers })
+        let time_ms = Rc::new(Cell::new(timeout_ms));
+        let watched = Rc::clone(&time_ms);
+        engine.set_watch(move || turn::passed_ms() >= watched.get());
+        Ok(Program {
+            text,
+            config,
+            engine,
+            bridge,
+            outside,
+            api,
+            handlers,
+            filter,
+            numbers,
+            time_ms,
+        })
     }
 }
 

@@ -9,6 +9,7 @@
 //! parameters are variables of the code. Lines keep their numbers. All these words are names in JavaScript too: one that the
 //! code has as a name is left alone, and so is one without a blank behind it or with an operator.
 
+use crate::ast::Statement;
 use crate::lexer::{Spanned, Token, lex_statement};
 use crate::parser::parse;
 use std::borrow::Cow;
@@ -81,6 +82,25 @@ pub fn as_calls(code: &str) -> (Cow<'_, str>, Vec<Mistake>) {
     }
     out.push_str(&code[copied..]);
     (Cow::Owned(out), mistakes)
+}
+
+/// The statements that stand in the code.
+pub fn statements(code: &str) -> Vec<Statement> {
+    let mut found = Vec::new();
+    let names = names(code);
+    let mut scanner = Scanner::new(code);
+    while let Some(word) = scanner.next_word() {
+        if !may_begin(code, &word) || names.contains(&code[word.clone()]) {
+            continue;
+        }
+        if let (end, Ok(_)) = read_statement(code, &word)
+            && let Ok(statement) = parse(&code[word.start..end])
+        {
+            found.push(statement);
+            scanner.at = end;
+        }
+    }
+    found
 }
 
 /// The end of the statement that begins with `word`, and its tokens, or what is wrong with it.

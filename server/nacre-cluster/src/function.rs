@@ -229,6 +229,9 @@ pub struct FunctionDefinition {
     /// True if queries that do not say it have to see all that was written before.
     #[serde(default)]
     pub fresh_queries: bool,
+    /// Keyspaces that the queries in its code change, as far as the code names them.
+    #[serde(default)]
+    pub query_writes: Vec<FunctionKeyspace>,
     /// Lines before the code.
     pub headers: Vec<String>,
     /// Lines behind the code.
@@ -286,8 +289,10 @@ impl Function {
 
     /// Returns true if `other` listens to a keyspace that this function writes.
     fn wakes(&self, other: &Function) -> bool {
-        let mut written = self.definition.buckets.iter().filter(|binding| binding.writes);
-        written.any(|binding| binding.keyspace.meets(&other.definition.source))
+        let bound = self.definition.buckets.iter().filter(|binding| binding.writes);
+        let bound = bound.map(|binding| &binding.keyspace);
+        let mut written = bound.chain(&self.definition.query_writes);
+        written.any(|keyspace| keyspace.meets(&other.definition.source))
     }
 }
 
@@ -357,9 +362,13 @@ impl Functions {
     }
 
     /// Checks that a function may run next to the running ones: no write of it comes back to it through them in a
-    /// circle. Its writes to its own source do not wake it.
+    /// circle. Its writes to its own source through an alias do not wake it; those of queries are not allowed.
     pub(crate) fn check_recursion(&self, id: &FunctionId) -> Result<(), Refusal> {
         let wanted = self.get(id)?;
+        let source = &wanted.definition.source;
+        if wanted.definition.query_writes.iter().any(|written| written.meets(source)) {
+            return Err(Refusal::FunctionRecursion { name: id.name.clone(), crosses: true });
+        }
         let runs = |(other, function): &(FunctionId, &Function)| {
             other != id && function.state != FunctionState::Undeployed
         };
@@ -371,7 +380,9 @@ impl Functions {
             for (name, function) in &others {
                 if writer.wakes(function) && reached.insert(name.to_string()) {
                     if function.wakes(wanted) {
-                        return Err(Refusal::FunctionRecursion { name: name.name.clone() });
+                        let crosses = function.definition.source.bucket != source.bucket;
+                        let name = name.name.clone();
+                        return Err(Refusal::FunctionRecursion { name, crosses });
                     }
                     writers.push(function);
                 }
@@ -639,6 +650,7 @@ mod tests {
             program: None,
             owner: String::new(),
             fresh_queries: false,
+            query_writes: Vec::new(),
             headers: Vec::new(),
             footers: Vec::new(),
             settings: "{}".into(),
@@ -712,12 +724,12 @@ mod tests {
             functions.set_state(&id(name), FunctionState::Deployed, 0).unwrap();
         }
         let refusal = functions.check_recursion(&id("ca"));
-        assert_eq!(refusal, Err(Refusal::FunctionRecursion { name: "bc".into() }));
+        assert_eq!(refusal, Err(Refusal::FunctionRecursion { name: "bc".into(), crosses: false }));
         for name in ["cd", "reads"] {
             assert_eq!(functions.check_recursion(&id(name)), Ok(()), "{name}");
         }
         let refusal = functions.check_recursion(&id("all"));
-        let through_ab = Refusal::FunctionRecursion { name: "ab".into() };
+        let through_ab = Refusal::FunctionRecursion { name: "ab".into(), crosses: false };
         assert_eq!(
             refusal,
             Err(through_ab),
@@ -729,6 +741,29 @@ mod tests {
         assert_eq!(functions.check_recursion(&id("ca")), Ok(()));
         functions.set_state(&id("ab"), FunctionState::Undeployed, 0).unwrap();
         assert_eq!(functions.check_recursion(&id("all")), Ok(()), "it does not wake itself");
+    }
+
+    #[test]
+    fn writes_of_queries_wake_functions_too() {
+        let mut functions = Functions::default();
+        let queries = |definition, written: FunctionKeyspace| FunctionDefinition {
+            query_writes: vec![written],
+            ..definition
+        };
+        let own = queries(copying("a", &[]), keyspace("a"));
+        functions.put(&id("own"), "u", 1, &own).unwrap();
+        let to_itself = Refusal::FunctionRecursion { name: "own".into(), crosses: true };
+        assert_eq!(functions.check_recursion(&id("own")), Err(to_itself));
+        let elsewhere = FunctionKeyspace { bucket: "other".into(), ..keyspace("b") };
+        let there = queries(copying("a", &[]), elsewhere.clone());
+        functions.put(&id("there"), "u", 1, &there).unwrap();
+        let back =
+            queries(FunctionDefinition { source: elsewhere, ..copying("b", &[]) }, keyspace("a"));
+        functions.put(&id("back"), "u", 1, &back).unwrap();
+        functions.check_recursion(&id("there")).unwrap();
+        functions.set_state(&id("there"), FunctionState::Deployed, 0).unwrap();
+        let across = Refusal::FunctionRecursion { name: "there".into(), crosses: true };
+        assert_eq!(functions.check_recursion(&id("back")), Err(across));
     }
 
     #[test]

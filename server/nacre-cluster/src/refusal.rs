@@ -233,8 +233,10 @@ pub enum Refusal {
     /// The writes of a function would wake it through others.
     #[error("what the function writes comes back to it through {name}, for ever")]
     FunctionRecursion {
-        /// One of the others.
+        /// One of the others, or the function if a query of it writes its own source.
         name: String,
+        /// True if the circle leads through another bucket, or is made by a query.
+        crosses: bool,
     },
     /// A function would listen to where its state is kept.
     #[error("source and metadata of a function must differ")]

@@ -2,8 +2,10 @@
 
 use super::deployment::{is_in_subset, keep_capsules};
 use super::following::Following;
+use super::functions;
 use super::past::next_portion;
 use super::replay::Replaying;
+use super::retrying::Retrying;
 use super::spec::Selection;
 use super::{Deployment, Progress};
 use crate::platform::Platform;
@@ -63,8 +65,12 @@ pub(crate) struct Feed {
     /// Until when failures are not logged, on the monotonic clock, and how many were not since the last line.
     quiet_until_ns: u64,
     unlogged: usize,
+    /// Whether the plugin keeps asking for another try.
+    retrying: Retrying,
     /// True if the vBucket of `OnDeploy` was looked at.
     pub(super) has_begun: bool,
+    /// True if `OnDeploy` has failed: the function is about to be undeployed, and gets no documents.
+    launch_failed: bool,
     /// True if the last step fired timers: documents come next, so that timers which set timers do not keep them away.
     has_fired: bool,
     /// A batch that the plugin asked to be given again.
@@ -129,7 +135,9 @@ impl Feed {
             batch_documents: BATCH_DOCUMENTS_FIRST,
             quiet_until_ns: 0,
             unlogged: 0,
+            retrying: Retrying::default(),
             has_begun: false,
+            launch_failed: false,
             has_fired: false,
             retry: None,
             replaying: Replaying::default(),
@@ -528,8 +536,17 @@ impl Feed {
         }
         let outcome = self.partition.on_timers(now);
         self.keep_capsules();
-        self.log(&outcome.map_err(Failure::Plugin)?);
-        self.deployment.set_status(self.lane, self.partition.status());
+        let report = outcome.map_err(Failure::Plugin)?;
+        if self.retry.is_none() {
+            self.retrying.end();
+        }
+        self.log(&report);
+        let status = self.partition.status();
+        if functions::launch_failed(&self.deployment.spec, &status, &report) {
+            self.launch_failed = true;
+            functions::undeploy(&*self.platform, &self.deployment);
+        }
+        self.deployment.set_status(self.lane, status);
         Ok(true)
     }
 
@@ -600,6 +617,9 @@ impl Feed {
             return Ok(Next::After(WAITING_INTERVAL));
         }
         self.sync_when_due();
+        if self.launch_failed {
+            return Ok(Next::Wait);
+        }
         self.has_fired = !self.has_fired && self.fire_timers()?;
         if self.has_fired {
             self.written();
@@ -630,12 +650,15 @@ impl Feed {
         self.keep_capsules();
         self.adapt(self.platform.now().monotonic_ns.saturating_sub(begun.monotonic_ns));
         match outcome {
-            Ok(report) => self.log(&report),
+            Ok(report) => {
+                self.retrying.end();
+                self.log(&report);
+            }
             Err(error) if error.is_retryable() => {
                 let mut batch = batch;
                 batch.documents.drain(..self.partition.taken());
                 self.retry = Some(batch);
-                return Ok(Next::After(BUSY_INTERVAL));
+                return Err(Failure::Plugin(error));
             }
             Err(error) => return Err(Failure::Plugin(error)),
         }
@@ -684,7 +707,13 @@ impl Task for Feed {
         }
         match self.work() {
             Ok(next) => next,
-            Err(Failure::Plugin(error)) if error.is_retryable() => Next::After(BUSY_INTERVAL),
+            Err(Failure::Plugin(error)) if error.is_retryable() => {
+                let now_ns = self.platform.now().monotonic_ns;
+                if let Some(line) = self.retrying.again(&error, now_ns) {
+                    tracing::warn!("{line}");
+                }
+                Next::After(BUSY_INTERVAL)
+            }
             Err(Failure::Plugin(error @ Error::Fatal { .. })) if self.rebuilds < REBUILDS_MAX => {
                 tracing::warn!("{error}: building it anew");
                 self.rebuild()

@@ -1,24 +1,28 @@
 //! Running functions: the agreed state of a function becomes a deployment of the component that runs it.
 
 use super::following::OTHERS_PATIENCE_NS;
-use super::kind::Functions;
+use super::kind::{Functions, WorkloadKind};
 use super::rights::{self, Need};
 use super::shipped::{EVENTING, QUERY, TYPESCRIPT};
 use super::spec::{Spec, numbers};
 use super::{Deployment, Progress, Runtime};
 use crate::node::Node;
+use crate::platform::Platform;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use nacre_auth::Privilege;
+use nacre_bucket::{Next, Signal, Task};
 use nacre_cluster::{
-    Bucket, Function, FunctionDefinition, FunctionId, FunctionKeyspace, FunctionState, Language,
-    Program, Source, UrlAuth, UrlBinding,
+    Bucket, Change, Function, FunctionDefinition, FunctionId, FunctionKeyspace, FunctionState,
+    Language, Program, Source, UrlAuth, UrlBinding,
 };
-use nacre_sandbox::{Error, Grants, KeyspaceGrant, Limits, Partition, Setup, TypeScript, validate};
+use nacre_sandbox::{
+    Error, Grants, KeyspaceGrant, Limits, Partition, Report, Setup, Status, TypeScript, validate,
+};
 use nacre_state::Timer;
 use nacre_types::NodeId;
 use serde_json::{Value, json};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// The timer that has the component call `OnDeploy`; it does so once for each deployment and resumption.
@@ -43,6 +47,13 @@ const _: () =
 /// Returns the timeout of a handler. Definitions from before the limit are limited too.
 fn timeout(definition: &FunctionDefinition) -> Duration {
     Duration::from_secs(definition.timeout_s.min(TIMEOUT_S_MAX).into())
+}
+
+/// Returns the timeout of `OnDeploy`: the setting `on_deploy_timeout`, if that is shorter than the one of handlers.
+fn launch_timeout(definition: &FunctionDefinition) -> Duration {
+    let settings: Value = serde_json::from_str(&definition.settings).unwrap_or_default();
+    let own = settings["on_deploy_timeout"].as_u64().map(Duration::from_secs);
+    own.unwrap_or(Duration::MAX).min(timeout(definition))
 }
 
 /// Returns true if `OnDeploy` is called on this node, and on no other.
@@ -293,6 +304,7 @@ fn config(
         "constants": constants.collect::<Vec<_>>(),
         "timer_context_bytes": definition.timer_context_bytes,
         "timeout_ms": timeout(definition).as_millis() as u64,
+        "launch_timeout_ms": launch_timeout(definition).as_millis() as u64,
         "query_consistency": if definition.fresh_queries { "request" } else { "none" },
     });
     if launch.get("number").is_some() {
@@ -340,6 +352,75 @@ fn host(binding: &UrlBinding) -> Option<String> {
 pub(super) fn launch(partition: &mut Partition, leads: bool) -> Result<(), Error> {
     let payload = if leads { Vec::new() } else { SKIPPED.to_vec() };
     partition.set_timer(LAUNCH, Timer { due_us: 0, payload })
+}
+
+/// Returns true if `OnDeploy` has thrown, or was not done in time.
+pub(super) fn launch_failed(spec: &Spec, status: &Status, report: &Report) -> bool {
+    if spec.kind.name() != Functions.name() {
+        return false;
+    }
+    let failures = status.metrics.get("on_deploy_failure").copied().unwrap_or_default();
+    failures > 0.0 || report.dead_timers.iter().any(|dead| dead.name == LAUNCH)
+}
+
+/// Undeploys a function whose `OnDeploy` has failed.
+pub(super) fn undeploy(platform: &dyn Platform, deployment: &Deployment) {
+    let Some(node) = deployment.node.upgrade() else { return };
+    let cluster = node.cluster();
+    let mut all = cluster.functions.iter();
+    let Some((id, function)) = all.find(|(id, _)| deployment_name(id) == deployment.name) else {
+        return;
+    };
+    tracing::warn!("function {id} is undeployed: its OnDeploy has failed");
+    let (launches, node) = (function.launches, Weak::clone(&deployment.node));
+    platform.spawn(Box::new(Undeploying { node, id, launches, signal: Signal::default() }));
+}
+
+/// Undeploys a function on a thread of its own: the change waits for other nodes, and stops the feed that wants it.
+struct Undeploying {
+    node: Weak<Node>,
+    id: FunctionId,
+    /// The launch that has failed.
+    launches: u64,
+    signal: Signal,
+}
+
+/// Pause before a change that could not be made is tried again.
+const UNDEPLOY_PAUSE: Duration = Duration::from_secs(1);
+
+impl Task for Undeploying {
+    fn name(&self) -> &'static str {
+        "undeploy"
+    }
+
+    fn is_background(&self) -> bool {
+        false
+    }
+
+    fn is_vital(&self) -> bool {
+        false
+    }
+
+    fn step(&mut self) -> Next {
+        let Some(node) = self.node.upgrade() else { return Next::Done };
+        let cluster = node.cluster();
+        let is_same = cluster.functions.get(&self.id).is_ok_and(|function| {
+            function.launches == self.launches && function.state != FunctionState::Undeployed
+        });
+        if !is_same {
+            return Next::Done;
+        }
+        let (id, state) = (self.id.to_string(), FunctionState::Undeployed);
+        let unix_ms = node.now().unix_ns / 1_000_000;
+        match node.change(&Change::SetFunctionState { id, state, unix_ms }) {
+            Ok(_) => Next::Done,
+            Err(_) => Next::After(UNDEPLOY_PAUSE),
+        }
+    }
+
+    fn signal(&self) -> &Signal {
+        &self.signal
+    }
 }
 
 #[cfg(test)]

@@ -30,6 +30,7 @@ mod pure;
 mod reconcile;
 mod rehearsal;
 mod replay;
+mod retrying;
 pub mod rights;
 mod scan;
 mod service;

@@ -7,6 +7,7 @@
 use super::deployment::keep_capsules;
 use super::feed::consistent;
 use super::part::Missing;
+use super::retrying::Retrying;
 use super::{Deployment, Progress};
 use crate::block;
 use crate::changes::{Changes, Next as NextChange};
@@ -60,6 +61,8 @@ pub(super) struct PartitionsFeed {
     /// Up to where each vBucket is in the state.
     known: BTreeMap<Vbid, ResumePoint>,
     rebuilds: u32,
+    /// Whether the plugin keeps asking for another try.
+    retrying: Retrying,
 }
 
 impl PartitionsFeed {
@@ -80,6 +83,7 @@ impl PartitionsFeed {
             begun_anew: Vec::new(),
             known: BTreeMap::new(),
             rebuilds: 0,
+            retrying: Retrying::default(),
         }
     }
 
@@ -244,8 +248,17 @@ impl Task for PartitionsFeed {
             return Next::Done;
         }
         let error = match self.work() {
-            Ok(next) => return next,
-            Err(error) if error.is_retryable() => return Next::After(PAUSE),
+            Ok(next) => {
+                self.retrying.end();
+                return next;
+            }
+            Err(error) if error.is_retryable() => {
+                let now_ns = self.platform.now().monotonic_ns;
+                if let Some(line) = self.retrying.again(&error, now_ns) {
+                    tracing::warn!("{line}");
+                }
+                return Next::After(PAUSE);
+            }
             Err(error) => error,
         };
         let is_given_up = !matches!(error, Error::Fatal { .. }) || self.rebuilds >= REBUILDS_MAX;

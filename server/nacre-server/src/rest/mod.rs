@@ -783,7 +783,8 @@ static VIEWS: LazyLock<Table<Handler>> =
     LazyLock::new(|| Table::new([changes::ROUTES, views::ROUTES]));
 static QUERY: LazyLock<Table<Handler>> =
     LazyLock::new(|| Table::new([libraries::ROUTES, query::ROUTES]));
-static EVENTING: LazyLock<Table<Handler>> = LazyLock::new(|| Table::new([eventing::ROUTES]));
+static EVENTING: LazyLock<Table<Handler>> =
+    LazyLock::new(|| Table::new([eventing::ROUTES, eventing::neighbours::ROUTES]));
 /// Services of the registry have their own routes.
 static REGISTERED: LazyLock<Table<Handler>> = LazyLock::new(|| Table::new([registered::ROUTES]));
 

@@ -4,7 +4,7 @@ use crate::rest::body::{Reply, json_reply};
 use hyper::StatusCode;
 use nacre_cluster::Refusal;
 use nacre_node::Error;
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// Why a request about functions was refused. Clients go by the name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +21,7 @@ pub(super) enum Kind {
     NameMismatch,
     BucketMissing,
     InterFunctionRecursion,
+    InterBucketRecursion,
     CollectionMissing,
     InvalidConfig,
     SaveConfig,
@@ -55,6 +56,9 @@ impl Kind {
             Kind::InterFunctionRecursion => {
                 ("ERR_INTER_FUNCTION_RECURSION", 50, StatusCode::BAD_REQUEST)
             }
+            Kind::InterBucketRecursion => {
+                ("ERR_INTER_BUCKET_RECURSION", 51, StatusCode::BAD_REQUEST)
+            }
             Kind::CollectionMissing => ("ERR_COLLECTION_MISSING", 56, StatusCode::BAD_REQUEST),
             Kind::Internal => ("INTERNAL_SERVER_ERROR", 59, StatusCode::INTERNAL_SERVER_ERROR),
             Kind::Forbidden => ("ERR_FORBIDDEN", 60, StatusCode::FORBIDDEN),
@@ -76,6 +80,38 @@ impl Kind {
     }
 }
 
+/// All names and numbers, for tools that look them up.
+pub(super) fn all() -> Value {
+    let all = ALL.iter().map(|kind| {
+        let (name, code, _) = kind.parts();
+        json!({"name": name, "code": code, "attributes": []})
+    });
+    json!({"errors": all.collect::<Vec<_>>()})
+}
+
+const ALL: [Kind; 20] = [
+    Kind::NotFound,
+    Kind::NotDeployed,
+    Kind::AlreadyDeployed,
+    Kind::NotUndeployed,
+    Kind::NotBootstrapped,
+    Kind::Paused,
+    Kind::Compilation,
+    Kind::SameKeyspace,
+    Kind::CodeSize,
+    Kind::NameMismatch,
+    Kind::BucketMissing,
+    Kind::InterFunctionRecursion,
+    Kind::InterBucketRecursion,
+    Kind::CollectionMissing,
+    Kind::InvalidConfig,
+    Kind::SaveConfig,
+    Kind::Unmarshal,
+    Kind::NoStatus,
+    Kind::Forbidden,
+    Kind::Internal,
+];
+
 /// Why a change was not made.
 pub(super) fn failed(error: &Error) -> Reply {
     match error {
@@ -92,6 +128,7 @@ pub(super) fn refused(refusal: &Refusal) -> Reply {
         Refusal::FunctionRuns => Kind::AlreadyDeployed,
         Refusal::FunctionNotDeployed => Kind::NotDeployed,
         Refusal::FunctionPaused => Kind::Paused,
+        Refusal::FunctionRecursion { crosses: true, .. } => Kind::InterBucketRecursion,
         Refusal::FunctionRecursion { .. } => Kind::InterFunctionRecursion,
         Refusal::SameKeyspace => Kind::SameKeyspace,
         Refusal::BucketNotFound { bucket } => {

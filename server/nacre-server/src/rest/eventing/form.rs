@@ -271,6 +271,7 @@ fn empty() -> FunctionDefinition {
         filter: None,
         owner: String::new(),
         fresh_queries: false,
+        query_writes: Vec::new(),
         headers: Vec::new(),
         footers: Vec::new(),
         settings: "{}".into(),

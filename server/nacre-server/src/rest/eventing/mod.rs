@@ -18,6 +18,8 @@
 
 mod error;
 mod form;
+pub(super) mod neighbours;
+mod query_writes;
 mod stats;
 mod trial;
 
@@ -255,6 +257,7 @@ async fn store(
 ) -> Result<(), Reply> {
     call.must_reach(&definition)?;
     definition.owner.clone_from(&call.user);
+    definition.query_writes = query_writes::of(id, &definition);
     let put = |definition| Change::PutFunction {
         id: id.to_string(),
         uuid: call.node.new_uuid(),

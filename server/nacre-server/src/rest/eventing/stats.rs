@@ -92,6 +92,11 @@ pub(super) fn latencies(status: &Status) -> Value {
     Value::Object(counts.filter_map(class).collect::<Map<_, _>>())
 }
 
+/// What was passed to the code of a function.
+pub(super) fn events(status: &Status) -> Value {
+    json!({"dcp_mutation_sent_to_worker": status.documents, "timer_events": status.timers})
+}
+
 /// All statistics of a function.
 pub(super) fn all(id: &FunctionId, deployment: Option<&Deployment>) -> Value {
     let status = deployment.map(Deployment::status).unwrap_or_default();
@@ -105,10 +110,7 @@ pub(super) fn all(id: &FunctionId, deployment: Option<&Deployment>) -> Value {
         "function_scope": {"bucket": bucket, "scope": scope},
         "execution_stats": execution(&status),
         "failure_stats": failures(&status),
-        "event_processing_stats": {
-            "dcp_mutation_sent_to_worker": status.documents,
-            "timer_events": status.timers,
-        },
+        "event_processing_stats": events(&status),
         "events_remaining": {"dcp_backlog": lag},
         "replay": {"parts_remaining": parts, "documents": replayed},
         "latency_stats": latencies(&status),
