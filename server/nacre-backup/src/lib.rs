@@ -13,7 +13,7 @@
 //!
 //! ```text
 //! [`Repository`] ─► [`Task`] ─► a [`Worker`] a thread ─► a [`VbucketTake`] a vBucket ─► Task::complete: the manifest
-//!               └► [`Reader`]: records of a backup, oldest first
+//!               └► [`Reader`]: records of a backup, oldest first ─► [`merge`]: increments as one backup
 //! ```
 //!
 //! *Invariants:* a part ends where a snapshot of the source ends, so that no key is missing from it whose newer version came later. A part
@@ -28,6 +28,7 @@ mod cipher;
 mod error;
 mod id;
 mod manifest;
+mod merge;
 mod reader;
 mod record;
 mod repository;
@@ -44,6 +45,7 @@ pub use manifest::{
     BucketPart, Collection, FORMAT, Manifest, ObjectInfo, Parent, Run, VbucketPart, Versions,
     decode_manifest,
 };
+pub use merge::{MergeRange, merge};
 pub use reader::{Digest, Lineage, Reader};
 pub use record::{Record, RecordKind};
 pub use repository::{Repository, RepositoryFile};

@@ -38,6 +38,9 @@ pub struct Manifest {
     pub objects: Vec<ObjectInfo>,
     /// Definitions that belong to no bucket, such as functions, as the cluster has answered.
     pub definitions: BTreeMap<String, serde_json::Value>,
+    /// Backups that were merged into this one, oldest first. The times are those of the newest one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub merged: Vec<BackupId>,
 }
 
 /// A bucket in a backup.
@@ -111,6 +114,9 @@ pub struct VbucketPart {
     /// Versions that the part has. Absent from backups of releases that did not record them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub versions: Option<Versions>,
+    /// Of a merge that begins at 0: the seqno up to which the oldest of the merged backups had come.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub full_to: Option<u64>,
 }
 
 /// Versions that a part has: of each key the newest up to a seqno, and after that every one.
@@ -182,6 +188,12 @@ impl VbucketPart {
     /// Returns the seqno after which the part has every version.
     pub fn complete_after(&self) -> u64 {
         self.versions.map_or(self.to, |versions| versions.complete_after)
+    }
+
+    /// Returns the seqno up to which the part was taken from the beginning: a tombstone up to there replaces nothing that an older backup
+    /// has.
+    pub fn full_to(&self) -> u64 {
+        if self.from == 0 { self.full_to.unwrap_or(self.to) } else { self.from }
     }
 }
 
@@ -328,6 +340,7 @@ mod tests {
             deletions: 0,
             digest: u64::MAX,
             versions: None,
+            full_to: None,
         };
         let bucket = BucketPart {
             name: "travel".into(),
@@ -345,6 +358,7 @@ mod tests {
             buckets: vec![bucket],
             objects: vec![ObjectInfo { number: 0, bytes: 100, blake3: String::new() }],
             definitions: BTreeMap::new(),
+            merged: Vec::new(),
         }
     }
 

@@ -210,7 +210,12 @@ impl Repository {
     }
 
     /// Reads the manifest that `read` continues.
-    fn parent(&self, read: &Read, bucket: &str, parent: &crate::Parent) -> Result<Read, Error> {
+    pub(crate) fn parent(
+        &self,
+        read: &Read,
+        bucket: &str,
+        parent: &crate::Parent,
+    ) -> Result<Read, Error> {
         let name = manifest_name(read.0.id);
         // Who refers to a later one would go round in circles.
         if parent.id >= read.0.id {

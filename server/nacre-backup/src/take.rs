@@ -59,6 +59,7 @@ impl VbucketTake {
             deletions: 0,
             digest: 0,
             versions: None,
+            full_to: None,
         };
         let mut take = VbucketTake {
             part,

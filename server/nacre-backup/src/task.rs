@@ -55,6 +55,9 @@ pub struct TaskOptions {
 struct Begin {
     started_ms: u64,
     buckets: Vec<(BucketSource, Option<Parent>)>,
+    /// Backups that are merged; none if a cluster is backed up.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    merged: Vec<BackupId>,
 }
 
 /// vBuckets that are complete, and the objects that have them.
@@ -94,16 +97,38 @@ impl<'a> Task<'a> {
         options: TaskOptions,
     ) -> Result<Task<'a>, Error> {
         let TaskOptions { now_ms, random, is_full } = options;
-        let mut begin = Begin { started_ms: now_ms, buckets: Vec::new() };
+        let mut begin = Begin { started_ms: now_ms, buckets: Vec::new(), merged: Vec::new() };
         for source in buckets {
             let parent = if is_full { None } else { parent_of(repository, source)? };
             begin.buckets.push((source.clone(), parent));
         }
         begin.buckets.sort_by(|(a, _), (b, _)| a.name.cmp(&b.name));
+        Task::begin_with(repository, begin, now_ms, random)
+    }
+
+    /// Begins a merge of backups that began at `started_ms`; `buckets` are sorted by name, each with the backup that it continues.
+    pub(crate) fn begin_merge(
+        repository: &'a Repository,
+        buckets: Vec<(BucketSource, Option<Parent>)>,
+        merged: Vec<BackupId>,
+        started_ms: u64,
+        options: TaskOptions,
+    ) -> Result<Task<'a>, Error> {
+        let begin = Begin { started_ms, buckets, merged };
+        Task::begin_with(repository, begin, options.now_ms, options.random)
+    }
+
+    fn begin_with(
+        repository: &'a Repository,
+        begin: Begin,
+        now_ms: u64,
+        random: [u8; 16],
+    ) -> Result<Task<'a>, Error> {
         // A list may be older than a manifest that was read since.
         let parents =
             begin.buckets.iter().filter_map(|(_, parent)| parent.as_ref().map(|parent| parent.id));
-        let newest = parents.chain(repository.backups()?).chain(repository.unfinished()?).max();
+        let known = parents.chain(begin.merged.iter().copied());
+        let newest = known.chain(repository.backups()?).chain(repository.unfinished()?).max();
         let id = BackupId::new(now_ms, u128::from_le_bytes(random), newest);
         let task = Task::new(repository, id, begin, random)?;
         repository.create_json(&begin_name(id), &task.begin, &task.salt_of(&[0]))?;
@@ -113,7 +138,7 @@ impl<'a> Task<'a> {
     /// Continues a backup that was interrupted: vBuckets that were complete are kept.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if a bucket is not the one that the backup was begun with, or the backup is complete; [`Error::Damaged`] if the
+    /// [`Error::Invalid`] if a bucket is not the one that the backup was begun with, or the backup is complete or a merge; [`Error::Damaged`] if the
     /// interruption was before anything was done. Then the backup has to be removed.
     pub fn resume(
         repository: &'a Repository,
@@ -125,6 +150,10 @@ impl<'a> Task<'a> {
             return Err(Error::Invalid(format!("the backup {id} is complete")));
         }
         let begin: Begin = repository.read_json(&begin_name(id))?;
+        if !begin.merged.is_empty() {
+            let reason = format!("the interrupted backup {id} is a merge: remove it");
+            return Err(Error::Invalid(reason));
+        }
         for (source, _) in &begin.buckets {
             if !buckets.contains(source) {
                 let reason = format!(
@@ -208,6 +237,12 @@ impl<'a> Task<'a> {
         (0..count).filter(|vbid| !progress.done.contains_key(&(bucket, *vbid))).collect()
     }
 
+    /// Returns the seqno that the parent has of a vBucket.
+    pub(crate) fn parent_to(&self, bucket: usize, vbid: u16) -> Option<u64> {
+        let points = self.lineages.get(bucket)?.get(usize::from(vbid))?;
+        points.first().map(|(.., to)| *to)
+    }
+
     /// Creates a worker. Each thread has its own.
     pub fn worker(&self) -> Worker<'_> {
         Worker { task: self, object: None, written: Vec::new(), pending: Vec::new() }
@@ -279,6 +314,7 @@ impl<'a> Task<'a> {
             buckets,
             objects: objects.collect(),
             definitions,
+            merged: self.begin.merged.clone(),
         };
         self.check_presence(&manifest)?;
         self.publish(manifest)
@@ -389,6 +425,16 @@ impl Worker<'_> {
     pub fn finish(&mut self, bucket: usize, take: VbucketTake) -> Result<(), Error> {
         let vbid = take.vbid();
         let part = take.finish(self)?;
+        self.put(bucket, vbid, part)
+    }
+
+    /// Takes in the part of a vBucket, or that its parent has all of it.
+    pub(crate) fn put(
+        &mut self,
+        bucket: usize,
+        vbid: u16,
+        part: Option<VbucketPart>,
+    ) -> Result<(), Error> {
         self.pending.push((bucket, vbid, part));
         if self.pending.len() >= PENDING_MAX { self.flush() } else { Ok(()) }
     }

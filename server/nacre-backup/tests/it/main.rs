@@ -2,6 +2,7 @@
 
 mod failures;
 mod golden;
+mod merging;
 mod moments;
 mod simulation;
 mod source;

@@ -1,8 +1,8 @@
 //! Backups that keep every version: a reader goes back to any moment that they cover, and to no other.
 
 use nacre_backup::{
-    BackupId, BucketSource, Error, MemoryStore, Reader, Record, RecordKind, Repository, Task,
-    TaskOptions,
+    BackupId, BucketSource, Error, MemoryStore, MergeRange, Reader, Record, RecordKind, Repository,
+    Task, TaskOptions, merge,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -137,4 +137,35 @@ fn moments_whose_versions_were_left_out_are_refused() {
     assert_eq!(reader().moments().unwrap(), Some(80 * MS..=90 * MS));
     assert!(matches!(reader().at(60 * MS), Err(Error::Invalid(_))));
     assert_eq!(documents(&reader().at(85 * MS).unwrap()), expected(85));
+}
+
+/// Merges all backups of a repository.
+fn merged(repository: &Repository, last: BackupId) -> BackupId {
+    let options = TaskOptions { now_ms: 200, random: [200; 16], is_full: false };
+    merge(repository, MergeRange { last, first: None }, options, "test").unwrap().id
+}
+
+#[test]
+fn a_merge_goes_back_to_the_same_moments() {
+    let histories: [[&[(u64, bool)]; 3]; 4] = [
+        [&[(2, true)], &[(4, true)], &[(8, true)]],
+        [&[(3, false)], &[(4, true)], &[(6, true), (8, true)]],
+        [&[(2, true)], &[(5, false), (6, true)], &[(8, true)]],
+        [&[(2, true)], &[(4, true)], &[(8, false)]],
+    ];
+    for history in histories {
+        let repository = repository();
+        let ids = [(25, 0), (45, 1), (90, 2)].map(|(now, at)| take(&repository, now, history[at]));
+        let id = merged(&repository, ids[2]);
+        let open = |id| Reader::new(&repository, id, "b").unwrap();
+        let moments = open(ids[2]).moments().unwrap();
+        assert_eq!(open(id).moments().unwrap(), moments, "{history:?}");
+        for ms in 0..=90 {
+            if moments.clone().is_some_and(|moments| moments.contains(&(ms * MS))) {
+                let found = documents(&open(id).at(ms * MS).unwrap());
+                assert_eq!(found, expected(ms), "at {ms} ms of {history:?}");
+            }
+        }
+        assert_eq!(documents(&open(id)), expected(90));
+    }
 }

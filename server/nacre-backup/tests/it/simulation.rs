@@ -5,9 +5,10 @@
 use crate::source::{Answer, Chance, Message, State, Vbucket, apply, with_record};
 use crate::unreliable::UnreliableStore;
 use nacre_backup::{
-    BackupId, BucketSource, Error, KeySlot, Reader, Repository, Store, Task, TaskOptions,
-    VbucketTake, Worker, verify,
+    BackupId, BucketSource, Error, KeySlot, MergeRange, Reader, Repository, Store, Task,
+    TaskOptions, VbucketTake, Worker, merge, verify,
 };
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -27,6 +28,9 @@ struct Simulation {
     taken: BTreeMap<(BackupId, u16), Vec<(u64, State)>>,
     /// Backups that were reported to be complete.
     acknowledged: BTreeSet<BackupId>,
+    /// The backup of the source that each merge comes from: it may be removed since.
+    origins: RefCell<BTreeMap<BackupId, BackupId>>,
+    merges: u64,
     now_ms: u64,
 }
 
@@ -39,7 +43,19 @@ impl Simulation {
         Repository::create(&*store, BackupId::new(1, 1, None), slot).unwrap();
         let vbuckets = (0..VBUCKETS).map(|_| Vbucket::new(&mut chance)).collect();
         let (taken, acknowledged) = (BTreeMap::new(), BTreeSet::new());
-        Simulation { seed, chance, store, vbuckets, passphrase, taken, acknowledged, now_ms: 1_000 }
+        let (origins, merges, now_ms) = (RefCell::default(), 0, 1_000);
+        Simulation {
+            seed,
+            chance,
+            store,
+            vbuckets,
+            passphrase,
+            taken,
+            acknowledged,
+            origins,
+            merges,
+            now_ms,
+        }
     }
 
     fn repository(&self) -> Result<Repository, Error> {
@@ -49,7 +65,7 @@ impl Simulation {
     fn run(&mut self) {
         for _ in 0..STEPS {
             let at = self.chance.below(VBUCKETS.into()) as usize;
-            match self.chance.below(10) {
+            match self.chance.below(11) {
                 0..5 => {
                     for _ in 0..self.chance.below(5) {
                         self.vbuckets[at].change(&mut self.chance);
@@ -58,6 +74,7 @@ impl Simulation {
                 5 => self.vbuckets[at].fail_over(&mut self.chance),
                 6 => self.vbuckets[at].purge(&mut self.chance),
                 7..9 => self.attempt(),
+                9 => self.attempt_merge(),
                 _ => self.remove_one(),
             }
         }
@@ -94,7 +111,7 @@ impl Simulation {
             Some(id) if !self.chance.one_in(4) => {
                 match Task::resume(&repository, id, std::slice::from_ref(&source), options) {
                     // Nothing of it can be continued.
-                    Err(error) if !self.store.is_dead() && error.is_damage() => {
+                    Err(error) if !self.store.is_dead() && is_hopeless(&error) => {
                         return repository.remove(id);
                     }
                     task => task?,
@@ -102,6 +119,7 @@ impl Simulation {
             }
             _ => Task::begin(&repository, &[source], options)?,
         };
+        self.origins.borrow_mut().remove(&task.id());
         for _ in 0..6 {
             let remaining = task.remaining(0);
             if remaining.is_empty() {
@@ -180,6 +198,62 @@ impl Simulation {
         worker.finish(0, take)
     }
 
+    /// A process that merges the newest backup with what it continues, and may end at any operation of the store.
+    fn attempt_merge(&mut self) {
+        let repository = self.repository().unwrap();
+        // What was interrupted is in the way.
+        for id in repository.unfinished().unwrap() {
+            let _ = repository.remove(id);
+        }
+        let backups = repository.backups().unwrap();
+        let Some(last) = backups.last().copied() else { return };
+        let first = self.chance.one_in(3).then(|| {
+            let at = self.chance.below(backups.len() as u64) as usize;
+            backups[at]
+        });
+        let crash_at = self.chance.one_in(2).then(|| 1 + self.chance.below(60));
+        let failures = if self.chance.one_in(4) { 20 } else { 0 };
+        self.store.begin(crash_at, failures, self.chance.one_in(3));
+        let outcome = self.merge(MergeRange { last, first });
+        match outcome {
+            Ok(id) => {
+                self.acknowledged.insert(id);
+                self.merges += 1;
+            }
+            Err(Error::Store(_) | Error::Invalid(_) | Error::Damaged { .. }) => {}
+            Err(error) => panic!("seed {}: {error:?}", self.seed),
+        }
+        self.store.begin(None, 0, false);
+        let repository = self.repository().unwrap();
+        for id in repository.backups().unwrap() {
+            if !backups.contains(&id) {
+                // The id of one that was removed may be used again.
+                self.origins.borrow_mut().remove(&id);
+            }
+            self.origin(&repository, id);
+        }
+    }
+
+    fn merge(&mut self, range: MergeRange) -> Result<BackupId, Error> {
+        let repository = self.repository()?;
+        let mut random = [1; 16];
+        random[..8].copy_from_slice(&self.chance.next().to_le_bytes());
+        let options = TaskOptions { now_ms: self.now_ms, random, is_full: false };
+        merge(&repository, range, options, "test").map(|manifest| manifest.id)
+    }
+
+    /// The backup that was taken from the source, and of which `id` may be a merge.
+    fn origin(&self, repository: &Repository, id: BackupId) -> BackupId {
+        let merged = self.origins.borrow().get(&id).copied();
+        let found = merged.or_else(|| {
+            let read = repository.manifest(id).ok()?;
+            Some(read.0.merged.last().map_or(id, |last| self.origin(repository, *last)))
+        });
+        let origin = found.unwrap_or(id);
+        self.origins.borrow_mut().insert(id, origin);
+        origin
+    }
+
     fn remove_one(&mut self) {
         let repository = self.repository().unwrap();
         let backups = repository.backups().unwrap();
@@ -218,7 +292,8 @@ impl Simulation {
     }
 
     fn compare(&self, id: BackupId, vbid: u16, restored: &(u64, State)) {
-        let taken = &self.taken[&(id, vbid)];
+        let origin = self.origin(&self.repository().unwrap(), id);
+        let taken = &self.taken[&(origin, vbid)];
         assert!(
             taken.contains(restored),
             "seed {}: vBucket {vbid} of {id} is {restored:?}, and was one of {taken:?}",
@@ -256,6 +331,11 @@ impl Simulation {
     }
 }
 
+/// Returns true if an interrupted backup cannot be continued: nothing of it is left, or it is a merge.
+fn is_hopeless(error: &Error) -> bool {
+    error.is_damage() || error.to_string().contains("is a merge")
+}
+
 /// Hands a message to a vBucket that is being taken; returns the seqno that it has come to.
 fn feed(
     take: &mut VbucketTake,
@@ -288,10 +368,11 @@ fn restore(repository: &Repository, id: BackupId, vbid: u16) -> Result<(u64, Sta
 fn a_complete_backup_is_what_the_source_was() {
     let asked = std::env::var("NACRE_BACKUP_SEEDS").ok();
     let seeds = asked.map_or(SEEDS, |asked| asked.parse().expect("NACRE_BACKUP_SEEDS is a number"));
-    let (mut complete, mut parts, mut dropped) = (0, 0, 0);
+    let (mut complete, mut parts, mut dropped, mut merges) = (0, 0, 0, 0);
     for seed in 0..seeds {
         let mut simulation = Simulation::new(seed);
         simulation.run();
+        merges += simulation.merges;
         let repository = simulation.repository().unwrap();
         for id in &simulation.acknowledged {
             let manifest = repository.manifest(*id).unwrap();
@@ -303,6 +384,7 @@ fn a_complete_backup_is_what_the_source_was() {
     }
     // A simulation in which nothing happens would show nothing.
     assert!(complete as u64 > seeds, "{complete} backups");
+    assert!(merges > seeds / 4, "{merges} merges");
     assert!(
         parts as u64 > seeds && dropped as u64 > seeds / 4,
         "{parts} increments, {dropped} rolled back"
