@@ -29,6 +29,9 @@ pub(super) struct Show {
     /// Backup: its id, the beginning of that, or latest
     #[arg(default_value = "latest")]
     backup: String,
+    /// Show all backups, the oldest first, in JSON
+    #[arg(long)]
+    all: bool,
     #[command(flatten)]
     format: Format,
 }
@@ -162,6 +165,7 @@ fn described(manifest: &Manifest) -> Value {
         "deletions": sum("deletions"),
         "bytes": manifest.bytes(),
         "buckets": buckets,
+        "merged": manifest.merged.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "definitions": manifest.definitions.keys().collect::<Vec<_>>(),
     })
 }
@@ -169,6 +173,13 @@ fn described(manifest: &Manifest) -> Value {
 /// Shows a backup.
 pub(super) fn show(options: &Show) -> Result<(), String> {
     let repository = options.place.open()?;
+    if options.all {
+        let describe = |id| Ok(described(&repository.manifest(id)?.0));
+        let all: Result<Vec<Value>, Error> =
+            repository.backups()?.into_iter().map(describe).collect();
+        println!("{}", Value::from(all?));
+        return Ok(());
+    }
     let read = repository.manifest(find(&repository, &options.backup)?)?;
     let described = described(&read.0);
     if options.format.is_json() {
@@ -182,6 +193,12 @@ pub(super) fn show(options: &Show) -> Result<(), String> {
         described["kind"].as_str().unwrap_or_default(),
         read.0.writer
     );
+    if let (Some(first), Some(last)) = (read.0.merged.first(), read.0.merged.last()) {
+        println!(
+            "merged from {}: {first} to {last}",
+            counted(read.0.merged.len() as u64, "backup")
+        );
+    }
     for (bucket, about) in
         read.0.buckets.iter().zip(described["buckets"].as_array().into_iter().flatten())
     {

@@ -4,6 +4,7 @@
 //! create     DCP streams of all vBuckets ─► objects of a repository      history.rs, create.rs, definitions.rs
 //! restore    records ─► SetWithMeta, DeleteWithMeta                      restore.rs, writer.rs
 //! list, show, verify, examine, diff, prune, remove                       inspect.rs, diff.rs
+//! merge      records of a chain ─► one backup                            merge.rs
 //! objects in a folder, or in an object store                             nacre_backup::FolderStore, remote.rs
 //! ```
 
@@ -14,6 +15,7 @@ mod history;
 mod inspect;
 mod lines;
 mod mapping;
+mod merge;
 mod remote;
 mod restore;
 mod writer;
@@ -62,6 +64,8 @@ enum Command {
     Examine(inspect::Examine),
     /// Compare a backup with a running cluster
     Diff(diff::Diff),
+    /// Merge a backup and those that it continues into one
+    Merge(merge::Merge),
     /// Remove backups that no kept one needs
     Prune(inspect::Prune),
     /// Remove one backup, or one that was interrupted
@@ -80,6 +84,7 @@ pub fn run(options: &Options) -> Result<(), String> {
         Command::Verify(options) => inspect::verify(options),
         Command::Examine(options) => inspect::examine(options),
         Command::Diff(options) => diff::diff(options),
+        Command::Merge(options) => merge::merge(options),
         Command::Prune(options) => inspect::prune(options),
         Command::Remove(options) => inspect::remove(options),
     }

@@ -338,7 +338,8 @@ impl Restorer<'_> {
         let (has_tombstones, now_s) = (self.options.tombstones, now_ms() / 1000);
         reader.for_each(vbid, |part, record| {
             let is_newest = newest.get(&record.key_hash()) == Some(&record.seqno);
-            if !is_newest || (!record.is_document() && part.from == 0 && !has_tombstones) {
+            let is_optional = !record.is_document() && record.seqno <= part.full_to();
+            if !is_newest || (is_optional && !has_tombstones) {
                 return Ok(());
             }
             let Some((bucket, collection)) = self.targets.get(&record.collection) else {
