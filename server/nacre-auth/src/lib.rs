@@ -42,4 +42,4 @@ pub use session::BrowserSession;
 pub use throttle::{Failure, Throttle};
 pub use token::{ApiToken, person, user_of_token};
 pub use user::{Domain, Group, User};
-pub use users::{ANALYTICS, INTERNAL, Users, analytics_password};
+pub use users::{ANALYTICS, BACKUP, INTERNAL, Users, analytics_password, backup_password};

@@ -17,11 +17,26 @@ pub const INTERNAL: &str = "@nacre";
 /// The name under which the processes of analytics read documents.
 pub const ANALYTICS: &str = "@cbas";
 
+/// The name under which the backup service reads buckets and definitions.
+pub const BACKUP: &str = "@backup";
+
 /// The password of [`ANALYTICS`], which is derived from the secret of the cluster and does not reveal it.
 pub fn analytics_password(secret: &str) -> String {
-    let derived = Hash::Sha256.hmac(secret.as_bytes(), &[b"analytics"]);
+    derived_password(secret, b"analytics")
+}
+
+/// The password of [`BACKUP`], which is derived from the secret of the cluster and does not reveal it.
+pub fn backup_password(secret: &str) -> String {
+    derived_password(secret, b"backup")
+}
+
+fn derived_password(secret: &str, use_: &[u8]) -> String {
+    let derived = Hash::Sha256.hmac(secret.as_bytes(), &[use_]);
     derived.iter().map(|byte| format!("{byte:02x}")).collect()
 }
+
+/// Roles of [`BACKUP`]: a backup has search indexes and functions, too, which other roles show.
+const BACKUP_ROLES: [&str; 3] = ["backup_admin", "fts_searcher[*]", "eventing_manage_functions[*]"];
 
 /// All users and groups, by name.
 #[derive(Clone)]
@@ -36,6 +51,8 @@ pub struct Users {
     internal: Option<User>,
     /// The user of the processes of analytics: reads documents, and is in no list.
     analytics: Option<User>,
+    /// The user of the backup service: reads documents and definitions, and is in no list.
+    backup: Option<User>,
     pub(crate) users: BTreeMap<String, User>,
     /// The users of domain external.
     pub(crate) external: BTreeMap<String, User>,
@@ -65,6 +82,7 @@ impl Users {
             session_key: session::key(&secret),
             internal: None,
             analytics: None,
+            backup: None,
             users: BTreeMap::new(),
             external: BTreeMap::new(),
             groups: BTreeMap::new(),
@@ -90,6 +108,12 @@ impl Users {
             User::with(ANALYTICS, Some(credentials), vec![role])
         };
         self.analytics = (!secret.is_empty()).then(reader);
+        let backup = || {
+            let credentials = Credentials::of_secret(&backup_password(secret), salt);
+            let roles = BACKUP_ROLES.map(|role| role.parse().expect("the role is in the table"));
+            User::with(BACKUP, Some(credentials), roles.to_vec())
+        };
+        self.backup = (!secret.is_empty()).then(backup);
         if !secret.is_empty() {
             self.decoy_secret = Hash::Sha256.hmac(secret.as_bytes(), &[b"unknown users"]);
             self.session_key = session::key(secret.as_bytes());
@@ -171,6 +195,7 @@ impl Users {
         match name {
             INTERNAL => self.internal.as_ref(),
             ANALYTICS => self.analytics.as_ref(),
+            BACKUP => self.backup.as_ref(),
             name => self.acting(name).or_else(|| self.users.get(name)),
         }
     }
@@ -482,6 +507,25 @@ mod tests {
         assert!(!reader.may(Privilege::WriteData, bucket));
         assert!(!reader.may(Privilege::ReadCluster, Keyspace::default()));
         assert!(users.person(ANALYTICS).is_none());
+    }
+
+    #[test]
+    fn the_backup_service_makes_backups_and_administers_nothing() {
+        let mut users = users();
+        users.set_internal("0123", [3; SALT_BYTES]);
+        assert!(users.verify(BACKUP, &analytics_password("0123")).is_none());
+        let reader = users.verify(BACKUP, &backup_password("0123")).unwrap();
+        let bucket = Keyspace { bucket: Some("b"), ..Keyspace::default() };
+        assert!(
+            reader.may(Privilege::Backup, Keyspace::default())
+                && reader.may(Privilege::StreamData, bucket)
+        );
+        for privilege in
+            [Privilege::AdministerCluster, Privilege::AdministerUsers, Privilege::AdministerBucket]
+        {
+            assert!(!reader.may(privilege, Keyspace::default()), "{privilege:?}");
+        }
+        assert!(users.person(BACKUP).is_none());
     }
 
     /// The persisted form of the first release; must stay readable.
