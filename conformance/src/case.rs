@@ -658,6 +658,14 @@ pub const XDCR: &[(&str, &str)] = &[
     ("xdcr/settings", include_str!("../cases/xdcr/settings.json")),
 ];
 
+/// The files of cases for the backup service, which are sequences of requests over HTTP: group and text.
+pub const BACKUP: &[(&str, &str)] = &[
+    ("backup/plans", include_str!("../cases/backup/plans.json")),
+    ("backup/repositories", include_str!("../cases/backup/repositories.json")),
+    ("backup/rights", include_str!("../cases/backup/rights.json")),
+    ("backup/settings", include_str!("../cases/backup/settings.json")),
+];
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -734,7 +742,7 @@ mod tests {
     #[test]
     fn every_sequence_of_requests_is_well_formed() {
         let mut seen = BTreeSet::new();
-        for (group, text) in REST.iter().chain(XDCR) {
+        for (group, text) in REST.iter().chain(XDCR).chain(BACKUP) {
             let file: RestFile =
                 serde_json::from_str(text).unwrap_or_else(|error| panic!("{group}: {error}"));
             for case in file.cases {
@@ -761,19 +769,29 @@ mod tests {
         assert!(kv().iter().map(|(_, file)| file.cases.len()).sum::<usize>() >= 120);
         assert!(views().iter().map(|(_, file)| file.cases.len()).sum::<usize>() >= 320);
         assert!(eventing().iter().map(|(_, file)| file.cases.len()).sum::<usize>() >= 273);
-        let of_clusters = XDCR.iter().map(|(group, text)| {
-            let file: RestFile =
-                serde_json::from_str(text).unwrap_or_else(|error| panic!("{group}: {error}"));
-            file.cases.len()
-        });
-        assert!(of_clusters.sum::<usize>() >= 120);
+        let count = |files: &[(&str, &str)]| {
+            let of_file = |(group, text): &(&str, &str)| {
+                let file: RestFile =
+                    serde_json::from_str(text).unwrap_or_else(|error| panic!("{group}: {error}"));
+                file.cases.len()
+            };
+            files.iter().map(of_file).sum::<usize>()
+        };
+        assert!(count(XDCR) >= 120);
+        assert!(count(BACKUP) >= 90);
     }
 
     #[test]
     fn every_file_in_the_folder_is_played() {
         let folder = std::path::Path::new("cases");
-        let kinds =
-            [("kv", KV), ("views", VIEWS), ("eventing", EVENTING), ("rest", REST), ("xdcr", XDCR)];
+        let kinds = [
+            ("kv", KV),
+            ("views", VIEWS),
+            ("eventing", EVENTING),
+            ("rest", REST),
+            ("xdcr", XDCR),
+            ("backup", BACKUP),
+        ];
         for (kind, listed) in kinds {
             let files = std::fs::read_dir(folder.join(kind)).unwrap();
             let names: BTreeSet<String> = files

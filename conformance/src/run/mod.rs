@@ -16,7 +16,7 @@ pub use analytics::run_analytics;
 pub use rest::patterns_are_known as rest_patterns_are_known;
 pub use sqlpp::BUCKET as SQLPP_BUCKET;
 
-use crate::case::{EVENTING, KV, REST, VIEWS, XDCR};
+use crate::case::{BACKUP, EVENTING, KV, REST, VIEWS, XDCR};
 use crate::http;
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
@@ -123,7 +123,7 @@ fn play_others(target: &Target, done: Done<'_>) {
         eventing::play(target, group, &file, done);
     }
     let mut fresh = target.fresh_ports.clone();
-    for (group, text) in REST.iter().chain(XDCR) {
+    for (group, text) in REST.iter().chain(XDCR).chain(BACKUP) {
         let file = parse(group, text);
         rest::play(target, group, &file, &mut fresh, done);
     }
