@@ -105,6 +105,7 @@ mod tests {
             ("search", 8094),
             ("analytics", 8095),
             ("eventing", 8096),
+            ("backup", 8097),
             ("kv", 11210),
         ];
         assert_eq!(plain, Ports::from(expected));
@@ -115,6 +116,7 @@ mod tests {
             ("search", 18094),
             ("analytics", 18095),
             ("eventing", 18096),
+            ("backup", 18097),
             ("kv", 11207),
         ];
         assert_eq!(tls, Some(Ports::from(expected)));
@@ -130,6 +132,7 @@ mod tests {
             ("search", 9003),
             ("analytics", 9004),
             ("eventing", 9005),
+            ("backup", 9006),
             ("kv", 9010),
         ];
         assert_eq!(plain, Ports::from(expected));
@@ -140,15 +143,16 @@ mod tests {
             ("search", 9014),
             ("analytics", 9015),
             ("eventing", 9016),
+            ("backup", 9017),
             ("kv", 9009),
         ];
         assert_eq!(tls, Some(Ports::from(expected)));
         assert!(endpoints(services::table(), Some(65530)).unwrap_err().contains("too high"));
         assert_eq!(
             services::table().describe_offsets(),
-            "Move all ports: management N, views N+1, queries N+2, search N+3, analytics N+4, functions N+5, keys N+10 \
-             (defaults: 8091, 8092, 8093, 8094, 8095, 8096, 11210); with TLS N+11, N+12, N+13, N+14, N+15, N+16, N+9 (defaults: \
-             18091, 18092, 18093, 18094, 18095, 18096, 11207)"
+            "Move all ports: management N, views N+1, queries N+2, search N+3, analytics N+4, functions N+5, backups N+6, keys N+10 \
+             (defaults: 8091, 8092, 8093, 8094, 8095, 8096, 8097, 11210); with TLS N+11, N+12, N+13, N+14, N+15, N+16, N+17, N+9 \
+             (defaults: 18091, 18092, 18093, 18094, 18095, 18096, 18097, 11207)"
         );
     }
 

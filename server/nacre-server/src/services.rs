@@ -4,6 +4,7 @@
 
 use crate::process_usage;
 use nacre_analytics_service::Analytics;
+use nacre_backup_service::Backup;
 use nacre_console::Console;
 use nacre_node::service::{self, Service, ServiceTable};
 use nacre_xdcr_service::Xdcr;
@@ -16,6 +17,7 @@ pub fn all() -> Vec<Arc<dyn Service>> {
     services.push(Arc::<nacre_search_service::Search>::default());
     services.push(Arc::<Xdcr>::default());
     services.push(Arc::<Analytics>::default());
+    services.push(Arc::<Backup>::default());
     services
 }
 

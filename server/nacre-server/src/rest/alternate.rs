@@ -7,11 +7,9 @@ use nacre_cluster::{Alternate, Change, check_host};
 use std::collections::BTreeMap;
 
 /// Ports of services that nacre does not have: tools name those of all services that they know.
-const ABSENT_PORTS: [&str; 10] = [
+const ABSENT_PORTS: [&str; 8] = [
     "ftsGRPC",
     "ftsGRPCSSL",
-    "backupAPI",
-    "backupAPIHTTPS",
     "backupGRPC",
     "indexAdmin",
     "indexScan",

@@ -30,8 +30,6 @@ use std::sync::Arc;
 pub(super) const COMPATIBLE_VERSION: &str = "7.6.4-0000-enterprise";
 /// Compatibility version, as nodes state it: major * 65536 + minor.
 const COMPATIBILITY: u32 = 7 * 0x1_0000 + 6;
-/// Services of Couchbase that there are not here. Tools name them in a topology, with no nodes.
-pub(super) const NO_SERVICES: [&str; 1] = ["backup"];
 
 pub(super) const ROUTES: &[Route] = &[
     get("/nodeStatuses", READ, |call| ready(Ok(ok(&statuses(&call))))),

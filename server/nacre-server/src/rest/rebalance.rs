@@ -2,7 +2,7 @@
 
 use super::Call;
 use super::body::{Reply, blocking, done, invalid, json_reply, not_found, ok, refused};
-use super::nodes::{self, Form, NO_SERVICES};
+use super::nodes::{self, Form};
 use super::routes::{ADMINISTER, READ, Route, get, post, ready};
 use super::{events, fixed};
 use crate::cluster::membership::{self, SILENCE_NS_MAX, otp_node};
@@ -238,7 +238,7 @@ fn read_plan(call: &Call, cluster: &Cluster) -> Result<BTreeSet<NodeId>, Reply> 
 }
 
 /// Returns the new services of nodes whose services change: `topology[n1ql]`, `topology[eventing]` and
-/// `topology[index]` name all nodes with the service. Tools also name services that do not exist here, without nodes.
+/// `topology[index]` name all nodes with the service.
 fn read_topology(
     call: &Call,
     cluster: &Cluster,
@@ -255,7 +255,6 @@ fn read_topology(
         movable.remove(&ServiceName::DATA);
         let service = match movable.iter().find(|service| service.as_str() == name) {
             Some(service) => *service,
-            None if value.is_empty() && NO_SERVICES.contains(&name) => continue,
             None => {
                 let names = nodes::listed(&movable);
                 return Err(bad(&format!("Only {names} may be given to nodes that are there.")));

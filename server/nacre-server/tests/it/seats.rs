@@ -131,8 +131,8 @@ fn a_node_without_data_answers_queries_for_those_that_have_it() {
     assert_eq!(services(&map(&nodes[0])), expected);
     for (wrong, words) in [
         (format!("topology[n1ql]={0}&topology[index]={0}", otp(2)), "left without a service"),
-        ("topology[kv]=".to_owned(), "Only n1ql, eventing, index, cbas and fts"),
-        (format!("topology[backup]={}", otp(2)), "Only n1ql, eventing, index, cbas and fts"),
+        ("topology[kv]=".to_owned(), "Only n1ql, eventing, index, backup, cbas and fts"),
+        (format!("topology[mail]={}", otp(2)), "Only n1ql, eventing, index, backup, cbas and fts"),
         ("topology[n1ql]=ns_1%40nobody:1".to_owned(), "Unknown server"),
         (format!("ejectedNodes={},{}", otp(0), otp(2)), "nodes with kv"),
     ] {
@@ -141,7 +141,7 @@ fn a_node_without_data_answers_queries_for_those_that_have_it() {
     }
     let (status, text) = nodes[2].ask("POST", "/node/controller/setupServices", "services=n1ql");
     assert!(status == 400 && text.contains("after cluster is provisioned"), "{status} {text}");
-    let (status, text) = nodes[2].ask("POST", "/node/controller/setupServices", "services=backup");
+    let (status, text) = nodes[2].ask("POST", "/node/controller/setupServices", "services=mail");
     assert!(status == 400 && text.contains("Unknown services"), "{status} {text}");
 
     // Without it clients ask somebody else.

@@ -1,0 +1,183 @@
+//! What is in a repository: backups, versions of a document, tasks that have run.
+
+use crate::command::Command;
+use crate::record::{Repository, Run, State};
+use crate::reply::{Failure, body, ok, parameter};
+use crate::{Backup, Outcome, repository};
+use jiff::Timestamp;
+use nacre_node::Node;
+use nacre_node::service::HttpRequest;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// Longest key in bytes. Source: the key-value protocol.
+const KEY_BYTES_MAX: usize = 250;
+
+/// Describes the backups of a repository, oldest first, as `nacre backup show --all` has them.
+///
+/// # Errors
+/// A sentence.
+pub(crate) fn backups(node: &Node, repository: &Repository) -> Result<Vec<Value>, String> {
+    let command = Command::new(["backup", "show", "--all", "--output=json", "--"])
+        .with(repository.place())
+        .in_store(&repository.cloud);
+    let output = Backup::of(node).runner.run(&command)?;
+    serde_json::from_str(&output).map_err(|error| format!("the command has answered: {error}"))
+}
+
+/// `GET …/{state}/{id}/info`.
+pub(crate) fn info(node: &Arc<Node>, request: &HttpRequest, state: State) -> Outcome {
+    let (repository, _) = repository::find(node, request, state)?;
+    // A repository that has no backup yet does not exist yet.
+    let is_new = state == State::Active && repository.history.is_empty();
+    let backups = match backups(node, &repository) {
+        Ok(backups) => backups,
+        Err(_) if is_new => Vec::new(),
+        Err(reason) => {
+            return Err(Failure::new(500, "could not get repository info").because(reason));
+        }
+    };
+    let size: u64 = backups.iter().filter_map(|backup| backup["bytes"].as_u64()).sum();
+    let shown: Vec<Value> = backups.iter().map(describe).collect();
+    Ok(ok(&json!({
+        "name": repository.repo,
+        "size": size,
+        "count": shown.len(),
+        "backups": shown,
+    })))
+}
+
+/// A backup as clients see it. Source: Couchbase's backup service.
+fn describe(backup: &Value) -> Value {
+    let kind = if backup["kind"] == "full" { "FULL" } else { "INCR" };
+    let buckets: Vec<Value> =
+        backup["buckets"].as_array().into_iter().flatten().map(of_bucket).collect();
+    let mut shown = json!({
+        "date": backup["id"],
+        "type": kind,
+        "size": backup["bytes"],
+        "complete": backup["state"] == "complete",
+        "buckets": buckets,
+    });
+    if let Some(merged) = backup["merged"].as_array().filter(|merged| !merged.is_empty()) {
+        shown["type"] = format!("MERGE - {kind}").into();
+        shown["source"] = "Merge".into();
+        shown["range"] = merged.clone().into();
+    }
+    shown
+}
+
+fn of_bucket(bucket: &Value) -> Value {
+    let count = |name: &str| bucket[name].as_u64().unwrap_or(0);
+    json!({
+        "name": bucket["name"],
+        "uuid": bucket["uuid"],
+        "items": count("documents") + count("deletions"),
+        "mutations": count("documents"),
+        "tombstones": count("deletions"),
+        "collections": bucket["collections"],
+    })
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Examine {
+    key: String,
+    data_path: String,
+}
+
+/// `POST …/{state}/{id}/examine`.
+pub(crate) fn examine(node: &Arc<Node>, request: &HttpRequest, state: State) -> Outcome {
+    let Examine { key, data_path } = body(request)?;
+    if key.is_empty() || key.len() > KEY_BYTES_MAX || key.contains('\0') {
+        return Err(Failure::bad_request("a key has 1 to 250 bytes"));
+    }
+    if data_path.is_empty() || data_path.contains('\0') {
+        return Err(Failure::bad_request("data_path is bucket or bucket.scope.collection"));
+    }
+    let (repository, _) = repository::find(node, request, state)?;
+    let command = Command::new(["backup", "examine"])
+        .with(format!("--in={data_path}"))
+        .with("--")
+        .with(repository.place())
+        .with(key.clone())
+        .in_store(&repository.cloud);
+    let could_not = |reason| Failure::new(500, "could not examine repository").because(reason);
+    let output = Backup::of(node).runner.run(&command).map_err(could_not)?;
+    let versions: Result<Vec<Value>, String> = output
+        .lines()
+        .map(|line| serde_json::from_str(line).map_err(|error| error.to_string()))
+        .collect();
+    let shown: Vec<Value> =
+        versions.map_err(could_not)?.iter().map(|version| of_version(version, &key)).collect();
+    Ok(ok(&json!(shown)))
+}
+
+/// A version of a document as clients see it. Source: Couchbase's backup service.
+fn of_version(version: &Value, key: &str) -> Value {
+    let cas = version["cas"].as_str().and_then(|cas| cas.parse::<u64>().ok());
+    json!({
+        "backup": version["backup"],
+        "key": key,
+        "sequence_number": version["seqno"],
+        "value": version["value"],
+        "deleted": version["deleted"],
+        "metadata": {
+            "cas": cas,
+            "revseqno": version["rev"],
+            "flags": version["flags"],
+            "expiry": version["expiry"],
+            "locktime": 0,
+            "datatype": u64::from(!version["value"].is_null()),
+        },
+    })
+}
+
+/// `GET …/{state}/{id}/taskHistory`, newest first.
+pub(crate) fn history(node: &Arc<Node>, request: &HttpRequest, state: State) -> Outcome {
+    let first = match parameter(request, "first") {
+        None => 0,
+        Some(text) => {
+            let time: Result<Timestamp, _> = text.parse();
+            let time = time.map_err(|_| Failure::bad_request("first is a time as in RFC 3339"))?;
+            u64::try_from(time.as_millisecond()).unwrap_or(0)
+        }
+    };
+    let limit = match parameter(request, "limit") {
+        None => usize::MAX,
+        Some(text) => match text.parse() {
+            Ok(0) | Err(_) => return Err(Failure::bad_request("limit is a positive number")),
+            Ok(limit) => limit,
+        },
+    };
+    let name = parameter(request, "task_name");
+    let (repository, _) = repository::find(node, request, state)?;
+    let is_wanted =
+        |run: &&Run| run.start_ms >= first && name.as_ref().is_none_or(|name| run.name == *name);
+    let runs = repository.running.iter().chain(&repository.history).filter(is_wanted);
+    let shown: Vec<Value> = runs.take(limit).map(Run::to_json).collect();
+    Ok(ok(&json!(shown)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_merge_names_what_it_was_made_of() {
+        let backup = json!({
+            "id": "01J", "kind": "increment", "state": "complete", "bytes": 7, "merged": ["01G", "01H"],
+            "buckets": [{"name": "b", "uuid": "u", "documents": 3, "deletions": 1, "collections": []}],
+        });
+        let shown = describe(&backup);
+        assert_eq!(shown["type"], "MERGE - INCR");
+        assert_eq!(shown["range"], json!(["01G", "01H"]));
+        assert_eq!((&shown["buckets"][0]["items"], &shown["complete"]), (&json!(4), &json!(true)));
+        let full = json!({"id": "01J", "kind": "full", "state": "complete", "merged": []});
+        assert_eq!(
+            (&describe(&full)["type"], describe(&full).get("range")),
+            (&json!("FULL"), None)
+        );
+    }
+}

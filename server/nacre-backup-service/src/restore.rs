@@ -1,0 +1,229 @@
+//! Requests to restore a backup.
+
+use crate::command::{self, Command, Target};
+use crate::record::State;
+use crate::reply::{Failure, body};
+use crate::repository::{self, begin};
+use crate::runner::Job;
+use crate::{Outcome, settings};
+use nacre_node::Node;
+use nacre_node::service::HttpRequest;
+use serde::Deserialize;
+use std::sync::Arc;
+
+/// Digits of the id of a backup.
+const ID_BYTES: usize = 26;
+
+/// What a request asks for. Members that are not here are refused: a restore that does something else than was asked for is worse than none.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Restore {
+    #[serde(default)]
+    target: String,
+    #[serde(default)]
+    user: String,
+    #[serde(default)]
+    password: String,
+    #[serde(default)]
+    start: String,
+    #[serde(default)]
+    end: String,
+    #[serde(default)]
+    auto_create_buckets: bool,
+    #[serde(default)]
+    auto_remove_collections: bool,
+    #[serde(default)]
+    enable_bucket_config: bool,
+    #[serde(default)]
+    force_updates: bool,
+    #[serde(default)]
+    include_data: String,
+    #[serde(default)]
+    exclude_data: String,
+    #[serde(default)]
+    filter_keys: String,
+    #[serde(default)]
+    filter_values: String,
+    #[serde(default)]
+    map_data: String,
+    #[serde(default)]
+    replace_ttl: String,
+    #[serde(default)]
+    replace_ttl_with: String,
+    #[serde(default)]
+    disable_views: bool,
+    #[serde(default)]
+    disable_gsi_indexes: bool,
+    #[serde(default)]
+    disable_ft_indexes: bool,
+    /// Nothing of this is in a backup, so that nothing is left out.
+    #[serde(default, rename = "disable_ft_alias")]
+    _alias: bool,
+    #[serde(default)]
+    disable_eventing: bool,
+    /// Nothing of this is in a backup, so that nothing is left out.
+    #[serde(default, rename = "disable_analytics")]
+    _analytics: bool,
+    /// Nothing of this is in a backup, so that nothing is left out.
+    #[serde(default, rename = "disable_cluster_analytics")]
+    _cluster_analytics: bool,
+    /// Nothing of this is in a backup, so that nothing is left out.
+    #[serde(default, rename = "disable_bucket_query")]
+    _bucket_query: bool,
+    /// Nothing of this is in a backup, so that nothing is left out.
+    #[serde(default, rename = "disable_cluster_query")]
+    _cluster_query: bool,
+    #[serde(default)]
+    disable_data: bool,
+}
+
+/// `POST …/{state}/{id}/restore`.
+pub(crate) fn restore(node: &Arc<Node>, request: &HttpRequest, state: State) -> Outcome {
+    let restore: Restore = body(request)?;
+    let options = restore.options()?;
+    let (repository, _) = repository::find(node, request, state)?;
+    let target = restore.target(node)?;
+    let uuid = crate::runner::own_uuid(&node.cluster(), node).unwrap_or_default();
+    let mut command = Command::new(["restore", "--quiet"])
+        .with(format!("--threads={}", settings::own_threads(node, &uuid)));
+    command.arguments.extend(options);
+    let command = command.with("--").with(repository.place()).with(restore.end());
+    let command = command.on(&target).in_store(&repository.cloud);
+    begin(node, &repository, Job { kind: "RESTORE", command })
+}
+
+impl Restore {
+    /// The cluster that is restored, and the login there: that of the service may not write.
+    fn target(&self, node: &Node) -> Result<Target, Failure> {
+        if self.user.is_empty() || self.password.is_empty() {
+            return Err(Failure::bad_request("user and password of the target are needed"));
+        }
+        let url = match &*self.target {
+            "" => command::own_url(node).map_err(Failure::bad_request)?,
+            target => target.to_owned(),
+        };
+        // A name that begins with @ is one of the contexts of a person.
+        if url.starts_with('@') || url.chars().any(|c| c.is_control() || c.is_whitespace()) {
+            return Err(Failure::bad_request("the target is the address of a node"));
+        }
+        Ok(Target { url, user: self.user.clone(), password: self.password.clone() })
+    }
+
+    /// The backup to restore.
+    fn end(&self) -> &str {
+        if self.end.is_empty() { "latest" } else { &self.end }
+    }
+
+    /// The options of the command.
+    fn options(&self) -> Result<Vec<String>, Failure> {
+        let refused = |message: &str| Err(Failure::bad_request(message));
+        for (name, is_asked) in [
+            ("auto_remove_collections", self.auto_remove_collections),
+            ("enable_bucket_config", self.enable_bucket_config),
+            ("exclude_data", !self.exclude_data.is_empty()),
+            ("filter_keys", !self.filter_keys.is_empty()),
+            ("filter_values", !self.filter_values.is_empty()),
+            ("disable_data", self.disable_data),
+        ] {
+            if is_asked {
+                return refused(&format!("{name} is not supported"));
+            }
+        }
+        let is_id = |text: &str| {
+            text.len() == ID_BYTES && text.bytes().all(|byte| byte.is_ascii_alphanumeric())
+        };
+        if [&self.start, &self.end].iter().any(|name| !name.is_empty() && !is_id(name)) {
+            return refused("start and end are names of backups");
+        }
+        // A backup is always restored with all that it continues.
+        if !self.start.is_empty() && self.start > self.end && !self.end.is_empty() {
+            return refused("start is older than end");
+        }
+        let mut options = Vec::new();
+        if self.auto_create_buckets {
+            options.push("--create-buckets".to_owned());
+        }
+        if self.force_updates {
+            options.push("--force".to_owned());
+        }
+        if self.has_definitions()? {
+            options.push("--definitions".to_owned());
+        }
+        let listed = |text: &str| -> Vec<String> {
+            text.split(',').filter(|one| !one.is_empty()).map(str::to_owned).collect()
+        };
+        for bucket in listed(&self.include_data) {
+            options.push(format!("--bucket={bucket}"));
+        }
+        for pair in listed(&self.map_data) {
+            options.push(format!("--mapping={pair}"));
+        }
+        match (&*self.replace_ttl, &*self.replace_ttl_with) {
+            ("" | "none", "") => {}
+            ("all", "0") => options.push("--ttl=none".to_owned()),
+            _ => return refused("replace_ttl is none, or all with replace_ttl_with 0"),
+        }
+        Ok(options)
+    }
+
+    /// Returns true if definitions are restored, too: all of them, or none.
+    fn has_definitions(&self) -> Result<bool, Failure> {
+        let disabled = [
+            self.disable_views,
+            self.disable_gsi_indexes,
+            self.disable_ft_indexes,
+            self.disable_eventing,
+        ];
+        match disabled {
+            [true, true, true, true] => Ok(false),
+            [false, false, false, false] => Ok(true),
+            _ => Err(Failure::bad_request(
+                "views, indexes, search indexes and functions are disabled together, or not at all",
+            )),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(text: &str) -> Result<Vec<String>, String> {
+        let restore: Restore = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        restore.options().map_err(|failure| failure.message)
+    }
+
+    #[test]
+    fn members_become_options() {
+        assert_eq!(options("{}"), Ok(vec!["--definitions".to_owned()]));
+        let all = r#"{"auto_create_buckets":true,"force_updates":true,"map_data":"a=b,a.s.c=b.s.c",
+            "include_data":"a","replace_ttl":"all","replace_ttl_with":"0","disable_views":true,
+            "disable_gsi_indexes":true,"disable_ft_indexes":true,"disable_eventing":true}"#;
+        let expected = [
+            "--create-buckets",
+            "--force",
+            "--bucket=a",
+            "--mapping=a=b",
+            "--mapping=a.s.c=b.s.c",
+            "--ttl=none",
+        ];
+        assert_eq!(options(all).unwrap(), expected);
+    }
+
+    #[test]
+    fn what_cannot_be_done_as_asked_is_refused() {
+        for (words, text) in [
+            ("filter_keys is not supported", r#"{"filter_keys":"^a"}"#),
+            ("exclude_data is not supported", r#"{"exclude_data":"a"}"#),
+            ("enable_bucket_config is not supported", r#"{"enable_bucket_config":true}"#),
+            ("disabled together", r#"{"disable_views":true}"#),
+            ("replace_ttl is none", r#"{"replace_ttl":"expired"}"#),
+            ("names of backups", r#"{"end":"--force"}"#),
+            ("names of backups", r#"{"start":"2026-11-01"}"#),
+            ("unknown field", r#"{"force":true}"#),
+        ] {
+            let refused = options(text).unwrap_err();
+            assert!(refused.contains(words), "{text}: {refused}");
+        }
+    }
+}
