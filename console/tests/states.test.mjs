@@ -28,16 +28,20 @@ const USUAL = { claimed: true, session: true, conflict: false, empty: false, for
 /** Does `work` on screens, one after the other, while the made-up node is in a state. The page must do nothing that a page of the console must not do. */
 async function each(paths, work, state = {}, options = {}) {
   const view = await open(browser, options);
-  for (const path of paths) {
-    Object.assign(made.node, USUAL, { requests: [] }, state);
-    // Another hash alone would load nothing.
-    await view.page.goto('about:blank');
-    await view.go(`${made.url}/ui/index.html#/${path}`);
-    await view.page.locator('main h1').first().waitFor();
-    await work(view, path);
-    await view.check();
+  try {
+    for (const path of paths) {
+      Object.assign(made.node, USUAL, { requests: [] }, state);
+      // Another hash alone would load nothing.
+      await view.page.goto('about:blank');
+      await view.go(`${made.url}/ui/index.html#/${path}`);
+      await view.page.locator('main h1').first().waitFor();
+      await work(view, path);
+      await view.check();
+    }
+  } finally {
+    // A page that stayed would have its stream in the next test.
+    await view.close();
   }
-  await view.close();
 }
 const on = (path, work, state, options) => each([path], work, state, options);
 async function signInAgain(page) {
