@@ -40,3 +40,6 @@ export function groups(indexes: Index[]): { name: string; indexes: Index[] }[] {
 export function lagOf({ name, bucket, scope, collection }: Pick<Index, 'name' | 'bucket' | 'scope' | 'collection'>, values: Values | undefined): number | null {
   return values?.[`plugin_lag:index ${name} on ${bucket}.${scope}.${collection}`] ?? null;
 }
+
+/** A key without the quotes that it does not need. */
+export const plain = (key: string): string => key.replace(/`([A-Za-z_]\w*)`/g, '$1');
