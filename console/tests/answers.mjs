@@ -92,6 +92,15 @@ const replication = { type: 'xdcr', id: replicationId, source: 'travel', target:
 const replicationInfo = { Id: replicationId, StatsMap: { changes_left: 4200, docs_written: 60_000, docs_processed: 63_000, docs_filtered: 5, docs_failed_cr_source: 7, docs_failed_cr_target: 1 }, ErrorList: [] };
 const replicationSettings = { type: 'xmem', checkpointInterval: 600, priority: 'High', compressionType: 'Auto', filterDeletion: false, filterExpression: '', pauseRequested: false, statsInterval: 1000, collectionsExplicitMapping: false, colMappingRules: { [XSS]: 'a.b' } };
 
+/** A crash that was recorded: the change is too large to be in it. */
+const base64 = (text) => Buffer.from(text).toString('base64');
+const capsule = {
+  plugin: 'audit', plugin_version: '1.2.0', keyspace: 'travel', limits: { memory_bytes: 67_108_864, deadline_ms: 50 },
+  call: { handle: { request: { method: 'GET', path: '/by-mail', query: 'x=1', headers: [], body: base64(XSS), now_us: 1 } } },
+  state: [[base64('seen/order_7'), base64('1')]], timers: [], answers: [{ found: { body: base64(`{"name": ${JSON.stringify(XSS)}}`), cas: 5, flags: 0, expiry: 0, is_json: true } }, { 'kv-error': { kind: 'not-found', message: XSS } }],
+  reason: `unreachable ${XSS}`, is_whole: true,
+};
+
 /** What is measured in a second. */
 export function measured(at = now(), buckets = BUCKETS) {
   const wave = (base, share, phase) => base * (1 + share * Math.sin(at / 7 + phase));
@@ -183,11 +192,28 @@ export class Node {
         return [200, history(Number(query.get('range')), query.get('names').split(','))];
       case '/_p/query/query/service': {
         const { statement } = JSON.parse(body);
+        this.stated = body;
         if (statement.startsWith('EXPLAIN')) return [200, { status: 'success', results: [{ plan }], metrics: { elapsedTime: '1.2ms' } }];
         if (statement.includes('WRONG')) return [400, { status: 'fatal', errors: [{ code: 3000, msg: `syntax error - line 1, column 8, near '${XSS}'` }] }];
         const rows = Array.from({ length: 2000 }, (_, index) => `{"id":"hotel_${index}","name":${JSON.stringify(index === 0 ? XSS : `Hotel ${index}`)},"big":${BIG},"city":"Medway","reviews":[{"stars":4}],"free_breakfast":true}`);
-        return [200, `{"status":"success","results":[${rows.join(',')}],"metrics":{"elapsedTime":"12.481ms","resultCount":2000,"resultSize":190000}}`];
+        return [200, `{"status":"success","results":[${rows.join(',')}],"metrics":{"elapsedTime":"12.481ms","resultCount":2000,"resultSize":190000},"profile":{"phaseTimes":{"parse":"180µs","plan":"420µs","run":"11.881ms"},"phaseCounts":{"output":2000,"sort":40},"executionTimings":${JSON.stringify(plan)}}}`];
       }
+      case '/_p/query/admin/active_requests':
+        return [200, some(this.stopped ? [] : [{ requestId: 'r/1', statement: `SELECT ${XSS}`, users: XSS, state: 'running', startedMs: 1_764_340_000_000, elapsedTime: '83000ms' }])];
+      case '/_p/query/admin/active_requests/r%2F1':
+        return ((this.stopped = true), [200, '']);
+      case '/_p/query/admin/completed_requests':
+        return [200, some([{ requestId: 'r2', statement: 'SELECT COUNT(*) FROM travel', users: 'ann', state: 'completed', startedMs: 1_764_340_000_000, elapsedTime: '1m2.5s', resultCount: 1, errorCount: 0 }, { requestId: 'r3', preparedName: XSS, users: 'ann', state: 'fatal', startedMs: 1_764_340_100_000, elapsedTime: '2s', errorCount: 1 }])];
+      case '/_p/cbas/analytics/service': {
+        const { statement } = JSON.parse(body);
+        if (statement.startsWith('EXPLAIN')) return [200, { status: 'success', results: [{ engine: 'rows', reason: XSS }] }];
+        return [200, { status: 'success', results: statement.includes('Metadata') ? [{ scope: 'Default', name: 'orders' }, { scope: 'Default', name: XSS }] : [{ country: XSS, revenue: 12.5 }, { country: 'Norway', revenue: 7 }], metrics: { elapsedTime: '8ms' } }];
+      }
+      case '/_p/cbas/analytics/status/ingestion':
+        return [200, { links: some([{ name: 'Local', scope: 'Default', status: 'unhealthy', reason: XSS, state: [{ progress: 0.4, itemsProcessed: 4000, seqnoAdvances: 6000, scopes: [{ name: 'Default', collections: [{ name: 'orders' }] }] }] }]) }];
+      case '/_p/cbas/analytics/admin/active_requests':
+      case '/_p/cbas/analytics/admin/completed_requests':
+        return [200, some([{ clientContextID: 'c1', statement: 'SELECT 1', state: 'running', elapsedTime: 0.5 }])];
       case '/indexStatus':
         return [200, { indexes: some([{ id: 'u1', name: 'def_city', bucket: 'travel', scope: 'inventory', collection: 'hotel', definition: 'CREATE INDEX `def_city` ON `travel`(`city`)', isPrimary: false, secExprs: ['`city`'], where: '', status: 'Ready', progress: 100, hosts: [NODE], partitioned: false, numPartition: 1 }, { id: 'u2', name: XSS, bucket: 'travel', scope: 'inventory', collection: 'hotel', definition: '', isPrimary: true, secExprs: [], where: XSS, status: 'Building', progress: 40, hosts: [NODE], partitioned: true, numPartition: 8 }]) }];
       case '/deployments':
@@ -252,6 +278,8 @@ export class Node {
     }
     if (path.endsWith('/scopes')) return [200, manifest];
     if (path.endsWith('/ddocs')) return [200, { rows: some([{ doc: { meta: { id: '_design/dev_hotels' }, json: { views: { by_city: { map: 'function (doc, meta) {\n  if (doc.city) emit([doc.city, doc.stars], 1);\n}', reduce: '_count' } } } } }]) }];
+    if (path.endsWith('/capsules/c1')) return [200, capsule];
+    if (path.endsWith('/profile')) return [200, `on_batch;parse;${XSS.replace(/\s/g, '')} 40\non_batch;emit 10\n`];
     if (path.endsWith('/capsules')) return [200, some([{ id: 'c1', reason: `unreachable ${XSS}`, is_whole: true }])];
     if (/^\/couchBase\/[^/]+\/_design\//.test(path)) return method === 'PUT' ? [201, { ok: true }] : [200, {}];
     if (path.startsWith('/deployments/')) {

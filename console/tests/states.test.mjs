@@ -9,7 +9,7 @@ import { XSS } from './answers.mjs';
 import { launch, open } from './browser.mjs';
 import { POLICY, serve } from './serve.mjs';
 
-const SCREENS = ['dashboard', 'servers', 'flows', 'buckets', 'buckets/travel', 'documents/travel', 'query', 'indexes', 'search', 'search/travel.inventory.hotels', 'search/travel.inventory.hotels?tab=definition', 'search/travel.inventory.hotels?tab=analysis', 'views/travel', 'eventing', 'eventing/enrich', 'plugins', 'plugins/orders-audit', 'replication', 'replication/u1/travel/copy', 'backup', 'security', 'security?tab=groups', 'security?tab=certificates', 'logs', 'settings'];
+const SCREENS = ['dashboard', 'servers', 'flows', 'buckets', 'buckets/travel', 'documents/travel', 'query', 'analytics', 'indexes', 'search', 'search/travel.inventory.hotels', 'search/travel.inventory.hotels?tab=definition', 'search/travel.inventory.hotels?tab=analysis', 'views/travel', 'eventing', 'eventing/enrich', 'plugins', 'plugins/orders-audit', 'replication', 'replication/u1/travel/copy', 'backup', 'security', 'security?tab=groups', 'security?tab=certificates', 'logs', 'settings'];
 const DIST = fileURLToPath(new URL('../dist/', import.meta.url));
 
 let browser;
@@ -23,7 +23,7 @@ after(async () => {
   await made?.close();
 });
 
-const USUAL = { claimed: true, session: true, conflict: false, empty: false, forbidden: false, broken: false, off: [], held: [], uuid: 'aa', paused: false, endsWith: '' };
+const USUAL = { claimed: true, stopped: false, session: true, conflict: false, empty: false, forbidden: false, broken: false, off: [], held: [], uuid: 'aa', paused: false, endsWith: '' };
 
 /** Does `work` on screens, one after the other, while the made-up node is in a state. The page must do nothing that a page of the console must not do. */
 async function each(paths, work, state = {}, options = {}) {
@@ -106,6 +106,8 @@ describe('each screen', () => {
       [{ empty: true }, 'logs', 'There are no events yet'],
       [{ empty: true }, 'security', 'There is no user except the administrator'],
       [{ empty: true }, 'dashboard', 'Get started'],
+      [{ empty: true }, 'analytics', 'No collection is followed yet'],
+      [{ off: ['/_p/cbas'] }, 'analytics', 'This service is not enabled'],
       [{ off: ['/_p/fts'] }, 'search', 'This service is not enabled'],
       [{ off: ['/_p/event'] }, 'eventing', 'This service is not enabled'],
       [{ off: ['/pools/default/remoteClusters'] }, 'replication', 'This service is not enabled'],
@@ -120,7 +122,7 @@ describe('each screen', () => {
     each(SCREENS, async ({ page, accessibility }, path) => {
       await settled(page);
       // A statement may be typed: the node says which rights it needs.
-      if (path !== 'query') await page.getByText(/Missing privilege|You do not have access/).first().waitFor();
+      if (path !== 'query' && path !== 'analytics') await page.getByText(/Missing privilege|You do not have access/).first().waitFor();
       const offered = await page.locator('main button:enabled').evaluateAll((buttons) => buttons.map((button) => button.ariaLabel ?? button.textContent.trim()));
       const refused = offered.filter((name) => /^(Add|Create|New|Drop|Delete|Remove|Compact|Flush|Rebalance|Fail over|Publish|Save|Deploy|Undeploy|Upload|Pause|Resume|Replay|Replicate|Edit)\b/.test(name));
       assert.deepEqual(refused, [], path);
@@ -282,6 +284,55 @@ describe('a person', () => {
       await page.keyboard.insertText('WRONG');
       await page.keyboard.press('Control+Enter');
       await page.getByText('syntax error - line 1').first().waitFor();
+    }));
+
+  it('sees what a statement spent its time on, draws its rows, and stops a request of somebody else', () =>
+    on('query?q=SELECT%20*%20FROM%20hotel', async ({ page, accessibility }) => {
+      await page.getByRole('button', { name: 'Run' }).click();
+      await page.getByText('2,000 rows').waitFor();
+      assert.equal(JSON.parse(made.node.stated).profile, 'timings');
+      await page.getByRole('tab', { name: 'Plan' }).click();
+      await page.locator('svg .name', { hasText: 'HashJoin' }).waitFor();
+      await page.getByText('420 µs').waitFor();
+      await page.getByRole('tab', { name: 'Chart' }).click();
+      await page.getByText('The first 60 rows.').waitFor();
+      assert.equal(await page.getByLabel('Numbers').inputValue(), 'big');
+      assert.equal(await page.locator('.bars dt').count(), 60);
+      assert.deepEqual(await accessibility(), []);
+      await page.getByRole('tab', { name: 'Monitor' }).click();
+      await page.getByText('1 min 3 s').or(page.getByText('1 min 2 s')).waitFor();
+      assert.deepEqual(await accessibility(), []);
+      await page.getByRole('button', { name: 'Stop' }).click();
+      await page.getByText('No request is running on this node').waitFor();
+      await page.getByRole('button', { name: 'SELECT COUNT(*) FROM travel' }).click();
+      await page.getByLabel('Statement', { exact: true }).last().getByText('COUNT').waitFor();
+    }));
+
+  it('asks analytics, and sees how far its copies are', () =>
+    on('analytics', async ({ page, accessibility }) => {
+      await page.getByRole('region', { name: 'Copies' }).getByText('6,000').waitFor();
+      await page.getByRole('button', { name: 'orders', exact: true }).click();
+      await page.getByRole('button', { name: 'Run' }).click();
+      await page.getByRole('cell', { name: 'Norway' }).waitFor();
+      await page.getByRole('tab', { name: 'Chart' }).click();
+      await page.locator('.bars dt', { hasText: 'Norway' }).waitFor();
+      await page.getByRole('button', { name: 'Explain' }).click();
+      await page.getByText('"engine"').waitFor();
+      assert.deepEqual(await accessibility(), []);
+    }));
+
+  it('looks into a recorded crash, and where a plugin spends its time', () =>
+    on('plugins/orders-audit', async ({ page, accessibility }) => {
+      await page.getByRole('button', { name: 'Inspect' }).click();
+      const dialog = page.getByRole('dialog');
+      await dialog.getByText('Request GET /by-mail?x=1').waitFor();
+      await dialog.getByText('Saw in its state: seen/order_7').waitFor();
+      await dialog.getByText('The document: not-found').waitFor();
+      assert.deepEqual(await accessibility(), []);
+      await dialog.getByRole('button', { name: 'Close' }).last().click();
+      await page.getByRole('button', { name: 'Profile for 5 s' }).click();
+      await page.getByRole('img', { name: '50 samples: on_batch' }).waitFor();
+      assert.deepEqual(await accessibility(), []);
     }));
 
   it('searches, sees why a document was found, and what did not answer', () =>

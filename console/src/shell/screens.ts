@@ -18,6 +18,7 @@ export const SCREENS: Screen[] = [
   { id: 'buckets', title: 'Buckets', group: 'Data', key: 'b', load: () => import('../screens/buckets/View.svelte') },
   { id: 'documents', title: 'Documents', group: 'Data', key: 'o', load: () => import('../screens/documents/View.svelte') },
   { id: 'query', title: 'Query', group: 'Data', key: 'q', load: () => import('../screens/query/View.svelte') },
+  { id: 'analytics', title: 'Analytics', group: 'Data', key: 'a', load: () => import('../screens/analytics/View.svelte') },
   { id: 'indexes', title: 'Indexes', group: 'Data', key: 'i', load: () => import('../screens/indexes/View.svelte') },
   { id: 'search', title: 'Search', group: 'Data', key: 'h', load: () => import('../screens/search/View.svelte') },
   { id: 'views', title: 'Views', group: 'Compute', key: 'v', load: () => import('../screens/views/View.svelte') },
