@@ -222,6 +222,8 @@ export class Node {
         return [200, some([{ name: 'audit', version: '1.2.0', digest: 'abcdef0123456789', manifest: { description: XSS, capabilities: { kv: { read: ['orders.all'] }, 'http-out': [XSS] } } }])];
       case '/_p/event/api/v1/status':
         return [200, { apps: some([{ name: 'enrich', composite_status: 'deployed', function_scope: { bucket: '*', scope: '*' } }, { name: 'clean', composite_status: 'paused', function_scope: { bucket: 'travel', scope: 'inventory' }, reason: XSS }]) }];
+      case '/_p/event/api/v1/functions':
+        return [200, some([{ appname: 'enrich', appcode: '', depcfg: { source_bucket: 'orders' }, settings: {}, function_scope: { bucket: '*', scope: '*' } }])];
       case '/_p/event/api/v1/functions/enrich':
         return [200, { appname: 'enrich', appcode: "function OnUpdate(doc, meta) {\n  if (doc.type !== 'order') return;\n  doc.total = doc.lines.reduce((sum, line) => sum + line.price, 0);\n  db[meta.id] = doc;\n  log('totalled', meta.id);\n}\n", depcfg: { source_bucket: 'orders' }, settings: {} }];
       case '/_p/event/api/v1/functions/enrich/dryrun':
@@ -255,6 +257,8 @@ export class Node {
         return [200, some([{ subject: `CN=${XSS}`, node: NODE, expires: '2027-01-01T00:00:00Z' }])];
       case '/events':
         return [200, { events: some([{ timestamp: '2026-11-28T11:58:00.120Z', uuid: '1', event_id: 8193, component: 'data', severity: 'info', description: 'Bucket created', node: NODE, extra_attributes: { bucket: 'travel' } }, { timestamp: '2026-11-28T11:59:00.120Z', uuid: '2', event_id: 4, component: 'ns_server', severity: 'error', description: 'Node failed over', node: NODE, extra_attributes: { node: XSS } }]) }];
+      case '/api/v1/slow-operations':
+        return [200, { counts: { kv: 1 }, operations: some([{ service: 'kv', operation: 'Get', bucket: 'travel', ms: 812, spent: [{ on: 'read from disk', ms: 800 }, { on: 'processor or locks', ms: 12 }], ended: '2026-11-28T11:59:00Z', target: XSS, user: XSS }, { service: 'query', operation: 'statement', bucket: '', ms: 61_000, spent: [], ended: '2026-11-28T11:58:00Z' }]) }];
       case '/settings/autoFailover':
         return [200, { enabled: true, timeout: 120, maxCount: 1, count: 0 }];
       case '/settings/rebalance':
@@ -288,6 +292,7 @@ export class Node {
       return ['orders-audit', 'audit'].includes(name) ? [200, { name, package: 'audit', version: '1.2.0', world: 'service', state: 'running', owner: 'Administrator', lag: 0, documents: 120, document_errors: 1, last_errors: [{ id: XSS, vbucket: 7, seqno: 9, reason: XSS }], log: [{ level: 'warn', message: XSS }], grants: { kv: { write: ['*'] } }, config: {} }] : [404, { errors: { _: `there is no deployment ${name}` } }];
     }
     const found = /^\/pools\/default\/buckets\/([^/]+)$/.exec(path);
+    if (found && method === 'POST') return body.includes('ramQuota=100') ? [400, { errors: { ramQuota: `too small ${XSS}` } }] : ((this.stored = body), [200, '']);
     if (found) return [200, bucket(decodeURIComponent(found[1]), 0)];
     return method === 'GET' ? [404, 'Requested resource not found.'] : [200, ''];
   }

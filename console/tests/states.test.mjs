@@ -9,7 +9,7 @@ import { XSS } from './answers.mjs';
 import { launch, open } from './browser.mjs';
 import { POLICY, serve } from './serve.mjs';
 
-const SCREENS = ['dashboard', 'servers', 'flows', 'buckets', 'buckets/travel', 'documents/travel', 'query', 'analytics', 'indexes', 'search', 'search/travel.inventory.hotels', 'search/travel.inventory.hotels?tab=definition', 'search/travel.inventory.hotels?tab=analysis', 'views/travel', 'eventing', 'eventing/enrich', 'plugins', 'plugins/orders-audit', 'replication', 'replication/u1/travel/copy', 'backup', 'security', 'security?tab=groups', 'security?tab=certificates', 'logs', 'settings'];
+const SCREENS = ['dashboard', 'servers', 'flows', 'buckets', 'buckets/travel', 'documents/travel', 'query', 'analytics', 'indexes', 'search', 'search/travel.inventory.hotels', 'search/travel.inventory.hotels?tab=definition', 'search/travel.inventory.hotels?tab=analysis', 'views/travel', 'eventing', 'eventing/enrich', 'plugins', 'plugins/orders-audit', 'replication', 'replication/u1/travel/copy', 'backup', 'security', 'security?tab=groups', 'security?tab=certificates', 'logs', 'logs?tab=slow', 'settings'];
 const DIST = fileURLToPath(new URL('../dist/', import.meta.url));
 
 let browser;
@@ -104,6 +104,7 @@ describe('each screen', () => {
       [{ empty: true }, 'replication', 'No bucket is replicated'],
       [{ empty: true }, 'backup', 'There is no bucket yet'],
       [{ empty: true }, 'logs', 'There are no events yet'],
+      [{ empty: true }, 'logs?tab=slow', 'No operation took long'],
       [{ empty: true }, 'security', 'There is no user except the administrator'],
       [{ empty: true }, 'dashboard', 'Get started'],
       [{ empty: true }, 'analytics', 'No collection is followed yet'],
@@ -537,6 +538,22 @@ describe('a person', () => {
     await view.close();
     await below.close();
   });
+
+  it('changes settings of a bucket, and only those that were edited', () =>
+    on('buckets/travel', async ({ page, accessibility }) => {
+      await page.getByRole('button', { name: 'Edit' }).click();
+      const dialog = page.getByRole('dialog');
+      await dialog.getByLabel(/Memory/).fill('100');
+      assert.deepEqual(await accessibility(), []);
+      await dialog.getByRole('button', { name: 'Save' }).click();
+      await dialog.getByText('too small').waitFor();
+      await dialog.getByLabel(/Memory/).fill('512');
+      await dialog.getByLabel(/Maximum TTL/).fill('3600');
+      await dialog.getByLabel('Replicas').selectOption('2');
+      await dialog.getByRole('button', { name: 'Save' }).click();
+      await page.getByText('travel was changed: rebalance').waitFor();
+      assert.deepEqual(Object.fromEntries(new URLSearchParams(made.node.stored)), { replicaNumber: '2', maxTTL: '3600' });
+    }));
 
   it('asks for a name before everything is dropped', () =>
     on('buckets/travel', async ({ page }) => {

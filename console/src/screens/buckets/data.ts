@@ -40,3 +40,33 @@ export function nameProblem(name: string, what: 'bucket' | 'scope'): string {
   if (/^[_%]/.test(name)) return 'It cannot begin with _ or %.';
   return /^[A-Za-z0-9_%-]+$/.test(name) ? '' : 'Letters, digits and _ - % only.';
 }
+
+/** Modes of compression. */
+export const COMPRESSIONS = ['off', 'passive', 'active'] as const;
+/** Levels of durability that each write has at least, and their words. */
+export const DURABILITIES = [['none', 'none'], ['majority', 'majority'], ['majorityAndPersistActive', 'majority, and on the disk of the active node'], ['persistToMajority', 'on the disks of a majority']] as const;
+
+/** Settings that can be changed while a bucket serves. */
+export interface BucketSettings {
+  ramQuota: number;
+  replicaNumber: number;
+  maxTTL: number;
+  compressionMode: string;
+  durabilityMinLevel: string;
+  flushEnabled: boolean;
+}
+
+export const settingsOf = (bucket: Bucket): BucketSettings => ({
+  ramQuota: Math.round(bucket.quota.rawRAM / 1_048_576),
+  replicaNumber: bucket.replicaNumber ?? 0,
+  maxTTL: bucket.maxTTL ?? 0,
+  compressionMode: bucket.compressionMode ?? 'passive',
+  durabilityMinLevel: bucket.durabilityMinLevel ?? 'none',
+  flushEnabled: bucket.controllers.flush !== undefined,
+});
+
+/** The fields of the form that differ: the rest may have been changed by somebody else since. */
+export function changesOf(before: BucketSettings, after: BucketSettings): Record<string, string | number> {
+  const names = Object.keys(before) as (keyof BucketSettings)[];
+  return Object.fromEntries(names.filter((name) => before[name] !== after[name]).map((name) => [name, name === 'flushEnabled' ? Number(after[name]) : (after[name] as string | number)]));
+}

@@ -1,7 +1,9 @@
 // Where changes go: from buckets to what follows their history.
 
+import { get } from '../../lib/api';
 import { type Values, subjects, total } from '../../lib/live.svelte';
-import { kindOf } from '../plugins/data';
+import { type FunctionDefinition } from '../eventing/data';
+import { type Deployment, kindOf, readDeployments } from '../plugins/data';
 
 export interface FlowNode {
   id: string;
@@ -22,14 +24,19 @@ export interface Flow {
 
 const ROW = 64;
 
-/** The bucket whose changes a deployment follows: the one that its name names, else the only one there is. */
-function bucketOf(name: string, buckets: string[]): string | undefined {
+/** Names of deployments and functions as they are measured, with the bucket that each follows. */
+export type Sources = Record<string, string>;
+
+/** The bucket whose changes a deployment follows: the one of its definition, the one that its name names, else the only one there is. */
+function bucketOf(name: string, buckets: string[], sources: Sources): string | undefined {
+  const defined = sources[name];
+  if (defined !== undefined && buckets.includes(defined)) return defined;
   const place = /^index .* on (.*)$/.exec(name)?.[1] ?? name;
   return buckets.find((bucket) => place.startsWith(`${bucket}.`) || place.startsWith(`${bucket}/`)) ?? (buckets.length === 1 ? buckets[0] : undefined);
 }
 
 /** Draws what is measured as two columns: buckets, and what follows them. */
-export function flows(values: Values | undefined): { nodes: FlowNode[]; flows: Flow[]; height: number } {
+export function flows(values: Values | undefined, sources: Sources = {}): { nodes: FlowNode[]; flows: Flow[]; height: number } {
   const buckets = subjects(values, 'items');
   const nodes: FlowNode[] = [];
   const found: Flow[] = [];
@@ -43,7 +50,7 @@ export function flows(values: Values | undefined): { nodes: FlowNode[]; flows: F
     found.push({ from: bucket, to: id, rate, remaining: queue });
   }
   for (const name of subjects(values, 'plugin_lag')) {
-    const bucket = bucketOf(name, buckets);
+    const bucket = bucketOf(name, buckets, sources);
     const id = `plugin/${name}`;
     consumers.push({ id, title: name, note: kindOf(name) });
     if (bucket) found.push({ from: bucket, to: id, rate: total(values, 'plugin_documents', name) ?? 0, remaining: total(values, 'plugin_lag', name) ?? 0 });
@@ -66,4 +73,20 @@ export function stateOf(flow: Flow): 'good' | 'warn' | 'bad' {
   const left = secondsLeft(flow);
   if (left === null) return 'bad';
   return left < 1 ? 'good' : left < 10 ? 'warn' : 'bad';
+}
+
+/** The bucket that each function and each deployment follows. What the user may not see is left out. */
+export function sourcesOf(functions: FunctionDefinition[], deployments: Deployment[]): Sources {
+  const found: Sources = {};
+  for (const { appname, depcfg, function_scope } of functions) {
+    const at = function_scope && function_scope.bucket !== '*' ? `${function_scope.bucket}/${function_scope.scope}/` : '';
+    found[`eventing:${at}${appname}`] = depcfg.source_bucket;
+  }
+  for (const { name, source } of deployments) if (source?.bucket) found[name] = source.bucket;
+  return found;
+}
+export async function readSources(signal: AbortSignal): Promise<Sources> {
+  const options = { signal, background: true };
+  const [functions, deployments] = await Promise.all([get<FunctionDefinition[] | null>('_p/event/api/v1/functions', options).catch(() => null), readDeployments(signal, true).catch(() => [])]);
+  return sourcesOf(functions ?? [], deployments);
 }

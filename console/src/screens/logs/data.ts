@@ -37,3 +37,20 @@ export function attributes(value: unknown): string {
     .map(([name, one]) => `${name}: ${typeof one === 'object' ? JSON.stringify(one) : String(one)}`)
     .join(' · ');
 }
+
+/** An operation that took long, as the node that served it has kept it. */
+export interface SlowOperation {
+  service: string;
+  operation: string;
+  bucket: string;
+  ms: number;
+  /** Where the time went. */
+  spent: { on: string; ms: number }[];
+  ended: string;
+  /** Key or statement, for users who may see it. */
+  target?: string;
+  user?: string;
+}
+
+export const matchingSlow = (operations: SlowOperation[], text: string): SlowOperation[] =>
+  operations.filter(({ operation, bucket, target = '', user = '' }) => `${operation} ${bucket} ${target} ${user}`.toLowerCase().includes(text.toLowerCase()));

@@ -34,6 +34,8 @@ export interface Deployment {
   grants?: Capabilities;
   config?: unknown;
   owner?: string;
+  /** Documents that it follows. */
+  source?: { bucket?: string };
   building?: Deployment;
 }
 /** Grants of a plugin beyond its own state. */
