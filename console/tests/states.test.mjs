@@ -299,6 +299,7 @@ describe('a person', () => {
       await page.getByText('The first 60 rows.').waitFor();
       assert.equal(await page.getByLabel('Numbers').inputValue(), 'big');
       assert.equal(await page.locator('.bars dt').count(), 60);
+      await page.locator('.bars dd', { hasText: '9007199254740993' }).first().waitFor();
       assert.deepEqual(await accessibility(), []);
       await page.getByRole('tab', { name: 'Monitor' }).click();
       await page.getByText('1 min 3 s').or(page.getByText('1 min 2 s')).waitFor();

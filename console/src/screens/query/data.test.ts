@@ -50,8 +50,8 @@ it('reads durations as services print them', () => {
 it('draws the columns that are numbers', () => {
   const rows = [{ city: 'Oslo', sold: 4, note: 1 }, { city: 'Graz', sold: -8, note: 'x' }, { city: 'Lima', sold: null }];
   expect(numericColumns(rows)).toEqual(['sold']);
-  expect(bars(rows, 'city', 'sold')).toEqual([{ label: 'Oslo', value: 4, share: 50 }, { label: 'Graz', value: -8, share: 100 }]);
-  expect(bars([3, 1], '#', '')).toEqual([{ label: '1', value: 3, share: 100 }, { label: '2', value: 1, share: expect.closeTo(33.3, 1) as number }]);
+  expect(bars(rows, 'city', 'sold')).toEqual([{ label: 'Oslo', value: 4, text: '4', share: 50 }, { label: 'Graz', value: -8, text: '-8', share: 100 }]);
+  expect(bars([3, 1], '#', '')).toEqual([{ label: '1', value: 3, text: '3', share: 100 }, { label: '2', value: 1, text: '1', share: expect.closeTo(33.3, 1) as number }]);
   expect(bars(Array.from({ length: 500 }, () => ({ n: 0 })), '#', 'n')).toHaveLength(60);
   expect(numericColumns(parse('[{"a": 9007199254740993}]') as unknown[])).toEqual(['a']);
 });

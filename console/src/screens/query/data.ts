@@ -215,6 +215,8 @@ export function phases(profile: Profile | undefined): { name: string; ms: number
 export interface RowBar {
   label: string;
   value: number;
+  /** The value as it was written. */
+  text: string;
   /** Length in percent of the longest bar. */
   share: number;
 }
@@ -237,7 +239,7 @@ export function numericColumns(rows: unknown[]): string[] {
 export function bars(rows: unknown[], label: string, value: string): RowBar[] {
   const found = rows.flatMap((row, index) => {
     const number = numberOf(valueAt(row, value));
-    return number === null ? [] : [{ label: label === '#' ? String(index + 1) : cell(valueAt(row, label)), value: number }];
+    return number === null ? [] : [{ label: label === '#' ? String(index + 1) : cell(valueAt(row, label)), value: number, text: cell(valueAt(row, value)) }];
   });
   const shown = found.slice(0, BARS_MAX);
   const longest = Math.max(0, ...shown.map((bar) => Math.abs(bar.value)));
