@@ -246,6 +246,9 @@ export class Node {
         return [200, { purgeInterval: 3, autoCompactionSettings: {} }];
       case '/_p/event/getAppLog':
         return [200, `2026-11-28T12:00:01Z totalled order_7\n2026-11-28T12:00:02Z ${XSS}\n`];
+      case '/api/v1/tokens':
+        if (method === 'POST') return body.includes('nonsense') ? [400, { type: 'about:blank', title: 'Bad Request', status: 400, code: 'invalid', detail: `scopes: nonsense ${XSS}` }] : ((this.stored = body), [201, { id: 't2', token: `nacre_${XSS}` }]);
+        return [200, { tokens: some([{ id: 't1', name: XSS, scopes: ['data_reader[orders]', XSS], created: 1_764_340_000, expires: 1_774_340_000 }, { id: 't3', name: 'ci', scopes: null, created: 1_764_340_000, expires: 1_774_340_000 }]) }];
       case '/settings/rbac/users':
         return [200, some([{ id: 'till', name: 'Point of sale', domain: 'local', roles: [{ role: 'data_writer', bucket_name: 'orders' }, { role: 'query_select', bucket_name: 'orders', scope_name: 's', collection_name: 'c' }], groups: ['tills'], password_change_date: '2026-10-01T08:00:00Z' }, { id: XSS, domain: 'local', roles: [], name: XSS }])];
       case '/settings/rbac/groups':

@@ -9,7 +9,7 @@ import { XSS } from './answers.mjs';
 import { launch, open } from './browser.mjs';
 import { POLICY, serve } from './serve.mjs';
 
-const SCREENS = ['dashboard', 'servers', 'flows', 'buckets', 'buckets/travel', 'documents/travel', 'query', 'analytics', 'indexes', 'search', 'search/travel.inventory.hotels', 'search/travel.inventory.hotels?tab=definition', 'search/travel.inventory.hotels?tab=analysis', 'views/travel', 'eventing', 'eventing/enrich', 'plugins', 'plugins/orders-audit', 'replication', 'replication/u1/travel/copy', 'backup', 'security', 'security?tab=groups', 'security?tab=certificates', 'logs', 'logs?tab=slow', 'settings'];
+const SCREENS = ['dashboard', 'servers', 'flows', 'buckets', 'buckets/travel', 'documents/travel', 'query', 'analytics', 'indexes', 'search', 'search/travel.inventory.hotels', 'search/travel.inventory.hotels?tab=definition', 'search/travel.inventory.hotels?tab=analysis', 'views/travel', 'eventing', 'eventing/enrich', 'plugins', 'plugins/orders-audit', 'replication', 'replication/u1/travel/copy', 'backup', 'security', 'security?tab=groups', 'security?tab=tokens', 'security?tab=certificates', 'logs', 'logs?tab=slow', 'settings'];
 const DIST = fileURLToPath(new URL('../dist/', import.meta.url));
 
 let browser;
@@ -76,6 +76,16 @@ describe('files', () => {
       assert.ok(sum <= 100_000, `${sum} bytes: ${names.join(' ')}`);
     }, { session: true }));
 
+  it('have pictures in the manual, few and small', () => {
+    const folder = fileURLToPath(new URL('../../docs/images/', import.meta.url));
+    const pictures = readdirSync(folder).filter((name) => name.startsWith('console-'));
+    const manual = readFileSync(new URL('../../docs/operate/console.md', import.meta.url), 'utf8');
+    const shown = [...manual.matchAll(/\.\.\/images\/(console-[\w-]+\.png)/g)].map(([, name]) => name);
+    assert.deepEqual(pictures.sort(), shown.sort());
+    assert.ok(pictures.length <= 15, `${pictures.length} pictures`);
+    for (const name of pictures) assert.ok(statSync(folder + name).size <= 200_000, name);
+  });
+
   it('are served here under the policy of the node', () => {
     const source = readFileSync(new URL('../../server/nacre-server/src/rest/console/files.rs', import.meta.url), 'utf8');
     const text = /POLICY: &str = "([^"]+)"/.exec(source)[1].replace(/\\\n\s*/g, '');
@@ -106,6 +116,7 @@ describe('each screen', () => {
       [{ empty: true }, 'logs', 'There are no events yet'],
       [{ empty: true }, 'logs?tab=slow', 'No operation took long'],
       [{ empty: true }, 'security', 'There is no user except the administrator'],
+      [{ empty: true }, 'security?tab=tokens', 'You have no tokens'],
       [{ empty: true }, 'dashboard', 'Get started'],
       [{ empty: true }, 'analytics', 'No collection is followed yet'],
       [{ off: ['/_p/cbas'] }, 'analytics', 'This service is not enabled'],
@@ -554,6 +565,28 @@ describe('a person', () => {
       await dialog.getByRole('button', { name: 'Save' }).click();
       await page.getByText('travel was changed: rebalance').waitFor();
       assert.deepEqual(Object.fromEntries(new URLSearchParams(made.node.stored)), { replicaNumber: '2', maxTTL: '3600' });
+    }));
+
+  it('creates a token, sees its text once, and revokes one', () =>
+    on('security?tab=tokens', async ({ page, accessibility }) => {
+      await page.getByRole('button', { name: 'Create a token' }).click();
+      const dialog = page.getByRole('dialog', { name: 'Create a token' });
+      await dialog.getByLabel('Name').fill('report');
+      await dialog.getByLabel('Roles').fill('nonsense');
+      await dialog.getByRole('button', { name: 'Create' }).click();
+      await dialog.getByText('scopes: nonsense').waitFor();
+      await dialog.getByLabel('Roles').fill('data_reader[a:b,c], query_select[a]');
+      await dialog.getByLabel('Days').fill('7');
+      await dialog.getByRole('button', { name: 'Create' }).click();
+      await page.getByRole('dialog', { name: 'The new token' }).getByText('nacre_').waitFor();
+      assert.deepEqual(await accessibility(), []);
+      assert.deepEqual(JSON.parse(made.node.stored), { name: 'report', ttl: 604_800, scopes: ['data_reader[a:b,c]', 'query_select[a]'] });
+      await page.getByRole('button', { name: 'Done' }).click();
+      await page.getByRole('dialog').waitFor({ state: 'detached' });
+      await page.getByRole('button', { name: 'Revoke' }).last().click();
+      await page.getByRole('dialog').getByRole('button', { name: 'Revoke' }).click();
+      await page.getByText('ci was deleted').waitFor();
+      assert.ok(made.node.requests.includes('DELETE /api/v1/tokens/t3'));
     }));
 
   it('asks for a name before everything is dropped', () =>

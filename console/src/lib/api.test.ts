@@ -11,6 +11,8 @@ describe('errors of the node', () => {
     ['search', 400, '{"status":"fail","error":"index not found","request":{}}', 'index not found'],
     ['search, as an object', 412, '{"status":"fail","error":{"status":"late"}}', '{"status":"late"}'],
     ['a reference', 400, '{"hostname":"no port","_":"no"}', 'hostname: no port; no'],
+    ['the HTTP API', 400, '{"type":"about:blank","title":"Bad Request","status":400,"code":"invalid","detail":"ttl: seconds, 1 to 5"}', 'ttl: seconds, 1 to 5'],
+    ['rights of the HTTP API', 403, '{"title":"Forbidden","status":403,"code":"forbidden","detail":"Forbidden","permissions":["ReadStats"]}', 'Forbidden: ReadStats'],
     ['a list', 400, '["one","two"]', 'one; two'],
     ['a text', 404, '"Unknown user."', 'Unknown user.'],
     ['plain text', 500, 'broken', 'broken'],
@@ -24,6 +26,7 @@ describe('errors of the node', () => {
   it('has fields, permissions and places', () => {
     expect(errorOf(400, '{"errors":{"name":"taken"}}').fields).toEqual({ name: 'taken' });
     expect(errorOf(403, '{"message":"F","permissions":["ReadData"]}').permissions).toEqual(['ReadData']);
+    expect(errorOf(403, '{"status":403,"detail":"F","permissions":["ReadStats"]}').permissions).toEqual(['ReadStats']);
     expect(errorOf(400, '{"errors":[{"code":3000,"msg":"x line 2, column 8"}]}').at).toEqual({ line: 2, column: 8 });
   });
 });

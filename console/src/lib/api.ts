@@ -40,7 +40,7 @@ function place(message: string): { line: number; column: number } | null {
 /**
  * Reads an answer that is no success. The node words errors as Couchbase does, each port in another way:
  * `{errors: {field: reason}}`, `{error, reason}`, `{errors: [{code, msg}]}`, `{name, code, description, runtime_info}`,
- * `{message, permissions}`, a list of texts, and plain text.
+ * `{message, permissions}`, `{title, status, code, detail}` (RFC 9457), a list of texts, and plain text.
  */
 export function errorOf(status: number, body: string): ApiError {
   const fallback = body.trim().slice(0, 500) || `the node has answered with status ${status}`;
@@ -53,10 +53,12 @@ export function errorOf(status: number, body: string): ApiError {
   if (typeof json === 'string') return new ApiError(status, json, {}, [], place(json), json);
   if (Array.isArray(json)) return new ApiError(status, json.map(text).join('; ') || fallback, {}, [], null, json);
   if (!isObject(json)) return new ApiError(status, fallback, {}, [], null, json);
-  if (Array.isArray(json.permissions) && typeof json.message === 'string') {
+  const message = json.message ?? json.detail;
+  if (Array.isArray(json.permissions) && typeof message === 'string') {
     const missing = json.permissions.map(text);
-    return new ApiError(status, `${json.message}: ${missing.join(', ')}`, {}, missing, null, json);
+    return new ApiError(status, `${message}: ${missing.join(', ')}`, {}, missing, null, json);
   }
+  if (typeof json.detail === 'string') return new ApiError(status, json.detail, {}, [], place(json.detail), json);
   if (Array.isArray(json.errors)) {
     const messages = json.errors.map((error) => (isObject(error) ? `${text(error.msg ?? error.message ?? error)}${error.code ? ` (${text(error.code)})` : ''}` : text(error)));
     const title = messages.join('; ') || fallback;

@@ -43,3 +43,23 @@ export function daysLeft(until: string | undefined, nowMs: number): number | nul
   const at = Date.parse(until ?? '');
   return Number.isNaN(at) ? null : Math.floor((at - nowMs) / 86_400_000);
 }
+
+/** A token as the node lists it; its text is shown once, when it is created. */
+export interface Token {
+  id: string;
+  name: string;
+  /** Roles; none at all for a token with the rights of its user. */
+  scopes: string[] | null;
+  /** Seconds since the Unix epoch. */
+  created: number;
+  expires: number;
+}
+
+/** Roles of a text, separated by commas outside of brackets. */
+export const rolesOf = (text: string): string[] => text.split(/,(?![^[]*\])/).map((role) => role.trim()).filter(Boolean);
+
+/** Body of the request for a token. */
+export function tokenOf({ name, scopes, days }: { name: string; scopes: string; days: number }): Record<string, unknown> {
+  const roles = rolesOf(scopes);
+  return { name, ttl: Math.round(days * 86_400), ...(roles.length ? { scopes: roles } : {}) };
+}
