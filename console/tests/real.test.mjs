@@ -25,7 +25,7 @@ before(async () => {
 after(() => browser?.close());
 
 /** Pictures of the manual: each is in docs/operate/console.md. */
-const SHOWN = ['dashboard', 'servers', 'flows', 'buckets-shop', 'conflict', 'query', 'plan', 'search', 'preview', 'eventing', 'plugins', 'crash', 'replication', 'security'];
+const SHOWN = ['dashboard', 'servers', 'flows', 'buckets-shop', 'conflict', 'query', 'plan', 'eventing', 'plugins', 'security'];
 async function shot(name) {
   if (!SHOTS || !SHOWN.includes(name)) return;
   mkdirSync(SHOTS, { recursive: true });
