@@ -72,9 +72,7 @@ impl Rewriter {
         }
         match expr {
             Expr::Aggregate(aggregate) if aggregate.over.is_none() && !inside => {
-                let nested =
-                    |inner: &Expr| matches!(inner, Expr::Aggregate(inner) if inner.over.is_none());
-                if aggregate.args.iter().any(|arg| nacre_sql::any_in(arg, &nested)) {
+                if aggregate.args.iter().any(has_aggregate) {
                     return Err(Error::new(
                         4230,
                         format!("Nested aggregates are not allowed: {aggregate}"),
