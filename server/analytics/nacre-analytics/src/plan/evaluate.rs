@@ -18,6 +18,9 @@ use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
+/// First double beyond the integers of 64 bits.
+const INTEGERS_END: f64 = 9_223_372_036_854_775_808.0;
+
 /// Value that an argument has where it is null, and how it is read otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Argument {
@@ -199,6 +202,22 @@ pub fn value_at(array: &ArrayRef, argument: Argument, row: usize) -> Value {
     }
 }
 
+/// The value with equal numbers as one: -0 is 0, and doubles that are whole are integers.
+fn canonical(value: &Value) -> Value {
+    match value {
+        Value::Float(number)
+            if number.fract() == 0.0 && (-INTEGERS_END..INTEGERS_END).contains(number) =>
+        {
+            Value::Int(*number as i64)
+        }
+        Value::Array(elements) => Value::array(elements.iter().map(canonical).collect()),
+        Value::Object(fields) => {
+            Value::object(fields.iter().map(|(name, value)| (name.clone(), canonical(value))))
+        }
+        other => other.clone(),
+    }
+}
+
 enum Output {
     Condition(BooleanBuilder),
     Text(StringViewBuilder, bool),
@@ -230,7 +249,7 @@ impl Output {
             }
             Output::Text(builder, is_canonical) => match value {
                 Value::Missing => builder.append_null(),
-                value if *is_canonical => builder.append_value(value.to_sorted_json()),
+                value if *is_canonical => builder.append_value(canonical(value).to_sorted_json()),
                 value => builder.append_value(value.to_json()),
             },
             Output::Key(builder) => builder.append_value(key::encoded(value)),

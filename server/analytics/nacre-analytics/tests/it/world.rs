@@ -64,7 +64,7 @@ impl World {
 
     /// Gives the queries that follow these parameters.
     pub fn set_parameters(&mut self, positional: Vec<Value>, named: BTreeMap<Name, Value>) {
-        self.settings = Settings { positional, named, ..Settings::default() };
+        self.settings = Settings { positional, named, ..self.settings.clone() };
     }
 
     fn select(&self, text: &str) -> Result<Box<Select>> {
@@ -79,6 +79,7 @@ impl World {
     pub fn set_memory(&mut self, bytes: usize) {
         let folder = std::env::temp_dir().join("nacre-analytics-tests");
         self.planner = Planner::new(bytes, &folder).unwrap();
+        self.settings.memory_quota = bytes;
     }
 
     /// Patience of a minute.
@@ -146,9 +147,18 @@ pub fn in_order(rows: &[String]) -> Vec<String> {
     parsed.map(|row| rounded(&row).to_sorted_json()).collect()
 }
 
+/// Doubles of more than this magnitude are whole.
+const EXACT: f64 = 9_007_199_254_740_992.0;
+/// First double beyond the integers of 64 bits.
+const BEYOND: f64 = 9_223_372_036_854_775_808.0;
+
 fn rounded(value: &Value) -> Value {
     match value {
         Value::Float(number) if *number == 0.0 => Value::Int(0),
+        // Such a number is the same as an integer.
+        Value::Float(number) if number.abs() > EXACT && (-BEYOND..BEYOND).contains(number) => {
+            Value::Int(*number as i64)
+        }
         Value::Float(number) => Value::string(format!("{number:.9e}")),
         Value::Int(number) if number.unsigned_abs() > 1 << 53 => value.clone(),
         Value::Int(0) => Value::Int(0),
