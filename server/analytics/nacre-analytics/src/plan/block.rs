@@ -240,16 +240,19 @@ impl Builder<'_> {
                 Variable::Row(input, 0)
             }
             Source::Expr(Sql::Subquery(select)) => {
-                let (input, variable) = self.derived(select)?;
+                let (input, variable) = self.derived(select, scope)?;
                 own = Some(input);
                 variable
             }
             Source::Expr(Sql::Ident(name)) if scope.variable(name).is_none() => {
-                let found = self.with.iter().rev().find(|(alias, _)| alias == name);
-                let Some((_, select)) = found.cloned() else {
+                let Some(at) = self.with.iter().rposition(|(alias, _)| alias == name) else {
                     return unsupported(format!("FROM {name}"));
                 };
-                let (input, variable) = self.derived(&select)?;
+                // A query of WITH sees those before it.
+                let after = self.with.split_off(at);
+                let derived = self.derived(&after[0].1, &Scope::default());
+                self.with.extend(after);
+                let (input, variable) = derived?;
                 own = Some(input);
                 variable
             }
@@ -271,8 +274,8 @@ impl Builder<'_> {
     }
 
     /// A subquery in FROM.
-    fn derived(&mut self, select: &Select) -> Planned<(usize, Variable)> {
-        let PlannedSelect { plan, out, rows } = self.select_apart(select)?;
+    fn derived(&mut self, select: &Select, around: &Scope) -> Planned<(usize, Variable)> {
+        let PlannedSelect { plan, out, rows } = self.select_apart(select, around)?;
         let input = self.inputs.all.len();
         for column in plan.schema().columns() {
             self.inputs.owners.insert(column.name.clone(), input);
@@ -292,8 +295,17 @@ impl Builder<'_> {
         Ok((input, variable))
     }
 
-    fn select_apart(&mut self, select: &Select) -> Planned<PlannedSelect> {
-        self.select(select, &Scope::default())
+    /// Plans a query that reads nothing of what is around it.
+    ///
+    /// # Errors
+    /// It has no plan, or depends on a variable around it.
+    pub fn select_apart(&mut self, select: &Select, around: &Scope) -> Planned<PlannedSelect> {
+        // A variable hides the query of WITH that has its name.
+        let all = self.with.clone();
+        self.with.retain(|(alias, _)| around.variable(alias).is_none());
+        let planned = self.select(select, &Scope::default());
+        self.with = all;
+        planned
     }
 
     /// The elements of an array of a variable.
@@ -475,7 +487,7 @@ impl Builder<'_> {
         let Some(item) = self.typed(item, scope)? else {
             return unsupported("IN of a value of several types");
         };
-        let PlannedSelect { plan, out, rows } = self.select_apart(select)?;
+        let PlannedSelect { plan, out, rows } = self.select_apart(select, scope)?;
         let Out::Leaf(leaf) = out else { return unsupported("IN a query of objects") };
         let Some(typed) = leaf.typed else {
             return unsupported("IN a query of values of several types");
@@ -630,6 +642,11 @@ impl Builder<'_> {
         };
         Ok(match (name, aggregate.distinct) {
             ("count", _) if typed.ty.is_none() => counted(count(null(Ty::Int))),
+            // No value is known: neither is their sum.
+            ("sum" | "avg" | "min" | "max", _) if typed.ty.is_none() => {
+                let (expr, typed) = result(max(null(Ty::Int)), Ty::Int);
+                (expr, Typed { magnitude: 0, ..typed })
+            }
             ("count", false) => counted(count(typed.expr)),
             ("count", true) => counted(count_distinct(comparable(&typed))),
             ("min" | "max", _) if typed.ty.is_some() => {
@@ -874,7 +891,8 @@ fn without_lets(block: &Block) -> Planned<Block> {
     unsupported(format!("LET {}", lets[0].0))
 }
 
-fn selects_aggregate(block: &Block) -> bool {
+/// Returns true if SELECT has an aggregate.
+pub fn selects_aggregate(block: &Block) -> bool {
     let is_aggregate = |expr: &Sql| matches!(expr, Sql::Aggregate(_));
     match &block.projection {
         Projection::Raw(expr, _) => any_in(expr, &is_aggregate),

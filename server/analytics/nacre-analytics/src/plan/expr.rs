@@ -5,6 +5,7 @@
 //! MISSING and NULL are both null in the engine. Where the difference is seen (what is selected, grouped by, ordered by, IS NULL), an
 //! expression that can be both is evaluated row by row.
 
+use super::block::selects_aggregate;
 use super::evaluate::{Argument, Evaluate, Mode};
 use super::relation::{Form, Ty, Wanted};
 use super::scope::{Resolved, Scope, Typed, Variable, column, null, path_of};
@@ -14,7 +15,7 @@ use datafusion::logical_expr::expr::{Like, ScalarFunction};
 use datafusion::logical_expr::{
     BinaryExpr, Expr, Operator, ScalarUDF, cast, in_list, lit, scalar_subquery, when,
 };
-use nacre_sql::ast::{Binary, Case, Chain, Expr as Sql, Unary};
+use nacre_sql::ast::{Binary, Body, Case, Chain, Expr as Sql, Select, Unary};
 use nacre_sql::{Name, Value, each_child};
 use std::sync::Arc;
 
@@ -118,12 +119,12 @@ impl Builder<'_> {
                     return self.typed_path(expr, scope);
                 }
                 match element_of_subquery(of) {
-                    Some(select) => self.scalar(select, Some(name)),
+                    Some(select) => self.scalar(select, Some(name), scope),
                     None => Ok(None),
                 }
             }
             Sql::Element(of, index) => match element_of_subquery(expr) {
-                Some(select) => self.scalar(select, None),
+                Some(select) => self.scalar(select, None, scope),
                 None => self.code_point(expr, of, index, scope),
             },
             Sql::Unary(operator, of) => self.unary(*operator, of, scope),
@@ -216,10 +217,11 @@ impl Builder<'_> {
     /// The first row of a query that stands alone, or a field of it.
     fn scalar(
         &mut self,
-        select: &nacre_sql::ast::Select,
+        select: &Select,
         field: Option<&Name>,
+        scope: &Scope,
     ) -> Planned<Option<Typed>> {
-        let planned = self.select(select, &Scope::default())?;
+        let planned = self.select_apart(select, scope)?;
         let leaf = match (&planned.out, field) {
             (super::Out::Leaf(leaf), None) => leaf.clone(),
             (super::Out::Object(fields), Some(name)) => {
@@ -239,8 +241,9 @@ impl Builder<'_> {
             .limit(0, Some(1))?
             .build()?;
         // No row is MISSING.
+        let missing = typed.missing || !has_one_row(select);
         let expr = scalar_subquery(Arc::new(plan));
-        Ok(Some(Typed { expr, missing: true, distinct: Some(1.0), ..typed }))
+        Ok(Some(Typed { expr, missing, distinct: Some(1.0), ..typed }))
     }
 
     fn unary(&mut self, operator: Unary, of: &Sql, scope: &Scope) -> Planned<Option<Typed>> {
@@ -551,8 +554,16 @@ impl Builder<'_> {
             Some(resolved) => Some(resolved),
             None => match expr {
                 Sql::Field(of, name, false) if path_of(expr).is_none() => {
-                    self.typed_id(of, name, scope)?.map(Resolved::Typed)
+                    match element_of_subquery(of) {
+                        Some(select) => self.scalar(select, Some(name), scope)?,
+                        None => self.typed_id(of, name, scope)?,
+                    }
+                    .map(Resolved::Typed)
                 }
+                Sql::Element(..) => match element_of_subquery(expr) {
+                    Some(select) => self.scalar(select, None, scope)?.map(Resolved::Typed),
+                    None => None,
+                },
                 _ => match path_of(expr) {
                     Some((name, _)) if scope.variable(name).is_some_and(is_hidden) => None,
                     Some(_) => self.resolve(expr, scope)?,
@@ -595,13 +606,29 @@ fn is_hidden(variable: &Variable) -> bool {
 }
 
 /// The query of `(SELECT …)[0]`.
-fn element_of_subquery(expr: &Sql) -> Option<&nacre_sql::ast::Select> {
+fn element_of_subquery(expr: &Sql) -> Option<&Select> {
     match expr {
         Sql::Element(of, index) => match (&**of, &**index) {
             (Sql::Subquery(select), Sql::Literal(Value::Int(0))) => Some(select),
             _ => None,
         },
         _ => None,
+    }
+}
+
+/// Returns true if a query has exactly one row: it aggregates all that it reads.
+fn has_one_row(select: &Select) -> bool {
+    match &select.body {
+        Body::Block(block) => {
+            block.group.is_none()
+                && selects_aggregate(block)
+                && select.limit.is_none()
+                && select.offset.is_none()
+        }
+        Body::Nested(inner) => {
+            select.limit.is_none() && select.offset.is_none() && has_one_row(inner)
+        }
+        _ => false,
     }
 }
 
@@ -613,8 +640,13 @@ fn arithmetic(operator: Binary, a: &Typed, b: &Typed) -> Option<Typed> {
         return None;
     }
     let are_ints = x == Ty::Int && y == Ty::Int;
-    // Remainders are whole, quotients are doubles. The least integer has no negative, which is its remainder's quotient.
-    let needs_exact = !are_ints || operator == Binary::Divide;
+    // The evaluator cuts doubles to whole numbers before it takes a remainder.
+    if operator == Binary::Modulo && !are_ints {
+        return None;
+    }
+    // A quotient of integers is a division of doubles. The least integer has no negative, which is its remainder's quotient. An integer
+    // next to a double becomes one in both engines, with the same rounding.
+    let needs_exact = are_ints && operator == Binary::Divide;
     if needs_exact && !(a.is_exact() && b.is_exact())
         || operator == Binary::Modulo && a.magnitude > i64::MAX as u64
     {

@@ -2,6 +2,7 @@
 
 mod conformance;
 mod differential;
+mod extremes;
 mod limits;
 mod queries;
 mod world;

@@ -73,12 +73,33 @@ fn plans_over_columns_give_the_answers_of_the_evaluator() {
     }
 }
 
+#[test]
+fn names_are_those_of_the_innermost_variable() {
+    let world = world();
+    for query in [
+        // `t` is the row in the subquery, not the query of WITH.
+        "WITH t AS (SELECT o.id % 4 AS k, SUM(o.total) AS s FROM orders o GROUP BY o.id % 4) \
+         SELECT t.k, t.s FROM t WHERE t.s = (SELECT VALUE MAX(u.s) FROM t u)[0]",
+        "WITH t AS (SELECT i.item AS k FROM items i) SELECT o.id FROM orders o, t \
+         WHERE o.id = t.k AND o.id IN (SELECT VALUE u.k FROM t u)",
+        "WITH t AS (SELECT i.item AS k FROM items i WHERE i.item < 3), \
+         u AS (SELECT t.k + 1 AS k FROM t) \
+         SELECT v.k FROM (WITH t AS (SELECT o.id AS k FROM orders o) SELECT u.k FROM u) v",
+    ] {
+        let rows = world.rows(query).unwrap_or_else(|error| panic!("{query}: {error}"));
+        match world.columns(query).unwrap_or_else(|error| panic!("{query}: {error}")) {
+            Answer::NoPlan(_) => {}
+            Answer::Rows(columns) => assert_eq!(normal(&columns), normal(&rows), "{query}"),
+        }
+    }
+}
+
 const QUERIES: &[&str] = &[
     "SELECT o.id, o.total FROM orders o WHERE o.total > 30 ORDER BY o.id",
     "SELECT VALUE o FROM orders o WHERE o.id < 3",
     "SELECT * FROM items i WHERE i.item BETWEEN 2 AND 4",
     "SELECT o.* FROM orders o WHERE o.id = 7",
-    "SELECT META(o).id AS key, o.of.name FROM orders o WHERE o.of.name = 'c1' ORDER BY key LIMIT 3",
+    "SELECT META(o).id AS place, o.of.name FROM orders o WHERE o.of.name = 'c1' ORDER BY place LIMIT 3",
     "SELECT o.of.name AS name, COUNT(*) AS count, SUM(o.total) AS sum, AVG(o.id) AS mean, MIN(o.day) AS low, MAX(o.id) AS high \
      FROM orders o GROUP BY o.of.name ORDER BY name",
     "SELECT COUNT(*) AS count, SUM(o.id) AS sum FROM orders o WHERE o.id > 1000",
@@ -92,7 +113,7 @@ const QUERIES: &[&str] = &[
     "SELECT i.item, COUNT(o.id) AS count FROM items i LEFT JOIN orders o ON o.id % 11 = i.item AND o.id > 20 GROUP BY i.item",
     "SELECT t.name, t.sum FROM (SELECT o.of.name, SUM(o.total) AS sum FROM orders o GROUP BY o.of.name) t WHERE t.sum > 350",
     "WITH t AS (SELECT o.id % 4 AS k, SUM(o.total) AS s FROM orders o GROUP BY o.id % 4) \
-     SELECT t.k, t.s FROM t WHERE t.s = (SELECT VALUE MAX(u.s) FROM t u)[0]",
+     SELECT r.k, r.s FROM t r WHERE r.s = (SELECT VALUE MAX(u.s) FROM t u)[0]",
     "SELECT VALUE o.id FROM orders o WHERE o.total > (SELECT VALUE AVG(p.total) FROM orders p)[0]",
     "SELECT VALUE o.id FROM orders o WHERE o.id IN (SELECT VALUE i.item FROM items i WHERE i.text LIKE '%1%')",
     "SELECT VALUE o.id FROM orders o WHERE o.id NOT IN (SELECT VALUE i.item FROM items i)",
@@ -111,7 +132,7 @@ const QUERIES: &[&str] = &[
     "SELECT VALUE o.id FROM orders o WHERE o.note IS NULL",
     "SELECT VALUE o.id FROM orders o WHERE o.note IS MISSING",
     "SELECT VALUE o.id FROM orders o WHERE NOT (o.note IS NULL)",
-    "SELECT VALUE o.id FROM orders o WHERE o.note IS VALUED AND o.missing IS MISSING",
+    "SELECT VALUE o.id FROM orders o WHERE o.note IS VALUED AND o.absent IS MISSING",
     "SELECT o.id, o.note FROM orders o ORDER BY o.note DESC, o.id LIMIT 50",
     "SELECT DISTINCT o.of.name FROM orders o",
     "SELECT VALUE {\"id\": o.id, \"note\": o.note, \"in\": {\"name\": o.of.name}} FROM orders o",
