@@ -446,7 +446,9 @@ impl Display for FromTerm {
         match &self.source {
             Source::Keyspace(path) => path.fmt(f)?,
             // Parentheses keep a lone name from being read as a keyspace.
-            Source::Expr(expr @ (Expr::Ident(_) | Expr::UserCall(..))) => write!(f, "({expr})")?,
+            Source::Expr(expr @ (Expr::Ident(_) | Expr::UserCall(..) | Expr::Case(_))) => {
+                write!(f, "({expr})")?;
+            }
             Source::Expr(expr) => expr.fmt(f)?,
         }
         write!(f, " as {}", quote(&self.alias))?;

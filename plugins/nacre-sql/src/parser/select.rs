@@ -90,7 +90,8 @@ impl Parser<'_> {
         self.list(|p| {
             let alias = p.name()?;
             p.expect_word("AS")?;
-            if !p.is_symbol("(") {
+            // Analytics takes any expression here.
+            if !p.is_symbol("(") && !p.is_analytics {
                 return p.fail("expected (");
             }
             let expr = p.expr()?;

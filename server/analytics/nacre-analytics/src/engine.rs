@@ -299,8 +299,7 @@ impl Engine {
             }
         }
         self.counters.by_rows.fetch_add(1, Ordering::Relaxed);
-        let text = select.to_string();
-        rows::run(&text, settings, &snapshots, patience, &mut |row| answer.row(&row))
+        rows::run(*select, settings, &snapshots, patience, &mut |row| answer.row(&row))
     }
 
     /// Pins the documents of collections, as fresh as the request wants them.

@@ -98,7 +98,7 @@ impl From<nacre_sql::Error> for Error {
             3000 => 24000,
             nacre_sql::MEMORY => 23008,
             12003 => 24045,
-            5010 if error.message.starts_with("No value for parameter") => 24050,
+            nacre_sql::EXECUTION if error.message.starts_with("No value for parameter") => 24050,
             _ => 24001,
         };
         Error::new(code, error.message)

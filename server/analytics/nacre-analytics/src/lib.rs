@@ -27,3 +27,4 @@ pub mod rows;
 pub mod server;
 pub mod shadow;
 pub mod statement;
+mod unnest;

@@ -193,10 +193,11 @@ impl<'a> Resolver<'a> {
         let parts: Vec<&str> = path.parts.iter().map(|part| &**part).collect();
         let (name, scope) = parts.split_last().expect("paths have parts");
         let scope = if scope.is_empty() { self.scope.to_owned() } else { scope.join("/") };
-        if scope == METADATA
-            && let Some(rows) = self.catalog.metadata(name)
-        {
-            return Ok(Source::Expr(Expr::Literal(Value::array(rows))));
+        if scope == METADATA {
+            return match self.catalog.metadata(name) {
+                Some(rows) => Ok(Source::Expr(Expr::Literal(Value::array(rows)))),
+                None => Err(self.unknown(&scope, name)),
+            };
         }
         if self.scope != crate::statement::DEFAULT_SCOPE || parts.len() > 1 {
             self.catalog.scope(&scope)?;

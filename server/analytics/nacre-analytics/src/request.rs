@@ -66,12 +66,14 @@ impl Request {
             positional: Vec::new(),
             named: BTreeMap::new(),
         };
+        let mut has_statement = false;
         for (name, value) in fields {
+            has_statement |= name == "statement";
             request.set(&name, value)?;
         }
-        match request.statement.is_empty() {
-            true => Err(Error::new(21010, "Required parameter \"statement\" is missing.")),
-            false => Ok(request),
+        match has_statement {
+            false => Err(Error::new(21010, "Required parameter \"statement\" is missing.")),
+            true => Ok(request),
         }
     }
 

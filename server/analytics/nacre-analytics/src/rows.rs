@@ -6,11 +6,12 @@ use crate::answer::Piece;
 use crate::error::{Error, Result};
 use crate::names::parts_of;
 use crate::shadow::{Segment, Snapshot};
+use crate::unnest::of_arrays_alone;
 use nacre_query::{
     Consistency, Datastore, Document, FunctionPath, Index, IndexRange, Keyspace, Mutation, Notes,
     Platform, Refusal, Request, Script, Service, Settings,
 };
-use nacre_sql::ast::{Path, Statement};
+use nacre_sql::ast::{Path, Select, Statement};
 use nacre_sql::{Name, Value};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -52,7 +53,7 @@ impl Patience {
 /// # Errors
 /// Those of the query, of `take`, and the end of patience.
 pub fn run(
-    text: &str,
+    mut select: Select,
     settings: Settings,
     snapshots: &Snapshots,
     patience: &Patience,
@@ -62,7 +63,8 @@ pub fn run(
     let store = Store { order: store.orders(), ..store };
     let world = World { patience };
     let service = Service::new();
-    let mut request = Request::of(text);
+    of_arrays_alone(&mut select);
+    let mut request = Request::of(&select.to_string());
     request.settings = settings;
     let mut response = service.start(request, &store, &world);
     while let Some(row) = response.next_row(&service, &store, &world)? {

@@ -82,10 +82,10 @@ impl World {
         self.settings.memory_quota = bytes;
     }
 
-    /// Patience of a minute.
+    /// Patience of ten minutes: a busy machine is slow.
     pub fn patience() -> Patience {
         Patience {
-            deadline: Instant::now() + Duration::from_secs(60),
+            deadline: Instant::now() + Duration::from_secs(600),
             is_cancelled: Arc::default(),
             client: None,
         }
@@ -119,9 +119,9 @@ impl World {
 
     /// The same, as long as patience lasts.
     pub fn rows_within(&self, text: &str, patience: &Patience) -> Result<Vec<String>> {
-        let text = self.select(text)?.to_string();
+        let select = *self.select(text)?;
         let mut found = Vec::new();
-        rows::run(&text, self.settings.clone(), &self.snapshots, patience, &mut |row| {
+        rows::run(select, self.settings.clone(), &self.snapshots, patience, &mut |row| {
             found.push(row);
             Ok(())
         })?;

@@ -1,0 +1,85 @@
+//! Arrays in FROM, for the evaluator: in analytics a value that is no array has no elements, where SQL++ on the query service takes it as one.
+//!
+//! ```text
+//! FROM orders o, o.lines l     becomes     FROM orders o, (CASE WHEN ISARRAY(o.lines) THEN o.lines ELSE [] END) l
+//! ```
+
+use crate::names::parts_of;
+use nacre_sql::ast::{Body, Case, Expr, FromTerm, Path, Select, Source};
+use nacre_sql::{Name, Value, each_child, each_in_select, functions};
+
+/// Lets all arrays in FROM of a query, whose names are resolved, have elements only if they are arrays.
+pub fn of_arrays_alone(select: &mut Select) {
+    in_select(select, &mut Vec::new());
+}
+
+/// `queries` are the names of WITH that are visible.
+fn in_select(select: &mut Select, queries: &mut Vec<Name>) {
+    let before = queries.len();
+    queries.extend(select.with.iter().map(|with| with.alias.clone()));
+    in_body(&mut select.body, queries);
+    let walked = each_in_select(select, &mut |expr| {
+        in_expr(expr, queries);
+        Ok(())
+    });
+    debug_assert!(walked.is_ok(), "nothing is refused");
+    queries.truncate(before);
+}
+
+/// Terms of FROM of the body itself: what is in expressions is visited apart.
+fn in_body(body: &mut Body, queries: &[Name]) {
+    match body {
+        Body::Union(_, branches) => {
+            branches.iter_mut().for_each(|branch| in_body(branch, queries));
+        }
+        Body::Set(_, _, left, right) => {
+            in_body(left, queries);
+            in_body(right, queries);
+        }
+        Body::Nested(select) => {
+            let mut inner = queries.to_vec();
+            inner.extend(select.with.iter().map(|with| with.alias.clone()));
+            in_body(&mut select.body, &inner);
+        }
+        Body::Block(block) => {
+            if let Some(from) = &mut block.from {
+                in_term(&mut from.first, queries);
+                from.joins.iter_mut().for_each(|join| in_term(&mut join.term, queries));
+            }
+        }
+    }
+}
+
+fn in_expr(expr: &mut Expr, queries: &mut Vec<Name>) {
+    if let Expr::Subquery(select) = expr {
+        return in_select(select, queries);
+    }
+    let walked = each_child(expr, &mut |child| {
+        in_expr(child, queries);
+        Ok(())
+    });
+    debug_assert!(walked.is_ok(), "nothing is refused");
+}
+
+fn in_term(term: &mut FromTerm, queries: &[Name]) {
+    let Source::Keyspace(path) = &term.source else { return };
+    let is_query = matches!(&path.parts[..], [name] if queries.contains(name));
+    if parts_of(path).is_some() || is_query {
+        return;
+    }
+    let array = expr_of(path);
+    let is_array = functions::find("ISARRAY").expect("it is a function of the language");
+    term.source = Source::Expr(Expr::Case(Box::new(Case {
+        operand: None,
+        whens: vec![(Expr::Call(is_array, vec![array.clone()]), array)],
+        otherwise: Some(Expr::Literal(Value::array(Vec::new()))),
+    })));
+}
+
+/// A path that begins with a variable, as an expression.
+fn expr_of(path: &Path) -> Expr {
+    let (variable, fields) = path.parts.split_first().expect("paths have parts");
+    fields.iter().fold(Expr::Ident(variable.clone()), |of, name| {
+        Expr::Field(Box::new(of), name.clone(), false)
+    })
+}
