@@ -16,7 +16,7 @@ let server;
 let other;
 
 before(async () => {
-  server = await Server.start(19_720);
+  server = await Server.start();
   const app = express();
   const options = { mode: 'minimumForPouchDB', overrideMode: { include: ['routes/find'] }, inMemoryConfig: true, logPath: '/dev/null' };
   app.use('/', expressPouch(PouchDB.defaults({ adapter: 'memory' }), options));

@@ -5,6 +5,7 @@
 
 import { execFile, spawn } from 'node:child_process';
 import { mkdtemp, readFile, rm } from 'node:fs/promises';
+import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
@@ -30,10 +31,31 @@ export async function until(what, check, patienceMs = 60_000) {
   }
 }
 
+/** Ports of a node, from the base on. */
+const PORTS = 18;
+
+function isFree(port) {
+  return new Promise((resolve) => {
+    const server = createServer();
+    server.once('error', () => resolve(false));
+    server.listen(port, '127.0.0.1', () => server.close(() => resolve(true)));
+  });
+}
+
+/** A base of ports that nothing listens on, below those that systems give to outgoing connections. */
+async function freePorts() {
+  for (let attempt = 0; attempt < 100; attempt++) {
+    const base = 15_000 + PORTS * Math.floor(Math.random() * 900);
+    const ports = Array.from({ length: PORTS }, (_, index) => base + index);
+    if ((await Promise.all(ports.map(isFree))).every(Boolean)) return base;
+  }
+  throw new Error('there are no free ports for a node');
+}
+
 export class Server {
-  static async start(base = 19_700) {
+  static async start() {
     const server = new Server();
-    server.base = base;
+    server.base = await freePorts();
     server.folder = await mkdtemp(join(tmpdir(), 'nacre-couch-'));
     await server.run();
     return server;
@@ -50,7 +72,9 @@ export class Server {
       stdio: ['ignore', 'ignore', 'inherit'],
     });
     this.ended = new Promise((resolve) => this.process.once('exit', resolve));
-    await until('the node answers', async () => (await this.rest('GET', '/pools')).ok);
+    const early = this.ended.then((status) => Promise.reject(new Error(`the node has ended: ${status}`)));
+    await Promise.race([early, until('the node answers', async () => (await this.rest('GET', '/pools')).ok)]);
+    early.catch(() => {});
   }
 
   /** Ends the node: in order, or as a crash does. */
