@@ -18,7 +18,7 @@ use crate::selector::Selector;
 use crate::store::Store;
 use crate::tree::Rev;
 use crate::{Call, ask_again};
-use nacre_plugin::{Chunk, Fault, Response, turn};
+use nacre_plugin::{Chunk, Fault, Response, State, turn};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -62,6 +62,8 @@ enum Filter {
 struct Query {
     feed: Feed,
     after: u64,
+    /// The epoch of `after`.
+    epoch: String,
     /// Rows that may still be given.
     left: Option<u64>,
     descending: bool,
@@ -75,8 +77,16 @@ struct Query {
     ends_us: u64,
     /// True if a row was given.
     has_rows: bool,
-    /// The newest change when the request came: an answer that does not wait ends there.
-    up_to: u64,
+}
+
+impl Query {
+    /// The state may have begun another epoch, or may have been built again, while the answer waited.
+    fn catch_up(&mut self, state: &dyn State, meta: &Meta) {
+        if self.epoch != meta.epoch && !self.descending {
+            self.after = meta.shared(state, self.after, &self.epoch);
+        }
+        self.epoch.clone_from(&meta.epoch);
+    }
 }
 
 #[derive(Default, Deserialize)]
@@ -92,7 +102,9 @@ struct Posted {
 pub fn answer(call: &Call<'_>) -> Result<Response, Problem> {
     let meta = Meta::of(call.state());
     if let Some(rest) = header(call.request, "nacre-rest") {
-        let query = serde_json::from_str(rest).map_err(|error| Problem::bad(&error.to_string()))?;
+        let mut query: Query =
+            serde_json::from_str(rest).map_err(|error| Problem::bad(&error.to_string()))?;
+        query.catch_up(call.state(), &meta);
         return Ok(go_on(call, query, &meta, true));
     }
     let query = read(call, &meta)?;
@@ -131,7 +143,7 @@ fn read(call: &Call<'_>, meta: &Meta) -> Result<Query, Problem> {
     let descending = parameters.is("descending");
     let since = header(call.request, "last-event-id").or(parameters.get("since"));
     let after = match since {
-        Some(token) if !descending => meta.seq_of(token),
+        Some(token) if !descending => meta.seq_of(call.state(), token),
         _ if descending => u64::MAX,
         _ => 0,
     };
@@ -172,6 +184,7 @@ fn read(call: &Call<'_>, meta: &Meta) -> Result<Query, Problem> {
     Ok(Query {
         feed,
         after,
+        epoch: meta.epoch.clone(),
         left: parameters.number("limit")?.map(|limit| limit.max(1)),
         descending,
         all_leaves,
@@ -182,7 +195,6 @@ fn read(call: &Call<'_>, meta: &Meta) -> Result<Query, Problem> {
         heartbeat_ms,
         ends_us: call.request.now_us + timeout_ms * 1000,
         has_rows: false,
-        up_to: meta.seq,
     })
 }
 
@@ -192,7 +204,6 @@ fn go_on(call: &Call<'_>, mut query: Query, meta: &Meta, has_begun: bool) -> Res
         (Feed::Normal | Feed::Longpoll, false) => String::from("{\"results\":[\n"),
         _ => String::new(),
     };
-    query.up_to = query.up_to.max(meta.seq);
     let waits = query.feed != Feed::Normal;
     let is_done = rows(&call.store, &mut query, meta, &mut text);
     let response = |text: String| {

@@ -6,9 +6,12 @@
 //! | `d` and the ID | [`ById`] |
 //! | `s` and the sequence number, big-endian | [`BySeq`]: one for each document, at its newest change |
 //! | `t` and the ID | the revision tree, for documents whose tombstone was purged or replaced |
+//! | `e` | earlier epochs: [`Ended`], oldest first |
 //!
-//! A client gets a sequence number as `12-5f2a…`: the number, and the epoch of this state. After the state was built again the epoch
-//! is another one, and clients that name the earlier one read from the beginning, which changes nothing for what they have.
+//! A client gets a sequence number as `12-5f2a…`: the number, and the epoch in which it was given. Each writer begins an epoch with its
+//! first number, because a crash takes back what was not stored yet: the next writer gives the numbers above to other changes. The
+//! state has the end of each earlier epoch, so that a client goes on from the last number that its past and this state have in common.
+//! One that names an epoch that the state does not have reads from the beginning, which changes nothing for what it has.
 
 use crate::record::Record;
 use crate::tree::Tree;
@@ -19,11 +22,14 @@ const META: &[u8] = b"m";
 const ID: u8 = b'd';
 const SEQ: u8 = b's';
 const TREE: u8 = b't';
+const ENDED: &[u8] = b"e";
+/// Earlier epochs that are kept.
+const ENDED_MAX: usize = 256;
 
 /// Counters of the state.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Meta {
-    /// Distinguishes this state from one that is built again.
+    /// The epoch of the newest sequence number.
     pub epoch: String,
     /// The newest sequence number.
     pub seq: u64,
@@ -45,14 +51,66 @@ impl Meta {
         format!("{seq}-{}", self.epoch)
     }
 
-    /// The sequence number that a client names. One of another epoch is 0, and so is what is none.
-    pub fn seq_of(&self, token: &str) -> u64 {
+    /// The sequence number that a client names, or the last one before it that this state has in common with the client. That of an
+    /// unknown epoch is 0, and so is anything that is no sequence number.
+    pub fn seq_of(&self, state: &dyn State, token: &str) -> u64 {
         let token = token.trim_matches('"');
         if token == "now" {
             return self.seq;
         }
         let (number, epoch) = token.split_once('-').unwrap_or((token, &self.epoch));
-        if epoch == self.epoch { number.parse().unwrap_or(0) } else { 0 }
+        number.parse().map_or(0, |number| self.shared(state, number, epoch))
+    }
+
+    /// The last number up to `seq` of `epoch` that this state has, too.
+    pub fn shared(&self, state: &dyn State, seq: u64, epoch: &str) -> u64 {
+        if epoch == self.epoch {
+            // A greater one was lost in a crash, and the epoch that follows has not begun.
+            return seq.min(self.seq);
+        }
+        let ended = ended(state).into_iter().find(|ended| ended.epoch == epoch);
+        ended.map_or(0, |ended| seq.min(ended.seq))
+    }
+}
+
+/// An epoch that another one has followed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ended {
+    /// Its name.
+    #[serde(rename = "e")]
+    pub epoch: String,
+    /// The last sequence number of it that the state has.
+    #[serde(rename = "s")]
+    pub seq: u64,
+}
+
+fn ended(state: &dyn State) -> Vec<Ended> {
+    let stored = state.get(ENDED).and_then(|json| serde_json::from_slice(&json).ok());
+    stored.unwrap_or_default()
+}
+
+/// The epoch of a writer.
+#[derive(Clone, Debug, Default)]
+pub struct Epoch(Option<String>);
+
+impl Epoch {
+    /// Makes the epoch of the state that of this writer. A state without numbers was built again, perhaps by the same writer: it gets
+    /// another epoch.
+    fn begin(&mut self, state: &mut dyn StateMut, meta: &mut Meta, now_us: u64) {
+        if meta.seq == 0 {
+            self.0 = None;
+        }
+        let own = self.0.get_or_insert_with(|| format!("{now_us:x}"));
+        if meta.epoch == *own {
+            return;
+        }
+        if meta.seq > 0 {
+            let mut all = ended(state);
+            all.push(Ended { epoch: std::mem::take(&mut meta.epoch), seq: meta.seq });
+            all.drain(..all.len().saturating_sub(ENDED_MAX));
+            state.put(ENDED, &json(&all));
+        }
+        meta.epoch.clone_from(own);
     }
 }
 
@@ -153,7 +211,7 @@ fn scan<T>(
 }
 
 /// Notes the tree of a document. A tree with the same leaves is no change to clients, and gets no sequence number.
-pub fn note(state: &mut dyn StateMut, id: &str, tree: &Tree, now_us: u64) {
+pub fn note(state: &mut dyn StateMut, epoch: &mut Epoch, id: &str, tree: &Tree, now_us: u64) {
     let leaves: Vec<String> = tree.leaves().iter().map(ToString::to_string).collect();
     let Some(winner) = leaves.first().cloned() else { return };
     let deleted = tree.winner().is_some_and(|winner| tree.is_deleted(&winner));
@@ -167,9 +225,7 @@ pub fn note(state: &mut dyn StateMut, id: &str, tree: &Tree, now_us: u64) {
         state.delete(&key(SEQ, &known.seq.to_be_bytes()));
     }
     let mut meta = Meta::of(state);
-    if meta.seq == 0 {
-        meta.epoch = format!("{now_us:x}");
-    }
+    epoch.begin(state, &mut meta, now_us);
     meta.seq += 1;
     if let Some(known) = &known {
         let count = if known.deleted { &mut meta.deleted } else { &mut meta.documents };
@@ -200,11 +256,11 @@ mod tests {
 
     #[test]
     fn a_document_has_one_change_and_equal_leaves_are_none() {
-        let mut state = MemoryState::default();
-        note(&mut state, "a", &tree(&["1-a"], false), 255);
-        note(&mut state, "b", &tree(&["1-b"], false), 256);
-        note(&mut state, "a", &tree(&["1-a"], false), 257);
-        note(&mut state, "a", &tree(&["2-a 1-a"], true), 258);
+        let (mut state, mut epoch) = (MemoryState::default(), Epoch::default());
+        note(&mut state, &mut epoch, "a", &tree(&["1-a"], false), 255);
+        note(&mut state, &mut epoch, "b", &tree(&["1-b"], false), 256);
+        note(&mut state, &mut epoch, "a", &tree(&["1-a"], false), 257);
+        note(&mut state, &mut epoch, "a", &tree(&["2-a 1-a"], true), 258);
         let meta = Meta::of(&state);
         assert_eq!(meta, Meta { epoch: "ff".into(), seq: 3, documents: 1, deleted: 1 });
         let ids = |rows: Vec<(u64, BySeq)>| -> Vec<(u64, String)> {
@@ -218,10 +274,78 @@ mod tests {
     #[test]
     fn numbers_of_another_epoch_begin_again() {
         let meta = Meta { epoch: "ff".into(), seq: 7, ..Meta::default() };
-        for (token, seq) in
-            [("5-ff", 5), ("5-fe", 0), ("5", 5), ("now", 7), ("\"5-ff\"", 5), ("x", 0)]
-        {
-            assert_eq!(meta.seq_of(token), seq, "{token}");
+        let state = MemoryState::default();
+        for (token, seq) in [
+            ("5-ff", 5),
+            ("5-fe", 0),
+            ("5", 5),
+            ("now", 7),
+            ("\"5-ff\"", 5),
+            ("x", 0),
+            ("x-ff", 0),
+            ("-ff", 0),
+            ("8-ff", 7),
+        ] {
+            assert_eq!(meta.seq_of(&state, token), seq, "{token}");
         }
+    }
+
+    /// A client has read up to 3 when a crash takes 2 and 3 back. The next writer gives 2 and 3 to other documents, which the client
+    /// would miss if it went on from 3.
+    #[test]
+    fn numbers_that_a_crash_took_back_are_read_again() {
+        let (mut state, mut epoch) = (MemoryState::default(), Epoch::default());
+        note(&mut state, &mut epoch, "a", &tree(&["1-a"], false), 1);
+        let mut stored = state.clone();
+        note(&mut state, &mut epoch, "b", &tree(&["1-b"], false), 2);
+        note(&mut state, &mut epoch, "c", &tree(&["1-c"], false), 3);
+        let seen = Meta::of(&state).token(3);
+        assert_eq!(seen, "3-1");
+        assert_eq!(Meta::of(&stored).seq_of(&stored, &seen), 1, "nothing is written yet");
+
+        let mut next = Epoch::default();
+        for (id, now_us) in [("x", 10), ("c", 11), ("b", 12)] {
+            note(&mut stored, &mut next, id, &tree(&["1-x"], false), now_us);
+        }
+        let meta = Meta::of(&stored);
+        assert_eq!(meta.token(meta.seq), "4-a");
+        assert_eq!(meta.seq_of(&stored, &seen), 1);
+        assert_eq!(meta.seq_of(&stored, "1-1"), 1);
+        assert_eq!(meta.seq_of(&stored, "3-a"), 3);
+
+        // Another one, which changes nothing, begins no epoch.
+        let mut last = Epoch::default();
+        note(&mut stored, &mut last, "x", &tree(&["1-x"], false), 20);
+        assert_eq!(Meta::of(&stored), meta);
+        note(&mut stored, &mut last, "x", &tree(&["2-y 1-x"], false), 20);
+        let meta = Meta::of(&stored);
+        assert_eq!(meta.token(meta.seq), "5-14");
+        let shared = ["3-1", "9-a", "5-14", "9-14"].map(|token| meta.seq_of(&stored, token));
+        assert_eq!(shared, [1, 4, 5, 5]);
+    }
+
+    #[test]
+    fn a_state_that_the_same_writer_builds_again_has_another_epoch() {
+        let mut epoch = Epoch::default();
+        let mut tokens = Vec::new();
+        for now_us in [1, 2] {
+            let mut state = MemoryState::default();
+            note(&mut state, &mut epoch, "a", &tree(&["1-a"], false), now_us);
+            tokens.push(Meta::of(&state).token(1));
+        }
+        assert_eq!(tokens, ["1-1", "1-2"]);
+    }
+
+    #[test]
+    fn earlier_epochs_are_bounded() {
+        let mut state = MemoryState::default();
+        for now_us in 1..=ENDED_MAX as u64 + 10 {
+            let rev = format!("1-{now_us}");
+            note(&mut state, &mut Epoch::default(), "a", &tree(&[&rev], false), now_us);
+        }
+        assert_eq!(ended(&state).len(), ENDED_MAX);
+        let meta = Meta::of(&state);
+        assert_eq!(meta.seq_of(&state, "1-1"), 0, "that one is forgotten");
+        assert_eq!(meta.seq_of(&state, "200-c8"), 200);
     }
 }

@@ -70,6 +70,8 @@ fn default_revs_limit() -> usize {
 /// The plugin.
 pub struct Couch {
     config: Config,
+    /// The epoch of the sequence numbers that this instance gives.
+    epoch: index::Epoch,
     /// Documents of a bulk request whose turn is yet to come.
     pending: Option<bulk::Pending>,
 }
@@ -118,7 +120,7 @@ impl Service for Couch {
         if !(20..=1000).contains(&config.revs_limit) {
             return Err(Fault::Reject("revs_limit is 20 to 1000".into()));
         }
-        Ok(Couch { config, pending: None })
+        Ok(Couch { config, epoch: index::Epoch::default(), pending: None })
     }
 
     fn on_batch(
@@ -143,7 +145,7 @@ impl Service for Couch {
                         || (is_alive && record.crc == crc_text(event.body)))
             };
             if let Some(record) = record.as_ref().filter(|record| is_ours(record)) {
-                index::note(state, id, &record.tree, now_us);
+                index::note(state, &mut self.epoch, id, &record.tree, now_us);
                 continue;
             }
             if !is_alive && record.is_none() && index::by_id(state, id).is_none() {
@@ -152,7 +154,7 @@ impl Service for Couch {
             turn::begin(event.index, state);
             let imported = Store { config: &self.config, state }.import(id);
             match imported {
-                Ok(Some(tree)) => index::note(state, id, &tree, now_us),
+                Ok(Some(tree)) => index::note(state, &mut self.epoch, id, &tree, now_us),
                 // A newer version is on its way.
                 Ok(None) => {}
                 Err(problem) if problem.status == 503 => return Err(Fault::Retry(problem.reason)),
