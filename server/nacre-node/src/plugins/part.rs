@@ -38,6 +38,8 @@ const WAITING_BODY_BYTES_MAX: usize = 1 << 20;
 const FRESH: &str = "nacre-fresh";
 /// [`Missing::Late`] in words.
 const LATE: &str = "the state was not up to date in time";
+/// How long a request waits for a deployment that the node is loading.
+const LOADING_PATIENCE: Duration = Duration::from_secs(10);
 /// Interval of checks whether a state has the vBuckets that it should, if no event triggers one.
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -283,7 +285,8 @@ impl Plugins {
         })
     }
 
-    /// Asks the deployment that answers under `name`, and its successor if it is replaced meanwhile.
+    /// Asks the deployment that answers under `name`, and its successor if it is replaced meanwhile. A node that has just begun loads it
+    /// first: clients of other protocols than its own may take a refusal for an answer.
     pub(super) fn ask<T>(
         &self,
         node: &Node,
@@ -294,10 +297,18 @@ impl Plugins {
         let begun_ns = node.now().monotonic_ns;
         loop {
             let changed = self.changed();
-            let deployment = self.deployment(name).ok_or_else(not_loaded)?;
-            let outcome = ask(&deployment);
-            let passed_ns = node.now().monotonic_ns.saturating_sub(begun_ns);
-            let left = patience.saturating_sub(Duration::from_nanos(passed_ns));
+            let deployment = self.deployment(name);
+            let outcome = deployment.as_ref().ok_or_else(not_loaded).and_then(&ask);
+            let passed = Duration::from_nanos(node.now().monotonic_ns.saturating_sub(begun_ns));
+            let left = patience.saturating_sub(passed);
+            let Some(deployment) = deployment else {
+                let left = left.min(LOADING_PATIENCE.saturating_sub(passed));
+                if left.is_zero() || node.is_stopping() {
+                    return outcome;
+                }
+                block::on(&*node.platform, changed, PAUSE.min(left));
+                continue;
+            };
             match outcome {
                 // Another version answers now, or soon.
                 Err(Missing::NotYet(_)) if deployment.is_replaced() && !left.is_zero() => {
