@@ -139,6 +139,8 @@ pub struct Stream<E> {
     /// Generation of the vBucket when the stream was opened: another generation is another history.
     generation: u32,
     position: Seqno,
+    /// First seqno of the snapshot that the consumer is within; `None` between two.
+    within: Option<Seqno>,
     wants_history: bool,
     backfill: Option<Backfill<E>>,
 }
@@ -153,9 +155,18 @@ impl<E> Stream<E> {
             vb_uuid: vbucket.failover_log().current(),
             generation: vbucket.generation(),
             position: after,
+            within: None,
             wants_history: false,
             backfill: None,
         }
+    }
+
+    /// Opens a stream for a consumer that may have stopped within a snapshot: up to the end of the next one, its positions are within
+    /// a snapshot that began where the first one did. Versions that the first one left out are replaced only there.
+    pub fn resume(vbucket: &mut Vbucket, from: &ResumePoint) -> Stream<E> {
+        let is_within = from.seqno != from.snapshot_end && from.seqno != from.snapshot_start;
+        let within = is_within.then_some(from.snapshot_start);
+        Stream { within, ..Stream::open(vbucket, from.seqno) }
     }
 
     /// Includes every version that the vBucket keeps as history.
@@ -225,7 +236,7 @@ impl<E> Stream<E> {
         let position = ResumePoint {
             vb_uuid: self.vb_uuid,
             seqno: drained.snapshot_end,
-            snapshot_start: drained.snapshot_start,
+            snapshot_start: self.within.take().unwrap_or(drained.snapshot_start),
             snapshot_end: drained.snapshot_end,
         };
         Read::Portion(Portion { documents: drained.documents, position, is_history })
@@ -233,7 +244,7 @@ impl<E> Stream<E> {
 
     /// Goes on to `seqno`, with nothing that is wanted in between.
     fn pass_over(&mut self, seqno: Seqno) -> Portion {
-        let snapshot_start = self.position.next();
+        let snapshot_start = self.within.take().unwrap_or(self.position.next());
         self.position = seqno;
         let vb_uuid = self.vb_uuid;
         let position = ResumePoint { vb_uuid, seqno, snapshot_start, snapshot_end: seqno };
@@ -242,7 +253,9 @@ impl<E> Stream<E> {
 
     /// Takes a scan of the store that began after [`Read::Behind`] was reported.
     pub fn begin_backfill(&mut self, past: Past<E>) {
-        self.backfill = Some(Backfill::new(past, self.vb_uuid, self.position));
+        let mut backfill = Backfill::new(past, self.vb_uuid, self.position);
+        backfill.start = self.within.unwrap_or(backfill.start);
+        self.backfill = Some(backfill);
     }
 
     /// Reads on in the backfill; the last portion ends with its snapshot.
@@ -270,6 +283,8 @@ impl<E> Stream<E> {
     /// Goes on where a backfill that was handed out has come to.
     pub fn put_back(&mut self, backfill: Backfill<E>) {
         self.position = backfill.position;
+        let is_within = backfill.position >= backfill.start && backfill.position < backfill.end;
+        self.within = is_within.then_some(backfill.start);
         self.backfill = Some(backfill).filter(|backfill| !backfill.done);
     }
 
@@ -439,6 +454,42 @@ mod tests {
         stream.close(&mut vbucket);
         vbucket.set_persisted(Seqno(4), usize::MAX);
         assert_eq!(vbucket.checkpoint().memory_bytes(), 0, "a closed stream holds nothing back");
+    }
+
+    /// `a` was left out of the snapshot 1 to 5, since its version 5 has replaced it. A consumer that stopped at 3 shows no state of the
+    /// vBucket before it has that.
+    #[test]
+    fn a_stream_that_goes_on_within_a_snapshot_stays_within_it() {
+        let within = |seqno, snapshot_start, snapshot_end| ResumePoint {
+            vb_uuid: VbUuid(5),
+            seqno: Seqno(seqno),
+            snapshot_start: Seqno(snapshot_start),
+            snapshot_end: Seqno(snapshot_end),
+        };
+        let past = |documents: &'static [(&str, u64)], end| {
+            let version = |(key, seqno): &(&str, u64)| {
+                let meta = Meta { seqno: Seqno(*seqno), ..Meta::default() };
+                Ok::<_, Infallible>(Document::new(meta, format!("\0{key}").as_bytes(), b"1"))
+            };
+            let documents = Box::new(documents.iter().map(version));
+            Past { documents, end: Seqno(end), history_start: None }
+        };
+        let mut vbucket = vbucket();
+        for key in ["a", "b", "c", "d", "a", "e", "f"] {
+            set(&mut vbucket, key);
+        }
+        let mut stream = Stream::resume(&mut vbucket, &within(3, 1, 5));
+        stream.begin_backfill(past(&[("d", 4), ("a", 5), ("e", 6)], 6));
+        assert_eq!(shown(&stream.backfill(limit(1)).unwrap()), "d@4 -> 4 in 1..=6");
+        stream.cut_backfill();
+        stream.begin_backfill(past(&[("a", 5), ("e", 6)], 6));
+        assert_eq!(shown(&stream.backfill(limit(9)).unwrap()), "a@5 e@6 -> 6 in 1..=6");
+        assert_eq!(read(&mut stream, &mut vbucket), "f@7 -> 7 in 7..=7");
+
+        let mut from_memory = Stream::resume(&mut vbucket, &within(3, 1, 5));
+        assert_eq!(read(&mut from_memory, &mut vbucket), "d@4 a@5 e@6 f@7 -> 7 in 1..=7");
+        let mut between = Stream::resume(&mut vbucket, &within(3, 3, 5));
+        assert_eq!(read(&mut between, &mut vbucket), "d@4 a@5 e@6 f@7 -> 7 in 4..=7");
     }
 
     #[test]

@@ -193,7 +193,7 @@ impl Feed {
             let verdict = resume(&from, log, high, purged);
             let to = match verdict {
                 Resume::Continue => {
-                    let mut stream = Stream::open(&mut vbucket, from.seqno);
+                    let mut stream = Stream::resume(&mut vbucket, &from);
                     self.branches[vbid.index()] = vbucket.failover_log().current();
                     drop(vbucket);
                     if self.deployment.spec.old {
@@ -681,7 +681,9 @@ enum Failure {
 
 /// Up to where a consumer at `point` shows a state that the vBucket really was in.
 pub(super) fn consistent(point: &ResumePoint) -> Seqno {
-    if point.seqno == point.snapshot_end {
+    // A consumer that has just the first change of a snapshot misses no version that a later one replaced. After a crash that may be
+    // all that is left of the snapshot: readers would wait for a change that nobody makes.
+    if point.seqno == point.snapshot_end || point.seqno == point.snapshot_start {
         point.seqno
     } else {
         Seqno(point.snapshot_start.0.saturating_sub(1))
@@ -753,5 +755,43 @@ impl Drop for Feed {
             }
         }
         self.deployment.feed_ended();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nacre_types::FailoverLog;
+
+    /// A state that may go on with a history that ends where it is has all of that history, so no reader waits for more of it.
+    #[test]
+    fn a_state_that_goes_on_at_the_end_of_history_is_consistent_there() {
+        let log = FailoverLog::from_entries(vec![(VbUuid(1), Seqno(0))]).unwrap();
+        for (seqno, start, end) in (0..6).flat_map(|seqno| {
+            (0..=seqno).flat_map(move |start| (seqno..8).map(move |end| (seqno, start, end)))
+        }) {
+            let point = ResumePoint {
+                vb_uuid: VbUuid(1),
+                seqno: Seqno(seqno),
+                snapshot_start: Seqno(start),
+                snapshot_end: Seqno(end),
+            };
+            if resume(&point, &log, point.seqno, Seqno::ZERO) == Resume::Continue {
+                assert_eq!(consistent(&point), point.seqno, "{start}..={end}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_state_within_a_snapshot_is_that_before_it() {
+        let point = |seqno, start, end| ResumePoint {
+            vb_uuid: VbUuid(1),
+            seqno: Seqno(seqno),
+            snapshot_start: Seqno(start),
+            snapshot_end: Seqno(end),
+        };
+        assert_eq!(consistent(&point(6, 5, 9)), Seqno(4));
+        assert_eq!(consistent(&point(9, 5, 9)), Seqno(9));
+        assert_eq!(consistent(&point(5, 5, 9)), Seqno(5));
     }
 }
