@@ -18,7 +18,7 @@ that has left the cluster ends with the last answer on it.
 import asyncio
 import random
 from collections.abc import Awaitable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from ._connection import BucketNotReady, Connection, ConnectionLost
 from ._connstr import Address
@@ -42,6 +42,7 @@ from .exceptions import (
     UnAmbiguousTimeoutException,
 )
 
+_SUCCESS = int(Status.SUCCESS)
 _PAUSE_FIRST, _PAUSE_MAX = 0.005, 0.5
 _MAP_WAIT_SECONDS_MAX = 5.0
 """How long a node may take to give its map before the next one is asked."""
@@ -52,9 +53,12 @@ _UNAVAILABLE = (OSError, ConnectionLost, AuthenticationException, BucketNotFound
 """Errors of a node that cannot be asked, though others may be."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Operation:
-    """What a request needs besides its bytes. Its frame carries neither key nor vBucket yet."""
+    """What a request needs besides its bytes. Its frame carries neither key nor vBucket yet.
+
+    Nothing changes one once it was made.
+    """
 
     request: Request
     key: str
@@ -81,7 +85,8 @@ class Attempt:
     """The error of the last answer, if that was one to try again after."""
     unreachable: dict[Address, Exception] = field(default_factory=dict)
     """Why nodes could not be connected to, as far as none of them was since."""
-    pauses: Iterator[float] = field(default_factory=lambda: _pauses())
+    pauses: Iterator[float] | None = None
+    """How long to wait before the next ones."""
 
     def failed(self, *reasons: str) -> None:
         """Notes why it is tried again."""
@@ -90,6 +95,8 @@ class Attempt:
 
     async def pause(self) -> None:
         """Waits, longer each time."""
+        if self.pauses is None:
+            self.pauses = _pauses()
         await asyncio.sleep(next(self.pauses))
 
     async def again(self, *reasons: str) -> None:
@@ -288,14 +295,11 @@ class KvClient:
 
     async def _attempts(self, operation: Operation, key: bytes, attempt: Attempt) -> Response:
         while True:
-            cluster_map = self.map or await self._map(attempt)
-            vbid = vbucket_of(key, len(cluster_map.vbuckets))
             try:
-                connection = await self._connection_for(vbid, attempt, operation.copy)
-                request = await self._addressed(operation, key, vbid, connection, attempt)
-                if request is None:
+                sent = self._send_now(operation, key) or await self._send(operation, key, attempt)
+                if sent is None:
                     continue
-                answer = await connection.send(request)
+                connection, answer = sent
                 attempt.in_flight = True
                 if self.instruments is None:
                     response = await answer
@@ -308,9 +312,37 @@ class KvClient:
                 await attempt.again("SOCKET_CLOSED_WHILE_IN_FLIGHT")
                 continue
             attempt.in_flight = False
-            if response.status == Status.SUCCESS or response.status in operation.accepted:
+            if response.status == _SUCCESS or response.status in operation.accepted:
                 return response
             await self._after_refusal(operation, response, connection, attempt)
+
+    def _send_now(
+        self, operation: Operation, key: bytes
+    ) -> tuple[Connection, Awaitable[Response]] | None:
+        """Sends a request if all that it needs is there, as it nearly always is; else None."""
+        cluster_map = self.map
+        if cluster_map is None or self.closed:
+            return None
+        collection_id = self._collection_ids.get((operation.scope, operation.collection))
+        vbid = vbucket_of(key, len(cluster_map.vbuckets))
+        address = cluster_map.node_of(vbid, operation.copy)
+        connection = None if address is None else self._connections.get(address)
+        if connection is None or collection_id is None or not connection.takes_documents:
+            return None
+        request = operation.request.to(leb128(collection_id) + key, vbid)
+        return connection, connection.send_now(request)
+
+    async def _send(
+        self, operation: Operation, key: bytes, attempt: Attempt
+    ) -> tuple[Connection, Awaitable[Response]] | None:
+        """Sends a request once all that it needs is there; None to start over."""
+        cluster_map = self.map or await self._map(attempt)
+        vbid = vbucket_of(key, len(cluster_map.vbuckets))
+        connection = await self._connection_for(vbid, attempt, operation.copy)
+        request = await self._addressed(operation, key, vbid, connection, attempt)
+        if request is None:
+            return None
+        return connection, await connection.send(request)
 
     async def _watched(self, answer: Awaitable[Response], connection: Connection) -> Response:
         """The answer, with a span for the request."""
@@ -329,11 +361,11 @@ class KvClient:
         if Feature.COLLECTIONS not in connection.features:
             if not self._is_default(op):
                 raise FeatureUnavailableException("the server has no collections", attempt.context)
-            return replace(op.request, key=key, vbid=vbid)
+            return op.request.to(key, vbid)
         collection_id = await self._collection_id(op, connection, attempt)
         if collection_id is None:
             return None
-        return replace(op.request, key=leb128(collection_id) + key, vbid=vbid)
+        return op.request.to(leb128(collection_id) + key, vbid)
 
     async def _collection_id(
         self, op: Operation, connection: Connection, attempt: Attempt
@@ -423,7 +455,8 @@ class KvClient:
         return sorted(dict.fromkeys(nodes), key=lambda node: not self._is_connected(node))
 
     def _is_connected(self, address: Address) -> bool:
-        return address in self._connections and not self._connections[address].lost
+        connection = self._connections.get(address)
+        return connection is not None and not connection.lost
 
     async def _ask_for_map(self, attempt: Attempt, *first: Address) -> list[str]:
         """Takes the map of the first node that gives one; if none does, says why.

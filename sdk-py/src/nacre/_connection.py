@@ -11,6 +11,7 @@ import socket
 import ssl
 import struct
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from functools import partial
 from typing import cast
 
 from ._connstr import Address
@@ -72,6 +73,9 @@ class Connection(asyncio.Protocol):
         self._reader = FrameReader()
         self._waiting: dict[int, asyncio.Future[Response]] = {}
         self._streams: dict[int, asyncio.Queue[Response | None]] = {}
+        self._unwritten: list[bytes] = []
+        """Frames of this turn of the loop."""
+        self._has_collections = False
         self._opaque = 0
         self._writable = asyncio.Event()
 
@@ -131,17 +135,30 @@ class Connection(asyncio.Protocol):
         The answer raises `ConnectionLost` when the connection ends first; so does this.
         """
         await self._ready()
+        return self.send_now(request)
+
+    @property
+    def takes_documents(self) -> bool:
+        """Whether `send_now` may be called with a request for a document of any collection."""
+        return self._has_collections and self._writable.is_set() and self._is_open()
+
+    def send_now(self, request: Request) -> Awaitable[Response]:
+        """As `send`, where the socket takes more."""
         opaque = self._next_opaque()
         answer = self._loop.create_future()
         self._waiting[opaque] = answer
-        answer.add_done_callback(lambda done: self._settled(opaque, done))
+        answer.add_done_callback(partial(self._settled, opaque))
         self._write(request, opaque)
         return answer
 
+    def _is_open(self) -> bool:
+        # A transport that is closing drops what is written to it.
+        transport = self._transport
+        return not self.lost and transport is not None and not transport.is_closing()
+
     async def _ready(self) -> None:
         await self._writable.wait()
-        # A transport that is closing drops what is written to it.
-        if self.lost or self._transport is None or self._transport.is_closing():
+        if not self._is_open():
             raise ConnectionLost(self._end_reason)
 
     def _next_opaque(self) -> int:
@@ -149,8 +166,22 @@ class Connection(asyncio.Protocol):
         return self._opaque
 
     def _write(self, request: Request, opaque: int) -> None:
+        """Writes at once what is asked for alone, and together what is asked for in one turn."""
         assert self._transport is not None
-        self._transport.write(request.encode(opaque))
+        frame = request.encode(opaque)
+        if self._unwritten:
+            self._unwritten.append(frame)
+        elif len(self._waiting) <= 1:
+            self._transport.write(frame)
+        else:
+            self._unwritten.append(frame)
+            self._loop.call_soon(self._write_rest)
+
+    def _write_rest(self) -> None:
+        frames, self._unwritten = self._unwritten, []
+        # Of a connection that has ended meanwhile, those who wait know already.
+        if frames and self._transport is not None and not self.lost:
+            self._transport.write(b"".join(frames))
 
     async def ask(self, request: Request) -> Response:
         """Sends and waits for the answer."""
@@ -158,7 +189,7 @@ class Connection(asyncio.Protocol):
 
     def post(self, request: Request) -> None:
         """Sends, if the connection still can, without waiting for an answer."""
-        if not self.lost and self._transport is not None and not self._transport.is_closing():
+        if self._is_open():
             self._write(request, self._next_opaque())
 
     async def stream(self, request: Request) -> AsyncGenerator[Response, None]:
@@ -305,6 +336,7 @@ class Connection(asyncio.Protocol):
         self.features = frozenset(
             code for (code,) in struct.iter_unpack(">H", agreed[: len(agreed) // 2 * 2])
         )
+        self._has_collections = Feature.COLLECTIONS in self.features
 
     async def _select(self, bucket: str) -> None:
         response = await self.ask(Request(Opcode.SELECT_BUCKET, key=bucket.encode()))

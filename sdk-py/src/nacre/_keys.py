@@ -18,6 +18,8 @@ def vbucket_of(key: bytes, vbucket_count: int) -> int:
 
 def leb128(number: int) -> bytes:
     """Unsigned LEB128, which puts a collection's id before a key."""
+    if number < 0x80:
+        return bytes((number,))
     out = bytearray()
     while number >= 0x80:
         out.append(number & 0x7F | 0x80)

@@ -688,9 +688,12 @@ def options_of(operation: str, kind: type[Chosen], *given: Mapping[str, Any] | N
     """
     merged: dict[str, Any] = {}
     for options in given:
-        merged.update(options or {})
+        if options:
+            merged.update(options)
     names = cast(Any, kind).__optional_keys__
-    for name in merged.keys() - names:
+    for name in merged:
+        if name in names:
+            continue
         if name in OFFICIAL_NAMES:
             raise FeatureUnavailableException(f"{operation} does not offer the option {name} yet")
         known = ", ".join(sorted(names))

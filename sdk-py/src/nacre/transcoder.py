@@ -13,6 +13,11 @@ _LEGACY_KINDS = {0: JSON_FLAGS, _LEGACY_BINARY: BINARY_FLAGS, _LEGACY_STRING: ST
 """Kinds of documents that were stored before the highest byte of the flags had a meaning."""
 
 
+_ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+"""Made once: the module makes a new one for each call with options."""
+_DECODER = json.JSONDecoder()
+
+
 class Transcoder(Protocol):
     """Turns values into bytes and flags, and back."""
 
@@ -193,8 +198,7 @@ def encode_json(value: Any) -> bytes:
         ValueFormatException: JSON has no such value.
     """
     try:
-        text = json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-        return text.encode()
+        return _ENCODER.encode(value).encode()
     except (TypeError, ValueError, RecursionError) as error:
         raise ValueFormatException(f"the value is not JSON: {error}") from None
 
@@ -206,7 +210,11 @@ def decode_json(value: bytes) -> Any:
         ValueFormatException: it is not JSON.
     """
     try:
-        return json.loads(value)
+        try:
+            return _DECODER.decode(value.decode())
+        except ValueError:
+            # JSON in UTF-16 or UTF-32, or none.
+            return json.loads(value)
     except (ValueError, RecursionError) as error:
         raise ValueFormatException(f"the document is not JSON: {error}") from None
 
