@@ -29,9 +29,9 @@ mod ycsb;
 mod ycsb_java;
 
 use crate::command::{cargo, run as run_command};
-use crate::plugins;
+use crate::{node, plugins};
 use clap::{Args, Subcommand};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Options of `cargo xtask bench`.
 #[derive(Args, Debug)]
@@ -104,6 +104,9 @@ enum What {
         /// Only these workloads, by their letters, and without durable writes
         #[arg(long, value_delimiter = ',')]
         only: Vec<String>,
+        /// A node to run instead of the one of this workspace
+        #[arg(long, value_name = "PATH")]
+        node: Option<PathBuf>,
     },
     /// YCSB itself with the official Java client, workloads A to F; no operation may fail
     YcsbJava {
@@ -122,6 +125,9 @@ enum What {
         /// Only these workloads, by their letters
         #[arg(long, value_delimiter = ',')]
         only: Vec<String>,
+        /// A node to run instead of the one of this workspace
+        #[arg(long, value_name = "PATH")]
+        node: Option<PathBuf>,
     },
     /// Queries: latencies, indexes that are kept up to date and asked under load, and the sandbox against the same natively
     Query {
@@ -143,6 +149,9 @@ enum What {
         /// How the node is built
         #[arg(long, value_enum, default_value = "release")]
         profile: patterns::Profile,
+        /// A node to run instead of the one of this workspace
+        #[arg(long, value_name = "PATH")]
+        node: Option<PathBuf>,
     },
     /// Views: documents indexed per second against another server, queries, and the sandbox against the same natively
     Views {
@@ -338,30 +347,40 @@ pub fn run(options: &Bench) -> Result<(), String> {
             sdk::run((*rounds).max(1), *seconds, node.as_deref())
         }
         What::Plugins => in_sandbox("plugins"),
-        What::Ycsb { records, clients, rounds, seconds, only } => {
+        What::Ycsb { records, clients, rounds, seconds, only, node } => {
             let (records, clients) = ((*records).max(1), (*clients).max(1));
             let (rounds, seconds) = ((*rounds).max(1), *seconds);
-            ycsb::run(ycsb::Effort { records, clients, rounds, seconds }, only)
+            ycsb::run(ycsb::Effort { records, clients, rounds, seconds }, only, node.as_deref())
         }
         What::Query { documents, seconds } => {
             let node = query::run((*documents).max(1000), *seconds);
             in_sandbox("index").and(in_sandbox("query")).and(node)
         }
-        What::YcsbJava { records, operations, threads, target, only } => {
+        What::YcsbJava { records, operations, threads, target, only, node } => {
             let (records, operations) = ((*records).max(1), (*operations).max(1));
             let (threads, target) = ((*threads).max(1), *target);
-            ycsb_java::run(ycsb_java::Effort { records, operations, threads, target }, only)
+            let effort = ycsb_java::Effort { records, operations, threads, target };
+            ycsb_java::run(effort, only, node.as_deref())
         }
-        What::Patterns { long, nodes, profile } => {
+        What::Patterns { long, nodes, profile, node } => {
             let count = |place: usize| nodes.get(place).map_or(1, |count| (*count).max(1));
             let nodes = [count(0), count(1).max(count(0))];
-            patterns::run(patterns::Effort { is_long: *long, nodes, profile: profile.name() })
+            let effort = patterns::Effort { is_long: *long, nodes, profile: profile.name() };
+            patterns::run(effort, node.as_deref())
         }
         What::Views { documents, peer_documents } => {
             let node = views::run((*documents).max(1), (*peer_documents).max(1));
             in_sandbox("views").and(node)
         }
     }
+}
+
+/// The node that was named, or the one of this workspace.
+///
+/// # Errors
+/// As for [`node::build`].
+fn binary(named: Option<&Path>, profile: &str) -> Result<PathBuf, String> {
+    named.map_or_else(|| node::build(profile), |path| Ok(path.to_owned()))
 }
 
 /// Runs a benchmark of the plugin host.

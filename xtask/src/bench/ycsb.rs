@@ -3,7 +3,7 @@
 use super::load::{self, BUCKET, Row, median};
 use super::postgres::{Postgres, SETTINGS};
 use super::{Goal, NODE, ON_FIRST, ON_SECOND, PORT_BASE};
-use crate::node::{self, Node, PASSWORD, USER};
+use crate::node::{Node, PASSWORD, USER};
 use std::path::Path;
 
 const UPDATES: Goal =
@@ -58,8 +58,8 @@ const COMPARED: [(&str, &str, &str); 2] = [
 ///
 /// # Errors
 /// What is missing, what a server refused, or which goal was missed.
-pub fn run(effort: Effort, only: &[String]) -> Result<(), String> {
-    let binary = node::build("release")?;
+pub fn run(effort: Effort, only: &[String], named: Option<&Path>) -> Result<(), String> {
+    let binary = super::binary(named, "release")?;
     let peer = Postgres::start(PORT_BASE + 53)?;
     let wrapper: Vec<&str> = NODE.iter().chain(&ON_FIRST).copied().collect();
     let node = Node::start(&binary, Some(PORT_BASE), &[], &wrapper)?;

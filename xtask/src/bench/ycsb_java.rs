@@ -11,9 +11,9 @@ use super::load::BUCKET;
 use super::load::create_bucket;
 use super::{NODE, ON_FIRST, PORT_BASE};
 use crate::command::{output, run as run_command, workspace};
-use crate::node::{self, Node, PASSWORD, USER};
+use crate::node::{Node, PASSWORD, USER};
 use crate::tools;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// YCSB and the client. Later versions of the client lack a library that they need.
@@ -79,8 +79,8 @@ struct Outcome {
 ///
 /// # Errors
 /// A missing tool, or a workload with failed operations.
-pub fn run(effort: Effort, only: &[String]) -> Result<(), String> {
-    let binary = node::build("release")?;
+pub fn run(effort: Effort, only: &[String], named: Option<&Path>) -> Result<(), String> {
+    let binary = super::binary(named, "release")?;
     let program = Program::build()?;
     let wrapper: Vec<&str> = NODE.iter().chain(&ON_FIRST).copied().collect();
     let node = Node::start(&binary, Some(PORT_BASE), &[], &wrapper)?;

@@ -12,7 +12,7 @@ mod proxy;
 
 use super::load::{BUCKET, Row, figure, median, rows};
 use super::{Goal, Limit, PORT_BASE};
-use crate::node::{self, Node, PASSWORD, USER};
+use crate::node::{Node, PASSWORD, USER};
 use clap::ValueEnum;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -197,8 +197,8 @@ impl Floors {
 ///
 /// # Errors
 /// A missing tool, a refusal of a node, or the first floor that was missed.
-pub fn run(effort: Effort) -> Result<(), String> {
-    let binary = node::build(effort.profile)?;
+pub fn run(effort: Effort, named: Option<&Path>) -> Result<(), String> {
+    let binary = super::binary(named, effort.profile)?;
     let [few, many] = effort.nodes;
     println!(
         "nodes {few} and {many}, replicas 0, durability none, scan consistency not_bounded, {} sizes, {} processors, profile {}",
