@@ -146,6 +146,8 @@ export class Node {
   off = [];
   /** Paths whose requests are never answered. */
   held = [];
+  /** Milliseconds that an answer takes, by path. */
+  slow = {};
   uuid = 'aa';
   paused = false;
   /** Method of the request with which the session ends. */

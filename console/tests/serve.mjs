@@ -46,8 +46,10 @@ export async function serve({ prefix = '', port = 0 } = {}) {
     request.on('end', () => {
       if (node.held.some((held) => path.startsWith(held))) return;
       const [status, value] = node.answer(request.method, path, address.searchParams, body);
-      reply.writeHead(status, { 'content-type': 'application/json', 'cache-control': 'no-store' });
-      reply.end(typeof value === 'string' ? value : JSON.stringify(value));
+      setTimeout(() => {
+        reply.writeHead(status, { 'content-type': 'application/json', 'cache-control': 'no-store' });
+        reply.end(typeof value === 'string' ? value : JSON.stringify(value));
+      }, node.slow[path] ?? 0);
     });
   });
   await new Promise((resolve) => server.listen(port, '127.0.0.1', resolve));

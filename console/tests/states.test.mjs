@@ -23,7 +23,7 @@ after(async () => {
   await made?.close();
 });
 
-const USUAL = { claimed: true, stopped: false, session: true, conflict: false, empty: false, forbidden: false, broken: false, off: [], held: [], uuid: 'aa', paused: false, endsWith: '' };
+const USUAL = { claimed: true, stopped: false, session: true, conflict: false, empty: false, forbidden: false, broken: false, off: [], held: [], slow: {}, uuid: 'aa', paused: false, endsWith: '' };
 
 /** Does `work` on screens, one after the other, while the made-up node is in a state. The page must do nothing that a page of the console must not do. */
 async function each(paths, work, state = {}, options = {}) {
@@ -163,6 +163,11 @@ describe('each screen', () => {
       });
     }
   });
+
+  it('hears a node whose answers take longer than the time between two questions', () =>
+    on('servers', async ({ page }) => {
+      await page.getByRole('progressbar', { name: 'Progress' }).waitFor();
+    }, { slow: { '/pools/default/tasks': 5000 } }));
 
   it('can be read on a narrow screen', () =>
     each(SCREENS, async ({ page }, path) => {

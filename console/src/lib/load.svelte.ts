@@ -4,12 +4,17 @@ import { untrack } from 'svelte';
 import { ApiError, get, messageOf, textOf } from './api';
 import { live } from './live.svelte';
 
+/** Time after which a read is made again although it has not ended. */
+const PATIENCE_MS = 30_000;
+
 /** Reads something for as long as the screen is there: at once, when the agreed state changes, and each `every` seconds. */
 export class Loaded<T> {
   value = $state.raw<T | null>(null);
   error = $state.raw<ApiError | null>(null);
   loading = $state(true);
   private turn = 0;
+  /** When the read that is under way began; 0 without one. */
+  private begun = 0;
 
   constructor(
     private readonly read: (signal: AbortSignal, background: boolean) => Promise<T>,
@@ -26,7 +31,9 @@ export class Loaded<T> {
       untrack(() => void this.run(stop.signal, false));
       const timer = options.every
         ? setInterval(() => {
-            if (!document.hidden && !live.paused) void this.run(stop.signal, true);
+            // A node that takes longer than a period would never be heard: each answer would be overtaken by the next question.
+            const isUnderWay = Date.now() - this.begun < PATIENCE_MS;
+            if (!document.hidden && !live.paused && !isUnderWay) void this.run(stop.signal, true);
           }, options.every * 1000)
         : undefined;
       return () => {
@@ -50,6 +57,7 @@ export class Loaded<T> {
 
   private async run(signal: AbortSignal, background: boolean, patience = 60): Promise<void> {
     const turn = (this.turn += 1);
+    this.begun = Date.now();
     if (!background && this.value === null) this.loading = true;
     try {
       const value = await this.read(signal, background);
@@ -65,7 +73,7 @@ export class Loaded<T> {
       }
       this.error = error instanceof ApiError ? error : new ApiError(0, messageOf(error));
     } finally {
-      if (turn === this.turn) this.loading = false;
+      if (turn === this.turn) [this.loading, this.begun] = [false, 0];
     }
   }
 }
