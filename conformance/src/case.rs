@@ -730,8 +730,9 @@ mod tests {
         for (group, file) in eventing() {
             for case in file.cases {
                 assert!(seen.insert(case.name.clone()), "{group}: {} twice", case.name);
-                let EventingExpect { refused, destination, source, log, stats } = case.expect;
-                let any = refused.is_some()
+                let EventingExpect { undeployed, refused, destination, source, log, stats } =
+                    case.expect;
+                let any = (undeployed || refused.is_some())
                     || !(destination.is_empty() && source.is_empty())
                     || !(log.is_empty() && stats.is_empty());
                 assert!(any, "{}", case.name);
