@@ -92,9 +92,11 @@ pub(super) fn latencies(status: &Status) -> Value {
     Value::Object(counts.filter_map(class).collect::<Map<_, _>>())
 }
 
-/// What was passed to the code of a function.
+/// What was passed to the code of a function. The timer that has the component call `OnDeploy` is none of the function's.
 pub(super) fn events(status: &Status) -> Value {
-    json!({"dcp_mutation_sent_to_worker": status.documents, "timer_events": status.timers})
+    let count = |name: &str| status.metrics.get(name).copied().unwrap_or_default();
+    let timers = count("timer_callback_success") + count("timer_callback_failure");
+    json!({"dcp_mutation_sent_to_worker": status.documents, "timer_events": number(timers)})
 }
 
 /// All statistics of a function.
