@@ -15,6 +15,7 @@ use super::consensus::Consensus;
 use super::directory::Directory;
 use super::frame::{self, Frame, Kind};
 use super::request::Login;
+use crate::rest::linger::Lingering;
 use crate::rest::patient::Patient;
 use crate::rest::request_target::Lenient;
 use crate::rest::{Reply, basic, error_reply, no_node, reply, unauthorized};
@@ -129,7 +130,7 @@ pub async fn connect(
 }
 
 /// An encrypted connection as the management port serves it.
-type Encrypted = Lenient<Patient<server::TlsStream<Socket>>>;
+type Encrypted = Lenient<Lingering<Patient<server::TlsStream<Socket>>>>;
 
 /// Takes a connection of another node, which has `shown` its key: the answer to its request, after which frames are served.
 pub async fn accept(
@@ -154,7 +155,8 @@ pub async fn accept(
         let parts = parts.expect("whoever shows a key comes with TLS");
         let mut stream = parts.io.into_inner();
         // The socket moves to this runtime, so that other requests on its old one do not delay it.
-        if stream.get_mut().get_mut().get_mut().0.move_here().is_err() {
+        let tls = stream.get_mut().get_mut().get_mut();
+        if tls.get_mut().0.move_here().is_err() {
             return;
         }
         let (reader, writer) = tokio::io::split(stream);

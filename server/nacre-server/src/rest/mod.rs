@@ -25,6 +25,7 @@ mod groups;
 mod health;
 mod indexes;
 mod libraries;
+pub(crate) mod linger;
 mod listeners;
 mod login;
 mod memory;
@@ -75,6 +76,7 @@ use hyper::service::service_fn;
 use hyper::upgrade::OnUpgrade;
 use hyper::{HeaderMap, Method, Request, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use linger::Lingering;
 use nacre_auth::{BrowserSession, INTERNAL, Keyspace, Login, Privilege, User, Users, person};
 use nacre_cluster::{Change, Cluster, Endpoints, Fingerprint, Ports};
 use nacre_http::Table;
@@ -439,7 +441,8 @@ async fn converse(
     peer: Peer,
 ) {
     let handler = service_fn(|request| answer(Arc::clone(&door), peer.clone(), request));
-    let stream = TokioIo::new(Lenient::new(Patient::new(stream, STALLED_MAX)));
+    let stream = Lingering::new(Patient::new(stream, STALLED_MAX));
+    let stream = TokioIo::new(Lenient::new(stream));
     let connection = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_TIMEOUT)

@@ -276,6 +276,18 @@ fn http_requests_beyond_measure_are_refused_and_cost_no_memory() {
     let huge = format!("Content-Length: {}\r\n", 10_u64 << 30);
     assert!(request(&huge).contains(" 401 "), "a body of a stranger is not read");
     assert!(request(&format!("{login}{huge}")).contains(" 413 "), "a body of 10 GiB");
+    // Clients that send all of their body before they read can read the answer, too.
+    let body = "x".repeat(33 << 20);
+    let large = format!("Content-Length: {}\r\n\r\n{body}", body.len());
+    let login_and_large = format!("{login}{large}");
+    for (request, status) in [(&large, "401"), (&login_and_large, "413")] {
+        let head = "POST /pools/default HTTP/1.1\r\nHost: x\r\n";
+        let mut stream = connect(&format!("127.0.0.1:{}", server.port_base));
+        stream.write_all(format!("{head}{request}").as_bytes()).expect("the node takes it all");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{answer}");
+    }
     let smuggled = format!("{login}Content-Length: 5\r\nContent-Length: 6\r\n");
     assert!(request(&smuggled).contains(" 400 "), "a body of two lengths");
     assert!(http(&server, b"\x16\x03\x01 hello").contains(" 400 "), "TLS on a plain port");
