@@ -13,7 +13,7 @@
 //! need not know an earlier one: see [`Doubt`].
 
 use crate::Local;
-use crate::replica::cas_above;
+use crate::replica::{Branch, cas_above};
 use nacre_types::{Cas, DATATYPE_XATTR, Document, Kind, Meta};
 use nacre_value::xattr::Xattrs;
 use nacre_xdcr::attribute::{self, HISTORY, METADATA_ONLY_UPDATE};
@@ -95,7 +95,7 @@ fn stamped(
 /// has given so far: what was sent under one is older than what gets the next.
 pub(crate) fn levelled(
     document: Document,
-    own: &[SourceId],
+    own: &[Branch],
     last: Cas,
     hub_unix_ns: u64,
 ) -> Document {
@@ -110,11 +110,11 @@ pub(crate) fn levelled(
     }
     // Above all that it was made from: a device's versions of a document ascend.
     let known = written.into_iter().flat_map(|(history, base)| {
-        let of_own: Vec<Cas> = own.iter().map(|id| history.newest_of(id)).collect();
+        let of_own: Vec<Cas> = own.iter().map(|branch| history.newest_of(&branch.name)).collect();
         of_own.into_iter().chain([base, history.version()])
     });
     let Some(device) = own.first() else { return document };
-    let cas = cas_above(known.chain([last]), hub_unix_ns, device);
+    let cas = cas_above(known.chain([last]), hub_unix_ns, &device.name);
     document.with_meta(|meta| meta.cas = cas)
 }
 
@@ -150,7 +150,7 @@ pub(crate) fn compare(
         return Ok(if is_same { Step::Nothing } else { Step::Take });
     }
     let theirs = Known::arriving(&hubs.meta, section)?.history.ok_or(Malformed)?;
-    let own = local.own.first().ok_or(Malformed)?;
+    let own = local.own_name().ok_or(Malformed)?;
     let site = Site { id: own.clone(), since: Cas::ANY };
     let ours = known_here(here, &site).history.ok_or(Malformed)?;
     if let Doubt::Lost { is_since } = doubt
@@ -163,13 +163,19 @@ pub(crate) fn compare(
             false => Step::Take,
         });
     }
-    // Before the device began another branch, the same version had another source.
-    let went_in = || is_unsent && local.own.iter().any(|id| theirs.newest_of(id) == here.meta.cas);
-    Ok(match (theirs.contains(&ours) || went_in(), ours.contains(&theirs)) {
+    let went_in = is_unsent && went_in(here, &local.own, &theirs);
+    Ok(match (theirs.contains(&ours) || went_in, ours.contains(&theirs)) {
         (true, _) => Step::Take,
-        // Written since the loss: the numbers of the hub's versions say nothing about it, unless it is what was edited.
+        // Written since the loss: the numbers of the hub's versions say nothing about it. It need not be what was edited even if it has the
+        // CAS of that, as the hub's clock may be behind that of the node before.
+        (false, true) if doubt == (Doubt::Lost { is_since: true }) && theirs.source() == hub => {
+            Step::Decide
+        }
+        // A known version of the hub does not come back, except that which was edited: the hub has lost some, and had not even a tombstone
+        // of the document when that was found.
         (false, true)
-            if doubt == (Doubt::Lost { is_since: true })
+            if doubt == Doubt::None
+                && is_unsent
                 && theirs.source() == hub
                 && base_of(here) != Some(hubs.meta.cas) =>
         {
@@ -181,6 +187,26 @@ pub(crate) fn compare(
         // The hub had this version, and has moved on.
         (false, false) if !is_unsent && doubt == Doubt::None => Step::Take,
         (false, false) => Step::Decide,
+    })
+}
+
+/// Returns true if an unsent version went into one of that history under the name of an earlier branch of the device.
+///
+/// A branch names what was written before the next one began. Later versions of it are of the folder of which this one is a copy, or
+/// were lost, and may have the same CAS.
+fn went_in(here: &Document, own: &[Branch], theirs: &History) -> bool {
+    let attributes = Xattrs::parse(here.xattrs()).ok();
+    let written = attributes.as_ref().and_then(|attributes| attributes.get(HISTORY));
+    let written = written.and_then(|text| attribute::parse(text).ok());
+    // The hub has had it under its first name, and has lost it.
+    let first =
+        written.filter(|(history, base)| *base == Cas::ANY && history.version() == here.meta.cas);
+    let is_first = |branch: &Branch| {
+        first.as_ref().is_some_and(|(history, _)| *history.source() == branch.name)
+    };
+    let later = own.iter().take_while(|branch| here.meta.seqno <= branch.began).count();
+    own.iter().enumerate().any(|(index, branch)| {
+        (index <= later || is_first(branch)) && theirs.newest_of(&branch.name) == here.meta.cas
     })
 }
 
@@ -215,7 +241,13 @@ mod tests {
     fn at_device(version: &Arriving) -> Local {
         let meta = Meta { seqno: Seqno(1), ..version.meta };
         let document = Some(Document::new(meta, b"\0k", &version.value));
-        Local { document, own: vec![id("device"), id("before")] }
+        Local { document, own: branches() }
+    }
+
+    /// The device, or the one that it was copied from, began another branch after version 5.
+    fn branches() -> Vec<Branch> {
+        let branch = |name, began| Branch { name: id(name), began: Seqno(began) };
+        vec![branch("device", 5), branch("before", 0)]
     }
 
     /// The application writes over a version, and leaves the attributes.
@@ -259,6 +291,33 @@ mod tests {
         assert_eq!(step(&first, &edited(&before, 30, "2")), Step::Take, "of the branch before");
     }
 
+    /// A folder is copied, and the application writes at both devices within a tick of their clocks: both versions have the same CAS, and the
+    /// source of the first device's is the branch before for the copy. It took that for its own version, and dropped that one.
+    #[test]
+    fn an_edit_of_a_copy_has_not_gone_into_an_edit_of_the_first_device_with_the_same_cas() {
+        let common = received(&plain(10, "common"), &id("hub")).unwrap();
+        let first = at_device(&edited(&common, 20, "first")).document.unwrap();
+        let first = outgoing(&first, &id("before")).unwrap();
+        let mut copy = at_device(&edited(&common, 20, "copy"));
+        let hubs = received(&first, &id("hub")).unwrap();
+        let compared = |copy: &Local| compare(copy, &hubs, &id("hub"), Doubt::None).unwrap();
+        assert_eq!(compared(&copy), Step::Take, "written before the folder was copied");
+        copy.document = copy.document.map(|it| it.with_meta(|meta| meta.seqno = Seqno(6)));
+        assert_eq!(compared(&copy), Step::Decide, "written since");
+    }
+
+    /// The hub lost a version of the branch before, which became an unsent one, and has it again with an edit of somebody over it.
+    #[test]
+    fn a_version_that_was_lost_and_came_back_keeps_its_name() {
+        let sent = at_device(&plain(20, "1")).document.unwrap();
+        let sent = outgoing(&sent, &id("before")).unwrap();
+        let again = unsent(&at_device(&sent).document.unwrap(), &id("device")).unwrap();
+        let mut local = at_device(&again);
+        local.document = local.document.map(|it| it.with_meta(|meta| meta.seqno = Seqno(6)));
+        let hubs = received(&edited(&sent, 30, "2"), &id("hub")).unwrap();
+        assert_eq!(compare(&local, &hubs, &id("hub"), Doubt::None).unwrap(), Step::Take);
+    }
+
     #[test]
     fn two_deletions_are_no_conflict() {
         let first = received(&plain(10, "1"), &id("hub")).unwrap();
@@ -287,30 +346,67 @@ mod tests {
         assert_eq!(compared(&plain(50, "lost"), true), Step::Nothing);
     }
 
+    /// The hub lost the version that was edited here, and gave its CAS to another one, because its clock was behind. The edit was sent over
+    /// that one, which was in no history.
+    #[test]
+    fn an_edit_of_a_lost_version_is_not_one_of_a_version_that_got_its_cas() {
+        let lost = received(&plain(50, "lost"), &id("hub")).unwrap();
+        let edit = at_device(&edited(&lost, 60, "edit"));
+        let since = received(&plain(50, "since"), &id("hub")).unwrap();
+        let compared =
+            |is_since| compare(&edit, &since, &id("hub"), Doubt::Lost { is_since }).unwrap();
+        assert_eq!(compared(true), Step::Decide);
+        assert_eq!(
+            compared(false),
+            Step::Send,
+            "the version that was edited is of before the loss"
+        );
+    }
+
+    /// The hub lost the document that was deleted here, and the pass was over when it got another one.
+    #[test]
+    fn a_deletion_does_not_delete_what_the_hub_wrote_since_a_loss() {
+        let lost = received(&plain(50, "lost"), &id("hub")).unwrap();
+        let (section, _) = lost.split().unwrap();
+        let meta = Meta { datatype: lost.meta.datatype, ..deleted(60).meta };
+        let deletion = Arriving { meta, value: section.to_vec() };
+        assert_eq!(step(&deletion, &plain(40, "since")), Step::Decide);
+        assert_eq!(step(&deletion, &plain(50, "lost")), Step::Send);
+        let later = edited(&lost, 60, "later");
+        let later = outgoing(&at_device(&later).document.unwrap(), &id("device")).unwrap();
+        let (section, _) = later.split().unwrap();
+        let deletion = Arriving { meta: Meta { cas: Cas(70), ..meta }, value: section.to_vec() };
+        assert_eq!(
+            step(&deletion, &plain(50, "since")),
+            Step::Decide,
+            "the CAS is not that of what was deleted"
+        );
+    }
+
     #[test]
     fn an_unsent_version_of_a_wrong_clock_is_levelled() {
         let hour = 3_600_000_000_000;
         let first = received(&plain(hour, "1"), &id("hub")).unwrap();
         let year = edited(&first, 10_000 * hour, "2");
         let document = at_device(&year).document.unwrap();
-        let own = [id("device")];
-        let level = levelled(document.clone(), &own, Cas::ANY, 2 * hour);
+        let own = &branches()[..1];
+        let level = levelled(document.clone(), own, Cas::ANY, 2 * hour);
         assert!(level.meta.cas > Cas(hour) && level.meta.cas.unix_ns() <= 2 * hour);
         assert_eq!(
-            levelled(document.clone(), &own, Cas::ANY, 10_000 * hour).meta.cas,
+            levelled(document.clone(), own, Cas::ANY, 10_000 * hour).meta.cas,
             Cas(10_000 * hour)
         );
         let taken = received(&plain(10_000 * hour, "1"), &id("hub")).unwrap();
         let taken = at_device(&taken).document.unwrap();
         assert_eq!(
-            levelled(taken.clone(), &own, Cas::ANY, hour).meta.cas,
+            levelled(taken.clone(), own, Cas::ANY, hour).meta.cas,
             taken.meta.cas,
             "it is the hub's"
         );
         let own_before =
-            levelled(at_device(&plain(9000 * hour, "x")).document.unwrap(), &own, Cas::ANY, hour);
+            levelled(at_device(&plain(9000 * hour, "x")).document.unwrap(), own, Cas::ANY, hour);
         assert!(own_before.meta.cas.unix_ns() <= hour);
-        let next = levelled(document, &own, level.meta.cas, 2 * hour);
+        let next = levelled(document, own, level.meta.cas, 2 * hour);
         assert!(next.meta.cas > level.meta.cas);
     }
 }

@@ -86,6 +86,9 @@ pub struct Engine {
     pub(crate) stash: BTreeMap<Key, (u64, Pulled)>,
     /// Documents of which the hub has another version that has not arrived, and until when it should have.
     pub(crate) awaited: BTreeMap<Key, u64>,
+    /// Documents that may know of versions that the hub has lost, and have not been in step since: with the seqno at which the hub's
+    /// history left the branch that the device knew.
+    pub(crate) doubtful: BTreeMap<Key, u64>,
     /// Documents to be looked at.
     pub(crate) queue: VecDeque<Key>,
     pub(crate) next_opaque: u32,
@@ -122,6 +125,7 @@ impl Engine {
             again: BTreeSet::new(),
             stash: BTreeMap::new(),
             awaited: BTreeMap::new(),
+            doubtful: BTreeMap::new(),
             queue: VecDeque::new(),
             next_opaque: PUSH_OPAQUE_MIN,
             last_level: Cas::ANY,
@@ -190,6 +194,9 @@ impl Engine {
             if let Some(push) = self.pushes.remove(&opaque) {
                 self.held.push((0, push));
             }
+        }
+        for (_, push) in &mut self.held {
+            push.remember();
         }
         if self.lines.is_empty() {
             self.set_state(State::Offline);

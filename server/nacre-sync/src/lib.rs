@@ -38,7 +38,7 @@ mod wire;
 
 pub use engine::{Engine, LineId};
 pub use position::{Point, Saved};
-pub use replica::{Conflict, Fault, Local, Outcome, Parked, Replica};
+pub use replica::{Branch, Conflict, Fault, Local, Outcome, Parked, Replica};
 pub use settings::{
     ConflictMode, Direction, Failure, Hello, Kept, NodeAddress, Notice, Settings, State, Status,
 };

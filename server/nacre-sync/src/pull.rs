@@ -18,7 +18,7 @@ use nacre_protocol::{Frame, Status, dcp::StreamEnd};
 use nacre_types::{Cas, Document, Kind, Meta, Now, Vbid, leb128_decode};
 use nacre_vbucket::{Resolution, Seen, Verdict};
 use nacre_xdcr::{Arriving, Site, SourceId, settle};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// How often a version is compared again because the application writes the document meanwhile.
 const ATTEMPTS_MAX: u32 = 16;
@@ -113,6 +113,12 @@ impl VbucketState {
         self.stream == Stream::Open
     }
 
+    /// Returns true if the hub's history goes on from what the device knows of a document, which is sure once it has arrived.
+    pub fn is_known(&self, key: &Key) -> bool {
+        let has_arrived = || self.sweep.as_ref().is_some_and(|sweep| sweep.seen.contains(key));
+        self.is_streaming() && (!self.sweeps || has_arrived())
+    }
+
     /// Returns true if the device has all that the hub had when the session began.
     pub fn is_caught_up(&self) -> bool {
         self.is_streaming() && !self.sweeps && self.point.seqno >= self.goal
@@ -134,6 +140,12 @@ fn left_at(branches: &[(u64, u64)], branch: u64) -> Option<u64> {
         Some(index) => Some(branches[index - 1].1),
         None => Some(0),
     }
+}
+
+/// Notes that a document may know of versions after `began` that the hub has lost.
+fn add_doubt(doubtful: &mut BTreeMap<Key, u64>, key: &Key, began: u64) {
+    let known = doubtful.entry(key.clone()).or_insert(began);
+    *known = began.min(*known);
 }
 
 impl Engine {
@@ -253,13 +265,17 @@ impl Engine {
         let found = self.collections.iter().position(|it| it.hub_id == Some(id));
         let Some(collection) = found else { return Ok(()) };
         let key = (collection, name.to_vec());
-        let mut doubt = Doubt::None;
         if let Some(sweep) = &mut self.vbuckets[usize::from(vbid)].sweep {
             sweep.seen.insert(key.clone());
             if sweep.is_loss {
-                doubt = Doubt::Lost { is_since: version.meta.seqno.0 > sweep.began };
+                add_doubt(&mut self.doubtful, &key, sweep.began);
             }
         }
+        // The version that comes in a pass may be one from before the loss, and one since then may come after the pass.
+        let doubt = self
+            .doubtful
+            .get(&key)
+            .map_or(Doubt::None, |began| Doubt::Lost { is_since: version.meta.seqno.0 > *began });
         let pulled = Pulled { version, doubt };
         if let Some(index) = self.held.iter().position(|(_, push)| push.key == key) {
             // Not on its way: it is decided again, by what the hub has.
@@ -299,7 +315,10 @@ impl Engine {
                 continue;
             }
             let version = match step {
-                Step::Nothing => return Ok(()),
+                Step::Nothing => {
+                    self.doubtful.remove(&key);
+                    return Ok(());
+                }
                 Step::Take => hubs.clone(),
                 Step::Send => {
                     let over = Over::of(&hubs);
@@ -315,6 +334,7 @@ impl Engine {
             match replica.store(key.0, &key.1, &version, seen, self.latest_unix_ns(now))? {
                 Outcome::Stored => {
                     self.status.pulled += 1;
+                    self.doubtful.remove(&key);
                     self.set_dirty();
                     return Ok(());
                 }
@@ -340,6 +360,8 @@ impl Engine {
             let level = levelled(document, &local.own, self.last_level, self.hub_unix_ns(now));
             if level.meta.cas != cas {
                 self.last_level = level.meta.cas;
+                // No earlier branch has used that CAS for it.
+                local.own.truncate(1);
             }
             local.document = Some(level);
         }
@@ -391,7 +413,7 @@ impl Engine {
         if verdict == Verdict::KeepRemote {
             return Ok(Decided::Take);
         }
-        let own = local.own.first().cloned();
+        let own = local.own_name().cloned();
         let own = own.ok_or_else(|| Fault("the device has no name".into()))?;
         let site = Site { id: decider(&own), since: Cas::ANY };
         let versions = [document.meta.cas, hubs.meta.cas];
@@ -433,14 +455,29 @@ impl Engine {
         (vbucket.sweeps, vbucket.branch) = (false, vbucket.point.vb_uuid);
         self.set_dirty();
         let count = self.vbuckets.len() as u16;
+        let is_missing =
+            |key: &Key| Vbid::of(&key.1, count).index() == index && !sweep.seen.contains(key);
+        if sweep.is_loss {
+            // What these were to replace is lost.
+            for (_, push) in self.held.extract_if(.., |(_, push)| is_missing(&push.key)) {
+                self.busy.remove(&push.key);
+                self.again.remove(&push.key);
+                add_doubt(&mut self.doubtful, &push.key, sweep.began);
+            }
+        }
         for collection in 0..self.collections.len() {
             if self.collections[collection].hub_id.is_none() {
                 continue;
             }
             for name in replica.names(collection)? {
                 let key = (collection, name);
-                let is_here = Vbid::of(&key.1, count).index() == index;
-                if !is_here || sweep.seen.contains(&key) || self.busy.contains(&key) {
+                if !is_missing(&key) {
+                    continue;
+                }
+                if sweep.is_loss {
+                    add_doubt(&mut self.doubtful, &key, sweep.began);
+                }
+                if self.busy.contains(&key) {
                     continue;
                 }
                 self.miss(key, sweep.is_loss, replica, now)?;
@@ -462,7 +499,7 @@ impl Engine {
         let Some(document) = local.document.as_ref().filter(|document| is_in_step(document)) else {
             return Ok(false);
         };
-        let own = local.own.first().ok_or_else(|| Fault("the device has no name".into()))?;
+        let own = local.own_name().ok_or_else(|| Fault("the device has no name".into()))?;
         let version = unsent(document, own)
             .map_err(|_| Fault("attributes of a document are malformed".into()))?;
         // If it has changed, it is looked at again as well.
@@ -549,13 +586,4 @@ fn tombstone_of(document: &Document, unix_ns: u64) -> Arriving {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_branch_is_left_where_the_next_one_begins() {
-        let branches = [(3, 50), (2, 20), (1, 0)];
-        let left: Vec<_> = [3, 2, 1, 9, 0].map(|branch| left_at(&branches, branch)).into();
-        assert_eq!(left, [None, Some(50), Some(20), Some(0), Some(0)]);
-    }
-}
+mod tests;

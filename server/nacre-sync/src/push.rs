@@ -21,8 +21,11 @@ const AWAITED_NS: u64 = 3_000_000_000;
 pub(crate) enum Over {
     /// None, or a tombstone.
     Nothing,
-    /// The one with this CAS.
+    /// The one with this CAS, which the hub has shown in this session.
     Version(Cas),
+    /// The one with this CAS, which the device knows from before. A hub that has lost it may have another version with the same CAS, that of
+    /// a device that wrote at the same time: so it counts only once the hub's history is known to go on from there.
+    Remembered(Cas),
 }
 
 impl Over {
@@ -31,6 +34,22 @@ impl Over {
         match version.meta.kind {
             Kind::Alive => Over::Version(version.meta.cas),
             Kind::Deleted | Kind::Expired | Kind::Aborted => Over::Nothing,
+        }
+    }
+
+    /// The same version after the session in which it was seen.
+    fn remembered(self) -> Over {
+        match self {
+            Over::Version(cas) | Over::Remembered(cas) => Over::Remembered(cas),
+            Over::Nothing => Over::Nothing,
+        }
+    }
+
+    /// Returns the CAS that the hub's version must have; 0 for any, and for none.
+    pub fn cas(self) -> u64 {
+        match self {
+            Over::Version(cas) | Over::Remembered(cas) => cas.0,
+            Over::Nothing => 0,
         }
     }
 }
@@ -44,6 +63,18 @@ pub(crate) struct Push {
     over: Over,
     /// The version of the device that becomes this one once the hub has it.
     seen: Option<Seen>,
+}
+
+impl Push {
+    /// Waits for another session.
+    pub fn remember(&mut self) {
+        self.over = self.over.remembered();
+    }
+
+    #[cfg(test)]
+    pub fn over(&self) -> Over {
+        self.over
+    }
 }
 
 impl Engine {
@@ -69,7 +100,8 @@ impl Engine {
         let over = match base_of(document) {
             // The hub has lost it, and what it has instead arrives, if it has anything.
             Some(Cas::ANY) => Over::Nothing,
-            Some(cas) => Over::Version(cas),
+            Some(_) if self.doubtful.contains_key(&key) => Over::Nothing,
+            Some(cas) => Over::Remembered(cas),
             // It was created and deleted in between.
             None if !document.is_alive() => return Ok(()),
             None => Over::Nothing,
@@ -87,7 +119,7 @@ impl Engine {
         now: Now,
     ) -> Result<(), Failure> {
         let Some(document) = &local.document else { return Ok(()) };
-        let own = local.own.first().ok_or_else(|| Fault("the device has no name".into()))?;
+        let own = local.own_name().ok_or_else(|| Fault("the device has no name".into()))?;
         let version = match is_in_step(document) {
             true => Arriving::of(document),
             false => outgoing(document, own)
@@ -152,9 +184,12 @@ impl Engine {
         let is_ready = vbucket.line.is_some_and(|id| {
             self.lines.get(&id).is_some_and(|line| line.has_manifest && line.has_seqnos)
         });
-        self.collections[push.key.0].hub_id.is_some()
-            && is_ready
-            && (push.over != Over::Nothing || vbucket.is_caught_up())
+        let may_replace = match push.over {
+            Over::Version(_) => true,
+            Over::Remembered(_) => vbucket.is_known(&push.key),
+            Over::Nothing => vbucket.is_caught_up(),
+        };
+        self.collections[push.key.0].hub_id.is_some() && is_ready && may_replace
     }
 
     /// Sends again what is due, takes what was locked, and reads again what has not arrived.
@@ -183,9 +218,15 @@ impl Engine {
             let late = self.awaited.iter().filter(|(_, until)| **until <= now.monotonic_ns);
             let late: Vec<Key> = late.map(|(key, _)| key.clone()).collect();
             for key in late {
+                let vbid = Vbid::of(&key.1, self.vbuckets.len() as u16);
+                let vbucket = &self.vbuckets[vbid.index()];
+                if !vbucket.is_streaming() && !vbucket.is_sweeping() {
+                    // It may still arrive by the stream that has been asked for.
+                    self.awaited.insert(key, now.monotonic_ns + AWAITED_NS);
+                    continue;
+                }
                 self.awaited.remove(&key);
-                let vbid = Vbid::of(&key.1, self.vbuckets.len() as u16).0;
-                self.read_again(vbid, Stream::Open)?;
+                self.read_again(vbid.0, Stream::Open)?;
             }
         }
         Ok(())
@@ -216,7 +257,7 @@ impl Engine {
             let seqno = wire::read_written(frame).unwrap_or(0);
             self.is_at_hub(vbid, seqno);
             match replica.store(key.0, &key.1, &version, seen, self.latest_unix_ns(now))? {
-                Outcome::Stored => {}
+                Outcome::Stored => drop(self.doubtful.remove(&key)),
                 Outcome::Changed | Outcome::Busy => drop(self.again.insert(key.clone())),
             }
         } else if is(&[Status::KeyExists, Status::KeyNotFound]) {

@@ -1,6 +1,6 @@
 //! The device's side: documents, their history, and a memory of its own.
 
-use nacre_types::{Cas, Document, Kind};
+use nacre_types::{Cas, Document, Kind, Seqno};
 use nacre_vbucket::{Seen, Verdict, Version};
 use nacre_xdcr::{Arriving, SourceId};
 
@@ -14,9 +14,25 @@ pub struct Fault(pub String);
 pub struct Local {
     /// The document or its tombstone, with its value; `None` when there is neither.
     pub document: Option<Document>,
-    /// The names of the device's writes in histories: that of the present branch of the vBucket's history first, then those of
-    /// earlier branches. A folder that was copied, or lost what was not on disk, has begun another branch.
-    pub own: Vec<SourceId>,
+    /// The branches of the vBucket's history, the present one first. A folder that was copied, or lost what was not on disk, has begun
+    /// another branch.
+    pub own: Vec<Branch>,
+}
+
+impl Local {
+    /// Returns the name of the device's next writes.
+    pub(crate) fn own_name(&self) -> Option<&SourceId> {
+        self.own.first().map(|branch| &branch.name)
+    }
+}
+
+/// A branch of the history of a vBucket of the device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Branch {
+    /// The name of its writes in histories.
+    pub name: SourceId,
+    /// The seqno after which it began.
+    pub began: Seqno,
 }
 
 /// What became of a version that was to be stored.

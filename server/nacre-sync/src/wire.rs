@@ -169,14 +169,15 @@ pub(crate) fn write(
     extras.extend(options.to_be_bytes());
     let opcode = Some(match (kind, over) {
         (Kind::Alive | Kind::Aborted, Over::Nothing) => Opcode::AddWithMeta,
-        (Kind::Alive | Kind::Aborted, Over::Version(_)) => Opcode::SetWithMeta,
+        (Kind::Alive | Kind::Aborted, Over::Version(_) | Over::Remembered(_)) => {
+            Opcode::SetWithMeta
+        }
         (Kind::Deleted | Kind::Expired, _) => Opcode::DeleteWithMeta,
     });
-    let over_cas = if let Over::Version(cas) = over { cas.0 } else { 0 };
     // Whether a value is JSON is for the hub to see.
     let datatype = datatype & DATATYPE_XATTR;
     let (extras, value) = (&extras[..], &version.value[..]);
-    Request { opcode, vbid, opaque, cas: over_cas, datatype, extras, key, value }.encode(out);
+    Request { opcode, vbid, opaque, cas: over.cas(), datatype, extras, key, value }.encode(out);
 }
 
 /// A message of a stream.

@@ -4,7 +4,7 @@
 //! sent: `state` and `parked`.
 
 use crate::{Changes, Collection, Db, Error, Range, Scan, Since, Sync, Write};
-use nacre_sync::{Conflict, Fault, Local, Outcome, Parked, Replica};
+use nacre_sync::{Branch, Conflict, Fault, Local, Outcome, Parked, Replica};
 use nacre_types::{Cas, CollectionId, KEY_BYTES_MAX, Kind, Now, Vbid, leb128_encode};
 use nacre_vbucket::{Command, Refusal, Reply, Rule, Seen, Verdict};
 use nacre_xdcr::{Arriving, SourceId};
@@ -136,8 +136,10 @@ impl Replica for DbReplica {
         }
         let vbucket = bucket.active(vbid).ok_or_else(|| Fault::from(Error::Closed))?;
         let branches = vbucket.failover_log().entries().iter();
-        let own =
-            branches.map(|(branch, _)| SourceId::of(&bucket.uuid, &format!("{:016x}", branch.0)));
+        let own = branches.map(|(branch, began)| Branch {
+            name: SourceId::of(&bucket.uuid, &format!("{:016x}", branch.0)),
+            began: *began,
+        });
         Ok(Local { document, own: own.collect() })
     }
 
