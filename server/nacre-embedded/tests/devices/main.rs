@@ -2,7 +2,7 @@
 //!
 //! Databases are whole databases in folders, and the hub answers by whole sessions of the key-value protocol; connections and
 //! clocks are made here. Devices and the clients of the hub write the same few documents, while networks flap, devices sleep, clocks
-//! jump, processes are killed with what they had not stored, and folders are copied to further devices.
+//! jump and show the same time for seconds, processes are killed with what they had not stored, and folders are copied to further devices.
 //!
 //! | What must be true | where |
 //! | --- | --- |

@@ -168,7 +168,8 @@ impl Simulation {
             false => tempfile::tempdir(),
         };
         let place = place.expect("there is room for a folder");
-        let clock = Arc::new(SiteClock::default());
+        let tick_ns = chance.one_of(&[1, SECOND_NS, 20 * SECOND_NS]);
+        let clock = Arc::new(SiteClock { tick_ns, ..SiteClock::default() });
         let hub = Site::new("hub", chance.one_of(&[1, 3, 8]), place.path(), Arc::clone(&clock));
         let count = chance.between(range.0, range.1);
         let (devices, ledger, summary) = (Vec::new(), Ledger::default(), Summary::default());
@@ -200,10 +201,9 @@ impl Simulation {
     }
 
     fn clock_of_device(&mut self) -> Arc<SiteClock> {
-        // A CAS counts in 65,536 ns.
-        let own_ns = (self.devices.len() as u64 + 1) << 17;
-        let now_ns = Arc::clone(&self.clock.now_ns);
-        let clock = SiteClock { now_ns, own_ns, ..SiteClock::default() };
+        let SiteClock { now_ns, tick_ns, .. } = &*self.clock;
+        let (now_ns, tick_ns) = (Arc::clone(now_ns), *tick_ns);
+        let clock = SiteClock { now_ns, tick_ns, ..SiteClock::default() };
         let skew = self.skew();
         clock.skew_s.store(skew, Ordering::Relaxed);
         Arc::new(clock)

@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 pub(crate) struct SiteClock {
     pub now_ns: Arc<AtomicU64>,
     pub skew_s: AtomicI64,
-    /// Nanoseconds that no other clock has: two clocks never show the same time, as in the world.
-    pub own_ns: u64,
+    /// The clock shows multiples of this. With a coarse one, edits on several devices have the same CAS.
+    pub tick_ns: u64,
 }
 
 /// The second at which runs begin.
@@ -24,8 +24,9 @@ impl Clock for SiteClock {
     fn now(&self) -> Now {
         let monotonic_ns = self.now_ns.load(Ordering::Relaxed);
         let skew_ns = self.skew_s.load(Ordering::Relaxed) * 1_000_000_000;
-        let unix_ns = BEGIN_S * 1_000_000_000 + monotonic_ns + self.own_ns;
+        let unix_ns = BEGIN_S * 1_000_000_000 + monotonic_ns;
         let unix_ns = unix_ns.saturating_add_signed(skew_ns);
+        let unix_ns = unix_ns - unix_ns % self.tick_ns.max(1);
         Now { unix_ns, monotonic_ns }
     }
 }
