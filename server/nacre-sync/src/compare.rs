@@ -91,7 +91,8 @@ fn stamped(
     Ok(Arriving { meta: Meta { datatype, ..meta }, value: [&section[..], body].concat() })
 }
 
-/// Returns the document with a CAS close to the hub's clock, if it is unsent and far ahead of that. `last` is the greatest CAS that this
+/// Returns the document with a CAS that is just so far ahead of the hub's clock as one may be, if it is unsent and further ahead. It is above
+/// those of all versions that were sent before: a document that was deleted and created again has no history that names them. `last` is the greatest CAS that this
 /// has given so far: what was sent under one is older than what gets the next.
 pub(crate) fn levelled(
     document: Document,
@@ -114,7 +115,8 @@ pub(crate) fn levelled(
         of_own.into_iter().chain([base, history.version()])
     });
     let Some(device) = own.first() else { return document };
-    let cas = cas_above(known.chain([last]), hub_unix_ns, &device.name);
+    let cas =
+        cas_above(known.chain([last]), hub_unix_ns.saturating_add(AHEAD_NS_MAX), &device.name);
     document.with_meta(|meta| meta.cas = cas)
 }
 
@@ -363,6 +365,19 @@ mod tests {
         );
     }
 
+    /// The first version was 9 s ahead of the hub and was sent as it was. The second one is of a document that was created again after the
+    /// clock was set a year ahead: under the hub's time, it seemed to have gone into what others made of the first one.
+    #[test]
+    fn versions_of_a_document_ascend_though_it_was_deleted_and_created_again() {
+        let hour = 3_600_000_000_000;
+        let own = &branches()[..1];
+        let first = at_device(&plain(hour + 9_000_000_000, "1")).document.unwrap();
+        let sent = levelled(first.clone(), own, Cas::ANY, hour);
+        assert_eq!(sent.meta.cas, first.meta.cas);
+        let again = at_device(&plain(10_000 * hour, "2")).document.unwrap();
+        assert!(levelled(again, own, Cas::ANY, hour + 1_000_000_000).meta.cas > sent.meta.cas);
+    }
+
     /// The hub lost the document that was deleted here, and the pass was over when it got another one.
     #[test]
     fn a_deletion_does_not_delete_what_the_hub_wrote_since_a_loss() {
@@ -391,7 +406,7 @@ mod tests {
         let document = at_device(&year).document.unwrap();
         let own = &branches()[..1];
         let level = levelled(document.clone(), own, Cas::ANY, 2 * hour);
-        assert!(level.meta.cas > Cas(hour) && level.meta.cas.unix_ns() <= 2 * hour);
+        assert!(level.meta.cas > Cas(hour) && level.meta.cas.unix_ns() <= 2 * hour + AHEAD_NS_MAX);
         assert_eq!(
             levelled(document.clone(), own, Cas::ANY, 10_000 * hour).meta.cas,
             Cas(10_000 * hour)
@@ -405,7 +420,7 @@ mod tests {
         );
         let own_before =
             levelled(at_device(&plain(9000 * hour, "x")).document.unwrap(), own, Cas::ANY, hour);
-        assert!(own_before.meta.cas.unix_ns() <= hour);
+        assert!(own_before.meta.cas.unix_ns() <= hour + AHEAD_NS_MAX);
         let next = levelled(document, own, level.meta.cas, 2 * hour);
         assert!(next.meta.cas > level.meta.cas);
     }
