@@ -49,7 +49,7 @@ pub fn run_chore(options: &Docs) -> Result<(), String> {
     }
     let files = reachable(&workspace())?;
     for file in &files {
-        copy(&workspace().join(file), &book.join("src").join(file))?;
+        copy(&workspace().join(file), &book.join("src").join(on_site(file)))?;
     }
     write(&book.join("src/SUMMARY.md"), &summary(&workspace(), &files)?)?;
     write(&book.join("book.toml"), BOOK)?;
@@ -86,10 +86,30 @@ fn write(path: &Path, text: &str) -> Result<(), String> {
     fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))
 }
 
+/// The name of a file on the site: a folder's README is its index.
+fn on_site(file: &Path) -> PathBuf {
+    match file.file_name() {
+        Some(name) if name == "README.md" => file.with_file_name("index.md"),
+        _ => file.to_owned(),
+    }
+}
+
+/// Copies a file; links to READMEs lead to what those are on the site.
 fn copy(from: &Path, to: &Path) -> Result<(), String> {
-    let folder = to.parent().unwrap_or(to);
-    let copied = fs::create_dir_all(folder).and_then(|()| fs::copy(from, to));
-    copied.map(drop).map_err(|error| format!("{}: {error}", from.display()))
+    let cannot = |error| format!("{}: {error}", from.display());
+    fs::create_dir_all(to.parent().unwrap_or(to)).map_err(cannot)?;
+    if is_page(from) {
+        let text = read(from)?;
+        let text = ["](", "/"].iter().fold(text, |text, before| {
+            [")", "#"].iter().fold(text, |text, after| {
+                let [readme, index] =
+                    ["README", "index"].map(|name| format!("{before}{name}.md{after}"));
+                text.replace(&readme, &index)
+            })
+        });
+        return write(to, &text);
+    }
+    fs::copy(from, to).map(drop).map_err(cannot)
 }
 
 /// Where the links of a text lead that stay in the repository, without fragments. Code has none.
@@ -163,12 +183,12 @@ fn summary(root: &Path, files: &BTreeSet<PathBuf>) -> Result<String, String> {
         let is_new = left.remove(page.as_path());
         if is_new {
             let title = title(root, &page)?;
-            writeln!(text, "{indent}- [{title}]({})", page.display())
+            writeln!(text, "{indent}- [{title}]({})", on_site(&page).display())
                 .map_err(|error| error.to_string())?;
         }
         Ok(is_new)
     };
-    text.push_str(&format!("[nacre]({FIRST})\n"));
+    text.push_str(&format!("[nacre]({})\n", on_site(Path::new(FIRST)).display()));
     let contents = read(&root.join(CONTENTS))?;
     for line in contents.lines() {
         if let Some(section) = line.strip_prefix("## ") {
@@ -201,10 +221,7 @@ fn summary(root: &Path, files: &BTreeSet<PathBuf>) -> Result<String, String> {
 fn broken_links(site: &Path, files: &BTreeSet<PathBuf>) -> Result<Vec<String>, String> {
     let mut broken = Vec::new();
     for page in files.iter().filter(|path| is_page(path)) {
-        let page = match page.file_name() {
-            Some(name) if name == "README.md" => page.with_file_name("index.html"),
-            _ => page.with_extension("html"),
-        };
+        let page = on_site(page).with_extension("html");
         let text = read(&site.join(&page))?;
         let targets = [" href=\"", " src=\""].map(|attribute| text.split(attribute).skip(1));
         for rest in targets.into_iter().flatten() {
@@ -236,10 +253,10 @@ mod tests {
         let summary = summary(&root, &files).unwrap();
         let (_, more) = summary.split_once("# More").unwrap();
         for file in files.iter().filter(|path| is_page(path)) {
-            let link = format!("]({})", file.display());
+            let link = format!("]({})", on_site(file).display());
             assert_eq!(summary.matches(&link).count(), 1, "{link}");
         }
         let missing: Vec<_> = more.lines().filter(|line| line.contains("(docs/")).collect();
-        assert_eq!(missing, ["- [Documentation](docs/README.md)"]);
+        assert_eq!(missing, ["- [Documentation](docs/index.md)"]);
     }
 }
