@@ -1,5 +1,6 @@
 //! Cases for HTTP: sequences of requests, each with a pattern for its answer.
 
+use super::sqlpp::judge::type_of;
 use super::{Target, same_json, shorten};
 use crate::case::{RestCase, RestExpect, RestFile, RestLogin, RestPort, RestStep};
 use crate::http::{self, Answer, escape};
@@ -287,17 +288,6 @@ fn matches_special(name: &str, argument: &Json, value: Option<&Json>) -> bool {
         }
         ("$contains", Some(Json::Array(items))) => items.iter().any(|item| holds(argument, item)),
         _ => false,
-    }
-}
-
-fn type_of(value: &Json) -> &'static str {
-    match value {
-        Json::Null => "null",
-        Json::Bool(_) => "boolean",
-        Json::Number(_) => "number",
-        Json::String(_) => "string",
-        Json::Array(_) => "array",
-        Json::Object(_) => "object",
     }
 }
 

@@ -64,7 +64,8 @@ pub fn has_members(answer: &Json, expected: &BTreeMap<String, Json>) -> Result<(
     Ok(())
 }
 
-fn type_of(value: &Json) -> &'static str {
+/// The name of the type of a value.
+pub(in crate::run) fn type_of(value: &Json) -> &'static str {
     match value {
         Json::Null => "null",
         Json::Bool(_) => "boolean",
