@@ -81,14 +81,6 @@ fn bytes_of(config: &Bucket) -> Result<Vec<u8>, Error> {
     serde_json::to_vec(config).map_err(|error| Error::InvalidArgument(error.to_string()))
 }
 
-fn random() -> u64 {
-    // Without a source of randomness the clock makes it another number with each start.
-    getrandom::u64().unwrap_or_else(|_| {
-        let now = crate::SystemClock;
-        crate::Clock::now(&now).unix_ns.wrapping_mul(0x9e37_79b9_7f4a_7c15)
-    })
-}
-
 /// Returns the bucket of a new database.
 fn new_config(options: &Options, kind: BucketKind) -> Bucket {
     let eviction_policy = match kind {
@@ -104,7 +96,7 @@ fn new_config(options: &Options, kind: BucketKind) -> Bucket {
     };
     Bucket {
         name: BUCKET.into(),
-        uuid: format!("{:016x}{:016x}", random(), random()),
+        uuid: format!("{:016x}{:016x}", options.clock.random(), options.clock.random()),
         settings,
         manifest: Manifest::default(),
         design_documents: BTreeMap::new(),
@@ -182,7 +174,7 @@ where
 
 fn create(path: &Path, folder: Folder, options: &Options) -> Result<Opened, Error> {
     let config = new_config(options, BucketKind::Persistent);
-    let seed = random();
+    let seed = options.clock.random();
     // First the store: a folder without settings is created again, over whatever is there of the store.
     let store = open_store(path, options.store, true, seed, options)?;
     let text = |text: &str| Some(text.as_bytes().to_vec());

@@ -126,7 +126,7 @@ impl BucketEnv for Host {
     }
 
     fn random(&self) -> u64 {
-        getrandom::u64().unwrap_or_else(|_| self.clock.now().unix_ns)
+        self.clock.random()
     }
 
     fn spawn(&self, task: Box<dyn Task>) {

@@ -46,10 +46,16 @@ pub enum Threads {
     None,
 }
 
-/// The clocks that a database reads.
+/// The clocks that a database reads, and its source of randomness.
 pub trait Clock: Send + std::marker::Sync {
     /// Returns the wall clock and the monotonic clock. The wall clock may step, the monotonic one must not step back.
     fn now(&self) -> Now;
+
+    /// Returns a random number: names of histories and the secret of the own session are made of such. The operating system's by
+    /// default; without one the clock makes it another number with each start. Only tests that repeat a run have their own.
+    fn random(&self) -> u64 {
+        getrandom::u64().unwrap_or_else(|_| self.now().unix_ns.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    }
 }
 
 /// The clocks of the operating system.

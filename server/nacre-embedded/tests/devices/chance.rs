@@ -1,7 +1,7 @@
 //! Numbers from a seed.
 
 /// Gives the same numbers for the same seed, on every machine (SplitMix64).
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Chance(u64);
 
 impl Chance {

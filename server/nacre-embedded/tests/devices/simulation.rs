@@ -7,8 +7,8 @@ use crate::chance::Chance;
 use nacre::{Conflict, ConflictMode, Hello, LineId, Notice, SyncOptions, SyncSession, Verdict};
 use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 
 const SECOND_NS: u64 = 1_000_000_000;
 /// Documents of each collection.
@@ -203,7 +203,9 @@ impl Simulation {
     fn clock_of_device(&mut self) -> Arc<SiteClock> {
         let SiteClock { now_ns, tick_ns, .. } = &*self.clock;
         let (now_ns, tick_ns) = (Arc::clone(now_ns), *tick_ns);
-        let clock = SiteClock { now_ns, tick_ns, ..SiteClock::default() };
+        // The hub begins at 0.
+        let random = Mutex::new(Chance::new((self.devices.len() as u64 + 1) << 32));
+        let clock = SiteClock { now_ns, tick_ns, random, ..SiteClock::default() };
         let skew = self.skew();
         clock.skew_s.store(skew, Ordering::Relaxed);
         Arc::new(clock)

@@ -1,20 +1,23 @@
 //! A database in a folder, which can be killed and copied.
 
+use super::chance::Chance;
 use super::ledger::{EditId, Ledger, body_of, edits_of};
 use nacre::{Clock, Collection, Db, Now, Options, Sync, Threads, Write};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
-/// A wall clock that may be wrong, and a monotonic one that is not.
+/// A wall clock that may be wrong, and a monotonic one that is not; with random numbers that repeat.
 #[derive(Default)]
 pub(crate) struct SiteClock {
     pub now_ns: Arc<AtomicU64>,
     pub skew_s: AtomicI64,
     /// The clock shows multiples of this. With a coarse one, edits on several devices have the same CAS.
     pub tick_ns: u64,
+    /// No two sites begin at the same number: names of histories differ.
+    pub random: Mutex<Chance>,
 }
 
 /// The second at which runs begin.
@@ -28,6 +31,10 @@ impl Clock for SiteClock {
         let unix_ns = unix_ns.saturating_add_signed(skew_ns);
         let unix_ns = unix_ns - unix_ns % self.tick_ns.max(1);
         Now { unix_ns, monotonic_ns }
+    }
+
+    fn random(&self) -> u64 {
+        self.random.lock().expect("no test panics with it").number()
     }
 }
 
