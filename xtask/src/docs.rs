@@ -112,7 +112,7 @@ fn copy(from: &Path, to: &Path) -> Result<(), String> {
     fs::copy(from, to).map(drop).map_err(cannot)
 }
 
-/// Where the links of a text lead that stay in the repository, without fragments. Code has none.
+/// Targets of the links of a text that stay in the repository, without fragments. Code has none.
 fn links(text: &str) -> Vec<&str> {
     let mut found = Vec::new();
     let mut is_code = false;

@@ -586,7 +586,7 @@ pub enum AdminStatement {
 pub struct Statistics {
     /// The keyspace that is described.
     pub keyspace: Path,
-    /// Of which of its values.
+    /// Its values to be described.
     pub of: StatisticsOf,
     /// True if the statistics are removed instead.
     pub delete: bool,

@@ -39,7 +39,7 @@ fn answer(request: &Value, run: &Run<'_>) -> Result<Value> {
     Value::parse(text.as_bytes()).map_err(unreadable)
 }
 
-/// What options say.
+/// Options of a call, read.
 struct Options {
     method: Option<String>,
     data: Vec<String>,
@@ -175,7 +175,7 @@ fn texts(value: &Value) -> Option<Vec<String>> {
     }
 }
 
-/// What stands behind the first `=`, or all of it, as a URL has it.
+/// The text after the first `=`, or all of it, encoded for a URL.
 fn encoded(text: &str) -> String {
     let (name, value) = text.split_once('=').map_or(("", text), |(name, value)| (name, value));
     let mut out = if name.is_empty() { String::new() } else { format!("{name}=") };

@@ -18,7 +18,7 @@ fn note_of(key: &PreparedKey) -> String {
     format!("{USES}{}", key.note())
 }
 
-/// What is known of the uses of a statement.
+/// Uses of a prepared statement.
 #[derive(Default)]
 struct Uses {
     made_ms: i64,

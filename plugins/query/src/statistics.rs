@@ -32,7 +32,7 @@ const BATCH: usize = 1000;
 /// Options, all of which are numbers. Source: SQL++ reference, UPDATE STATISTICS.
 const OPTIONS: [&str; 4] = ["sample_size", "resolution", "update_statistics_timeout", "batch_size"];
 
-/// What is known of the values of a key.
+/// Statistics of the values of a key.
 #[derive(Default)]
 struct Distribution {
     values: u64,
@@ -213,7 +213,7 @@ fn name_of(key: &IndexKey) -> String {
     }
 }
 
-/// What was found in the documents that were looked at.
+/// Findings in the documents that were read.
 #[derive(Default)]
 struct Found {
     documents: u64,

@@ -179,7 +179,7 @@ class Connection(asyncio.Protocol):
 
     def _write_rest(self) -> None:
         frames, self._unwritten = self._unwritten, []
-        # Of a connection that has ended meanwhile, those who wait know already.
+        # If the connection has ended meanwhile, the callers that wait have their error.
         if frames and self._transport is not None and not self.lost:
             self._transport.write(b"".join(frames))
 

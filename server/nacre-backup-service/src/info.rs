@@ -1,4 +1,4 @@
-//! What is in a repository: backups, versions of a document, tasks that have run.
+//! Contents of a repository: backups, versions of a document, tasks that have run.
 
 use crate::command::Command;
 use crate::record::{Repository, Run, State};

@@ -105,7 +105,7 @@ impl Service for Backup {
     }
 }
 
-/// Outcome of a request: an answer, or why there is none.
+/// Outcome of a request: an answer, or the reason for its refusal.
 type Outcome = Result<HttpReply, Failure>;
 
 /// Makes a route of a function that can fail.

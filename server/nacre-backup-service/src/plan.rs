@@ -28,6 +28,16 @@ pub(crate) enum TaskType {
     Merge,
 }
 
+impl TaskType {
+    /// The word in names and answers.
+    pub fn name(self) -> &'static str {
+        match self {
+            TaskType::Backup => "BACKUP",
+            TaskType::Merge => "MERGE",
+        }
+    }
+}
+
 /// Range of a merge, in days back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

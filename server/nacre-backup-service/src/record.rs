@@ -1,8 +1,8 @@
-//! What the nodes agree on: plans, repositories with what became of their tasks, settings. Each is a
+//! Agreed state of the service: plans, repositories with outcomes of their tasks, settings. Each is a
 //! [record](nacre_cluster::ServiceRecords) in JSON, so that a later version can add to it.
 
 use crate::ID;
-use crate::plan::TaskType;
+use crate::plan::{PlanTask, TaskType};
 use crate::reply::Failure;
 use jiff::Timestamp;
 use nacre_cluster::{Change, Cluster, Expected, ServiceRecord};
@@ -68,6 +68,13 @@ pub(crate) struct Scheduled {
     pub next_ms: u64,
 }
 
+impl Scheduled {
+    /// The first run of a task of a plan.
+    pub fn first(task: &PlanTask, now_ms: u64) -> Scheduled {
+        Scheduled { task_type: task.task_type, next_ms: task.schedule.first_ms(now_ms) }
+    }
+}
+
 /// What became of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -91,7 +98,7 @@ pub(crate) struct Run {
     pub end_ms: u64,
     /// UUID of the node.
     pub node: String,
-    /// What the command has said at its end, or why it has failed.
+    /// Output of the command at its end, or the reason for its failure.
     pub said: String,
 }
 
@@ -131,6 +138,16 @@ impl Repository {
     /// The place of the repository, as commands take it.
     pub fn place(&self) -> String {
         format!("{}/{}", self.archive.trim_end_matches('/'), self.repo)
+    }
+
+    /// Refuses to go on while a task runs.
+    ///
+    /// # Errors
+    /// 409 with the task.
+    pub fn check_idle(&self) -> Result<(), Failure> {
+        let Some(run) = &self.running else { return Ok(()) };
+        let reason = format!("{} began at {}", run.name, time(run.start_ms));
+        Err(Failure::new(409, "the repository has a task that runs").because(reason))
     }
 
     /// Moves the task that runs into the history, if it has this name.
@@ -271,8 +288,9 @@ pub(crate) fn all<T: DeserializeOwned>(node: &Node, prefix: &str) -> Vec<(String
     let cluster = node.cluster();
     let records = cluster.service_records.of(ID);
     let found = records.filter_map(|(key, record)| {
+        let rest = key.strip_prefix(prefix)?;
         let (value, version) = decoded(record)?;
-        Some((key.strip_prefix(prefix)?.to_owned(), value, version))
+        Some((rest.to_owned(), value, version))
     });
     found.collect()
 }

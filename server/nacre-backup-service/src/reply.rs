@@ -14,7 +14,7 @@ const JSON: &str = "application/json";
 pub(crate) struct Failure {
     /// Status of HTTP.
     pub status: u16,
-    /// What has failed, in a few words that tools look for.
+    /// The failed step, in a few words that tools look for.
     pub message: String,
     /// The reason.
     pub extras: String,
@@ -70,7 +70,7 @@ pub(crate) fn ok(value: &Value) -> HttpReply {
     HttpReply { status: 200, content_type: JSON, body: value.to_string().into_bytes() }
 }
 
-/// An answer that says nothing.
+/// An answer without a body.
 pub(crate) fn done() -> HttpReply {
     HttpReply { status: 200, content_type: JSON, body: Vec::new() }
 }
@@ -94,12 +94,7 @@ pub(crate) fn segment(request: &HttpRequest, at: usize) -> &str {
 
 /// Returns a parameter of the query, percent-decoded; `Some("")` for one without a value.
 pub(crate) fn parameter(request: &HttpRequest, name: &str) -> Option<String> {
-    request.query.split('&').find_map(|pair| {
-        let (found, value) = pair.split_once('=').unwrap_or((pair, ""));
-        let value = value.replace('+', " ");
-        let decoded = percent_encoding::percent_decode_str(&value).decode_utf8_lossy();
-        (found == name).then(|| decoded.into_owned())
-    })
+    request.query_pairs().find(|(found, _)| *found == name).map(|(_, value)| value)
 }
 
 /// Names of plans and repositories: 1 to 50 letters, digits, `-` and `_`, the first one a letter or a digit.

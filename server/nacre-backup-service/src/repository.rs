@@ -247,7 +247,7 @@ pub(crate) fn archive(node: &Arc<Node>, request: &HttpRequest) -> Outcome {
     let Archive { id } = body(request)?;
     check_name("repository", &id)?;
     let (mut repository, version) = find(node, request, State::Active)?;
-    check_idle(&repository)?;
+    repository.check_idle()?;
     let before = State::Active.key(&repository.id);
     repository.id = id;
     repository.state = State::Archived;
@@ -260,18 +260,10 @@ pub(crate) fn archive(node: &Arc<Node>, request: &HttpRequest) -> Outcome {
     Ok(done())
 }
 
-fn check_idle(repository: &Repository) -> Result<(), Failure> {
-    match &repository.running {
-        None => Ok(()),
-        Some(run) => Err(Failure::new(409, "the repository has a task that runs")
-            .because(format!("{} began at {}", run.name, record::time(run.start_ms)))),
-    }
-}
-
 /// `DELETE …/{archived,imported}/{id}`; with `?remove_repository=true` its backups, too.
 pub(crate) fn delete(node: &Arc<Node>, request: &HttpRequest, state: State) -> Outcome {
     let (repository, version) = find(node, request, state)?;
-    check_idle(&repository)?;
+    repository.check_idle()?;
     let has_data = parameter(request, "remove_repository").is_some_and(|value| value != "false");
     if has_data && state == State::Imported {
         return Err(Failure::bad_request(
@@ -293,7 +285,7 @@ pub(crate) fn delete(node: &Arc<Node>, request: &HttpRequest, state: State) -> O
 /// `DELETE …/active/{id}/backups/{name}`.
 pub(crate) fn delete_backup(node: &Arc<Node>, request: &HttpRequest) -> Outcome {
     let (repository, _) = find(node, request, State::Active)?;
-    check_idle(&repository)?;
+    repository.check_idle()?;
     remove(node, &repository, segment(request, 1))
         .map_err(|reason| Failure::new(500, "could not remove backup").because(reason))?;
     Ok(done())
@@ -354,7 +346,7 @@ pub(crate) fn job_of(node: &Node, repository: &Repository, task: &PlanTask) -> R
 
 fn backup_job(node: &Node, repository: &Repository, is_full: bool) -> Result<Job, String> {
     let uuid = own_uuid(&node.cluster(), node).unwrap_or_default();
-    // What an earlier task has left behind is of no use: nobody else writes into the repository.
+    // Nobody else writes into the repository, so that remains of an earlier task are of no use.
     let mut command = Command::new(["backup", "create", "--quiet", "--discard"])
         .with(format!("--threads={}", settings::own_threads(node, &uuid)));
     if is_full {
@@ -365,7 +357,7 @@ fn backup_job(node: &Node, repository: &Repository, is_full: bool) -> Result<Job
     }
     let command = command.with("--").with(repository.place());
     let command = command.on(&Target::own(node)?).in_store(&repository.cloud);
-    Ok(Job { kind: "BACKUP", command })
+    Ok(Job { kind: TaskType::Backup.name(), command })
 }
 
 fn merge_job(repository: &Repository, options: MergeOptions) -> Job {
@@ -374,7 +366,7 @@ fn merge_job(repository: &Repository, options: MergeOptions) -> Job {
         .with("--")
         .with(repository.place())
         .in_store(&repository.cloud);
-    Job { kind: "MERGE", command }
+    Job { kind: TaskType::Merge.name(), command }
 }
 
 #[cfg(test)]

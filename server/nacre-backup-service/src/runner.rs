@@ -160,13 +160,7 @@ impl Runner {
         let member = member.ok_or_else(|| {
             Failure::new(503, "this node does not have the service backup: ask another one")
         })?;
-        if let Some(run) = &repository.running {
-            return Err(Failure::new(409, "the repository has a task that runs").because(format!(
-                "{} began at {}",
-                run.name,
-                record::time(run.start_ms)
-            )));
-        }
+        repository.check_idle()?;
         let name = format!("{}-{}", job.kind, node.new_uuid());
         let run = Run {
             name: name.clone(),
@@ -253,7 +247,7 @@ impl Runner {
                     }
                     None => Ok(()),
                 };
-                // Of 409 another node has made use: it runs what is due.
+                // After 409 another node runs the task that is due.
                 if let Err(failure) = outcome.as_ref()
                     && failure.status != 409
                 {
@@ -271,8 +265,7 @@ impl Runner {
         repository.scheduled.retain(|name, _| plan.tasks.iter().any(|task| task.name == *name));
         let mut due = None;
         for task in &plan.tasks {
-            let first =
-                || Scheduled { task_type: task.task_type, next_ms: task.schedule.first_ms(now_ms) };
+            let first = || Scheduled::first(task, now_ms);
             let scheduled = repository.scheduled.entry(task.name.clone()).or_insert_with(first);
             scheduled.task_type = task.task_type;
             if scheduled.next_ms > now_ms {
@@ -302,10 +295,7 @@ impl Runner {
 
 /// A task that was due and has not run.
 fn missed(node: &Node, task: &plan::PlanTask, now_ms: u64, said: String) -> Run {
-    let kind = match task.task_type {
-        plan::TaskType::Backup => "BACKUP",
-        plan::TaskType::Merge => "MERGE",
-    };
+    let kind = task.task_type.name();
     Run {
         name: format!("{kind}-{}", node.new_uuid()),
         kind: kind.to_owned(),
@@ -324,9 +314,6 @@ pub(crate) fn own_uuid(cluster: &Cluster, node: &Node) -> Option<String> {
 
 /// The schedule of a repository that was just made.
 pub(crate) fn first_schedule(plan: &plan::Plan, now_ms: u64) -> BTreeMap<String, Scheduled> {
-    let first = |task: &plan::PlanTask| {
-        let next_ms = task.schedule.first_ms(now_ms);
-        (task.name.clone(), Scheduled { task_type: task.task_type, next_ms })
-    };
+    let first = |task: &plan::PlanTask| (task.name.clone(), Scheduled::first(task, now_ms));
     plan.tasks.iter().map(first).collect()
 }

@@ -42,13 +42,13 @@ impl Task for Compactor {
         let percent = self.bucket.fragmentation_percent().unwrap_or(FRAGMENTATION_PERCENT);
         match self.store.compact(if asked { 1 } else { percent }) {
             Ok(0) => {
-                self.bucket.cancel_compaction();
+                self.bucket.end_compaction();
                 Next::After(INTERVAL)
             }
             Ok(_) => Next::Again,
             Err(error) => {
                 tracing::warn!("bucket {}: cannot compact: {error}", self.bucket.name);
-                self.bucket.cancel_compaction();
+                self.bucket.end_compaction();
                 Next::After(INTERVAL)
             }
         }

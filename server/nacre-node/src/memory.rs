@@ -9,6 +9,7 @@
 //! ```
 
 use nacre_budget::Budgets;
+use nacre_cluster::Cluster;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// One part of so many is for the process itself; the same at least is for all that is no bucket.
@@ -43,6 +44,15 @@ impl NodeMemory {
     /// Returns the largest sum of all quotas, in bytes: everything except the part of the process itself.
     pub fn quotas_bytes_max(&self) -> Option<u64> {
         self.limit_bytes().map(|limit| limit - limit / PARTS)
+    }
+
+    /// Returns true if a quota of the bucket `name`, in MiB, fits into this node's memory together with the quotas of the other
+    /// buckets.
+    pub fn has_room_for(&self, cluster: &Cluster, name: &str, quota_mb: u64) -> bool {
+        let others = cluster.buckets.values().filter(|bucket| bucket.name != name);
+        let others_mb: u64 = others.map(|bucket| bucket.settings.ram_quota_mb).sum();
+        let max = self.quotas_bytes_max();
+        max.is_none_or(|max| others_mb.saturating_add(quota_mb) <= max >> 20)
     }
 
     /// Buckets have quotas of so many bytes together.

@@ -469,12 +469,9 @@ fn control(
 
 /// The first of these parameters of the query that is there, percent-decoded.
 pub(crate) fn parameter(request: &HttpRequest, names: &[&str]) -> Option<String> {
-    request.query.split('&').find_map(|pair| {
-        let (name, value) = pair.split_once('=')?;
-        let value = value.replace('+', " ");
-        let decoded = percent_encoding::percent_decode_str(&value).decode_utf8_lossy();
-        (names.contains(&name) && !decoded.is_empty()).then(|| decoded.into_owned())
-    })
+    let mut given =
+        request.query_pairs().filter(|(name, value)| names.contains(name) && !value.is_empty());
+    given.next().map(|(_, value)| value)
 }
 
 #[cfg(test)]

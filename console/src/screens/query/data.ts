@@ -35,7 +35,7 @@ export interface QueryService {
   hasProfile: boolean;
   /** Statement that a new user sees. */
   example: string;
-  /** What to say while there are no collections. */
+  /** Message of an editor without collections. */
   nothing: string;
 }
 export const QUERY: QueryService = { id: 'query', title: 'Query', path: '_p/query/query/service', requests: '_p/query/admin', hasProfile: true, example: 'SELECT 1 + 1 AS two', nothing: 'There is no bucket yet.' };
@@ -193,7 +193,7 @@ export function csv(rows: unknown[], cell: (value: unknown) => string): string {
   return [names.map((name) => quoted(name || 'value')).join(','), ...rows.map((row) => names.map((name) => quoted(cell(valueAt(row, name)))).join(','))].join('\r\n');
 }
 
-/** Milliseconds of a duration as services print it: `1m2.5s`, `3.2ms`, `480µs`; nothing if it is none. */
+/** Milliseconds of a duration as services print it: `1m2.5s`, `3.2ms`, `480µs`; null for other texts. */
 export function durationMs(text: string | undefined): number | null {
   const parts = [...(text ?? '').matchAll(/(\d+(?:\.\d+)?)(h|ms|m|s|µs|us|ns)/g)];
   if (parts.length === 0 || parts.map(([part]) => part).join('') !== text) return null;

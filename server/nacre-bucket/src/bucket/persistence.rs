@@ -33,7 +33,7 @@ impl Bucket {
     }
 
     /// Ends a compaction that was asked for; its present part is still done.
-    pub fn cancel_compaction(&self) {
+    pub fn end_compaction(&self) {
         self.compaction_asked.store(false, Ordering::Release);
     }
 

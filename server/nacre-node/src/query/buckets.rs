@@ -66,17 +66,13 @@ impl Session {
         read.map_err(|reason| failure(code::BUCKET_ACTION, format!("Bucket {name}: {reason}")))
     }
 
-    /// Refuses a quota that, with those of the other buckets, does not fit into this node's memory.
+    /// Refuses a quota that this node has no memory for.
     fn check_memory(&self, name: &str, quota_mb: u64) -> Result<(), Failure> {
-        let Some(max) = self.node.memory().quotas_bytes_max() else { return Ok(()) };
-        let cluster = self.node.cluster();
-        let others = cluster.buckets.values().filter(|bucket| bucket.name != name);
-        let others_mb: u64 = others.map(|bucket| bucket.settings.ram_quota_mb).sum();
-        if others_mb.saturating_add(quota_mb) > max >> 20 {
-            let message = format!("Bucket {name}: {RAM_QUOTA_TOO_LARGE}");
-            return Err(failure(code::BUCKET_ACTION, message));
+        if self.node.memory().has_room_for(&self.node.cluster(), name, quota_mb) {
+            return Ok(());
         }
-        Ok(())
+        let message = format!("Bucket {name}: {RAM_QUOTA_TOO_LARGE}");
+        Err(failure(code::BUCKET_ACTION, message))
     }
 }
 

@@ -72,8 +72,9 @@ impl Session {
 fn is_allowed(access: &CurlAccess, request: &HttpRequest) -> bool {
     let HttpRequest { is_secure, host, port, target, .. } = request;
     let path = decoded(target);
-    // Servers may understand such paths as those of their parents, and a backslash as a slash.
-    let is_plain = !path.contains('\\') && path.split(['/', '?']).all(|part| part != "..");
+    // Servers may take such paths for others, and a backslash for a slash.
+    let is_plain =
+        !path.contains('\\') && path.split(['/', '?']).all(|part| !matches!(part, "." | ".."));
     let is_of = |rule: &String, at_border: bool| {
         let Ok(rule) = HttpRequest::new("GET", rule, Vec::new(), Vec::new()) else {
             return false;
@@ -95,22 +96,8 @@ fn begins_with(path: &str, prefix: &str, at_border: bool) -> bool {
 
 /// The path and query with one spelling for each: percent-decoded, without repeated slashes.
 fn decoded(target: &str) -> String {
-    let mut bytes = Vec::with_capacity(target.len());
-    let mut rest = target.as_bytes();
-    while let [byte, tail @ ..] = rest {
-        rest = tail;
-        let digits = tail.first_chunk::<2>().and_then(|digits| str::from_utf8(digits).ok());
-        let byte = match digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
-            Some(decoded) if *byte == b'%' => {
-                rest = &tail[2..];
-                decoded
-            }
-            _ => *byte,
-        };
-        if byte != b'/' || bytes.last() != Some(&b'/') {
-            bytes.push(byte);
-        }
-    }
+    let mut bytes: Vec<u8> = percent_encoding::percent_decode_str(target).collect();
+    bytes.dedup_by(|byte, before| [*byte, *before] == *b"//");
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
@@ -164,7 +151,9 @@ mod tests {
         let mut access = access(&["https://good.example"], &["https://good.example/secret"]);
         for all_access in [false, true] {
             access.all_access = all_access;
-            for url in ["secret", "secrets", "secret/a", "%73ecret", "/secret"] {
+            for url in
+                ["secret", "secrets", "secret/a", "%73ecret", "/secret", "./secret", "%2E/secret"]
+            {
                 assert!(!allows(&access, &format!("https://good.example/{url}")), "{url}");
             }
             assert!(allows(&access, "https://good.example/open"));

@@ -65,6 +65,15 @@ pub struct HttpRequest {
 }
 
 impl HttpRequest {
+    /// Returns names and percent-decoded values of the query, in their order. The value is empty where there is none.
+    pub fn query_pairs(&self) -> impl Iterator<Item = (&str, String)> {
+        self.query.split('&').map(|pair| {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let value = value.replace('+', " ");
+            (name, percent_encoding::percent_decode_str(&value).decode_utf8_lossy().into_owned())
+        })
+    }
+
     /// Returns true if the user has a privilege on a part of the data.
     pub fn may(&self, node: &Node, privilege: Privilege, keyspace: Keyspace<'_>) -> bool {
         let users = node.users();

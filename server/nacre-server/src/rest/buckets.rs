@@ -98,7 +98,7 @@ fn compact(call: &Call) -> Result<Reply, Reply> {
 
 /// Ends a compaction that somebody has asked for; it stops after its present part.
 fn cancel_compaction(call: &Call) -> Result<Reply, Reply> {
-    call.node.bucket(call.segment("bucket")).ok_or_else(not_found)?.cancel_compaction();
+    call.node.bucket(call.segment("bucket")).ok_or_else(not_found)?.end_compaction();
     Ok(done())
 }
 
@@ -254,16 +254,11 @@ async fn update(call: Call) -> Result<Reply, Reply> {
     Ok(done())
 }
 
-/// Refuses a quota of the bucket `name` that, with the quotas of the other buckets, does not fit into this node's
-/// memory.
+/// Refuses a quota of the bucket `name` that this node has no memory for.
 fn check_memory(call: &Call, name: &str, quota_mb: u64) -> Result<(), Reply> {
-    let Some(max) = call.node.memory().quotas_bytes_max() else { return Ok(()) };
-    let cluster = call.node.cluster();
-    let others = cluster.buckets.values().filter(|bucket| bucket.name != name);
-    let others_mb: u64 = others.map(|bucket| bucket.settings.ram_quota_mb).sum();
-    match others_mb.saturating_add(quota_mb) > max >> 20 {
-        true => Err(invalid("ramQuota", RAM_QUOTA_TOO_LARGE)),
-        false => Ok(()),
+    match call.node.memory().has_room_for(&call.node.cluster(), name, quota_mb) {
+        true => Ok(()),
+        false => Err(invalid("ramQuota", RAM_QUOTA_TOO_LARGE)),
     }
 }
 

@@ -37,7 +37,7 @@ fn values(texts: &[&str]) -> World {
     World::with_ids(&[("docs", texts.iter().enumerate().map(document).collect())])
 }
 
-/// What is asked of numbers.
+/// Questions about numbers.
 const OF_NUMBERS: &[&str] = &[
     "SELECT VALUE d.v FROM docs d ORDER BY d.v",
     "SELECT VALUE d.v FROM docs d ORDER BY d.v DESC LIMIT 3",

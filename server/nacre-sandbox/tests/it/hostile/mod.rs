@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 const DEADLINE: Duration = Duration::from_millis(40);
 /// The deadline of a case that must end at another limit, however busy the machine is.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// What an error says that a call was ended with at [`DEADLINE`].
+/// Reason in the error of a call that was ended at [`DEADLINE`].
 const TIME: &str = "took longer than 40 ms";
 /// What a busy machine may add to a deadline; `cargo xtask bench plugins` measures it on a quiet one.
 const SLACK: Duration = Duration::from_secs(2);

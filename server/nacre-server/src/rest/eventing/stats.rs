@@ -92,7 +92,7 @@ pub(super) fn latencies(status: &Status) -> Value {
     Value::Object(counts.filter_map(class).collect::<Map<_, _>>())
 }
 
-/// What was passed to the code of a function. The timer that has the component call `OnDeploy` is none of the function's.
+/// Counts of the events that the code of a function got. The timer with which the component calls `OnDeploy` is not one of them.
 pub(super) fn events(status: &Status) -> Value {
     let count = |name: &str| status.metrics.get(name).copied().unwrap_or_default();
     let timers = count("timer_callback_success") + count("timer_callback_failure");
