@@ -1,7 +1,7 @@
 // CodeMirror, as the console uses it. It lives in a shadow root: the page's policy forbids styles that scripts write into the document,
 // and in a shadow root the editor adopts style sheets instead.
 
-import { autocompletion, closeBrackets, closeBracketsKeymap, completionKeymap, type CompletionSource } from '@codemirror/autocomplete';
+import { autocompletion, closeBrackets, closeBracketsKeymap, closeCompletion, completionKeymap, type CompletionSource } from '@codemirror/autocomplete';
 import { defaultKeymap, history, historyKeymap, indentWithTab } from '@codemirror/commands';
 import { javascript } from '@codemirror/lang-javascript';
 import { json, jsonParseLinter } from '@codemirror/lang-json';
@@ -114,7 +114,7 @@ export function edit(settings: Settings): Handle {
     EditorState.create({
       doc: text,
       extensions: [
-        keymap.of([{ key: 'Mod-Enter', run: () => (onRun(), true) }]),
+        keymap.of([{ key: 'Mod-Enter', run: (view) => (closeCompletion(view), onRun(), true) }]),
         lineNumbers(),
         text.length > PLAIN_CHARS ? [] : [foldGutter(), syntaxHighlighting(colours), languageOf(language, complete)],
         highlightActiveLine(),
