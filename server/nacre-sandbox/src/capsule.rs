@@ -334,7 +334,8 @@ impl Capsule {
         let is_readable = seen.is_some();
         let seen = seen.unwrap_or_default();
         let answers = journal.answers();
-        let bytes = call.bytes()
+        let call_bytes = call.bytes();
+        let bytes = call_bytes
             + seen.bytes()
             + answers.iter().map(Answer::bytes).sum::<usize>()
             + config.len();
@@ -374,7 +375,10 @@ impl Capsule {
             capsule.timers = timers.map(timer).collect();
             capsule.answers = answers.to_vec();
         } else {
-            capsule.call = capsule.call.without_bytes();
+            // What a person reads first stays, if it is not what was too large.
+            if call_bytes > BYTES_MAX {
+                capsule.call = capsule.call.without_bytes();
+            }
             if capsule.config.len() > BYTES_MAX {
                 capsule.config.clear();
             }

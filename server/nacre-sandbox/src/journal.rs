@@ -5,6 +5,7 @@
 
 use crate::capsule::Answer;
 use nacre_state::{SCAN_BYTES_MAX, State, Value};
+use std::collections::HashSet;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -21,10 +22,27 @@ pub struct Journal {
     is_cut: bool,
 }
 
+#[derive(PartialEq, Eq, Hash)]
 enum Read {
     Get(Vec<u8>),
     Range(Bound<Vec<u8>>, Bound<Vec<u8>>),
     Timer(String),
+}
+
+impl Read {
+    /// About how many bytes it takes.
+    fn bytes(&self) -> usize {
+        let key = |bound: &Bound<Vec<u8>>| match bound {
+            Bound::Included(key) | Bound::Excluded(key) => key.len(),
+            Bound::Unbounded => 0,
+        };
+        size_of::<Read>()
+            + match self {
+                Read::Get(key) => key.len(),
+                Read::Range(start, end) => key(start) + key(end),
+                Read::Timer(name) => name.len(),
+            }
+    }
 }
 
 impl Journal {
@@ -39,9 +57,7 @@ impl Journal {
     }
 
     pub fn get(&mut self, key: Vec<u8>) {
-        if self.fits(key.len()) {
-            self.reads.push(Read::Get(key));
-        }
+        self.read(Read::Get(key));
     }
 
     /// Notes the range that was looked at: up to the last entry that was given, or to its end when there were no more.
@@ -58,18 +74,14 @@ impl Journal {
         let last = given.last().filter(|_| has_more).map(|(key, _)| Bound::Included(key.clone()));
         let start = Bound::Included(start);
         let end = if end.is_empty() { Bound::Unbounded } else { Bound::Excluded(end) };
-        if self.fits(2 * given.last().map_or(0, |(key, _)| key.len())) {
-            self.reads.push(match reverse {
-                false => Read::Range(start, last.unwrap_or(end)),
-                true => Read::Range(last.unwrap_or(start), end),
-            });
-        }
+        self.read(match reverse {
+            false => Read::Range(start, last.unwrap_or(end)),
+            true => Read::Range(last.unwrap_or(start), end),
+        });
     }
 
     pub fn timer(&mut self, name: &str) {
-        if self.fits(name.len()) {
-            self.reads.push(Read::Timer(name.to_owned()));
-        }
+        self.read(Read::Timer(name.to_owned()));
     }
 
     pub fn answer(&mut self, answer: Answer) {
@@ -78,10 +90,28 @@ impl Journal {
         }
     }
 
+    fn read(&mut self, read: Read) {
+        if self.fits(read.bytes()) {
+            self.reads.push(read);
+        }
+    }
+
     fn fits(&mut self, bytes: usize) -> bool {
-        self.bytes += size_of::<Read>() + bytes;
-        self.is_cut |= self.bytes > BYTES_MAX;
+        if self.bytes + bytes > BYTES_MAX && !self.is_cut {
+            self.forget_repeated_reads();
+            // With half of the room left at least, an endless loop does not look for repeated reads all the time.
+            self.is_cut = self.bytes + bytes > BYTES_MAX / 2;
+        }
+        self.bytes += bytes;
         !self.is_cut
+    }
+
+    /// Leaves one of equal reads: a plugin that loops asks for the same entries again and again.
+    fn forget_repeated_reads(&mut self) {
+        let different: HashSet<Read> = self.reads.drain(..).collect();
+        self.reads.extend(different);
+        self.bytes = self.reads.iter().map(Read::bytes).sum::<usize>()
+            + self.answers.iter().map(Answer::bytes).sum::<usize>();
     }
 
     /// Returns true if something was not noted.
@@ -124,5 +154,45 @@ fn bound(bound: &Bound<Vec<u8>>) -> Bound<&[u8]> {
         Bound::Included(key) => Bound::Included(key),
         Bound::Excluded(key) => Bound::Excluded(key),
         Bound::Unbounded => Bound::Unbounded,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// More reads than fit.
+    const READS: u32 = 400_000;
+
+    #[test]
+    fn a_call_that_reads_the_same_in_a_loop_can_be_repeated() {
+        let mut before = State::default();
+        before.space.put(b"x", Value::Here(b"1"));
+        let mut journal = Journal::default();
+        journal.begin(&before);
+        for _ in 0..READS {
+            journal.get(b"x".to_vec());
+            journal.scan(b"x".to_vec(), Vec::new(), 10, false, &[]);
+        }
+        assert!(!journal.is_cut());
+        assert_eq!(
+            journal
+                .seen()
+                .unwrap()
+                .space
+                .scan((Bound::Unbounded, Bound::Unbounded), false)
+                .unwrap()
+                .count(),
+            1
+        );
+    }
+
+    #[test]
+    fn a_call_that_reads_too_much_cannot() {
+        let mut journal = Journal::default();
+        for key in 0..READS {
+            journal.get(key.to_be_bytes().to_vec());
+        }
+        assert!(journal.is_cut());
     }
 }

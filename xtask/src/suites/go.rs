@@ -320,6 +320,12 @@ const COUNTED_TWICE: &str = "the SDK counts the units of writes to its own recor
 
 const CORE_REASONS: Reasons = &[
     ("TestObserve", "the suite cannot test this on a server with collections"),
+    ("TestObserveSeqNo", WANTS_REPLICA),
+    ("TestGetReplica", WANTS_REPLICA),
+    ("TestDurableWriteGetReplica", WANTS_REPLICA),
+    ("TestAddDurableWriteGetReplica", WANTS_REPLICA),
+    ("TestReplaceDurableWriteGetReplica", WANTS_REPLICA),
+    ("TestDeleteDurableWriteGetReplica", WANTS_REPLICA),
     ("TestKvErrorMap*", "needs the vendor's mock server"),
     ("TestEnhancedErrorOp", "needs the vendor's mock server"),
     ("TestTransactionsInsertGetReplaceRemoveCommitUnits", COUNTED_TWICE),

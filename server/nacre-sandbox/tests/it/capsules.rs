@@ -2,8 +2,8 @@
 
 use crate::fixture::*;
 use nacre_sandbox::{
-    Capsule, Content, Error, Grants, Http, HttpError, HttpRequest, HttpResponse, KeyspaceGrant,
-    Limits, MemoryDocuments, Partition, Request, Setup, replay,
+    Call, Capsule, Content, Error, Grants, Http, HttpError, HttpRequest, HttpResponse,
+    KeyspaceGrant, Limits, MemoryDocuments, Partition, Request, Setup, replay,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -103,9 +103,12 @@ fn a_capsule_is_bounded_and_says_when_it_is_not_whole() {
     tell(&mut partition, &[r#"[["scan","a","b",1],["panic","x"]]"#]).unwrap();
     let capsule = only(&partition);
     assert!(!capsule.is_whole && capsule.to_json().len() < 10_000);
+    let has_call = |capsule: &Capsule| matches!(&capsule.call, Call::OnBatch { buffer } if !buffer.0.is_empty());
+    assert!(has_call(&capsule), "only the state was too large");
     assert!(matches!(replay(&probe(), &capsule), Err(Error::Capsule(_))));
     tell(&mut partition, &[&format!(r#"[["panic","{text}"]]"#)]).unwrap();
-    assert!(!only(&partition).is_whole);
+    let capsule = only(&partition);
+    assert!(!capsule.is_whole && !has_call(&capsule));
 }
 
 #[test]
