@@ -84,6 +84,7 @@ it('creates a bucket and a document', async () => {
   await dialog.getByLabel('Replicas').selectOption('0');
   await dialog.getByRole('button', { name: 'Create' }).click();
   await view.page.getByText('Scopes and collections').waitFor();
+  await dialog.waitFor({ state: 'detached' });
   await go('documents/shop');
   await view.page.getByRole('heading', { name: 'This collection is empty' }).waitFor();
   await view.page.getByRole('button', { name: 'New document' }).first().click();

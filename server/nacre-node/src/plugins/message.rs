@@ -6,7 +6,7 @@ use crate::scatter_gather::{NoReply, PeerMessage, Vbids};
 use crate::service::PLUGINS;
 use nacre_sandbox::{DocumentCall, DocumentReply, Documents, KvError, Request, Response};
 use nacre_state::{Lacking, Moment, Page, Scan, Share};
-use nacre_types::{NodeId, Seqno, Vbid};
+use nacre_types::{Cas, Document, Kind, Meta, NodeId, Seqno, Vbid};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,6 +27,8 @@ pub enum PluginMessage {
         /// The call.
         call: DocumentCall,
     },
+    /// Asks for a document with all that belongs to it: the bucket, `scope.collection` and the ID.
+    Read(String, String, String),
     /// Asks whether the store has these vBuckets of a bucket up to these seqnos.
     Stored(String, Vec<(Vbid, Seqno)>),
     /// A request to a deployment.
@@ -46,6 +48,8 @@ pub enum PluginMessage {
 pub enum PluginReply {
     /// Reply to [`PluginMessage::Document`], with the vBucket and the seqno that the call wrote.
     Document(Result<DocumentReply, KvError>, Option<(Vbid, Seqno)>),
+    /// Reply to [`PluginMessage::Read`].
+    Read(Result<SentDocument, KvError>),
     /// Reply to [`PluginMessage::Stored`].
     Stored(bool),
     /// Reply to [`PluginMessage::Request`]: one response from each lane.
@@ -67,7 +71,7 @@ impl PeerMessage for PluginMessage {
 
     fn subject(&self) -> &'static str {
         match self {
-            PluginMessage::Document { .. } => "documents",
+            PluginMessage::Document { .. } | PluginMessage::Read(..) => "documents",
             PluginMessage::Stored(..) => "stored",
             PluginMessage::Request(_) | PluginMessage::Scan(_) => "plugin",
             PluginMessage::Places(..) | PluginMessage::Told(..) | PluginMessage::Follow(..) => {
@@ -90,6 +94,16 @@ impl PeerMessage for PluginMessage {
                     outcome => Ok(PluginReply::Document(outcome, documents.written())),
                 }
             }
+            PluginMessage::Read(bucket, path, id) => {
+                let bucket = node.bucket(&bucket).ok_or(NoReply::Elsewhere)?;
+                let documents = BucketDocuments::new(node, &bucket);
+                match documents.document(&path, id.as_bytes(), left) {
+                    Err(KvError::Elsewhere) => Err(NoReply::Elsewhere),
+                    found => Ok(PluginReply::Read(
+                        found.map(|(_, document)| SentDocument::from(&document)),
+                    )),
+                }
+            }
             PluginMessage::Stored(bucket, seqnos) => has_stored(node, &bucket, &seqnos),
             PluginMessage::Request(part) => node.plugins().answer_part(node, &part, left),
             PluginMessage::Scan(part) => node.plugins().answer_scan(&part, left),
@@ -102,6 +116,39 @@ impl PeerMessage for PluginMessage {
                 Ok(node.plugins().answer_follower(&state, lacking))
             }
         }
+    }
+}
+
+/// A document, as it is sent to another node.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SentDocument {
+    seqno: Seqno,
+    cas: u64,
+    rev: u64,
+    flags: u32,
+    expiry: u32,
+    datatype: u8,
+    /// With the prefix of the collection.
+    #[serde(with = "serde_bytes")]
+    key: Vec<u8>,
+    #[serde(with = "serde_bytes")]
+    value: Vec<u8>,
+}
+
+impl From<&Document> for SentDocument {
+    fn from(document: &Document) -> SentDocument {
+        let Meta { seqno, cas, rev, flags, expiry, datatype, kind: _ } = document.meta;
+        let (key, value) = (document.key().to_vec(), document.value().to_vec());
+        SentDocument { seqno, cas: cas.0, rev, flags, expiry, datatype, key, value }
+    }
+}
+
+impl SentDocument {
+    /// The document; `None` if the key is too long for one.
+    pub fn received(self) -> Option<Document> {
+        let SentDocument { seqno, cas, rev, flags, expiry, datatype, key, value } = self;
+        let meta = Meta { seqno, cas: Cas(cas), rev, flags, expiry, datatype, kind: Kind::Alive };
+        u16::try_from(key.len()).ok().map(|_| Document::new(meta, &key, &value))
     }
 }
 

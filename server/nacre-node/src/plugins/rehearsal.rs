@@ -1,6 +1,7 @@
 //! Dry runs: the effects that a function would have on existing documents.
 
 use super::functions::spec;
+use super::message::{PluginMessage, PluginReply};
 use super::open::setup;
 use super::past::{Past, Range};
 use super::shipped::EVENTING;
@@ -26,7 +27,7 @@ const DOCUMENTS_BYTES_MAX: usize = 64 << 20;
 /// Read from history at a time.
 const PORTION: Limit = Limit { count: 256, bytes: 4 << 20 };
 
-/// Documents to try. Documents that other nodes serve are not tried.
+/// Documents to try. Those that other nodes serve are tried if they are named.
 #[derive(Clone, Debug)]
 pub enum Chosen {
     /// By their ids; with `scope.collection`, where the function listens to several.
@@ -165,12 +166,34 @@ fn by_ids(
         if bytes > DOCUMENTS_BYTES_MAX {
             return (id.clone(), Err("the documents before it are too large: ask again".into()));
         }
-        let found = documents.document(&keyspace, id.as_bytes(), PATIENCE);
+        let found = match documents.document(&keyspace, id.as_bytes(), PATIENCE) {
+            Err(KvError::Elsewhere) => elsewhere(node, &bucket.name, &keyspace, id),
+            found => found,
+        };
         bytes += found.as_ref().map_or(0, |(_, document)| document.memory_bytes());
         let why = |error: KvError| error.to_string();
         (id.clone(), found.map_err(why))
     };
     Ok(ids.iter().take(DOCUMENTS_MAX).map(find).collect())
+}
+
+/// Returns a document that another node serves.
+fn elsewhere(
+    node: &Arc<Node>,
+    bucket: &str,
+    keyspace: &str,
+    id: &str,
+) -> Result<(Vbid, Document), KvError> {
+    let failed = |reason: &str| KvError::Temporary(reason.into());
+    let vbid = node.owners(bucket).ok_or(KvError::Elsewhere)?.vbid_of(id.as_bytes());
+    let message = PluginMessage::Read(bucket.into(), keyspace.into(), id.into());
+    match node.ask_about(bucket, vbid, &message, PATIENCE).map_err(KvError::Temporary)? {
+        Ok(PluginReply::Read(found)) => {
+            let document = found?.received().ok_or_else(|| failed("a key that is too long"))?;
+            Ok((vbid, document))
+        }
+        _ => Err(failed("an unexpected answer")),
+    }
 }
 
 /// The documents of a part of history that a function hears of.

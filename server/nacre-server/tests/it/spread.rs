@@ -134,6 +134,27 @@ fn index(node: &Node) {
 }
 
 #[test]
+fn a_preview_of_a_view_shows_named_documents_of_every_node() {
+    const COUNT: usize = 30;
+    let nodes = nodes_with_bucket(0);
+    let ids: Vec<String> = (0..COUNT).map(|n| format!("k{n}")).collect();
+    let values: Vec<String> = ids.iter().map(|id| format!("VALUES ('{id}', {{'n': 1}})")).collect();
+    rows(&nodes[0], &format!("UPSERT INTO {BUCKET} (KEY, VALUE) {}", values.join(", ")));
+    let map = "function (doc, meta) { emit([meta.id, meta.rev], doc.n); }";
+    let documents = [&ids[..], &["gone".to_owned()]].concat();
+    let body =
+        json!({"design": {"views": {"v": {"map": map}}}, "view": "v", "documents": documents});
+    let shown = |node| http(node, 1, "POST", &format!("/{BUCKET}/_preview"), &body.to_string());
+    let first = shown(&nodes[0]);
+    assert_eq!(first["emitted"]["rows"].as_array().unwrap().len(), COUNT, "{first}");
+    let errors = &first["about"]["errors"];
+    assert_eq!((errors.as_array().unwrap().len(), &errors[0]["id"]), (1, &json!("gone")));
+    for other in &nodes[1..] {
+        assert_eq!(shown(other)["emitted"], first["emitted"]);
+    }
+}
+
+#[test]
 fn each_node_answers_queries_for_all_of_them() {
     let nodes = nodes_with_bucket(1);
     rebalance(&nodes, &[]);
