@@ -406,7 +406,7 @@ it('shows a user without roles on each screen what is missing', async () => {
   await other.page.getByRole('heading', { name: 'Dashboard' }).waitFor();
   for (const screen of ['dashboard', 'servers', 'flows', 'buckets', 'documents', 'indexes', 'search', 'views', 'eventing', 'plugins', 'replication', 'backup', 'security', 'logs', 'settings']) {
     await other.page.evaluate((hash) => (location.hash = hash), `#/${screen}`);
-    await other.page.waitForFunction((id) => document.querySelector(`nav a[href="#/${id}"]`)?.ariaCurrent === 'page' && document.querySelector('main h1') && !document.querySelector('[aria-busy=true]'), screen);
+    await other.page.waitForFunction((id) => document.querySelector(`nav li a[href="#/${id}"]`)?.ariaCurrent === 'page' && document.querySelector('main h1') && !document.querySelector('[aria-busy=true]'), screen);
     assert.equal(await other.page.locator('main button.primary:enabled').count(), 0, screen);
     assert.equal(await other.page.getByText('could not be read').count(), 0, screen);
   }

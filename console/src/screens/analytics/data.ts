@@ -1,6 +1,6 @@
 // What analytics copies, and how far it is.
 
-import { get } from '../../lib/api';
+import { ApiError, get } from '../../lib/api';
 
 interface Link {
   name: string;
@@ -28,7 +28,15 @@ export const copies = (links: Link[]): Copy[] =>
     ),
   );
 
+/** A node without the service answers as one whose service starts later would, with other words. */
+const isWithoutService = (error: unknown): boolean => error instanceof ApiError && error.status === 503 && JSON.stringify(error.body).includes('does not have the service');
+
 export const readCopies = (signal: AbortSignal, background: boolean): Promise<Copy[]> =>
-  get<{ links: Link[] }>('_p/cbas/analytics/status/ingestion', { signal, background }).then(({ links }) => copies(links));
+  get<{ links: Link[] }>('_p/cbas/analytics/status/ingestion', { signal, background }).then(
+    ({ links }) => copies(links),
+    (error: unknown) => {
+      throw isWithoutService(error) ? new ApiError(404, 'This service is not enabled') : error;
+    },
+  );
 
 export const kindOfStatus = (status: string): string => ({ healthy: 'good', stopped: 'warn', suspended: 'warn', unhealthy: 'bad' })[status] ?? '';
