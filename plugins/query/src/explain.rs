@@ -5,6 +5,7 @@ use crate::plan::{
     Access, IndexScan, Join, Node, Page, Sarg, Scan, ScanSource, SearchScan, Strategy, text,
 };
 use crate::span_text::spans;
+use nacre_cost::Estimate;
 use nacre_sql::ast::{
     Changes, Expr, Insert, InsertSource, JoinKind, Projection, Set, SetOp, Side, Term,
 };
@@ -234,12 +235,29 @@ fn add_scan(scan: &Scan, nested: bool, steps: &mut Vec<Value>) {
             if nested {
                 all.push(("nested_loop", true.into()));
             }
-            steps.push(access_value(access, &all));
-            if !covering && !matches!(access, Access::Sequential) {
-                steps.push(operator("Fetch", place));
+            let fetches = !covering && !matches!(access, Access::Sequential);
+            let of_access = access_value(access, &all);
+            steps.push(estimated(of_access, scan.costs.map(|costs| costs.scan)));
+            if fetches {
+                let fetch = operator("Fetch", place);
+                steps.push(estimated(fetch, scan.costs.map(|costs| costs.whole)));
             }
         }
     }
+}
+
+/// An operator with what it costs, if that is known.
+fn estimated(operator: Value, estimate: Option<Estimate>) -> Value {
+    let (Value::Object(fields), Some(estimate)) = (&operator, estimate) else { return operator };
+    let number = |number: f64| Value::number((number * 1000.0).round() / 1000.0);
+    let estimates = Value::object([
+        ("cardinality", number(estimate.cardinality)),
+        ("cost", number(estimate.cost)),
+        ("fr_cost", number(estimate.first_row)),
+        ("size", number(estimate.bytes.round())),
+    ]);
+    let fields = fields.iter().map(|(name, value)| (name.clone(), value.clone()));
+    Value::object(fields.chain([(Name::from("optimizer_estimates"), estimates)]))
 }
 
 fn access_value(access: &Access, place: &Fields) -> Value {
@@ -291,10 +309,13 @@ fn index_value(scan: &IndexScan, place: &Fields) -> Value {
     let definition = &scan.definition;
     let alias = scan_alias(place);
     let cover = |at: usize| {
-        format!(
-            "cover ({})",
-            crate::planner::sarg::renamed(&definition.keys[at].expr, SELF, &alias)
-        )
+        let key = &definition.keys[at];
+        let of = nacre_cost::renamed(&key.expr, SELF, &alias);
+        match key.array {
+            Some(true) => format!("cover ((distinct ({of})))"),
+            Some(false) => format!("cover ((all ({of})))"),
+            None => format!("cover ({of})"),
+        }
     };
     let covers = !scan.covers.is_empty();
     let entry_keys = match covers {
@@ -402,5 +423,5 @@ fn add_join(join: &Join, steps: &mut Vec<Value>) {
             if nest { "HashNest" } else { "HashJoin" }
         }
     };
-    steps.push(operator(name, fields));
+    steps.push(estimated(operator(name, fields), join.estimate));
 }

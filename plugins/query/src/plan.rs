@@ -1,6 +1,8 @@
 //! What a plan is made of. [`crate::planner`] makes it, [`crate::exec`] runs it, [`crate::explain`] shows it.
 
 use crate::datastore::Keyspace;
+use nacre_cost::Estimate;
+pub(crate) use nacre_cost::Sarg;
 use nacre_sql::ast::{Aggregate, Bound, Expr, JoinKind, OrderTerm, Projection, SetOp, Side, With};
 use nacre_sql::index::Definition;
 use nacre_sql::{Name, Value};
@@ -60,6 +62,17 @@ pub(crate) struct Scan {
     pub passing: Passing,
     /// The extended attributes that are looked at.
     pub attributes: Vec<Name>,
+    /// What it costs, if there are statistics.
+    pub costs: Option<Costs>,
+}
+
+/// Estimates of a scan.
+#[derive(Clone, Copy)]
+pub(crate) struct Costs {
+    /// Of the index alone.
+    pub scan: Estimate,
+    /// With the documents.
+    pub whole: Estimate,
 }
 
 /// Whether the documents of a scan are passed on as they are.
@@ -78,7 +91,7 @@ impl Scan {
     /// A scan of which all rows are wanted.
     pub fn of(alias: Name, source: ScanSource) -> Scan {
         let (page, passing) = (Page::default(), Passing::No);
-        Scan { alias, source, page, passing, attributes: Vec::new() }
+        Scan { alias, source, page, passing, attributes: Vec::new(), costs: None }
     }
 }
 
@@ -141,21 +154,6 @@ impl IndexScan {
     }
 }
 
-/// A condition that an index can answer.
-#[derive(Clone, PartialEq)]
-pub(crate) enum Sarg {
-    Equal(Expr),
-    In(Expr),
-    /// A bound, and whether it belongs to the range.
-    Above(Expr, bool),
-    Below(Expr, bool),
-    Like(Expr, Option<Expr>),
-    IsNull,
-    IsMissing,
-    IsKnown,
-    NotMissing,
-}
-
 pub(crate) struct Join {
     pub kind: JoinKind,
     pub side: Side,
@@ -165,6 +163,8 @@ pub(crate) struct Join {
     pub condition: Option<Expr>,
     /// The variables of the left side, for a right join.
     pub left: Vec<Name>,
+    /// What it costs with all that is before it, if there are statistics.
+    pub estimate: Option<Estimate>,
 }
 
 pub(crate) enum Strategy {

@@ -40,7 +40,6 @@ const IGNORED: &[&str] = &[
     "pipeline_cap",
     "creds",
     "scan_wait",
-    "use_cbo",
     "n1ql_feat_ctrl",
     "controls",
     "encoded_plan",
@@ -171,6 +170,7 @@ impl Request {
             "encoding" => _ = choice(name, &value, &["utf-8", "utf8"])?,
             "compression" => _ = choice(name, &value, &["none"])?,
             "pretty" => _ = boolean(name, &value)?,
+            "use_cbo" => settings.ignores_costs = !boolean(name, &value)?,
             "max_parallelism" | "error_limit" => _ = whole_number(name, &value)?,
             "timeout" => self.timeout_ms = Some(duration_ms(&text(name, &value)?)?),
             "memory_quota" => {

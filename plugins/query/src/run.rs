@@ -11,6 +11,7 @@ use crate::search;
 use crate::service::Service;
 use crate::service_functions;
 use crate::watch;
+use nacre_cost::Table;
 use nacre_sql::ast::{Expr, Path, Select};
 use nacre_sql::{
     Caches, Context, Env, Error, Host, MEMORY, Name, Result, Scope, Searched, Value, parse_path,
@@ -47,6 +48,8 @@ pub struct Settings {
     pub statement_ms: i64,
     /// Keeps the expiry of documents that are written.
     pub preserve_expiry: bool,
+    /// Plans by rules, although there may be statistics.
+    pub ignores_costs: bool,
 }
 
 /// What a request remembers.
@@ -65,6 +68,8 @@ pub(crate) struct State {
     /// What expressions were evaluated in: their addresses are not to be used again.
     kept: RefCell<Vec<Rc<Node>>>,
     functions: RefCell<BTreeMap<String, Rc<UserFunction>>>,
+    /// The statistics that plans depend on, with their stamps, by their notes.
+    pub described: RefCell<BTreeMap<String, (Option<String>, Option<Rc<Table>>)>>,
     /// Whether a plan depends on the values of parameters.
     pub looked: Cell<bool>,
     /// Whether the statement is EXECUTE FUNCTION, which may have functions change something.

@@ -10,7 +10,9 @@ use crate::request::Request;
 use crate::resolve::resolve;
 use crate::response::Response;
 use crate::run::Run;
+use crate::statistics::{self, Stamps};
 use crate::{administer, dml, explain, hints, infer, options, planner, signature, transaction};
+use nacre_cost::Table;
 use nacre_sql::ast::{Expr, FromTerm, InsertSource, Path, Source as Origin, Statement};
 use nacre_sql::index::Definition;
 use nacre_sql::{Content, Context, Env, Error, Name, Result, Value, eval, parse};
@@ -24,6 +26,9 @@ const PREPARED_MAX: usize = 1024;
 
 /// How many definitions of indexes an instance keeps parsed; all make room together.
 const DEFINITIONS_MAX: usize = 1024;
+
+/// The statistics of how many keyspaces an instance keeps parsed; all make room together.
+const TABLES_MAX: usize = 256;
 
 /// A statement under a name.
 pub(crate) struct Prepared {
@@ -50,6 +55,7 @@ impl Prepared {
 /// A plan that looked at no parameter, and holds for what there was when it was made.
 struct Planned {
     version: u64,
+    statistics: Stamps,
     context: Option<Path>,
     plan: Rc<SelectPlan>,
     signature: Value,
@@ -61,6 +67,8 @@ pub struct Service {
     /// By the keys of their notes.
     prepared: RefCell<BTreeMap<String, Rc<Prepared>>>,
     definitions: RefCell<BTreeMap<String, Rc<Definition>>>,
+    /// Statistics by the keys of their notes, with the stamps that they had.
+    tables: RefCell<BTreeMap<String, (String, Rc<Table>)>>,
     pub(crate) functions: FunctionCache,
 }
 
@@ -119,6 +127,26 @@ impl Service {
         Ok(definition)
     }
 
+    /// The statistics of a note that has this stamp.
+    pub(crate) fn table(
+        &self,
+        note: &str,
+        stamp: &str,
+        read: impl FnOnce() -> Option<Rc<Table>>,
+    ) -> Option<Rc<Table>> {
+        if let Some((_, known)) = self.tables.borrow().get(note).filter(|(known, _)| known == stamp)
+        {
+            return Some(Rc::clone(known));
+        }
+        let table = read()?;
+        let mut all = self.tables.borrow_mut();
+        if all.len() >= TABLES_MAX {
+            all.clear();
+        }
+        all.insert(note.to_owned(), (stamp.to_owned(), Rc::clone(&table)));
+        Some(table)
+    }
+
     /// Begins a statement that was prepared, by the plan of the last time if that still holds.
     pub(crate) fn begin_prepared(
         &self,
@@ -133,16 +161,20 @@ impl Service {
         if let Some(known) = &*prepared.planned.borrow()
             && known.version == version
             && known.context == run.settings.context
+            && !run.settings.ignores_costs
+            && statistics::are_current(&known.statistics, run)
         {
             return Ok(Begun::rows(Rc::clone(&known.plan), known.signature.clone()));
         }
         let begun = self.begin(prepared.statement.clone(), run, context)?;
         if let Source::Rows { plan, .. } = &begun.source
             && !run.state.looked.get()
+            && !run.settings.ignores_costs
         {
             let (plan, signature) = (Rc::clone(plan), begun.signature.clone());
             let context = run.settings.context.clone();
-            let planned = Planned { version, context, plan, signature };
+            let statistics = statistics::stamps(run);
+            let planned = Planned { version, statistics, context, plan, signature };
             *prepared.planned.borrow_mut() = Some(planned);
         }
         Ok(begun)

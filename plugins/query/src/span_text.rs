@@ -7,7 +7,7 @@
 //! ```
 
 use crate::plan::{IndexScan, Sarg};
-use crate::planner::sarg::renamed;
+use nacre_cost::renamed;
 use nacre_sql::ast::Expr;
 use nacre_sql::index::SELF;
 use nacre_sql::{Value, each_child, like_prefix};

@@ -2,18 +2,22 @@
 //!
 //! ```text
 //! UPDATE STATISTICS FOR orders(status)
-//! statistics/default/_default/orders   {"docCount": 8, "distributions": {"status": {"distinct": 3, …}}, …}
+//! statistics/default/_default/orders         {"docCount": 8, "distributions": {"status": {"distinct": 3, …}}, "histograms": …}
+//! statistics/default/_default/orders/stamp   changes with them
 //! ```
 //!
-//! The planner does not ask for them: it chooses by the conditions alone.
+//! The planner reads the histograms ([`table`]). The stamp says whether what an instance has read of them, and a prepared plan,
+//! still hold.
 
 use crate::datastore::Keyspace;
 use crate::run::Run;
 use crate::service::index_names;
+use nacre_cost::{Table, Tally};
 use nacre_sql::ast::{CreateIndex, Expr, IndexKey, Path, Statement, Statistics, StatisticsOf};
 use nacre_sql::index::Definition;
 use nacre_sql::{Context, Error, Meta, Name, Result, SEMANTICS, Value, parse};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::sync::Arc;
 
 /// Codes of refusals. Source: Couchbase's list.
@@ -32,18 +36,10 @@ const BATCH: usize = 1000;
 /// Options, all of which are numbers. Source: SQL++ reference, UPDATE STATISTICS.
 const OPTIONS: [&str; 4] = ["sample_size", "resolution", "update_statistics_timeout", "batch_size"];
 
-/// Statistics of the values of a key.
-#[derive(Default)]
-struct Distribution {
-    values: u64,
-    missing: u64,
-    null: u64,
-    distinct: BTreeSet<Value>,
-}
-
 /// Makes, renews or removes statistics.
 pub(crate) fn update(statistics: &Statistics, run: &Run<'_>, context: &Context<'_>) -> Result<()> {
     let sample = sample_size(&statistics.with)?;
+    let resolution = statistics.with.field("resolution").as_f64();
     let keyspace = run.keyspace(&statistics.keyspace)?;
     let note = note_of(&keyspace);
     if statistics.delete {
@@ -53,13 +49,26 @@ pub(crate) fn update(statistics: &Statistics, run: &Run<'_>, context: &Context<'
     if keys.is_empty() {
         return Err(Error::new(REFUSED, format!("{keyspace} has no indexes to describe")));
     }
-    let mut known = recall(&note, run).map(|row| row.field("distributions"));
+    let known = recall(&note, run).unwrap_or_default();
     let found = look(&keyspace, &keys, sample, run)?;
-    let mut all: BTreeMap<Name, Value> = BTreeMap::new();
-    if let Some(Value::Object(fields)) = &mut known {
-        all.extend(fields.iter().map(|(name, value)| (name.clone(), value.clone())));
+    let with_known = |member: &str, of: &dyn Fn(&Tally) -> Value| {
+        let mut all = members(&known.field(member));
+        let found = keys.iter().zip(&found.tallies);
+        all.extend(found.map(|((name, _), tally)| (Name::from(name.as_str()), of(tally))));
+        all
+    };
+    let all = with_known("distributions", &Tally::summary);
+    let mut histograms =
+        with_known("histograms", &|tally| tally.histogram(found.documents, resolution));
+    for (name, definition) in &keys {
+        let key = &definition.keys[0];
+        let expression = Table::key_of(&key.expr, key.array);
+        histograms.entry(name.as_str().into()).and_modify(|histogram| {
+            let fields = members(histogram).into_iter();
+            let expression = ("expression".into(), expression.into());
+            *histogram = Value::object(fields.chain([expression]));
+        });
     }
-    all.extend(found.distributions);
     let names: Vec<Value> = all.keys().cloned().map(Value::from).collect();
     let count = run.store.count(&keyspace, &run.settings.consistency)?;
     let average = |bytes: u64| Value::Int((bytes / found.documents.max(1)) as i64);
@@ -70,13 +79,53 @@ pub(crate) fn update(statistics: &Statistics, run: &Run<'_>, context: &Context<'
         ("distributionKeys", names.into()),
         ("distributions", Value::object(all)),
         ("docCount", Value::Int(count as i64)),
+        ("histograms", Value::object(histograms)),
         ("keyspace", keyspace.collection.clone().into()),
         ("namespace", keyspace.namespace.clone().into()),
         ("sampled", Value::Int(found.documents as i64)),
         ("scope", keyspace.scope.clone().into()),
     ]);
-    run.store.notes().note(&note, Some(&row.to_json()));
+    keep(&note, Some(&row), run);
     Ok(())
+}
+
+/// Keeps statistics, or removes them. The stamp says that plans by earlier ones hold no longer.
+fn keep(note: &str, row: Option<&Value>, run: &Run<'_>) {
+    let notes = run.store.notes();
+    notes.note(note, row.map(Value::to_json).as_deref());
+    let stamp = row.map(|_| format!("{:016x}", run.platform.random()));
+    notes.note(&stamp_of(note), stamp.as_deref());
+}
+
+/// The statistics of a keyspace by which plans are made; `None` if there are none, or the request asks for no costs.
+pub(crate) fn table(keyspace: &Keyspace, run: &Run<'_>) -> Option<Rc<Table>> {
+    if run.settings.ignores_costs {
+        return None;
+    }
+    let note = note_of(keyspace);
+    if let Some((_, known)) = run.state.described.borrow().get(&note) {
+        return known.clone();
+    }
+    let stamp = run.store.notes().recall(&stamp_of(&note));
+    let table = stamp.as_ref().and_then(|stamp| {
+        run.service.table(&note, stamp, || Table::from_row(&recall(&note, run)?).map(Rc::new))
+    });
+    run.state.described.borrow_mut().insert(note, (stamp, table.clone()));
+    table
+}
+
+/// Whether the statistics by which a plan was made are still those of its keyspaces.
+pub(crate) fn are_current(known: &Stamps, run: &Run<'_>) -> bool {
+    known.iter().all(|(note, stamp)| run.store.notes().recall(&stamp_of(note)) == *stamp)
+}
+
+/// What the statistics were stamped with by which a plan was made, by their notes.
+pub(crate) type Stamps = Vec<(String, Option<String>)>;
+
+/// The statistics that the request has looked for.
+pub(crate) fn stamps(run: &Run<'_>) -> Stamps {
+    let described = run.state.described.borrow();
+    described.iter().map(|(note, (stamp, _))| (note.clone(), stamp.clone())).collect()
 }
 
 /// The rows of `system:dictionary`.
@@ -88,7 +137,9 @@ pub(crate) fn rows(run: &Run<'_>) -> Result<Vec<(Name, Value)>> {
         let id = parts.join(".");
         // The keyspace may be gone.
         run.keyspace(&Path { namespace: None, parts }).ok()?;
-        Some((Name::from(format!("default:{id}")), row))
+        // Histograms are for the planner.
+        let shown = members(&row).into_iter().filter(|(name, _)| **name != *"histograms");
+        Some((Name::from(format!("default:{id}")), Value::object(shown)))
     };
     Ok(run.store.notes().keys(STATISTICS)?.into_iter().filter_map(row).collect())
 }
@@ -101,6 +152,16 @@ fn note_of(keyspace: &Keyspace) -> String {
     let Keyspace { bucket, scope, collection, .. } = keyspace;
     // No name of a keyspace has a slash.
     format!("{STATISTICS}{bucket}/{scope}/{collection}")
+}
+
+/// The key of the note that changes with the statistics.
+fn stamp_of(note: &str) -> String {
+    format!("{note}/stamp")
+}
+
+fn members(value: &Value) -> BTreeMap<Name, Value> {
+    let fields = value.as_object().into_iter().flatten();
+    fields.map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
 fn sample_size(with: &Value) -> Result<usize> {
@@ -121,25 +182,22 @@ fn sample_size(with: &Value) -> Result<usize> {
 
 fn remove(statistics: &Statistics, note: &str, run: &Run<'_>) -> Result<()> {
     let StatisticsOf::Keys(keys) = &statistics.of else {
-        run.store.notes().note(note, None);
+        keep(note, None, run);
         return Ok(());
     };
-    let Some(Value::Object(mut row)) = recall(note, run) else { return Ok(()) };
-    let gone: Vec<String> = keys.iter().map(name_of).collect();
-    let row = Arc::make_mut(&mut row);
-    let kept: Vec<(Name, Value)> = row
-        .get("distributions")
-        .and_then(Value::as_object)
-        .into_iter()
-        .flatten()
-        .filter(|(name, _)| !gone.iter().any(|gone| **gone == ***name))
-        .map(|(name, value)| (name.clone(), value.clone()))
-        .collect();
-    let names: Vec<Value> = kept.iter().map(|(name, _)| name.clone().into()).collect();
+    let Some(row) = recall(note, run) else { return Ok(()) };
+    let mut row = members(&row);
+    let gone: Vec<Name> = keys.iter().map(|key| name_of(key).into()).collect();
+    for member in ["distributions", "histograms"] {
+        let Some(all) = row.get_mut(member) else { continue };
+        let mut kept = members(all);
+        gone.iter().for_each(|name| drop(kept.remove(name)));
+        *all = Value::object(kept);
+    }
+    let names = members(&row.get("distributions").cloned().unwrap_or_default()).into_keys();
+    let names: Vec<Value> = names.map(Value::from).collect();
     row.insert("distributionKeys".into(), names.into());
-    row.insert("distributions".into(), Value::object(kept));
-    let row = Value::object(row.iter().map(|(name, value)| (name.clone(), value.clone())));
-    run.store.notes().note(note, Some(&row.to_json()));
+    keep(note, Some(&Value::object(row)), run);
     Ok(())
 }
 
@@ -219,7 +277,8 @@ struct Found {
     documents: u64,
     body_bytes: u64,
     key_bytes: u64,
-    distributions: Vec<(Name, Value)>,
+    /// Of each key.
+    tallies: Vec<Tally>,
 }
 
 fn look(
@@ -228,8 +287,8 @@ fn look(
     sample: usize,
     run: &Run<'_>,
 ) -> Result<Found> {
-    let mut found = Found::default();
-    let mut all: Vec<Distribution> = keys.iter().map(|_| Distribution::default()).collect();
+    let tallies = keys.iter().map(|_| Tally::default()).collect();
+    let mut found = Found { tallies, ..Found::default() };
     let mut after: Option<Name> = None;
     let before = run.charged();
     while (found.documents as usize) < sample {
@@ -245,46 +304,19 @@ fn look(
             found.key_bytes += document.id.len() as u64;
             let value = Value::parse(&document.body).unwrap_or(Value::Null);
             let meta = Arc::new(Meta { id: document.id.clone(), json: true, ..Meta::default() });
-            for ((_, definition), distribution) in keys.iter().zip(&mut all) {
+            for ((_, definition), tally) in keys.iter().zip(&mut found.tallies) {
                 // A value that cannot be evaluated is in no index either.
                 for entry in definition.entries(&value, &meta).unwrap_or_default() {
                     let value = definition.decode(&entry).map(|(mut values, _)| values.remove(0));
-                    distribution.add(value.unwrap_or_default(), run)?;
+                    let value = value.unwrap_or_default();
+                    let bytes = value.size_bytes();
+                    if tally.add(value) {
+                        run.charge(bytes)?;
+                    }
                 }
             }
         }
     }
     run.give_back(run.charged() - before);
-    let names = keys.iter().map(|(name, _)| Name::from(name.as_str()));
-    found.distributions = names.zip(all.iter().map(Distribution::row)).collect();
     Ok(found)
-}
-
-impl Distribution {
-    fn add(&mut self, value: Value, run: &Run<'_>) -> Result<()> {
-        match value {
-            Value::Missing => self.missing += 1,
-            Value::Null => self.null += 1,
-            value => {
-                self.values += 1;
-                let bytes = value.size_bytes();
-                if self.distinct.insert(value) {
-                    run.charge(bytes)?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn row(&self) -> Value {
-        let end = |value: Option<&Value>| value.cloned().unwrap_or_default();
-        Value::object([
-            ("distinct", Value::Int(self.distinct.len() as i64)),
-            ("max", end(self.distinct.last())),
-            ("min", end(self.distinct.first())),
-            ("missing", Value::Int(self.missing as i64)),
-            ("null", Value::Int(self.null as i64)),
-            ("values", Value::Int(self.values as i64)),
-        ])
-    }
 }

@@ -4,6 +4,7 @@
 //! it has the order. The best one is taken, as [`Candidate::rank`] has it. What an index can do is found out elsewhere: what is
 //! asked of it in [`super::sarg`], what it holds in [`super::cover`], the order in [`super::order`].
 
+use super::cost::{self, Basis};
 use super::cover::{Covered, cover};
 use super::{conjuncts, mentions, order, sarg};
 use crate::datastore::Keyspace;
@@ -27,6 +28,8 @@ pub(super) struct Wanted<'a> {
     pub order: &'a [OrderTerm],
     /// Whether only the first rows in that order are wanted.
     pub limited: bool,
+    /// How many, if that is known.
+    pub limit: Option<f64>,
     /// Whether each document is a row, so that no more documents are read than rows are wanted.
     pub unfiltered: bool,
 }
@@ -43,6 +46,7 @@ impl<'a> Wanted<'a> {
             read: Some((block, order)),
             order: if block.group.is_none() { order } else { &[] },
             limited: page.limit.is_some(),
+            limit: page.limit.as_ref().and_then(cost::first_rows),
             unfiltered: block.condition.is_none() && from.joins.is_empty(),
         }
     }
@@ -72,6 +76,8 @@ struct Search<'a> {
     own: &'a [Name],
     wanted: &'a Wanted<'a>,
     run: &'a Run<'a>,
+    /// The statistics of the keyspace, if there are any.
+    basis: Option<Basis<'a>>,
 }
 
 /// Decides how documents are found; `own` are the variables that have no value yet.
@@ -91,12 +97,17 @@ pub(super) fn choose(
     {
         return Ok(Access::Keys(keys).into());
     }
-    let search = Search { alias: &term.alias, known, own, wanted, run };
     let all = load(keyspace, run)?;
+    let basis = || Basis::of(keyspace, &term.alias, run);
+    let basis = if all.is_empty() { None } else { basis() };
+    let search = Search { alias: &term.alias, known, own, wanted, run, basis };
     let named = |(_, definition): &&Loaded| term.hints.indexes.contains(&definition.name);
     let hinted: Vec<Loaded> = all.iter().filter(named).cloned().collect();
     // What a hint names and is of no use is no worse than no hint.
-    let found = search.by_index(&hinted).or_else(|| search.by_index(&all));
+    let found = search
+        .by_names(&hinted)
+        .or_else(|| search.by_index(&hinted))
+        .or_else(|| search.by_index(&all));
     Ok(found.unwrap_or_else(|| Access::Sequential.into()))
 }
 
@@ -117,10 +128,10 @@ enum Narrowing {
 }
 
 /// An index that can serve.
-struct Candidate {
-    scan: IndexScan,
-    ordered: bool,
-    covered: Option<Covered>,
+pub(super) struct Candidate {
+    pub scan: IndexScan,
+    pub ordered: bool,
+    pub covered: Option<Covered>,
 }
 
 impl Candidate {
@@ -185,6 +196,30 @@ impl Candidate {
 }
 
 impl Search<'_> {
+    /// The documents that are in all of several indexes that a hint names, where each narrows and none suffices alone.
+    fn by_names(&self, hinted: &[Loaded]) -> Option<Chosen> {
+        if hinted.len() < 2 {
+            return None;
+        }
+        let all = self.candidates(hinted, self.known, self.wanted);
+        let suffices = |candidate: &Candidate| {
+            candidate.covered.is_some() || candidate.ordered && self.wanted.limited
+        };
+        if all.iter().any(suffices) {
+            return None;
+        }
+        let narrowing = all.into_iter().filter(|found| found.narrowing() > Narrowing::Nothing);
+        let mut scans: Vec<IndexScan> = Vec::new();
+        for Candidate { scan, .. } in narrowing {
+            // What another has asked already would leave no fewer.
+            let key = &scan.definition.keys[0].expr;
+            if scans.iter().all(|other| other.definition.keys[0].expr != *key) {
+                scans.push(IndexScan { reverse: false, ..scan });
+            }
+        }
+        (scans.len() > 1).then(|| Access::Intersect(scans).into())
+    }
+
     fn by_index(&self, indexes: &[Loaded]) -> Option<Chosen> {
         let candidates = self.candidates(indexes, self.known, self.wanted);
         let narrows = |candidate: &Candidate| candidate.narrowing() > Narrowing::Nothing;
@@ -199,10 +234,13 @@ impl Search<'_> {
             return Some(union);
         }
         let primary = || indexes.iter().find(|(_, definition)| definition.is_primary());
-        match candidates.is_empty() {
-            true => primary().map(|(_, found)| Access::Primary(found.name.clone()).into()),
-            false => Some(self.best_of(candidates)),
+        if candidates.is_empty() {
+            return primary().map(|(_, found)| Access::Primary(found.name.clone()).into());
         }
+        Some(match self.basis.as_ref().filter(|basis| basis.describes(&candidates)) {
+            Some(basis) => self.cheapest_of(candidates, basis),
+            None => self.best_of(candidates),
+        })
     }
 
     /// The best index alone, or with another that is asked for an equal value of something else.
@@ -214,6 +252,31 @@ impl Search<'_> {
             && best.is_equal()
             && let Some(second) = candidates.find(|other| other.narrows(&best))
         {
+            let both =
+                [best, second].map(|candidate| IndexScan { reverse: false, ..candidate.scan });
+            return Access::Intersect(both.into()).into();
+        }
+        let Candidate { scan, ordered, covered } = best;
+        Chosen { access: Access::Index(scan), ordered, covered }
+    }
+
+    /// The index with the least cost, alone or with another that is asked for an equal value of something else.
+    fn cheapest_of(&self, candidates: Vec<Candidate>, basis: &Basis<'_>) -> Chosen {
+        let cost = |candidate: &Candidate| basis.cost(candidate, self.known, self.wanted);
+        let order = |a: &(f64, Candidate), b: &(f64, Candidate)| a.0.total_cmp(&b.0);
+        let mut all: Vec<(f64, Candidate)> =
+            candidates.into_iter().map(|candidate| (cost(&candidate), candidate)).collect();
+        // Of those that cost the same, the first is the one that the rules would take.
+        all.sort_by(order);
+        let mut all = all.into_iter();
+        let (least, best) = all.next().expect("the caller has found some");
+        let is_alone = best.covered.is_some() || best.ordered && self.wanted.limited;
+        let partners =
+            all.filter(|(_, other)| !is_alone && best.is_equal() && other.narrows(&best));
+        let both = partners
+            .map(|(_, other)| (basis.cost_of_both(&best, &other, self.known, self.wanted), other))
+            .min_by(order);
+        if let Some((_, second)) = both.filter(|(both, _)| *both < least) {
             let both =
                 [best, second].map(|candidate| IndexScan { reverse: false, ..candidate.scan });
             return Access::Intersect(both.into()).into();
@@ -266,9 +329,9 @@ impl Search<'_> {
         };
         let direction = order::direction(&scan, self.alias, wanted.order);
         scan.reverse = direction.unwrap_or(false);
-        let covered = wanted
-            .read
-            .and_then(|(block, order)| cover(&mut scan, self.alias, block, order, self.run));
+        let covered = wanted.read.and_then(|(block, order)| {
+            cover(&mut scan, self.alias, block, order, self.own, self.run)
+        });
         let ordered = direction.is_some();
         let first_rows = ordered && wanted.limited && wanted.unfiltered;
         let is_of_use = !whole || covered.is_some() || first_rows || definition.condition.is_some();
@@ -282,7 +345,7 @@ impl Search<'_> {
         if definition.is_primary() || !definition.is_complete() {
             return definition.is_primary();
         }
-        let of = sarg::renamed(&definition.keys[0].expr, SELF, self.alias);
+        let of = nacre_cost::renamed(&definition.keys[0].expr, SELF, self.alias);
         let asks = |expr: &Expr| any_in(expr, &|inner| *inner == of);
         let reads = |(block, order): (&Block, &[OrderTerm])| {
             let mut found = false;

@@ -1,12 +1,16 @@
 //! Covering: when all that a block reads of a term is in the index, no document is fetched.
 //!
+//! What the entries were found by need not be tested of documents either: `ANY v IN tags SATISFIES v = "x" END` holds for all that
+//! an index of the elements has at `"x"`, though no entry has the whole array.
+//!
 //! What the condition of a partial index says is in the index too: `WHERE state = "open"` need not be tested of its entries, and
 //! `state` is `"open"` in all of them.
 
 use super::conjuncts;
-use super::sarg::{held, implies, renamed};
+use super::sarg::{held, implies, is_answered};
 use crate::plan::IndexScan;
 use crate::run::Run;
+use nacre_cost::renamed;
 use nacre_sql::ast::{
     Binary, Binding, Block, Body, Bound, Chain, Expr, OrderTerm, Projection, Select, Term,
 };
@@ -25,6 +29,7 @@ pub(super) fn cover(
     alias: &Name,
     block: &Block,
     order: &[OrderTerm],
+    own: &[Name],
     run: &Run<'_>,
 ) -> Option<Covered> {
     let starred = match &block.projection {
@@ -43,7 +48,10 @@ pub(super) fn cover(
         parts.map(|(key, name)| bound(name.clone(), renamed(&key.expr, SELF, alias))).collect();
     known.extend(constants.iter().map(|(bound, _)| bound.clone()));
     let mut block = block.clone();
-    block.condition = without(block.condition, &held, run);
+    let is_held = |wanted: &Expr| {
+        held.iter().any(|held| implies(held, wanted, run)) || is_answered(index, alias, wanted, own)
+    };
+    block.condition = without(block.condition, &is_held);
     let mut whole = Select {
         with: Vec::new(),
         body: Body::Block(Box::new(block)),
@@ -83,9 +91,8 @@ fn constants(held: &[Expr], alias: &str) -> Vec<(Bound, Value)> {
 }
 
 /// The condition without what holds for all entries.
-fn without(condition: Option<Expr>, held: &[Expr], run: &Run<'_>) -> Option<Expr> {
+fn without(condition: Option<Expr>, is_held: &dyn Fn(&Expr) -> bool) -> Option<Expr> {
     let all = conjuncts(condition.as_ref());
-    let is_held = |wanted: &Expr| held.iter().any(|held| implies(held, wanted, run));
     let mut left: Vec<Expr> = all.iter().filter(|wanted| !is_held(wanted)).cloned().collect();
     match left.len() {
         count if count == all.len() => condition,

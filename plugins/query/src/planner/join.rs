@@ -1,8 +1,9 @@
 //! Joins: how the right side is found for a row of the left.
 
-use super::{conjuncts, mentions, plan_term};
+use super::{conjuncts, cost, mentions, plan_term};
 use crate::plan::{Access, IndexScan, Join, Sarg, Scan, ScanSource, Strategy};
 use crate::run::Run;
+use nacre_cost::Estimate;
 use nacre_sql::ast::{
     self, Binary, Binding, Chain, Expr, From, FromTerm, JoinKind, On, Quantified, Quantifier, Side,
     Source,
@@ -70,19 +71,29 @@ fn reads(term: &FromTerm, name: &Name) -> bool {
     read.any(|expr| mentions(expr, std::slice::from_ref(name)))
 }
 
-/// Plans a join; `before` are the variables of the left side, `later` those that do not have a value yet.
+/// The left side of a join.
+pub(super) struct Left<'a> {
+    /// Its variables.
+    pub names: &'a [Name],
+    /// Its rows, if there are statistics.
+    pub estimate: Option<Estimate>,
+}
+
+/// Plans a join; `later` are the variables that do not have a value yet.
 pub(super) fn plan_join(
     join: &ast::Join,
-    before: &[Name],
+    left: &Left<'_>,
     later: &[Name],
     filter: Option<&Expr>,
     run: &Run<'_>,
 ) -> Result<Join> {
     let alias = join.term.alias.clone();
+    let before = left.names;
     let planned = |strategy, condition| Join {
         kind: join.kind,
         side: join.side,
         alias: alias.clone(),
+        estimate: cost::of_join(left.estimate, &strategy, join, run),
         strategy,
         condition,
         left: before.to_vec(),
@@ -125,8 +136,19 @@ pub(super) fn plan_join(
     let scan = plan_term(&join.term, &known, &own, run)?;
     let hashed = hash_keys(&known, &alias, before, later);
     let prefers_hash = join.term.hints.hash == Some(true) && !hashed.0.is_empty();
-    if needs_left(&scan, before) && !prefers_hash {
+    let looked_up = needs_left(&scan, before) && !prefers_hash;
+    if looked_up && (hashed.0.is_empty() || join.term.hints.hash.is_some()) {
         return Ok(planned(Strategy::Nested(scan), condition));
+    }
+    let nested = looked_up.then(|| planned(Strategy::Nested(scan), condition.clone()));
+    // Without statistics, what an index finds for each row is taken.
+    if let Some(nested) = nested {
+        if nested.estimate.is_none() {
+            return Ok(nested);
+        }
+        let hash = planned(Strategy::Hash(apart()?, hashed.0, hashed.1), condition);
+        let cost = |join: &Join| join.estimate.map_or(f64::INFINITY, |estimate| estimate.cost);
+        return Ok(if cost(&hash) < cost(&nested) { hash } else { nested });
     }
     let scan = apart()?;
     Ok(if hashed.0.is_empty() || join.term.hints.hash == Some(false) {

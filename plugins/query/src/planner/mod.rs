@@ -1,16 +1,19 @@
-//! Queries to plans: rules, no statistics.
+//! Queries to plans: by rules, or by cost where there are statistics.
 //!
 //! A block becomes scan, joins, LET, filter, groups, windows, order, projection, DISTINCT and page, in this order.
 //! Which index a term uses is decided in [`access`], what is asked of one in [`sarg`], what it covers in [`cover`], which order it
 //! has in [`order`], whether documents are only passed on in [`passed`], the least and the greatest value by that in [`extreme`], and what
-//! stays of expressions after GROUP BY in [`group`], and whether the documents are the hits of a search in [`search`].
+//! stays of expressions after GROUP BY in [`group`], and whether the documents are the hits of a search in [`search`]. Where keyspaces
+//! have statistics, [`cost`] compares indexes and joins, and [`join_order`] puts the terms in order.
 
 mod access;
 mod attributes;
+mod cost;
 mod cover;
 mod extreme;
 mod group;
 mod join;
+mod join_order;
 mod order;
 mod passed;
 pub(crate) mod sarg;
@@ -20,13 +23,15 @@ use self::access::{Chosen, Wanted};
 pub(crate) use self::attributes::attributes_in;
 use self::attributes::attributes_of;
 use self::cover::Covered;
+use self::join::Left;
 use crate::plan::{Node, Page, Project, Scan, ScanSource, SelectPlan, Strategy};
 use crate::run::{Run, stands_alone};
+pub(crate) use nacre_cost::mentions;
 use nacre_sql::ast::{
     Block, Body, Chain, Expr, FromTerm, JoinKind, OrderTerm, Over, Projection, Select, Side,
     Source, Window,
 };
-use nacre_sql::{Error, Name, PLAN, Result, Value, any_in, each_child};
+use nacre_sql::{Error, Name, PLAN, Result, Value, each_child};
 use std::rc::Rc;
 
 /// Plans a query whose names are resolved.
@@ -91,16 +96,6 @@ pub(crate) fn conjuncts(condition: Option<&Expr>) -> Vec<Expr> {
         }
         Some(other) => vec![other.clone()],
     }
-}
-
-/// Whether `expr` mentions one of `names` as a variable.
-pub(crate) fn mentions(expr: &Expr, names: &[Name]) -> bool {
-    any_in(expr, &|inner| match inner {
-        Expr::Ident(name) => names.contains(name),
-        // What stands for a value comes from the variables of that.
-        Expr::Bound(bound) => mentions(&bound.of, names),
-        _ => false,
-    })
 }
 
 /// Puts what a named window is in the place of its name.
@@ -191,6 +186,7 @@ fn plan_block(block: &Block, order: &[OrderTerm], page: &Page, run: &Run<'_>) ->
         star.push(from.first.alias.clone());
         star.extend(from.joins.iter().map(|join| join.term.alias.clone()));
         join::turn_right_join(from);
+        join_order::arrange(&mut block, &order, page, run)?;
         root = plan_from(&mut block, &mut order, page, &mut sorted, run)?;
     }
     if !block.lets.is_empty() {
@@ -268,12 +264,15 @@ fn plan_from(
         }
     }
     scan.attributes = of_first;
+    let mut rows = scan.costs.map(|costs| costs.whole);
     let mut root = Rc::new(Node::Scan(scan));
     let mut before = vec![from.first.alias.clone()];
     let joins = block.from.as_ref().expect("nothing has removed it").joins.clone();
     for (at, join) in joins.iter().enumerate() {
         let later: Vec<Name> = own[at + 2..].to_vec();
-        let mut planned = join::plan_join(join, &before, &later, block.condition.as_ref(), run)?;
+        let left = Left { names: &before, estimate: rows };
+        let mut planned = join::plan_join(join, &left, &later, block.condition.as_ref(), run)?;
+        rows = planned.estimate;
         if let Strategy::Nested(scan) | Strategy::Loop(scan) | Strategy::Hash(scan, ..) =
             &mut planned.strategy
         {
@@ -325,7 +324,9 @@ fn plan_wanted(
         access::choose(&keyspace, term, known, own, wanted, run)?;
     *sorted = ordered;
     let covering = covered.is_some();
-    Ok((Scan::of(alias, ScanSource::Keyspace { keyspace, access, covering }), covered))
+    let costs = cost::of_access(&keyspace, &access, covering, &alias, run);
+    let source = ScanSource::Keyspace { keyspace, access, covering };
+    Ok((Scan { costs, ..Scan::of(alias, source) }, covered))
 }
 
 /// The value of an expression that is the same for every row, as far as can be told now.
@@ -344,7 +345,8 @@ pub(crate) fn literal(expr: &Expr, run: &Run<'_>) -> Option<Value> {
 /// The rows of a MERGE: each of the source, with the document of the target that it matches, if there is one.
 pub(crate) fn plan_merge(merge: &nacre_sql::ast::Merge, run: &Run<'_>) -> Result<Rc<Node>> {
     let source = plan_term(&merge.source, &[], &[], run)?;
-    let before = [merge.source.alias.clone()];
+    let names = [merge.source.alias.clone()];
+    let before = Left { names: &names, estimate: source.costs.map(|costs| costs.whole) };
     let joined = nacre_sql::ast::Join {
         kind: JoinKind::Join,
         side: Side::Left,

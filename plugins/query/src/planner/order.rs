@@ -1,7 +1,7 @@
 //! Order: an index is read in the wanted one, if it has it; then nothing has to be sorted.
 
-use super::sarg::renamed;
 use crate::plan::{IndexScan, Sarg};
+use nacre_cost::renamed;
 use nacre_sql::Name;
 use nacre_sql::ast::{IndexKey, OrderTerm};
 use nacre_sql::index::SELF;

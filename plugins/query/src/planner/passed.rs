@@ -1,8 +1,8 @@
 //! Documents that are passed on: `SELECT RAW d`, `d.*`, `d` or `*` gives each as it is stored, and need not read it.
 
-use super::sarg::{renamed, sarg};
 use super::{conjuncts, mentions};
 use crate::plan::{Access, Passing, Sarg, Scan, ScanSource};
+use nacre_cost::{renamed, sarg};
 use nacre_sql::ast::{Block, Expr, Projection, Term};
 use nacre_sql::index::SELF;
 use nacre_sql::{Error, Name, Result, each_child};

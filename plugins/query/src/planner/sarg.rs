@@ -1,32 +1,12 @@
 //! Conditions against the parts of an index, compared as trees: whether the index has the documents, and what is asked of it.
 
 use super::{conjuncts, literal, mentions};
-use crate::plan::Sarg;
+use crate::plan::{IndexScan, Sarg};
 use crate::run::Run;
+use nacre_cost::{renamed, sarg};
 use nacre_sql::ast::{Binary, Binding, Collect, Expr, Quantified, Quantifier, Unary};
 use nacre_sql::index::{Definition, SELF};
-use nacre_sql::{Name, Value, each_child};
-
-/// Puts `to` in the place of the variable `from`.
-pub(crate) fn rename(expr: &mut Expr, from: &str, to: &Name) {
-    if let Expr::Ident(name) = expr {
-        if **name == *from {
-            *name = to.clone();
-        }
-        return;
-    }
-    let done = each_child(expr, &mut |child| {
-        rename(child, from, to);
-        Ok(())
-    });
-    debug_assert!(done.is_ok(), "renaming refuses nothing");
-}
-
-pub(crate) fn renamed(expr: &Expr, from: &str, to: &Name) -> Expr {
-    let mut expr = expr.clone();
-    rename(&mut expr, from, to);
-    expr
-}
+use nacre_sql::{Name, Value};
 
 /// Whether the condition of an index follows from what is known.
 pub(super) fn follows(
@@ -148,53 +128,36 @@ pub(super) fn spread(
     definition.partitioning.as_ref()?.by.iter().map(equal).collect()
 }
 
-/// What `condition` asks of `key`.
-pub(super) fn sarg(key: &Expr, condition: &Expr, own: &[Name]) -> Option<Sarg> {
-    let free = |expr: &Expr| !mentions(expr, own);
-    match condition {
-        Expr::Binary(operator, a, b) if **a == *key && free(b) => {
-            of_operator(*operator, (**b).clone())
+/// Whether a condition is what is asked of the first part of an index, which is of the elements of an array, and holds for all that is
+/// found there.
+pub(super) fn is_answered(index: &IndexScan, alias: &Name, condition: &Expr, own: &[Name]) -> bool {
+    let Some(key) = index.definition.keys.first().filter(|key| key.array.is_some()) else {
+        return false;
+    };
+    let asked = match condition {
+        Expr::Quantified(quantified) if quantified.kind == Quantifier::Any => {
+            conjuncts(Some(&quantified.condition)).len()
         }
-        Expr::Binary(operator, a, b) if **b == *key && free(a) => {
-            of_operator(turned(*operator)?, (**a).clone())
+        Expr::Binary(Binary::In, ..) => 1,
+        _ => return false,
+    };
+    let is_exact = |sarg: &Sarg| {
+        matches!(sarg, Sarg::Equal(_) | Sarg::In(_) | Sarg::Above(..) | Sarg::Below(..))
+    };
+    let when = match &key.expr {
+        // Of arrays within arrays, conditions stand within conditions.
+        Expr::Comprehension(outer) if matches!(outer.value, Expr::Comprehension(_)) => {
+            return false;
         }
-        Expr::Like(of, pattern, escape) if **of == *key && free(pattern) => {
-            let escape = escape.as_deref().cloned();
-            escape.iter().all(free).then(|| Sarg::Like((**pattern).clone(), escape.clone()))
-        }
-        Expr::Unary(Unary::IsNull, of) if **of == *key => Some(Sarg::IsNull),
-        Expr::Unary(Unary::IsMissing, of) if **of == *key => Some(Sarg::IsMissing),
-        Expr::Unary(Unary::IsKnown, of) if **of == *key => Some(Sarg::IsKnown),
-        Expr::Unary(Unary::Not, inner) => match &**inner {
-            Expr::Unary(Unary::IsNull, of) if **of == *key => Some(Sarg::IsKnown),
-            Expr::Unary(Unary::IsMissing, of) if **of == *key => Some(Sarg::NotMissing),
-            _ => None,
-        },
-        _ => None,
-    }
-}
-
-/// The operator with its operands exchanged.
-fn turned(operator: Binary) -> Option<Binary> {
-    Some(match operator {
-        Binary::Equal => Binary::Equal,
-        Binary::Less => Binary::Greater,
-        Binary::LessOrEqual => Binary::GreaterOrEqual,
-        Binary::Greater => Binary::Less,
-        Binary::GreaterOrEqual => Binary::LessOrEqual,
-        _ => return None,
-    })
-}
-
-fn of_operator(operator: Binary, value: Expr) -> Option<Sarg> {
-    Some(match operator {
-        Binary::Equal => Sarg::Equal(value),
-        Binary::In => Sarg::In(value),
-        Binary::Greater => Sarg::Above(value, false),
-        Binary::GreaterOrEqual => Sarg::Above(value, true),
-        Binary::Less => Sarg::Below(value, false),
-        Binary::LessOrEqual => Sarg::Below(value, true),
-        _ => return None,
+        Expr::Comprehension(comprehension) => conjuncts(comprehension.condition.as_ref()).len(),
+        _ => 0,
+    };
+    // What the index asks of its elements is among what is asked.
+    array_sargs(&renamed(&key.expr, SELF, alias), condition, own).is_some_and(|sargs| {
+        // Of several conditions on the array, one is asked of the index.
+        index.parts.first() == Some(&sargs)
+            && sargs.iter().all(is_exact)
+            && sargs.len() + when == asked
     })
 }
 

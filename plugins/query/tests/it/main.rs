@@ -1,6 +1,7 @@
 //! Queries from text to rows.
 
 mod conformance;
+mod costs;
 mod explain;
 mod indexes;
 mod limits;

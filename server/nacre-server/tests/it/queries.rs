@@ -250,6 +250,60 @@ fn functions_survive_a_restart_and_go_with_their_scope() {
 }
 
 #[test]
+fn a_prepared_statement_needs_rights_whenever_it_is_executed() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = serving(directory.path());
+    let grant = |roles: &str| {
+        let user = format!("password={PASSWORD}&roles={roles}");
+        let made = server.rest("PUT", "/settings/rbac/users/local/ann", &user).unwrap();
+        assert_eq!(made.status, 200, "{}", made.text());
+    };
+    let statements = [
+        ("read", "SELECT RAW d.n FROM default AS d WHERE d.n = 7"),
+        ("cover", "SELECT RAW META(d).id FROM default AS d WHERE d.n = 7"),
+        ("count", "SELECT RAW COUNT(*) FROM default"),
+        ("by_key", "SELECT RAW d.n FROM default AS d USE KEYS 'a'"),
+        ("write", "UPSERT INTO default VALUES ('b', {'n': 8}) RETURNING RAW n"),
+        ("change", "UPDATE default AS d USE KEYS 'b' SET d.n = 9 RETURNING RAW d.n"),
+        ("remove", "DELETE FROM default AS d USE KEYS 'b' RETURNING RAW d.n"),
+    ];
+    let answers = |expected: &[Value]| {
+        for ((name, _), expected) in statements.iter().zip(expected) {
+            let answer = ask_as(&server, "ann", &json!({"prepared": name}));
+            let found = match &answer["status"] {
+                status if status == "success" => answer["results"].clone(),
+                _ => code(&answer).into(),
+            };
+            assert_eq!(found, *expected, "{name}: {answer}");
+        }
+    };
+    rows(&server, "UPSERT INTO default VALUES ('a', {'n': 7})");
+    rows(&server, "CREATE INDEX by_n ON default(n)");
+    let writes = "query_select[default],query_insert[default],query_update[default],query_delete[default]";
+    grant(writes);
+    for (name, statement) in statements {
+        let prepared =
+            ask_as(&server, "ann", &json!({"statement": format!("PREPARE {name} AS {statement}")}));
+        assert_eq!(prepared["status"], "success", "{prepared}");
+    }
+    let all = [json!([7]), json!(["a"]), json!([1]), json!([7]), json!([8]), json!([9]), json!([9])];
+    // The second time by the plan of the first.
+    answers(&all);
+    answers(&all);
+    rows(&server, "DROP INDEX by_n ON default");
+    answers(&all);
+    rows(&server, "CREATE INDEX by_n ON default(n) WHERE n > 100");
+    answers(&all);
+    grant("query_select[default]");
+    let refused = || json!(13014);
+    answers(&[&all[..4], &[refused(), refused(), refused()]].concat());
+    grant("");
+    answers(&[refused(), refused(), refused(), refused(), refused(), refused(), refused()]);
+    grant(writes);
+    answers(&all);
+}
+
+#[test]
 fn users_see_their_own_requests_and_prepared_statements() {
     let directory = tempfile::tempdir().unwrap();
     let server = serving(directory.path());

@@ -98,6 +98,8 @@ fn random_queries_give_the_rows_of_their_definition() {
         let world = World::new();
         let mut collections = Collections::new();
         let mut indexes = Vec::new();
+        // Of every other world there are statistics, so that plans are made by cost.
+        let is_described = seed % 2 == 1;
         for name in ["l", "r"] {
             let documents = documents(chance, name);
             store(&world, name, &documents);
@@ -107,6 +109,14 @@ fn random_queries_give_the_rows_of_their_definition() {
                 let statement = format!("CREATE INDEX {name}{at} ON {name}{keys}");
                 world.query(&statement).unwrap();
                 indexes.push(statement);
+            }
+            if is_described {
+                let all = if count > 0 { "INDEX ALL" } else { "(a, b, c)" };
+                for described in ["(a, b, c)", all] {
+                    let statement = format!("UPDATE STATISTICS FOR {name} {described}");
+                    world.query(&statement).unwrap();
+                    indexes.push(statement);
+                }
             }
         }
         for _ in 0..QUERIES_A_WORLD {

@@ -1,0 +1,134 @@
+//! Costs of operators, in units of reading one entry of an index.
+//!
+//! The numbers are relations that were measured on one node, in memory: see the decision about costs. They need not be exact, as
+//! plans that differ by less are about equally good.
+
+/// Reading an entry of an index.
+const ENTRY: f64 = 1.0;
+/// Reading a document by its ID.
+const FETCH: f64 = 3.0;
+/// Reading the next document of a keyspace.
+const NEXT_DOCUMENT: f64 = 2.5;
+/// Beginning a scan: a request to each partition, and its answer.
+const BEGIN: f64 = 40.0;
+/// Testing a condition.
+const TEST: f64 = 0.5;
+/// Putting a row into the table of a hash join, and looking one up.
+const BUILD: f64 = 1.5;
+const PROBE: f64 = 1.0;
+/// Comparing two rows while sorting.
+const COMPARE: f64 = 0.3;
+/// Bytes of an entry of an index.
+const ENTRY_BYTES: f64 = 32.0;
+
+/// What an operator and all that it reads from costs, and gives.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Estimate {
+    /// Cost of all rows.
+    pub cost: f64,
+    /// Number of rows.
+    pub cardinality: f64,
+    /// Cost of the first row.
+    pub first_row: f64,
+    /// Bytes of a row.
+    pub bytes: f64,
+}
+
+impl Estimate {
+    /// Returns the estimate of a filter that leaves `share` of the rows.
+    #[must_use]
+    pub fn filtered(self, share: f64) -> Estimate {
+        let cost = self.cost + self.cardinality * TEST;
+        let cardinality = self.cardinality * share;
+        Estimate { cost, cardinality, first_row: self.first_row + TEST, ..self }
+    }
+
+    /// Returns the estimate of sorting the rows.
+    #[must_use]
+    pub fn sorted(self) -> Estimate {
+        let cost = self.cost + self.cardinality * self.cardinality.max(2.0).log2() * COMPARE;
+        // The first row comes when the last one was seen.
+        Estimate { cost, first_row: cost, ..self }
+    }
+
+    /// Returns the cost of the first `rows` rows, where they come one by one.
+    pub fn cost_of_first(&self, rows: f64) -> f64 {
+        let share = (rows / self.cardinality.max(1.0)).min(1.0);
+        self.first_row + (self.cost - self.first_row).max(0.0) * share
+    }
+}
+
+/// What is read of an index.
+#[derive(Clone, Copy, Debug)]
+pub struct IndexCost {
+    /// Entries that are read.
+    pub entries: f64,
+    /// Of these, entries whose documents are wanted.
+    pub found: f64,
+    /// Bytes of a document.
+    pub document_bytes: f64,
+}
+
+impl IndexCost {
+    /// Returns the estimate of the scan alone.
+    pub fn scan(&self) -> Estimate {
+        let first_row = BEGIN + ENTRY;
+        let cost = BEGIN + self.entries * ENTRY;
+        Estimate { cost, cardinality: self.found, first_row, bytes: ENTRY_BYTES }
+    }
+
+    /// Returns the estimate of the scan and the documents that it finds.
+    pub fn fetched(&self) -> Estimate {
+        let scan = self.scan();
+        Estimate {
+            cost: scan.cost + self.found * FETCH,
+            first_row: scan.first_row + FETCH,
+            bytes: self.document_bytes,
+            ..scan
+        }
+    }
+}
+
+/// Returns the estimate of reading a whole keyspace.
+pub fn sequential(documents: f64, document_bytes: f64) -> Estimate {
+    let cost = BEGIN + documents * NEXT_DOCUMENT;
+    let first_row = BEGIN + NEXT_DOCUMENT;
+    Estimate { cost, cardinality: documents, first_row, bytes: document_bytes }
+}
+
+/// Returns the estimate of reading documents by their IDs.
+pub fn of_keys(keys: f64, document_bytes: f64) -> Estimate {
+    let cost = keys * FETCH;
+    Estimate { cost, cardinality: keys, first_row: FETCH, bytes: document_bytes }
+}
+
+/// Returns the estimate of a join that looks the right side up for each row of the left one; `right` is for one row.
+pub fn lookup_join(left: Estimate, right: Estimate, cardinality: f64) -> Estimate {
+    Estimate {
+        cost: left.cost + left.cardinality * right.cost,
+        cardinality,
+        first_row: left.first_row + right.first_row,
+        bytes: left.bytes + right.bytes,
+    }
+}
+
+/// Returns the estimate of a join that puts the right side into a table, and looks each row of the left one up there.
+pub fn hash_join(left: Estimate, right: Estimate, cardinality: f64) -> Estimate {
+    let built = right.cost + right.cardinality * BUILD;
+    Estimate {
+        cost: left.cost + built + left.cardinality * PROBE + cardinality * TEST,
+        cardinality,
+        first_row: left.first_row + built + PROBE,
+        bytes: left.bytes + right.bytes,
+    }
+}
+
+/// Returns the estimate of a join that compares each row of the left side with each of the right one.
+pub fn loop_join(left: Estimate, right: Estimate, cardinality: f64) -> Estimate {
+    Estimate {
+        cost: left.cost + right.cost + left.cardinality * right.cardinality * TEST,
+        cardinality,
+        first_row: left.first_row + right.cost + TEST,
+        bytes: left.bytes + right.bytes,
+    }
+}
