@@ -378,6 +378,9 @@ pub struct EventingUrl {
     /// The kind of authentication; none if not given.
     #[serde(default)]
     pub auth: Option<String>,
+    /// True if its cookies are kept.
+    #[serde(default)]
+    pub cookies: bool,
     /// Members of the binding that it needs.
     #[serde(default)]
     pub credentials: BTreeMap<String, String>,

@@ -2,9 +2,11 @@
 //!
 //! `/text`, `/form` and `/bytes` answer with something of that type, `/gzip` and `/deflate` with a coded text, `/nothing` with an empty
 //! body, `/status/N` with that status, `/broken` with half of a JSON text, `/never` not at all; `/redirect` leads to `/moved`,
-//! `/elsewhere` to a host that nobody grants; anything else gives the request as JSON.
+//! `/elsewhere` to a host that nobody grants; `/digest` wants digest authentication of `ann` with the password `secret`, `/cookies` gives cookies;
+//! anything else gives the request as JSON.
 
 use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
@@ -67,6 +69,27 @@ fn answer(stream: TcpStream) -> io::Result<()> {
     reader.get_mut().write_all(&[head.as_bytes(), body].concat())
 }
 
+/// Returns true if the request has the digest that RFC 7616 asks for.
+fn knows_the_password(method: &str, path: &str, headers: &Map<String, Value>) -> bool {
+    let header = headers.get("authorization").and_then(Value::as_str).unwrap_or_default();
+    let Some(rest) = header.strip_prefix("Digest ") else { return false };
+    let field = |name: &str| {
+        let start = rest.find(&format!("{name}="))? + name.len() + 1;
+        let text = &rest[start..];
+        let quoted = text.strip_prefix('"').and_then(|text| Some(text.split_once('"')?.0));
+        quoted.or_else(|| text.split(',').next())
+    };
+    let hex = |text: String| {
+        Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect::<String>()
+    };
+    let secret = hex("ann:echo:secret".into());
+    let asked = hex(format!("{method}:{path}"));
+    let (Some(nonce), Some(found)) = (field("cnonce"), field("response")) else { return false };
+    let expected = hex(format!("{secret}:n, \"1\":00000001:{nonce}:auth:{asked}"));
+    let is_complete = field("username") == Some("ann") && field("uri") == Some(path);
+    is_complete && field("opaque") == Some("o") && found == expected
+}
+
 fn reply(
     method: &str,
     path: &str,
@@ -86,6 +109,22 @@ fn reply(
         "/redirect" => (302, "Location: /moved\r\n".into(), Vec::new()),
         "/elsewhere" => (302, "Location: http://example.invalid/\r\n".into(), Vec::new()),
         "/circle" => (302, "Location: /circle\r\n".into(), Vec::new()),
+        "/digest" if !knows_the_password(method, path, &headers) => {
+            let challenge = "Digest realm=\"echo\", qop=\"auth\", algorithm=SHA-256, nonce=\"n, \\\"1\\\"\", opaque=\"o\"";
+            (
+                401,
+                format!(
+                    "WWW-Authenticate: Basic realm=\"echo\"\r\nWWW-Authenticate: {challenge}\r\n"
+                ),
+                Vec::new(),
+            )
+        }
+        "/cookies" => {
+            let cookies =
+                ["session=abc; Path=/; HttpOnly", "deep=1; Path=/deep", "old=1; Max-Age=0"];
+            let lines = cookies.map(|cookie| format!("Set-Cookie: {cookie}\r\n"));
+            (200, typed("text/plain") + &lines.concat(), "baked".into())
+        }
         _ => {
             let status = path.strip_prefix("/status/").and_then(|status| status.parse().ok());
             let body = String::from_utf8_lossy(body);

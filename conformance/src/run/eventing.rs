@@ -164,7 +164,7 @@ impl<'t> Stage<'t> {
         let urls = case.urls.iter().map(|(alias, url)| {
             let mut binding = json!({"hostname": self.fill(&url.url), "value": alias,
                 "auth_type": url.auth.as_deref().unwrap_or("no-auth"),
-                "allow_cookies": false, "validate_ssl_certificate": true});
+                "allow_cookies": url.cookies, "validate_ssl_certificate": true});
             for (name, value) in &url.credentials {
                 binding[name] = json!(value);
             }

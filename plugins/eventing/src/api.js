@@ -584,15 +584,34 @@ function request(method, binding, options) {
     const query = params === undefined || params === null ? "" : form(params);
     let url = query === "" ? base : `${base}${base.includes("?") ? "&" : "?"}${query}`;
     let carried = content;
+    const home = originOf(url);
     for (let left = REDIRECTIONS_MAX; ; left--) {
-        const [status, names, bytes, text] = host("http.send", method, url, carried, ...[...all].flat());
-        const answered = parse(names);
+        const origin = originOf(url);
+        const send = () => {
+            const headers = new Map_(all);
+            if (binding.cookies) addCookies(binding, url, headers);
+            const [status, names, bytes, text, pairs] = host("http.send", method, url, carried, ...[...headers].flat());
+            if (binding.cookies) keepCookies(binding, url, parse(pairs));
+            return { status, answered: parse(names), pairs, bytes, text };
+        };
+        let found = send();
+        // What proves the password is made for one request to the server of the binding.
+        if (found.status === 401 && binding.digest && origin === home) {
+            const challenges = parse(found.pairs).filter(([name]) => name === "www-authenticate").map(([, value]) => value);
+            const { user, password } = binding.digest;
+            const proof = host("digest", stringify(challenges), method, url.slice(origin.length) || "/", user, password);
+            if (proof !== undefined && proof !== null) {
+                all.set("authorization", proof);
+                found = send();
+                all.delete("authorization");
+            }
+        }
+        const { status, answered, bytes, text } = found;
         const location = answered.location;
         if (!redirect || location === undefined || status < 300 || status > 399) {
             return { status, headers: headersOf(answered), body: received(bytes, text, answered["content-type"] ?? "") };
         }
         if (left === 0) throw new CurlError("Unable to perform the request: Number of redirects hit maximum amount");
-        const origin = /^[a-z]+:\/\/[^/]+/i.exec(url)[0];
         url = /^[a-z]+:/i.test(location) ? location : `${origin}/${location.replace(/^\//, "")}`;
         // Where to look for the answer is said, and not where to send the body (RFC 9110, 15.4).
         if (status === 303 ? method !== "HEAD" : status < 303 && method === "POST") {
@@ -600,8 +619,63 @@ function request(method, binding, options) {
             all.delete("content-type");
         }
         // Credentials are for the server they were made for.
-        if (!url.startsWith(`${origin}/`)) all.delete("authorization");
+        if (originOf(url) !== origin) all.delete("authorization");
     }
+}
+
+/** Scheme, host and port of a URL. */
+const originOf = (url) => /^[a-z]+:\/\/[^/?#]+/i.exec(url)[0].toLowerCase();
+
+/** The cookies that a binding keeps, at most, and the bytes that one may have (RFC 6265, 6.1). */
+const [COOKIES_MAX, COOKIE_BYTES_MAX] = [50, 4096];
+
+/** The path of a URL, without its query. */
+const pathOf = (url) => url.slice(originOf(url).length).split(/[?#]/, 1)[0] || "/";
+
+const isBelow = (path, folder) => path === folder || path.startsWith(folder.endsWith("/") ? folder : `${folder}/`);
+
+/** Keeps the cookies of an answer for the server that has sent it, whatever domain they name. */
+function keepCookies(binding, url, pairs) {
+    binding.jar ??= new Map_();
+    const path = pathOf(url);
+    for (const [header, value] of pairs) {
+        if (header !== "set-cookie" || value.length > COOKIE_BYTES_MAX) continue;
+        const [pair, ...rest] = value.split(";").map((part) => part.trim());
+        const equals = pair.indexOf("=");
+        if (equals < 1) continue;
+        const cookie = {
+            origin: originOf(url),
+            name: pair.slice(0, equals).trim(),
+            value: pair.slice(equals + 1).trim(),
+            path: path.slice(0, path.lastIndexOf("/")) || "/",
+            until: Infinity,
+        };
+        const attributes = new Map_(rest.map((part) => {
+            const [name, ...text] = part.split("=");
+            return [name.trim().toLowerCase(), text.join("=").trim()];
+        }));
+        if (attributes.get("path")?.startsWith("/")) cookie.path = attributes.get("path");
+        const expires = attributes.has("expires") ? Date_.parse(attributes.get("expires")) : NaN;
+        const age = attributes.has("max-age") ? Number(attributes.get("max-age")) : NaN;
+        if (!Number.isNaN(expires)) cookie.until = expires;
+        if (!Number.isNaN(age)) cookie.until = Date_.now() + age * 1000;
+        const key = stringify([cookie.origin, cookie.path, cookie.name]);
+        binding.jar.delete(key);
+        if (cookie.until <= Date_.now()) continue;
+        if (binding.jar.size >= COOKIES_MAX) binding.jar.delete(binding.jar.keys().next().value);
+        binding.jar.set(key, cookie);
+    }
+}
+
+/** Adds the cookies that a request takes back to its server. */
+function addCookies(binding, url, headers) {
+    const [origin, path] = [originOf(url), pathOf(url)];
+    const fit = [...(binding.jar ?? new Map_()).values()].filter((cookie) => {
+        return cookie.origin === origin && isBelow(path, cookie.path) && cookie.until > Date_.now();
+    });
+    const given = headers.get("cookie");
+    const all = [...(given === undefined ? [] : [given]), ...fit.map(({ name, value }) => `${name}=${value}`)];
+    if (all.length > 0) headers.set("cookie", all.join("; "));
 }
 
 const METHODS = ["GET", "POST", "PUT", "HEAD", "DELETE"];

@@ -105,6 +105,20 @@ pub struct UrlBinding {
     /// The header `authorization`; empty for none.
     #[serde(default)]
     pub authorization: String,
+    /// The name and password of a server that wants to see a digest of them.
+    #[serde(default)]
+    pub digest: Option<Login>,
+    /// Whether the cookies of the server are sent back to it.
+    #[serde(default)]
+    pub cookies: bool,
+}
+
+/// A name and a password.
+#[derive(Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Login {
+    pub user: String,
+    pub password: String,
 }
 
 /// A constant: JavaScript text by a name.

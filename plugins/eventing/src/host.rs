@@ -1,6 +1,7 @@
 //! What `api.js` calls: the bridge that all programs have, and what only functions need.
 
 use crate::crc64::checksum;
+use crate::digest;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use nacre_js::{Chance, Error, Host, HostError, HostValue as Value};
@@ -86,6 +87,24 @@ impl Host for Outside {
                 Ok(bytes) => Ok(Value::Bytes(bytes)),
                 Err(_) => Err(invalid("this is not base64")),
             },
+            (
+                "digest",
+                [
+                    Value::Text(challenges),
+                    Value::Text(method),
+                    Value::Text(uri),
+                    Value::Text(user),
+                    Value::Text(password),
+                ],
+            ) => {
+                let challenges: Vec<String> =
+                    serde_json::from_str(challenges).map_err(|_| invalid("expected challenges"))?;
+                self.names += 1;
+                let nonce = format!("{}-{}", self.call, self.names);
+                let nonce = format!("{:016x}", checksum(nonce.as_bytes()));
+                let asked = digest::Asked { method, uri, user, password, nonce: &nonce };
+                Ok(digest::answer(&challenges, &asked).map_or(Value::Nothing, Value::Text))
+            }
             ("utf8", [Value::Text(text)]) => Ok(Value::Bytes(text.clone().into_bytes())),
             ("crc64" | "base64.encode" | "base64.decode" | "utf8", _) => {
                 Err(invalid("expected a string or bytes"))

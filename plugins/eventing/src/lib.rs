@@ -11,11 +11,12 @@
 //!
 //! Invariants: an exception is counted, told to the log with its place in the user's source, and the feed goes on; what a
 //! function wrote to its own source does not wake it, also after a crash (see [`mark`]); nothing is remembered outside of
-//! the state.
+//! the state but the cookies of servers.
 
 mod calls;
 mod config;
 mod crc64;
+mod digest;
 mod filter;
 mod host;
 mod mark;

@@ -4,13 +4,15 @@ use crate::arguments::{Arguments, error};
 use nacre_js::{HostError, HostValue as Value};
 use nacre_plugin::http;
 
-/// Sends a request: `[status, headers as JSON, body, body as text]`.
+/// Sends a request: `[status, headers as JSON, body, body as text, all headers as JSON]`. In the first object, the last of several
+/// headers of one name counts; the second is an array of pairs.
 pub fn send(arguments: &mut Arguments) -> Result<Value, HostError> {
     let (method, url) = (arguments.text()?, arguments.text()?);
     let body = arguments.body()?;
     let headers = arguments.headers()?;
     match http::send(http::Request { method, url, headers, body }) {
         Ok(http::Response { status, headers, body }) => {
+            let all = serde_json::json!(headers).to_string();
             let names: serde_json::Map<String, serde_json::Value> =
                 headers.into_iter().map(|(name, value)| (name, value.into())).collect();
             let text = String::from_utf8_lossy(&body).into_owned();
@@ -19,6 +21,7 @@ pub fn send(arguments: &mut Arguments) -> Result<Value, HostError> {
                 Value::Text(serde_json::Value::Object(names).to_string()),
                 Value::Bytes(body),
                 Value::Text(text),
+                Value::Text(all),
             ]))
         }
         Err(cause) => {

@@ -104,7 +104,7 @@ pub enum UrlAuth {
         /// The token.
         key: String,
     },
-    /// By name and password that are not sent; kept, but not spoken.
+    /// By name and password, of which only a digest is sent.
     Digest {
         /// The name.
         user: String,
@@ -150,7 +150,7 @@ pub struct UrlBinding {
     pub url: String,
     /// How the function authenticates.
     pub auth: UrlAuth,
-    /// Kept and returned only; without effect.
+    /// True if cookies of the server are sent back to it.
     pub allow_cookies: bool,
     /// Kept and returned only: certificates are always checked.
     pub validate_certificate: bool,

@@ -279,6 +279,8 @@ fn config(
             "alias": binding.alias,
             "url": binding.url,
             "authorization": authorization(&binding.auth),
+            "digest": login(&binding.auth),
+            "cookies": binding.allow_cookies,
         })
     });
     let constants = definition
@@ -321,6 +323,14 @@ fn authorization(auth: &UrlAuth) -> String {
         }
         UrlAuth::Bearer { key } => format!("Bearer {key}"),
         UrlAuth::None | UrlAuth::Digest { .. } => String::new(),
+    }
+}
+
+/// Returns the login whose digest a server wants to see.
+fn login(auth: &UrlAuth) -> Value {
+    match auth {
+        UrlAuth::Digest { user, password } => json!({"user": user, "password": password}),
+        UrlAuth::None | UrlAuth::Basic { .. } | UrlAuth::Bearer { .. } => Value::Null,
     }
 }
 

@@ -279,14 +279,16 @@ fn a_prepared_statement_needs_rights_whenever_it_is_executed() {
     };
     rows(&server, "UPSERT INTO default VALUES ('a', {'n': 7})");
     rows(&server, "CREATE INDEX by_n ON default(n)");
-    let writes = "query_select[default],query_insert[default],query_update[default],query_delete[default]";
+    let writes =
+        "query_select[default],query_insert[default],query_update[default],query_delete[default]";
     grant(writes);
     for (name, statement) in statements {
         let prepared =
             ask_as(&server, "ann", &json!({"statement": format!("PREPARE {name} AS {statement}")}));
         assert_eq!(prepared["status"], "success", "{prepared}");
     }
-    let all = [json!([7]), json!(["a"]), json!([1]), json!([7]), json!([8]), json!([9]), json!([9])];
+    let all =
+        [json!([7]), json!(["a"]), json!([1]), json!([7]), json!([8]), json!([9]), json!([9])];
     // The second time by the plan of the first.
     answers(&all);
     answers(&all);

@@ -320,13 +320,6 @@ async fn become_state(
         {
             return Err(Kind::Paused.reply(&reason));
         }
-        let digest = |binding: &nacre_cluster::UrlBinding| {
-            matches!(binding.auth, nacre_cluster::UrlAuth::Digest { .. })
-        };
-        if let Some(binding) = function.definition.urls.iter().find(|binding| digest(binding)) {
-            let reason = format!("digest authentication of {:?} is not supported", binding.alias);
-            return Err(Kind::InvalidConfig.reply(&reason));
-        }
     }
     let is_held = state == FunctionState::Deployed
         && functions::held(&call.node, &function.definition).is_some();
