@@ -5,7 +5,8 @@
 //! GET, DELETE   /admin/prepareds/{name}      one of them
 //! ```
 //!
-//! The same for `active_requests` and `completed_requests`, whose names are ids of requests. `GET /admin/settings` tells
+//! The same for `active_requests` and `completed_requests`, whose names are ids of requests; `GET` alone for `functions_cache`,
+//! `tasks_cache` and `dictionary_cache`. `GET /admin/settings` tells
 //! what the service goes by, and `POST` changes it, on this node until it stops: `{"timeout": nanoseconds}` is how long a request
 //! may take, where 0 is as long as it needs.
 
@@ -26,7 +27,10 @@ pub struct AdminReply {
     pub body: String,
 }
 
+/// Catalogs that are told, and of which entries can be removed.
 const CATALOGS: [&str; 3] = ["prepareds", "active_requests", "completed_requests"];
+/// Catalogs that are told.
+const CACHES: [&str; 3] = ["functions_cache", "tasks_cache", "dictionary_cache"];
 
 /// Answers a request for a path below `/admin/`; none when it is not for this part of the service.
 pub fn admin(
@@ -48,7 +52,7 @@ pub fn admin(
         Some((catalog, name)) => (catalog, Some(name)),
         None => (path.strip_prefix("/admin/")?, None),
     };
-    if !CATALOGS.contains(&catalog) {
+    if !CATALOGS.contains(&catalog) && !(CACHES.contains(&catalog) && method == "GET") {
         return None;
     }
     let mut request = Request::default();

@@ -98,7 +98,8 @@ pub(crate) fn fields(key: &PreparedKey) -> Vec<(&'static str, Value)> {
         ("name", key.name.as_str().into()),
         ("namespace", "default".into()),
         ("queryContext", key.context.as_str().into()),
-        ("useCBO", false.into()),
+        // Costs count wherever there are statistics.
+        ("useCBO", true.into()),
     ]
 }
 

@@ -8,6 +8,7 @@ mod set;
 pub(crate) mod sort;
 mod spans;
 pub(crate) mod staged;
+mod wide;
 mod window;
 
 use crate::datastore::Together;

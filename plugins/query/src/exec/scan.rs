@@ -3,6 +3,7 @@
 use super::sort::page_of;
 use super::spans::{partitions, spans};
 use super::staged;
+use super::wide::Wide;
 use super::{Operator, Passage};
 use crate::datastore::{self, Document, Documents, IndexRange, Indexed, Keyspace, Span, Together};
 use crate::plan::{Access, IndexScan, Node, Passing, Scan, ScanSource};
@@ -372,6 +373,8 @@ struct Part {
     /// How many of the spans are done: the first ones, or in reverse the last ones.
     done: usize,
     after: Option<Vec<u8>>,
+    /// How its spans are read as one, while they are.
+    wide: Option<Wide>,
 }
 
 /// How many spans are asked for at once: each call takes all of them along.
@@ -393,7 +396,23 @@ impl Part {
     fn range(&self, limit: usize) -> IndexRange<'_> {
         let Part { index, reverse, partitions, after, .. } = self;
         let (index, reverse, after) = (*index, *reverse, after.as_deref());
-        IndexRange { index, partitions, spans: self.spans(), reverse, after, limit }
+        let (spans, limit) = match &self.wide {
+            Some(wide) => (wide.whole(), Wide::batch(limit)),
+            None => (self.spans(), limit),
+        };
+        IndexRange { index, partitions, spans, reverse, after, limit }
+    }
+
+    /// Takes what was found: leaves entries of its spans, and goes on behind the last; says whether there is nothing left.
+    fn take(&mut self, found: &mut Vec<Vec<u8>>, ended: bool) -> bool {
+        let last = found.last().cloned();
+        let Some(wide) = &mut self.wide else { return self.advance(last, ended) };
+        let goes_on = wide.keep(found, &self.spans, &mut self.done);
+        self.after = last.or(self.after.take());
+        if !goes_on {
+            self.wide = None;
+        }
+        ended || self.done >= self.spans.len()
     }
 
     /// Goes on behind an entry, or to the next spans when these have no more; says whether there is nothing left.
@@ -434,6 +453,7 @@ impl Entries {
             definition: Rc::clone(&index.definition),
             reverse: index.reverse,
             partitions,
+            wide: Wide::of(&spans, index.reverse),
             spans,
             done: 0,
             after: None,
@@ -448,11 +468,12 @@ impl Entries {
     /// The next entries that are wanted; none after the last.
     fn next(&mut self, keyspace: &Keyspace, limit: usize, run: &Run<'_>) -> Result<Vec<Entry>> {
         while let Some(part) = self.scans.front_mut() {
-            let (found, ended) = if part.spans.is_empty() {
+            let (mut found, ended) = if part.spans.is_empty() {
                 (Vec::new(), true)
             } else {
                 staged::entries(&part.definition, keyspace, &part.range(limit), run)?
             };
+            let is_over = part.take(&mut found, ended);
             let mut entries = Vec::new();
             for entry in &found {
                 let Some((parts, id)) = part.definition.decode(entry) else {
@@ -462,7 +483,7 @@ impl Entries {
                 };
                 entries.push(Entry { parts, id });
             }
-            if part.advance(found.into_iter().next_back(), ended) {
+            if is_over {
                 self.scans.pop_front();
             }
             entries.retain(|entry| self.among.iter().all(|ids| ids.contains(&entry.id)));
@@ -491,7 +512,13 @@ impl Entries {
             Wanted::PassedOn => false,
             Wanted::Alone => true,
         };
-        if self.once.is_some() || !self.among.is_empty() || run.state.in_transaction.get() {
+        // Entries that are read in vain are told from others by looking at them.
+        let is_wide = self.scans.iter().any(|part| part.wide.is_some());
+        if self.once.is_some()
+            || !self.among.is_empty()
+            || is_wide
+            || run.state.in_transaction.get()
+        {
             return Ok(None);
         }
         while let Some(part) = self.scans.front_mut() {

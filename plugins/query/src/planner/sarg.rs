@@ -61,6 +61,7 @@ fn bound_follows(known: Binary, value: &Value, wanted: Binary, bound: &Value) ->
         return false;
     }
     match (known, wanted) {
+        (Binary::Equal, Binary::Equal) => value == bound,
         (Binary::Greater, Binary::Greater) => value >= bound,
         (Binary::Equal | Binary::GreaterOrEqual, Binary::Greater) => value > bound,
         (Binary::Equal | Binary::Greater | Binary::GreaterOrEqual, Binary::GreaterOrEqual) => {

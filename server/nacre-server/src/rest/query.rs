@@ -21,6 +21,9 @@ const SERVICE: &str = "/query/service";
 const PREPAREDS: &str = "/admin/prepareds/{rest...}";
 const ACTIVE: &str = "/admin/active_requests/{rest...}";
 const COMPLETED: &str = "/admin/completed_requests/{rest...}";
+const FUNCTIONS: &str = "/admin/functions_cache/{rest...}";
+const TASKS: &str = "/admin/tasks_cache/{rest...}";
+const DICTIONARY: &str = "/admin/dictionary_cache/{rest...}";
 const SETTINGS: &str = "/admin/settings/{rest...}";
 
 /// The query service checks the rights of its users itself.
@@ -41,6 +44,9 @@ pub(super) const ROUTES: &[Route] = &[
     delete(ACTIVE, Access::Handler, |call| Box::pin(asked_as_named(call))),
     get(COMPLETED, Access::Handler, |call| Box::pin(asked_as_named(call))),
     delete(COMPLETED, Access::Handler, |call| Box::pin(asked_as_named(call))),
+    get(FUNCTIONS, Access::Handler, |call| Box::pin(asked_as_named(call))),
+    get(TASKS, Access::Handler, |call| Box::pin(asked_as_named(call))),
+    get(DICTIONARY, Access::Handler, |call| Box::pin(asked_as_named(call))),
     get(SETTINGS, Access::Handler, |call| Box::pin(asked_as_named(call))),
     delete(SETTINGS, Access::Handler, |call| Box::pin(asked_as_named(call))),
     post("/admin/settings", ADMINISTER, |call| Box::pin(asked_as_named(call))),
