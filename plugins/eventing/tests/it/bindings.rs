@@ -4,7 +4,7 @@ use crate::fixture::*;
 use nacre_eventing::Program;
 use nacre_plugin::testing::Harness;
 use nacre_plugin::{http, kv, query};
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// Runs `code` on one document; gives what it has pushed to `told`.
 fn told(code: &str) -> String {
@@ -450,4 +450,108 @@ fn operations_on_attributes_may_stand_anywhere() {
         log(&function),
         "[INFO] true\n[INFO] [[2,true],[3,true],[null,false],[{\"b\":3},true]]"
     );
+}
+
+/// A function whose server wants a digest and gives cookies.
+fn of_server(source: &str, more: &Value) -> Harness<Program> {
+    let mut config = config(source);
+    let mut server = json!({"alias": "server", "url": "http://server:81/base"});
+    server.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    config["urls"] = json!([server]);
+    Harness::new(&config.to_string()).unwrap()
+}
+
+#[test]
+fn a_server_that_asks_for_a_digest_gets_one() {
+    let login = json!({"digest": {"user": "ann", "password": "secret"}});
+    let code = "function OnUpdate(doc, meta) {
+        const r = curl('POST', server, {path: 'p?q=1', body: {n: 1}});
+        log(r.status, r.body); log(curl('GET', server, {path: 'open'}).body);
+        log(curl('GET', server, {path: 'away'}).status);
+    }";
+    let mut function = of_server(code, &login);
+    function.on_http(|request| {
+        let sent = request.headers.iter().find(|(name, _)| name == "authorization");
+        let sent = sent.map(|(_, value)| value.clone()).unwrap_or_default();
+        let answer = |status, headers: &[(&str, &str)], body: String| http::Response {
+            status,
+            headers: headers.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect(),
+            body: body.into(),
+        };
+        let challenge = [
+            ("www-authenticate", "Basic realm=\"r\""),
+            ("www-authenticate", "Digest realm=\"r\", nonce=\"n\", qop=\"auth\""),
+        ];
+        let wants = !request.url.ends_with("/open");
+        if request.url.ends_with("/away") {
+            return Ok(answer(302, &[("location", "http://other:1/x")], String::new()));
+        }
+        if wants && sent.is_empty() {
+            return Ok(answer(401, &challenge, String::new()));
+        }
+        let body = String::from_utf8_lossy(&request.body);
+        let is_digest = sent.starts_with(
+            "Digest username=\"ann\", realm=\"r\", nonce=\"n\", uri=\"/base/p?q=1\", response=\"",
+        );
+        let said = format!("{} {body} {is_digest} {}", request.method, sent.contains("secret"));
+        Ok(answer(200, &[("content-type", "text/plain")], said))
+    });
+    assert_eq!(function.put("k", "{}").feed().unwrap(), []);
+    // A password is proved to no other server than that of the binding.
+    insta::assert_snapshot!(log(&function), @r#"
+    [INFO] 200 "POST {\"n\":1} true false"
+    [INFO] "GET  false false"
+    [INFO] 401
+    "#);
+}
+
+#[test]
+fn cookies_go_back_to_the_paths_that_they_are_for() {
+    let code = "function OnUpdate(doc, meta) {
+        for (const path of ['bake', '', 'deep/er', 'deeper', 'eat', '']) log(curl('GET', server, {path}).body);
+        log(curl('GET', server, {headers: {Cookie: 'own=1'}}).body);
+    }";
+    let cookies = |allowed: bool| {
+        let mut function = of_server(code, &json!({ "cookies": allowed }));
+        function.on_http(|request| {
+            let sent = request.headers.iter().find(|(name, _)| name == "cookie");
+            let sent = sent.map(|(_, value)| value.clone()).unwrap_or_default();
+            let lines: &[&str] = match request.url.split("/base").nth(1).unwrap_or_default() {
+                "/bake" => &[
+                    "a=1; Path=/; HttpOnly",
+                    "b=2; path=/base/deep",
+                    "c=3; Max-Age=0",
+                    "d=4; Path=/; Expires=Thu, 01 Jan 1970 00:00:00 GMT",
+                    "no cookie",
+                    "=5",
+                ],
+                "/eat" => &["a=gone; Path=/; Max-Age=-1"],
+                _ => &[],
+            };
+            let kind = ("content-type".to_owned(), "text/plain".to_owned());
+            let lines = lines.iter().map(|line| ("set-cookie".to_owned(), (*line).to_owned()));
+            let headers = std::iter::once(kind).chain(lines).collect();
+            Ok(http::Response { status: 200, headers, body: format!("<{sent}>").into() })
+        });
+        assert_eq!(function.put("k", "{}").feed().unwrap(), []);
+        log(&function)
+    };
+    insta::assert_snapshot!(cookies(true), @r#"
+    [INFO] "<>"
+    [INFO] "<a=1>"
+    [INFO] "<a=1; b=2>"
+    [INFO] "<a=1>"
+    [INFO] "<a=1>"
+    [INFO] "<>"
+    [INFO] "<own=1>"
+    "#);
+    insta::assert_snapshot!(cookies(false), @r#"
+    [INFO] "<>"
+    [INFO] "<>"
+    [INFO] "<>"
+    [INFO] "<>"
+    [INFO] "<>"
+    [INFO] "<>"
+    [INFO] "<own=1>"
+    "#);
 }
