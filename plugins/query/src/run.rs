@@ -52,6 +52,9 @@ pub struct Settings {
     pub ignores_costs: bool,
 }
 
+/// Statistics of a keyspace with their stamp, if there are any.
+pub(crate) type Described = (Option<String>, Option<Rc<Table>>);
+
 /// What a request remembers.
 #[derive(Default)]
 pub(crate) struct State {
@@ -69,7 +72,7 @@ pub(crate) struct State {
     kept: RefCell<Vec<Rc<Node>>>,
     functions: RefCell<BTreeMap<String, Rc<UserFunction>>>,
     /// The statistics that plans depend on, with their stamps, by their notes.
-    pub described: RefCell<BTreeMap<String, (Option<String>, Option<Rc<Table>>)>>,
+    pub described: RefCell<BTreeMap<String, Described>>,
     /// Whether a plan depends on the values of parameters.
     pub looked: Cell<bool>,
     /// Whether the statement is EXECUTE FUNCTION, which may have functions change something.
