@@ -427,6 +427,7 @@ impl Driver {
                 let failed = |lookup: &nacre_xdcr::Lookup| Input::LookedUp {
                     run,
                     id: lookup.id,
+                    wanted,
                     found: FoundAt::Failed(Answer::NotMyVbucket),
                 };
                 let (parts, lost) = self.by_server(keys, |lookup| lookup.vbid);
@@ -444,6 +445,8 @@ impl Driver {
                     self.push(server, Job { source: vbid, run, work: Work::Write(operations) });
                 }
             }
+            // No replication has a log.
+            Effect::Log { run, id, .. } => self.pending.push_back((vbid, Input::Logged { run, id })),
             // The target judges, and asks its resolver.
             Effect::Resolve { run, id, .. } => {
                 self.pending.push_back((vbid, Input::Resolved { run, id, verdict: None }));
