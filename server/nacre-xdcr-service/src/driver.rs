@@ -446,7 +446,9 @@ impl Driver {
                 }
             }
             // No replication has a log.
-            Effect::Log { run, id, .. } => self.pending.push_back((vbid, Input::Logged { run, id })),
+            Effect::Log { run, id, .. } => {
+                self.pending.push_back((vbid, Input::Logged { run, id }));
+            }
             // The target judges, and asks its resolver.
             Effect::Resolve { run, id, .. } => {
                 self.pending.push_back((vbid, Input::Resolved { run, id, verdict: None }));
