@@ -21,17 +21,13 @@ const REASONS = [
   ],
   [/Replicas?FromPreferredServerGroup/, 'reads of replicas in transactions are not there'],
   [/^(Transaction|getReplicaFrom)/, 'reads of replicas in transactions are not there'],
-  [
-    /^(\w*Tracer\w*|\w*Meter\w*|\w*Span\w*|\w*Recorder|\w*Observab\w*|OTel\w*|ValueRecorder|getOTel\w*|OpTracing\w*|shutdownLogger|enableProtocolLogger\w*)/i,
-    'no tracing and no metrics of its own',
-  ],
   [/^(Jwt\w*|IJwt\w*)/, 'key-value takes no tokens; `nacre/http` takes those of nacre'],
   [/^(ViewExecutor|SearchQuery\.hasProp)/, 'internal to the official package'],
   [/^ViewQuery(Id|Key)Range$/, 'a plain object, `range` and `idRange` of the options'],
   [/^(isOptions|lcbVersion|cbppVersion|cbppMetadata)$/, 'about the native code of the official package'],
   [
-    /^(AppTelemetry\w*|OrphanReporter\w*|DnsConfig|TracingConfig|MetricsConfig)/,
-    'no such reports or settings',
+    /^(AppTelemetry\w*|DnsConfig)/,
+    'no such settings: servers take no telemetry, and the system asks for names',
   ],
   [/^Json\w+Report$/, 'what `toJSON` of reports gives'],
   [/^(MutationToken|NodeCallback|Cas)$/, 'a CAS is a bigint, a token a plain object, and there are no callbacks'],
@@ -44,7 +40,7 @@ function reasonOf(name) {
 
 /** Why an option is not there. */
 const OPTION_REASONS = [
-  [/\.(parentSpan|tracer|meter|tracingConfig|metricsConfig|orphanReporterConfig|appTelemetryConfig)$|^(Tracing|Metrics|Orphan|AppTelemetry)/, 'no tracing and no metrics of its own'],
+  [/\.appTelemetryConfig$|^AppTelemetry/, 'the server takes no telemetry of applications'],
   [/^Analytics/, 'statements and links of analytics are not there yet'],
   [/dns/i, 'the system asks for names'],
   [/upsertDocument$/, 'an older name of `storeSemantics`'],

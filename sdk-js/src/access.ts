@@ -8,7 +8,7 @@ import type { Address } from './connection-string.js'
 import type { Database } from './embedded.js'
 import { FeatureNotAvailableError, InvalidArgumentError } from './errors.js'
 import { CouchbaseLogger } from './logger.js'
-import type { RequestTracer } from './tracing.js'
+import type { Instruments } from './tracing.js'
 
 /** A user and password. */
 export interface IPasswordAuthenticator {
@@ -71,6 +71,11 @@ export interface SecurityConfig {
  */
 export type Network = 'auto' | 'default' | 'external'
 
+/** Takes answers that came when nobody waited for them any more. */
+export interface OrphanSink {
+  take(operation: string, opaque: number, remote: string, local: string): void
+}
+
 /** Mechanism that shows the password to the server. */
 export const PLAIN = 'PLAIN'
 const MECHANISMS = ['SCRAM-SHA512', 'SCRAM-SHA256', 'SCRAM-SHA1']
@@ -82,8 +87,10 @@ export class Access {
   readonly logger: CouchbaseLogger
   /** The database in this process that stands for the nodes, if there is one; it asks nobody who they are. */
   readonly database: Database | undefined
-  /** Makes spans of operations. */
-  tracer: RequestTracer | undefined
+  /** What watches operations. */
+  instruments: Instruments = {}
+  /** Takes answers that nobody waits for any more, if they are reported. */
+  orphans: OrphanSink | undefined
   #authenticator: Authenticator
 
   /** @throws InvalidArgumentError something is missing, or a file cannot be read. */

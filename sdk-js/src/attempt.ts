@@ -8,6 +8,7 @@ import {
   RequestCanceledError,
   UnambiguousTimeoutError,
 } from './errors.js'
+import type { Watch } from './tracing.js'
 
 const PAUSE_MS_FIRST = 5
 const PAUSE_MS_MAX = 500
@@ -16,6 +17,8 @@ const PAUSE_MS_MAX = 500
 export class Attempt {
   readonly context: ErrorContext
   readonly deadline: Deadline
+  /** What watches the operation, if anybody does. */
+  readonly watch: Watch | undefined
   /** It is on its way to the server, which has not answered. */
   inFlight = false
   /** The error of the last answer, if that was one to try again after. */
@@ -24,7 +27,8 @@ export class Attempt {
   unreachable: Map<string, Error> | undefined
   #pause = PAUSE_MS_FIRST
 
-  constructor(context: ErrorContext, deadline: Deadline) {
+  constructor(context: ErrorContext, deadline: Deadline, watch?: Watch) {
+    this.watch = watch
     this.context = context
     this.deadline = deadline
   }

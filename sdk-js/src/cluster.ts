@@ -27,7 +27,8 @@ import { type Search, type SearchQueryOptions, SearchRequest, startSearch } from
 import type { SearchIndexManager } from './search-index-manager.js'
 import type { SearchQuery } from './search-queries.js'
 import { DefaultTranscoder, type Transcoder } from './transcoders.js'
-import type { RequestTracer } from './tracing.js'
+import type { MetricsConfig, OrphanReporterConfig, Reports, TracingConfig } from './observability.js'
+import type { Meter, RequestTracer } from './tracing.js'
 import { Transactions, type TransactionsConfig } from './transactions.js'
 import type { UserManager } from './user-manager.js'
 
@@ -50,6 +51,14 @@ export interface ConnectOptions {
   logger?: Logger
   /** Makes spans of operations. */
   tracer?: RequestTracer
+  /** Takes how long operations take. */
+  meter?: Meter
+  /** Has slow operations reported to the logger, where there is no tracer. */
+  tracingConfig?: TracingConfig
+  /** Has durations reported to the logger, where there is no meter. */
+  metricsConfig?: MetricsConfig
+  /** Has answers reported to the logger that came when nobody waited for them any more. */
+  orphanReporterConfig?: OrphanReporterConfig
   /** `wanDevelopment` has longer time-outs. */
   configProfile?: string
 }
@@ -69,6 +78,23 @@ const WAN_TIMEOUTS: TimeoutConfig = {
 /** Module of databases in this process. Its name is no literal, so that bundles for clients of a server leave it out. */
 const EMBEDDED: string = './embedded.js'
 
+/** Where a cluster is, who connects, and what is reported of it. */
+interface At {
+  seeds: Address[]
+  access: Access
+  reports?: Reports | undefined
+}
+
+/** The reports that options ask for, if any. */
+async function reportsOf(options: ConnectOptions, logger: CouchbaseLogger): Promise<Reports | undefined> {
+  const { tracer, meter, tracingConfig, metricsConfig, orphanReporterConfig } = options
+  if (tracer && typeof tracer.requestSpan !== 'function') throw new InvalidArgumentError('a tracer has requestSpan')
+  if (meter && typeof meter.valueRecorder !== 'function') throw new InvalidArgumentError('a meter has valueRecorder')
+  if (!tracingConfig && !metricsConfig && !orphanReporterConfig) return undefined
+  const { Reports } = await import('./observability.js')
+  return new Reports({ tracingConfig, metricsConfig, orphanReporterConfig }, logger)
+}
+
 /** A cluster and a user of it. `await using` closes it at the end. */
 export class Cluster implements AsyncDisposable {
   /** @internal */
@@ -87,6 +113,7 @@ export class Cluster implements AsyncDisposable {
   readonly #transactionsConfig: TransactionsConfig
   #transactions: Transactions | undefined
   readonly #prepared = new Map<string, string>()
+  #reports: Reports | undefined
   #closed = false
 
   private constructor(seeds: Address[], access: Access, options: ConnectOptions) {
@@ -129,13 +156,16 @@ export class Cluster implements AsyncDisposable {
       network ?? options.network,
       new CouchbaseLogger(options.logger),
     )
-    access.tracer = options.tracer
     const seeds = await resolveSeeds(place, options.timeouts?.resolveTimeout)
-    return Cluster.#begin({ seeds, access }, options)
+    const reports = await reportsOf(options, access.logger)
+    access.instruments = { tracer: options.tracer ?? reports?.tracer, meter: options.meter ?? reports?.meter }
+    access.orphans = reports?.orphans
+    return Cluster.#begin({ seeds, access, reports }, options)
   }
 
-  static async #begin(at: { seeds: Address[]; access: Access }, options: ConnectOptions): Promise<Cluster> {
+  static async #begin(at: At, options: ConnectOptions): Promise<Cluster> {
     const cluster = new Cluster(at.seeds, at.access, options)
+    cluster.#reports = at.reports
     try {
       const { bootstrapTimeout, connectTimeout } = cluster.timeouts
       await cluster.client.bootstrap({}, bootstrapTimeout ?? connectTimeout)
@@ -316,6 +346,7 @@ export class Cluster implements AsyncDisposable {
     this.http.close()
     this.client.close()
     for (const bucket of this.#buckets.values()) bucket.client.close()
+    if (isOpen) this.#reports?.close()
     if (isOpen) this.#access.database?.leave()
   }
 

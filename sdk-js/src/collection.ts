@@ -295,6 +295,7 @@ export class Collection extends Documents {
     flags: number,
     needs?: number,
   ): Promise<MutateInResult> {
+    const began = this.began()
     const { value, order } = encodeSpecs(specs, 'mutation')
     const request: Request = {
       opcode: Opcode.SubdocMultiMutation,
@@ -307,7 +308,7 @@ export class Collection extends Documents {
       ...(options.preserveExpiry ? { framing: PRESERVE_EXPIRY } : {}),
     }
     const adds = (flags & StoreSemantics.Insert) !== 0
-    const traits = { adds, accepted: SOME_FAILED, ...(needs === undefined ? {} : { needs }) }
+    const traits = { adds, began, accepted: SOME_FAILED, ...(needs === undefined ? {} : { needs }) }
     const { response, result } = await this.mutate(key, request, options, traits)
     const content: MutateInResult['content'] = specs.map(() => undefined)
     for (const part of decodeMutation(response.value, specs.length)) {
@@ -418,6 +419,7 @@ export class Collection extends Documents {
 
   async #store(opcode: number, key: string, value: any, options: ReplaceOptions): Promise<MutationResult> {
     const transcoder: Transcoder = this.transcoderOf(options)
+    const began = this.began()
     const [content, flags] = transcoder.encode(value)
     const request: Request = {
       opcode,
@@ -427,7 +429,7 @@ export class Collection extends Documents {
       datatype: flags === JSON_FLAGS ? DATATYPE_JSON : 0,
       ...(options.preserveExpiry ? { framing: PRESERVE_EXPIRY } : {}),
     }
-    return (await this.mutate(key, request, options, { adds: opcode === Opcode.Add })).result
+    return (await this.mutate(key, request, options, { adds: opcode === Opcode.Add, began })).result
   }
 
   #entry(key: string, spec: LookupInSpec, status: number, content: Buffer): LookupInResultEntry {

@@ -9,7 +9,7 @@ import { randomBytes } from 'node:crypto'
 import { connect, type Socket } from 'node:net'
 import { connect as connectTls } from 'node:tls'
 
-import { type Access, isCertificateError, PLAIN } from './access.js'
+import { type Access, isCertificateError, type OrphanSink, PLAIN } from './access.js'
 import { type Address, addressText } from './connection-string.js'
 import { type Deadline, DeadlineOver } from './deadline.js'
 import type { EmbeddedSocket } from './embedded.js'
@@ -33,6 +33,9 @@ export class BucketNotReady extends ConnectionLost {}
 
 /** How many bytes of the answers to one request are kept. */
 const ANSWERS_BYTES_MAX = 64 * 1024 * 1024
+
+/** Requests whose answers may come when a scan was left, which is no fault. */
+const UNAWAITED: ReadonlySet<number> = new Set([Opcode.RangeScanContinue, Opcode.RangeScanCancel])
 
 interface Waiting {
   resolve: (response: Response) => void
@@ -66,6 +69,7 @@ export class Connection {
   #isOpen = false
   readonly #onPush: (response: Response) => void
   readonly #logger: CouchbaseLogger
+  readonly #orphans: OrphanSink | undefined
   /** Text by which diagnostics tell connections apart. */
   readonly id: string = randomBytes(8).toString('hex')
   /** Name of the bucket that it is for. */
@@ -79,6 +83,7 @@ export class Connection {
     this.bucket = bucket
     this.#onPush = onPush
     this.#logger = access.logger
+    this.#orphans = access.orphans
     const tls = access.tlsFor(address)
     const { host, port } = address
     this.#socket = access.database?.connect() ?? (tls ? connectTls({ ...tls, host, port }) : connect({ host, port }))
@@ -200,12 +205,21 @@ export class Connection {
       this.lastActivity = Date.now()
       for (const response of this.#reader.feed(data)) {
         if (response.pushed) this.#onPush(response)
-        else this.#waiting.get(response.opaque)?.resolve(response)
+        else this.#answer(response)
       }
     } catch (error) {
       // The stream has lost its framing: nothing after this can be trusted.
       const hint = this.#isOpen ? '' : ', so this may not be a key-value port (11210)'
       this.close(new Error(`the answer cannot be read${hint}`, { cause: error }))
+    }
+  }
+
+  #answer(response: Response): void {
+    const { opcode, opaque } = response
+    const waiting = this.#waiting.get(opaque)
+    if (waiting) waiting.resolve(response)
+    else if (!UNAWAITED.has(opcode)) {
+      this.#orphans?.take(operationName(opcode), opaque, addressText(this.address), this.local)
     }
   }
 

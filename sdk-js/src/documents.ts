@@ -11,10 +11,11 @@ import type { KvClient, Operation } from './kv-client.js'
 import { Feature } from './opcodes.js'
 import { checkLevel, type DurableOptions, type Timeouts } from './options.js'
 import type { MutationResult, MutationToken } from './results.js'
+import { unixTime } from './tracing.js'
 import type { Transcoder } from './transcoders.js'
 
 /** What is special about an operation. */
-export type Traits = Pick<Operation, 'reads' | 'adds' | 'accepted' | 'needs'>
+export type Traits = Pick<Operation, 'reads' | 'adds' | 'accepted' | 'needs' | 'began'>
 
 /** Base of the classes that operate on the documents of a collection. */
 export abstract class Documents {
@@ -99,6 +100,11 @@ export abstract class Documents {
   /** @internal */
   transcoderOf(options: { transcoder?: Transcoder }): Transcoder {
     return options.transcoder ?? this.transcoder
+  }
+
+  /** When encoding begins, in Unix milliseconds, if anybody is to know. */
+  protected began(): number | undefined {
+    return this.client.instruments.tracer && unixTime()
   }
 
   #operation(key: string, request: Request, traits: Traits): Operation {

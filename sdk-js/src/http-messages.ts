@@ -4,7 +4,7 @@ import type { Attempt } from './attempt.js'
 import { concat, textOf } from './bytes.js'
 import type { Address } from './connection-string.js'
 import { DecodingFailureError, type ErrorContext } from './errors.js'
-import type { RequestTracer } from './tracing.js'
+import type { Instruments } from './tracing.js'
 
 /** A name as a segment of a path. */
 export function segment(name: string): string {
@@ -116,8 +116,8 @@ export interface Nodes {
 
 /** Carrier of requests: sockets, or `fetch`. */
 export interface HttpTransport {
-  /** Makes spans of what is asked. */
-  readonly tracer?: RequestTracer | undefined
+  /** What watches operations. */
+  readonly instruments?: Instruments | undefined
   /** An answer of a node that runs the service; its body is read as it arrives, until the deadline of the attempt. */
   open(nodes: Nodes, service: string, request: HttpRequest, attempt: Attempt): Promise<HttpStream>
 }

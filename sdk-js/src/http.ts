@@ -23,7 +23,7 @@ import {
 import type { Attempt } from './attempt.js'
 import { ConnectionFailed, type HttpRequest, type HttpResponse, HttpStream, isRead } from './http-messages.js'
 import type { KvClient } from './kv-client.js'
-import type { RequestTracer } from './tracing.js'
+import type { Instruments } from './tracing.js'
 
 /** How long a node may take to be connected to before the next one is tried. */
 const CONNECT_MS_MAX = 5000
@@ -41,9 +41,9 @@ export class HttpClient {
     this.#agent = new (access.tls ? TlsAgent : Agent)({ keepAlive: true })
   }
 
-  /** Makes spans of what is asked. */
-  get tracer(): RequestTracer | undefined {
-    return this.#access.tracer
+  /** What watches operations. */
+  get instruments(): Instruments {
+    return this.#access.instruments
   }
 
   /**
@@ -69,9 +69,9 @@ export class HttpClient {
       return { ...database.manage(request.method, request.path, request.body), context }
     }
     const reads = isRead(request)
-    return client.within(context, options, defaultMs, reads, (attempt) =>
-      this.#attempts(client, service, request, attempt, (stream) => stream.whole()),
-    )
+    const work = (attempt: Attempt): Promise<HttpResponse> =>
+      this.#attempts(client, service, request, attempt, (stream) => stream.whole())
+    return client.within(context, options, defaultMs, reads, work, service)
   }
 
   /**
@@ -146,11 +146,13 @@ export class HttpClient {
       signal: controller.signal,
       timeout: CONNECT_MS_MAX,
     })
+    const dispatched = attempt.watch?.dispatch(context.endpoint)
     const forget = deadline.onEnd(() => controller.abort())
     this.#controllers.add(controller)
     const end = (): void => {
       this.#controllers.delete(controller)
       forget()
+      dispatched?.()
     }
     const failed = (error: unknown): Error => {
       if (deadline.over) return new DeadlineOver()

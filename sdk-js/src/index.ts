@@ -77,6 +77,7 @@ export {
   type TimeoutConfig,
   type UpsertOptions,
 } from './options.js'
+export type { MetricsConfig, OrphanReporterConfig, TracingConfig } from './observability.js'
 export { MutationState } from './mutation-state.js'
 export {
   type Query,
@@ -169,7 +170,23 @@ export {
   StreamablePromise as StreamableScanPromise,
 } from './streamable.js'
 export { LookupInMacro, LookupInSpec, MutateInMacro, MutateInSpec } from './subdocument.js'
-export type { RequestSpan, RequestTracer } from './tracing.js'
+export {
+  getOTelMeter,
+  getOTelTracer,
+  MeterError,
+  type OTelContext,
+  type OTelHistogram,
+  type OTelMeter,
+  type OTelMeterProvider,
+  type OTelSpan,
+  type OTelTracer,
+  type OTelTracerProvider,
+  OTelValueRecorder,
+  OTelWrapperMeter,
+  OTelWrapperSpan,
+  OTelWrapperTracer,
+} from './otel.js'
+export type { Meter, RequestSpan, RequestTracer, ValueRecorder } from './tracing.js'
 export {
   TransactionGetMultiMode,
   TransactionGetMultiResult,

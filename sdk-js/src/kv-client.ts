@@ -34,7 +34,7 @@ import {
 import type { Request, Response } from './frame.js'
 import { checkKey, leb128, vbucketOf } from './keys.js'
 import { Feature, Opcode, operationName, PUSHED_MAP, Status } from './opcodes.js'
-import { beginSpan } from './tracing.js'
+import { type Instruments, watch } from './tracing.js'
 import { detailOf, errorOf, retryReason } from './statuses.js'
 
 /** How long a node may take to give its map before the next one is asked. */
@@ -60,6 +60,8 @@ export interface Operation {
   accepted?: readonly number[]
   /** Feature without which the server would not understand it. */
   needs?: number
+  /** When its value began to be encoded, in Unix milliseconds, where that is watched. */
+  began?: number | undefined
 }
 
 /** Connections and map of a bucket, or of the cluster as a whole if `bucket` is undefined. */
@@ -79,6 +81,11 @@ export class KvClient {
     this.#seeds = seeds
     this.#access = access
     this.bucket = bucket
+  }
+
+  /** What watches operations. */
+  get instruments(): Instruments {
+    return this.#access.instruments
   }
 
   /** The newest map, once there is one. */
@@ -114,9 +121,11 @@ export class KvClient {
     const context: ErrorContext = { key: operation.key, scope, collection }
     if (this.bucket !== undefined) context.bucket = this.bucket
     context.operation = operationName(operation.request.opcode)
-    return this.within(context, options, defaultMs, operation.reads ?? false, (attempt) =>
-      this.#attempts(operation, key, attempt, copy),
-    )
+    const work = (attempt: Attempt): Promise<Response> => {
+      if (operation.began !== undefined) attempt.watch?.encoded()
+      return this.#attempts(operation, key, attempt, copy)
+    }
+    return this.within(context, options, defaultMs, operation.reads ?? false, work, 'kv', operation.began)
   }
 
   /**
@@ -222,10 +231,12 @@ export class KvClient {
     defaultMs: number,
     reads: boolean,
     work: (attempt: Attempt) => Promise<T>,
+    service = 'kv',
+    began?: number,
   ): Promise<T> {
     const deadline = new Deadline(options, defaultMs)
-    const attempt = new Attempt(context, deadline)
-    const end = beginSpan(this.#access.tracer, context, options.parentSpan)
+    const watched = watch(this.#access.instruments, service, context, options.parentSpan, { began })
+    const attempt = new Attempt(context, deadline, watched)
     let failure: unknown
     try {
       if (deadline.over) throw new DeadlineOver()
@@ -235,7 +246,7 @@ export class KvClient {
       throw failure
     } finally {
       deadline.clear()
-      end(failure)
+      watched?.end(failure)
     }
   }
 
@@ -255,9 +266,7 @@ export class KvClient {
         connection = copy ? await this.#replica(vbid, attempt, copy) : await this.#connectionFor(vbid, attempt)
         const request = await this.#addressed(operation, key, vbid, connection, attempt)
         if (!request) continue
-        response = await connection.ask(request, attempt.deadline, () => {
-          attempt.inFlight = true
-        })
+        response = await this.#dispatch(connection, request, attempt)
       } catch (error) {
         if (!(error instanceof ConnectionLost)) throw error
         if (attempt.inFlight && !operation.reads) {
@@ -270,6 +279,21 @@ export class KvClient {
       attempt.inFlight = false
       if (response.status === Status.Success || operation.accepted?.includes(response.status)) return response
       await this.#afterRefusal(operation, response, connection, attempt)
+    }
+  }
+
+  async #dispatch(connection: Connection, request: Request, attempt: Attempt): Promise<Response> {
+    const onSent = (): void => {
+      attempt.inFlight = true
+    }
+    if (!attempt.watch) return connection.ask(request, attempt.deadline, onSent)
+    const end = attempt.watch.dispatch(addressText(connection.address), connection.id)
+    try {
+      const response = await connection.ask(request, attempt.deadline, onSent)
+      end(response.opaque)
+      return response
+    } finally {
+      end()
     }
   }
 

@@ -27,6 +27,7 @@ import type {
   UpsertOptions,
 } from './options.js'
 import type { LiveOptions } from './live.js'
+import type { MetricsConfig, OrphanReporterConfig, TracingConfig } from './observability.js'
 import type { BucketSettings, CollectionSettings } from './management.js'
 import type { QueryOptions } from './query.js'
 import type { CreateQueryIndexOptions, DropQueryIndexOptions, KeyspaceOptions } from './query-indexes.js'
@@ -159,6 +160,10 @@ const TRANSACTIONS: Names<TransactionsConfig> = {
 }
 const CONNECT: Names<ConnectOptions> = {
   tracer: 1,
+  meter: 1,
+  tracingConfig: 1,
+  metricsConfig: 1,
+  orphanReporterConfig: 1,
   username: 1,
   password: 1,
   authenticator: 1,
@@ -170,6 +175,18 @@ const CONNECT: Names<ConnectOptions> = {
   network: 1,
   configProfile: 1,
   logger: 1,
+}
+const TRACING: Names<TracingConfig> = {
+  enableTracing: 1,
+  emitInterval: 1,
+  sampleSize: 1,
+  kvThreshold: 1,
+  queryThreshold: 1,
+  searchThreshold: 1,
+  analyticsThreshold: 1,
+  managementThreshold: 1,
+  eventingThreshold: 1,
+  viewsThreshold: 1,
 }
 const TIMEOUTS: Names<TimeoutConfig> = {
   kvTimeout: 1,
@@ -225,6 +242,13 @@ export const OPTION_NAMES: Readonly<Record<string, Readonly<Record<string, 1>>>>
   'transactions.run': { durabilityLevel: 1, timeout: 1 } satisfies Names<TransactionOptions>,
   security: { trustStorePath: 1, trustCertificates: 1 } satisfies Names<SecurityConfig>,
   timeouts: TIMEOUTS,
+  tracingConfig: TRACING,
+  metricsConfig: { enableMetrics: 1, emitInterval: 1 } satisfies Names<MetricsConfig>,
+  orphanReporterConfig: {
+    enableOrphanReporting: 1,
+    emitInterval: 1,
+    sampleSize: 1,
+  } satisfies Names<OrphanReporterConfig>,
   ping: { ...OPERATION, reportId: 1, serviceTypes: 1 } satisfies Names<PingOptions>,
   diagnostics: { reportId: 1 },
   waitUntilReady: { desiredState: 1, serviceTypes: 1 } satisfies Names<WaitUntilReadyOptions>,

@@ -22,7 +22,7 @@ import type { MutationState } from './mutation-state.js'
 import { isPreparedFailure, queryError, type ServiceError } from './query-errors.js'
 import { RowScanner } from './rows.js'
 import { StreamablePromise } from './streamable.js'
-import { beginSpan } from './tracing.js'
+import { watch } from './tracing.js'
 import { jsonText } from './transcoders.js'
 
 /** How a statement ended. */
@@ -176,8 +176,8 @@ async function* run<TRow>(
   const members = requestOf(options, special, clientContextId)
   const context: ErrorContext = { operation: 'query', statement, clientContextId }
   const deadline = new Deadline(options, sender.defaultMs)
-  const attempt = new Attempt(context, deadline)
-  const end = beginSpan(sender.http.tracer, context, options.parentSpan)
+  const watched = watch(sender.http.instruments, 'n1ql', context, options.parentSpan)
+  const attempt = new Attempt(context, deadline, watched)
   let failure: unknown
   try {
     if (deadline.over) throw new DeadlineOver()
@@ -216,7 +216,7 @@ async function* run<TRow>(
     throw failure
   } finally {
     deadline.clear()
-    end(failure)
+    watched?.end(failure)
   }
 }
 

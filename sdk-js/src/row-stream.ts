@@ -5,7 +5,7 @@ import { type CouchbaseError, type ErrorContext, RequestCanceledError } from './
 import { ConnectionFailed, type HttpRequest, type HttpTransport, type Nodes } from './http-messages.js'
 import { Attempt } from './attempt.js'
 import { RowScanner } from './rows.js'
-import { beginSpan } from './tracing.js'
+import { watch } from './tracing.js'
 
 /** What is asked, and of whom. */
 export interface RowRequest {
@@ -28,8 +28,9 @@ export async function* streamRows(asked: RowRequest): AsyncGenerator<any, { rest
   const context: ErrorContext = { operation: `${request.method} ${request.path}` }
   if (client.bucket !== undefined) context.bucket = client.bucket
   const deadline = new Deadline(options, asked.defaultMs)
-  const attempt = new Attempt(context, deadline)
-  const end = beginSpan(http.tracer, context, options.parentSpan)
+  const name = service === 'fts' ? 'search' : 'view_query'
+  const watched = watch(http.instruments, service, context, options.parentSpan, { name })
+  const attempt = new Attempt(context, deadline, watched)
   let failure: unknown
   try {
     if (deadline.over) throw new DeadlineOver()
@@ -48,6 +49,6 @@ export async function* streamRows(asked: RowRequest): AsyncGenerator<any, { rest
     throw failure
   } finally {
     deadline.clear()
-    end(failure)
+    watched?.end(failure)
   }
 }

@@ -17,6 +17,7 @@ import type { MutationState } from './mutation-state.js'
 import { DATATYPE_JSON, Opcode, Status } from './opcodes.js'
 import type { MutationToken } from './results.js'
 import { errorOf } from './statuses.js'
+import { watch } from './tracing.js'
 import type { Transcoder } from './transcoders.js'
 
 /** End of a range of keys. */
@@ -135,7 +136,9 @@ export async function* scan<T>(
     scope: documents.scope.name,
     collection: documents.name,
   }
-  const attempt = new Attempt(context, deadline)
+  const watched = watch(documents.client.instruments, 'kv', context, options.parentSpan)
+  const attempt = new Attempt(context, deadline, watched)
+  let failure: unknown
   const running = new Map<AsyncGenerator<Found[], void, void>, Promise<Step>>()
   try {
     const collection = await documents.client.collectionId(documents.scope.name, documents.name, attempt)
@@ -158,9 +161,11 @@ export async function* scan<T>(
       }
     }
   } catch (error) {
-    throw error instanceof DeadlineOver ? attempt.expired(true) : error
+    failure = error instanceof DeadlineOver ? attempt.expired(true) : error
+    throw failure
   } finally {
     deadline.clear()
+    watched?.end(failure)
     // What still runs fails with the deadline; nobody waits for it.
     for (const waiting of running.values()) waiting.catch(() => {})
     for (const part of running.keys()) void part.return().catch(() => {})

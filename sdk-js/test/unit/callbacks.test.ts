@@ -1,9 +1,9 @@
-/** Callbacks in place of promises, and spans of operations. */
+/** Callbacks in place of promises. */
 
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
-import { type Cluster, connect, type RequestSpan } from '../../src/index.js'
+import { type Cluster, connect } from '../../src/index.js'
 import { FakeNode } from './fake-node.js'
 
 const NONE = Buffer.alloc(0)
@@ -38,54 +38,3 @@ test('a callback has the error, and nothing is left unhandled', () =>
     assert.equal(error.name, 'DocumentNotFoundError')
     assert.equal(result, null)
   }))
-
-class Span implements RequestSpan {
-  readonly attributes: Record<string, unknown> = {}
-  status: { code: number } | undefined
-  ends = 0
-
-  constructor(
-    readonly name: string,
-    readonly parent: RequestSpan | undefined,
-  ) {}
-
-  setAttribute(key: string, value: unknown): void {
-    this.attributes[key] = value
-  }
-
-  setStatus(status: { code: number }): void {
-    this.status = status
-  }
-
-  end(): void {
-    this.ends += 1
-  }
-}
-
-test('every operation has a span, which ends once and says what failed', async () => {
-  const spans: Span[] = []
-  const tracer = {
-    requestSpan: (name: string, parent?: RequestSpan) => {
-      spans.push(new Span(name, parent))
-      return spans.at(-1)!
-    },
-  }
-  await withNode(
-    async (cluster, node) => {
-      const parent = new Span('mine', undefined)
-      const collection = cluster.bucket('b').defaultCollection()
-      await collection.get('k', { parentSpan: parent })
-      node.on.set(0x00, () => MISSING)
-      await assert.rejects(collection.get('k'))
-      const [first, second] = spans.filter(({ name }) => name === 'Get')
-      assert.equal(first!.parent, parent)
-      assert.equal(first!.attributes['db.namespace'], 'b')
-      assert.equal(first!.attributes['db.system.name'], 'couchbase')
-      assert.equal(first!.status, undefined)
-      assert.equal(second!.attributes['error.type'], 'DocumentNotFoundError')
-      assert.equal(second!.status!.code, 2)
-      assert(spans.every(({ ends }) => ends === 1))
-    },
-    { tracer },
-  )
-})

@@ -79,6 +79,11 @@ export class FakeNode implements AsyncDisposable {
     return Buffer.from(JSON.stringify({ rev: this.rev, nodesExt: [] }))
   }
 
+  /** Answers a request of the newest connection later. */
+  answer(asked: Asked, answer: NonNullable<Answer>): void {
+    ;[...this.sockets].at(-1)!.write(encode(asked, answer))
+  }
+
   async [Symbol.asyncDispose](): Promise<void> {
     this.#server.close()
     this.drop()
