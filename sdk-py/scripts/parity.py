@@ -84,8 +84,8 @@ INTERNAL = (
 """Ends of names of classes that the official package keeps to itself."""
 
 REASONS = [
-    ("GetMulti", "A transaction reads documents one by one."),
-    ("get_multi", "A transaction reads documents one by one."),
+    ("PreferredServerGroup", "A transaction reads active copies."),
+    ("preferred_server_group", "A transaction reads active copies."),
     ("get_replica", "A transaction reads active copies."),
     (".run_async", "Internal to the official package."),
     ("TransactionQueryResults", "The rows are there already: `rows`."),

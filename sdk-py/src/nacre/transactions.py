@@ -21,8 +21,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from dataclasses import replace as with_members
-from datetime import timedelta
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from ._client import Attempt
 from ._connstr import Address
@@ -41,7 +40,24 @@ from ._records import (
     see,
     unstage,
 )
-from .durability import DurabilityLevel, ServerDurability
+from ._together import (
+    Read,
+    find,
+    last_read,
+    read_together,
+)
+from ._together import TransactionGetMultiMode as TransactionGetMultiMode
+from ._together import TransactionGetMultiOptions as TransactionGetMultiOptions
+from ._together import TransactionGetMultiResult as TransactionGetMultiResult
+from ._together import TransactionGetMultiSpec as TransactionGetMultiSpec
+from ._transaction_options import TransactionConfig as TransactionConfig
+from ._transaction_options import TransactionGetOptions as TransactionGetOptions
+from ._transaction_options import TransactionInsertOptions as TransactionInsertOptions
+from ._transaction_options import TransactionKeyspace as TransactionKeyspace
+from ._transaction_options import TransactionOptions as TransactionOptions
+from ._transaction_options import TransactionQueryOptions as TransactionQueryOptions
+from ._transaction_options import TransactionReplaceOptions as TransactionReplaceOptions
+from .durability import DurabilityLevel
 from .exceptions import (
     AmbiguousTimeoutException,
     CASMismatchException,
@@ -52,6 +68,7 @@ from .exceptions import (
     DurabilitySyncWriteInProgressException,
     ErrorContext,
     FeatureUnavailableException,
+    InvalidArgumentException,
     PathExistsException,
     PathNotFoundException,
     RequestCanceledException,
@@ -65,14 +82,12 @@ from .exceptions import (
 from .n1ql import PreparedStatements, QueryResult, QueryScanConsistency
 from .options import QueryOptions, options_of, seconds_of
 from .result import ContentAs
-from .transcoder import JSON_FLAGS, Transcoder, decode_json, encode_json
+from .transcoder import JSON_FLAGS, decode_json, encode_json
 
 if TYPE_CHECKING:
     from .cluster import Cluster
     from .collection import Collection
 
-_TIMEOUT = timedelta(seconds=15)
-_MAJORITY = ServerDurability(DurabilityLevel.MAJORITY)
 _PAUSE_FIRST, _PAUSE_MAX = 0.005, 0.25
 _BLOCKED_SECONDS_MAX = 1.0
 """How long an operation waits for another transaction before the whole one is tried again."""
@@ -86,74 +101,6 @@ _AMBIGUOUS = (
     DurabilitySyncWriteAmbiguousException,
 )
 _PASSING = (TemporaryFailException, DurabilitySyncWriteInProgressException)
-
-
-@dataclass(frozen=True, slots=True)
-class TransactionKeyspace:
-    """A collection for records."""
-
-    bucket: str
-    scope: str = "_default"
-    collection: str = "_default"
-
-
-@dataclass(frozen=True, slots=True)
-class TransactionConfig:
-    """What holds for all transactions of a cluster."""
-
-    timeout: timedelta = _TIMEOUT
-    """How long a transaction may take, with all its attempts."""
-    durability: ServerDurability = _MAJORITY
-    metadata_collection: TransactionKeyspace | None = None
-    """Where records are, in place of the default collection of the first document's bucket."""
-    scan_consistency: QueryScanConsistency | None = None
-    expiration_time: timedelta | None = None
-    """Older name of ``timeout``."""
-    kv_timeout: timedelta | None = None
-    """Taken for the sake of programs for the official SDK: one operation has the time of all."""
-    cleanup_window: timedelta | None = None
-    """The same: servers finish what others have left."""
-    cleanup_lost_attempts: bool | None = None
-    """The same."""
-    cleanup_client_attempts: bool | None = None
-    """The same."""
-
-
-class TransactionOptions(TypedDict, total=False):
-    """Options of a transaction, in place of what holds for all."""
-
-    timeout: timedelta
-    durability: ServerDurability
-    metadata_collection: TransactionKeyspace
-    scan_consistency: QueryScanConsistency
-    expiration_time: timedelta
-    """Older name of ``timeout``."""
-    kv_timeout: timedelta
-    """Taken for the sake of programs for the official SDK: one operation has the time of all."""
-
-
-class TransactionGetOptions(TypedDict, total=False):
-    """Options of ``get`` in a transaction."""
-
-    transcoder: Transcoder
-    """Turns the document into a value; that of JSON if not given."""
-
-
-class TransactionInsertOptions(TypedDict, total=False):
-    """Options of ``insert`` in a transaction."""
-
-    transcoder: Transcoder
-    """Turns the value into JSON, as other bytes cannot be staged; that of JSON if not given."""
-
-
-TransactionReplaceOptions = TransactionInsertOptions
-
-
-class TransactionQueryOptions(QueryOptions, total=False):
-    """Options of a query within a transaction."""
-
-    scope: Any
-    """Scope in which names of collections are looked up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,17 +292,52 @@ class AttemptContext:
         content = transcoder.decode_value(encode_json(found.content), JSON_FLAGS)
         return with_members(found, content=content)
 
+    async def get_multi(
+        self,
+        specs: Sequence[TransactionGetMultiSpec],
+        options: TransactionGetMultiOptions | None = None,
+        **kwargs: Unpack[TransactionGetMultiOptions],
+    ) -> TransactionGetMultiResult:
+        """Reads documents so that they show every other transaction as a whole, or not at all.
+
+        As far as the mode asks for that. A document that is not there counts as not existing.
+        """
+        merged = options_of("get_multi", TransactionGetMultiOptions, options, kwargs)
+        if not specs:
+            raise InvalidArgumentException("there is nothing to read")
+        places = [spec.collection.place(spec.id) for spec in specs]
+        until = last_read(merged.get("mode"), self._clock.time(), self._settings.deadline)
+        async with self._operation():
+            reads: list[Read] = []
+            if self._query is None:
+                reads = await read_together(
+                    places, self._attempt, self._entry_of, self._left, until
+                )
+
+            async def content(index: int) -> Any:
+                place = places[index]
+                if reads and place.names not in self._staged:
+                    return await reads[index].content(place)
+                return (await self._own(place)).content
+
+            found = [await find(spec, content(index)) for index, spec in enumerate(specs)]
+            return TransactionGetMultiResult(found)
+
     async def _get(self, collection: "Collection", key: str) -> TransactionGetResult:
         place = collection.place(key)
         async with self._operation():
-            if self._query is not None:
-                return await self._query.get(place)
-            own = self._staged.get(place.names)
-            if own is not None:
-                if own.kind == "remove":
-                    raise DocumentNotFoundException(context=place.context("get"))
-                return TransactionGetResult(key, own.cas, own.content, place)
-            return await self._read(place)
+            return await self._own(place)
+
+    async def _own(self, place: Place) -> TransactionGetResult:
+        """A document with what this transaction has changed."""
+        if self._query is not None:
+            return await self._query.get(place)
+        own = self._staged.get(place.names)
+        if own is not None:
+            if own.kind == "remove":
+                raise DocumentNotFoundException(context=place.context("get"))
+            return TransactionGetResult(place.key, own.cas, own.content, place)
+        return await self._read(place)
 
     async def insert(
         self,

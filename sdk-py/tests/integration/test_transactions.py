@@ -12,7 +12,14 @@ from nacre import sync
 from nacre._client import KvClient, Operation
 from nacre._frame import Response
 from nacre._records import record_key, see
-from nacre.transactions import AttemptContext, TransactionKeyspace, TransactionResult
+from nacre.sync import transactions as sync_transactions
+from nacre.transactions import (
+    AttemptContext,
+    TransactionGetMultiMode,
+    TransactionGetMultiSpec,
+    TransactionKeyspace,
+    TransactionResult,
+)
 from tests.integration.node import NodeTest, unique
 
 TIMEOUT = timedelta(seconds=20)
@@ -219,6 +226,65 @@ class TransactionTest(NodeTest):
                 break
         self.assertGreater(step, 8)
 
+    async def test_several_documents_are_read_at_once(self) -> None:
+        keys = [self.a, self.b, f"{self.key}-c", f"{self.key}-none"]
+        for key in keys[:2]:
+            await self.collection.upsert(key, 0)
+        specs = [TransactionGetMultiSpec(self.collection, key) for key in keys]
+
+        async def logic(ctx: AttemptContext) -> None:
+            await ctx.replace(await ctx.get(self.collection, self.a), 1)
+            await ctx.remove(await ctx.get(self.collection, self.b))
+            await ctx.insert(self.collection, keys[2], 3)
+            found = await ctx.get_multi(specs)
+            self.assertEqual([found.exists(n) for n in range(4)], [True, False, True, False])
+            self.assertEqual([found.content_as[int](n) for n in (0, 2)], [1, 3])
+            with self.assertRaises(e.DocumentNotFoundException):
+                found.content_as[int](1)
+            with self.assertRaises(e.InvalidIndexException):
+                found.exists(4)
+            with self.assertRaises(e.InvalidArgumentException):
+                await ctx.get_multi([])
+            await ctx.query("SELECT 1")
+            found = await ctx.get_multi(specs)
+            self.assertEqual([found.exists(n) for n in range(4)], [True, False, True, False])
+
+        await self.run_it(logic)
+
+    async def test_others_are_read_as_a_whole(self) -> None:
+        keys = [f"{self.key}-{name}" for name in "abc"]
+        for key in keys:
+            await self.collection.upsert(key, 0)
+        specs = [TransactionGetMultiSpec(self.collection, key) for key in keys]
+        done = asyncio.Event()
+
+        async def write() -> None:
+            # Somebody sets all of them to the same number, again and again.
+            n = 0
+            while not done.is_set():
+                n += 1
+
+                async def logic(ctx: AttemptContext, n: int = n) -> None:
+                    for key in keys:
+                        await ctx.replace(await ctx.get(self.collection, key), n)
+
+                await self.run_it(logic, timeout=timedelta(seconds=60))
+
+        async def read(ctx: AttemptContext) -> None:
+            mode = TransactionGetMultiMode.PRIORITISE_READ_SKEW_DETECTION
+            found = await ctx.get_multi(specs, mode=mode)
+            numbers = [found.content_as[int](n) for n in range(len(keys))]
+            # One that began and ended between two reads is not seen by them.
+            self.assertLessEqual(max(numbers) - min(numbers), 1)
+
+        writing = asyncio.create_task(write())
+        try:
+            for _ in range(30):
+                await self.run_it(read, timeout=timedelta(seconds=60))
+        finally:
+            done.set()
+            await writing
+
     async def test_time_that_runs_out_changes_nothing(self) -> None:
         await self.collection.upsert(self.a, 1)
 
@@ -291,6 +357,8 @@ class TransactionTest(NodeTest):
                     found = ctx.insert(collection, self.a, {"n": 1})
                     ctx.replace(found, {"n": 2})
                     self.assertEqual(ctx.get(collection, self.a).content_as[dict], {"n": 2})
+                    specs = [sync_transactions.TransactionGetMultiSpec(collection, self.a)]
+                    self.assertEqual(ctx.get_multi(specs).content_as[dict](0), {"n": 2})
 
                 cluster.transactions.run(logic)
                 return collection.get(self.a).content

@@ -14,8 +14,16 @@ for when one of them closes the cluster ends with `RequestCanceledException`.
 import asyncio
 import contextlib
 import threading
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import (
+    AsyncIterable,
+    AsyncIterator,
+    Callable,
+    Coroutine,
+    Iterator,
+    Sequence,
+)
 from concurrent.futures import CancelledError, Future
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, cast
 
@@ -50,6 +58,7 @@ from ..options import (
     options_of,
     query_options_of,
 )
+from ..transcoder import Transcoder
 
 W = TypeVar("W")
 W_co = TypeVar("W_co", covariant=True)
@@ -597,6 +606,15 @@ class Bucket(_Facade[_bucket.Bucket]):
         return ViewResult(self._loop, self._wrapped.view_query(design_doc, view_name, merged))
 
 
+@dataclass(frozen=True, slots=True)
+class TransactionGetMultiSpec:
+    """A document that a transaction is to read."""
+
+    collection: Collection
+    id: str
+    transcoder: Transcoder | None = None
+
+
 class AttemptContext(_Facade[_transactions.AttemptContext]):
     """What the function of a transaction reads and changes documents with."""
 
@@ -613,6 +631,21 @@ class AttemptContext(_Facade[_transactions.AttemptContext]):
     ) -> _transactions.TransactionGetResult:
         """Reads a document, with what this transaction has changed."""
         return self._loop.run(self._wrapped.get(collection._wrapped, key, options, **kwargs))
+
+    def get_multi(
+        self,
+        specs: Sequence[TransactionGetMultiSpec],
+        options: _transactions.TransactionGetMultiOptions | None = None,
+        **kwargs: Unpack[_transactions.TransactionGetMultiOptions],
+    ) -> _transactions.TransactionGetMultiResult:
+        """Reads documents so that they show other transactions as a whole, or not at all."""
+        wrapped = [
+            _transactions.TransactionGetMultiSpec(
+                spec.collection._wrapped, spec.id, spec.transcoder
+            )
+            for spec in specs
+        ]
+        return self._loop.run(self._wrapped.get_multi(wrapped, options, **kwargs))
 
     def insert(
         self,

@@ -2,6 +2,9 @@
 
 from ..transactions import (
     TransactionConfig,
+    TransactionGetMultiMode,
+    TransactionGetMultiOptions,
+    TransactionGetMultiResult,
     TransactionGetResult,
     TransactionKeyspace,
     TransactionOptions,
@@ -9,11 +12,15 @@ from ..transactions import (
     TransactionQueryResults,
     TransactionResult,
 )
-from . import AttemptContext, Transactions
+from . import AttemptContext, TransactionGetMultiSpec, Transactions
 
 __all__ = [
     "AttemptContext",
     "TransactionConfig",
+    "TransactionGetMultiMode",
+    "TransactionGetMultiOptions",
+    "TransactionGetMultiResult",
+    "TransactionGetMultiSpec",
     "TransactionGetResult",
     "TransactionKeyspace",
     "TransactionOptions",
