@@ -45,6 +45,7 @@ import type {
   MutateInResult,
   MutationResult,
 } from './results.js'
+import { SchemaTranscoder, type StandardSchema } from './schemas.js'
 import { type PrefixScan, type RangeScan, type SamplingScan, type ScanOptions, type ScanResult, scan } from './scans.js'
 import { errorOf } from './statuses.js'
 import { StreamablePromise } from './streamable.js'
@@ -77,6 +78,16 @@ export class Collection extends Documents {
   /** Creates, builds and drops indexes of this collection. */
   queryIndexes(): CollectionQueryIndexManager {
     return lazy(async () => new (await import('./query-indexes.js')).CollectionQueryIndexManager(this))
+  }
+
+  /**
+   * The same collection, all of whose documents fit a schema: others are refused with `ValidationError`, before they are
+   * stored and when they are read. Parts of documents, projections, changes and transactions are not checked.
+   *
+   *     const orders = collection.withSchema(z.object({ total: z.number() }))
+   */
+  withSchema<Input, Output>(schema: StandardSchema<Input, Output>): TypedCollection<Input, Output> {
+    return new TypedCollection<Input, Output>(this.scope, this.name, new SchemaTranscoder(schema, this.transcoder))
   }
 
   /** The same collection, for counters and for documents that are plain bytes. */
@@ -451,4 +462,26 @@ export class Collection extends Documents {
     }
     return errorOf(status, Opcode.SubdocMultiLookup, context)
   }
+}
+
+/** Documents of one collection that fit a schema: those that are stored are of one type, those that are read of another. */
+export class TypedCollection<Input = any, Output = Input> extends Collection {}
+
+/** The types of its methods. */
+export interface TypedCollection<Input = any, Output = Input> {
+  get<T = Output>(key: string, options?: GetOptions): Promise<GetResult<T>>
+  getAndTouch<T = Output>(key: string, expiry: number | Date, options?: ReadOptions): Promise<GetResult<T>>
+  getAndLock<T = Output>(key: string, lockTime: number, options?: ReadOptions): Promise<GetResult<T>>
+  getAnyReplica<T = Output>(key: string, options?: ReplicaOptions): Promise<GetReplicaResult<T>>
+  getAllReplicas<T = Output>(
+    key: string,
+    options?: ReplicaOptions,
+  ): StreamablePromise<GetReplicaResult<T>[], GetReplicaResult<T>>
+  scan<T = Output>(
+    scanType: RangeScan | SamplingScan | PrefixScan,
+    options?: ScanOptions,
+  ): StreamablePromise<ScanResult<T>[], ScanResult<T>>
+  insert(key: string, value: Input, options?: InsertOptions): Promise<MutationResult>
+  upsert(key: string, value: Input, options?: UpsertOptions): Promise<MutationResult>
+  replace(key: string, value: Input, options?: ReplaceOptions): Promise<MutationResult>
 }

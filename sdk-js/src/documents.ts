@@ -24,9 +24,10 @@ export abstract class Documents {
   /** Scope that the collection is in. */
   readonly scope: Scope
 
-  constructor(scope: Scope, name: string) {
+  constructor(scope: Scope, name: string, transcoder?: Transcoder) {
     this.scope = scope
     this.name = name
+    this.ownTranscoder = transcoder
   }
 
   /** Cluster that the collection is in. */
@@ -94,8 +95,11 @@ export abstract class Documents {
 
   /** Turns values into bytes where an operation names no other transcoder. */
   get transcoder(): Transcoder {
-    return this.scope.bucket.transcoder
+    return this.ownTranscoder ?? this.scope.bucket.transcoder
   }
+
+  /** Turns values into bytes in place of the bucket's transcoder. @internal */
+  protected readonly ownTranscoder: Transcoder | undefined
 
   /** @internal */
   transcoderOf(options: { transcoder?: Transcoder }): Transcoder {

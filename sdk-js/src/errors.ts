@@ -90,6 +90,18 @@ export class DecodingFailureError extends CouchbaseError {
   static override summary: string = "The server's answer, or the document, cannot be read."
 }
 
+/** A document does not fit the schema of its collection; on a write, nothing was sent. */
+export class ValidationError extends CouchbaseError {
+  static override summary: string = 'A document does not fit the schema of its collection.'
+  /** What does not fit, and where, as the schema's library tells it. */
+  readonly issues: readonly { readonly message: string; readonly path?: readonly unknown[] | undefined }[]
+
+  constructor(message?: string, issues: ValidationError['issues'] = [], context: ErrorContext = {}) {
+    super(message, context)
+    this.issues = issues
+  }
+}
+
 /** The value cannot be turned into bytes. */
 export class EncodingFailureError extends CouchbaseError {
   static override summary: string = 'The value cannot be turned into bytes.'

@@ -20,7 +20,7 @@ export { Bucket, Scope } from './bucket.js'
 export { type Change, Changes, type ChangesOptions } from './changes.js'
 export type { BucketManager, CollectionManager } from './bucket-manager.js'
 export { Cluster, connect, type ConnectOptions } from './cluster.js'
-export { Collection } from './collection.js'
+export { Collection, TypedCollection } from './collection.js'
 export { CouchbaseList, CouchbaseMap, CouchbaseQueue, CouchbaseSet } from './data-structures.js'
 export type { OperationOptions } from './deadline.js'
 export {
@@ -135,6 +135,7 @@ export {
   VectorSearch,
   type VectorSearchOptions,
 } from './search.js'
+export { type SchemaIssue, type SchemaResult, SchemaTranscoder, type StandardSchema } from './schemas.js'
 export type { ScopeSearchIndexManager, SearchIndexManager } from './search-index-manager.js'
 export { type ISearchIndex, SearchIndex } from './search-indexes.js'
 export {

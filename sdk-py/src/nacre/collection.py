@@ -38,7 +38,7 @@ from .result import (
     MutateInResult,
     MutationResult,
 )
-from .transcoder import JSON_FLAGS, Serializer, decode_json
+from .transcoder import JSON_FLAGS, SchemaTranscoder, Serializer, decode_json
 
 if TYPE_CHECKING:
     from .binary import BinaryCollection
@@ -58,6 +58,21 @@ class Collection(Documents, MultiOperations):
     def default_name() -> str:
         """Name of the collection that every bucket has."""
         return "_default"
+
+    def with_schema(
+        self, load: Callable[[Any], Any], dump: Callable[[Any], Any] | None = None
+    ) -> "Collection":
+        """The same collection, all of whose documents fit a schema: see `SchemaTranscoder`.
+
+        Others raise `ValidationException`, before they are stored and when they are read. Parts of
+        documents, projections, changes and transactions are not checked::
+
+            hotels = collection.with_schema(Hotel.model_validate, Hotel.model_dump)
+            hotel = (await hotels.get("hotel:1")).content_as[Hotel]
+        """
+        collection = Collection(self._scope, self._name)
+        collection._default_transcoder = SchemaTranscoder(load, dump, self._default_transcoder)
+        return collection
 
     def binary(self) -> "BinaryCollection":
         """The same collection, for counters and for documents that are plain bytes."""

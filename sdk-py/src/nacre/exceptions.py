@@ -200,6 +200,13 @@ class ValueTooLargeException(CouchbaseException):
     """The document would be larger than the server allows."""
 
 
+class ValidationException(CouchbaseException):
+    """A document does not fit the schema of its collection; on a write, nothing was sent.
+
+    The ``__cause__`` is the error of the schema's library.
+    """
+
+
 class ValueFormatException(CouchbaseException):
     """The transcoder cannot turn this value into bytes, or these bytes into a value."""
 

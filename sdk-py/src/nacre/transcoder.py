@@ -1,9 +1,10 @@
 """Values to bytes and back. The flags stored with a document say what its bytes are."""
 
 import json
+from collections.abc import Callable
 from typing import Any, Protocol
 
-from .exceptions import ValueFormatException
+from .exceptions import ValidationException, ValueFormatException
 
 JSON_FLAGS = 0x02000000
 BINARY_FLAGS = 0x03000000
@@ -85,6 +86,51 @@ class JSONTranscoder:
         if flags >> 24 not in (0, JSON_FLAGS >> 24):
             raise ValueFormatException(f"the flags 0x{flags:08x} do not say JSON")
         return self._serializer.deserialize(value)
+
+
+class SchemaTranscoder:
+    """Values that fit a schema, of whatever library: it needs a function that makes a value of JSON.
+
+    ``load`` takes what was read as JSON and gives a value, or raises; ``dump`` makes JSON of a
+    value again, and is left out where values are JSON. For pydantic these are `model_validate` and
+    ``lambda hotel: hotel.model_dump(mode="json")``.
+    """
+
+    def __init__(
+        self,
+        load: Callable[[Any], Any],
+        dump: Callable[[Any], Any] | None = None,
+        inner: Transcoder | None = None,
+    ) -> None:
+        """``inner`` turns JSON into bytes."""
+        self._load, self._dump = load, dump
+        self._inner = inner or JSONTranscoder()
+
+    def encode_value(self, value: Any) -> tuple[bytes, int]:
+        """The bytes of a value, which `load` would take.
+
+        Raises:
+            ValidationException: it would not.
+        """
+        plain = value if self._dump is None else self._checked(self._dump, value)
+        self._checked(self._load, plain)
+        return self._inner.encode_value(plain)
+
+    def decode_value(self, value: bytes, flags: int) -> Any:
+        """What `load` makes of the stored value.
+
+        Raises:
+            ValidationException: it takes no such value.
+        """
+        return self._checked(self._load, self._inner.decode_value(value, flags))
+
+    @staticmethod
+    def _checked(function: Callable[[Any], Any], value: Any) -> Any:
+        try:
+            return function(value)
+        except Exception as error:
+            text = f"the document does not fit the schema: {error}"
+            raise ValidationException(text) from error
 
 
 class RawJSONTranscoder:

@@ -407,6 +407,12 @@ class Live(_Facade[_live.Live]):
 class Collection(_Facade[_collection.Collection]):
     """Documents of one collection, by key."""
 
+    def with_schema(
+        self, load: Callable[[Any], Any], dump: Callable[[Any], Any] | None = None
+    ) -> "Collection":
+        """The same collection, all of whose documents fit a schema."""
+        return Collection(self._loop, self._wrapped.with_schema(load, dump))
+
     get_multi = _blocking(_collection.Collection.get_multi)
     get_any_replica_multi = _blocking(_collection.Collection.get_any_replica_multi)
     get_all_replicas_multi = _blocking(_collection.Collection.get_all_replicas_multi)
