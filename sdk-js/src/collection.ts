@@ -18,6 +18,7 @@ import { checkOptions } from './option-names.js'
 import {
   type CasInput,
   checkCas,
+  type DurableOptions,
   type GetOptions,
   type InsertOptions,
   type LookupInOptions,
@@ -42,11 +43,13 @@ import type {
   LookupInReplicaResult,
   LookupInResult,
   LookupInResultEntry,
+  MultiDocuments,
+  MultiResult,
   MutateInResult,
   MutationResult,
 } from './results.js'
 import { SchemaTranscoder, type StandardSchema } from './schemas.js'
-import { type PrefixScan, type RangeScan, type SamplingScan, type ScanOptions, type ScanResult, scan } from './scans.js'
+import type { PrefixScan, RangeScan, SamplingScan, ScanOptions, ScanResult } from './scan-types.js'
 import { errorOf } from './statuses.js'
 import { StreamablePromise } from './streamable.js'
 import {
@@ -198,7 +201,10 @@ export class Collection extends Documents {
     options: ScanOptions = {},
   ): StreamablePromise<ScanResult<T>[], ScanResult<T>> {
     checkOptions('scan', options)
-    const source = () => scan<T>(this, scanType, options)
+    const scan = async function* (documents: Collection): AsyncGenerator<ScanResult<T>, void, void> {
+      yield* (await import('./scans.js')).scan<T>(documents, scanType, options)
+    }
+    const source = () => scan(this)
     return new StreamablePromise(source, (results) => results, { item: 'result', repeats: true })
   }
 
@@ -280,6 +286,52 @@ export class Collection extends Documents {
     checkOptions('remove', options)
     const request = { opcode: Opcode.Delete, cas: checkCas(options.cas) }
     return (await this.mutate(key, request, options)).result
+  }
+
+  /** Reads documents. The requests of an operation on several go out together, and each has an outcome of its own. */
+  async getMulti<T = any>(keys: Iterable<string>, options: GetOptions = {}): Promise<MultiResult<GetResult<T>>> {
+    checkOptions('get', options)
+    return (await import('./multi.js')).each(keys, (key) => this.get<T>(key, options))
+  }
+
+  /** Whether there are documents. */
+  async existsMulti(keys: Iterable<string>, options: OperationOptions = {}): Promise<MultiResult<ExistsResult>> {
+    checkOptions('exists', options)
+    return (await import('./multi.js')).each(keys, (key) => this.exists(key, options))
+  }
+
+  /** Sets in how many seconds documents expire (0: never). */
+  async touchMulti(
+    keys: Iterable<string>,
+    expiry: number | Date,
+    options: OperationOptions = {},
+  ): Promise<MultiResult<MutationResult>> {
+    checkOptions('touch', options)
+    return (await import('./multi.js')).each(keys, (key) => this.touch(key, expiry, options))
+  }
+
+  /** Stores documents that must not exist yet. */
+  async insertMulti(documents: MultiDocuments, options: InsertOptions = {}): Promise<MultiResult<MutationResult>> {
+    checkOptions('insert', options)
+    return (await import('./multi.js')).eachDocument(documents, (key, value) => this.insert(key, value, options))
+  }
+
+  /** Stores documents, whether they exist or not. */
+  async upsertMulti(documents: MultiDocuments, options: UpsertOptions = {}): Promise<MultiResult<MutationResult>> {
+    checkOptions('upsert', options)
+    return (await import('./multi.js')).eachDocument(documents, (key, value) => this.upsert(key, value, options))
+  }
+
+  /** Stores documents that must exist. */
+  async replaceMulti(documents: MultiDocuments, options: UpsertOptions = {}): Promise<MultiResult<MutationResult>> {
+    checkOptions('upsert', options)
+    return (await import('./multi.js')).eachDocument(documents, (key, value) => this.replace(key, value, options))
+  }
+
+  /** Removes documents. */
+  async removeMulti(keys: Iterable<string>, options: DurableOptions = {}): Promise<MultiResult<MutationResult>> {
+    checkOptions('removeMulti', options)
+    return (await import('./multi.js')).each(keys, (key) => this.remove(key, options))
   }
 
   /** Reads parts of a document, at most 16. A part that fails has an error in the result. */
@@ -481,6 +533,10 @@ export interface TypedCollection<Input = any, Output = Input> {
     scanType: RangeScan | SamplingScan | PrefixScan,
     options?: ScanOptions,
   ): StreamablePromise<ScanResult<T>[], ScanResult<T>>
+  getMulti<T = Output>(keys: Iterable<string>, options?: GetOptions): Promise<MultiResult<GetResult<T>>>
+  insertMulti(documents: MultiDocuments<Input>, options?: InsertOptions): Promise<MultiResult<MutationResult>>
+  upsertMulti(documents: MultiDocuments<Input>, options?: UpsertOptions): Promise<MultiResult<MutationResult>>
+  replaceMulti(documents: MultiDocuments<Input>, options?: UpsertOptions): Promise<MultiResult<MutationResult>>
   insert(key: string, value: Input, options?: InsertOptions): Promise<MutationResult>
   upsert(key: string, value: Input, options?: UpsertOptions): Promise<MutationResult>
   replace(key: string, value: Input, options?: ReplaceOptions): Promise<MutationResult>

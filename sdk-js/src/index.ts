@@ -111,7 +111,7 @@ export {
   type ScanResult,
   ScanTerm,
   type ScanType,
-} from './scans.js'
+} from './scan-types.js'
 export {
   DateSearchFacet,
   FieldSearchSort,

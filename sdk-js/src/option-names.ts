@@ -31,7 +31,7 @@ import type { MetricsConfig, OrphanReporterConfig, TracingConfig } from './obser
 import type { BucketSettings, CollectionSettings } from './management.js'
 import type { QueryOptions } from './query.js'
 import type { CreateQueryIndexOptions, DropQueryIndexOptions, KeyspaceOptions } from './query-indexes.js'
-import type { ScanOptions } from './scans.js'
+import type { ScanOptions } from './scan-types.js'
 import type { SearchQueryOptions } from './search.js'
 import type { AddSpecOptions, ArraySpecOptions, SpecOptions } from './subdocument.js'
 import type { TransactionOptions, TransactionsConfig } from './transactions.js'
@@ -267,6 +267,7 @@ export const OPTION_NAMES: Readonly<Record<string, Readonly<Record<string, 1>>>>
   upsert: UPSERT,
   replace: REPLACE,
   remove: REMOVE,
+  removeMulti: DURABLE,
   lookupIn: LOOKUP_IN,
   mutateIn: MUTATE_IN,
   increment: COUNTER,

@@ -76,3 +76,16 @@ export interface MutateInResultEntry {
 export interface MutateInResult extends MutationResult {
   content: (MutateInResultEntry | undefined)[]
 }
+
+/** Documents by key, for an operation on several. */
+export type MultiDocuments<T = any> = ReadonlyMap<string, T> | Readonly<Record<string, T>>
+
+/** What became of an operation on several documents, by key, in the order that they were given in. */
+export interface MultiResult<R> {
+  /** The results of the documents that had no error. */
+  results: Map<string, R>
+  /** The errors of the others. */
+  errors: Map<string, CouchbaseError>
+  /** Whether there was no error. */
+  allOk: boolean
+}

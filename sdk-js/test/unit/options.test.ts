@@ -73,6 +73,7 @@ const CALLS: Record<string, Call> = {
   upsert: (options) => documents().upsert('k', 1, options),
   replace: (options) => documents().replace('k', 1, options),
   remove: (options) => documents().remove('k', options),
+  removeMulti: (options) => documents().removeMulti(['k'], options),
   lookupIn: (options) => documents().lookupIn('k', [LookupInSpec.get('a')], options),
   mutateIn: (options) => documents().mutateIn('k', [MutateInSpec.upsert('a', 1)], options),
   increment: (options) => documents().binary().increment('k', 1, options),
