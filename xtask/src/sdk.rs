@@ -4,7 +4,7 @@
 //! and holds what both saw against each other. *parity* writes the tables of what ours has of the official packages.
 //! *runtimes* runs the tests of sdk-js in Node.js, Bun and Deno.
 
-use crate::command::{output, run as run_command, workspace};
+use crate::command::{output, run as run_command, target_dir, workspace};
 use crate::node::{self, Node, PASSWORD, USER};
 use crate::tools;
 use clap::{Args, Subcommand};
@@ -19,6 +19,9 @@ const PORT_BASE: u16 = 26_300;
 pub const NODE_VERSION: &str = "4.7.1";
 /// Version of the official package for Python.
 pub const PYTHON_VERSION: &str = "4.6.3";
+
+/// Tests that start a browser.
+const BROWSER_TESTS: [&str; 3] = ["browser.test.js", "todo.test.js", "web-in-browser.test.js"];
 
 const BUN_VERSION: &str = "1.4.5";
 const DENO_VERSION: &str = "2.9.6";
@@ -67,38 +70,40 @@ pub fn run(options: &Sdk) -> Result<(), String> {
     };
     match &options.what {
         What::Compat { only, node } => compat(&built(node)?, only),
-        What::Runtimes { node } => runtimes(&built(node)?),
+        What::Runtimes { node } => runtimes(&built(node)?, &["node", "bun", "deno"]),
         What::Parity { check } => parity(*check),
     }
 }
 
-/// Runs the tests of sdk-js that need a node in each runtime, on a node of its own.
+/// Runs the tests of sdk-js that need a node in each of the runtimes, on a node of its own.
 ///
 /// # Errors
 /// When a runtime cannot be installed, or a test fails in one.
-fn runtimes(binary: &Path) -> Result<(), String> {
+pub fn runtimes(binary: &Path, names: &[&str]) -> Result<(), String> {
     let native = |package: &str, version: &str, path: &str| {
         // The packages that people install run these files, after a script that links them.
         tools::npm(package, version).map(|folder| folder.join(path))
     };
     let bun = native("@oven/bun-linux-x64", BUN_VERSION, "bin/bun")?;
     let deno = native("@deno/linux-x64-glibc", DENO_VERSION, "deno")?;
-    let commands: [(&Path, &[&str]); 3] = [
-        (Path::new("node"), &["--test", "--test-reporter=dot"]),
-        (&bun, &["test", "--timeout", "60000"]),
-        (&deno, &["test", "--allow-all", "--no-check", "--quiet"]),
+    let commands: [(&str, &Path, &[&str]); 3] = [
+        ("node", Path::new("node"), &["--test", "--test-reporter=dot"]),
+        ("bun", &bun, &["test", "--timeout", "60000"]),
+        ("deno", &deno, &["test", "--allow-all", "--no-check", "--quiet"]),
     ];
     let folder = workspace().join("sdk-js");
     let mut tests: Vec<PathBuf> = std::fs::read_dir(folder.join("dist/test/integration"))
         .map_err(|error| format!("the tests of sdk-js: {error}"))?
         .filter_map(|entry| entry.ok().map(|entry| entry.path()))
         .filter(|path| path.to_string_lossy().ends_with(".test.js"))
+        // A browser is the same whatever leads it.
+        .filter(|path| !BROWSER_TESTS.iter().any(|name| path.ends_with(name)))
         .collect();
     tests.sort();
-    for (runtime, arguments) in commands {
+    for (_, runtime, arguments) in commands.iter().filter(|(name, ..)| names.contains(name)) {
         let node = Node::start(binary, Some(PORT_BASE), &["default"], &[])?;
         let mut run = Command::new(runtime);
-        run.args(arguments).args(&tests).current_dir(&folder);
+        run.args(*arguments).args(&tests).current_dir(&folder);
         run.env("NACRE_TEST_URL", format!("couchbase://127.0.0.1:{}", node.kv_port()))
             .env("NACRE_TEST_USER", USER)
             .env("NACRE_TEST_PASSWORD", PASSWORD)
@@ -109,6 +114,37 @@ fn runtimes(binary: &Path) -> Result<(), String> {
         println!("{}: passed", runtime.display());
     }
     Ok(())
+}
+
+/// Runs the tests of databases in the process, of both SDKs, with the libraries that the tests in Rust have built.
+///
+/// # Errors
+/// When a library is missing, or a test fails.
+pub fn embedded(binary: &Path) -> Result<(), String> {
+    build_js()?;
+    let mut python = Command::new("python3");
+    python.args(["-m", "unittest", "-q", "tests.embedded.folder", "tests.embedded.devices"]);
+    python
+        .current_dir(workspace().join("sdk-py"))
+        .env("PYTHONPATH", "src:plugin")
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .env("NACRE_LIBRARY", library("libnacre_c.so")?)
+        .env("NACRE_TEST_BINARY", binary)
+        .env("NACRE_PLUGIN_CACHE", node::aot_dir()?);
+    run_command(&mut python, "pass the tests of databases in the process of sdk-py")?;
+    let mut js = Command::new("node");
+    js.args(["--test", "--test-reporter=dot", "dist/test/embedded/embedded.test.js"])
+        .current_dir(workspace().join("sdk-js"))
+        .env("NACRE_ADDON", library("libnacre_embedded_node.so")?);
+    run_command(&mut js, "pass the tests of databases in the process of sdk-js")
+}
+
+/// A library that Cargo has built for its tests: there, or beside the programs if it was asked for by name.
+fn library(name: &str) -> Result<PathBuf, String> {
+    let folder = target_dir()?.join("debug");
+    let places = [folder.join("deps").join(name), folder.join(name)];
+    let found = places.into_iter().find(|place| place.exists());
+    found.ok_or_else(|| format!("{name} is missing: `cargo test --workspace --no-run` builds it"))
 }
 
 /// A language that there is an SDK for.

@@ -81,6 +81,10 @@ pub fn run(options: &Test) -> Result<(), String> {
         step("official Node SDK", || node_sdk(&binary))?;
         step("backups in an object store", || object_store(&binary))?;
         step("sdk-py and sdk-js", || own_sdks(&binary))?;
+        step("databases in the process", || sdk::embedded(&binary))?;
+        step("sdk-js in Bun and Deno", || {
+            sdk::build_js().and_then(|()| sdk::runtimes(&binary, &["bun", "deno"]))
+        })?;
         step("HTTP API and agents", || http_api(&binary))?;
         step("programs for the official SDKs", || {
             sdk::build_js().and_then(|()| sdk::compat(&binary, ""))

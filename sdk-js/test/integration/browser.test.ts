@@ -1,24 +1,18 @@
 /** The entry for browsers in Chromium: a page of another site reads and changes documents with a token. */
 
 import assert from 'node:assert/strict'
-import { spawn } from 'node:child_process'
-import { existsSync } from 'node:fs'
-import { mkdtemp, rm } from 'node:fs/promises'
-import { createServer, type IncomingMessage } from 'node:http'
+import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 
 import { build } from 'esbuild'
 
+import { Browser } from './chromium.js'
 import { createToken, managementUrl, nodeTest } from './node.js'
 
 const ROOT = fileURLToPath(new URL('../../../', import.meta.url))
-/** A browser takes long to start on a machine that does much else. */
-const BROWSER_MS_MAX = 240_000
 
-/** What the page does; it posts what it has seen to its own server. */
+/** What the page does. */
 const PAGE = `
 import * as nacre from './dist/src/web.js'
 
@@ -41,25 +35,11 @@ try {
 } catch (error) {
   seen.push(String(error))
 }
-await fetch('/seen', { method: 'POST', body: JSON.stringify(seen) })
+globalThis.seen = seen
 `
-
-function chromium(): string {
-  const { NACRE_CHROMIUM } = process.env
-  const found = [NACRE_CHROMIUM, '/usr/bin/chromium', '/usr/bin/chromium-browser'].find((path) => path && existsSync(path))
-  if (!found) throw new Error('Chromium is needed: `apt-get install chromium`, or name it in NACRE_CHROMIUM')
-  return found
-}
-
-async function read(request: IncomingMessage): Promise<string> {
-  const parts: Buffer[] = []
-  for await (const part of request) parts.push(part)
-  return Buffer.concat(parts).toString()
-}
 
 nodeTest('a page of another site uses documents with a token', async ({ node, bucket, key }) => {
   const url = await managementUrl(node)
-  const program = chromium()
   const token = await createToken(node, url, [`data_reader[${bucket.name}]`, `data_writer[${bucket.name}]`])
   const { outputFiles } = await build({
     stdin: { contents: PAGE, resolveDir: ROOT },
@@ -68,10 +48,7 @@ nodeTest('a page of another site uses documents with a token', async ({ node, bu
     platform: 'browser',
     write: false,
   })
-  let saw: (text: string) => void
-  const seen = new Promise<string>((resolve) => (saw = resolve))
-  const server = createServer(async (request, response) => {
-    if (request.url === '/seen') saw(await read(request))
+  const server = createServer((request, response) => {
     if (request.url === '/setting') {
       response.end(JSON.stringify({ url, token: token.text, bucket: bucket.name, key }))
     } else if (request.url === '/page.js') {
@@ -84,17 +61,10 @@ nodeTest('a page of another site uses documents with a token', async ({ node, bu
   const origin = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
   const before = await origins(node, url)
   await origins(node, url, [...before, origin])
-  const profile = await mkdtemp(join(tmpdir(), 'nacre-browser-'))
-  const browser = spawn(program, ['--headless', '--no-sandbox', '--disable-gpu', `--user-data-dir=${profile}`, origin], {
-    stdio: 'ignore',
-  })
-  const ended = new Promise<void>((resolve) => browser.on('exit', () => resolve()))
-  let timer: ReturnType<typeof setTimeout> | undefined
   try {
-    const late = new Promise<string>((_, reject) => {
-      timer = setTimeout(() => reject(new Error('the page reports nothing')), BROWSER_MS_MAX)
-    })
-    assert.deepEqual(JSON.parse(await Promise.race([seen, late])), [
+    await using browser = await Browser.start()
+    const page = await browser.open(origin)
+    assert.deepEqual(await page.until('globalThis.seen'), [
       { n: 1 },
       'CasMismatchError',
       'DocumentExistsError',
@@ -103,14 +73,10 @@ nodeTest('a page of another site uses documents with a token', async ({ node, bu
       { exists: false },
     ])
   } finally {
-    clearTimeout(timer)
-    browser.kill()
-    await ended
     server.closeAllConnections()
     server.close()
     await origins(node, url, before)
     await token.revoke()
-    await rm(profile, { recursive: true, force: true, maxRetries: 5 })
   }
 })
 

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+from datetime import timedelta
 from pathlib import Path
 
 import nacre
@@ -71,8 +72,11 @@ class FolderTest(unittest.IsolatedAsyncioTestCase):
             # Connected before, as the loop of a test is slow with so many tasks.
             await bucket.on_connect()
             docs = bucket.default_collection()
-            await asyncio.gather(*(docs.upsert(f"k{n}", n) for n in range(1000)))
-            found = await asyncio.gather(*(docs.get(f"k{n}") for n in range(1000)))
+            # In debug mode the loop is slow, and a machine that does much else slower.
+            patient = {"timeout": timedelta(minutes=2)}
+            keys = [f"k{n}" for n in range(1000)]
+            await asyncio.gather(*(docs.upsert(key, n, **patient) for n, key in enumerate(keys)))
+            found = await asyncio.gather(*(docs.get(key, **patient) for key in keys))
             self.assertEqual([one.content_as[int] for one in found], list(range(1000)))
 
     async def test_each_memory_is_its_own(self) -> None:
