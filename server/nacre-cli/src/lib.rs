@@ -6,7 +6,7 @@
 //! user, token, index, function   what there is besides         plugin   projects, packages, deployments
 //! cluster, ping                  nodes, and a look at them     context  nodes and logins under names
 //! backup, restore, export        copies of a running cluster   xdcr     buckets that follow those of other clusters
-//! mcp                            all of it for agents
+//! mcp                            all of it for agents           sdk      types for programs
 //! ```
 //!
 //! Each module has an `Options` (or the command's name) for the command line, and a function that runs it and returns a sentence for the
@@ -40,6 +40,7 @@ pub mod ping;
 pub mod plugin;
 mod reach;
 pub mod sample;
+pub mod sdk;
 pub mod sh;
 mod statement;
 mod target;

@@ -20,7 +20,7 @@ mod reset_password;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use nacre_cli::{
     Failure, account, backup, bench, cluster, context, document, export, function, import, index,
-    keyspace, mcp, ping, plugin, sample, sh, token, xdcr,
+    keyspace, mcp, ping, plugin, sample, sdk, sh, token, xdcr,
 };
 use nacre_server::{Dev, Serve};
 use process::{NodeProcess, stop_signals};
@@ -75,6 +75,8 @@ enum Command {
     Xdcr(xdcr::Options),
     /// Build, deploy and watch plugins
     Plugin(plugin::Options),
+    /// Write types of documents for programs
+    Sdk(sdk::Options),
     /// Serve the database to AI agents by the Model Context Protocol, on standard input and output
     Mcp(mcp::Options),
     /// Create and manage a cluster
@@ -198,6 +200,7 @@ fn main() -> ExitCode {
         Command::Token(options) => token::run(&options),
         Command::Mcp(options) => mcp::run(&options),
         Command::Index(options) => index::run(&options),
+        Command::Sdk(options) => sdk::run(&options),
         Command::Function(options) => function::run(&options),
         Command::Ping(options) => ping::run(&options),
         Command::Context(options) => context::run(&options),
