@@ -2,7 +2,7 @@
 //!
 //! *compat* runs each program of `conformance/sdk/compat` with the official package and then with ours, its import changed,
 //! and holds what both saw against each other. *parity* writes the tables of what ours has of the official packages.
-//! *runtimes* runs the tests of sdk-js in Node.js, Bun and Deno.
+//! *runtimes* runs the tests of sdk-js in Node.js, Bun and Deno. *transactions* and *live* are long forms of tests.
 
 use crate::command::{output, run as run_command, target_dir, workspace};
 use crate::node::{self, Node, PASSWORD, USER};
@@ -19,6 +19,9 @@ const PORT_BASE: u16 = 26_300;
 pub const NODE_VERSION: &str = "4.7.1";
 /// Version of the official package for Python.
 pub const PYTHON_VERSION: &str = "4.6.3";
+
+/// Writes of a transaction that moves something, and one that its next attempt begins with.
+const STEPS: u32 = 12;
 
 /// Tests that start a browser.
 const BROWSER_TESTS: [&str; 3] = ["browser.test.js", "todo.test.js", "web-in-browser.test.js"];
@@ -50,6 +53,24 @@ enum What {
         #[arg(long, value_name = "PATH")]
         node: Option<PathBuf>,
     },
+    /// Kill clients of the official SDKs and of ours in transactions at the same documents
+    Transactions {
+        /// How many writes of a transaction a client is killed before and after
+        #[arg(long, default_value_t = STEPS)]
+        steps: u32,
+        /// A node to run instead of the one of this workspace
+        #[arg(long, value_name = "PATH")]
+        node: Option<PathBuf>,
+    },
+    /// Follow the results of statements through many random changes
+    Live {
+        /// How many changes
+        #[arg(long, default_value_t = 10_000)]
+        steps: u32,
+        /// A node to run instead of the one of this workspace
+        #[arg(long, value_name = "PATH")]
+        node: Option<PathBuf>,
+    },
     /// Write the tables of what our SDKs have of the official ones
     Parity {
         /// Only say whether the tables are up to date
@@ -71,6 +92,8 @@ pub fn run(options: &Sdk) -> Result<(), String> {
     match &options.what {
         What::Compat { only, node } => compat(&built(node)?, only),
         What::Runtimes { node } => runtimes(&built(node)?, &["node", "bun", "deno"]),
+        What::Transactions { steps, node } => transactions(&built(node)?, *steps),
+        What::Live { steps, node } => live(&built(node)?, *steps),
         What::Parity { check } => parity(*check),
     }
 }
@@ -114,6 +137,51 @@ pub fn runtimes(binary: &Path, names: &[&str]) -> Result<(), String> {
         println!("{}: passed", runtime.display());
     }
     Ok(())
+}
+
+/// Kills clients of both SDKs and of the official ones at each step of transactions, on a node of its own.
+///
+/// # Errors
+/// When something stays staged, or a sum does not hold.
+pub fn transactions(binary: &Path, steps: u32) -> Result<(), String> {
+    let node = Node::start(binary, Some(PORT_BASE), &["default"], &[])?;
+    let mut clients = Command::new(official_python()?);
+    clients
+        .arg(workspace().join("conformance/sdk/transactions/run.py"))
+        .arg(format!("couchbase://127.0.0.1:{}", node.kv_port()))
+        .args([USER, PASSWORD, "default"])
+        .arg(tools::npm("couchbase", NODE_VERSION)?)
+        .arg(workspace().join("sdk-js/dist/src/index.js"))
+        .arg(steps.to_string())
+        .env("PYTHONPATH", workspace().join("sdk-py/src"))
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .env("PYTHONWARNINGS", "ignore");
+    run_command(&mut clients, "leave nothing of transactions whose clients are killed")?;
+    node.stop()
+}
+
+/// Follows results of statements with both SDKs, on a node of its own.
+///
+/// # Errors
+/// When a result is not that of the statement.
+fn live(binary: &Path, steps: u32) -> Result<(), String> {
+    let node = Node::start(binary, Some(PORT_BASE), &["default"], &[])?;
+    let mut python = Command::new("python3");
+    python.args(["-m", "unittest", "-q", "-k", "random_steps", "tests.integration.test_live"]);
+    python.current_dir(workspace().join("sdk-py")).env("PYTHONPATH", "src");
+    let mut js = Command::new("node");
+    js.args(["--test", "--test-name-pattern=random steps", "dist/test/integration/live.test.js"]);
+    js.current_dir(workspace().join("sdk-js"));
+    for command in [&mut python, &mut js] {
+        command
+            .env("NACRE_TEST_STEPS", steps.to_string())
+            .env("NACRE_TEST_URL", format!("couchbase://127.0.0.1:{}", node.kv_port()))
+            .env("NACRE_TEST_USER", USER)
+            .env("NACRE_TEST_PASSWORD", PASSWORD)
+            .env("NACRE_TEST_BUCKET", "default");
+        run_command(command, "follow the result of a statement")?;
+    }
+    node.stop()
 }
 
 /// Runs the tests of databases in the process, of both SDKs, with the libraries that the tests in Rust have built.

@@ -46,6 +46,50 @@ nodeTest('what is there comes first, then what happens', ({ bucket }) =>
   }),
 )
 
+nodeTest('the differences of random steps make the result of the statement', ({ bucket, cluster }) =>
+  withCollection(bucket, async (collection) => {
+    // As many steps as NACRE_TEST_STEPS says; the chore that takes long has 10,000.
+    const steps = Number(process.env['NACRE_TEST_STEPS'] ?? 150)
+    let seed = steps
+    const dice = (below: number): number => (seed = (seed * 48271) % 0x7fffffff) % below
+    const keyspace = `\`${bucket.name}\`._default.\`${collection.name}\``
+    await collection.queryIndexes().createPrimaryIndex()
+    const statement = `SELECT META(c).id, c.n, c.m FROM ${keyspace} AS c WHERE c.n < 5 ORDER BY c.n, META(c).id`
+    const controller = new AbortController()
+    let known: any[] = []
+    let wake: () => void = () => {}
+    const following = (async () => {
+      for await (const { rows, changes } of cluster.live(statement, { interval: 1, signal: controller.signal })) {
+        known = nacre.applyChanges(known, changes)
+        assert.deepEqual(known, rows)
+        wake()
+      }
+    })()
+    const failed = following.then(() => assert.fail('the result has ended'))
+    failed.catch(() => {})
+    try {
+      for (let step = 0; step < steps; step++) {
+        const key = `k${dice(20)}`
+        if (dice(10) < 3) await collection.remove(key).catch((error) => assert.equal(error.name, 'DocumentNotFoundError'))
+        else await collection.upsert(key, { n: dice(10), m: step })
+        if (step % 50 !== 49) continue
+        const { rows } = await cluster.query(statement, { scanConsistency: nacre.QueryScanConsistency.RequestPlus })
+        for (const end = Date.now() + 20_000; JSON.stringify(known) !== JSON.stringify(rows); ) {
+          assert(Date.now() < end, `${JSON.stringify(known)} is not ${JSON.stringify(rows)}`)
+          const next = new Promise<void>((resolve) => (wake = resolve))
+          let timer: ReturnType<typeof setTimeout> | undefined
+          const late = new Promise<void>((resolve) => (timer = setTimeout(resolve, 100)))
+          await Promise.race([next, late, failed])
+          clearTimeout(timer)
+        }
+      }
+    } finally {
+      controller.abort()
+      await following.catch(() => {})
+    }
+  }),
+)
+
 nodeTest('a feed goes on from its token, and from now', ({ bucket }) =>
   withCollection(bucket, async (collection) => {
     await collection.upsert('old', 1)

@@ -7,7 +7,8 @@
 The same without ``await`` is in `nacre.sync`.
 """
 
-from ._device_sync import DeviceSync
+from typing import TYPE_CHECKING
+
 from .auth import CertificateAuthenticator, PasswordAuthenticator, TokenAuthenticator
 from .binary import BinaryCollection
 from .bucket import Bucket, Scope
@@ -34,6 +35,19 @@ from .result import (
 )
 from .transcoder import JSONTranscoder, RawBinaryTranscoder, RawStringTranscoder
 from .views import ViewOptions, ViewResult, ViewRow, ViewScanConsistency
+
+if TYPE_CHECKING:
+    from ._device_sync import DeviceSync
+
+
+def __getattr__(name: str) -> object:
+    # A client of a server does without ctypes.
+    if name == "DeviceSync":
+        from ._device_sync import DeviceSync
+
+        return DeviceSync
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 __all__ = [
     "BinaryCollection",

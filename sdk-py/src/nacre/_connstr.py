@@ -7,11 +7,13 @@
 
 import re
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import parse_qsl
 
-from ._embedded import Place
 from .exceptions import InvalidArgumentException
+
+if TYPE_CHECKING:
+    from ._embedded import Place
 
 DEFAULT_PORT, DEFAULT_TLS_PORT = 11210, 11207
 _HTTP_PORT, _HTTPS_PORT = 8091, 18091
@@ -40,7 +42,7 @@ class ConnectionString:
     """``network``, ``trust_certificate`` (a file) and ``tls_verify`` (``none`` or ``peer``)."""
     is_http: bool = False
     """There is no key-value: the map comes from the management service."""
-    place: Place | None = None
+    place: "Place | None" = None
     """The database in this process, in place of a cluster."""
 
     @classmethod
@@ -54,6 +56,9 @@ class ConnectionString:
         scheme, separator, rest = text.partition("://")
         if separator and scheme == "nacre":
             path, _, query = rest.partition("?")
+            # Loaded by programs that open a database, and by no others.
+            from ._embedded import Place
+
             place = Place.of(path, dict(parse_qsl(query, keep_blank_values=True)))
             return cls((Address("embedded", DEFAULT_PORT),), place=place)
         if not separator or scheme not in _DEFAULT_PORTS:

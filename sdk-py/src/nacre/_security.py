@@ -4,8 +4,8 @@ import base64
 import re
 import ssl
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from ._embedded import Carrier
 from .auth import (
     Authenticator,
     CertificateAuthenticator,
@@ -13,6 +13,9 @@ from .auth import (
     TokenAuthenticator,
 )
 from .exceptions import InvalidArgumentException
+
+if TYPE_CHECKING:
+    from ._embedded import Carrier
 
 PLAIN = "PLAIN"
 SCRAM_DIGESTS = {"SCRAM-SHA512": "sha512", "SCRAM-SHA256": "sha256", "SCRAM-SHA1": "sha1"}
@@ -35,7 +38,7 @@ class Security:
     """Takes the place of user and password in requests over HTTP."""
     has_certificate: bool = False
     """The certificate says who the client is: there is no other login."""
-    carrier: Carrier | None = field(default=None, repr=False)
+    carrier: "Carrier | None" = field(default=None, repr=False)
     """What carries frames to a database in this process, which asks nobody who they are."""
 
     @classmethod

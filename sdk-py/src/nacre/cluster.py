@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Self, Unpack
 
 from ._client import KvClient
 from ._connstr import ConnectionString
-from ._embedded import Carrier
 from ._http import HttpClient, HttpRequest, HttpResponse
 from ._http_only import HttpOnlyClient
 from ._security import Security
@@ -71,6 +70,8 @@ class Cluster:
             verifies and options.tls_verify != TLSVerifyMode.NONE,
         )
         if parsed.place is not None:
+            from ._embedded import Carrier
+
             self.security.carrier = Carrier(parsed.place)
         self._network = parsed.options.get("network") or options.network
         self.timeouts = options.timeout_options

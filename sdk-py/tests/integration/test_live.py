@@ -1,8 +1,11 @@
 """Changes of a collection, and results that stay up to date."""
 
 import asyncio
+import json
+import os
+import random
 from collections.abc import AsyncIterator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from datetime import timedelta
 from typing import Any
 
@@ -10,9 +13,15 @@ from nacre import RawBinaryTranscoder, sync
 from nacre import changes as c
 from nacre import exceptions as e
 from nacre.changes import Change
+from nacre.n1ql import QueryScanConsistency
 from tests.integration.node import NodeTest, unique
 
 SECONDS_MAX = 20.0
+
+
+def in_order(rows: list[Any]) -> list[str]:
+    """Rows in an order of their own."""
+    return sorted(json.dumps(row, sort_keys=True) for row in rows)
 
 
 class ChangesTest(NodeTest):
@@ -179,6 +188,45 @@ class LiveTest(NodeTest):
                     rows.remove(row)
                 rows = sorted(rows + update.added)
                 self.assertEqual(rows, update.rows)
+
+    async def test_the_differences_of_random_steps_make_the_result_of_the_query(self) -> None:
+        # As many steps as NACRE_TEST_STEPS says; the chore that takes long has 10,000.
+        steps = int(os.environ.get("NACRE_TEST_STEPS", "150"))
+        dice = random.Random(steps)
+        statement = f"SELECT META(c).id, c.n, c.m FROM {self.keyspace} AS c WHERE c.n < 5"
+        live = self.cluster.live(statement, min_interval=timedelta(milliseconds=1))
+        known: list[Any] = []
+        caught_up = asyncio.Condition()
+
+        async def follow() -> None:
+            async with aclosing(aiter(live)) as updates:  # type: ignore
+                async for update in updates:
+                    async with caught_up:
+                        for row in update.removed:
+                            known.remove(row)
+                        known.extend(update.added)
+                        caught_up.notify_all()
+
+        following = asyncio.create_task(follow())
+        try:
+            for step in range(steps):
+                key = f"k{dice.randrange(20)}"
+                if dice.random() < 0.3:
+                    with suppress(e.DocumentNotFoundException):
+                        await self.collection.remove(key)
+                else:
+                    await self.collection.upsert(key, {"n": dice.randrange(10), "m": step})
+                if step % 50 != 49:
+                    continue
+                options = {"scan_consistency": QueryScanConsistency.REQUEST_PLUS}
+                rows = await self.cluster.query(statement, **options).execute()
+                async with asyncio.timeout(SECONDS_MAX), caught_up:
+                    await caught_up.wait_for(lambda rows=rows: in_order(known) == in_order(rows))
+            self.assertFalse(following.done())
+        finally:
+            following.cancel()
+            with suppress(asyncio.CancelledError):
+                await following
 
     async def test_a_scope_is_the_context_and_subqueries_count(self) -> None:
         other = self.bucket.default_collection()
