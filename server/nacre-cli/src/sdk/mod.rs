@@ -130,7 +130,7 @@ fn infer(
 
 /// The documents of collections under names that are all different.
 fn named_documents(bucket: &str, found: Vec<(String, Vec<Flavor>)>) -> Vec<Document> {
-    let mut taken = std::collections::HashSet::new();
+    let mut taken = std::collections::BTreeSet::new();
     found
         .into_iter()
         .map(|(collection, flavors)| {

@@ -2,7 +2,7 @@
 
 use super::shape::{Document, Field, Kind, Shape, in_comment, is_identifier, type_name};
 use serde_json::Value;
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
 /// Words that name no member of a class.
@@ -51,7 +51,7 @@ const TYPES: [&str; 5] = ["bool", "dict", "float", "list", "str"];
 /// Classes, those that others need first.
 struct Module {
     text: String,
-    taken: HashSet<String>,
+    taken: BTreeSet<String>,
 }
 
 /// Writes the types of documents as a module.
