@@ -102,7 +102,7 @@ pub fn run(options: &Sdk) -> Result<(), String> {
 ///
 /// # Errors
 /// When a runtime cannot be installed, or a test fails in one.
-pub fn runtimes(binary: &Path, names: &[&str]) -> Result<(), String> {
+fn runtimes(binary: &Path, names: &[&str]) -> Result<(), String> {
     let native = |package: &str, version: &str, path: &str| {
         // The packages that people install run these files, after a script that links them.
         tools::npm(package, version).map(|folder| folder.join(path))
@@ -143,7 +143,7 @@ pub fn runtimes(binary: &Path, names: &[&str]) -> Result<(), String> {
 ///
 /// # Errors
 /// When something stays staged, or a sum does not hold.
-pub fn transactions(binary: &Path, steps: u32) -> Result<(), String> {
+fn transactions(binary: &Path, steps: u32) -> Result<(), String> {
     let node = Node::start(binary, Some(PORT_BASE), &["default"], &[])?;
     let mut clients = Command::new(official_python()?);
     clients

@@ -39,9 +39,6 @@ const UNCLAIMED_NODES: u16 = 8;
 /// Tests at a time: the long ones wait for nodes to notice that another is gone.
 const TEST_THREADS: &str = "3";
 
-/// Writes that clients are killed at in transactions; `cargo xtask sdk transactions` has all of a transaction.
-const STEPS: u32 = 4;
-
 /// Seeds of the simulation.
 const SIM_SEEDS: u64 = 1000;
 
@@ -84,13 +81,7 @@ pub fn run(options: &Test) -> Result<(), String> {
         step("official Node SDK", || node_sdk(&binary))?;
         step("backups in an object store", || object_store(&binary))?;
         step("sdk-py and sdk-js", || own_sdks(&binary))?;
-        step("transactions with official clients", || {
-            sdk::build_js().and_then(|()| sdk::transactions(&binary, STEPS))
-        })?;
         step("databases in the process", || sdk::embedded(&binary))?;
-        step("sdk-js in Bun and Deno", || {
-            sdk::build_js().and_then(|()| sdk::runtimes(&binary, &["bun", "deno"]))
-        })?;
         step("HTTP API and agents", || http_api(&binary))?;
         step("programs for the official SDKs", || {
             sdk::build_js().and_then(|()| sdk::compat(&binary, ""))
