@@ -2,7 +2,8 @@
 
 use super::encoded::{Encoder, TERM_MAX};
 use super::{Fields, column_key};
-use crate::document::{FieldValue, Mapped};
+use crate::analysis::Analyzer;
+use crate::document::{Field as Value, FieldValue, Mapped};
 use crate::geo;
 use std::collections::{BTreeMap, BTreeSet};
 use tantivy::TantivyDocument;
@@ -38,6 +39,8 @@ struct Builder {
     seen: BTreeSet<String>,
     /// The field of the terms of the composite field.
     all: Field,
+    /// The terms of the composite field, value by value.
+    composite: Vec<String>,
     vectors: Vectors,
     fields: Fields,
 }
@@ -70,6 +73,7 @@ pub fn build(
         columns: Columns::default(),
         seen: BTreeSet::new(),
         all: if has_all { fields.all } else { fields.terms },
+        composite: Vec::new(),
         vectors: Vec::new(),
         fields: *fields,
     };
@@ -87,13 +91,19 @@ pub fn build(
             }
             names.insert(&field.name);
         }
-        builder.add(&field.name, &field.value, field.doc_values);
+        match &field.value {
+            FieldValue::Text(text, analyzer) => builder.text(field, text, analyzer),
+            value => {
+                builder.add(&field.name, value, field.doc_values);
+                if field.in_all {
+                    builder.add(ALL, value, false);
+                }
+            }
+        }
     }
     // Positions grow from value to value, and small ones take less space: what is there twice comes last.
-    for field in mapped.fields.iter().filter(|field| field.index && field.in_all) {
-        if names.contains(&*field.name) {
-            builder.add(ALL, &field.value, false);
-        }
+    for terms in std::mem::take(&mut builder.composite) {
+        builder.document.add_text(builder.all, terms);
     }
     if let Some(collection) = identity.collection {
         let collection = if collection.is_empty() { "_default" } else { collection };
@@ -110,29 +120,8 @@ impl Builder {
     fn add(&mut self, name: &str, value: &FieldValue, doc_values: bool) {
         let key = || column_key(name);
         match value {
-            FieldValue::Text(text, analyzer) => {
-                let gap = self.gap(name);
-                let mut encoder = Encoder::new(name);
-                let mut count = 0;
-                let mut distinct = doc_values.then(BTreeSet::new);
-                analyzer.analyze_in_parts(text, |tokens| {
-                    for token in tokens {
-                        if token.term.len() > TERM_MAX {
-                            continue;
-                        }
-                        encoder.push(gap + token.position, &token.term);
-                        count += 1;
-                        if let Some(distinct) = &mut distinct {
-                            distinct.insert(token.term);
-                        }
-                    }
-                });
-                self.document.add_text(self.terms(name), encoder.finish());
-                *self.columns.lengths.entry(key()).or_default() += count;
-                if let Some(distinct) = distinct {
-                    self.columns.values.entry(key()).or_default().extend(distinct);
-                }
-            }
+            // Texts are cut once for the field and the composite one.
+            FieldValue::Text(..) => {}
             FieldValue::Number(number) => {
                 // Columns tell the two zeros apart.
                 self.columns.numbers.entry(key()).or_default().push(*number + 0.0);
@@ -158,9 +147,49 @@ impl Builder {
         }
     }
 
-    /// The field of the terms of a path.
-    fn terms(&self, name: &str) -> Field {
-        if name == ALL { self.all } else { self.fields.terms }
+    fn text(&mut self, field: &Value, text: &str, analyzer: &Analyzer) {
+        let name = &*field.name;
+        let gap = self.gap(name);
+        let mut encoder = Encoder::new(name);
+        let mut composite = field.in_all.then(|| (self.gap(ALL), Encoder::new(ALL)));
+        let mut count = 0;
+        let mut distinct = field.doc_values.then(BTreeSet::new);
+        analyzer.analyze_in_parts(text, |tokens| {
+            for token in tokens {
+                if token.term.len() > TERM_MAX {
+                    continue;
+                }
+                encoder.push(gap + token.position, &token.term);
+                if let Some((gap, composite)) = &mut composite {
+                    composite.push(*gap + token.position, &token.term);
+                }
+                count += 1;
+                if let Some(distinct) = &mut distinct
+                    && distinct.len() <= VALUES_MAX
+                {
+                    distinct.insert(token.term);
+                }
+            }
+        });
+        self.add_terms(name, encoder.finish());
+        let lengths = &mut self.columns.lengths;
+        *lengths.entry(column_key(name)).or_default() += count;
+        if let Some((_, composite)) = composite {
+            self.composite.push(composite.finish());
+            *lengths.entry(ALL.to_owned()).or_default() += count;
+        }
+        if let Some(distinct) = distinct {
+            self.columns.values.entry(column_key(name)).or_default().extend(distinct);
+        }
+    }
+
+    /// Adds the terms of a value of a path.
+    fn add_terms(&mut self, name: &str, terms: String) {
+        if name == ALL {
+            self.composite.push(terms);
+        } else {
+            self.document.add_text(self.fields.terms, terms);
+        }
     }
 
     /// How far the first position of a value is from the last of the value before.
@@ -176,7 +205,7 @@ impl Builder {
         let gap = self.gap(name);
         let mut encoder = Encoder::new(name);
         encoder.push(gap + 1, term);
-        self.document.add_text(self.terms(name), encoder.finish());
+        self.add_terms(name, encoder.finish());
         *self.columns.lengths.entry(column_key(name)).or_default() += 1;
         if doc_values {
             self.columns.values.entry(column_key(name)).or_default().insert(term.to_owned());
