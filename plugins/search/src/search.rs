@@ -9,6 +9,7 @@
 mod expand;
 mod facet;
 mod highlight;
+mod histogram;
 mod knn;
 mod locate;
 mod phrase;
@@ -18,6 +19,7 @@ mod response;
 mod run;
 mod scorer;
 mod sort;
+mod suggest;
 
 pub use knn::{Nearest, nearest};
 pub use request::{RESULT_WINDOW, Request};

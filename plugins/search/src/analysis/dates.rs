@@ -3,6 +3,8 @@
 use crate::error::{Error, Result};
 
 const NANOS: i64 = 1_000_000_000;
+/// Nanoseconds of a day.
+pub const DAY: i64 = 86_400 * NANOS;
 const MONTHS: [&str; 12] = [
     "january",
     "february",
@@ -130,7 +132,7 @@ pub fn format_rfc3339(nanos: i64) -> String {
 }
 
 /// Days since 1970 of a date of the Gregorian calendar (Hinnant, "chrono-compatible low-level date algorithms").
-fn days(year: i64, month: i64, day: i64) -> i64 {
+pub fn days(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let era = year.div_euclid(400);
     let of_era = year - era * 400;
@@ -138,7 +140,8 @@ fn days(year: i64, month: i64, day: i64) -> i64 {
     era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719_468
 }
 
-fn civil(days: i64) -> (i64, i64, i64) {
+/// Year, month and day of the Gregorian calendar, so many days after the first of 1970.
+pub fn civil(days: i64) -> (i64, i64, i64) {
     let days = days + 719_468;
     let era = days.div_euclid(146_097);
     let of_era = days - era * 146_097;

@@ -7,9 +7,11 @@ mod filter;
 mod language;
 mod registry;
 mod tokenizer;
+mod unit;
 
 pub use dates::{DateParser, format_rfc3339, parse_rfc3339};
 pub use registry::Registry;
+pub use unit::Unit;
 
 use char_filter::CharFilter;
 use filter::Filter;

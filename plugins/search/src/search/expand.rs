@@ -304,6 +304,36 @@ pub fn expand(segments: &[Arc<Segment>], path: &str, pattern: &Pattern<'_>) -> R
         .collect())
 }
 
+/// The terms of a path that are like one, over all segments, in their order; of each segment so many at most.
+///
+/// # Errors
+/// A file is broken.
+pub fn looks_like(
+    segments: &[Arc<Segment>],
+    path: &str,
+    term: &str,
+    distance: u8,
+    most: usize,
+) -> Result<Vec<Found>> {
+    let automaton = fuzzy(term, distance);
+    let mut found: BTreeMap<String, u64> = BTreeMap::new();
+    for segment in segments {
+        let mut left = most;
+        scan(segment, path, "", &automaton, |term, documents| {
+            *found.entry(term.to_owned()).or_default() += u64::from(documents);
+            left = left.saturating_sub(1);
+            left > 0
+        })?;
+    }
+    let distance = |term: &str| match automaton.0.eval(term) {
+        Distance::Exact(distance) | Distance::AtLeast(distance) => distance,
+    };
+    let found = found.into_iter();
+    Ok(found
+        .map(|(term, documents)| Found { distance: distance(&term), term, documents })
+        .collect())
+}
+
 fn scan<A: Automaton>(
     segment: &Segment,
     path: &str,

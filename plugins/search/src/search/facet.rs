@@ -1,5 +1,6 @@
-//! Facets: how many hits have which terms, numbers and dates.
+//! Facets: how many hits have which terms, numbers and dates; histograms and statistics of them.
 
+use super::histogram::{Buckets, Histogram, Stats, check_buckets};
 use crate::analysis::{DateParser, format_rfc3339};
 use crate::error::{Error, Result};
 use crate::index::{END, Numbers, Segment, Values};
@@ -18,6 +19,8 @@ pub struct FacetRequest {
     pattern: Option<Regex>,
     numbers: Vec<(String, Option<f64>, Option<f64>)>,
     dates: Vec<DateRange>,
+    histogram: Option<Histogram>,
+    stats: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -34,6 +37,10 @@ pub struct Facet {
     total: u64,
     missing: u64,
     counts: BTreeMap<String, u64>,
+    #[serde(default)]
+    buckets: Buckets,
+    #[serde(default)]
+    stats: Stats,
 }
 
 impl FacetRequest {
@@ -83,6 +90,15 @@ impl FacetRequest {
                 "facet can only contain numeric ranges or date ranges, not both",
             ));
         }
+        let histogram = Histogram::parse(value)?;
+        if histogram.is_some() && !(numbers.is_empty() && dates.is_empty()) {
+            return Err(Error::request("facet can only contain ranges or a histogram, not both"));
+        }
+        let stats = match &value["stats"] {
+            Value::Null => false,
+            Value::Bool(flag) => *flag,
+            _ => return Err(Error::request("facet stats must be true or false")),
+        };
         let pattern = match value["term_pattern"].as_str().unwrap_or_default() {
             "" => None,
             pattern => Some(Regex::new(pattern).map_err(|error| {
@@ -96,6 +112,8 @@ impl FacetRequest {
             pattern,
             numbers,
             dates,
+            histogram,
+            stats,
         })
     }
 
@@ -115,7 +133,14 @@ impl FacetRequest {
         answer.insert("field".into(), self.field.clone().into());
         answer.insert("total".into(), facet.total.into());
         answer.insert("missing".into(), facet.missing.into());
-        answer.insert("other".into(), (facet.total - listed).into());
+        let other = if self.histogram.is_some() { 0 } else { facet.total - listed };
+        answer.insert("other".into(), other.into());
+        if self.stats {
+            answer.insert("stats".into(), facet.stats.answer());
+        }
+        if let Some(histogram) = self.histogram.filter(|_| !facet.buckets.is_empty()) {
+            answer.insert(histogram.key().into(), histogram.rows(&facet.buckets).into());
+        }
         if counts.is_empty() {
             return Value::Object(answer);
         }
@@ -175,6 +200,29 @@ pub fn number(number: f64) -> Value {
 }
 
 impl Facet {
+    fn count(&mut self, name: &str) {
+        self.total += 1;
+        match self.counts.get_mut(name) {
+            Some(count) => *count += 1,
+            None => drop(self.counts.insert(name.to_owned(), 1)),
+        }
+    }
+
+    fn count_in(&mut self, bucket: Option<i64>) {
+        self.total += 1;
+        if let Some(at) = bucket {
+            *self.buckets.entry(at).or_default() += 1;
+        }
+    }
+
+    /// Refuses a histogram with too many buckets.
+    ///
+    /// # Errors
+    /// There are too many.
+    pub fn check(&self, request: &FacetRequest) -> Result<()> {
+        check_buckets(&request.field, &self.buckets)
+    }
+
     /// Adds what another partition has counted.
     pub fn merge(&mut self, other: Facet) {
         self.total += other.total;
@@ -182,6 +230,10 @@ impl Facet {
         for (name, count) in other.counts {
             *self.counts.entry(name).or_default() += count;
         }
+        for (at, count) in other.buckets {
+            *self.buckets.entry(at).or_default() += count;
+        }
+        self.stats.merge(&other.stats);
     }
 }
 
@@ -193,6 +245,8 @@ pub struct Counter<'a> {
     request: &'a FacetRequest,
     spans: Vec<Span>,
     column: Source,
+    /// The numbers of which there are to be statistics, where they are not those of `column`.
+    stats: Option<Numbers>,
     ordinals: BTreeMap<u64, u64>,
     facet: Facet,
     /// Hits whose terms are in the dictionary alone, and how many they are.
@@ -236,17 +290,23 @@ impl<'a> Counter<'a> {
             let (start, end) = (parse(&range.start, i64::MIN)?, parse(&range.end, i64::MAX)?);
             spans.push((range.name.clone(), start, end));
         }
-        let column = if !request.numbers.is_empty() {
+        let has_numbers = request.histogram.is_some() || !request.numbers.is_empty();
+        // Who asks for statistics alone asks for no terms.
+        let is_stats = request.stats && request.dates.is_empty() && request.size == 0;
+        let is_dates = matches!(request.histogram, Some(Histogram::Dates(_)));
+        let column = if (has_numbers || is_stats) && !is_dates {
             Source::Numbers(segment.numbers(&request.field)?)
-        } else if !request.dates.is_empty() {
+        } else if is_dates || !request.dates.is_empty() {
             Source::Dates(segment.dates(&request.field)?)
         } else {
             segment.values(&request.field)?.map_or(Source::Dictionary, Source::Texts)
         };
+        let stats = request.stats.then(|| segment.numbers(&request.field)).transpose()?;
         Ok(Counter {
             request,
             spans,
             column,
+            stats,
             ordinals: BTreeMap::new(),
             facet: Facet::default(),
             hits: None,
@@ -258,28 +318,32 @@ impl<'a> Counter<'a> {
     /// Counts a hit.
     pub fn take(&mut self, doc: u32) {
         let mut any = false;
-        let facet = &mut self.facet;
-        let mut count = |name: &str| {
-            facet.total += 1;
-            match facet.counts.get_mut(name) {
-                Some(count) => *count += 1,
-                None => drop(facet.counts.insert(name.to_owned(), 1)),
-            }
-        };
+        let (request, facet) = (self.request, &mut self.facet);
+        if let Some(numbers) = &self.stats {
+            numbers.each(doc, |number| facet.stats.add(number));
+        }
         match &self.column {
             Source::Numbers(column) => column.each(doc, |number| {
                 any = true;
-                for (name, min, max) in &self.request.numbers {
+                if let Some(histogram) = request.histogram {
+                    facet.count_in(histogram.of_number(number));
+                } else if request.numbers.is_empty() {
+                    facet.total += 1;
+                }
+                for (name, min, max) in &request.numbers {
                     if min.is_none_or(|min| number >= min) && max.is_none_or(|max| number < max) {
-                        count(name);
+                        facet.count(name);
                     }
                 }
             }),
             Source::Dates(column) => column.each_integer(doc, |nanos| {
                 any = true;
+                if let Some(histogram) = request.histogram {
+                    facet.count_in(histogram.of_date(nanos));
+                }
                 for (name, start, end) in &self.spans {
                     if nanos >= *start && (nanos < *end || *end == i64::MAX) {
-                        count(name);
+                        facet.count(name);
                     }
                 }
             }),
@@ -318,6 +382,7 @@ impl<'a> Counter<'a> {
             }
             Source::Dictionary => self.count_by_terms(segment)?,
         }
+        self.facet.check(self.request)?;
         Ok(self.facet)
     }
 

@@ -3,6 +3,7 @@
 use super::facet::FacetRequest;
 use super::knn::KnnRequest;
 use super::sort::SortKey;
+use super::suggest::SuggestRequest;
 use crate::error::{Error, Result};
 use crate::query::Query;
 use serde_json::Value;
@@ -11,6 +12,9 @@ use std::ops::RangeInclusive;
 
 /// `from` and `size` together, at most, unless the node sets another limit.
 pub const RESULT_WINDOW: u64 = 10_000;
+
+/// Suggestions of a request, at most.
+const SUGGESTIONS_MAX: usize = 16;
 
 /// Style and fields of highlights.
 #[derive(Clone, Debug)]
@@ -36,6 +40,8 @@ pub struct Request {
     pub highlight: Option<Highlight>,
     /// Facets by name.
     pub facets: BTreeMap<String, FacetRequest>,
+    /// Suggestions by name.
+    pub suggest: BTreeMap<String, SuggestRequest>,
     /// The order.
     pub sort: Vec<SortKey>,
     /// Scores are explained.
@@ -145,6 +151,17 @@ impl Request {
                 facets.insert(name.clone(), FacetRequest::parse(facet)?);
             }
         }
+        let mut suggest = BTreeMap::new();
+        if let Some(members) = value["suggest"].as_object() {
+            if members.len() > SUGGESTIONS_MAX {
+                return Err(Error::request(format!(
+                    "suggest: there are more than {SUGGESTIONS_MAX} of them"
+                )));
+            }
+            for (name, one) in members {
+                suggest.insert(name.clone(), SuggestRequest::parse(one)?);
+            }
+        }
         let ctl = &value["ctl"];
         if ctl["consistency"]["level"] == "scan_plus" && ctl["consistency"]["vectors"].is_object() {
             return Err(Error::request("scan_plus consistency does not take vectors"));
@@ -157,6 +174,7 @@ impl Request {
             fields: strings(&value["fields"], "fields")?,
             highlight: highlight(&value["highlight"])?,
             facets,
+            suggest,
             sort,
             explain: flag("explain"),
             locations: flag("includeLocations"),

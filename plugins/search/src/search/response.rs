@@ -4,6 +4,7 @@ use super::facet::Facet;
 use super::request::{Fusion, Request};
 use super::run::{Partial, PartialHit};
 use super::sort::{Ranked, compare};
+use super::suggest::Suggestion;
 use crate::error::Error;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -17,6 +18,7 @@ pub struct Response {
     total: u64,
     max_score: f32,
     facets: BTreeMap<String, Facet>,
+    suggestions: BTreeMap<String, Suggestion>,
 }
 
 /// Merges what the partitions answered, each with its name.
@@ -29,6 +31,7 @@ pub fn merge(request: &Request, partials: Vec<(String, Result<Partial, Error>)>)
         total: 0,
         max_score: 0.0,
         facets: BTreeMap::new(),
+        suggestions: BTreeMap::new(),
     };
     let mut lists: Vec<Vec<(String, PartialHit)>> = Vec::new();
     for (name, partial) in partials {
@@ -56,6 +59,9 @@ pub fn merge(request: &Request, partials: Vec<(String, Result<Partial, Error>)>)
         }
         for (name, facet) in partial.facets {
             response.facets.entry(name).or_default().merge(facet);
+        }
+        for (name, suggestion) in partial.suggestions {
+            response.suggestions.entry(name).or_default().merge(suggestion);
         }
     }
     if let Some(fusion) = request.fusion {
@@ -161,6 +167,17 @@ impl Response {
                 })
                 .collect();
             answer["facets"] = facets.into();
+        }
+        if !request.suggest.is_empty() {
+            let suggestions: Map<String, Value> = request
+                .suggest
+                .iter()
+                .map(|(name, suggest)| {
+                    let found = self.suggestions.get(name).cloned().unwrap_or_default();
+                    (name.clone(), suggest.answer(&found))
+                })
+                .collect();
+            answer["suggest"] = suggestions.into();
         }
         answer
     }

@@ -8,6 +8,7 @@ use super::plan::{Node, Planner};
 use super::request::Request;
 use super::scorer::Explanation;
 use super::sort::{KeyReader, Order, Ranked, SortValue, compare, is_beyond};
+use super::suggest::Suggestion;
 use crate::definition::Definition;
 use crate::document::{FieldValue, Mapped, Place};
 use crate::error::{Error, Result};
@@ -57,6 +58,9 @@ pub struct Partial {
     pub hits: Vec<PartialHit>,
     /// Facets by name.
     pub facets: BTreeMap<String, Facet>,
+    /// Suggestions by name.
+    #[serde(default)]
+    pub suggestions: BTreeMap<String, Suggestion>,
     /// The best hits by text and by each vector, where their ranks become one later.
     pub lists: Vec<Vec<PartialHit>>,
 }
@@ -143,6 +147,9 @@ pub fn search_with(
             partial.lists.push(list.hits);
         }
         partial.hits.clear();
+    }
+    for (name, suggest) in &request.suggest {
+        partial.suggestions.insert(name.clone(), suggest.suggest(definition, &segments)?);
     }
     Ok(partial)
 }
@@ -235,8 +242,9 @@ impl<'a> Collector<'a> {
             }
             scorer.advance();
         }
-        for (counter, facet) in counters.into_iter().zip(partial.facets.values_mut()) {
+        for (counter, (name, facet)) in counters.into_iter().zip(&mut partial.facets) {
             facet.merge(counter.finish(self.segment)?);
+            facet.check(&request.facets[name])?;
         }
         Ok(())
     }
