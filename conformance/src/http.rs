@@ -71,8 +71,7 @@ pub fn request_within(
     stream.set_read_timeout(Some(patience))?;
     let mut head = format!("{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n");
     if let Some((user, password)) = auth {
-        let credentials = STANDARD.encode(format!("{user}:{password}"));
-        head.push_str(&format!("Authorization: Basic {credentials}\r\n"));
+        head.push_str(&format!("Authorization: {}\r\n", basic(user, password)));
     }
     if !body.is_empty() {
         head.push_str(&format!("Content-Type: {content_type}\r\n"));
@@ -90,6 +89,11 @@ pub fn request_within(
         _ => error,
     })?;
     parse(&answer)
+}
+
+/// What the header `Authorization` says of a name and a password.
+pub fn basic(user: &str, password: &str) -> String {
+    format!("Basic {}", STANDARD.encode(format!("{user}:{password}")))
 }
 
 /// Escapes everything but letters, digits and `-._~`, for a part of a path or query.

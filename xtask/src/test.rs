@@ -290,6 +290,7 @@ fn http_api(binary: &Path) -> Result<(), String> {
 fn go_kit() -> Result<(), String> {
     let kit = workspace().join("plugins/nacre-plugin-go");
     let sources = [
+        "conformance/search/bleve",
         "examples/webhooks",
         "server/nacre-cli/templates/go",
         "server/nacre-server/tests/it/plugin_go",

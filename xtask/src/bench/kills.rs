@@ -1,4 +1,4 @@
-//! `cargo xtask bench kills`, `once`, `feeds` and `timers`: the server's own crash tests, for longer.
+//! `cargo xtask bench kills`, `once`, `feeds`, `timers` and `search-kills`: the server's own crash tests, for longer.
 
 use super::PORT_BASE;
 use crate::command::{cargo, run as run_command, workspace};
@@ -34,6 +34,13 @@ pub const TIMERS: Endurance = Endurance {
     tests: "eventing::timers",
     variable: "NACRE_TIMERS",
     purpose: "fire every timer once",
+};
+
+/// A search index has every document once, although its node is killed while it indexes and merges.
+pub const SEARCH: Endurance = Endurance {
+    tests: "search::a_node_that_was_killed",
+    variable: "NACRE_SEARCH_KILLS",
+    purpose: "find every document once",
 };
 
 impl Endurance {

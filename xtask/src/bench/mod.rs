@@ -21,8 +21,10 @@ mod postgres;
 mod query;
 mod rebalance;
 mod sdk;
+mod search;
 mod start;
 mod store;
+mod vectors;
 mod views;
 mod warmup;
 mod ycsb;
@@ -149,6 +151,42 @@ enum What {
         /// How the node is built
         #[arg(long, value_enum, default_value = "release")]
         profile: patterns::Profile,
+        /// A node to run instead of the one of this workspace
+        #[arg(long, value_name = "PATH")]
+        node: Option<PathBuf>,
+    },
+    /// Search: what it takes to index and to ask, against bleve, the engine of Couchbase Search; SQLite and PostgreSQL beside
+    Search {
+        /// Pairs of measurements; the median ratio is shown
+        #[arg(long, default_value_t = 3)]
+        rounds: usize,
+        /// Seconds of each measurement of a kind of query
+        #[arg(long, default_value_t = 1.0)]
+        seconds: f64,
+        /// A node to run instead of the one of this workspace
+        #[arg(long, value_name = "PATH")]
+        node: Option<PathBuf>,
+    },
+    /// Many documents of 1 KB in one search index: its size, and memory with 256 MiB for plugins
+    SearchMemory {
+        /// How many documents
+        #[arg(long, default_value_t = 1_000_000)]
+        documents: u64,
+        /// A node to run instead of the one of this workspace
+        #[arg(long, value_name = "PATH")]
+        node: Option<PathBuf>,
+    },
+    /// Kill a node again and again while it indexes and merges; its search index must have every document once
+    SearchKills {
+        /// How many times
+        #[arg(long, default_value_t = 200)]
+        cycles: u64,
+    },
+    /// Vectors of texts: how many of the nearest are found, and what that takes, beside faiss, hnswlib and usearch
+    Vectors {
+        /// How often each query is asked
+        #[arg(long, default_value_t = 5)]
+        rounds: usize,
         /// A node to run instead of the one of this workspace
         #[arg(long, value_name = "PATH")]
         node: Option<PathBuf>,
@@ -342,6 +380,14 @@ pub fn run(options: &Bench) -> Result<(), String> {
         What::Idle { connections, rounds, seconds } => {
             idle::run((*connections).max(1), (*rounds).max(1), *seconds)
         }
+        What::Search { rounds, seconds, node } => {
+            let effort = search::Effort { rounds: (*rounds).max(1), seconds: *seconds };
+            search::run(effort, node.as_deref())
+        }
+        What::SearchMemory { documents, node } => {
+            search::run_memory((*documents).max(1000), node.as_deref())
+        }
+        What::SearchKills { cycles } => kills::SEARCH.run((*cycles).max(1)),
         What::Start { rounds } => start::run((*rounds).max(1)),
         What::Sdk { rounds, seconds, node } => {
             sdk::run((*rounds).max(1), *seconds, node.as_deref())
@@ -368,6 +414,7 @@ pub fn run(options: &Bench) -> Result<(), String> {
             let effort = patterns::Effort { is_long: *long, nodes, profile: profile.name() };
             patterns::run(effort, node.as_deref())
         }
+        What::Vectors { rounds, node } => vectors::run((*rounds).max(1), node.as_deref()),
         What::Views { documents, peer_documents } => {
             let node = views::run((*documents).max(1), (*peer_documents).max(1));
             in_sandbox("views").and(node)
