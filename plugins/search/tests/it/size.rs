@@ -2,12 +2,16 @@
 //!
 //! `NACRE_DOCUMENTS=100000 cargo test -p nacre-search --test it size -- --nocapture` shows what takes the space.
 
-use crate::world::World;
-use nacre_search::Blobs;
+use crate::world::{World, vbucket};
+use nacre_search::{Blobs, Change, Definition, Index, MemoryBlobs, Place};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Words of the language of the documents.
 const WORDS: usize = 30_000;
@@ -106,4 +110,77 @@ fn an_index_is_not_much_larger_than_its_text() {
         let found = share(&params);
         assert!(found <= most, "{params}: {found} %");
     }
+}
+
+/// Blobs in memory that count the bytes that are written to them.
+#[derive(Debug, Default)]
+struct Counted {
+    blobs: MemoryBlobs,
+    written: AtomicU64,
+}
+
+impl Blobs for Counted {
+    fn create(&self, name: &str) -> io::Result<()> {
+        self.blobs.create(name)
+    }
+
+    fn append(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        self.written.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        self.blobs.append(name, bytes)
+    }
+
+    fn seal(&self, name: &str) -> io::Result<()> {
+        self.blobs.seal(name)
+    }
+
+    fn len(&self, name: &str) -> io::Result<Option<u64>> {
+        self.blobs.len(name)
+    }
+
+    fn read_range(&self, name: &str, range: Range<u64>) -> io::Result<Vec<u8>> {
+        self.blobs.read_range(name, range)
+    }
+
+    fn delete(&self, name: &str) -> io::Result<()> {
+        self.blobs.delete(name)
+    }
+
+    fn list(&self) -> io::Result<Vec<String>> {
+        self.blobs.list()
+    }
+}
+
+#[test]
+fn small_batches_do_not_write_a_document_again_and_again() {
+    // Batches are small when a machine has much to do, which is when merges of everything for every few batches hurt most.
+    let mut random = StdRng::seed_from_u64(9);
+    let words = words(&mut random);
+    let counted = Arc::new(Counted::default());
+    let definition = Arc::new(Definition::parse(&Value::Null).unwrap());
+    let mut index = Index::create(definition, counted.clone(), 1).unwrap();
+    for batch in 0..150 {
+        let documents: Vec<(String, String)> = (0..20)
+            .map(|number| {
+                let body = json!({"text": text(&mut random, &words, 300)}).to_string();
+                (format!("d{batch}-{number}"), body)
+            })
+            .collect();
+        let changes: Vec<Change<'_>> = documents
+            .iter()
+            .map(|(id, body)| {
+                let body = Some(body.as_bytes());
+                Change { vb: vbucket(id), id, body, place: Place::default() }
+            })
+            .collect();
+        index.apply(&changes).unwrap();
+        index.merge(50_000).unwrap();
+        let commit = index.commit("").unwrap();
+        index.collect_garbage(&commit).unwrap();
+    }
+    let (written, kept) = (counted.written.load(Ordering::Relaxed), counted.blobs.size());
+    let times = written as f64 / kept as f64;
+    let segments = index.segments().count();
+    println!("{times:.1} times the index was written, {segments} segments are left");
+    assert_eq!(index.count(), 3000);
+    assert!(times < 6.0 && segments < 30, "{times:.1} times, {segments} segments");
 }
