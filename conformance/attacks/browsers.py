@@ -31,7 +31,7 @@ TYPED = {**COMMON, "Upgrade-Insecure-Requests": "1", "Sec-Fetch-Site": "none", "
          "Sec-Fetch-User": "?1", "Sec-Fetch-Dest": "document"}
 
 FOREIGN = [PAGE_FORM, FETCH, NEIGHBOUR, OLD_FETCH, NULL_FETCH]
-PORTS = ["mgmt", "views", "query", "eventing"]
+PORTS = ["mgmt", "views", "query", "search", "analytics", "eventing", "backup"]
 
 
 def own_page(node, port="mgmt"):

@@ -1,5 +1,6 @@
 """Descriptors: files and connections share them, and strangers must not take those of the store."""
 
+import json
 import os
 import resource
 import socket
@@ -7,7 +8,7 @@ import time
 from contextlib import closing, suppress
 
 from . import kv
-from .harness import BUCKET, case, eventually
+from .harness import BUCKET, PASSWORD, USER, basic, case, eventually
 
 # Large enough that a few hundred of them need new segments.
 VALUE = b'{"text":"' + b"x" * (64 << 10) + b'"}'
@@ -37,9 +38,16 @@ def write(connection, first, count):
     return acknowledged, refused
 
 
+def problems(management):
+    """Returns what a node says is wrong with it, by a connection that is there."""
+    management.request("GET", "/nodes/self", headers={"Authorization": basic(USER, PASSWORD)})
+    return json.loads(management.getresponse().read())["problems"]
+
+
 @case("without descriptors writes wait, and go on when there are some")
 def no_descriptors(node):
-    with node.kv() as connection:
+    with node.kv() as connection, closing(node.http()) as management:
+        assert problems(management) == []
         before = write(connection, 0, 50)[0]
         limit_files(node, open_files(node))
         acknowledged, refused = [], set()
@@ -51,6 +59,8 @@ def no_descriptors(node):
             first += 100
         assert refused == {kv.TEMPORARY_FAILURE}, refused
         assert connection.get(b"k0").status == kv.SUCCESS
+        told = problems(management)
+        assert len(told) == 1 and BUCKET in told[0] and "descriptors" in told[0], told
         assert any("store" in line and "writes are refused" in line for line in node.log().splitlines())
         limit_files(node, 1024)
         eventually(lambda: connection.set(b"again", VALUE).status == kv.SUCCESS)

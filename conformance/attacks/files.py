@@ -3,11 +3,14 @@
 import os
 import re
 import shutil
+import socket
 import stat
 import subprocess
+from contextlib import suppress
+from pathlib import Path
 
 from . import kv
-from .harness import case, eventually
+from .harness import USER, case, eventually
 
 
 def modes(path):
@@ -162,5 +165,26 @@ def flooded_log(node):
         with node.stranger() as stranger:
             stranger.send(large)
             stranger.is_closed()
+    for port in ("kv", "mgmt", "query"):
+        for _ in range(500):
+            with socket.create_connection(("127.0.0.1", node.port(port, tls=True)), 5) as stranger:
+                stranger.sendall(b"no greeting of TLS\r\n\r\n")
+                with suppress(OSError):
+                    stranger.recv(100)
     written = len(node.log()) - before
     assert written < 64 << 10, f"{written} bytes"
+
+
+@case("a password among the arguments is covered before others can read it, or is in a file", start=False)
+def arguments(node):
+    secret = "ZQXARGUMENT1"
+    node.start("--user", USER, "--password", secret, password=None)
+    shown = Path(f"/proc/{node.process.pid}/cmdline").read_bytes()
+    assert secret.encode() not in shown and b"--password" in shown, shown
+    assert node.rest("GET", "/whoami", password=secret).status == 200
+    kept = node.folder / "password"
+    kept.write_text(secret + "\n")
+    reads = [node.binary, "user", "list", "--server", f"127.0.0.1:{node.port('mgmt')}", "--user", USER, "--password-file", str(kept)]
+    done = subprocess.run(reads, capture_output=True, text=True)
+    assert done.returncode == 0 and "domain" in done.stdout, done
+    assert secret not in node.log()

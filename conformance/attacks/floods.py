@@ -8,39 +8,60 @@ from contextlib import ExitStack, contextmanager, suppress
 
 from . import kv
 from .harness import BUCKET, MEMORY_MB, PASSWORD, basic, case, eventually
+from .memory import metric
 
 # Where the flood comes from, unlike the well-behaved client.
 FROM = "127.0.0.2"
 QUIET_S = 2.0
 FLOOD_S = 4.0
+# The 99th percentile of reads during a flood, in those without one.
+RATIO_MAX = 2.0
+ATTEMPTS = 3
 # Short enough that copying it in the kernel, where nothing interrupts, keeps no processor from the node.
 CHUNK = bytes(32 << 10)
 # Large enough that the node begins new files meanwhile.
 VALUE = b'{"text":"' + b"x" * (64 << 10) + b'"}'
 
 
-@contextmanager
-def flood(node):
+def flood(node, attack):
     """Runs a flood beside a well-behaved client; afterwards everything works without a restart, and what was acknowledged is there.
 
-    Gives a list that holds, once the flood is over, a note on what the client met.
+    Gives a note on what the client met. A machine that does something else at the same time delays a client as a flood does, so a flood
+    is run again when it has delayed too much: one that takes the node's time from others does so each time.
     """
-    with node.bystander() as quiet:
-        time.sleep(QUIET_S)
+    setting = metric(node, "nacre_memory_limit_bytes")
+    assert 0 < setting < MEMORY_MB << 20, setting
     notes = []
-    written, memory = Writer(node), Peak(node)
-    with node.bystander() as met, written, memory, as_from_another_machine():
-        begun = time.monotonic()
-        yield notes
-        time.sleep(max(0, begun + FLOOD_S - time.monotonic()))
-    assert memory.peak_bytes < MEMORY_MB << 20
-    works_again(node)
-    written.all_there(node)
+    for _ in range(ATTEMPTS):
+        quiet_ms = quiet(node)
+        written, memory = Writer(node), Peak(node)
+        with node.bystander() as met, written, memory, as_from_another_machine():
+            begun = time.monotonic()
+            attack()
+            time.sleep(max(0, begun + FLOOD_S - time.monotonic()))
+        assert memory.peak_bytes < setting, f"{memory.peak_bytes >> 20} MB"
+        works_again(node)
+        written.all_there(node)
+        quiet_ms = max(quiet_ms, quiet(node))
+        ratio = met.p99_ms / quiet_ms
+        notes.append(
+            f"p99 {quiet_ms:.2f} to {met.p99_ms:.2f} ms ({ratio:.1f}x), gap {met.gap_s:.2f} s, {memory.peak_bytes >> 20} MB"
+        )
+        if ratio <= RATIO_MAX:
+            break
+    else:
+        raise AssertionError(f"a well-behaved client was delayed: {notes}")
     node.stop()
     node.start()
     written.all_there(node)
-    ratio = met.p99_ms / quiet.p99_ms
-    notes.insert(0, f"p99 {quiet.p99_ms:.2f} to {met.p99_ms:.2f} ms ({ratio:.1f}x), gap {met.gap_s:.2f} s, {memory.peak_bytes >> 20} MB")
+    return ", then ".join(notes)
+
+
+def quiet(node):
+    """Returns the 99th percentile of reads without a flood, in milliseconds."""
+    with node.bystander() as met:
+        time.sleep(QUIET_S)
+    return met.p99_ms
 
 
 @contextmanager
@@ -141,13 +162,15 @@ def open_many(node, count, begin):
 
 @case("1,100 idle strangers stop nobody and lose nothing")
 def idle_strangers(node):
-    with flood(node) as notes, ExitStack() as stack:
-        for port, count in (("kv", 1100), ("mgmt", 200), ("query", 200)):
-            with suppress(OSError):
-                for _ in range(count):
-                    stack.enter_context(socket.create_connection(("127.0.0.1", node.port(port)), 2, source_address=(FROM, 0)))
-        time.sleep(FLOOD_S)
-    return notes[0]
+    def attack():
+        with ExitStack() as stack:
+            for port, count in (("kv", 1100), ("mgmt", 200), ("query", 200)):
+                with suppress(OSError):
+                    for _ in range(count):
+                        stack.enter_context(socket.create_connection(("127.0.0.1", node.port(port)), 2, source_address=(FROM, 0)))
+            time.sleep(FLOOD_S)
+
+    return flood(node, attack)
 
 
 @case("clients that withhold the last byte of a large frame do not take the memory", heavy=True)
@@ -163,7 +186,7 @@ def half_frames(node):
         for _ in range((28 << 20) // len(CHUNK)):
             client.sendall(CHUNK)
 
-    with flood(node) as notes:
+    def attack():
         clients = []
         workers = [threading.Thread(target=lambda: clients.extend(open_many(node, 50, begin))) for _ in range(4)]
         for worker in workers:
@@ -172,7 +195,8 @@ def half_frames(node):
             worker.join()
         for client in clients:
             client.close()
-    return notes[0]
+
+    return flood(node, attack)
 
 
 @case("bodies that never end do not take the memory", heavy=True)
@@ -182,9 +206,7 @@ def half_bodies(node):
         f"POST /pools/default/buckets HTTP/1.1\r\nHost: localhost\r\nAuthorization: {basic('nobody', PASSWORD)}\r\n"
         f"Content-Length: {32 << 20}\r\n\r\n"
     ).encode()
-    clients = []
-
-    def send():
+    def send(clients):
         for _ in range(45):
             with suppress(OSError):
                 client = socket.create_connection(("127.0.0.1", node.port("mgmt")), 2, source_address=(FROM, 0))
@@ -194,48 +216,50 @@ def half_bodies(node):
                 for _ in range((31 << 20) // len(CHUNK)):
                     client.sendall(CHUNK)
 
-    with flood(node) as notes:
-        workers = [threading.Thread(target=send) for _ in range(4)]
+    def attack():
+        clients = []
+        workers = [threading.Thread(target=send, args=(clients,)) for _ in range(4)]
         for worker in workers:
             worker.start()
         for worker in workers:
             worker.join()
         for client in clients:
             client.close()
-    return notes[0]
+
+    return flood(node, attack)
 
 
 @case("wrong passwords delay nobody else")
 def wrong_passwords(node):
     attempt = kv.frame(kv.SASL_AUTH, b"PLAIN", b"\0n\0x")
-    ends = threading.Event()
 
-    def keys():
+    def keys(ends):
         while not ends.is_set():
             with suppress(OSError), node.stranger(source=FROM, timeout=2) as stranger:
                 stranger.send(attempt * 1600)
                 while not ends.is_set():
                     stranger.receive()
 
-    def http():
+    def http(ends):
         while not ends.is_set():
             with suppress(OSError):
                 node.rest("GET", "/pools/default", password="wrong", source=FROM, timeout=5)
 
-    with flood(node) as notes:
-        workers = [threading.Thread(target=work, daemon=True) for work in (keys, keys, *[http] * 30)]
+    def attack():
+        ends = threading.Event()
+        workers = [threading.Thread(target=work, args=(ends,), daemon=True) for work in (keys, keys, *[http] * 30)]
         for worker in workers:
             worker.start()
         time.sleep(FLOOD_S)
         ends.set()
         for worker in workers:
             worker.join(20)
-    return notes[0]
+
+    return flood(node, attack)
 
 
 @case("clients that read no answer stop nobody", heavy=True)
 def unread_answers(node):
-    node.add_user("reader", f"views_reader[{BUCKET}],data_reader[{BUCKET}],query_select[{BUCKET}]")
     with node.kv() as connection:
         for index in range(1000):
             connection.set(b"doc-%d" % index, b'{"text":"' + b"x" * 500 + b'"}')
@@ -247,7 +271,8 @@ def unread_answers(node):
         f"GET /{BUCKET}/_design/dd/_view/all?limit=1000 HTTP/1.1\r\nHost: localhost\r\n"
         f"Authorization: {basic('reader', PASSWORD)}\r\n\r\n"
     ).encode()
-    with flood(node) as notes:
+    def attack():
+        node.add_user("reader", f"views_reader[{BUCKET}],data_reader[{BUCKET}],query_select[{BUCKET}]")
         clients = []
         for _ in range(530):
             with suppress(OSError):
@@ -263,7 +288,8 @@ def unread_answers(node):
         assert node.rest("DELETE", "/settings/rbac/users/local/reader", timeout=8).status == 200
         for client in clients:
             client.close()
-    return notes[0]
+
+    return flood(node, attack)
 
 
 @case("queries that want all memory are ended, and give it back", heavy=True)
@@ -276,11 +302,12 @@ def heavy_queries(node):
         with suppress(OSError, ValueError):
             node.query(statement, user="nobody", timeout=60)
 
-    with flood(node) as notes:
+    def attack():
         workers = [threading.Thread(target=ask, daemon=True) for _ in range(30)]
         for worker in workers:
             worker.start()
         for worker in workers:
             worker.join(90)
-    assert node.rss_bytes() < rss_before + (512 << 20), "memory of ended queries is kept"
-    return notes[0]
+        eventually(lambda: node.rss_bytes() < rss_before + (512 << 20))
+
+    return flood(node, attack)

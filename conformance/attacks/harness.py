@@ -48,8 +48,8 @@ from . import kv
 
 USER, PASSWORD, BUCKET = "Administrator", "password", "default"
 
-OFFSETS = {"mgmt": 0, "views": 1, "query": 2, "eventing": 5, "kv": 10}
-TLS_OFFSETS = {"mgmt": 11, "views": 12, "query": 13, "eventing": 16, "kv": 9}
+OFFSETS = {"mgmt": 0, "views": 1, "query": 2, "search": 3, "analytics": 4, "eventing": 5, "backup": 6, "kv": 10}
+TLS_OFFSETS = {name: offset + 11 for name, offset in OFFSETS.items()} | {"kv": 9}
 PORTS = 20
 
 MEMORY_MB, FILES = 2048, 1024
@@ -170,7 +170,7 @@ class Node:
         self.process = None
 
     def port(self, service, tls=False):
-        """Returns the port of `mgmt`, `views`, `query`, `eventing` or `kv`."""
+        """Returns the port of `mgmt`, `views`, `query`, `search`, `analytics`, `eventing`, `backup` or `kv`."""
         return self.port_base + (TLS_OFFSETS if tls else OFFSETS)[service]
 
     def start(self, *arguments, wait=True, buckets=BUCKET, password=PASSWORD):
@@ -288,6 +288,13 @@ class Node:
     def stranger(self, **options):
         """Returns a key-value connection without a login."""
         return kv.Connection(self.port("kv", options.get("tls", False)), **options)
+
+    def give_service(self, service):
+        """Gives the node a service that nodes have only on request, and waits until it has it."""
+        own = urllib.parse.quote(self.rest("GET", "/pools/default").json()["nodes"][0]["otpNode"], safe="")
+        answer = self.rest("POST", f"/controller/rebalance?knownNodes={own}&topology[{service}]={own}")
+        assert answer.status == 200, answer
+        eventually(lambda: service in self.rest("GET", "/pools/default").json()["nodes"][0]["services"], within=60)
 
     def add_user(self, name, roles="", password=PASSWORD):
         """Creates a user, or replaces one."""

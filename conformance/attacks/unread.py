@@ -184,6 +184,16 @@ def streams_of_users_without_rights(node):
         others.close()
 
 
+@case("a stream of measurements and events ends when its user is deleted")
+def streams_of_administration(node):
+    for path in ("/_nacre/stream", "/eventsStreaming"):
+        node.add_user("reader", "ro_admin")
+        connection, answer = stream(node, "mgmt", path, "reader")
+        assert node.rest("DELETE", "/settings/rbac/users/local/reader").status == 200
+        assert ends(answer), path
+        connection.close()
+
+
 @case("a long poll delivers nothing to a user who was deleted meanwhile")
 def long_poll(node):
     path = f"/{BUCKET}/_default/_default/_changes?feed=longpoll&since=now&include_docs=true&timeout=20000"

@@ -1,0 +1,170 @@
+"""Services that came later, against the same kinds of attacks: search, analytics, backups, replication between clusters."""
+
+import json
+import os
+import re
+import urllib.parse
+from pathlib import Path
+
+from .browsers import LINK, TYPED
+from .files import open_to_others
+from .harness import BUCKET, Json, case, eventually
+
+REMOTES = "/pools/default/remoteClusters"
+REPOSITORIES = "/api/v1/cluster/self/repository"
+# Every endpoint, as the server's own test compares it with its tables.
+ENDPOINTS = Path(__file__).parents[2] / "docs" / "reference" / "rest.md"
+PORT_OF = {8091: "mgmt", 8092: "views", 8093: "query", 8094: "search", 8095: "analytics", 8096: "eventing", 8097: "backup"}
+# Needs no login, by design: what kind of server it is, and whether it is ready.
+PUBLIC = {"/", "/pools"}
+
+
+def endpoints():
+    """Yields port, method, path and right of every endpoint; parameters of paths have values."""
+    port, seen = None, set()
+    for line in ENDPOINTS.read_text().splitlines():
+        if heading := re.match(r"## .*port (\d+)", line):
+            port = PORT_OF[int(heading[1])]
+        elif row := re.match(r"\| `(/.*)` \| (\w+|\*) \| (.*) \|", line):
+            path, method, right = row.groups()
+            path = re.sub(r"\{(\w+)(\.\.\.)?\}", lambda name: {"bucket": BUCKET, "scope": "_default"}.get(name[1], "x1"), path)
+            if (port, method, path) not in seen:
+                seen.add((port, method, path))
+                yield port, "POST" if method == "*" else method, path, right
+
+
+@case("every endpoint refuses strangers")
+def strangers(node):
+    refused = 0
+    for port, method, path, _ in endpoints():
+        if path in PUBLIC and method == "GET":
+            continue
+        answer = node.rest(method, path, None if method in ("GET", "HEAD") else "{}", user=None, port=port)
+        assert answer.status == 401, (port, method, path, answer)
+        refused += 1
+    assert refused > 300, refused
+    return f"{refused} endpoints"
+
+
+@case("every endpoint with a right of its own refuses users without roles")
+def no_roles(node):
+    node.add_user("nobody")
+    refused = 0
+    for port, method, path, right in endpoints():
+        if right in ("any login", "depends on the request"):
+            continue
+        status = node.rest(method, path, None if method in ("GET", "HEAD") else "{}", user="nobody", port=port).status
+        assert status in (403, 404) and (status == 403 or "bucket" in right), (port, method, path, status)
+        refused += 1
+    assert refused > 150, refused
+    return f"{refused} endpoints"
+
+
+def state_of(node):
+    """Returns what an administrator has set, without what moves by itself."""
+    paths = [
+        ("mgmt", "/settings/rbac/users"), ("mgmt", "/settings/rbac/groups"), ("mgmt", f"/pools/default/buckets/{BUCKET}/scopes"),
+        ("mgmt", "/deployments"), ("mgmt", "/plugins"), ("mgmt", REMOTES), ("mgmt", "/settings/querySettings"), ("mgmt", "/settings/security"),
+        ("mgmt", "/settings/outgoingHttp"), ("mgmt", "/settings/autoFailover"), ("mgmt", "/settings/audit"), ("mgmt", "/api/v1/tokens"),
+        ("mgmt", "/settings/passwordPolicy"), ("mgmt", "/settings/replications"), ("mgmt", "/settings/indexes"), ("mgmt", "/settings/stats"),
+        ("eventing", "/api/v1/export"), ("views", f"/{BUCKET}/_design/dd"), ("search", "/api/index"), ("backup", "/api/v1/plan"),
+        ("backup", "/api/v1/config"), ("backup", REPOSITORIES + "/active"),
+    ]
+    found = {path: node.rest("GET", path, port=port) for port, path in paths}
+    buckets = node.rest("GET", "/pools/default/buckets").json()
+    return {
+        "buckets": [(bucket["name"], bucket["uuid"]) for bucket in buckets],
+        "statements": node.query("SELECT COUNT(*) AS n FROM system:prepareds")["results"],
+        **{path: (answer.status, answer.body) for path, answer in found.items()},
+    }
+
+
+@case("no link changes anything, whatever its path and parameters")
+def links(node):
+    node.give_service("backup")
+    node.query("SELECT 1")
+    changing = {
+        "roles": "admin", "password": "owned123", "name": "x1", "ramQuotaMB": "100", "bucketType": "couchbase", "allow": "127.0.0.0/8",
+        "statement": f"CREATE COLLECTION {BUCKET}._default.owned", "hostname": "127.0.0.1", "username": "evil", "enabled": "false",
+        "timeout": "300", "minLength": "0", "method": "DELETE", "_method": "DELETE", "X-HTTP-Method-Override": "DELETE",
+    }
+    query = "?" + urllib.parse.urlencode(changing)
+    before = state_of(node)
+    asked = 0
+    for port, method, path, _ in endpoints():
+        streams = "treaming" in path or "/bs/" in path or path.endswith("/stream") or "_changes" in path or "_sync" in path
+        if streams or method == "HEAD":
+            continue
+        # Whatever changes something by POST, PUT or DELETE is asked with GET as well.
+        status = node.rest("GET", path + query, port=port, headers=LINK, timeout=60).status
+        assert status != 500, (port, path)
+        asked += 1
+    after = state_of(node)
+    changed = [name for name in before if before[name] != after[name]]
+    assert not changed, [(before[name], after[name]) for name in changed]
+    assert node.rest("GET", "/whoami", headers=TYPED).status == 200
+    return f"{asked} paths"
+
+
+SECRETS = ("ZQXREMOTE1", "ZQXMAIL1", "ZQXHOOK1", "ZQXLDAP1", "ZQXBEARER1")
+
+
+@case("no answer, log or file shows a password that was stored")
+def stored_secrets(node):
+    own = f"127.0.0.1:{node.port('mgmt')}"
+    node.add_user("target", "replication_target[*]", SECRETS[0])
+    assert node.rest("POST", REMOTES, {"name": "b", "hostname": own, "username": "target", "password": SECRETS[0]}).status == 200
+    alerts = {"enabled": "true", "recipients": "a@b.example", "sender": "a@b.example", "emailUser": "u", "emailPass": SECRETS[1], "emailHost": "h"}
+    node.rest("POST", "/settings/alerts", alerts)
+    node.rest("POST", "/settings/ldap", {"hosts": "h", "bindDN": "cn=a", "bindPass": SECRETS[3]})
+    curl = [
+        {"hostname": "http://hooks.example", "value": "a", "auth_type": "basic", "username": "u", "password": SECRETS[2]},
+        {"hostname": "http://hooks.example", "value": "b", "auth_type": "bearer", "bearer_key": SECRETS[4]},
+    ]
+    source = {"source_bucket": BUCKET, "source_scope": "_default", "source_collection": "_default"}
+    metadata = {"metadata_bucket": BUCKET, "metadata_scope": "_default", "metadata_collection": "m"}
+    assert node.rest("POST", f"/pools/default/buckets/{BUCKET}/scopes/_default/collections", {"name": "m"}).status == 200
+    function = {"appname": "f", "appcode": "function OnUpdate(doc, meta) {}", "settings": {}, "depcfg": {**source, **metadata, "curl": curl}}
+    assert node.rest("POST", "/api/v1/functions/f", Json(function), port="eventing").status == 200
+    node.rest("POST", "/controller/startLogsCollection", {"nodes": "*"})
+    for port, method, path, _ in endpoints():
+        if method != "GET" or "treaming" in path or "/bs/" in path or path.endswith("/stream") or "_changes" in path:
+            continue
+        for named in {path, path.replace("x1", "f"), path.replace("x1", "b")}:
+            body = node.rest("GET", named, port=port, timeout=60).body.decode(errors="replace")
+            shown = [secret for secret in SECRETS if secret in body]
+            assert not shown, (named, shown)
+    for catalog in ("active_requests", "completed_requests", "all_scopes", "functions"):
+        assert not [secret for secret in SECRETS if secret in json.dumps(node.query(f"SELECT * FROM system:{catalog}"))], catalog
+    node.stop()
+    for folder, _, names in os.walk(node.folder):
+        for name in names:
+            data = Path(folder, name).read_bytes()
+            shown = [secret for secret in SECRETS if secret.encode() in data]
+            assert not shown, (folder, name, shown)
+
+
+@case("what services write is for the node's own user alone")
+def private_files(node):
+    node.give_service("backup")
+    index = {"type": "fulltext-index", "sourceType": "couchbase", "sourceName": BUCKET}
+    assert node.rest("PUT", "/api/index/i", Json(index), port="search", timeout=120).status == 200
+    with node.kv() as connection:
+        for number in range(50):
+            connection.set(b"k%d" % number, b'{"text": "words"}')
+    archive = node.folder / "archive"
+    plan = {"tasks": [{"name": "b", "task_type": "BACKUP", "schedule": {"job_type": "BACKUP", "frequency": 200, "period": "WEEKS"}}]}
+    assert node.rest("POST", "/api/v1/plan/p", Json(plan), port="backup").status == 200
+    made = node.rest("POST", f"{REPOSITORIES}/active/r", Json({"plan": "p", "archive": str(archive)}), port="backup")
+    assert made.status == 200, made
+    begun = node.rest("POST", f"{REPOSITORIES}/active/r/backup", Json({}), port="backup")
+    assert begun.status == 200, begun
+    history = f"{REPOSITORIES}/active/r/taskHistory"
+    ended = eventually(lambda: [run for run in node.rest("GET", history, port="backup").json() if run["status"] != "running"], within=60)
+    assert ended[0]["status"] == "done", ended
+    node.rest("POST", "/settings/audit", {"auditdEnabled": "true"})
+    node.rest("POST", "/controller/startLogsCollection", {"nodes": "*"})
+    eventually(lambda: list(node.data_dir.glob("logs/collection-*")))
+    assert any(archive.rglob("*")), "there is a backup"
+    for folder in (node.data_dir, archive):
+        assert not open_to_others(folder), open_to_others(folder)
