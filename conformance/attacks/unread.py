@@ -6,6 +6,7 @@ import threading
 import time
 
 from .harness import BUCKET, PASSWORD, Json, basic, case, eventually
+from .plugins import deploy, runs, upload
 
 DOCUMENTS, PAD = 2000, "x" * 5000
 # 1 MB an answer: more than a piece, and not what memory is about.
@@ -180,6 +181,48 @@ def streams_of_users_without_rights(node):
             raise AssertionError(f"{path} of another user has ended")
         except TimeoutError:
             pass
+        connection.close()
+        others.close()
+
+
+# A plugin that holds its answer, as one that speaks CouchDB's protocol does for `_changes`.
+HELD = """
+export function onUpdate(doc, meta) { state.put(meta.id, doc); }
+export function handle(request) {
+    const rest = request.headers['nacre-rest'] ? Number(request.headers['nacre-rest']) : 0;
+    const ids = [...state.scan({})].map((row) => JSON.stringify(row));
+    return new Response(`round ${rest} ${ids.join(' ')}\\n`, {headers: {'nacre-rest': String(rest + 1), 'nacre-wait': '20000'}});
+}
+"""
+
+
+@case("an answer that a plugin holds ends when its user is deleted or loses the right")
+def held_answers(node):
+    upload(node, "held", HELD)
+    assert deploy(node, "held").status == 200
+    runs(node, "held")
+    path = "/_plugin/held/"
+    for takes_away in (
+        lambda: node.rest("DELETE", "/settings/rbac/users/local/reader"),
+        lambda: node.rest("PATCH", "/settings/rbac/users/local/reader", {"roles": f"data_reader[{BUCKET}]"}),
+        lambda: node.rest("PATCH", "/settings/rbac/users/local/reader", {"password": "another1"}),
+        lambda: node.rest("PATCH", "/settings/rbac/users/local/reader", {"locked": "true"}),
+    ):
+        node.add_user("reader", f"plugin_invoke[{BUCKET}]")
+        node.add_user("other", f"plugin_invoke[{BUCKET}]")
+        connection, answer = stream(node, "mgmt", path, "reader")
+        others, kept = stream(node, "mgmt", path, "other")
+        assert answer.readline().startswith(b"round 0") and kept.readline().startswith(b"round 0")
+        assert takes_away().status == 200
+        received = []
+        reads = threading.Thread(target=lambda: received.append(whole(answer)))
+        reads.start()
+        with node.kv() as writer:
+            writer.set(b"secret", b'{"secret": true}')
+        reads.join(8)
+        assert received and b"secret" not in received[0], received
+        # The answer of another user goes on, with what was written.
+        assert kept.readline().startswith(b"round 1")
         connection.close()
         others.close()
 

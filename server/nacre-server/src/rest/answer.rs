@@ -1,6 +1,6 @@
 //! Answers of plugins and queries as replies: whole, or piece by piece as fast as the client takes them.
 
-use super::body::{Reply, blocking, blocking_on, error_reply, reply};
+use super::body::{Reply, blocking, blocking_on, error_reply, reply, unauthorized};
 use super::memory::{charged, try_again};
 use super::origin::is_reserved;
 use super::pieces::{Sender, pieces};
@@ -10,6 +10,7 @@ use hyper::header::{
     CONNECTION, CONTENT_LENGTH, HeaderName, HeaderValue, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
 use hyper::{HeaderMap, StatusCode};
+use nacre_auth::{Keyspace, Login, Privilege};
 use nacre_node::plugins::{self, Missing, Pause, Terms};
 use nacre_node::{Node, query};
 use nacre_sandbox::{Account, Header, Request};
@@ -91,9 +92,64 @@ pub(super) struct Desk {
     pub address: IpAddr,
     /// Account for the memory of answers.
     pub account: Arc<Account>,
+    /// The reader of the answers, who must still be one when they are sent.
+    pub reader: Reader,
+}
+
+/// A user who is sent an answer, and the right that it takes.
+#[derive(Clone)]
+pub(super) struct Reader {
+    pub node: Arc<Node>,
+    /// The login of the request; `None` on a node that has no administrator yet.
+    pub login: Option<Login>,
+    /// A privilege on a bucket. Without one, the login is enough.
+    pub right: Option<(Privilege, String)>,
+}
+
+impl Reader {
+    /// Returns true as long as the login holds and the user has the right.
+    fn counts(&self) -> bool {
+        let Some(login) = &self.login else { return true };
+        let users = self.node.users();
+        users.holder(login).is_some_and(|user| {
+            self.right.as_ref().is_none_or(|(privilege, bucket)| {
+                user.may(*privilege, Keyspace { bucket: Some(bucket), ..Keyspace::default() })
+            })
+        })
+    }
+
+    /// Waits for the end of a pause; returns false if the reader has lost the login or the right meanwhile.
+    async fn rest(&self, pause: Pause) -> bool {
+        let Pause { at_most, mut moved } = pause;
+        let end = tokio::time::sleep(at_most);
+        tokio::pin!(end);
+        loop {
+            let changed = self.node.users_changed();
+            tokio::pin!(changed);
+            // From now on no change is missed.
+            changed.as_mut().enable();
+            if !self.counts() {
+                return false;
+            }
+            tokio::select! {
+                () = &mut moved => {
+                    tokio::time::sleep(MOVED_PAUSE).await;
+                    return self.counts();
+                }
+                () = &mut end => return self.counts(),
+                () = changed => {}
+            }
+        }
+    }
 }
 
 impl Desk {
+    /// The same for an answer that takes a privilege on a bucket as long as it goes on.
+    pub fn with_right(mut self, privilege: Privilege, bucket: &str) -> Desk {
+        self.reader.right = Some((privilege, bucket.to_owned()));
+        self
+    }
+
     /// Takes a place for an answer.
     ///
     /// # Errors
@@ -153,6 +209,10 @@ pub(super) async fn answered_as<A: Pieces>(
     let ask = move || node.plugins().request(&node, &name, &request, &terms);
     let answer = shape(desk.work("the request", ask).await?)?;
     let begun = desk.work("the request", move || begin(answer)).await?;
+    // It may have waited long enough for the user to be removed.
+    if !desk.reader.counts() {
+        return Err(unauthorized());
+    }
     send(desk, place, failure, begun)
 }
 
@@ -253,6 +313,7 @@ fn head_of((status, given): (u16, &[Header])) -> Result<(StatusCode, HeaderMap),
 fn streamed(desk: &Desk, place: Option<Place>, answer: impl Pieces, begun: [Vec<u8>; 2]) -> Reply {
     let (sender, body) = pieces();
     let (threads, account) = (desk.threads.clone(), Arc::clone(&desk.account));
+    let reader = desk.reader.clone();
     tokio::spawn(async move {
         let _place = place;
         let mut outgoing = Outgoing { sender, account, ahead_bytes: 0 };
@@ -268,15 +329,16 @@ fn streamed(desk: &Desk, place: Option<Place>, answer: impl Pieces, begun: [Vec<
             }
         }
         loop {
-            if let Some(Pause { at_most, moved }) = answer.take_pause() {
-                tokio::select! {
-                    () = moved => tokio::time::sleep(MOVED_PAUSE).await,
-                    () = tokio::time::sleep(at_most) => {}
-                    () = outgoing.sender.closed() => {
-                        threads.spawn_blocking(move || drop(answer));
-                        return;
-                    }
-                }
+            let goes_on = match answer.take_pause() {
+                Some(pause) => tokio::select! {
+                    counts = reader.rest(pause) => counts,
+                    () = outgoing.sender.closed() => false,
+                },
+                None => reader.counts(),
+            };
+            if !goes_on {
+                threads.spawn_blocking(move || drop(answer));
+                return;
             }
             let next = threads.spawn_blocking(move || {
                 let piece = answer.next_piece();

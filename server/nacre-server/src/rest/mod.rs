@@ -61,7 +61,7 @@ use crate::records::Records;
 use crate::serve::STACK_BYTES;
 use crate::strangers::{Connections, Permit};
 use crate::tls::{Purpose, Shown, Tls};
-use answer::Desk;
+use answer::{Desk, Reader};
 use api::cors::Allowed;
 use audited::Audited;
 use body::in_background;
@@ -230,6 +230,11 @@ impl Call {
             user: self.person().to_owned(),
             address: self.from,
             account: Arc::clone(&self.account),
+            reader: Reader {
+                node: Arc::clone(&self.node),
+                login: self.identity.clone(),
+                right: None,
+            },
         }
     }
 

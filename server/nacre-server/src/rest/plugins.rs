@@ -537,7 +537,7 @@ async fn invoke(call: Call) -> Result<Reply, Reply> {
             ));
         }
     };
-    let desk = call.desk();
+    let desk = call.desk().with_right(Privilege::InvokePlugins, bucket);
     let mut headers = call.headers;
     headers.push((USER_HEADER.to_owned(), call.user));
     headers.push((PATH.to_owned(), encoded(&rest)));

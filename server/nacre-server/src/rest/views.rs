@@ -347,7 +347,7 @@ async fn query(call: Call) -> Result<Reply, Reply> {
         account: Arc::clone(&call.account),
         partial: None,
     };
-    let desk = call.desk();
+    let desk = call.desk().with_right(Privilege::ReadViews, call.segment("bucket"));
     let (begun_ns, user) = (call.node.now().monotonic_ns, call.user.clone());
     let place = [call.segment("bucket"), &name, &view].map(str::to_owned);
     let asked = call.query.clone();
