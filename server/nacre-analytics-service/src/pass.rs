@@ -5,13 +5,16 @@ use nacre_node::Node;
 use nacre_node::service::{HttpReply, HttpRequest};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::json;
+use std::io::Read;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use ureq::http::Request;
 
 /// Largest answer that is passed on, in bytes: it is held as a whole.
-const ANSWER_BYTES_MAX: u64 = 256 << 20;
+const ANSWER_BYTES_MAX: usize = 256 << 20;
+/// Bytes that are read at a time.
+const PIECE_BYTES: usize = 64 << 10;
 /// Longest time that an answer takes. Requests have timeouts of their own, which are shorter.
 const TIMEOUT: Duration = Duration::from_secs(1800);
 const JSON: &str = "application/json";
@@ -44,14 +47,20 @@ pub(crate) fn pass(
         .header("x-nacre-rights", encoded(&rights::of_user(node, request)))
         .header("content-type", kind.map_or("application/x-www-form-urlencoded", |(_, kind)| kind))
         .body(&request.body[..]);
-    let answered = sent.map_err(|error| error.to_string()).and_then(|sent| answer(sent));
+    let mut memory = request.answer_memory(node);
+    let take = |bytes| memory.grow(bytes).map_err(|why| why.to_string());
+    let answered = sent.map_err(|error| error.to_string()).and_then(|sent| answer(sent, take));
     answered.unwrap_or_else(|reason| {
         analytics.failures.fetch_add(1, Ordering::Relaxed);
         unavailable(&reason)
     })
 }
 
-fn answer(request: Request<&[u8]>) -> Result<HttpReply, String> {
+/// Sends a request, and reads the answer, for which `take` takes memory as it comes.
+fn answer(
+    request: Request<&[u8]>,
+    take: impl FnMut(usize) -> Result<(), String>,
+) -> Result<HttpReply, String> {
     let agent: ureq::Agent = ureq::Agent::config_builder()
         .http_status_as_error(false)
         .timeout_global(Some(TIMEOUT))
@@ -59,12 +68,29 @@ fn answer(request: Request<&[u8]>) -> Result<HttpReply, String> {
         .into();
     let mut answer = agent.run(request).map_err(|error| error.to_string())?;
     let is_json = answer.headers().get("content-type").is_some_and(|kind| kind == JSON);
-    let body = answer.body_mut().with_config().limit(ANSWER_BYTES_MAX).read_to_vec();
-    Ok(HttpReply {
-        status: answer.status().as_u16(),
-        content_type: if is_json { JSON } else { "text/plain" },
-        body: body.map_err(|error| error.to_string())?,
-    })
+    let status = answer.status().as_u16();
+    let body = whole(answer.body_mut().as_reader(), take)?;
+    Ok(HttpReply { status, content_type: if is_json { JSON } else { "text/plain" }, body })
+}
+
+/// Reads an answer to its end.
+fn whole(
+    mut from: impl Read,
+    mut take: impl FnMut(usize) -> Result<(), String>,
+) -> Result<Vec<u8>, String> {
+    let mut body = Vec::new();
+    let mut piece = vec![0; PIECE_BYTES];
+    loop {
+        let count = from.read(&mut piece).map_err(|error| error.to_string())?;
+        if count == 0 {
+            return Ok(body);
+        }
+        if body.len() + count > ANSWER_BYTES_MAX {
+            return Err(format!("an answer may have {ANSWER_BYTES_MAX} bytes"));
+        }
+        take(count)?;
+        body.extend_from_slice(&piece[..count]);
+    }
 }
 
 /// A path with values in the place of its braces.

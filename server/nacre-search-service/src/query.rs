@@ -7,7 +7,7 @@ use crate::{Outcome, Search};
 use nacre_node::Node;
 use nacre_node::plugins::{AbsentPart, Missing, PartialAnswer, Terms};
 use nacre_node::service::{HttpReply, HttpRequest};
-use nacre_sandbox::{Request, Response};
+use nacre_sandbox::{Purpose, Request, Response};
 use nacre_types::{Seqno, Vbid};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -222,13 +222,18 @@ pub(crate) fn ask(
         partial: (demand.rounds > 0)
             .then_some(PartialAnswer { part: part_of_absent, rounds: demand.rounds }),
     };
+    let mut memory = terms.account.permit(Purpose::Answer);
     let asked = Request { method: "POST".into(), ..asked };
     let answer = node.plugins().request_all(node, &named, &asked, &terms);
     let mut answer = answer.map_err(|missing| unanswered(node, &missing, demand, &named))?;
     let mut body = Vec::new();
     loop {
         match answer.next_piece() {
-            Ok(Some(piece)) => body.extend(piece),
+            Ok(Some(piece)) => {
+                let taken = memory.grow(piece.len());
+                taken.map_err(|why| Failure::new(503, why.to_string()))?;
+                body.extend(piece);
+            }
             Ok(None) => break,
             Err(reason) => return Err(Failure::new(500, reason)),
         }

@@ -2,6 +2,7 @@
 
 use crate::node::Node;
 use nacre_auth::{Keyspace, Login, Privilege};
+use nacre_budget::{Permit, Purpose};
 use std::sync::Arc;
 
 /// A path at a port of a service, and its handler.
@@ -79,6 +80,13 @@ impl HttpRequest {
         let users = node.users();
         let holder = self.login.as_ref().and_then(|login| users.holder(login));
         holder.is_some_and(|user| user.may(privilege, keyspace))
+    }
+
+    /// Returns the memory of the user for an answer, none of which is taken yet. A handler whose answer may be large takes it while the
+    /// answer grows; once that is complete, the server accounts for it.
+    pub fn answer_memory(&self, node: &Node) -> Permit {
+        let account = node.memory().budgets().of_user(nacre_auth::person(&self.user));
+        account.permit(Purpose::Answer)
     }
 }
 

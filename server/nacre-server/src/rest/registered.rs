@@ -1,10 +1,13 @@
 //! Ports of services that have their routes in a table: the server reads the request, checks the privilege and calls the handler.
 
-use super::Call;
-use super::body::{Reply, blocking, not_found, reply};
+use super::body::{Reply, blocking, not_found, reply, unauthorized};
+use super::memory::charged;
 use super::routes::Route;
+use super::streams::Kind;
+use super::{Call, Service};
 use hyper::StatusCode;
 use nacre_node::service::{self, HttpReply, HttpRequest};
+use std::sync::Arc;
 
 /// There are none in the server: services have theirs.
 pub(super) const ROUTES: &[Route] = &[];
@@ -30,10 +33,24 @@ async fn answer(call: Call, port: &str) -> Result<Reply, Reply> {
     if let service::Access::Cluster(privilege) = access {
         call.require(*privilege, None)?;
     }
+    let desk = call.desk();
+    // A search, or a statement of analytics, may take minutes, and its answer may be large: users and addresses have as many as of
+    // other answers, on threads that management and logins do not use.
+    let _place = desk.enter(Kind::Answer)?;
+    let (target, name) = (call.target, call.user.clone());
     let Call { node, query, headers, body, user, identity: login, .. } = call;
     let request = HttpRequest { parameters, query, headers, body, user, login };
-    let HttpReply { status, content_type, body } =
-        blocking("a request to a service", move || handler(&node, &request)).await?;
+    let (asked, what) = (Arc::clone(&node), "a request to a service");
+    let work = move || (handler(&asked, &request), request.login);
+    let (answer, login) = match target {
+        Service::Registered(_) => desk.work(what, work).await?,
+        _ => blocking(what, work).await?,
+    };
+    // The answer is not for a user who was removed while it was made.
+    if !name.is_empty() && login.is_none_or(|login| node.users().holder(&login).is_none()) {
+        return Err(unauthorized());
+    }
+    let HttpReply { status, content_type, body } = answer;
     let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    Ok(reply(status, content_type, body))
+    Ok(reply(status, content_type, charged(&desk.account, body)))
 }
