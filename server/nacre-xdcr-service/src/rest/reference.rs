@@ -199,6 +199,14 @@ fn read(form: &Form, known: Option<&Reference>) -> Result<Reference, HttpReply> 
         wrong.entry("hostname").or_insert_with(|| json!(reason));
         String::new()
     });
+    let keeps_password = given("password").is_none();
+    if known.is_some_and(|known| {
+        keeps_password && !is_same_server(known, &hostname, security, &certificate)
+    }) {
+        let reason =
+            "give the password again: it was given for another host, or for other encryption";
+        wrong.insert("password".to_owned(), json!(reason));
+    }
     if !wrong.is_empty() {
         return Err(form::reply(400, &Value::Object(wrong)));
     }
@@ -206,6 +214,16 @@ fn read(form: &Form, known: Option<&Reference>) -> Result<Reference, HttpReply> 
     let external = external.or(known.map(|known| known.external)).unwrap_or(false);
     let uuid = String::new();
     Ok(Reference { name, uuid, hostname, username, password, security, certificate, external })
+}
+
+/// Returns true if a login goes where that of `known` goes, and is protected as well on its way.
+fn is_same_server(
+    known: &Reference,
+    hostname: &str,
+    security: Security,
+    certificate: &str,
+) -> bool {
+    known.hostname == hostname && known.security == security && known.certificate == certificate
 }
 
 /// Reads how connections are secured; `None` if the form does not say.
