@@ -3,12 +3,19 @@
 import json
 import os
 import re
+import shutil
+import tempfile
+import threading
+import time
 import urllib.parse
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from .browsers import LINK, TYPED
 from .files import open_to_others
-from .harness import BUCKET, Json, case, eventually
+from .functions import hook
+from .harness import BUCKET, PASSWORD, Json, basic, case, eventually
 
 REMOTES = "/pools/default/remoteClusters"
 REPOSITORIES = "/api/v1/cluster/self/repository"
@@ -104,6 +111,190 @@ def links(node):
     assert not changed, [(before[name], after[name]) for name in changed]
     assert node.rest("GET", "/whoami", headers=TYPED).status == 200
     return f"{asked} paths"
+
+
+@case("a stored password of a replication is not sent to another host")
+def stored_passwords(node):
+    own = f"127.0.0.1:{node.port('mgmt')}"
+    node.add_user("target", "replication_target[*]", "TOPSECRET1")
+    made = {"name": "b", "hostname": own, "username": "target", "password": "TOPSECRET1"}
+    assert node.rest("POST", REMOTES, made).status == 200
+    node.add_user("mallory", "replication_admin")
+    with hook() as evil:
+        host = evil.url.removeprefix("http://")
+        for form in (
+            {"hostname": host}, {"hostname": host, "password": ""}, {"name": "b", "hostname": host, "username": "target"},
+            {"secureType": "half"}, {"hostname": host, "secureType": "none", "network_type": "external"},
+        ):
+            for query in ("", "?just_validate=1"):
+                answer = node.rest("POST", f"{REMOTES}/b{query}", form, user="mallory")
+                assert answer.status == 400 and b"again" in answer.body, (form, answer)
+        assert not evil.calls, evil.calls
+        renamed = node.rest("POST", f"{REMOTES}/b", {"name": "c"}, user="mallory")
+        assert renamed.status == 200, "what goes to the same server keeps the password"
+        given = {"hostname": host, "password": "another1"}
+        node.rest("POST", f"{REMOTES}/c", given, user="mallory")
+        assert set(evil.calls) == {basic("target", "another1")}, evil.calls
+
+
+def repository(archive, **place):
+    """Returns a request to import a repository."""
+    return Json({"id": "r", "repo": "r", "archive": archive, **place})
+
+
+# Without them the client of the store looks for those of the machine first.
+CREDENTIALS = {"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "secret"}
+
+
+@case("a backup reaches neither the node nor its machine unless an operator allows it", environment=CREDENTIALS)
+def object_stores(node):
+    node.give_service("backup")
+    node.add_user("mallory", "backup_admin")
+    plan = {"tasks": [{"name": "b", "task_type": "BACKUP", "schedule": {"job_type": "BACKUP", "frequency": 200, "period": "WEEKS"}}]}
+    assert node.rest("POST", "/api/v1/plan/p", Json(plan), port="backup").status == 200
+    with hook() as evil:
+        port = evil.url.rpartition(":")[2]
+        hosts = ("127.0.0.1", "localhost", "0.0.0.0", "2130706433", "0x7f.1", "[::1]", "[::ffff:127.0.0.1]")
+        urls = [f"http://{host}:{port}" for host in hosts] + [f"https://127.0.0.1:{node.port('mgmt', tls=True)}"]
+        urls += ["http://169.254.169.254", "http://100.100.100.200/", "http://good@127.0.0.1", "file:///etc", f"http://127.0.0.1:{port}#"]
+        for url in urls:
+            place = {"archive": "s3://b/p", "cloud_region": "eu", "cloud_endpoint": url}
+            answer = node.rest("POST", f"{REPOSITORIES}/import", repository(**place), user="mallory", port="backup", timeout=120)
+            assert answer.status == 400 and b"endpoint" in answer.body, (url, answer)
+            answer = node.rest("POST", f"{REPOSITORIES}/active/a", Json({"plan": "p", **place}), user="mallory", port="backup")
+            assert answer.status == 400 and b"endpoint" in answer.body, (url, answer)
+        assert not evil.calls
+        assert node.rest("POST", "/settings/outgoingHttp", {"allow": f"127.0.0.1:{port}"}).status == 200
+        place = {"archive": "s3://b/p", "cloud_region": "eu", "cloud_endpoint": f"http://127.0.0.1:{port}"}
+        answer = node.rest("POST", f"{REPOSITORIES}/active/a", Json({"plan": "p", **place}), user="mallory", port="backup")
+        assert answer.status == 200, answer
+        # What was allowed when it was made is not reached any more when it is not allowed.
+        assert node.rest("POST", "/settings/outgoingHttp", {"allow": ""}).status == 200
+        answer = node.rest("POST", f"{REPOSITORIES}/active/a/backup", Json({}), user="mallory", port="backup")
+        assert answer.status == 500 and b"outgoingHttp" in answer.body, answer
+        assert not evil.calls
+
+
+class Redirects(BaseHTTPRequestHandler):
+    """Sends whoever asks to `target`."""
+
+    target, asked = "", 0
+
+    def do_GET(self):
+        Redirects.asked += 1
+        self.send_response(307)
+        self.send_header("Location", Redirects.target)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    do_HEAD = do_PUT = do_POST = do_GET
+
+    def log_message(self, *_):
+        pass
+
+
+@case(
+    "an object store does not send a backup elsewhere", environment=CREDENTIALS, arguments=("--allow-outgoing", "127.0.0.0/8")
+)
+def redirections(node):
+    node.give_service("backup")
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Redirects)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        with hook() as inner:
+            Redirects.target = inner.url + "/latest/meta-data"
+            place = {"archive": "s3://b/p", "cloud_region": "eu", "cloud_endpoint": f"http://127.0.0.1:{server.server_address[1]}"}
+            answer = node.rest("POST", f"{REPOSITORIES}/import", repository(**place), port="backup", timeout=120)
+            assert answer.status == 400 and Redirects.asked, answer
+            assert not inner.calls
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+@case("a backup neither reads nor writes the files of the node")
+def archives(node):
+    node.give_service("backup")
+    node.add_user("mallory", "backup_admin")
+    link = node.folder / "link"
+    link.symlink_to(node.data_dir)
+    for archive in (node.data_dir, node.data_dir / "buckets", node.data_dir / "new" / "one", link, link / "node", node.data_dir / "node" / ".." ):
+        answer = node.rest("POST", f"{REPOSITORIES}/import", repository(str(archive)), user="mallory", port="backup")
+        assert answer.status == 400 and b"archive" in answer.body, (archive, answer)
+    assert not (node.data_dir / "new").exists()
+
+
+@case("searches that wait keep nobody from administration, and a user has a share of them", heavy=True)
+def waiting_searches(node):
+    index = {"type": "fulltext-index", "sourceType": "couchbase", "sourceName": BUCKET}
+    assert node.rest("PUT", "/api/index/i", Json(index), port="search", timeout=120).status == 200
+    ask = {"query": {"match_all": {}}, "ctl": {"timeout": 1000}}
+    eventually(lambda: node.rest("POST", "/api/index/i/query", Json(ask), port="search", timeout=60).status == 200, within=60)
+    node.add_user("mallory", "data_reader[*],query_select[*],admin")
+    # It waits for a write that does not come.
+    late = {"query": {"match_all": {}}, "ctl": {"timeout": 30_000, "consistency": {"level": "at_plus", "vectors": {"i": {"0": 1 << 40}}}}}
+    body = json.dumps(late).encode()
+    clients = []
+    try:
+        for number in range(620):
+            client = node.socket("search", source=f"127.0.0.{2 + number % 4}")
+            head = f"POST /api/index/i/query HTTP/1.1\r\nHost: localhost\r\nAuthorization: {basic('mallory', PASSWORD)}\r\n"
+            client.sendall(head.encode() + b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+            clients.append(client)
+        time.sleep(3)
+        for method, path in (("GET", "/pools/default/buckets"), ("GET", "/settings/rbac/users"), ("DELETE", "/settings/rbac/users/local/mallory")):
+            begun = time.monotonic()
+            assert node.rest(method, path, timeout=8).status == 200, path
+            assert time.monotonic() - begun < 3, path
+        answers = {}
+
+        def refused():
+            for client in clients:
+                client.setblocking(False)
+                with suppress(BlockingIOError):
+                    if client not in answers:
+                        answers[client] = client.recv(12)
+            return sum(answer.endswith(b" 503") for answer in answers.values())
+
+        eventually(lambda: refused() >= 620 - 256)
+    finally:
+        for client in clients:
+            client.close()
+
+
+@case("requests about repositories run few processes at a time")
+def many_commands(node):
+    node.give_service("backup")
+    node.add_user("mallory", "backup_admin")
+    archive = tempfile.mkdtemp(prefix="nacre-attack-archive-")
+    try:
+        statuses, most, ends = [], 0, threading.Event()
+
+        def children():
+            return len(Path(f"/proc/{node.process.pid}/task/{node.process.pid}/children").read_text().split()) + sum(
+                len((task / "children").read_text().split())
+                for task in Path(f"/proc/{node.process.pid}/task").iterdir()
+                if task.name != str(node.process.pid) and (task / "children").exists()
+            )
+
+        def ask():
+            answer = node.rest("POST", f"{REPOSITORIES}/import", repository(archive), user="mallory", port="backup", timeout=120)
+            statuses.append((answer.status, b"try again" in answer.body))
+
+        workers = [threading.Thread(target=ask, daemon=True) for _ in range(60)]
+        for worker in workers:
+            worker.start()
+        while any(worker.is_alive() for worker in workers):
+            try:
+                most = max(most, children())
+            except OSError:
+                pass
+        ends.set()
+        assert len(statuses) == 60 and most <= 4, (most, statuses)
+        assert any(again for _, again in statuses), statuses
+        return f"{most} processes at most"
+    finally:
+        shutil.rmtree(archive, ignore_errors=True)
 
 
 SECRETS = ("ZQXREMOTE1", "ZQXMAIL1", "ZQXHOOK1", "ZQXLDAP1", "ZQXBEARER1")

@@ -13,7 +13,7 @@ const VARIABLE: &str = "NACRE_PROGRAM";
 /// Name of the program.
 const PROGRAM: &str = "nacre";
 /// Output that is kept, in bytes. The list of all backups has a few hundred for each.
-const OUTPUT_BYTES_MAX: u64 = 64 << 20;
+const OUTPUT_BYTES_MAX: u64 = 16 << 20;
 /// Errors that are kept, in bytes.
 const ERRORS_BYTES_MAX: u64 = 64 << 10;
 /// Time between two looks at a process.

@@ -3,7 +3,7 @@
 use crate::command::Command;
 use crate::record::{Repository, Run, State};
 use crate::reply::{Failure, body, ok, parameter};
-use crate::{Backup, Outcome, repository};
+use crate::{Backup, Outcome, endpoint, repository};
 use jiff::Timestamp;
 use nacre_node::Node;
 use nacre_node::service::HttpRequest;
@@ -18,10 +18,10 @@ const KEY_BYTES_MAX: usize = 250;
 ///
 /// # Errors
 /// A sentence.
-pub(crate) fn backups(node: &Node, repository: &Repository) -> Result<Vec<Value>, String> {
+pub(crate) fn backups(node: &Arc<Node>, repository: &Repository) -> Result<Vec<Value>, String> {
     let command = Command::new(["backup", "show", "--all", "--output=json", "--"])
         .with(repository.place())
-        .in_store(&repository.cloud);
+        .in_store(&endpoint::variables(node, repository)?);
     let output = Backup::of(node).runner.run(&command)?;
     serde_json::from_str(&output).map_err(|error| format!("the command has answered: {error}"))
 }
@@ -97,13 +97,14 @@ pub(crate) fn examine(node: &Arc<Node>, request: &HttpRequest, state: State) -> 
         return Err(Failure::bad_request("data_path is bucket or bucket.scope.collection"));
     }
     let (repository, _) = repository::find(node, request, state)?;
+    let could_not = |reason| Failure::new(500, "could not examine repository").because(reason);
+    let store = endpoint::variables(node, &repository).map_err(could_not)?;
     let command = Command::new(["backup", "examine"])
         .with(format!("--in={data_path}"))
         .with("--")
         .with(repository.place())
         .with(key.clone())
-        .in_store(&repository.cloud);
-    let could_not = |reason| Failure::new(500, "could not examine repository").because(reason);
+        .in_store(&store);
     let output = Backup::of(node).runner.run(&command).map_err(could_not)?;
     let versions: Result<Vec<Value>, String> = output
         .lines()

@@ -13,6 +13,7 @@
 //! in a record, a path, or the arguments of a process.
 
 mod command;
+mod endpoint;
 mod info;
 mod plan;
 mod record;

@@ -1,17 +1,19 @@
 //! Repositories: listed, made, paused, archived, imported and deleted; backups and merges of active ones.
 
 use crate::command::{Command, Target};
+use crate::endpoint::{self, ENDPOINT};
 use crate::plan::{self, MergeOptions, PlanTask, TaskType};
 use crate::record::{self, OnlyBucket, Repository, State, now_ms};
 use crate::reply::{Failure, body, check_name, done, ok, parameter, segment};
 use crate::runner::{Job, first_schedule, own_uuid};
-use crate::{Backup, Outcome, info, settings};
+use crate::{Backup, ID, Outcome, info, settings};
 use nacre_cluster::Expected;
 use nacre_node::Node;
 use nacre_node::service::HttpRequest;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 
 /// Longest archive in bytes.
@@ -85,6 +87,19 @@ struct Place {
 }
 
 impl Place {
+    /// As [`Place::check`]; refuses folders of the node's own files, and endpoints that it may not reach.
+    fn check_at(&self, node: &Arc<Node>) -> Result<BTreeMap<String, String>, Failure> {
+        let cloud = self.check()?;
+        let own = node.folder(ID);
+        if own.is_some_and(|folder| folder.parent().is_some_and(|own| is_in(&self.archive, own))) {
+            return Err(Failure::bad_request("the archive is in the data directory of this node"));
+        }
+        endpoint::checked(node, &cloud).map_err(|reason| {
+            Failure::bad_request("the endpoint cannot be used").because(reason)
+        })?;
+        Ok(cloud)
+    }
+
     /// Checks the archive, and returns the variables with which commands reach it. A staging directory is not needed, and requests to an
     /// endpoint have the name of the bucket in their path in any case.
     fn check(&self) -> Result<BTreeMap<String, String>, Failure> {
@@ -105,8 +120,7 @@ impl Place {
             ));
         }
         let mut variables = BTreeMap::new();
-        for (name, value) in
-            [("AWS_REGION", &self.cloud_region), ("AWS_ENDPOINT_URL", &self.cloud_endpoint)]
+        for (name, value) in [("AWS_REGION", &self.cloud_region), (ENDPOINT, &self.cloud_endpoint)]
         {
             if value.len() > ARCHIVE_BYTES_MAX || value.chars().any(char::is_control) {
                 return Err(Failure::bad_request("cloud_region and cloud_endpoint are plain text"));
@@ -117,6 +131,18 @@ impl Place {
         }
         Ok(variables)
     }
+}
+
+/// Returns true if a path leads into a folder, by links as well.
+fn is_in(path: &str, folder: &Path) -> bool {
+    let path = Path::new(path);
+    // What does not exist yet will be where its parents are.
+    let found = path.ancestors().find_map(|parent| {
+        let rest = path.strip_prefix(parent).ok()?;
+        Some(parent.canonicalize().ok()?.join(rest))
+    });
+    let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
+    path.starts_with(&folder) || found.is_some_and(|found| found.starts_with(&folder))
 }
 
 #[derive(Debug, Deserialize)]
@@ -134,7 +160,7 @@ pub(crate) fn create(node: &Arc<Node>, request: &HttpRequest) -> Outcome {
     let id = segment(request, 0);
     check_name("repository", id)?;
     let new: New = body(request)?;
-    let cloud = new.place.check()?;
+    let cloud = new.place.check_at(node)?;
     node.catch_up();
     let plan = plan::find(node, &new.plan)
         .ok_or_else(|| Failure::bad_request(format!("there is no plan {:?}", new.plan)))?;
@@ -192,7 +218,7 @@ pub(crate) fn import(node: &Arc<Node>, request: &HttpRequest) -> Outcome {
     let import: Import = body(request)?;
     check_name("repository", &import.id)?;
     check_name("repository", &import.repo)?;
-    let cloud = import.place.check()?;
+    let cloud = import.place.check_at(node)?;
     node.catch_up();
     let now_ms = now_ms(node);
     let repository = Repository {
@@ -291,11 +317,11 @@ pub(crate) fn delete_backup(node: &Arc<Node>, request: &HttpRequest) -> Outcome 
     Ok(done())
 }
 
-fn remove(node: &Node, repository: &Repository, backup: &str) -> Result<(), String> {
+fn remove(node: &Arc<Node>, repository: &Repository, backup: &str) -> Result<(), String> {
     let command = Command::new(["backup", "remove", "--"])
         .with(repository.place())
         .with(backup)
-        .in_store(&repository.cloud);
+        .in_store(&endpoint::variables(node, repository)?);
     Backup::of(node).runner.run(&command).map(drop)
 }
 
@@ -320,7 +346,9 @@ pub(crate) fn merge(node: &Arc<Node>, request: &HttpRequest) -> Outcome {
     let options: MergeOptions = body(request)?;
     options.check()?;
     let (repository, _) = find(node, request, State::Active)?;
-    begin(node, &repository, merge_job(&repository, options))
+    let job = merge_job(node, &repository, options)
+        .map_err(|reason| Failure::new(500, "could not begin the merge").because(reason))?;
+    begin(node, &repository, job)
 }
 
 /// Begins a task, and answers with its name.
@@ -337,14 +365,18 @@ pub(crate) fn begin(node: &Arc<Node>, repository: &Repository, job: Job) -> Outc
 ///
 /// # Errors
 /// A sentence.
-pub(crate) fn job_of(node: &Node, repository: &Repository, task: &PlanTask) -> Result<Job, String> {
+pub(crate) fn job_of(
+    node: &Arc<Node>,
+    repository: &Repository,
+    task: &PlanTask,
+) -> Result<Job, String> {
     match task.task_type {
         TaskType::Backup => backup_job(node, repository, task.full_backup.unwrap_or(false)),
-        TaskType::Merge => Ok(merge_job(repository, task.options.unwrap_or_default())),
+        TaskType::Merge => merge_job(node, repository, task.options.unwrap_or_default()),
     }
 }
 
-fn backup_job(node: &Node, repository: &Repository, is_full: bool) -> Result<Job, String> {
+fn backup_job(node: &Arc<Node>, repository: &Repository, is_full: bool) -> Result<Job, String> {
     let uuid = own_uuid(&node.cluster(), node).unwrap_or_default();
     // Nobody else writes into the repository, so that remains of an earlier task are of no use.
     let mut command = Command::new(["backup", "create", "--quiet", "--discard"])
@@ -356,17 +388,22 @@ fn backup_job(node: &Node, repository: &Repository, is_full: bool) -> Result<Job
         command = command.with(format!("--bucket={}", bucket.name));
     }
     let command = command.with("--").with(repository.place());
-    let command = command.on(&Target::own(node)?).in_store(&repository.cloud);
+    let store = endpoint::variables(node, repository)?;
+    let command = command.on(&Target::own(node)?).in_store(&store);
     Ok(Job { kind: TaskType::Backup.name(), command })
 }
 
-fn merge_job(repository: &Repository, options: MergeOptions) -> Job {
+fn merge_job(
+    node: &Arc<Node>,
+    repository: &Repository,
+    options: MergeOptions,
+) -> Result<Job, String> {
     let command = Command::new(["backup", "merge", "--remove"])
         .with(format!("--days={}", options.offset_end))
         .with("--")
         .with(repository.place())
-        .in_store(&repository.cloud);
-    Job { kind: TaskType::Merge.name(), command }
+        .in_store(&endpoint::variables(node, repository)?);
+    Ok(Job { kind: TaskType::Merge.name(), command })
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use crate::record::State;
 use crate::reply::{Failure, body};
 use crate::repository::{self, begin};
 use crate::runner::Job;
-use crate::{Outcome, settings};
+use crate::{Outcome, endpoint, settings};
 use nacre_node::Node;
 use nacre_node::service::HttpRequest;
 use serde::Deserialize;
@@ -88,7 +88,8 @@ pub(crate) fn restore(node: &Arc<Node>, request: &HttpRequest, state: State) -> 
         .with(format!("--threads={}", settings::own_threads(node, &uuid)));
     command.arguments.extend(options);
     let command = command.with("--").with(repository.place()).with(restore.end());
-    let command = command.on(&target).in_store(&repository.cloud);
+    let store = endpoint::variables(node, &repository).map_err(Failure::bad_request)?;
+    let command = command.on(&target).in_store(&store);
     begin(node, &repository, Job { kind: "RESTORE", command })
 }
 

@@ -18,6 +18,8 @@ const TURN: Duration = Duration::from_secs(1);
 /// Attempts to record an outcome: after that the task counts as lost.
 const ATTEMPTS_MAX: u32 = 600;
 const DAY_MS: u64 = 24 * 60 * 60 * 1000;
+/// Commands of requests that run at a time, besides tasks: each is a process that may take much memory.
+const COMMANDS_MAX: usize = 4;
 
 /// Runs tasks, and knows those that run here.
 #[derive(Debug, Default)]
@@ -32,6 +34,8 @@ pub(crate) struct Runner {
 struct Running {
     /// Names of tasks.
     names: BTreeSet<String>,
+    /// Commands of requests.
+    commands: usize,
     is_over: bool,
     /// True if something may be due that was not before.
     is_woken: bool,
@@ -42,6 +46,15 @@ pub(crate) struct Job {
     /// `BACKUP`, `MERGE` or `RESTORE`.
     pub kind: &'static str,
     pub command: Command,
+}
+
+/// The place of a command of a request, until it is dropped.
+struct CommandPlace<'a>(&'a Runner);
+
+impl Drop for CommandPlace<'_> {
+    fn drop(&mut self) {
+        self.0.state.lock().commands -= 1;
+    }
 }
 
 impl Runner {
@@ -98,9 +111,19 @@ impl Runner {
     /// Runs a command in the thread of the caller. Returns its output.
     ///
     /// # Errors
-    /// As [`Command::run`].
+    /// As [`Command::run`], and when [`COMMANDS_MAX`] others run.
     pub fn run(&self, command: &Command) -> Result<String, String> {
+        let _place = self.enter().ok_or("too many requests about repositories: try again")?;
         command.run(|time| self.wait_for_end(time)).map(|(output, _)| output)
+    }
+
+    /// Takes a place for a command of a request; `None` if there is none.
+    fn enter(&self) -> Option<CommandPlace<'_>> {
+        let mut state = self.state.lock();
+        (state.commands < COMMANDS_MAX).then(|| {
+            state.commands += 1;
+            CommandPlace(self)
+        })
     }
 
     /// Runs the command of a task. Returns what it has said, also about what it has left out.

@@ -3,6 +3,7 @@
 use crate::node::Node;
 use nacre_cluster::{Destination, Endpoints, Member, OutgoingRule};
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 
 /// The rules for outgoing requests of a node: those of the cluster's settings and those that the node was started with.
@@ -41,6 +42,14 @@ impl Node {
     pub fn allow_outgoing(&self, rules: Vec<OutgoingRule>) {
         // A node is started with one list.
         let _ = self.outgoing_allowed.set(rules);
+    }
+
+    /// Resolves a host that a user has named, and returns those of its addresses that this node may send requests to.
+    ///
+    /// # Errors
+    /// Why there are none, for that user.
+    pub fn reachable(self: &Arc<Node>, host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
+        self.platform.reachable(&Outgoing::new(self), host, port)
     }
 
     fn outgoing_allowed(&self) -> &[OutgoingRule] {

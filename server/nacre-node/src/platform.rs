@@ -7,6 +7,7 @@ use nacre_sandbox::{Capsule, Http, Plugin};
 use nacre_state::StateOptions;
 use nacre_store::{Error, Spaces, Store};
 use nacre_types::{NodeId, Now};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -57,6 +58,20 @@ pub trait Platform: BucketEnv {
 
     /// Sends the requests of functions and plugins, to addresses only that `outgoing` allows once they are resolved.
     fn http(&self, outgoing: Outgoing) -> Arc<dyn Http>;
+
+    /// Resolves a host, and returns those of its addresses that `outgoing` allows, with the port.
+    ///
+    /// # Errors
+    /// Why there are none.
+    fn reachable(
+        &self,
+        outgoing: &Outgoing,
+        host: &str,
+        port: u16,
+    ) -> Result<Vec<SocketAddr>, String> {
+        let _ = (outgoing, host, port);
+        Err("there is no network here".to_owned())
+    }
 
     /// Reads the settings of a bucket from fields that are named as the form of management names them: those of a new
     /// bucket, or on top of those that are `known`. `now_cas` is a CAS of now.

@@ -82,24 +82,53 @@ impl<R: Rules> Resolver for Checked<R> {
         timeout: NextTimeout,
     ) -> Result<ResolvedSocketAddrs, ureq::Error> {
         let found = self.resolver.resolve(uri, config, timeout)?;
-        let host = uri.host().unwrap_or_default().to_ascii_lowercase();
-        let nodes = found.first().map_or_else(Vec::new, |at| self.rules.nodes_at(at.port()));
+        let checked = allowed(&self.rules, uri.host().unwrap_or_default(), &found);
         let mut allowed = self.empty();
-        let mut refused = None;
-        for address in found.iter().copied() {
-            let is_node = nodes.iter().any(|node| *node == host || is_at(node, address));
-            let is_local = is_local(address.ip());
-            let destination = Destination { host: &host, address, is_local, is_node };
-            match self.rules.check(&destination) {
-                Ok(()) => allowed.push(address),
-                Err(why) => refused = Some(why),
-            }
+        for address in checked.map_err(|why| ureq::Error::Other(Box::new(Denied(why))))? {
+            allowed.push(address);
         }
-        match refused {
-            Some(why) if allowed.is_empty() => Err(ureq::Error::Other(Box::new(Denied(why)))),
-            _ => Ok(allowed),
+        Ok(allowed)
+    }
+}
+
+/// Returns those addresses of a host that may be reached.
+///
+/// # Errors
+/// Why not, if that is none of them.
+fn allowed(
+    rules: &impl Rules,
+    host: &str,
+    found: &[SocketAddr],
+) -> Result<Vec<SocketAddr>, String> {
+    let host = host.to_ascii_lowercase();
+    let nodes = found.first().map_or_else(Vec::new, |at| rules.nodes_at(at.port()));
+    let mut allowed = Vec::new();
+    let mut refused = None;
+    for address in found.iter().copied() {
+        let is_node = nodes.iter().any(|node| *node == host || is_at(node, address));
+        let is_local = is_local(address.ip());
+        let destination = Destination { host: &host, address, is_local, is_node };
+        match rules.check(&destination) {
+            Ok(()) => allowed.push(address),
+            Err(why) => refused = Some(why),
         }
     }
+    match refused {
+        Some(why) if allowed.is_empty() => Err(why),
+        _ => Ok(allowed),
+    }
+}
+
+/// Resolves a host, and returns those of its addresses that `outgoing` allows, with the port. An address of IPv6 is in brackets.
+///
+/// # Errors
+/// Why there are none.
+pub fn reachable(outgoing: &Outgoing, host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
+    let name = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    let found = (name, port).to_socket_addrs().map_err(|error| format!("{host}: {error}"))?;
+    let found: Vec<SocketAddr> = found.collect();
+    let allowed = allowed(outgoing, host, &found)?;
+    if allowed.is_empty() { Err(format!("{host} has no address")) } else { Ok(allowed) }
 }
 
 /// Returns true if the host of a node has that address.

@@ -3,7 +3,7 @@
 use crate::capsules;
 use crate::cluster::{Peers, membership};
 use crate::data_dir::{self, Reserve};
-use crate::http_out::HttpClient;
+use crate::http_out::{self, HttpClient};
 use crate::kv::links::Links;
 use crate::process::{Priority, Process};
 use crate::rest::bucket_form;
@@ -21,6 +21,7 @@ use nacre_store::{Error, LogOptions, LogSpaces, LogStore, OnDamage, SledStore, S
 use nacre_types::{NodeId, Now};
 use parking_lot::Mutex;
 use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
@@ -317,6 +318,15 @@ impl Platform for SystemPlatform {
 
     fn http(&self, outgoing: Outgoing) -> Arc<dyn Http> {
         Arc::new(HttpClient::new(outgoing))
+    }
+
+    fn reachable(
+        &self,
+        outgoing: &Outgoing,
+        host: &str,
+        port: u16,
+    ) -> Result<Vec<SocketAddr>, String> {
+        http_out::reachable(outgoing, host, port)
     }
 
     fn bucket_settings(

@@ -3,9 +3,11 @@
 use futures_util::TryStreamExt;
 use nacre_backup::{Store, StoreError};
 use object_store::aws::{AmazonS3, AmazonS3Builder};
+use object_store::client::{HttpClient, HttpConnector};
 use object_store::path::Path;
 use object_store::{
-    Error, GetOptions, GetRange, ObjectStore, ObjectStoreExt, PutMode, PutPayload, RetryConfig,
+    ClientOptions, Error, GetOptions, GetRange, ObjectStore, ObjectStoreExt, PutMode, PutPayload,
+    RetryConfig,
 };
 use std::ops::Range;
 use std::time::Duration;
@@ -17,6 +19,31 @@ const SCHEME: &str = "s3://";
 const RETRY_TIMEOUT: Duration = Duration::from_secs(60);
 /// Most times that a request is sent again.
 const RETRIES_MAX: usize = 6;
+
+/// Time of a connection, and of a request with its answer. Source: defaults of the library.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Client of a store that is named by its endpoint. It follows no redirections: they may lead to hosts that a node must not reach for whoever
+/// has named the endpoint.
+#[derive(Debug)]
+struct Direct {
+    is_plain: bool,
+}
+
+impl HttpConnector for Direct {
+    fn connect(&self, _: &ClientOptions) -> object_store::Result<HttpClient> {
+        let client = reqwest::Client::builder()
+            .redirect(reqwest::redirect::Policy::none())
+            .https_only(!self.is_plain)
+            .http1_only()
+            .connect_timeout(CONNECT_TIMEOUT)
+            .timeout(REQUEST_TIMEOUT)
+            .build();
+        let failed = |error| Error::Generic { store: "S3", source: Box::new(error) };
+        client.map(HttpClient::new).map_err(failed)
+    }
+}
 
 /// Objects under a prefix in a bucket of an object store.
 ///
@@ -51,9 +78,10 @@ impl RemoteStore {
         let path = Path::parse(path.trim_end_matches('/')).map_err(|error| cannot(&error))?;
         let prefix = if path.as_ref().is_empty() { String::new() } else { format!("{path}/") };
         // A store of one's own, on this machine or this network, may have no certificate.
-        let is_plain = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"]
-            .iter()
-            .any(|name| std::env::var(name).is_ok_and(|endpoint| endpoint.starts_with("http://")));
+        let endpoints = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"];
+        let mut endpoints = endpoints.iter().filter_map(|name| std::env::var(name).ok()).peekable();
+        let is_named = endpoints.peek().is_some();
+        let is_plain = endpoints.any(|endpoint| endpoint.starts_with("http://"));
         // Fails if there is a provider already, which serves as well.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let retry = RetryConfig {
@@ -61,12 +89,14 @@ impl RemoteStore {
             retry_timeout: RETRY_TIMEOUT,
             ..RetryConfig::default()
         };
-        let objects = AmazonS3Builder::from_env()
+        let mut builder = AmazonS3Builder::from_env()
             .with_bucket_name(bucket)
             .with_allow_http(is_plain)
-            .with_retry(retry)
-            .build()
-            .map_err(|error| cannot(&error))?;
+            .with_retry(retry);
+        if is_named {
+            builder = builder.with_http_connector(Direct { is_plain });
+        }
+        let objects = builder.build().map_err(|error| cannot(&error))?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()

@@ -1,0 +1,89 @@
+//! The object store that a request has named by its endpoint: nodes reach it like any other address that a user names.
+//!
+//! Whoever may make backups could otherwise have a node send requests to itself, to its machine or to the metadata service of a cloud, and
+//! read in errors what is answered. The endpoint that the operator has given the process by `AWS_ENDPOINT_URL` is not checked.
+
+use crate::record::Repository;
+use nacre_node::Node;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// Variable with the endpoint.
+pub(crate) const ENDPOINT: &str = "AWS_ENDPOINT_URL";
+
+/// Returns the variables by which commands reach the store of a repository.
+///
+/// # Errors
+/// Why the endpoint may not be reached.
+pub(crate) fn variables(
+    node: &Arc<Node>,
+    repository: &Repository,
+) -> Result<BTreeMap<String, String>, String> {
+    checked(node, &repository.cloud)
+}
+
+/// As [`variables`], of those that a request names.
+///
+/// # Errors
+/// Why the endpoint may not be reached.
+pub(crate) fn checked(
+    node: &Arc<Node>,
+    cloud: &BTreeMap<String, String>,
+) -> Result<BTreeMap<String, String>, String> {
+    let mut variables = cloud.clone();
+    if let Some(endpoint) = variables.get_mut(ENDPOINT) {
+        let url = Url::read(endpoint)?;
+        let found = node.reachable(url.host, url.port)?;
+        let address = found.first().ok_or("the endpoint has no address")?;
+        *endpoint = url.at(*address);
+    }
+    Ok(variables)
+}
+
+/// The parts of an endpoint.
+#[derive(Debug, PartialEq, Eq)]
+struct Url<'a> {
+    is_secure: bool,
+    host: &'a str,
+    port: u16,
+    /// The rest: empty, or a path.
+    path: &'a str,
+}
+
+impl<'a> Url<'a> {
+    fn read(text: &'a str) -> Result<Url<'a>, String> {
+        let malformed =
+            || format!("the endpoint {text:?} is not http://HOST:PORT or https://HOST:PORT");
+        let (scheme, rest) = text.split_once("://").ok_or_else(malformed)?;
+        let (is_secure, default) = match scheme {
+            "http" => (false, 80),
+            "https" => (true, 443),
+            _ => return Err(malformed()),
+        };
+        let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+        let (host, port) = match authority.rsplit_once(':') {
+            Some((host, port)) if !port.ends_with(']') => (host, port.parse().ok()),
+            _ => (authority, Some(default)),
+        };
+        let is_bare =
+            host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_".contains(&byte));
+        let is_address = host.starts_with('[') && host.ends_with(']');
+        let is_plain = path.bytes().all(|byte| byte.is_ascii_graphic() && !b"?#\\".contains(&byte));
+        match port {
+            Some(port) if !host.is_empty() && (is_bare || is_address) && is_plain => {
+                Ok(Url { is_secure, host, port, path })
+            }
+            _ => Err(malformed()),
+        }
+    }
+
+    /// The URL that leads to an address which was checked: a second answer of the name server could be another one. With TLS the name stays,
+    /// as whoever answers has to show a certificate for it.
+    fn at(&self, address: SocketAddr) -> String {
+        match self.is_secure {
+            true => format!("https://{}:{}{}", self.host, self.port, self.path),
+            false => format!("http://{address}{}", self.path),
+        }
+    }
+}
