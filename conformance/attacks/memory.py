@@ -387,6 +387,42 @@ def scans_are_shared(node):
         eventually(lambda: create(again) == kv.SUCCESS, within=5)
 
 
+@case("definitions of one user fill neither the memory nor the disk", heavy=True)
+def many_definitions(node):
+    assert node.rest("POST", f"/pools/default/buckets/{BUCKET}/scopes", {"name": "s"}).status == 200
+    for name in ("src", "meta"):
+        assert node.rest("POST", f"/pools/default/buckets/{BUCKET}/scopes/s/collections", {"name": name}).status == 200
+    node.add_user("mallory", f"eventing_manage_functions[{BUCKET}:s],data_dcp_reader[{BUCKET}:s]")
+    place = {"source_bucket": BUCKET, "source_scope": "s", "source_collection": "src"}
+    place |= {"metadata_bucket": BUCKET, "metadata_scope": "s", "metadata_collection": "meta"}
+    scope = f"?bucket={BUCKET}&scope=s"
+
+    def define(number):
+        code = "function OnUpdate(doc, meta) {} //" + "x" * 1_000_000
+        value = {"appname": f"f{number}", "appcode": code, "settings": {}, "depcfg": {**place, "curl": [], "buckets": [], "constants": []}}
+        answer = node.rest("POST", f"/api/v1/functions/f{number}{scope}", Json(value), user="mallory", port="eventing", timeout=120)
+        return answer.status, answer.body
+
+    with Peak(node) as peak:
+        answers = [define(number) for number in range(60)]
+        defined = [status for status, _ in answers].count(200)
+        assert defined < 34 and b"32 MiB" in answers[-1][1], (defined, answers[-1])
+        begun = time.monotonic()
+        node.add_user("ann")
+        assert node.rest("POST", "/pools/default/buckets", {"name": "fits", "ramQuotaMB": 100}).status == 202
+        took = time.monotonic() - begun
+        assert took < 5, f"administration took {took:.1f} s"
+        # The administrator makes room.
+        for number in range(4):
+            assert node.rest("DELETE", f"/api/v1/functions/f{number}{scope}", port="eventing").status == 200
+        assert define(60)[0] == 200
+    assert node.stop() == 0
+    size = sum(path.stat().st_size for path in node.data_dir.rglob("*") if path.is_file())
+    assert size < 1 << 30, f"{size >> 20} MiB on disk"
+    node.start()
+    return f"{defined} MB of functions, {size >> 20} MiB on disk, {peak}"
+
+
 @case("changes that nobody reads do not fill the memory")
 def unread_changes(node):
     node.add_user("mallory", f"data_reader[{BUCKET}]")

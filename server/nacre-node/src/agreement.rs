@@ -97,6 +97,42 @@ struct Agreed {
     user_generation: u64,
 }
 
+/// Largest size of the agreed state, in bytes as it is stored, up to which something can be defined. Each change writes the whole state, and
+/// each node holds it, outside of every quota: who may define functions in one scope could take all memory.
+const DEFINITIONS_BYTES_MAX: usize = 32 << 20;
+
+/// Refuses a definition that makes the agreed state larger than it may be. Whatever keeps the cluster going is always possible.
+fn check_size(change: &Change, before: &Cluster, after: &Write) -> Result<(), Error> {
+    let size = |write: &Write| write.1.as_ref().map_or(0, Vec::len);
+    let is_large = size(after) > DEFINITIONS_BYTES_MAX && is_definition(change);
+    if !is_large || size(after) <= size(&write(row::CLUSTER, before)) {
+        return Ok(());
+    }
+    let mib = DEFINITIONS_BYTES_MAX >> 20;
+    let reason = format!(
+        "all definitions of the cluster (functions, views, indexes, plugins and others) have {mib} MiB at most: drop some first"
+    );
+    Err(Error::Refused(Refusal::Invalid { field: "_", reason }))
+}
+
+/// Returns true for what users define, with texts of theirs.
+fn is_definition(change: &Change) -> bool {
+    matches!(
+        change,
+        Change::CreateScope { .. }
+            | Change::CreateCollection { .. }
+            | Change::PutDesignDocument { .. }
+            | Change::CreateIndex { .. }
+            | Change::PutQueryFunction { .. }
+            | Change::PutSequence { .. }
+            | Change::PutQueryLibrary { .. }
+            | Change::PutPackage { .. }
+            | Change::Deploy { .. }
+            | Change::PutFunction { .. }
+            | Change::PutServiceRecord { .. }
+    )
+}
+
 /// A row with `value` as JSON.
 pub(crate) fn write(row: &[u8], value: &impl Serialize) -> Write {
     let stored = serde_json::to_vec(value).expect("the agreed state is plain data with text keys");
@@ -254,6 +290,7 @@ impl Node {
         after.apply(change).map_err(Error::Refused)?;
         let after = Arc::new(after);
         let mut writes = vec![write(row::CLUSTER, &*after)];
+        check_size(change, &before, &writes[0])?;
         let users = dropped(change).and_then(|keyspace| {
             let mut users = self.users().clone();
             users.forget(keyspace).then_some(users)
