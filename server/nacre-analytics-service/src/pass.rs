@@ -131,6 +131,21 @@ mod tests {
     }
 
     #[test]
+    fn an_answer_takes_memory_while_it_is_read() {
+        let mut taken = 0;
+        let mut take = |bytes: usize| {
+            taken += bytes;
+            if taken > 1 << 20 { Err("no memory is left".to_owned()) } else { Ok(()) }
+        };
+        assert_eq!(whole(&[7; 1000][..], &mut take).map(|body| body.len()), Ok(1000));
+        // An answer without an end.
+        assert_eq!(whole(std::io::repeat(7), &mut take).unwrap_err(), "no memory is left");
+        assert!(taken < (1 << 20) + 2 * PIECE_BYTES, "{taken}");
+        let refused = whole(std::io::repeat(7), |_| Ok(())).unwrap_err();
+        assert!(refused.contains("an answer may have"), "{refused}");
+    }
+
+    #[test]
     fn without_a_process_clients_learn_why_and_try_again() {
         let reply = unavailable("it is not installed");
         let text = String::from_utf8(reply.body).unwrap();

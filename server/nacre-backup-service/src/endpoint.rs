@@ -87,3 +87,42 @@ impl<'a> Url<'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endpoints_are_read_as_clients_read_them() {
+        let parts = |text: &str| Url::read(text).map(|url| (url.host.to_owned(), url.port));
+        assert_eq!(parts("http://store.example"), Ok(("store.example".into(), 80)));
+        assert_eq!(parts("https://store.example/a"), Ok(("store.example".into(), 443)));
+        assert_eq!(parts("http://10.0.0.1:9000"), Ok(("10.0.0.1".into(), 9000)));
+        assert_eq!(parts("http://[::1]:9000/x"), Ok(("[::1]".into(), 9000)));
+        assert_eq!(parts("http://[fe80::1]"), Ok(("[fe80::1]".into(), 80)));
+        for text in [
+            "",
+            "store.example",
+            "file:///etc",
+            "http://",
+            "http://:80",
+            "http://good@evil",
+            "http://evil#good",
+            "http://evil?good",
+            "http://evil\\good",
+            "http://host:99999",
+            "http://host:",
+            "http://a b",
+        ] {
+            assert!(Url::read(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn without_tls_the_address_that_was_checked_is_used() {
+        let address = "10.0.0.1:9000".parse().unwrap();
+        let at = |text: &str| Url::read(text).unwrap().at(address);
+        assert_eq!(at("http://store:9000/a"), "http://10.0.0.1:9000/a");
+        assert_eq!(at("https://store:9000/a"), "https://store:9000/a");
+    }
+}

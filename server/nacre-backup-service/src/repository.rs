@@ -427,4 +427,19 @@ mod tests {
         let secret = r#"{"archive":"s3://b/p","cloud_credentials_key":"k"}"#;
         assert!(checked(secret).unwrap_err().contains("credentials"));
     }
+
+    #[test]
+    fn a_folder_is_found_by_links_and_before_it_exists() {
+        let folder = tempfile::tempdir().unwrap();
+        let (data, link) = (folder.path().join("data"), folder.path().join("link"));
+        std::fs::create_dir(&data).unwrap();
+        std::os::unix::fs::symlink(&data, &link).unwrap();
+        for inside in [data.join("new/a"), data.clone(), link.join("new"), link.clone()] {
+            assert!(is_in(&inside.to_string_lossy(), &data), "{}", inside.display());
+        }
+        for outside in ["data2", "other/data"] {
+            assert!(!is_in(&folder.path().join(outside).to_string_lossy(), &data), "{outside}");
+        }
+        assert!(!is_in("s3://bucket/data", &data));
+    }
 }

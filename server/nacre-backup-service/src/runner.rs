@@ -340,3 +340,19 @@ pub(crate) fn first_schedule(plan: &plan::Plan, now_ms: u64) -> BTreeMap<String,
     let first = |task: &plan::PlanTask| (task.name.clone(), Scheduled::first(task, now_ms));
     plan.tasks.iter().map(first).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_of_requests_have_places_that_come_free() {
+        let runner = Runner::default();
+        let held: Vec<_> = (0..COMMANDS_MAX).map(|_| runner.enter().unwrap()).collect();
+        assert!(runner.enter().is_none());
+        let refused = runner.run(&Command::new(["--help"])).unwrap_err();
+        assert!(refused.contains("try again"), "{refused}");
+        drop(held);
+        assert!(runner.enter().is_some());
+    }
+}

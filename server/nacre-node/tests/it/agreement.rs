@@ -3,7 +3,7 @@
 use crate::world::{World, local, nobody, other_node, request};
 use nacre_auth::{Group, Refused, Role, User};
 use nacre_bucket::kv::{Peer, Session};
-use nacre_cluster::{BucketSettings, Change, Membership};
+use nacre_cluster::{BucketSettings, Change, Expected, Membership, ServiceRecord};
 use nacre_node::agreement::Proposal;
 use nacre_node::{Error, Node, PeerMessageHandler, Platform};
 use nacre_types::NodeId;
@@ -181,4 +181,39 @@ fn roles_on_what_is_dropped_end_with_it() {
     assert!(node.users_version() > before, "connections look again what their users may");
     let node = reopen(&world, &node);
     assert_eq!(left(&node), "data_reader[*]");
+}
+
+#[test]
+fn definitions_have_a_size_and_can_be_dropped_when_there_is_no_room() {
+    let world = World::new();
+    let node = world.node();
+    let put = |number: usize, bytes: usize| {
+        let record = ServiceRecord {
+            version: format!("{number:016x}"),
+            bucket: None,
+            scope: None,
+            body: "x".repeat(bytes),
+        };
+        node.change(&Change::PutServiceRecord {
+            service: "echo".into(),
+            name: format!("r{number}"),
+            record: Box::new(record),
+            expected: Expected::Anything,
+        })
+    };
+    let full = (0..64).find(|number| put(*number, 1 << 20).is_err());
+    let full = full.expect("1 MiB each is too much at some time");
+    assert!((28..=32).contains(&full), "{full} MiB");
+    let refused = put(full, 1 << 20).unwrap_err();
+    assert!(refused.to_string().contains("32 MiB at most"), "{refused}");
+    // What is smaller than what it replaces is taken, and so is what keeps the cluster going.
+    put(0, 10).unwrap();
+    node.change(&Change::NameCluster { name: "another".into() }).unwrap();
+    node.change(&Change::DropServiceRecord {
+        service: "echo".into(),
+        name: "r1".into(),
+        expected: Expected::Anything,
+    })
+    .unwrap();
+    put(full, 1 << 20).unwrap();
 }

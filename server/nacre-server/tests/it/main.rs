@@ -44,6 +44,7 @@ mod queries;
 mod query_administration;
 mod query_outside;
 mod restart;
+mod rights;
 mod search;
 mod seats;
 mod setup;

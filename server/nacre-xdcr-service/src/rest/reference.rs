@@ -344,4 +344,33 @@ mod tests {
         let edited = read(&edited, Some(&known)).unwrap();
         assert_eq!(edited, Reference { password: "other".to_owned(), ..known });
     }
+
+    #[test]
+    fn a_stored_password_stays_with_the_server_that_it_was_given_for() {
+        let known = read(&form(&[("secureType", "full")]), None).unwrap();
+        let edit = |fields: &[(&str, &str)]| {
+            let fields =
+                fields.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+            read(&fields.collect(), Some(&known))
+        };
+        for fields in [
+            &[("hostname", "evil")][..],
+            &[("hostname", "b:9000")],
+            &[("secureType", "none")],
+            &[("secureType", "half")],
+            &[("demandEncryption", "0")],
+            &[("certificate", "another")],
+            &[("hostname", "evil"), ("password", "")],
+        ] {
+            let refused = edit(fields).unwrap_err();
+            let text = String::from_utf8(refused.body).unwrap();
+            assert!(refused.status == 400 && text.contains("give the password again"), "{text}");
+            let mut whole = fields.to_vec();
+            whole.push(("password", "other"));
+            assert_eq!(edit(&whole).unwrap().password, "other");
+        }
+        for fields in [&[("username", "bob")][..], &[("name", "c")], &[("hostname", "b:18091")]] {
+            assert_eq!(edit(fields).unwrap().password, "pw", "{fields:?}");
+        }
+    }
 }
