@@ -256,7 +256,7 @@ impl Distribution {
             return SHARE_OF_A_PATTERN * all;
         }
         let after = format!("{prefix}{}", char::MAX);
-        let bounds = [prefix.into(), after].map(|text: String| (Some(Value::from(text)), true));
+        let bounds = [prefix, after].map(|text| (Some(Value::from(text)), true));
         let [low, high] = bounds;
         self.range(Some(low), Some(high))
     }

@@ -7,14 +7,16 @@ const TERMS_MAX: usize = 7;
 /// Another order must save this share of the cost, as estimates are not exact.
 const SAVED_MIN: f64 = 0.1;
 
+/// Gives the estimate of joining a term to the rows of others, whose numbers are in the slice; `None` if they cannot be joined.
+pub type Joining<'a> = dyn FnMut(&[usize], Estimate, usize) -> Option<Estimate> + 'a;
+
 /// Returns the order of `count` terms with the least cost, or `None` if that is the written one or there are too many terms.
 ///
-/// `first` gives the estimate of reading a term alone, `next` that of joining a term to the rows of others, whose numbers are in
-/// the slice. Orders are compared set by set: of two ways to join the same terms, the cheaper one is continued.
+/// `first` gives the estimate of reading a term alone, `next` that of joining it to others. Orders are compared set by set: of two ways to join the same terms, the cheaper one is continued.
 pub fn best_order(
     count: usize,
     first: &mut dyn FnMut(usize) -> Option<Estimate>,
-    next: &mut dyn FnMut(&[usize], Estimate, usize) -> Option<Estimate>,
+    next: &mut Joining<'_>,
 ) -> Option<Vec<usize>> {
     if !(2..=TERMS_MAX).contains(&count) {
         return None;

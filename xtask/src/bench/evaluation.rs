@@ -7,7 +7,7 @@
 
 use crate::chaos::{BUCKET, Cluster};
 use crate::command::{output, workspace};
-use crate::node::{self, PASSWORD, USER};
+use crate::node::{PASSWORD, USER};
 use crate::tools;
 use serde::Deserialize;
 use std::fmt::Write;
@@ -21,6 +21,16 @@ const LEVELS: [&str; 3] = ["none", "majority", "persistToMajority"];
 const OPERATIONS: [&str; 5] = ["insert", "update", "query", "search", "delete"];
 /// Seconds of silence after which a node is replaced.
 const FAILOVER_S: u64 = 5;
+
+/// What the page says before its tables.
+const INTRODUCTION: &str = "# Evaluation in figures
+
+Written by `cargo xtask bench evaluation --page docs/reference/evaluation-figures.md`. One client of the official Python SDK does one
+operation after the other: it inserts, updates, queries by an index, searches for a word, and deletes. The nodes run on one machine of two
+processors, each in a network namespace of its own, so that more nodes share what there is. Columns are levels of durability.
+[Cluster figures](cluster-figures.md) has the same for the Go SDK, and the throughput while a node is killed.
+
+";
 
 /// Milliseconds that an operation took for all documents, and the slowest single one.
 #[derive(Clone, Copy, Debug, Deserialize)]
@@ -51,8 +61,13 @@ struct Cell {
 ///
 /// # Errors
 /// When a cluster or the client does not do its part.
-pub fn run(nodes_max: usize, documents: &[usize], page: Option<&Path>) -> Result<(), String> {
-    let binary = node::build("release")?;
+pub fn run(
+    nodes_max: usize,
+    documents: &[usize],
+    page: Option<&Path>,
+    named: Option<&Path>,
+) -> Result<(), String> {
+    let binary = super::binary(named, "release")?;
     let python = tools::python("python-sdk-4.6.3", &[SDK])?;
     let mut cells = Vec::new();
     for nodes in 1..=nodes_max {
@@ -70,7 +85,7 @@ pub fn run(nodes_max: usize, documents: &[usize], page: Option<&Path>) -> Result
     println!("{text}");
     match page {
         None => Ok(()),
-        Some(path) => std::fs::write(path, text)
+        Some(path) => std::fs::write(path, format!("{INTRODUCTION}{text}"))
             .map_err(|error| format!("cannot write {}: {error}", path.display())),
     }
 }

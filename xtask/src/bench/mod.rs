@@ -76,6 +76,9 @@ enum What {
         /// Write the tables into this file, too
         #[arg(long, value_name = "FILE")]
         page: Option<PathBuf>,
+        /// A server to run instead of the one of this workspace
+        #[arg(long, value_name = "PATH")]
+        node: Option<PathBuf>,
     },
     /// How long requests at a steady rate wait while nodes leave a cluster of three and come again
     Rebalance {
@@ -350,8 +353,8 @@ pub fn run(options: &Bench) -> Result<(), String> {
             isolation::run((*rounds).max(1), *seconds, only.as_deref())
         }
         What::Cluster { nodes, documents } => cluster::run((*nodes).into(), documents),
-        What::Evaluation { nodes, documents, page } => {
-            evaluation::run((*nodes).into(), documents, page.as_deref())
+        What::Evaluation { nodes, documents, page, node } => {
+            evaluation::run((*nodes).into(), documents, page.as_deref(), node.as_deref())
         }
         What::Rebalance { rounds, rate, node } => {
             rebalance::run((*rounds).max(1), (*rate).max(1), node.as_deref())
