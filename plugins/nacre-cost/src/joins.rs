@@ -12,7 +12,8 @@ pub type Joining<'a> = dyn FnMut(&[usize], Estimate, usize) -> Option<Estimate> 
 
 /// Returns the order of `count` terms with the least cost, or `None` if that is the written one or there are too many terms.
 ///
-/// `first` gives the estimate of reading a term alone, `next` that of joining it to others. Orders are compared set by set: of two ways to join the same terms, the cheaper one is continued.
+/// `first` gives the estimate of reading a term alone, `next` that of joining it to others. Orders are compared set by set: of two ways
+/// to join the same terms, the cheaper one is continued.
 pub fn best_order(
     count: usize,
     first: &mut dyn FnMut(usize) -> Option<Estimate>,

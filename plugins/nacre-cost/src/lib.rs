@@ -22,5 +22,5 @@ mod table;
 pub use asked::{Sarg, mentions, rename, renamed, sarg};
 pub use distribution::{Distribution, Tally};
 pub use estimate::{Estimate, IndexCost, hash_join, lookup_join, loop_join, of_keys, sequential};
-pub use joins::best_order;
+pub use joins::{Joining, best_order};
 pub use table::Table;
