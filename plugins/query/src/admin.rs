@@ -52,7 +52,8 @@ pub fn admin(
         Some((catalog, name)) => (catalog, Some(name)),
         None => (path.strip_prefix("/admin/")?, None),
     };
-    if !CATALOGS.contains(&catalog) && !(CACHES.contains(&catalog) && method == "GET") {
+    let is_read_cache = method == "GET" && CACHES.contains(&catalog);
+    if !CATALOGS.contains(&catalog) && !is_read_cache {
         return None;
     }
     let mut request = Request::default();
