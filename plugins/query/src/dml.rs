@@ -36,6 +36,8 @@ struct Writer<'a> {
     run: &'a Run<'a>,
     context: &'a Context<'a>,
     waiting: Vec<Write>,
+    /// True once the store was asked to write something, and so whether the user may.
+    has_written: bool,
     rows: Vec<Value>,
 }
 
@@ -51,7 +53,9 @@ impl<'a> Writer<'a> {
         let returning = returning
             .map(|projection| Project { projection: named(projection), star: vec![alias.clone()] });
         let (waiting, rows) = (Vec::new(), Vec::new());
-        Writer { keyspace, alias: alias.clone(), verb, returning, run, context, waiting, rows }
+        let alias = alias.clone();
+        let has_written = false;
+        Writer { keyspace, alias, verb, returning, run, context, waiting, has_written, rows }
     }
 
     fn push(&mut self, write: Write) -> Result<()> {
@@ -71,6 +75,7 @@ impl<'a> Writer<'a> {
         if writes.is_empty() {
             return Ok(());
         }
+        self.has_written = true;
         let mutations: Vec<Mutation> = writes.iter().map(|write| write.mutation.clone()).collect();
         let results = self.run.store.mutate(&self.keyspace, &mutations)?;
         let mut refused = None;
@@ -131,6 +136,10 @@ impl<'a> Writer<'a> {
 
     fn finish(mut self) -> Result<Vec<Value>> {
         self.flush()?;
+        if !self.has_written {
+            // Who may not write is refused, whether there is something to write or not.
+            self.run.store.mutate(&self.keyspace, &[])?;
+        }
         Ok(self.rows)
     }
 

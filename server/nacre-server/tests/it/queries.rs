@@ -260,7 +260,7 @@ fn a_prepared_statement_needs_rights_whenever_it_is_executed() {
     };
     let statements = [
         ("read", "SELECT RAW d.n FROM default AS d WHERE d.n = 7"),
-        ("cover", "SELECT RAW META(d).id FROM default AS d WHERE d.n = 7"),
+        ("by_index", "SELECT RAW META(d).id FROM default AS d WHERE d.n = 7"),
         ("count", "SELECT RAW COUNT(*) FROM default"),
         ("by_key", "SELECT RAW d.n FROM default AS d USE KEYS 'a'"),
         ("write", "UPSERT INTO default VALUES ('b', {'n': 8}) RETURNING RAW n"),
