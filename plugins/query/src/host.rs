@@ -331,7 +331,9 @@ impl Datastore for Host {
         mutations: &[Mutation],
     ) -> Result<Vec<std::result::Result<u64, Refusal>>> {
         let mut outcomes = Vec::with_capacity(mutations.len());
-        for mutations in mutations.chunks(DOCUMENTS_MAX) {
+        // None at all are a question, too: whether the user may write.
+        let none = mutations.is_empty().then_some(mutations);
+        for mutations in mutations.chunks(DOCUMENTS_MAX).chain(none) {
             let mutation = |mutation: &Mutation| {
                 let (action, cas) = match mutation.action {
                     Action::Insert => (abi::Action::Insert, 0),
