@@ -21,7 +21,8 @@ const QUERY_WRITE: &str = "admin bucket_full_access query_update query_insert qu
 const MANAGE_REQUESTS: &str = "admin query_system_catalog";
 const REACH_OUT: &str = "admin query_external_access";
 const REPLICATE: &str = "admin cluster_admin replication_admin";
-const FUNCTIONS: &str = "admin eventing_admin eventing_manage_functions";
+/// Not `eventing_manage_functions` alone: a function has the rights of its owner, who needs those to the documents as well.
+const FUNCTIONS: &str = "admin eventing_admin";
 
 const ME: &str = "someone";
 /// Source of a plugin; what it is granted is in its manifest.
