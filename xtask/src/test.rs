@@ -290,7 +290,7 @@ fn go_kit() -> Result<(), String> {
     let kit = workspace().join("plugins/nacre-plugin-go");
     let sources = [
         "examples/webhooks",
-        "server/nacre-cli/templates/go",
+        "server/nacre-plugin-tools/templates/go",
         "server/nacre-server/tests/it/plugin_go",
     ];
     let formatted = Command::new("gofmt")

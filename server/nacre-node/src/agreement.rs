@@ -13,7 +13,7 @@ use crate::journal;
 use crate::node::{Identity, Node, row};
 use nacre_auth::{Domain, Edit, Group, Keyspace, PasswordPolicy, Refused, User, UserChange, Users};
 use nacre_cluster::orchestrator::Leadership;
-use nacre_cluster::{Change, Cluster, Refusal, Secret};
+use nacre_cluster::{BucketChange, Change, Cluster, Refusal, Secret};
 use nacre_store::Write;
 use nacre_types::NodeId;
 use serde::{Deserialize, Serialize};
@@ -482,9 +482,11 @@ fn dropped(change: &Change) -> Option<Keyspace<'_>> {
     let part =
         |bucket, scope, collection| Some(Keyspace { bucket: Some(bucket), scope, collection });
     match change {
-        Change::DropBucket { name } => part(name, None, None),
-        Change::DropScope { bucket, scope } => part(bucket, Some(scope), None),
-        Change::DropCollection { bucket, scope, collection } => {
+        Change::Buckets(BucketChange::DropBucket { name }) => part(name, None, None),
+        Change::Buckets(BucketChange::DropScope { bucket, scope }) => {
+            part(bucket, Some(scope), None)
+        }
+        Change::Buckets(BucketChange::DropCollection { bucket, scope, collection }) => {
             part(bucket, Some(scope), Some(collection))
         }
         _ => None,

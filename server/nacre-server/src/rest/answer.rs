@@ -10,8 +10,9 @@ use hyper::header::{
     CONNECTION, CONTENT_LENGTH, HeaderName, HeaderValue, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
 use hyper::{HeaderMap, StatusCode};
-use nacre_node::plugins::{self, Missing, Pause, Terms};
-use nacre_node::{Node, query};
+use nacre_node::Node;
+use nacre_plugins_service::{self as plugins, Missing, NodePlugins, Pause, Terms};
+use nacre_query_service as query;
 use nacre_sandbox::{Account, Header, Request};
 use std::net::IpAddr;
 use std::sync::Arc;
