@@ -17,7 +17,7 @@ use nacre_types::{
 };
 use nacre_value::{json, xattr};
 use nacre_vbucket::{Command, Refusal, Reply, Seen, Verdict, Version};
-use nacre_xdcr::{Arriving, Malformed, Outcome, Policy, Site, receive, settle};
+use nacre_xdcr::{Arriving, Malformed, Outcome, Policy, Site, first_loss, receive, settle};
 use parking_lot::{Mutex, RwLock};
 use std::sync::Arc;
 
@@ -200,8 +200,8 @@ impl ByHistory<'_> {
         let next_cas = self.next_cas(bucket, local, &incoming, now);
         let policy = Policy::Resolver(bucket.resolution());
         let vbid = Vbid::of(self.name, bucket.vbucket_count());
-        let began = bucket.vbucket(vbid).map_or(Seqno::ZERO, |it| it.failover_log().began());
-        match receive(Some(local), &incoming, self.site, policy, next_cas, began) {
+        let lost = bucket.vbucket(vbid).map_or(Seqno::ZERO, |it| first_loss(it.failover_log()));
+        match receive(Some(local), &incoming, self.site, policy, next_cas, lost) {
             Ok(Outcome::Keep) => Decision::Keep,
             Ok(Outcome::Store(version)) => Decision::Store(version.meta, version.value.into()),
             Ok(Outcome::Ask) => self.ask(local, &incoming, next_cas),

@@ -91,9 +91,12 @@ fn stamped(
     Ok(Arriving { meta: Meta { datatype, ..meta }, value: [&section[..], body].concat() })
 }
 
-/// Returns the document with a CAS that is just so far ahead of the hub's clock as one may be, if it is unsent and further ahead. It is above
-/// those of all versions that were sent before: a document that was deleted and created again has no history that names them. `last` is the greatest CAS that this
-/// has given so far: what was sent under one is older than what gets the next.
+/// Returns the document with a CAS that is just so far ahead of the hub's clock as one may be, if it is unsent and further ahead.
+///
+/// The versions of a document that a device sends have to ascend: one that does not would count as known to whoever knows the one before, and
+/// be lost. Its history need not name that one, as a document may be deleted and created again. `last` is the greatest CAS that was sent so
+/// far. The level is above it, unless the version's own CAS is not: that is above all of the same vBucket, and no version is raised, so that it
+/// is also above what they were sent with. The hub's clock alone would not do: two nodes have two, and a later reading can be an earlier time.
 pub(crate) fn levelled(
     document: Document,
     own: &[Branch],
@@ -117,7 +120,7 @@ pub(crate) fn levelled(
     let Some(device) = own.first() else { return document };
     let cas =
         cas_above(known.chain([last]), hub_unix_ns.saturating_add(AHEAD_NS_MAX), &device.name);
-    document.with_meta(|meta| meta.cas = cas)
+    document.with_meta(|meta| meta.cas = meta.cas.min(cas))
 }
 
 /// Returns an unsent version as it is sent: with its history.
@@ -376,6 +379,23 @@ mod tests {
         assert_eq!(sent.meta.cas, first.meta.cas);
         let again = at_device(&plain(10_000 * hour, "2")).document.unwrap();
         assert!(levelled(again, own, Cas::ANY, hour + 1_000_000_000).meta.cas > sent.meta.cas);
+    }
+
+    /// The first version was sent as it was, 9 s ahead of the hub. Then another node of the hub says that it is 20 s earlier, and the document
+    /// is created again. No version gets a CAS above its own: later ones of the same vBucket would be below it.
+    #[test]
+    fn versions_ascend_though_the_hubs_clock_steps_back() {
+        let hour = 3_600_000_000_000;
+        let own = &branches()[..1];
+        let sent = Cas(hour + 9_000_000_000);
+        let again = at_device(&plain(10_000 * hour, "2")).document.unwrap();
+        let level = levelled(again.clone(), own, Cas::ANY, hour - 20_000_000_000).meta.cas;
+        assert!(level < sent, "this is why it is told what was sent");
+        let level = levelled(again, own, sent, hour - 20_000_000_000).meta.cas;
+        assert!(level > sent && level.unix_ns() <= sent.unix_ns() + (1 << 16), "{level:?}");
+        let close = at_device(&plain(sent.0 + 5, "3")).document.unwrap();
+        let level = levelled(close, own, sent, hour - 20_000_000_000);
+        assert_eq!(level.meta.cas, Cas(sent.0 + 5));
     }
 
     /// The hub lost the document that was deleted here, and the pass was over when it got another one.

@@ -4,7 +4,9 @@ use crate::pull::{Pulled, VbucketState};
 use crate::push::Push;
 use crate::replica::Replica;
 use crate::wire::{self, Event};
-use crate::{Direction, Failure, Hello, Notice, Point, Saved, Settings, State, Status};
+use crate::{
+    Direction, Failure, Fault, Hello, Issued, Notice, Point, Saved, Settings, State, Status,
+};
 use nacre_protocol::{Frame, Magic, Opcode, decode};
 use nacre_types::{Cas, Now, Vbid};
 use nacre_xdcr::SourceId;
@@ -19,6 +21,8 @@ const PUSHES_MAX: usize = 64;
 const NOTICES_MAX: usize = 1024;
 /// Bytes of one frame that has not come to its end, at most.
 const INPUT_BYTES_MAX: usize = nacre_protocol::BODY_BYTES_MAX + (64 << 10);
+/// How far above the numbers given a stored bound is: one second of the clock, so that a busy device stores it once a second.
+const ISSUED_AHEAD: u64 = 1_000_000_000;
 /// The first number of requests to write; smaller ones belong to handshakes.
 pub(crate) const PUSH_OPAQUE_MIN: u32 = 1 << 8;
 /// Numbers of requests for streams: this bit and the vBucket.
@@ -52,6 +56,14 @@ pub(crate) struct Hub {
     /// The hub's clock at a time of the monotonic clock.
     unix_ns: u64,
     at_ns: u64,
+}
+
+#[cfg(test)]
+impl Hub {
+    /// Sets the hub's clock at a time of the monotonic clock.
+    pub fn set_clock(&mut self, unix_ns: u64, at_ns: u64) {
+        (self.unix_ns, self.at_ns) = (unix_ns, at_ns);
+    }
 }
 
 /// A collection that is kept in step.
@@ -92,8 +104,8 @@ pub struct Engine {
     /// Documents to be looked at.
     pub(crate) queue: VecDeque<Key>,
     pub(crate) next_opaque: u32,
-    /// The greatest CAS that a version of a wrong clock was given.
-    pub(crate) last_level: Cas,
+    /// The greatest numbers given so far.
+    pub(crate) issued: Issued,
     pub(crate) saved: Saved,
     /// True if positions have changed since they were stored.
     is_dirty: bool,
@@ -128,7 +140,7 @@ impl Engine {
             doubtful: BTreeMap::new(),
             queue: VecDeque::new(),
             next_opaque: PUSH_OPAQUE_MIN,
-            last_level: Cas::ANY,
+            issued: saved.issued,
             saved: saved.clone(),
             is_dirty: false,
             said_again: BTreeSet::new(),
@@ -360,6 +372,7 @@ impl Engine {
             collections: self.known.clone(),
             points: self.points(),
             push: Some(replica.position()),
+            issued: self.saved.issued,
         };
         let rows = after.rows_after(&self.saved);
         replica.save(&rows)?;
@@ -368,6 +381,25 @@ impl Engine {
         self.save_at_ns = now.monotonic_ns + SAVE_NS;
         // Changes that waited for this moment.
         self.look_at_changes(replica, now)
+    }
+
+    /// Stores bounds above the numbers given so far, before they are used. Most calls find that the bounds are high enough.
+    pub(crate) fn bound_issued(&mut self, replica: &mut dyn Replica) -> Result<(), Fault> {
+        let bound = |stored: Cas, issued: Cas| match issued > stored {
+            true => Cas(issued.0.saturating_add(ISSUED_AHEAD)),
+            false => stored,
+        };
+        let Issued { writes, decisions } = self.saved.issued;
+        let issued = Issued {
+            writes: bound(writes, self.issued.writes),
+            decisions: bound(decisions, self.issued.decisions),
+        };
+        if issued != self.saved.issued {
+            let after = Saved { issued, ..self.saved.clone() };
+            replica.save(&after.rows_after(&self.saved))?;
+            self.saved = after;
+        }
+        Ok(())
     }
 
     /// The positions to store: of a vBucket that is being compared as a whole, the one from before.

@@ -37,7 +37,7 @@ mod settings;
 mod wire;
 
 pub use engine::{Engine, LineId};
-pub use position::{Point, Saved};
+pub use position::{Issued, Point, Saved};
 pub use replica::{Branch, Conflict, Fault, Local, Outcome, Parked, Replica};
 pub use settings::{
     ConflictMode, Direction, Failure, Hello, Kept, NodeAddress, Notice, Settings, State, Status,

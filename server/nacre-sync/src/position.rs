@@ -1,5 +1,6 @@
 //! Positions in the hub's histories, and their stored form.
 
+use nacre_types::Cas;
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
@@ -10,6 +11,8 @@ const GROUP: usize = 64;
 const HUB: &str = "hub";
 /// The row with the position in the device's own history.
 const PUSH: &str = "push";
+/// The row with the bounds of numbers that were given to versions.
+const ISSUED: &str = "issued";
 
 /// A position in the history of a vBucket of the hub.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -20,6 +23,16 @@ pub struct Point {
     pub seqno: u64,
     /// The snapshot that contains it.
     pub snapshot: (u64, u64),
+}
+
+/// Bounds of the numbers that versions of this device have in histories. Stored before a version gets a number above them, so that one
+/// process gives none that is below those of the process before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Issued {
+    /// No version of the app's that was sent has a greater CAS.
+    pub writes: Cas,
+    /// No decision has a greater CAS.
+    pub decisions: Cas,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -40,15 +53,20 @@ pub struct Saved {
     pub points: Vec<Point>,
     /// The position in the device's own history: [`Replica::position`](crate::Replica::position).
     pub push: Option<String>,
+    /// Bounds of the numbers given so far.
+    pub issued: Issued,
 }
 
 impl Saved {
     /// Reads rows. What cannot be read counts as missing: then it begins from the start, which costs time and loses nothing.
     pub fn read(rows: &[(String, String)]) -> Saved {
         let row = |name: &str| rows.iter().find(|(known, _)| known == name).map(|(_, text)| text);
+        let issued = row(ISSUED).and_then(|text| serde_json::from_str(text).ok());
+        let [writes, decisions]: [u64; 2] = issued.unwrap_or_default();
+        let issued = Issued { writes: Cas(writes), decisions: Cas(decisions) };
         let hub: Option<Hub> = row(HUB).and_then(|text| serde_json::from_str(text).ok());
         let Some(hub) = hub.filter(|hub| (1..=1024).contains(&hub.vbuckets)) else {
-            return Saved::default();
+            return Saved { issued, ..Saved::default() };
         };
         let mut points = vec![Point::default(); usize::from(hub.vbuckets)];
         for (group, points) in points.chunks_mut(GROUP).enumerate() {
@@ -60,7 +78,8 @@ impl Saved {
                 }
             }
         }
-        Saved { bucket: hub.bucket, collections: hub.collections, points, push: row(PUSH).cloned() }
+        let push = row(PUSH).cloned();
+        Saved { bucket: hub.bucket, collections: hub.collections, points, push, issued }
     }
 
     /// Returns the rows that differ from those of `before`.
@@ -86,6 +105,10 @@ impl Saved {
         if self.push != before.push {
             rows.extend(self.push.clone().map(|push| (PUSH.to_owned(), push)));
         }
+        if self.issued != before.issued {
+            let Issued { writes, decisions } = self.issued;
+            rows.push((ISSUED.to_owned(), text(&[writes.0, decisions.0])));
+        }
         rows
     }
 }
@@ -110,9 +133,10 @@ mod tests {
             collections: BTreeMap::from([("s.c".into(), 8)]),
             points: (0..100).map(point).collect(),
             push: Some("token".into()),
+            issued: Issued { writes: Cas(u64::MAX - 1), decisions: Cas(7) },
         };
         let rows = saved.rows_after(&Saved::default());
-        assert_eq!(rows.len(), 4, "{rows:?}");
+        assert_eq!(rows.len(), 5, "{rows:?}");
         assert_eq!(Saved::read(&rows), saved);
         let before = saved.clone();
         assert_eq!(saved.rows_after(&before), []);
@@ -123,7 +147,10 @@ mod tests {
     #[test]
     fn rows_that_are_damaged_count_as_missing() {
         let row = |name: &str, text: &str| (name.to_owned(), text.to_owned());
-        assert_eq!(Saved::read(&[row(HUB, "{}")]), Saved::default());
+        assert_eq!(Saved::read(&[row(HUB, "{}"), row(ISSUED, "[1]")]), Saved::default());
+        let issued = Issued { writes: Cas(5), decisions: Cas(6) };
+        let saved = Saved { issued, ..Saved::default() };
+        assert_eq!(Saved::read(&[row(ISSUED, "[5,6]")]), saved, "nothing else was stored yet");
         assert_eq!(
             Saved::read(&[row(HUB, r#"{"bucket":"b","vbuckets":5000,"collections":{}}"#)]),
             Saved::default()

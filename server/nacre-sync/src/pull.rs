@@ -357,11 +357,14 @@ impl Engine {
         let seen = local.document.as_ref().map(|document| Seen::from(&document.meta));
         if let Some(document) = local.document.take() {
             let cas = document.meta.cas;
-            let level = levelled(document, &local.own, self.last_level, self.hub_unix_ns(now));
+            let level = levelled(document, &local.own, self.issued.writes, self.hub_unix_ns(now));
             if level.meta.cas != cas {
-                self.last_level = level.meta.cas;
                 // No earlier branch has used that CAS for it.
                 local.own.truncate(1);
+            }
+            if !is_in_step(&level) {
+                self.issued.writes = self.issued.writes.max(level.meta.cas);
+                self.bound_issued(replica)?;
             }
             local.document = Some(level);
         }
@@ -416,8 +419,11 @@ impl Engine {
         let own = local.own_name().cloned();
         let own = own.ok_or_else(|| Fault("the device has no name".into()))?;
         let site = Site { id: decider(&own), since: Cas::ANY };
-        let versions = [document.meta.cas, hubs.meta.cas];
+        // Above the earlier ones: a decision about a version that knows of one has to count as later, though the hub has lost that one.
+        let versions = [document.meta.cas, hubs.meta.cas, self.issued.decisions];
         let cas = cas_above(versions, self.hub_unix_ns(now), &own);
+        self.issued.decisions = cas;
+        self.bound_issued(replica)?;
         let merge = settle(document, hubs, &verdict, &site, cas);
         let merge = merge.map_err(|_| Fault("attributes of a document are malformed".into()))?;
         Ok(Decided::Send(Box::new(merge)))

@@ -75,6 +75,11 @@ impl Push {
     pub fn over(&self) -> Over {
         self.over
     }
+
+    #[cfg(test)]
+    pub fn version(&self) -> &Arriving {
+        &self.version
+    }
 }
 
 impl Engine {

@@ -115,9 +115,16 @@ enum Expected {
         source: Vbid,
         run: Run,
         lookup: Lookup,
-        with_history: bool,
+        wanted: Wanted,
     },
     History {
+        source: Vbid,
+        run: Run,
+        lookup: Lookup,
+        wanted: Wanted,
+        found: Found,
+    },
+    Body {
         source: Vbid,
         run: Run,
         lookup: Lookup,
@@ -234,7 +241,11 @@ fn size_of(job: &Job) -> (usize, usize) {
     match &job.work {
         Work::Write(operations) => (operations.iter().map(wire::bytes_of).sum(), operations.len()),
         Work::LookUp(wanted, keys) => {
-            let each = if matches!(wanted, Wanted::Meta | Wanted::Checksum) { 1 } else { 2 };
+            let each = match wanted {
+                Wanted::Meta | Wanted::Checksum => 1,
+                Wanted::History => 2,
+                Wanted::Whole => 3,
+            };
             (keys.iter().map(|lookup| lookup.key.len() + 64).sum(), each * keys.len())
         }
         // Each is answered with a few dozen frames.
@@ -271,7 +282,10 @@ fn send(connection: &mut Connection, job: Job, expected: &mut VecDeque<Expected>
                 if with_history {
                     wire::look_up_history(&lookup, |request| connection.send(request));
                 }
-                expected.push_back(Expected::Meta { source, run, lookup, with_history });
+                if wanted == Wanted::Whole {
+                    wire::look_up_body(&lookup, |request| connection.send(request));
+                }
+                expected.push_back(Expected::Meta { source, run, lookup, wanted });
             }
         }
         Work::States(vbids) => {
@@ -344,26 +358,34 @@ fn answer(
             let id = operation.id;
             events.push(Event::Input(source, Box::new(Input::Written { run, id, answer })));
         }
-        Expected::Meta { source, run, lookup, with_history } => {
+        Expected::Meta { source, run, lookup, wanted } => {
             let (found, map) = connection.receive(|frame| (wire::meta(frame), map(frame)))?;
             if is_login_over.get() {
                 return Err(Error::Malformed("the login does not hold any more".to_owned()));
             }
             events.extend(map);
-            if with_history {
-                expected.push_front(Expected::History { source, run, lookup, found });
+            if wanted != Wanted::Meta {
+                expected.push_front(Expected::History { source, run, lookup, wanted, found });
             } else {
-                events.push(looked_up(source, run, &lookup, found));
+                events.push(looked_up(source, run, &lookup, wanted, found));
             }
         }
-        Expected::History { source, run, lookup, found } => {
+        Expected::History { source, run, lookup, wanted, found } => {
             let found = connection.receive(|frame| wire::with_history(found, frame))?;
-            events.push(looked_up(source, run, &lookup, found));
+            if wanted == Wanted::Whole {
+                expected.push_front(Expected::Body { source, run, lookup, found });
+            } else {
+                events.push(looked_up(source, run, &lookup, wanted, found));
+            }
+        }
+        Expected::Body { source, run, lookup, found } => {
+            let found = connection.receive(|frame| wire::with_body(found, frame))?;
+            events.push(looked_up(source, run, &lookup, Wanted::Whole, found));
         }
         Expected::Checksum { source, run, lookup } => {
             let (found, map) = connection.receive(|frame| (wire::checksum(frame), map(frame)))?;
             events.extend(map);
-            events.push(looked_up(source, run, &lookup, found));
+            events.push(looked_up(source, run, &lookup, Wanted::Checksum, found));
         }
         Expected::Statistic { vbid, ends_vbucket, ends_job } => {
             // The last frame of a group has no key; one that is refused is the only one.
@@ -388,10 +410,10 @@ fn answer(
     Ok(())
 }
 
-fn looked_up(source: Vbid, run: Run, lookup: &Lookup, found: Found) -> Event {
+fn looked_up(source: Vbid, run: Run, lookup: &Lookup, wanted: Wanted, found: Found) -> Event {
     let found = match found {
         Found::Failed(Answer::Changed) => Found::Failed(Answer::Busy),
         found => found,
     };
-    Event::Input(source, Box::new(Input::LookedUp { run, id: lookup.id, found }))
+    Event::Input(source, Box::new(Input::LookedUp { run, id: lookup.id, wanted, found }))
 }

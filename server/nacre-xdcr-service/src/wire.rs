@@ -5,6 +5,7 @@
 //! | a version written | SET_WITH_META, ADD_WITH_META or DEL_WITH_META: flags, expiry, revision, CAS, and options where there are some |
 //! | metadata | GET_META with the datatype |
 //! | metadata and history | the same, and a lookup of `_vv` and `_mou` that also reads tombstones |
+//! | all of a version | these three, and GET |
 //! | a checksum | a lookup of `$document.value_crc32c`, likewise |
 //! | how far a vBucket is | the statistics `vbucket-details` and `failovers` of it |
 
@@ -42,6 +43,7 @@ pub(crate) fn write(operation: &Operation, compresses: bool, mut send: impl FnMu
         Over::Anything => (0, 0),
         Over::Nothing => (0, version_option::SKIP_CONFLICT_RESOLUTION),
         Over::Version(cas) => (cas.0, version_option::SKIP_CONFLICT_RESOLUTION),
+        Over::Judged(cas) => (cas.0, 0),
     };
     let options = skips
         | if operation.by_time { version_option::FORCE_ACCEPT } else { 0 }
@@ -131,6 +133,16 @@ pub(crate) fn look_up_history(lookup: &Lookup, send: impl FnMut(Request<'_>)) {
     look_up_paths(lookup, &[HISTORY, METADATA_ONLY_UPDATE], send);
 }
 
+/// Encodes a request for the body at a key.
+pub(crate) fn look_up_body(lookup: &Lookup, mut send: impl FnMut(Request<'_>)) {
+    send(Request {
+        opcode: Opcode::Get as u8,
+        vbid: lookup.vbid,
+        key: &lookup.key,
+        ..Request::default()
+    });
+}
+
 /// Encodes a request for the checksum of the body at a key.
 pub(crate) fn look_up_checksum(lookup: &Lookup, send: impl FnMut(Request<'_>)) {
     look_up_paths(lookup, &[CHECKSUM], send);
@@ -213,6 +225,40 @@ pub(crate) fn with_history(found: Found, frame: &Frame<'_>) -> Found {
         version.meta.datatype |= DATATYPE_XATTR;
     }
     Found::Version(version)
+}
+
+/// Adds a body that was looked up to metadata and history of the same version.
+pub(crate) fn with_body(found: Found, frame: &Frame<'_>) -> Found {
+    let Found::Version(mut version) = found else { return found };
+    let is_missing = frame.vbid == Status::KeyNotFound as u16;
+    if version.meta.kind != Kind::Alive && is_missing {
+        return Found::Version(version);
+    }
+    if frame.vbid != Status::Success as u16 {
+        return Found::Failed(if is_missing { Answer::Busy } else { failure(frame.vbid) });
+    }
+    if frame.cas != version.meta.cas.0 || version.meta.kind != Kind::Alive {
+        // Another version is there by now, or the document is locked.
+        return Found::Failed(Answer::Busy);
+    }
+    let Some(body) = decompressed(frame) else {
+        let reason = "the target's value is malformed".to_owned();
+        return Found::Failed(Answer::Refused(reason));
+    };
+    version.value.extend_from_slice(&body);
+    Found::Version(version)
+}
+
+/// Returns the value of a frame; `None` if it is compressed and cannot be read, or would be too large.
+fn decompressed<'a>(frame: &Frame<'a>) -> Option<std::borrow::Cow<'a, [u8]>> {
+    if frame.datatype & SNAPPY == 0 {
+        return Some(frame.value.into());
+    }
+    let length = snap::raw::decompress_len(frame.value).ok()?;
+    if length > VALUE_BYTES_MAX {
+        return None;
+    }
+    Some(snap::raw::Decoder::new().decompress_vec(frame.value).ok()?.into())
 }
 
 /// Reads a checksum. A target that has none keeps its version, as it does without a question.
@@ -359,7 +405,42 @@ mod tests {
         assert_eq!(answer(Status::UnknownCollection), Answer::NoCollection);
         assert_eq!(answer(Status::TemporaryFailure), Answer::Busy);
         assert_eq!(answer(Status::AccessDenied), Answer::Busy);
-        assert!(matches!(answer(Status::TooBig), Answer::Refused(_)));
+        // A durable write of the document is under way.
+        assert_eq!(answer(Status::SyncWriteInProgress), Answer::Busy);
+        assert_eq!(answer(Status::NoMemory), Answer::Busy);
+        for status in [Status::TooBig, Status::CasInvalid, Status::XattrInvalid] {
+            assert!(matches!(answer(status), Answer::Refused(_)), "{status:?}");
+        }
+    }
+
+    #[test]
+    fn a_body_belongs_to_the_version_that_was_seen() {
+        let found = |kind: Kind| {
+            let meta = Meta { cas: Cas(5), kind, ..Meta::default() };
+            Found::Version(Arriving { meta, value: b"_vv".to_vec() })
+        };
+        let value = |found: Found| match found {
+            Found::Version(version) => Ok(version.value),
+            other => Err(other),
+        };
+        let get = |kind: Kind, status: Status, cas: u64, body: &[u8]| {
+            value(with_body(found(kind), &frame(status, cas, &[], body)))
+        };
+        assert_eq!(get(Kind::Alive, Status::Success, 5, b"body"), Ok(b"_vvbody".to_vec()));
+        assert_eq!(get(Kind::Deleted, Status::KeyNotFound, 0, b""), Ok(b"_vv".to_vec()));
+        for (kind, status, cas) in [
+            (Kind::Alive, Status::Success, 6),
+            (Kind::Alive, Status::Success, u64::MAX),
+            (Kind::Alive, Status::KeyNotFound, 0),
+            (Kind::Deleted, Status::Success, 5),
+        ] {
+            let busy = Err(Found::Failed(Answer::Busy));
+            assert_eq!(get(kind, status, cas, b"body"), busy, "{kind:?} {status:?} {cas}");
+        }
+        // A peer that says that it is compressed, or that it is longer than any document.
+        let mut lie = frame(Status::Success, 5, &[], &[0xff, 0xff, 0xff, 0xff, 0x0f, 0]);
+        lie.datatype = SNAPPY;
+        assert!(matches!(with_body(found(Kind::Alive), &lie), Found::Failed(Answer::Refused(_))));
     }
 
     #[test]

@@ -10,7 +10,7 @@
 //! version is still the one that was compared ([`nacre_vbucket::Rule::Over`]).
 
 use crate::{Judgement, Known, Malformed, Policy, Side, Site, attribute, judge};
-use nacre_types::{Cas, DATATYPE_JSON, DATATYPE_XATTR, Document, Kind, Meta, Seqno};
+use nacre_types::{Cas, DATATYPE_JSON, DATATYPE_XATTR, Document, FailoverLog, Kind, Meta, Seqno};
 use nacre_value::{json, xattr};
 use nacre_vbucket::{Verdict, Version};
 
@@ -72,10 +72,11 @@ pub enum Outcome {
 }
 
 /// Decides about a version that arrives at `site`. `next_cas` is a CAS greater than that of both versions, for a write
-/// under a CAS of this bucket; `began` is the seqno at which the present branch of the vBucket's history began.
+/// under a CAS of this bucket; `lost` is the seqno of the [first loss](first_loss) in the vBucket's history.
 ///
 /// A version that contains the local one by its numbers may not know it: this bucket made it after it had lost a later one of
-/// its own, which the version that arrives has. The resolver is asked, as in any conflict.
+/// its own, which the version that arrives has. The resolver is asked, as in any conflict. That the local version is older than the last
+/// loss does not help: it may have been written after the one before.
 ///
 /// # Errors
 /// [`Malformed`] when the attributes or the history of the version that arrives cannot be read.
@@ -85,7 +86,7 @@ pub fn receive(
     site: &Site,
     policy: Policy,
     next_cas: Cas,
-    began: Seqno,
+    lost: Seqno,
 ) -> Result<Outcome, Malformed> {
     let incoming = arriving.known()?;
     let Some(local) = local else { return Ok(Outcome::Store(arriving.clone())) };
@@ -110,7 +111,7 @@ pub fn receive(
         Judgement::Ask => Outcome::Ask,
         Judgement::Take | Judgement::TakeAnew
             if matches!(policy, Policy::Resolver(_))
-                && local.meta.seqno > began
+                && local.meta.seqno > lost
                 && is_unknown(&incoming, &here, site)
                 && (local.is_alive() || arriving.meta.kind == Kind::Alive) =>
         {
@@ -130,6 +131,15 @@ pub fn receive(
             Outcome::Store(joined(meta, xattrs, body, history.as_ref())?)
         }
     })
+}
+
+/// Returns the seqno after which a version may have been written without knowledge of one that was lost: where the second of the known
+/// branches of a history began. 0 if only one is known, or if older ones are forgotten.
+pub fn first_loss(log: &FailoverLog) -> Seqno {
+    match log.entries() {
+        [.., second, (_, Seqno::ZERO)] => second.1,
+        _ => Seqno::ZERO,
+    }
 }
 
 /// Returns true if the local version is represented by a version of `site` that the version that arrives does not know, although
@@ -294,13 +304,28 @@ mod tests {
         let local =
             Document::new(Meta { seqno: Seqno(8), ..local.meta }, local.key(), local.value());
         let lost = version("lost", 50, &History::of_write(id("here"), Cas(50)));
-        let outcome = |began| receive(Some(&local), &lost, &site(), POLICY, Cas(60), Seqno(began));
+        let outcome = |first| receive(Some(&local), &lost, &site(), POLICY, Cas(60), Seqno(first));
         assert_eq!(outcome(7), Ok(Outcome::Ask));
         assert_eq!(outcome(8), Ok(Outcome::Store(lost.clone())), "it was there before the loss");
         let merge = settle(&local, &lost, &Verdict::KeepLocal, &site(), Cas(60)).unwrap();
         let other = Site { id: id("there"), since: Cas::ANY };
         let there = receive(Some(&stored(&lost)), &merge, &other, POLICY, Cas(70), Seqno::ZERO);
         assert_eq!(there, Ok(Outcome::Store(merge)), "who has the lost one takes the decision");
+    }
+
+    #[test]
+    fn the_first_loss_is_the_oldest_one_that_is_known() {
+        for (entries, first) in [
+            (&[(1, 0)][..], 0),
+            (&[(2, 50), (1, 0)], 50),
+            (&[(3, 90), (2, 50), (1, 0)], 50),
+            // There were others before.
+            (&[(9, 90), (8, 50)], 0),
+        ] {
+            let of = |&(branch, began): &(u64, u64)| (nacre_types::VbUuid(branch), Seqno(began));
+            let log = FailoverLog::from_entries(entries.iter().map(of).collect()).unwrap();
+            assert_eq!(first_loss(&log), Seqno(first), "{entries:?}");
+        }
     }
 
     /// The bucket lost version 50, has written 30 since, and has decided between the two.

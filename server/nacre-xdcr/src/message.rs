@@ -94,6 +94,8 @@ pub enum Input {
         run: Run,
         /// Names the version that the key was looked up for.
         id: VersionId,
+        /// The part that was looked up: a late answer with another part is no answer to the present question.
+        wanted: Wanted,
         /// The result.
         found: Found,
     },
@@ -123,6 +125,13 @@ pub enum Input {
         id: VersionId,
         /// True if there is nothing left to do.
         is_done: bool,
+    },
+    /// Answers [`Effect::Log`]: the conflict is logged, or cannot be.
+    Logged {
+        /// Run of the request.
+        run: Run,
+        /// Names the version.
+        id: VersionId,
     },
     /// A connection to the target has ended, or a vBucket of the target has another owner: requests may have no answer.
     LinkLost,
@@ -193,6 +202,8 @@ pub enum Over {
     Nothing,
     /// The version, or the tombstone, with this CAS; the target does not judge.
     Version(Cas),
+    /// The target judges, and refuses if its document has another CAS than this: so it decides about no version that was not looked up.
+    Judged(Cas),
 }
 
 /// A version to be written, with its metadata.
@@ -225,11 +236,13 @@ pub struct Lookup {
     pub key: Vec<u8>,
 }
 
-/// Two versions in conflict, for the resolver of the source.
+/// Two versions in conflict, for the resolver of the source or for a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conflict {
     /// The key at the source, prefix first.
     pub key: Vec<u8>,
+    /// The key at the target, prefix first.
+    pub target_key: Vec<u8>,
     /// The source's version, with its history.
     pub source: Arriving,
     /// The target's version.
@@ -320,6 +333,15 @@ pub enum Effect {
         /// Names the version.
         id: VersionId,
         /// The conflict.
+        conflict: Box<Conflict>,
+    },
+    /// Logs a conflict, before the version of the source is sent: once at least, however it ends.
+    Log {
+        /// For the answer.
+        run: Run,
+        /// Names the version.
+        id: VersionId,
+        /// The conflict. The target's version has its history.
         conflict: Box<Conflict>,
     },
     /// Write a decision here.

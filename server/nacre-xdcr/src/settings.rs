@@ -86,6 +86,9 @@ pub struct Settings {
     pub keeps_histories: bool,
     /// Handling of versions that the target made.
     pub echo: Echo,
+    /// True if conflicts are logged. Every version is looked up before it is sent then, which costs a round trip. Both sides must keep
+    /// histories: without, nobody knows what is a conflict.
+    pub logs_conflicts: bool,
     /// The documents to send.
     pub filter: Filter,
     /// Their collections at the target.
@@ -123,6 +126,7 @@ impl Settings {
             judge: Judge::Target,
             keeps_histories: matches!(policy, Policy::Resolver(_)),
             echo: Echo::LookUp,
+            logs_conflicts: false,
             filter: Filter::default(),
             mapping: Mapping::default(),
             optimistic_bytes: 256,
@@ -143,6 +147,7 @@ impl Settings {
     pub fn adjust(&mut self, later: Settings) {
         let Settings { filter, optimistic_bytes, compresses, batch_count, .. } = later;
         self.filter = filter;
+        self.logs_conflicts = later.logs_conflicts;
         self.optimistic_bytes = optimistic_bytes;
         self.compresses = compresses;
         self.batch_count = batch_count;

@@ -59,3 +59,4 @@ mod user_functions;
 mod users;
 mod views;
 mod xdcr;
+mod xdcr_failures;

@@ -12,6 +12,7 @@
 //! | What must be true | where |
 //! | --- | --- |
 //! | A version replaces another one without a question only if it has taken account of all its writes | each time ([`ledger`]) |
+//! | Who decides a conflict finds it logged, with both bodies, where conflicts are logged | each time |
 //! | No CAS is assigned twice to a document | each write |
 //! | A pipeline that rests wants nothing | each step |
 //! | Every pair of clusters has the same: existence, body, attributes, CAS, revision, flags, expiry, history | at the end |
@@ -20,6 +21,7 @@
 //! | Replication ends, and sends each version over each link at most once after the last write | at the end |
 
 mod check;
+mod conflict_log;
 mod copies;
 mod faults;
 pub mod ledger;

@@ -88,6 +88,8 @@ pub struct Plan {
     pub judge: Judge,
     /// What is done with versions that come back.
     pub echo: Echo,
+    /// True if conflicts are logged.
+    pub logs_conflicts: bool,
     /// Names of the documents.
     pub keys: Vec<String>,
     /// A document that no cluster takes over, ever: as one that is too big.
@@ -154,6 +156,7 @@ impl Plan {
             keeps_histories,
             judge,
             echo,
+            logs_conflicts: false,
             keys: (0..chance.between(1, 6)).map(|number| format!("key{number}")).collect(),
             refused: chance.once_in(10).then_some(0),
             writes_ns: chance.between(2, 8) * SECOND,
@@ -197,6 +200,7 @@ impl Plan {
             judge: self.judge,
             keeps_histories: self.keeps_histories,
             echo: self.echo,
+            logs_conflicts: self.logs_conflicts,
             optimistic_bytes: self.optimistic_bytes,
             batch_count: self.batch_count,
             window_bytes: self.window_bytes,

@@ -1,5 +1,6 @@
 //! One run: what happens when, from one seed.
 
+use super::conflict_log::ConflictLog;
 use super::copies::{Copies, Reader};
 use super::ledger::{Ledger, Write};
 use super::plan::{MS, Plan, SECOND};
@@ -123,6 +124,10 @@ pub struct Summary {
     pub places: u64,
     /// Answers of resolvers.
     pub decisions: u64,
+    /// Conflicts that were logged.
+    pub logged: u64,
+    /// Conflicts that were decided and not logged: the target had no document when it was looked up.
+    pub unlogged: u64,
     /// vBuckets that were served by another copy.
     pub failovers: u64,
     /// Writes that a cluster lost.
@@ -145,6 +150,7 @@ pub struct Simulation {
     pub(super) pipes: Vec<Pipe>,
     epochs: Epochs,
     pub(super) ledger: Ledger,
+    pub(super) log: ConflictLog,
     pub(super) summary: Summary,
     /// The last time that something but replication happened.
     disturbed_ns: u64,
@@ -162,7 +168,9 @@ impl Simulation {
     /// The world of a seed, with between `clusters.0` and `clusters.1` clusters.
     pub fn new(seed: u64, clusters: (u64, u64)) -> Simulation {
         let mut chance = Chance::new(seed);
-        let plan = Plan::draw(&mut chance, clusters);
+        let mut plan = Plan::draw(&mut chance, clusters);
+        // Not drawn, so that the other seeds go on as they were.
+        plan.logs_conflicts = plan.keeps_histories && seed.is_multiple_of(3);
         Simulation::with(plan, chance)
     }
 
@@ -200,6 +208,7 @@ impl Simulation {
             pipes: Vec::new(),
             epochs: Epochs::default(),
             ledger: Ledger::default(),
+            log: ConflictLog::default(),
             disturbed_ns: 0,
             active_ns: 0,
             is_healed: false,
@@ -427,6 +436,15 @@ impl Simulation {
                     self.request(pipe, run, Request::Write(operation));
                 }
             }
+            Effect::Log { run, id, conflict } => {
+                self.log.add(self.link_of(pipe), &conflict);
+                self.summary.logged += 1;
+                let delay_ns = self.chance.below(20 * MS);
+                self.after(
+                    delay_ns,
+                    Event::Input { pipe, input: Box::new(Input::Logged { run, id }) },
+                );
+            }
             Effect::Resolve { run, id, conflict } => self.resolve_here(pipe, run, id, &conflict),
             Effect::Merge { run, id, merge } => self.merge_here(pipe, run, id, &merge),
             Effect::Save(records) => self.pipes[pipe].saved.push(records),
@@ -633,6 +651,9 @@ impl Simulation {
         let site = &self.plan.clusters[cluster].site;
         let stored = self.clusters[cluster].vbuckets[vbid.index()].active.find(key);
         let Some(stored) = stored else { return };
+        if self.plan.logs_conflicts {
+            self.log.note_stored(cluster, stored);
+        }
         let Some(history) = known_here(stored, site).history else { return };
         self.ledger.store(cluster, vbid, key, stored.meta.seqno, history.newest_of(&site.id));
     }

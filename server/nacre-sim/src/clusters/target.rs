@@ -11,7 +11,7 @@ use nacre_vbucket::{Command, Refusal, Rule, Seen};
 use nacre_xdcr::{
     Answer, Arriving, Conflict, Found, History, Input, Judge, Known, Lookup, Merge, Operation,
     Outcome, Over, Policy, Relation, Run, SourceId, TargetState, VersionId, Wanted, attribute,
-    known_here, receive, settle,
+    first_loss, known_here, receive, settle,
 };
 
 /// How two versions relate by their histories, if both have one.
@@ -30,7 +30,7 @@ impl Simulation {
             }
             Request::LookUp(wanted, lookup) => {
                 let found = self.look_up(pipe, wanted, &lookup);
-                Input::LookedUp { run, id: lookup.id, found }
+                Input::LookedUp { run, id: lookup.id, wanted, found }
             }
             Request::Write(operation) => {
                 let id = operation.id;
@@ -142,8 +142,48 @@ impl Simulation {
                 let version = operation.version.clone();
                 Some(self.store(pipe, &operation, local.as_ref(), &version, false))
             }
-            (Over::Anything, _) => self.judge(pipe, run, operation, local),
+            (Over::Judged(cas), local)
+                if local.as_ref().is_none_or(|it| !it.is_alive() || it.meta.cas != cas) =>
+            {
+                Some(Answer::Changed)
+            }
+            (Over::Anything | Over::Judged(_), _) => {
+                self.check_logged(pipe, &operation, local.as_ref());
+                // As a condition on the CAS has it, the answer does not say that the version here stays.
+                let is_judged = operation.over != Over::Anything;
+                let answer = self.judge(pipe, run, operation, local);
+                answer.map(|answer| match answer {
+                    Answer::Kept if is_judged => Answer::Changed,
+                    answer => answer,
+                })
+            }
         }
+    }
+
+    /// A target that is about to decide finds that the conflict is logged.
+    fn check_logged(&mut self, pipe: usize, operation: &Operation, local: Option<&Document>) {
+        let Some(local) = local.filter(|_| self.plan.logs_conflicts) else { return };
+        let way = self.link_of(pipe);
+        let here = known_here(local, &self.plan.clusters[way.1].site);
+        let version = &operation.version;
+        let are_deleted = is_deletion(&local.meta.kind) && is_deletion(&version.meta.kind);
+        if relation(version, &here) != Some(Relation::Conflict) || are_deleted {
+            return;
+        }
+        let (key, cas) = (&operation.key, version.meta.cas);
+        if self.log.has(way, key, cas, local.meta.cas) {
+            return;
+        }
+        // Nothing or a tombstone was there when it was looked up, of which a request cannot make a condition; or another version with the
+        // same CAS, of a clock that showed the same time.
+        assert!(
+            operation.over == Over::Anything || self.log.is_ambiguous(way.1, key, local.meta.cas),
+            "{} of cluster {}: the conflict of {:?} and {here:?} is not logged",
+            shown(key),
+            way.1,
+            version.meta
+        );
+        self.summary.unlogged += 1;
     }
 
     /// The CAS of a write that is greater than all versions at hand.
@@ -164,8 +204,8 @@ impl Simulation {
         let site = self.plan.clusters[target].site.clone();
         let version = &operation.version;
         let log = self.clusters[target].vbuckets[operation.vbid.index()].active.failover_log();
-        let (policy, began) = (self.plan.policy, log.began());
-        match receive(local.as_ref(), version, &site, policy, next_cas, began) {
+        let (policy, lost) = (self.plan.policy, first_loss(log));
+        match receive(local.as_ref(), version, &site, policy, next_cas, lost) {
             Err(malformed) => Some(Answer::Refused(malformed.to_string())),
             Ok(Outcome::Keep) => {
                 let lineage = self.ledger.of(source, &operation.key, Some(version.meta.cas));
@@ -401,7 +441,12 @@ impl Simulation {
 
     /// The source's own resolver, for targets that have none.
     pub(super) fn resolve_here(&mut self, pipe: usize, run: Run, id: VersionId, of: &Conflict) {
-        let source = self.link_of(pipe).0;
+        let way @ (source, _) = self.link_of(pipe);
+        if self.plan.logs_conflicts {
+            let cas = (of.source.meta.cas, of.target.meta.cas);
+            let is_logged = self.log.has(way, &of.target_key, cas.0, cas.1);
+            assert!(is_logged, "{} is decided at cluster {source}, and not logged", shown(&of.key));
+        }
         let is_down = self.now_ns < self.clusters[source].fails_until_ns;
         let resolver = self.plan.clusters[source].resolver;
         let verdict = (!is_down).then(|| decide(resolver, &of.source.shown(), &of.target.shown()));

@@ -22,6 +22,8 @@ impl Total {
         sum.writes += summary.writes;
         sum.messages += summary.messages;
         sum.decisions += summary.decisions;
+        sum.logged += summary.logged;
+        sum.unlogged += summary.unlogged;
         sum.failovers += summary.failovers;
         sum.lost += summary.lost;
         sum.excused += summary.excused;
@@ -42,8 +44,8 @@ impl Total {
 impl Total {
     /// Returns true if runs had all that they are about: conflicts, failovers, losses and versions that were put aside.
     pub fn has_everything(&self) -> bool {
-        let Summary { writes, decisions, failovers, lost, stuck, .. } = self.sum;
-        [writes, decisions, failovers, lost, stuck].iter().all(|count| *count > 0)
+        let Summary { writes, decisions, logged, failovers, lost, stuck, .. } = self.sum;
+        [writes, decisions, logged, failovers, lost, stuck].iter().all(|count| *count > 0)
     }
 }
 
@@ -52,11 +54,13 @@ impl fmt::Display for Total {
         let Total { runs, sum, messages, made } = self;
         writeln!(
             f,
-            "{runs} seeds: {} s of the clusters' time, {} writes, {} versions sent, {} decisions of resolvers, {} put aside",
+            "{runs} seeds: {} s of the clusters' time, {} writes, {} versions sent, {} decisions of resolvers, {} conflicts logged and {} not, {} put aside",
             sum.virtual_ns / 1_000_000_000,
             sum.writes,
             sum.messages,
             sum.decisions,
+            sum.logged,
+            sum.unlogged,
             sum.stuck
         )?;
         writeln!(

@@ -23,6 +23,13 @@ fn a_version_that_was_replaced_before_it_was_lost_comes_back() {
     Simulation::new(12119, (2, 4)).run();
 }
 
+/// A cluster lost a version, wrote another one that does not know it, and lost the end of its history once more, after that: the lost
+/// version replaced the other one without a question, which was taken to be older than the loss.
+#[test]
+fn what_was_written_between_two_losses_does_not_give_way_to_what_the_first_one_lost() {
+    Simulation::new(4323, (2, 4)).run();
+}
+
 #[test]
 fn the_same_seed_has_the_same_clusters() {
     let run = |seed| format!("{:?}", Simulation::new(seed, (2, 4)).run());

@@ -15,6 +15,7 @@ const TWICE: u64 = 50;
 struct Fake {
     document: Document,
     parked: Vec<Parked>,
+    rows: Vec<(String, String)>,
 }
 
 impl Fake {
@@ -25,7 +26,13 @@ impl Fake {
         let (section, _) = lost.split().expect("it has attributes");
         let meta = Meta { seqno: Seqno(8), cas: Cas(60), rev: 2, ..lost.meta };
         let document = Document::new(meta, KEY, &[section, b"edit"].concat());
-        Fake { document, parked: Vec::new() }
+        Fake { document, parked: Vec::new(), rows: Vec::new() }
+    }
+
+    /// The application has created the document.
+    fn created(cas: u64) -> Fake {
+        let meta = Meta { seqno: Seqno(8), cas: Cas(cas), rev: 1, ..Meta::default() };
+        Fake { document: Document::new(meta, KEY, b"new"), parked: Vec::new(), rows: Vec::new() }
     }
 }
 
@@ -72,7 +79,9 @@ impl Replica for Fake {
         Ok(())
     }
 
-    fn save(&mut self, _: &[(String, String)]) -> Result<(), Fault> {
+    fn save(&mut self, rows: &[(String, String)]) -> Result<(), Fault> {
+        self.rows.retain(|(known, _)| rows.iter().all(|(name, _)| name != known));
+        self.rows.extend_from_slice(rows);
         Ok(())
     }
 
@@ -205,6 +214,41 @@ fn a_version_that_does_not_arrive_is_read_again_once_there_is_a_stream() {
     let later = Now { monotonic_ns: engine.awaited[&key], ..now() };
     engine.advance(&mut fake, later).unwrap();
     assert!(engine.awaited.is_empty() && engine.vbuckets[0].stream == Stream::Closing);
+}
+
+/// The CAS under which the only document is on its way to the hub.
+fn sent(engine: &Engine) -> Cas {
+    let push = engine.pushes.first_key_value().expect("a write is on its way").1;
+    push.version().meta.cas
+}
+
+/// A document is sent 9 s ahead of the hub's clock. The process ends and begins again, the hub's clock is 20 s behind what it was, and the
+/// document has been deleted and created again, so that its history does not name the version before.
+#[test]
+fn numbers_ascend_from_one_process_to_the_next() {
+    const SECOND: u64 = 1_000_000_000;
+    let at = |second: u64| Now { unix_ns: second * SECOND, monotonic_ns: SECOND };
+    let begin = |rows: &[(String, String)], second: u64| {
+        let mut engine = in_pass(0);
+        let vbucket = &mut engine.vbuckets[0];
+        (vbucket.sweeps, vbucket.sweep) = (false, None);
+        let saved = Saved::read(rows);
+        (engine.issued, engine.saved) = (saved.issued, saved);
+        let hub = engine.hub.as_mut().expect("it has said hello");
+        hub.set_clock(second * SECOND, SECOND);
+        engine
+    };
+    let key = || (0, b"k".to_vec());
+    let mut fake = Fake::created(1009 * SECOND);
+    let mut engine = begin(&[], 1000);
+    engine.examine(key(), &mut fake, at(1009)).unwrap();
+    let first = sent(&engine);
+    assert_eq!(first, Cas(1009 * SECOND));
+    let mut later = Fake { rows: fake.rows, ..Fake::created(500_000 * SECOND) };
+    let mut engine = begin(&later.rows, 980);
+    engine.examine(key(), &mut later, at(500_000)).unwrap();
+    let second = sent(&engine);
+    assert!(second > first && second.unix_ns() < 1012 * SECOND, "{second:?}");
 }
 
 #[test]

@@ -58,6 +58,8 @@ pub struct Counts {
     pub kept_at_target: u64,
     /// Conflicts that were decided here.
     pub resolved: u64,
+    /// Conflicts that were given to the log.
+    pub logged: u64,
     /// Versions that were superseded before they were sent.
     pub superseded: u64,
     /// Versions that a user gave up.
@@ -235,8 +237,8 @@ impl Pipeline {
             {
                 self.receive(documents, position, purge_seqno, now, effects);
             }
-            Input::LookedUp { run, id, found } if run == self.run => {
-                self.looked_up(id, found, now, effects);
+            Input::LookedUp { run, id, wanted, found } if run == self.run => {
+                self.looked_up(id, wanted, found, now, effects);
             }
             Input::Written { run, id, answer } if run == self.run => {
                 self.written(id, answer, now, effects);
@@ -244,6 +246,7 @@ impl Pipeline {
             Input::Resolved { run, id, verdict } if run == self.run => {
                 self.resolved(id, verdict, now, effects);
             }
+            Input::Logged { run, id } if run == self.run => self.logged(id),
             Input::Merged { run, id, is_done } if run == self.run => {
                 self.merged(id, is_done, now, effects);
             }
@@ -256,6 +259,7 @@ impl Pipeline {
             | Input::LookedUp { .. }
             | Input::Written { .. }
             | Input::Resolved { .. }
+            | Input::Logged { .. }
             | Input::Merged { .. }
             | Input::Tick => {}
         }

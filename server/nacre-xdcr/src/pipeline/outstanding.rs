@@ -10,8 +10,10 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(super) enum Phase {
     /// Waits for its turn.
     Queued,
-    /// Waits for the target's version.
-    LookingUp,
+    /// Waits for this part of the target's version.
+    LookingUp(Wanted),
+    /// The conflict to be logged.
+    Logging,
     /// The resolver of the source.
     Resolving,
     /// The decision to be written at the source.
@@ -25,7 +27,7 @@ pub(super) enum Phase {
 impl Phase {
     /// Returns true if the target has to answer.
     fn is_on_its_way(self) -> bool {
-        matches!(self, Phase::LookingUp | Phase::Writing)
+        matches!(self, Phase::LookingUp(_) | Phase::Writing)
     }
 }
 
@@ -57,6 +59,10 @@ pub(super) struct Item {
     pub task: Task,
     /// The target's version, when it is in conflict.
     pub rival: Option<Arriving>,
+    /// The CAS of the version of the target with which the conflict is logged.
+    pub logged_with: Option<Cas>,
+    /// The CAS of the version of the target that stays if it is still there: the target has judged, or has another version.
+    pub refused_over: Option<Cas>,
     /// The CAS of a version of the target that the metadata do not tell apart from this one.
     pub tied_with: Option<Cas>,
     /// Number of failures.
@@ -83,6 +89,8 @@ impl Item {
             without_transaction: false,
             task: Task::Decide,
             rival: None,
+            logged_with: None,
+            refused_over: None,
             tied_with: None,
             attempts: 0,
             done_before: 0,

@@ -4,8 +4,9 @@ use super::outstanding::{Item, Phase, Task};
 use super::{Pipeline, attributes_of};
 use crate::message::{Answer, Conflict, Effect, Found, Lookup, Merge, Notice, Operation, Over};
 use crate::message::{VersionId, Wanted, without_expiry};
-use crate::{Arriving, Echo, Judge, Judgement, Known, Policy, Side, arrival, judge};
-use nacre_types::{Cas, Now};
+use crate::{Arriving, Echo, Judge, Judgement, Known, Malformed, Policy, Relation, Side};
+use crate::{arrival, judge};
+use nacre_types::{Cas, Kind, Meta, Now};
 use nacre_value::crc32c;
 use nacre_vbucket::{Resolution, Verdict};
 use std::cmp::Ordering;
@@ -60,7 +61,7 @@ impl Pipeline {
                     let lookup = Lookup { id, vbid: item.vbid, key: item.key.clone() };
                     keys.entry(wanted).or_default().push(lookup);
                     self.counts.looked_up += 1;
-                    self.put_on_its_way(id, Phase::LookingUp, bytes, now);
+                    self.put_on_its_way(id, Phase::LookingUp(wanted), bytes, now);
                 }
             }
         }
@@ -92,6 +93,9 @@ impl Pipeline {
                 Echo::LookUp | Echo::Skip => return look_up,
             }
         }
+        if self.logs_conflicts() {
+            return look_up;
+        }
         let is_small = item.document.memory_bytes() < settings.optimistic_bytes;
         if is_small { Some(Task::Write(Over::Anything)) } else { look_up }
     }
@@ -102,6 +106,10 @@ impl Pipeline {
             (Policy::Rule(_), false) => Wanted::Meta,
             _ => Wanted::History,
         }
+    }
+
+    fn logs_conflicts(&self) -> bool {
+        self.settings.logs_conflicts && self.settings.keeps_histories
     }
 
     fn put_on_its_way(&mut self, id: VersionId, phase: Phase, bytes: usize, now: Now) {
@@ -143,16 +151,24 @@ impl Pipeline {
     pub(super) fn looked_up(
         &mut self,
         id: VersionId,
+        wanted: Wanted,
         found: Found,
         now: Now,
         effects: &mut Vec<Effect>,
     ) {
         let Some(item) = self.outstanding.get(id) else { return };
-        if item.phase() != Phase::LookingUp {
+        // A late answer to an earlier question may lack what is asked for now: a version without its body would be taken for one
+        // with an empty body.
+        if item.phase() != Phase::LookingUp(wanted) {
             return;
         }
         let by_source = self.settings.judge == Judge::Source;
-        let over = |known| if by_source { known } else { Over::Anything };
+        let is_logging = self.logs_conflicts();
+        let over = |known| match known {
+            known if by_source => known,
+            Over::Version(cas) if is_logging => Over::Judged(cas),
+            _ => Over::Anything,
+        };
         let version = match found {
             Found::Failed(answer) => return self.written(id, answer, now, effects),
             Found::Nothing => return self.queue(id, Task::Write(over(Over::Nothing))),
@@ -161,11 +177,30 @@ impl Pipeline {
         };
         let source = arrival::known_here(&item.document, &self.settings.source);
         let attributes = version.split().map_or(&[][..], |(attributes, _)| attributes);
-        let Ok(target) = Known::of(&version.meta, attributes, &self.settings.target) else {
-            let reason = "the history at the target is malformed".to_owned();
+        // A history that nobody can read counts as none, as it does where it is.
+        let known = |attributes| Known::of(&version.meta, attributes, &self.settings.target);
+        let Ok(target) = known(attributes).or_else(|Malformed| known(&[])) else {
+            let reason = "the attributes at the target are malformed".to_owned();
             return self.meet(id, Trouble::Refused(reason), now, effects);
         };
-        let was_whole = item.task == Task::LookUp(Wanted::Whole);
+        let was_whole = wanted == Wanted::Whole;
+        let is_alive = |meta: &Meta| meta.kind == Kind::Alive;
+        if item.refused_over == Some(version.meta.cas) {
+            // It was there when the target was written to, and is there now: the target has judged that it stays.
+            self.counts.kept_at_target += 1;
+            return self.finish(id, effects);
+        }
+        if is_logging && item.logged_with != Some(version.meta.cas) {
+            let are_alive = is_alive(&version.meta) || is_alive(&item.document.meta);
+            let relation = source.history.as_ref().zip(target.history.as_ref());
+            let relation = relation.map(|(here, there)| here.relation(there));
+            if are_alive && relation == Some(Relation::Conflict) {
+                return match was_whole {
+                    true => self.log(id, completed(version, &target), now, effects),
+                    false => self.queue(id, Task::LookUp(Wanted::Whole)),
+                };
+            }
+        }
         let body = version.split().ok().filter(|_| was_whole).map(|(_, body)| body);
         let sides = (
             Side {
@@ -182,11 +217,8 @@ impl Pipeline {
                 self.finish(id, effects);
             }
             Judgement::Ask if by_source && was_whole => {
-                // Completed as the target would send it: only here is it known which bucket made the version.
-                let (attributes, body) = version.split().unwrap_or((&[], &version.value));
-                let history = target.history.as_ref();
-                let stamped = arrival::joined(version.meta, attributes, body, history);
-                self.ask_resolver(id, stamped.unwrap_or(version), effects);
+                let version = completed(version.clone(), &target);
+                self.ask_resolver(id, version, effects);
             }
             Judgement::Ask if by_source => self.queue(id, Task::LookUp(Wanted::Whole)),
             Judgement::Compare => {
@@ -196,7 +228,11 @@ impl Pipeline {
                 self.queue(id, Task::LookUp(Wanted::Checksum));
             }
             Judgement::Ask | Judgement::Take | Judgement::TakeAnew => {
-                self.queue(id, Task::Write(over(Over::Version(version.meta.cas))));
+                let known = Over::Version(version.meta.cas);
+                // A target that judges has no condition for tombstones.
+                let known =
+                    if by_source || is_alive(&version.meta) { known } else { Over::Anything };
+                self.queue(id, Task::Write(over(known)));
             }
         }
     }
@@ -219,9 +255,35 @@ impl Pipeline {
             self.counts.kept_at_source += 1;
             return self.finish(id, effects);
         }
-        let by_source = self.settings.judge == Judge::Source;
-        let over = if by_source { Over::Version(cas) } else { Over::Anything };
+        let over = match self.settings.judge {
+            Judge::Source => Over::Version(cas),
+            Judge::Target if self.logs_conflicts() => Over::Judged(cas),
+            Judge::Target => Over::Anything,
+        };
         self.queue(id, Task::Write(over));
+    }
+
+    /// Has a conflict logged. The version goes on when that is done.
+    fn log(&mut self, id: VersionId, target: Arriving, now: Now, effects: &mut Vec<Effect>) {
+        let Some(item) = self.outstanding.get(id) else { return };
+        let (source, key) = (self.outgoing(item), item.document.key().to_vec());
+        let (cas, target_key) = (target.meta.cas, item.key.clone());
+        let conflict = Box::new(Conflict { key, target_key, source, target });
+        effects.push(Effect::Log { run: self.run, id, conflict });
+        self.counts.logged += 1;
+        if let Some(item) = self.outstanding.get_mut(id) {
+            item.logged_with = Some(cas);
+        }
+        // Whoever logs may have been ended: what is not logged in time goes on.
+        let until_ns = now.monotonic_ns + self.timeout_ns(0);
+        self.set_phase(id, Phase::Logging, Some(until_ns));
+    }
+
+    /// A conflict is logged.
+    pub(super) fn logged(&mut self, id: VersionId) {
+        if self.outstanding.get(id).map(Item::phase) == Some(Phase::Logging) {
+            self.queue(id, Task::Decide);
+        }
     }
 
     fn queue(&mut self, id: VersionId, task: Task) {
@@ -234,8 +296,8 @@ impl Pipeline {
     fn ask_resolver(&mut self, id: VersionId, target: Arriving, effects: &mut Vec<Effect>) {
         let Some(item) = self.outstanding.get(id) else { return };
         let source = self.outgoing(item);
-        let key = item.document.key().to_vec();
-        let conflict = Box::new(Conflict { key, source, target: target.clone() });
+        let (key, target_key) = (item.document.key().to_vec(), item.key.clone());
+        let conflict = Box::new(Conflict { key, target_key, source, target: target.clone() });
         effects.push(Effect::Resolve { run: self.run, id, conflict });
         if let Some(item) = self.outstanding.get_mut(id) {
             item.rival = Some(target);
@@ -303,8 +365,15 @@ impl Pipeline {
                 self.finish(id, effects);
             }
             // An answer to an earlier attempt changes nothing about the one that is on its way.
-            _ if !matches!(item.phase(), Phase::Writing | Phase::LookingUp) => {}
-            Answer::Changed => self.queue(id, Task::Decide),
+            _ if !matches!(item.phase(), Phase::Writing | Phase::LookingUp(_)) => {}
+            Answer::Changed => {
+                if let Some(item) = self.outstanding.get_mut(id)
+                    && let Task::Write(Over::Judged(cas)) = item.task
+                {
+                    item.refused_over = Some(cas);
+                }
+                self.queue(id, Task::Decide);
+            }
             Answer::NotMyVbucket => {
                 effects.push(Effect::Reroute { vbid: item.vbid });
                 self.meet(id, Trouble::Link, now, effects);
@@ -324,8 +393,11 @@ impl Pipeline {
 
     /// A version waits for no answer any more, or has waited long enough.
     pub(super) fn time_is_up(&mut self, id: VersionId, now: Now) {
+        if self.outstanding.get(id).map(Item::phase) == Some(Phase::Logging) {
+            return self.logged(id);
+        }
         match self.outstanding.get(id).map(Item::phase) {
-            Some(Phase::LookingUp | Phase::Writing) => {
+            Some(Phase::LookingUp(_) | Phase::Writing) => {
                 self.window.shrink(now.monotonic_ns);
                 self.wait_after_trouble(id, now);
                 self.verify_soon(now);
@@ -371,4 +443,11 @@ impl Pipeline {
             self.set_phase(id, Phase::Waiting, Some(until_ns));
         }
     }
+}
+
+/// Returns the target's version as the target would send it: only here is it known which bucket made it.
+fn completed(version: Arriving, target: &Known) -> Arriving {
+    let (attributes, body) = version.split().unwrap_or((&[], &version.value));
+    let stamped = arrival::joined(version.meta, attributes, body, target.history.as_ref());
+    stamped.unwrap_or(version)
 }

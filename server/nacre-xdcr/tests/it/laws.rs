@@ -90,8 +90,8 @@ impl World {
         let arriving = self.sent(from, version);
         let local = self.newest(to);
         let next = self.next_cas(to, arriving.meta.cas);
-        let (site, began) = (site(to), Seqno::ZERO);
-        let outcome = receive(local.as_ref(), &arriving, &site, self.policy, next, began).unwrap();
+        let (site, lost) = (site(to), Seqno::ZERO);
+        let outcome = receive(local.as_ref(), &arriving, &site, self.policy, next, lost).unwrap();
         let stored = match outcome {
             Outcome::Keep => return false,
             Outcome::Store(stored) => stored,

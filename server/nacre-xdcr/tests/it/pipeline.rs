@@ -92,6 +92,7 @@ impl Stage {
             Effect::AskTarget { run, .. } | Effect::Read { run, .. } => Some(*run),
             Effect::LookUp { run, .. } | Effect::Write { run, .. } => Some(*run),
             Effect::Resolve { run, .. } | Effect::Merge { run, .. } => Some(*run),
+            Effect::Log { run, .. } => Some(*run),
             _ => None,
         };
         self.effects.iter().find_map(of).expect("something was wanted")
@@ -120,6 +121,10 @@ impl Stage {
 
     fn written(&mut self, run: Run, seqno: u64, answer: Answer) -> &[Effect] {
         self.feed(Input::Written { run, id: Seqno(seqno).into(), answer })
+    }
+
+    fn found(&mut self, run: Run, seqno: u64, wanted: Wanted, found: Found) -> &[Effect] {
+        self.feed(Input::LookedUp { run, id: Seqno(seqno).into(), wanted, found })
     }
 
     fn asks_target(&self) -> bool {
@@ -243,7 +248,7 @@ fn answers_to_the_pipeline_before_mean_nothing() {
     let (_, asked_before, run_before) = begin(epochs.next_epoch());
     let (mut stage, asked, run) = begin(epochs.next_epoch());
     stage.written(run_before, 1, Answer::Stored);
-    stage.feed(Input::LookedUp { run: run_before, id: Seqno(2).into(), found: Found::Nothing });
+    stage.found(run_before, 2, Wanted::Meta, Found::Nothing);
     assert_eq!((stage.sent(), stage.pipeline.outstanding()), (vec![], 2));
     let position = ResumePoint { vb_uuid: VbUuid(1), seqno: Seqno(9), ..ResumePoint::default() };
     let (documents, purge_seqno) = (Vec::new(), Seqno::ZERO);
@@ -334,7 +339,7 @@ fn large_documents_are_sent_only_when_they_would_be_taken() {
     for (seqno, found, is_sent) in
         [(1, Found::Nothing, true), (2, there(2), true), (3, there(9), false)]
     {
-        stage.feed(Input::LookedUp { run, id: Seqno(seqno).into(), found });
+        stage.found(run, seqno, Wanted::Meta, found);
         assert_eq!(stage.sent() == [seqno], is_sent, "{seqno}");
     }
     assert_eq!((stage.pipeline.counts().kept_at_source, stage.pipeline.outstanding()), (1, 2));
@@ -553,7 +558,7 @@ fn what_the_target_made_is_looked_up_and_sent_if_it_is_lost() {
             continue;
         }
         assert_eq!(stage.looked_up(), [(1, Wanted::History)]);
-        stage.feed(Input::LookedUp { run, id: Seqno(1).into(), found: Found::Nothing });
+        stage.found(run, 1, Wanted::History, Found::Nothing);
         assert_eq!(stage.sent(), [1]);
     }
 }
@@ -577,16 +582,16 @@ fn a_source_that_judges_asks_its_resolver_and_writes_over_what_it_saw() {
     let run = stage.run();
     stage.portion(vec![document("a", 5, 1), document("b", 6, 1)]);
     assert_eq!(stage.looked_up(), [(5, Wanted::History), (6, Wanted::History)]);
-    stage.feed(Input::LookedUp { run, id: Seqno(6).into(), found: Found::Nothing });
+    stage.found(run, 6, Wanted::History, Found::Nothing);
     assert_eq!(stage.operations()[0].over, Over::Nothing);
     stage.written(run, 6, Answer::Changed);
     assert_eq!(stage.looked_up(), [(6, Wanted::History)], "somebody was faster");
     let meta = Meta { cas: Cas(4), rev: 1, ..Meta::default() };
     let rival = Arriving { meta, value: b"other".to_vec() };
     let found = Found::Version(rival.clone());
-    stage.feed(Input::LookedUp { run, id: Seqno(5).into(), found: found.clone() });
+    stage.found(run, 5, Wanted::History, found.clone());
     assert_eq!(stage.looked_up(), [(5, Wanted::Whole)], "a resolver sees bodies");
-    stage.feed(Input::LookedUp { run, id: Seqno(5).into(), found });
+    stage.found(run, 5, Wanted::Whole, found);
     let [Effect::Resolve { conflict, .. }] = &stage.effects[..] else {
         panic!("{:?}", stage.effects)
     };
@@ -599,6 +604,156 @@ fn a_source_that_judges_asks_its_resolver_and_writes_over_what_it_saw() {
     assert_eq!((merge.verdict.clone(), merge.target.shown()), (Verdict::KeepLocal, rival.shown()));
     stage.feed(Input::Merged { run, id: Seqno(5).into(), is_done: true });
     assert_eq!(stage.pipeline.outstanding(), 1, "the merge comes with history");
+}
+
+/// The first question got no answer in time, and the second one was answered. Then the answer to the first one comes, which has no body:
+/// the resolver would decide as if the target's document were empty, and what was there would be lost.
+#[test]
+fn a_late_answer_without_the_body_is_not_what_a_resolver_sees() {
+    let judge = Judge::Source;
+    let mut stage = Stage::streaming(Settings { judge, ..settings(RESOLVER) });
+    let run = stage.run();
+    stage.portion(vec![document("a", 5, 1)]);
+    assert_eq!(stage.looked_up(), [(5, Wanted::History)]);
+    stage.pass(stage.pipeline.settings().timeout_ns);
+    stage.pass(SECOND);
+    assert_eq!(stage.looked_up(), [(5, Wanted::History)], "asked again");
+    let meta = Meta { cas: Cas(4), rev: 1, ..Meta::default() };
+    let without_body = Found::Version(Arriving { meta, value: Vec::new() });
+    stage.found(run, 5, Wanted::History, without_body.clone());
+    assert_eq!(stage.looked_up(), [(5, Wanted::Whole)]);
+    stage.found(run, 5, Wanted::History, without_body);
+    assert!(stage.effects.is_empty(), "{:?}", stage.effects);
+    let rival = Arriving { meta, value: b"other".to_vec() };
+    stage.found(run, 5, Wanted::Whole, Found::Version(rival));
+    let [Effect::Resolve { conflict, .. }] = &stage.effects[..] else {
+        panic!("{:?}", stage.effects)
+    };
+    assert_eq!(conflict.target.shown().body, b"other");
+}
+
+/// A target that lies about what went into its version, or whose clients have written the attribute: it counts as a version without a
+/// history, as it does there. It was put aside for ever.
+#[test]
+fn a_history_at_the_target_that_nobody_can_read_counts_as_none() {
+    let mut stage = Stage::streaming(Settings { optimistic_bytes: 0, ..settings(RESOLVER) });
+    let run = stage.run();
+    stage.portion(vec![document("a", 5, 1)]);
+    let mut attributes = nacre_value::xattr::Xattrs::default();
+    let endless = vec!["\"01@s\""; 5000].join(",");
+    let text = format!(r#"{{"cvCas":"0x01","src":"s","ver":"0x01","pv":[{endless}]}}"#);
+    attributes.set(attribute::HISTORY, text.as_bytes()).unwrap();
+    let meta = Meta { cas: Cas(4), rev: 1, datatype: DATATYPE_XATTR, ..Meta::default() };
+    let lie = Found::Version(Arriving { meta, value: attributes.encode() });
+    stage.found(run, 5, Wanted::History, lie);
+    assert_eq!((stage.sent(), stage.notices().len()), (vec![5], 0));
+}
+
+/// A version of another source, with its history and this body.
+fn of_target(cas: u64, body: &[u8]) -> Arriving {
+    let history = History::of_write(SourceId::parse("there").unwrap(), Cas(cas));
+    let attributes = attribute::stamp(&[], &history, Cas(cas)).unwrap();
+    let meta = Meta { cas: Cas(cas), rev: 1, datatype: DATATYPE_XATTR, ..Meta::default() };
+    Arriving { meta, value: [&attributes[..], body].concat() }
+}
+
+/// A pipeline that has found a conflict, and has it logged.
+fn logging(policy: Policy) -> (Stage, Run) {
+    let settings = Settings { logs_conflicts: true, keeps_histories: true, ..settings(policy) };
+    let mut stage = Stage::streaming(settings);
+    let run = stage.run();
+    stage.portion(vec![document("a", 5, 1)]);
+    assert_eq!(stage.looked_up(), [(5, Wanted::History)], "small documents, too");
+    stage.found(run, 5, Wanted::History, Found::Version(of_target(4, b"")));
+    assert_eq!(stage.looked_up(), [(5, Wanted::Whole)], "both bodies are logged");
+    stage.found(run, 5, Wanted::Whole, Found::Version(of_target(4, b"other")));
+    let [Effect::Log { conflict, .. }] = &stage.effects[..] else { panic!("{:?}", stage.effects) };
+    let body = |version: &Arriving| version.shown().body;
+    assert_eq!((body(&conflict.source), body(&conflict.target)), (b"x".into(), b"other".into()));
+    assert_eq!((&conflict.key[..], &conflict.target_key[..]), (&b"\0a"[..], &b"\0a"[..]));
+    assert!(stage.sent().is_empty(), "it is logged before it is decided");
+    (stage, run)
+}
+
+#[test]
+fn a_conflict_is_logged_before_it_is_decided_and_the_target_decides_about_no_other() {
+    for policy in [RESOLVER, RULE] {
+        let (mut stage, run) = logging(policy);
+        stage.feed(Input::Logged { run, id: Seqno(5).into() });
+        assert_eq!(stage.looked_up(), [(5, Wanted::History)]);
+        stage.found(run, 5, Wanted::History, Found::Version(of_target(4, b"")));
+        assert_eq!(stage.operations()[0].over, Over::Judged(Cas(4)));
+        stage.written(run, 5, Answer::Changed);
+        assert_eq!(stage.looked_up(), [(5, Wanted::History)], "another version, or it stays");
+        stage.found(run, 5, Wanted::History, Found::Version(of_target(4, b"")));
+        let counts = stage.pipeline.counts();
+        assert_eq!((counts.logged, counts.kept_at_target, counts.done), (1, 1, 1));
+    }
+}
+
+#[test]
+fn a_conflict_with_another_version_is_logged_as_well() {
+    let (mut stage, run) = logging(RESOLVER);
+    stage.feed(Input::Logged { run, id: Seqno(5).into() });
+    stage.found(run, 5, Wanted::History, Found::Version(of_target(3, b"")));
+    assert_eq!(stage.looked_up(), [(5, Wanted::Whole)]);
+    stage.found(run, 5, Wanted::Whole, Found::Version(of_target(3, b"third")));
+    assert!(matches!(&stage.effects[..], [Effect::Log { .. }]), "{:?}", stage.effects);
+    assert_eq!(stage.pipeline.counts().logged, 2);
+}
+
+#[test]
+fn a_log_that_does_not_answer_holds_no_version_up() {
+    let (mut stage, run) = logging(RESOLVER);
+    stage.pass(stage.pipeline.settings().timeout_ns);
+    assert_eq!(stage.looked_up(), [(5, Wanted::History)]);
+    stage.feed(Input::Logged { run, id: Seqno(5).into() });
+    assert!(stage.effects.is_empty(), "it is too late: {:?}", stage.effects);
+    stage.found(run, 5, Wanted::History, Found::Version(of_target(4, b"")));
+    assert_eq!(stage.sent(), [5]);
+}
+
+/// The target's version went into that of the source; both are deleted; or one of them has no history.
+#[test]
+fn what_is_no_conflict_is_not_logged() {
+    let settings = || Settings { logs_conflicts: true, ..settings(RESOLVER) };
+    let known = History::of_write(SourceId::parse("there").unwrap(), Cas(4));
+    let later = known.written_over(site("here").id, Cas(5));
+    let mut stage = Stage::streaming(settings());
+    let run = stage.run();
+    stage.portion(vec![document_of("a", 5, &later)]);
+    stage.found(run, 5, Wanted::History, Found::Version(of_target(4, b"")));
+    assert_eq!(stage.operations()[0].over, Over::Judged(Cas(4)));
+
+    let mut stage = Stage::streaming(settings());
+    let run = stage.run();
+    let deleted = document("a", 5, 0);
+    let meta = Meta { kind: Kind::Deleted, ..deleted.meta };
+    stage.portion(vec![Document::new(meta, deleted.key(), b"")]);
+    let mut there = of_target(4, b"");
+    there.meta.kind = Kind::Deleted;
+    stage.found(run, 5, Wanted::History, Found::Version(there));
+    assert_eq!(stage.operations()[0].over, Over::Anything, "a tombstone is no condition");
+
+    let mut stage = Stage::streaming(Settings { keeps_histories: false, ..settings() });
+    stage.portion(vec![document("a", 5, 1)]);
+    assert_eq!(stage.sent(), [5], "it costs nothing where nobody keeps histories");
+}
+
+/// The metadata are the same, and the checksum of the body is asked for. A late answer with the metadata says nothing about the body.
+#[test]
+fn a_late_answer_is_not_taken_for_a_checksum() {
+    let mut stage = Stage::streaming(settings(RULE));
+    let run = stage.run();
+    stage.portion(vec![document("a", 5, 1000)]);
+    let meta = Meta { cas: Cas(5), rev: 5, ..Meta::default() };
+    let same = Found::Version(Arriving { meta, value: Vec::new() });
+    stage.found(run, 5, Wanted::Meta, same.clone());
+    assert_eq!(stage.looked_up(), [(5, Wanted::Checksum)]);
+    stage.found(run, 5, Wanted::Meta, same);
+    assert!(stage.effects.is_empty(), "it is not asked a second time: {:?}", stage.effects);
+    stage.found(run, 5, Wanted::Checksum, Found::Checksum(Cas(5), 0));
+    assert_eq!(stage.sent(), [5]);
 }
 
 #[derive(Debug)]
