@@ -21,7 +21,7 @@ VECTORS = 52_000
 QUERIES = 200
 NEAREST = 10
 DIMS = 256
-# Of 1,000 vectors so many match a filter.
+# Vectors of 1,000 that match a filter.
 FILTERS = (1, 10, 100, 500, 1000)
 
 

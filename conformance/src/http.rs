@@ -91,7 +91,7 @@ pub fn request_within(
     parse(&answer)
 }
 
-/// What the header `Authorization` says of a name and a password.
+/// Returns the value of the header `Authorization` for a name and a password.
 pub fn basic(user: &str, password: &str) -> String {
     format!("Basic {}", STANDARD.encode(format!("{user}:{password}")))
 }

@@ -213,7 +213,7 @@ def option_lines(listed: list[tuple[str, bool, str]]) -> list[str]:
         "",
         "## Options",
         "",
-        f"Of {len(listed)} options of the official classes the SDK takes {there} under the same name: "
+        f"The SDK takes {there} of {len(listed)} options of the official classes under the same name: "
         f"{100 * there / len(listed):.1f} %; without those of analytics, {100 * there / served:.1f} %.",
         "An option that is missing is refused by name.",
         "",

@@ -91,7 +91,7 @@ async def rounds(kind: str, count: int) -> tuple[list[str], list[str]]:
     for step in range(1, count + 1):
         for when in ("before", "after"):
             kill = {"KILL_AT": str(step), "KILL_WHEN": when} if KINDS[kind][1] else {}
-            # Of few lengths, as a transaction takes a hundredth of a second on one machine and a second on another.
+            # Three lengths: a transaction takes a hundredth of a second on one machine and a second on another.
             delay = None if kill else dice.choice((0.02, 0.2, 2)) * dice.random()
             told, failed = await child(kind, dice.randrange(1 << 30), kill, delay)
             receipts += told
@@ -106,7 +106,7 @@ async def main() -> None:
         accounts = [f"{RUN}-account-{number}" for number in range(ACCOUNTS)]
         for key in accounts:
             await collection.insert(key, {"sum": SUM}, timeout=timedelta(minutes=1))
-        # What they print is awaited together, so that they are at the documents at a time.
+        # The clients run at the same time, so that they compete for the documents.
         done = asyncio.Event()
         others = [asyncio.create_task(steady(kind, seed, done)) for seed, kind in enumerate(KINDS)]
         try:

@@ -1,4 +1,4 @@
-//! What a condition asks of a key.
+//! Conditions on a key that an index can answer.
 
 use nacre_sql::ast::{Binary, Expr, Unary};
 use nacre_sql::{Name, any_in, each_child};

@@ -109,8 +109,9 @@ impl Tally {
 pub struct Distribution {
     /// Documents in the sample; at least 1.
     sampled: f64,
-    /// Of these, how many have no such key, and how many NULL.
+    /// Documents of the sample that lack the key.
     missing: f64,
+    /// Documents of the sample in which it is NULL.
     null: f64,
     /// Values in the sample; more than documents of an array.
     values: f64,
@@ -217,7 +218,7 @@ impl Distribution {
         if least.is_finite() { least.max(self.floor()) } else { self.present() }
     }
 
-    /// What is not in the sample may still be in the keyspace.
+    /// Returns the least share: a value that the sample lacks may still be in the keyspace.
     fn floor(&self) -> f64 {
         0.5 / self.sampled
     }

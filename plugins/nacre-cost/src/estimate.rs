@@ -1,7 +1,7 @@
 //! Costs of operators, in units of reading one entry of an index.
 //!
-//! The numbers are relations that were measured on one node, in memory: see the decision about costs. They need not be exact, as
-//! plans that differ by less are about equally good.
+//! The numbers are chosen, not measured: see decision 0086. They need not be exact, as plans that differ by less are about equally
+//! good.
 
 /// Reading an entry of an index.
 const ENTRY: f64 = 1.0;
@@ -21,7 +21,7 @@ const COMPARE: f64 = 0.3;
 /// Bytes of an entry of an index.
 const ENTRY_BYTES: f64 = 32.0;
 
-/// What an operator and all that it reads from costs, and gives.
+/// Cost and rows of an operator, with the operators that it reads from.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Estimate {
     /// Cost of all rows.

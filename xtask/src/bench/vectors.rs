@@ -30,7 +30,7 @@ const QUOTA_MB: u32 = 1024;
 const INDEX: &str = "vectors";
 /// Requests that are sent before their replies are waited for.
 const PIPELINE: usize = 64;
-/// Of 1,000 vectors so many match a filter; all of them are no filter.
+/// Vectors of 1,000 that match a filter; 1,000 stands for a search without a filter.
 const FILTERS: [u32; 5] = [1000, 500, 100, 10, 1];
 
 /// Measures a node and the libraries. Queries of nacre are asked `rounds` times.
