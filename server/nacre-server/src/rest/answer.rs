@@ -108,7 +108,7 @@ pub(super) struct Reader {
 
 impl Reader {
     /// Returns true as long as the login holds and the user has the right.
-    fn counts(&self) -> bool {
+    pub(super) fn counts(&self) -> bool {
         let Some(login) = &self.login else { return true };
         let users = self.node.users();
         users.holder(login).is_some_and(|user| {

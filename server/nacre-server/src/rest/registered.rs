@@ -7,7 +7,6 @@ use super::streams::Kind;
 use super::{Call, Service};
 use hyper::StatusCode;
 use nacre_node::service::{self, HttpReply, HttpRequest};
-use std::sync::Arc;
 
 /// There are none in the server: services have theirs.
 pub(super) const ROUTES: &[Route] = &[];
@@ -37,20 +36,17 @@ async fn answer(call: Call, port: &str) -> Result<Reply, Reply> {
     // A search, or a statement of analytics, may take minutes, and its answer may be large: users and addresses have as many as of
     // other answers, on threads that management and logins do not use.
     let _place = desk.enter(Kind::Answer)?;
-    let (target, name) = (call.target, call.user.clone());
-    let Call { node, query, headers, body, user, identity: login, .. } = call;
+    let Call { node, query, headers, body, user, identity: login, target, .. } = call;
     let request = HttpRequest { parameters, query, headers, body, user, login };
-    let (asked, what) = (Arc::clone(&node), "a request to a service");
-    let work = move || (handler(&asked, &request), request.login);
-    let (answer, login) = match target {
+    let (what, work) = ("a request to a service", move || handler(&node, &request));
+    let HttpReply { status, content_type, body } = match target {
         Service::Registered(_) => desk.work(what, work).await?,
         _ => blocking(what, work).await?,
     };
     // The answer is not for a user who was removed while it was made.
-    if !name.is_empty() && login.is_none_or(|login| node.users().holder(&login).is_none()) {
+    if !desk.reader.counts() {
         return Err(unauthorized());
     }
-    let HttpReply { status, content_type, body } = answer;
     let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     Ok(reply(status, content_type, charged(&desk.account, body)))
 }
