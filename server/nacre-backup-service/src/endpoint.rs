@@ -3,7 +3,6 @@
 //! Whoever may make backups could otherwise have a node send requests to itself, to its machine or to the metadata service of a cloud, and
 //! read in errors what is answered. The endpoint that the operator has given the process by `AWS_ENDPOINT_URL` is not checked.
 
-use crate::record::Repository;
 use nacre_node::Node;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -12,22 +11,11 @@ use std::sync::Arc;
 /// Variable with the endpoint.
 pub(crate) const ENDPOINT: &str = "AWS_ENDPOINT_URL";
 
-/// Returns the variables by which commands reach the store of a repository.
+/// Returns the variables by which commands reach an object store; `cloud` are those of a repository or a request.
 ///
 /// # Errors
 /// Why the endpoint may not be reached.
 pub(crate) fn variables(
-    node: &Arc<Node>,
-    repository: &Repository,
-) -> Result<BTreeMap<String, String>, String> {
-    checked(node, &repository.cloud)
-}
-
-/// As [`variables`], of those that a request names.
-///
-/// # Errors
-/// Why the endpoint may not be reached.
-pub(crate) fn checked(
     node: &Arc<Node>,
     cloud: &BTreeMap<String, String>,
 ) -> Result<BTreeMap<String, String>, String> {

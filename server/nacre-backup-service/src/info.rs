@@ -21,7 +21,7 @@ const KEY_BYTES_MAX: usize = 250;
 pub(crate) fn backups(node: &Arc<Node>, repository: &Repository) -> Result<Vec<Value>, String> {
     let command = Command::new(["backup", "show", "--all", "--output=json", "--"])
         .with(repository.place())
-        .in_store(&endpoint::variables(node, repository)?);
+        .in_store(&endpoint::variables(node, &repository.cloud)?);
     let output = Backup::of(node).runner.run(&command)?;
     serde_json::from_str(&output).map_err(|error| format!("the command has answered: {error}"))
 }
@@ -98,7 +98,7 @@ pub(crate) fn examine(node: &Arc<Node>, request: &HttpRequest, state: State) -> 
     }
     let (repository, _) = repository::find(node, request, state)?;
     let could_not = |reason| Failure::new(500, "could not examine repository").because(reason);
-    let store = endpoint::variables(node, &repository).map_err(could_not)?;
+    let store = endpoint::variables(node, &repository.cloud).map_err(could_not)?;
     let command = Command::new(["backup", "examine"])
         .with(format!("--in={data_path}"))
         .with("--")

@@ -94,7 +94,7 @@ impl Place {
         if own.is_some_and(|folder| folder.parent().is_some_and(|own| is_in(&self.archive, own))) {
             return Err(Failure::bad_request("the archive is in the data directory of this node"));
         }
-        endpoint::checked(node, &cloud).map_err(|reason| {
+        endpoint::variables(node, &cloud).map_err(|reason| {
             Failure::bad_request("the endpoint cannot be used").because(reason)
         })?;
         Ok(cloud)
@@ -321,7 +321,7 @@ fn remove(node: &Arc<Node>, repository: &Repository, backup: &str) -> Result<(),
     let command = Command::new(["backup", "remove", "--"])
         .with(repository.place())
         .with(backup)
-        .in_store(&endpoint::variables(node, repository)?);
+        .in_store(&endpoint::variables(node, &repository.cloud)?);
     Backup::of(node).runner.run(&command).map(drop)
 }
 
@@ -388,7 +388,7 @@ fn backup_job(node: &Arc<Node>, repository: &Repository, is_full: bool) -> Resul
         command = command.with(format!("--bucket={}", bucket.name));
     }
     let command = command.with("--").with(repository.place());
-    let store = endpoint::variables(node, repository)?;
+    let store = endpoint::variables(node, &repository.cloud)?;
     let command = command.on(&Target::own(node)?).in_store(&store);
     Ok(Job { kind: TaskType::Backup.name(), command })
 }
@@ -402,7 +402,7 @@ fn merge_job(
         .with(format!("--days={}", options.offset_end))
         .with("--")
         .with(repository.place())
-        .in_store(&endpoint::variables(node, repository)?);
+        .in_store(&endpoint::variables(node, &repository.cloud)?);
     Ok(Job { kind: TaskType::Merge.name(), command })
 }
 

@@ -88,7 +88,7 @@ pub(crate) fn restore(node: &Arc<Node>, request: &HttpRequest, state: State) -> 
         .with(format!("--threads={}", settings::own_threads(node, &uuid)));
     command.arguments.extend(options);
     let command = command.with("--").with(repository.place()).with(restore.end());
-    let store = endpoint::variables(node, &repository).map_err(Failure::bad_request)?;
+    let store = endpoint::variables(node, &repository.cloud).map_err(Failure::bad_request)?;
     let command = command.on(&target).in_store(&store);
     begin(node, &repository, Job { kind: "RESTORE", command })
 }
