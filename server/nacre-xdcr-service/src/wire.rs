@@ -9,6 +9,7 @@
 //! | a checksum | a lookup of `$document.value_crc32c`, likewise |
 //! | how far a vBucket is | the statistics `vbucket-details` and `failovers` of it |
 
+use nacre_bucket::kv::plain;
 use nacre_client::Request;
 use nacre_protocol::{Frame, Opcode, Status, version_option};
 use nacre_types::{
@@ -241,24 +242,12 @@ pub(crate) fn with_body(found: Found, frame: &Frame<'_>) -> Found {
         // Another version is there by now, or the document is locked.
         return Found::Failed(Answer::Busy);
     }
-    let Some(body) = decompressed(frame) else {
+    let Ok(body) = plain(frame.value, frame.datatype & SNAPPY != 0) else {
         let reason = "the target's value is malformed".to_owned();
         return Found::Failed(Answer::Refused(reason));
     };
     version.value.extend_from_slice(&body);
     Found::Version(version)
-}
-
-/// Returns the value of a frame; `None` if it is compressed and cannot be read, or would be too large.
-fn decompressed<'a>(frame: &Frame<'a>) -> Option<std::borrow::Cow<'a, [u8]>> {
-    if frame.datatype & SNAPPY == 0 {
-        return Some(frame.value.into());
-    }
-    let length = snap::raw::decompress_len(frame.value).ok()?;
-    if length > VALUE_BYTES_MAX {
-        return None;
-    }
-    Some(snap::raw::Decoder::new().decompress_vec(frame.value).ok()?.into())
 }
 
 /// Reads a checksum. A target that has none keeps its version, as it does without a question.

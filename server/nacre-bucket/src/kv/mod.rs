@@ -20,3 +20,4 @@ pub use dcp::read_begun;
 pub use env::KvEnv;
 pub use memory::FREE_BYTES;
 pub use session::{Next, Peer, Session, ZeroCopyBody};
+pub use snappy::plain;

@@ -29,11 +29,11 @@ pub(super) fn deflate(body: &[u8]) -> Option<Vec<u8>> {
     (deflated.len() < body.len()).then_some(deflated)
 }
 
-/// Returns the value of a request as it was before the client compressed it.
+/// Returns the value of a frame as it was before its sender compressed it.
 ///
 /// # Errors
-/// As for [`inflate`].
-pub(super) fn plain(value: &[u8], compressed: bool) -> Result<Cow<'_, [u8]>, Status> {
+/// [`Status::InvalidArguments`] when it is not valid, [`Status::TooBig`] when it would be larger than a document may be.
+pub fn plain(value: &[u8], compressed: bool) -> Result<Cow<'_, [u8]>, Status> {
     if compressed { inflate(value).map(Cow::Owned) } else { Ok(Cow::Borrowed(value)) }
 }
 
