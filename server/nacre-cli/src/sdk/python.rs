@@ -63,12 +63,7 @@ pub(super) fn write(bucket: &str, sample: u32, documents: &[Document]) -> String
     let mut module = Module { text: String::new(), taken: taken.collect() };
     for document in documents {
         for (name, flavor) in &document.flavors {
-            let mark = match flavor.mark() {
-                mark if mark.is_empty() => String::new(),
-                mark => format!(": {mark}"),
-            };
-            let about = format!("Documents of {}{mark}", in_comment(&document.collection));
-            module.class(name, flavor.fields(), &about);
+            module.class(name, flavor.fields(), &flavor.about(&document.collection));
         }
         if document.flavors.len() != 1 || !document.others.kinds.is_empty() {
             let mut kinds: Vec<String> =

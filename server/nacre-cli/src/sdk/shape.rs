@@ -46,9 +46,11 @@ pub(super) struct Field {
 }
 
 impl Flavor {
-    /// Text that stands in a comment of one line and ends none.
-    pub(super) fn mark(&self) -> String {
-        in_comment(&self.mark)
+    /// Describes the documents of a collection with this flavor. The text stands in a comment of one line and ends none.
+    pub(super) fn about(&self, collection: &str) -> String {
+        let parts = [collection, self.mark.as_str()].map(in_comment);
+        let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+        format!("Documents of {}", parts.join(": "))
     }
 
     /// Fields of the objects.

@@ -12,13 +12,8 @@ pub(super) fn write(bucket: &str, sample: u32, documents: &[Document]) -> String
     );
     for document in documents {
         for (name, flavor) in &document.flavors {
-            let mark = match flavor.mark() {
-                mark if mark.is_empty() => String::new(),
-                mark => format!(": {mark}"),
-            };
-            let place = in_comment(&document.collection);
-            write!(text, "\n/** Documents of {place}{mark} */\nexport interface {name} ")
-                .expect("text takes all");
+            let about = flavor.about(&document.collection);
+            write!(text, "\n/** {about} */\nexport interface {name} ").expect("text takes all");
             text.push_str(&object(flavor.fields(), 0));
             text.push('\n');
         }
